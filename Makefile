@@ -1,0 +1,46 @@
+# The commands of this repository. `make demo` and `make test` work in a fresh clone: each first brings the machine to the
+# pinned versions (tools/setup.sh; nothing to do the second time) and builds.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test asan tsan nightly format tidy bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+setup:  ## packages, .venv and .deps at the versions in tools/versions
+	@tools/setup.sh
+
+build: setup  ## the dev build in build/dev, linked as bin/gangway
+	@tools/build.sh dev
+
+demo: build  ## a cluster on this machine and a JAX script on it
+	@examples/demo.sh
+
+test: build  ## everything a change must pass: checks, unit tests, end to end, sanitizers
+	@tools/test.sh
+
+asan: setup  ## C++ unit tests under AddressSanitizer and UBSan
+	@tools/test.sh asan
+
+tsan: setup  ## the concurrent part of the C++ unit tests under ThreadSanitizer
+	@tools/test.sh tsan
+
+nightly: build  ## make test, then clang-tidy on every file, the release build and repeated tests
+	@tools/test.sh all nightly
+
+format: setup  ## formats C++ and Python in place
+	@tools/format
+	@.venv/bin/ruff check -q --fix .
+
+tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs from BASE (default HEAD)
+	@tools/tidy --headers
+	@tools/clang_tidy_changed.sh $(or $(BASE),HEAD)
+
+bench: setup  ## every benchmark, with its peers
+	@tools/bench.sh
+
+bench-%: setup  ## one benchmark: bench/%.py
+	@tools/bench.sh $*
+
+clean:  ## removes what was built; keeps .venv and .deps
+	rm -rf build bin bench/out examples/out

@@ -1,0 +1,110 @@
+"""The client half of the dispatch benchmark: plain JAX, the same on every backend.
+
+Prints one JSON object a case: seconds per call of each repetition, and the CPU time per call of this
+process and of the processes named in GANGWAY_BENCH_PIDS ("head=123,worker=456"), in microseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+REPEATS = 5
+REPEAT_S = 0.6
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def watched() -> dict[str, int]:
+    named = [item.split("=") for item in os.environ.get("GANGWAY_BENCH_PIDS", "").split(",") if item]
+    return {"client": os.getpid(), **{name: int(pid) for name, pid in named}}
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def measure(name: str, run: Callable[[int], None]) -> None:
+    """`run(n)` makes n calls and waits for the last."""
+    run(20)
+    started = time.perf_counter()
+    run(50)
+    per_call = (time.perf_counter() - started) / 50
+    count = max(10, min(20000, int(REPEAT_S / per_call)))
+    before = {who: cpu_seconds(pid) for who, pid in watched().items()}
+    seconds = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        run(count)
+        seconds.append((time.perf_counter() - started) / count)
+    cpu = {
+        who: (cpu_seconds(pid) - before[who]) / (count * REPEATS) * 1e6 for who, pid in watched().items()
+    }
+    print(json.dumps({"case": name, "seconds": seconds, "cpu_us": cpu, "calls": count}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=["gangway", "reference"], required=True)
+    args = parser.parse_args()
+    if args.backend == "reference":
+        sys.path.insert(0, str(ROOT / "tests"))
+        import reference
+
+        reference.register()
+    else:
+        import gangway
+
+        gangway.connect()
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    def chain(step: Callable, start: object) -> Callable[[int], None]:
+        def run(count: int) -> None:
+            value = start
+            for _ in range(count):
+                value = step(value)
+            jax.block_until_ready(value)
+
+        return run
+
+    one = jax.device_put(jnp.zeros((8,), jnp.float32), jax.devices()[0])
+    measure("call, 1 device, 1 in 1 out", chain(jax.jit(lambda x: x + 1), one))
+
+    mesh = Mesh(np.array(jax.devices()[:8]), ("d",))
+    sharded = jax.device_put(jnp.zeros((64,), jnp.float32), NamedSharding(mesh, P("d")))
+    measure("call, 8 devices sharded, 1 in 1 out", chain(jax.jit(lambda x: x + 1), sharded))
+
+    many = tuple(jax.device_put(jnp.zeros((8,), jnp.float32), jax.devices()[0]) for _ in range(100))
+    measure("call, 1 device, 100 in 100 out", chain(jax.jit(lambda xs: tuple(x + 1 for x in xs)), many))
+
+    def synchronous(count: int) -> None:
+        step = jax.jit(lambda x: x + 1)
+        for _ in range(count):
+            step(one).block_until_ready()
+
+    measure("call and wait, 1 device", synchronous)
+
+    def put(data: np.ndarray) -> Callable[[int], None]:
+        def run(count: int) -> None:
+            for _ in range(count):
+                value = jax.device_put(data, jax.devices()[0])
+            jax.block_until_ready(value)
+
+        return run
+
+    measure("device_put, 2 kB", put(np.zeros((512,), np.float32)))
+    measure("device_put, 64 MiB", put(np.zeros((16 << 20,), np.float32)))
+
+
+if __name__ == "__main__":
+    main()

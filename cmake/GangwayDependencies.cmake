@@ -1,0 +1,39 @@
+# Every third-party package the build uses, found in one place. tools/setup.sh installs them.
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
+
+find_program(GANGWAY_PROTOC protoc REQUIRED)
+find_program(GANGWAY_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
+
+# Headers of the PJRT C API and of XLA's FFI come out of pinned wheels that tools/setup.sh unpacks here.
+set(GANGWAY_WHEELS ${CMAKE_SOURCE_DIR}/.deps CACHE PATH "Folder with the unpacked plugin and FFI headers")
+set(GANGWAY_PJRT_INCLUDE ${GANGWAY_WHEELS}/xla_cpu_pjrt/include)
+set(GANGWAY_PJRT_PLUGIN ${GANGWAY_WHEELS}/xla_cpu_pjrt/xla_cpu_pjrt.so)
+set(GANGWAY_FFI_INCLUDE ${GANGWAY_WHEELS}/xla_ffi/include)
+foreach(needed ${GANGWAY_PJRT_INCLUDE}/pjrt_c_api.h ${GANGWAY_PJRT_PLUGIN} ${GANGWAY_FFI_INCLUDE}/xla/ffi/api/ffi.h)
+  if(NOT EXISTS ${needed})
+    message(FATAL_ERROR "${needed} is missing: run tools/setup.sh first")
+  endif()
+endforeach()
+
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  # Debian's libraries come from GCC 12; from version 18 on, clang mangles constrained templates in another way.
+  add_compile_options(-fclang-abi-compat=17)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  # Paths below the source folder are hashed relative to it: every clone of the repository shares the cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true
+                                  ${CCACHE})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()

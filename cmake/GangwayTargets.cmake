@@ -1,0 +1,98 @@
+# gangway_library(<name> SRCS a.cc ... DEPS gangway_base absl::status ...)      a static library
+# gangway_proto(<name> PROTOS a.proto ... [DEPS ...] [GRPC])                    a library of generated messages
+# gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [LABELS ...])   a GoogleTest binary run by ctest
+# Includes are "gangway/<folder>/<file>.h" in every case, generated headers too.
+#
+# A test has its folders as labels (gangway/worker/core: worker, core), so `ctest -L '^scheduler$'` runs one folder's. Two
+# labels steer the sanitizer runs: "tsan" (run under ThreadSanitizer; implied by the folders below) and "unsanitized".
+# The target gangway_tests builds all tests, gangway_tests_tsan those labelled so.
+include_guard()
+
+set(GANGWAY_TSAN_FOLDERS base program core service simulation)
+add_custom_target(gangway_tests)
+add_custom_target(gangway_tests_tsan)
+
+add_library(gangway_options INTERFACE)
+target_include_directories(gangway_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+target_compile_options(gangway_options INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter
+                                                 -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  # libstdc++ 12 uses what it deprecates itself (std::stable_partition), and clang tells at our line.
+  target_compile_options(gangway_options INTERFACE -Wthread-safety -Werror=thread-safety -Wno-deprecated-declarations)
+endif()
+
+function(gangway_library name)
+  cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
+  if(arg_SRCS)
+    add_library(${name} STATIC ${arg_SRCS})
+    target_link_libraries(${name} PUBLIC gangway_options ${arg_DEPS} Threads::Threads)
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE gangway_options ${arg_DEPS} Threads::Threads)
+  endif()
+endfunction()
+
+function(gangway_proto name)
+  cmake_parse_arguments(arg "GRPC" "" "PROTOS;DEPS" ${ARGN})
+  set(generated)
+  foreach(proto ${arg_PROTOS})
+    cmake_path(ABSOLUTE_PATH proto BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    cmake_path(RELATIVE_PATH proto BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE relative)
+    string(REGEX REPLACE "\\.proto$" "" stem ${relative})
+    set(outputs ${CMAKE_BINARY_DIR}/${stem}.pb.cc ${CMAKE_BINARY_DIR}/${stem}.pb.h)
+    set(flags --cpp_out=${CMAKE_BINARY_DIR})
+    if(arg_GRPC)
+      list(APPEND outputs ${CMAKE_BINARY_DIR}/${stem}.grpc.pb.cc ${CMAKE_BINARY_DIR}/${stem}.grpc.pb.h)
+      list(APPEND flags --grpc_out=${CMAKE_BINARY_DIR} --plugin=protoc-gen-grpc=${GANGWAY_GRPC_PLUGIN})
+    endif()
+    add_custom_command(
+      OUTPUT ${outputs}
+      COMMAND ${GANGWAY_PROTOC} -I${CMAKE_SOURCE_DIR} ${flags} ${proto}
+      DEPENDS ${proto} VERBATIM)
+    list(APPEND generated ${outputs})
+  endforeach()
+  add_library(${name} STATIC ${generated})
+  target_include_directories(${name} PUBLIC ${CMAKE_BINARY_DIR})
+  if(GANGWAY_SANITIZER)
+    target_compile_options(${name} PRIVATE -fno-sanitize=undefined -g0)  # generated: half the compile time
+  endif()
+  target_link_libraries(${name} PUBLIC protobuf::libprotobuf ${arg_DEPS})
+  if(arg_GRPC)
+    target_link_libraries(${name} PUBLIC gRPC::grpc++)
+  endif()
+endfunction()
+
+function(gangway_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${arg_SRCS})
+  target_link_libraries(${name} PRIVATE gangway_options ${arg_DEPS} GTest::gtest GTest::gmock GTest::gtest_main
+                                        Threads::Threads)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/gangway OUTPUT_VARIABLE folder)
+  string(REPLACE "/" ";" labels "${folder}")
+  foreach(label ${labels})
+    if(label IN_LIST GANGWAY_TSAN_FOLDERS)
+      list(APPEND labels tsan)
+    endif()
+  endforeach()
+  list(APPEND labels ${arg_LABELS})
+  list(REMOVE_DUPLICATES labels)
+  add_dependencies(gangway_tests ${name})
+  if("tsan" IN_LIST labels)
+    add_dependencies(gangway_tests_tsan ${name})
+  endif()
+
+  add_test(NAME ${name} COMMAND ${name})
+  set(suppressions ${CMAKE_SOURCE_DIR}/tools/sanitizers)
+  set(environment)
+  if(GANGWAY_SANITIZER)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")  # instrumented code is that much slower
+    set(environment
+        "ASAN_OPTIONS=detect_stack_use_after_return=1" "UBSAN_OPTIONS=print_stacktrace=1"
+        "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
+        "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:halt_on_error=1:second_deadlock_stack=1")
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}" ENVIRONMENT "${environment}")
+endfunction()

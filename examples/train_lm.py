@@ -1,0 +1,343 @@
+"""Train a small language model on the source code of Python's standard library, on every device
+that JAX sees.
+
+Plain JAX and optax: a byte-level decoder-only transformer (RMSNorm, rotary embedding, SwiGLU) on a
+2-D mesh, batch split over `data`, heads and hidden units over `tensor`. Nothing in here knows what
+the devices are or where:
+
+    python examples/train_lm.py                     # JAX's own backend
+    gangway run examples/train_lm.py                # the devices of a Gangway cluster
+
+The host never waits for a step: losses stay on the devices until there are newer steps in flight
+behind them.
+"""
+
+import argparse
+import collections
+import functools
+import os
+import pathlib
+import sys
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+VOCABULARY = 256  # bytes
+STEPS_AHEAD = 8  # steps that the host dispatches before it looks at a loss
+
+Params = dict[str, Any]
+
+
+class Model(NamedTuple):
+    layers: int = 4
+    width: int = 128
+    heads: int = 4
+    hidden: int = 384
+    context: int = 128
+
+
+def make_mesh(devices: list[jax.Device], heads: int) -> Mesh:
+    """data x tensor: 2x4 on eight devices; `tensor` is the largest power of two that divides both
+    counts.
+    """
+    tensor = 1
+    while len(devices) % (tensor * 2) == 0 and heads % (tensor * 2) == 0:
+        tensor *= 2
+    return Mesh(np.array(devices).reshape(-1, tensor), ("data", "tensor"))
+
+
+# -------------------------------------------------------------------------------------------- model
+
+
+def param_specs() -> Params:
+    """One PartitionSpec per parameter. Layers are stacked along axis 0, so that `scan` compiles one
+    of them.
+    """
+    return {
+        "embed": P(None, "tensor"),
+        "layers": {
+            "attention_norm": P(),
+            "query_key_value": P(
+                None, None, None, "tensor", None
+            ),  # layer, width, 3, heads, head size
+            "attention_out": P(None, "tensor", None, None),  # layer, heads, head size, width
+            "mlp_norm": P(),
+            "gate_up": P(None, None, None, "tensor"),  # layer, width, 2, hidden
+            "down": P(None, "tensor", None),  # layer, hidden, width
+        },
+        "final_norm": P(),
+        "unembed": P(None, "tensor"),
+    }
+
+
+def init_params(key: jax.Array, model: Model) -> Params:
+    head = model.width // model.heads
+    keys = iter(jax.random.split(key, 6))
+
+    def normal(shape: tuple[int, ...], fan_in: int) -> jax.Array:
+        return jax.random.normal(next(keys), shape) * fan_in**-0.5
+
+    residual = model.width * 2 * model.layers  # two residual additions per layer
+    return {
+        "embed": normal((VOCABULARY, model.width), 50 * model.width),
+        "layers": {
+            "attention_norm": jnp.ones((model.layers, model.width)),
+            "query_key_value": normal(
+                (model.layers, model.width, 3, model.heads, head), model.width
+            ),
+            "attention_out": normal((model.layers, model.heads, head, model.width), residual),
+            "mlp_norm": jnp.ones((model.layers, model.width)),
+            "gate_up": normal((model.layers, model.width, 2, model.hidden), model.width),
+            "down": normal((model.layers, model.hidden, model.width), residual),
+        },
+        "final_norm": jnp.ones((model.width,)),
+        "unembed": normal((model.width, VOCABULARY), 16 * model.width),
+    }
+
+
+def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
+    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6) * scale
+
+
+def rotate(x: jax.Array) -> jax.Array:
+    """Rotary position embedding of [batch, time, heads, head size]."""
+    half = x.shape[-1] // 2
+    frequency = 10_000.0 ** (-jnp.arange(half) / half)
+    angle = (jnp.arange(x.shape[1])[:, None] * frequency)[:, None, :]
+    sin, cos = jnp.sin(angle), jnp.cos(angle)
+    first, second = x[..., :half], x[..., half:]
+    return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
+
+
+def attention(x: jax.Array, layer: Params) -> jax.Array:
+    query, key, value = jnp.moveaxis(
+        jnp.einsum("btd,dchk->btchk", x, layer["query_key_value"]), 2, 0
+    )
+    scores = jnp.einsum("bqhk,bshk->bhqs", rotate(query), rotate(key)) * query.shape[-1] ** -0.5
+    causal = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    weights = jax.nn.softmax(jnp.where(causal, scores, -1e9))
+    return jnp.einsum("bhqs,bshk,hkd->bqd", weights, value, layer["attention_out"])
+
+
+def mlp(x: jax.Array, layer: Params) -> jax.Array:
+    gate, up = jnp.moveaxis(jnp.einsum("btd,dch->btch", x, layer["gate_up"]), 2, 0)
+    return (jax.nn.silu(gate) * up) @ layer["down"]
+
+
+def apply(params: Params, tokens: jax.Array, activations: NamedSharding) -> jax.Array:
+    """Logits [batch, time, vocabulary] of int32 tokens [batch, time]."""
+
+    def block(x: jax.Array, layer: Params) -> tuple[jax.Array, None]:
+        x = x + attention(rms_norm(x, layer["attention_norm"]), layer)
+        x = x + mlp(rms_norm(x, layer["mlp_norm"]), layer)
+        return jax.lax.with_sharding_constraint(x, activations), None
+
+    x = jax.lax.with_sharding_constraint(params["embed"][tokens] * 50**0.5, activations)
+    x, _ = jax.lax.scan(block, x, params["layers"])
+    return rms_norm(x, params["final_norm"]) @ params["unembed"]
+
+
+# ----------------------------------------------------------------------------------------- training
+
+
+def standard_library() -> np.ndarray:
+    """The bytes of every *.py file that lies directly in the standard library's folder, in name
+    order.
+    """
+    folder = pathlib.Path(os.__file__).parent
+    return np.frombuffer(
+        b"\n".join(path.read_bytes() for path in sorted(folder.glob("*.py"))), np.uint8
+    )
+
+
+def sample_batch(
+    rng: np.random.Generator, text: np.ndarray, batch: int, context: int
+) -> np.ndarray:
+    starts = rng.integers(0, len(text) - context - 1, batch)
+    return np.stack([text[start : start + context + 1] for start in starts]).astype(np.int32)
+
+
+class Progress:
+    """One line that redraws itself on a terminal; one line per tenth of the way in a log."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._began = time.monotonic()
+        self._live = sys.stderr.isatty()
+
+    def update(self, step: int, loss: float) -> None:
+        if not self._live and step % max(1, self._steps // 10) and step != self._steps:
+            return
+        bar = "━" * (24 * step // self._steps)
+        rate = step / max(1e-9, time.monotonic() - self._began)
+        line = f"step {step:4d}/{self._steps} {bar:╌<24} loss {loss:.3f}  {rate:.1f} steps/s"
+        end = "" if self._live and step != self._steps else "\n"
+        print(("\r" if self._live else "") + line, end=end, file=sys.stderr, flush=True)
+
+
+def train(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Params, list[float]]:
+    shardings = jax.tree.map(functools.partial(NamedSharding, mesh), param_specs())
+    batch_sharding = NamedSharding(mesh, P("data"))
+    activations = NamedSharding(mesh, P("data", None, None))
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, args.rate, 20, max(args.steps, 21), args.rate * 0.1
+    )
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.01)
+    )
+
+    def loss_of(params: Params, batch: jax.Array) -> jax.Array:
+        logits = apply(params, batch[:, :-1], activations)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 1:]).mean()
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def step(params: Params, state: Any, batch: jax.Array) -> tuple[Params, Any, jax.Array]:
+        loss, gradients = jax.value_and_grad(loss_of)(params, batch)
+        updates, state = optimizer.update(gradients, state, params)
+        params = jax.tree.map(
+            jax.lax.with_sharding_constraint, optax.apply_updates(params, updates), shardings
+        )
+        return params, state, loss
+
+    init = jax.jit(functools.partial(init_params, model=model), out_shardings=shardings)
+    params = init(jax.random.key(args.seed))
+    state = jax.jit(optimizer.init)(params)
+
+    text = standard_library()
+    rng = np.random.default_rng(args.seed)
+    print(f"training on {len(text) / 1e6:.1f} MB of Python source")
+    progress = Progress(args.steps)
+    pending: collections.deque[jax.Array] = collections.deque()
+    losses: list[float] = []
+    for _ in range(args.steps):
+        batch = jax.device_put(sample_batch(rng, text, args.batch, model.context), batch_sharding)
+        params, state, loss = step(params, state, batch)
+        pending.append(loss)
+        if len(pending) > STEPS_AHEAD:
+            losses.append(float(pending.popleft()))
+            progress.update(len(losses), losses[-1])
+    for loss in pending:
+        losses.append(float(loss))
+        progress.update(len(losses), losses[-1])
+    return params, losses
+
+
+# ----------------------------------------------------------------------------------------- sampling
+
+
+def generate(params: Params, model: Model, mesh: Mesh, prompt: str, count: int, seed: int) -> str:
+    """`count` sampled characters. Every step is dispatched before the first one's result is looked
+    at.
+    """
+
+    @functools.partial(jax.jit, donate_argnums=(1,))
+    def decode(
+        params: Params, carry: tuple[jax.Array, ...]
+    ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        window, length, key = carry
+        logits = apply(params, window[None], NamedSharding(mesh, P()))[0, length - 1]
+        key, sampled = jax.random.split(key)
+        token = jax.random.categorical(sampled, logits / 0.7).astype(jnp.int32)
+        full = length == model.context
+        window = jnp.where(full, jnp.roll(window, -1), window)
+        length = jnp.where(full, length, length + 1)
+        return (window.at[length - 1].set(token), length, key), token
+
+    tokens = np.frombuffer(prompt.encode(), np.uint8).astype(np.int32)[-model.context :]
+    window = np.zeros(model.context, np.int32)
+    window[: len(tokens)] = tokens
+    carry: Any = (window, np.int32(len(tokens)), jax.random.key(seed))
+    carry = jax.device_put(carry, NamedSharding(mesh, P()))
+    produced = []
+    for _ in range(count):
+        carry, token = decode(params, carry)
+        produced.append(token)
+        if len(produced) > 2 * STEPS_AHEAD:
+            produced[-2 * STEPS_AHEAD].block_until_ready()
+    return prompt + bytes(int(token) for token in produced).decode("utf-8", "replace")
+
+
+def plot(losses: list[float], path: str, title: str) -> None:
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plot: matplotlib is not installed")
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    smooth = np.convolve(losses, np.ones(min(20, len(losses))) / min(20, len(losses)), "valid")
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    axes.plot(losses, color="#9ecae1", linewidth=1, label="each step")
+    axes.plot(
+        np.arange(len(losses) - len(smooth), len(losses)),
+        smooth,
+        color="#08519c",
+        label="mean of 20",
+    )
+    axes.set(xlabel="step", ylabel="loss (nats per byte)", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    pathlib.Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    print(f"loss curve: {path}")
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Train a small language model on Python's standard library."
+    )
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument(
+        "--batch", type=int, default=16, help="sequences per step (rounded up to the data axis)"
+    )
+    parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--sample", type=int, default=240, help="characters to generate at the end (0: none)"
+    )
+    parser.add_argument("--out", help="write the loss curve to this PNG")
+    parser.add_argument(
+        "--losses", help="write each step's exact loss to this file, as hexadecimal floats"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    model = Model()
+    began = time.monotonic()
+    devices = jax.devices()
+    mesh = make_mesh(devices, model.heads)
+    args.batch = -(-args.batch // mesh.shape["data"]) * mesh.shape["data"]
+    print(
+        f"{len(devices)} devices of {devices[0].client.platform_version!r}, mesh {dict(mesh.shape)}"
+    )
+
+    params, losses = train(args, model, mesh)
+    print(
+        f"{args.steps} steps in {time.monotonic() - began:.1f} s, "
+        f"loss {losses[0]:.3f} -> {losses[-1]:.3f}"
+    )
+    if args.losses:
+        pathlib.Path(args.losses).write_text("".join(f"{loss.hex()}\n" for loss in losses))
+    if args.sample:
+        print("-" * 100)
+        print(generate(params, model, mesh, "def ", args.sample, args.seed))
+        print("-" * 100)
+    if args.out:
+        plot(
+            losses,
+            args.out,
+            f"byte-level transformer, {len(devices)} devices, mesh {dict(mesh.shape)}",
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+// Implementation of executor.h.
+#include "gangway/base/executor.h"
+
+#include <pthread.h>
+
+namespace gangway {
+
+EventLoop::EventLoop(std::string name) : name_(std::move(name)), thread_([this] { Run(); }) {}
+
+EventLoop::~EventLoop() { Stop(); }
+
+void EventLoop::Post(std::function<void()> task) {
+  bool wake;
+  {
+    MutexLock lock(mutex_);
+    if (stopping_) return;
+    queue_.push_back(std::move(task));
+    wake = waiting_;
+    waiting_ = false;
+  }
+  if (wake) wake_.NotifyOne();
+}
+
+uint64_t EventLoop::PostAt(Clock::time_point when, std::function<void()> task) {
+  bool wake;
+  uint64_t id;
+  {
+    MutexLock lock(mutex_);
+    id = next_timer_++;
+    timers_.emplace(std::make_pair(when, id), std::move(task));
+    wake = waiting_;
+    waiting_ = false;
+  }
+  if (wake) wake_.NotifyOne();
+  return id;
+}
+
+void EventLoop::Cancel(uint64_t timer) {
+  MutexLock lock(mutex_);
+  for (auto it = timers_.begin(); it != timers_.end(); ++it) {
+    if (it->first.second == timer) {
+      timers_.erase(it);
+      return;
+    }
+  }
+}
+
+void EventLoop::AddRoundEnd(std::function<void()> flush) {
+  MutexLock lock(mutex_);
+  round_ends_.push_back(std::move(flush));
+}
+
+void EventLoop::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyOne();
+  if (thread_.joinable()) thread_.join();
+}
+
+void EventLoop::Run() {
+  pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
+  std::vector<std::function<void()>> round;
+  while (true) {
+    size_t round_end_count;
+    {
+      MutexLock lock(mutex_);
+      auto due = [this]() GANGWAY_NO_ANALYSIS {
+        return !queue_.empty() || stopping_ ||
+               (!timers_.empty() && timers_.begin()->first.first <= Clock::now());
+      };
+      while (!due()) {
+        waiting_ = true;
+        // Without timers there is nothing to wake for: a day is "until posted".
+        auto deadline =
+            timers_.empty() ? Clock::now() + std::chrono::hours(24) : timers_.begin()->first.first;
+        wake_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return !waiting_ || stopping_; });
+        waiting_ = false;
+      }
+      if (queue_.empty() && stopping_) return;
+      round.swap(queue_);
+      auto now = Clock::now();
+      while (!timers_.empty() && timers_.begin()->first.first <= now) {
+        round.push_back(std::move(timers_.begin()->second));
+        timers_.erase(timers_.begin());
+      }
+      round_end_count = round_ends_.size();
+    }
+    for (auto& task : round) task();
+    round.clear();
+    for (size_t i = 0; i < round_end_count; ++i) round_ends_[i]();
+  }
+}
+
+}  // namespace gangway

@@ -1,0 +1,66 @@
+// EventLoop: order, timers, round ends, stop.
+#include "gangway/base/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+namespace gangway {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(EventLoopTest, RunsTasksInTheOrderOfThePosts) {
+  EventLoop loop("test");
+  std::vector<int> seen;
+  std::promise<void> done;
+  for (int i = 0; i < 1000; ++i) loop.Post([&seen, i] { seen.push_back(i); });
+  loop.Post([&done] { done.set_value(); });
+  ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+  ASSERT_EQ(seen.size(), 1000u);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(seen[i], i);
+}
+
+TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
+  EventLoop loop("test");
+  std::vector<int> seen;
+  std::promise<void> done;
+  auto now = EventLoop::Clock::now();
+  loop.PostAt(now + milliseconds(30), [&] { seen.push_back(3); done.set_value(); });
+  loop.PostAt(now + milliseconds(10), [&] { seen.push_back(1); });
+  uint64_t cancelled = loop.PostAt(now + milliseconds(20), [&] { seen.push_back(2); });
+  loop.Cancel(cancelled);
+  ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+  loop.Stop();
+  EXPECT_EQ(seen, (std::vector<int>{1, 3}));
+}
+
+TEST(EventLoopTest, RoundEndRunsAfterTheTasks) {
+  EventLoop loop("test");
+  int tasks = 0;
+  std::promise<int> at_flush;
+  bool flushed = false;
+  loop.AddRoundEnd([&] {
+    if (tasks > 0 && !flushed) {
+      flushed = true;
+      at_flush.set_value(tasks);
+    }
+  });
+  loop.Post([&] { ++tasks; });
+  auto future = at_flush.get_future();
+  ASSERT_EQ(future.wait_for(milliseconds(5000)), std::future_status::ready);
+  EXPECT_EQ(future.get(), 1);
+  loop.Stop();
+}
+
+TEST(EventLoopTest, StopRunsWhatIsQueuedAndDropsLaterPosts) {
+  EventLoop loop("test");
+  int count = 0;
+  for (int i = 0; i < 100; ++i) loop.Post([&] { ++count; });
+  loop.Stop();
+  loop.Post([&] { ++count; });
+  EXPECT_EQ(count, 100);
+}
+
+}  // namespace
+}  // namespace gangway

@@ -1,0 +1,48 @@
+// Implementation of announcement.h.
+#include "gangway/cli/announcement.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace gangway::cli {
+namespace {
+
+using Kind = Announcement::Kind;
+constexpr std::array<std::pair<Kind, const char*>, 4> kWords = {{{Kind::kListening, "listening"},
+                                                                 {Kind::kEvent, "event"},
+                                                                 {Kind::kWaiting, "waiting"},
+                                                                 {Kind::kReady, "ready"}}};
+
+}  // namespace
+
+std::string ToLine(const Announcement& announcement) {
+  std::string line;
+  for (const auto& [kind, word] : kWords) {
+    if (kind == announcement.kind) line = word;
+  }
+  if (!announcement.text.empty()) line += " " + announcement.text;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line;
+}
+
+std::optional<Announcement> FromLine(const std::string& line) {
+  const size_t word_end = std::min(line.find(' '), line.size());
+  for (const auto& [kind, word] : kWords) {
+    if (line.substr(0, word_end) != word) continue;
+    return Announcement{.kind = kind,
+                        .text = word_end < line.size() ? line.substr(word_end + 1) : ""};
+  }
+  return std::nullopt;
+}
+
+void Announce(const Announcement& announcement) {
+  const std::string line = ToLine(announcement) + "\n";
+  // One write: lines of several threads do not mix. A supervisor that is gone takes this process
+  // along.
+  [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
+}
+
+}  // namespace gangway::cli

@@ -1,0 +1,108 @@
+// A child process of the supervisor: started in a process group of its own (Ctrl-C reaches only the
+// supervisor) and killed by the kernel if the supervisor dies. Its standard output is read line by
+// line as announcements (announcement.h); its standard error goes to a bounded log, the last lines
+// kept for the day it dies.
+//
+// Threading: one thread, the one that starts it (the kernel ties the child's life to that thread).
+#ifndef GANGWAY_CLI_CHILD_PROCESS_H_
+#define GANGWAY_CLI_CHILD_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <deque>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace gangway::cli {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+  int get() const { return fd_; }
+  int release() {
+    int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+// A log file of at most about twice kBytesMax: the older half is <path>.1.
+class BoundedLog {
+ public:
+  static constexpr size_t kBytesMax = size_t{4} << 20;
+  explicit BoundedLog(std::string path);
+  void Write(const std::string& text);
+
+ private:
+  const std::string path_;
+  std::ofstream file_;
+  size_t bytes_ = 0;
+};
+
+class ChildProcess {
+ public:
+  static constexpr size_t kLastWords = 12;        // lines
+  static constexpr size_t kLineBytesMax = 16384;  // a longer line is cut there
+
+  // INTERNAL: the system refused to start it.
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
+      const std::vector<std::string>& command, BoundedLog* log,
+      std::function<void(const std::string& line)> on_line);
+  ~ChildProcess();  // kills and reaps it if it lives
+
+  pid_t pid() const { return pid_; }
+  int pid_fd() const { return pid_fd_.get(); }        // readable: it ended
+  int output_fd() const { return output_.fd.get(); }  // -1 once closed
+  int error_fd() const { return error_.fd.get(); }
+  std::chrono::steady_clock::time_point started() const { return started_; }
+
+  void ReadOutput() { Read(output_); }
+  void ReadError() { Read(error_); }
+  void Signal(int signal);
+
+  // After pid_fd is readable: reads what is left and returns what happened, as "ended with status
+  // 1".
+  std::string Reap();
+  bool ended() const { return ended_; }
+  std::string LastWords() const;  // lines, indented
+
+ private:
+  struct Pipe {
+    UniqueFd fd;
+    std::string partial;
+  };
+
+  ChildProcess() = default;
+  void Read(Pipe& pipe);
+  void OnLine(Pipe& pipe, const std::string& line);
+
+  pid_t pid_ = -1;
+  bool ended_ = false;
+  UniqueFd pid_fd_;
+  Pipe output_, error_;
+  BoundedLog* log_ = nullptr;  // not owned
+  std::function<void(const std::string&)> on_line_;
+  std::deque<std::string> last_words_;
+  std::chrono::steady_clock::time_point started_;
+};
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_CHILD_PROCESS_H_

@@ -1,0 +1,251 @@
+// The pure parts of the command, and what it does with its state folder.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "gangway/cli/announcement.h"
+#include "gangway/cli/restart_policy.h"
+#include "gangway/cli/state_dir.h"
+#include "gangway/cli/status_text.h"
+#include "gangway/cli/tool_link.h"
+#include "gangway/cli/up.h"
+#include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::cli {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Millis = RestartPolicy::Millis;
+
+class StateTest : public ::testing::Test {
+ protected:
+  StateTest() {
+    std::string pattern = ::testing::TempDir() + "gangway-cli-XXXXXX";
+    root_ = mkdtemp(pattern.data());
+  }
+  ~StateTest() override { std::filesystem::remove_all(root_); }
+  std::string root_;
+};
+
+TEST(RestartPolicyTest, ShortLivesAreRestartedEverLaterAndThenNotAtAll) {
+  RestartPolicy policy;
+  EXPECT_EQ(policy.OnDeath(Millis{5}), Millis{0});
+  EXPECT_EQ(policy.OnDeath(Millis{5}), Millis{100});
+  EXPECT_EQ(policy.OnDeath(Millis{5}), Millis{200});
+  EXPECT_EQ(policy.OnDeath(RestartPolicy::kShortLife), Millis{0}) << "a long life forgives";
+  for (int i = 1; i < RestartPolicy::kShortLivesMax; ++i) EXPECT_TRUE(policy.OnDeath(Millis{5}));
+  EXPECT_FALSE(policy.OnDeath(Millis{5}));
+}
+
+TEST(AnnouncementTest, LinesGoThereAndBack) {
+  const auto back =
+      FromLine(ToLine({.kind = Announcement::Kind::kEvent, .text = "session 3 opens\nfor x"}));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->kind, Announcement::Kind::kEvent);
+  EXPECT_EQ(back->text, "session 3 opens for x");
+  EXPECT_EQ(FromLine("ready")->kind, Announcement::Kind::kReady);
+  EXPECT_FALSE(FromLine("readily"));
+  EXPECT_FALSE(FromLine(""));
+  EXPECT_FALSE(FromLine("something that a library printed"));
+}
+
+TEST_F(StateTest, PortComesFromFlagThenEnvironment) {
+  unsetenv("GANGWAY_PORT");
+  EXPECT_EQ(*ChoosePort(-1), kDefaultPort);
+  setenv("GANGWAY_PORT", "4711", 1);
+  EXPECT_EQ(*ChoosePort(-1), 4711);
+  EXPECT_EQ(*ChoosePort(5), 5);
+  EXPECT_FALSE(ChoosePort(65536).ok());
+  for (const char* wrong : {"0", "-1", "65536", "port", "12x"}) {
+    setenv("GANGWAY_PORT", wrong, 1);
+    EXPECT_THAT(std::string(ChoosePort(-1).status().message()), HasSubstr(wrong));
+  }
+  unsetenv("GANGWAY_PORT");
+}
+
+TEST_F(StateTest, RootComesFromFlagThenEnvironmentThenHome) {
+  setenv("GANGWAY_STATE_DIR", root_.c_str(), 1);
+  EXPECT_EQ(StateRoot(""), root_);
+  EXPECT_EQ(StateRoot("/elsewhere"), "/elsewhere");
+  unsetenv("GANGWAY_STATE_DIR");
+  EXPECT_THAT(StateRoot(""), HasSubstr("/.gangway"));
+}
+
+TEST_F(StateTest, LockTellsARunningClusterFromLeftovers) {
+  StateDir looking(root_, 4711);
+  EXPECT_EQ(looking.Supervisor().status().code(), absl::StatusCode::kNotFound);
+  {
+    StateDir owner(root_, 4711);
+    ASSERT_TRUE(owner.Lock().ok());
+    struct stat info;
+    ASSERT_EQ(stat(owner.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0700u) << "SE-1: for its owner only";
+    ASSERT_TRUE(owner.Write(kSupervisorPid, "1234").ok());
+    EXPECT_EQ(*looking.Supervisor(), 1234);
+    const absl::Status second = StateDir(root_, 4711).Lock();
+    EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(second.message()), HasSubstr("pid 1234"));
+  }
+  EXPECT_EQ(*looking.Read(kSupervisorPid), "1234");
+  EXPECT_EQ(looking.Supervisor().status().code(), absl::StatusCode::kNotFound)
+      << "its owner is gone";
+}
+
+TEST_F(StateTest, PortInUseIsRefusedAndZeroFindsAFreeOne) {
+  auto free = ClaimPort(0);
+  ASSERT_TRUE(free.ok());
+  ASSERT_TRUE(ClaimPort(*free).ok());
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd.get(), 1), 0);
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  EXPECT_EQ(ClaimPort(ntohs(address.sin_port)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(StateTest, ImpossibleClustersAreRefusedBeforeAnythingStarts) {
+  UpOptions options;
+  options.plugin = "/nowhere/plugin.so";
+  EXPECT_THAT(std::string(CheckUp(options).message()), HasSubstr("/nowhere/plugin.so"));
+  options.plugin = root_;
+  EXPECT_FALSE(CheckUp(options).ok()) << "a folder";
+  options.plugin = "/proc/self/exe";
+  EXPECT_TRUE(CheckUp(options).ok());
+  options.workers = 0;
+  EXPECT_EQ(CheckUp(options).code(), absl::StatusCode::kInvalidArgument);
+  options.workers = options.islands = options.devices = 100000;
+  EXPECT_EQ(CheckUp(options).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StateTest, ChildrenAreToldTheirPlace) {
+  UpOptions options;
+  options.islands = options.workers = 2;
+  options.port = 4711;
+  const auto children = Children(options, StateDir(root_, 4711));
+  ASSERT_EQ(children.size(), 6u);
+  EXPECT_EQ(children[0].name, "head");
+  EXPECT_EQ(children[4].name, "island1/worker0");
+  const auto command = children[4].command("unix:/x");
+  EXPECT_THAT(command, Contains("unix:/x"));
+  EXPECT_EQ(*(std::find(command.begin(), command.end(), "--island") + 1), "1");
+  EXPECT_THAT(children[0].command(""), Contains("127.0.0.1:4711"));
+}
+
+wire::StatusReply SomeStatus() {
+  wire::StatusReply status;
+  status.set_epoch(5);
+  for (uint32_t index : {0, 1}) {
+    auto* worker = status.add_workers();
+    worker->mutable_state()->set_up(index == 0);
+    worker->mutable_state()->set_process_id(100 + index);
+    worker->mutable_state()->mutable_worker()->set_index(index);
+    worker->mutable_state()->mutable_worker()->set_incarnation(1);
+    worker->mutable_state()->mutable_worker()->set_device_kind("cpu");
+    worker->mutable_state()->mutable_worker()->add_devices(index);
+  }
+  status.mutable_workers(1)->mutable_state()->mutable_failure()->set_message(
+      "it was silent for 5 s");
+  auto* usage = status.mutable_workers(0)->add_devices();
+  usage->set_bytes(2048);
+  usage->set_budget_bytes(1 << 20);
+  usage->set_peak_bytes(4096);
+  auto* session = status.add_sessions();
+  session->set_session(9);
+  session->set_name("a \"quoted\"\tname");
+  session->set_arrays(2);
+  session->set_bytes(2048);
+  return status;
+}
+
+TEST(StatusTextTest, JsonHasEveryField) {
+  EXPECT_EQ(
+      ToJson(SomeStatus()),
+      "{\"epoch\":5,\"islands\":[{\"id\":0,\"workers\":["
+      "{\"name\":\"island0/"
+      "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"devices\":[{\"id\":0,"
+      "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096}]},"
+      "{\"name\":\"island0/"
+      "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"devices\":[{\"id\":1,"
+      "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0}]}]}],"
+      "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
+      "\\\"quoted\\\"\\u0009name\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"
+      "0}],"
+      "\"arrays\":2,\"bytes\":2048,\"counters\":{\"messages_received\":0,\"messages_sent\":0}}");
+}
+
+TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
+  EXPECT_EQ(Absent(SomeStatus()), "island0/worker1, the compiler");
+  const std::string table = ToTable(SomeStatus());
+  EXPECT_THAT(table, HasSubstr("it was silent for 5 s"));
+  EXPECT_THAT(table, HasSubstr("cpu:0 2.0 KiB of 1.0 MiB"));
+  EXPECT_THAT(ToTable({}), HasSubstr("no sessions"));
+}
+
+// Answers a tool as told.
+class ToolLinkTest : public ::testing::Test {
+ protected:
+  void Listen(std::function<void(transport::Link&, const wire::Frame&)> on_frame) {
+    listener_ =
+        *transport_->Listen("controller", [this, on_frame](std::shared_ptr<transport::Link> link) {
+          link_ = link;
+          transport::LinkEvents events;
+          events.executor = &loop_;
+          events.on_frame = [link = link.get(), on_frame](wire::Frame frame) {
+            on_frame(*link, frame);
+          };
+          return events;
+        });
+  }
+  ~ToolLinkTest() override {
+    listener_.reset();
+    link_.reset();
+    loop_.Stop();
+  }
+  std::unique_ptr<transport::Transport> transport_ = transport::NewInprocTransport();
+  EventLoop loop_{"controller"};
+  std::shared_ptr<transport::Link> link_;
+  std::unique_ptr<transport::Listener> listener_;
+};
+
+TEST_F(ToolLinkTest, StatusIsAsked) {
+  Listen([](transport::Link& link, const wire::Frame& frame) {
+    wire::Frame reply;
+    if (frame.has_hello()) reply.mutable_hello_reply();
+    if (frame.has_status_request()) reply.mutable_status_reply()->set_epoch(77);
+    (void)link.Send(std::move(reply));
+  });
+  auto status = AskStatus(*transport_, "controller", Millis{10000});
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->epoch(), 77u);
+}
+
+TEST_F(ToolLinkTest, TM1_SilenceRefusalAndAbsenceAreErrors) {
+  EXPECT_EQ(AskStatus(*transport_, "controller", Millis{50}).status().code(),
+            absl::StatusCode::kUnavailable);
+  Listen([](transport::Link&, const wire::Frame&) {});
+  EXPECT_EQ(AskStatus(*transport_, "controller", Millis{50}).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  listener_.reset();
+  Listen([](transport::Link& link, const wire::Frame&) {
+    wire::Frame reply;
+    *reply.mutable_hello_reply()->mutable_failure() =
+        wire::MakeFailure(absl::StatusCode::kFailedPrecondition, "other version");
+    (void)link.Send(std::move(reply));
+  });
+  EXPECT_EQ(AskStatus(*transport_, "controller", Millis{10000}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace gangway::cli

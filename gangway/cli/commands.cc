@@ -1,0 +1,130 @@
+// Implementation of commands.h.
+#include "gangway/cli/commands.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/cli/child_process.h"
+#include "gangway/cli/state_dir.h"
+#include "gangway/cli/status_text.h"
+#include "gangway/cli/tool_link.h"
+#include "gangway/transport/grpc/grpc.h"
+
+namespace gangway::cli {
+namespace {
+
+constexpr int kDownLimitMs = 20000;  // more than the supervisor's own limits add up to
+constexpr std::chrono::seconds kStatusLimit{5};
+
+int Fail(const char* command, const absl::Status& status) {
+  fprintf(stderr, "gangway %s: %s\n", command, std::string(status.message()).c_str());
+  return 1;
+}
+
+absl::StatusOr<wire::StatusReply> Ask(const StateDir& dir) {
+  if (auto pid = dir.Supervisor(); !pid.ok()) return pid.status();
+  auto control = dir.Read(kControlAddress);
+  if (!control.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("the cluster on port ", dir.port(), " is still starting"));
+  }
+  auto transport = transport::NewGrpcTransport();
+  if (!transport.ok()) return transport.status();
+  return AskStatus(**transport, *control, kStatusLimit);
+}
+
+// Whether anything listens there; what it is, Python asks.
+bool Listens(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+std::string Python() {
+  const char* chosen = std::getenv("GANGWAY_PYTHON");
+  if (chosen != nullptr && *chosen != '\0') return chosen;
+  const std::string own = GANGWAY_SOURCE_DIR "/.venv/bin/python";
+  return access(own.c_str(), X_OK) == 0 ? own : "python3";
+}
+
+}  // namespace
+
+int Down(const ClusterChoice& cluster) {
+  auto port = ChoosePort(cluster.port);
+  if (!port.ok()) return Fail("down", port.status());
+  StateDir dir(StateRoot(cluster.state_root), *port);
+  auto pid = dir.Supervisor();
+  if (!pid.ok()) return Fail("down", pid.status());
+  UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, *pid, 0)));
+  if (process.get() < 0 || kill(*pid, SIGTERM) != 0) {
+    return Fail("down", absl::UnavailableError(absl::StrCat("cannot end the supervisor (pid ", *pid,
+                                                            "): ", std::strerror(errno))));
+  }
+  pollfd ended = {.fd = process.get(), .events = POLLIN};
+  if (poll(&ended, 1, kDownLimitMs) != 1) {
+    return Fail("down",
+                absl::DeadlineExceededError(absl::StrCat(
+                    "the supervisor (pid ", *pid, ") has not ended after ", kDownLimitMs / 1000,
+                    " s: end it with kill -9 ", *pid, "; its processes end with it")));
+  }
+  printf("the cluster on port %d has ended\n", *port);
+  return 0;
+}
+
+int Status(const ClusterChoice& cluster, StatusForm form) {
+  auto port = ChoosePort(cluster.port);
+  if (!port.ok()) return Fail("status", port.status());
+  auto status = Ask(StateDir(StateRoot(cluster.state_root), *port));
+  if (!status.ok()) return Fail("status", status.status());
+  const std::string text = form == StatusForm::kJson ? ToJson(*status) + "\n" : ToTable(*status);
+  fwrite(text.data(), 1, text.size(), stdout);
+  return 0;
+}
+
+int RunScript(const ClusterChoice& cluster, const std::vector<std::string>& arguments) {
+  auto port = ChoosePort(cluster.port);
+  if (!port.ok()) return Fail("run", port.status());
+  if (arguments.empty()) {
+    return Fail("run", absl::InvalidArgumentError(
+                           "no script: gangway run [--port P] script.py [arguments]"));
+  }
+  if (!Listens(*port)) {
+    fprintf(stderr,
+            "gangway run: no cluster listens on 127.0.0.1:%d: start one with `gangway up --port "
+            "%d`, or give "
+            "the port of a running one (--port or GANGWAY_PORT)\n",
+            *port, *port);
+    return 2;
+  }
+  std::string path = GANGWAY_SOURCE_DIR "/python";
+  const char* inherited = std::getenv("PYTHONPATH");
+  if (inherited != nullptr && *inherited != '\0') absl::StrAppend(&path, ":", inherited);
+  setenv("PYTHONPATH", path.c_str(), 1);
+  setenv("GANGWAY_PORT", absl::StrCat(*port).c_str(), 1);
+  const std::string python = Python();
+  std::vector<std::string> command = {python, "-m", "gangway.run"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  std::vector<char*> words;
+  for (std::string& word : command) words.push_back(word.data());
+  words.push_back(nullptr);
+  execvp(words[0], words.data());
+  return Fail("run",
+              absl::InternalError(absl::StrCat("cannot run ", python, ": ", std::strerror(errno),
+                                               "; set GANGWAY_PYTHON to a Python with JAX")));
+}
+
+}  // namespace gangway::cli

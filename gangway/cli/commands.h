@@ -1,0 +1,29 @@
+// The commands that talk to a running cluster. Each prints its own errors and returns the exit
+// status.
+#ifndef GANGWAY_CLI_COMMANDS_H_
+#define GANGWAY_CLI_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+namespace gangway::cli {
+
+// `port` negative: GANGWAY_PORT or the default. `state_root` empty: the default.
+struct ClusterChoice {
+  int port = -1;
+  std::string state_root;
+};
+
+// Ends the cluster and waits until all of it is gone.
+int Down(const ClusterChoice& cluster);
+
+enum class StatusForm { kTable, kJson };
+int Status(const ClusterChoice& cluster, StatusForm form);
+
+// Becomes Python with the script; returns only on an error. `arguments`: script and what follows,
+// as given.
+int RunScript(const ClusterChoice& cluster, const std::vector<std::string>& arguments);
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_COMMANDS_H_

@@ -1,0 +1,151 @@
+// Implementation of head.h.
+#include "gangway/cli/head.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/base/executor.h"
+#include "gangway/client/connect.h"
+#include "gangway/controller/service/controller_service.h"
+#include "gangway/frontdoor/ifrt/server.h"
+#include "gangway/scheduler/service/scheduler_service.h"
+#include "gangway/transport/grpc/grpc.h"
+#include "gangway/transport/handshake/handshake.h"
+#include "gangway/transport/inproc/inproc.h"
+
+namespace gangway::cli {
+namespace {
+
+constexpr char kControllerName[] = "controller";   // on the in-process transport
+constexpr std::chrono::seconds kConnectLimit{5};
+
+// Device ids come from the declared topology, never from the order of arrival.
+std::vector<wire::Worker> DeclareWorkers(const HeadOptions& options) {
+  std::vector<wire::Worker> workers;
+  uint32_t device = 0;
+  for (uint32_t island = 0; island < options.islands; ++island) {
+    for (uint32_t index = 0; index < options.workers; ++index) {
+      wire::Worker& worker = workers.emplace_back();
+      worker.set_island(island);
+      worker.set_index(index);
+      for (uint32_t i = 0; i < options.devices; ++i) worker.add_devices(device++);
+    }
+  }
+  return workers;
+}
+
+uint64_t NewEpoch() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count());
+}
+
+class HeadImpl final : public Head {
+ public:
+  explicit HeadImpl(const HeadOptions& options) : options_(options), loop_("head") {}
+
+  ~HeadImpl() override {
+    front_door_.reset();   // its sessions end first
+    control_listener_.reset();
+    local_listener_.reset();
+    loop_.Stop();
+  }
+
+  absl::Status Init() {
+    inproc_ = transport::NewInprocTransport();
+    auto network = transport::NewGrpcTransport();
+    if (!network.ok()) return network.status();
+    network_ = *std::move(network);
+    StartServices();
+    if (auto status = Listen(); !status.ok()) return status;
+    for (auto& scheduler : schedulers_) {
+      auto status = scheduler->ConnectController(*inproc_, kControllerName, kConnectLimit);
+      if (!status.ok()) return status;
+    }
+    auto front_door = ifrt::IfrtServer::Start(options_.front_door_address, [this](const std::string& name) {
+      ClientOptions client;
+      client.controller_address = kControllerName;
+      client.name = name;
+      client.control = inproc_.get();
+      client.data = network_.get();
+      return Connect(client);
+    });
+    if (!front_door.ok()) return front_door.status();
+    front_door_ = *std::move(front_door);
+    front_door_at_ = absl::StrCat("127.0.0.1:", front_door_->port());
+    return absl::OkStatus();
+  }
+
+  const std::string& front_door_address() const override { return front_door_at_; }
+
+ private:
+  void StartServices() {
+    controller::ControllerOptions controller;
+    controller.core.epoch = NewEpoch();
+    controller.core.workers = DeclareWorkers(options_);
+    controller.welcome_max = options_.welcome_max;
+    controller.on_event = options_.on_event;
+    for (uint32_t island = 0; island < options_.islands; ++island) {
+      scheduler::SchedulerOptions scheduler;
+      scheduler.epoch = controller.core.epoch;
+      scheduler.on_event = options_.on_event;
+      scheduler.island.island = island;
+      scheduler.island.budget_bytes = options_.budget_bytes;
+      scheduler.island.memory_wait_max = options_.memory_wait_max;
+      for (const wire::Worker& worker : controller.core.workers) {
+        if (worker.island() != island) continue;
+        scheduler.island.workers.push_back({{worker.devices().begin(), worker.devices().end()}});
+      }
+      schedulers_.push_back(std::make_unique<scheduler::SchedulerService>(&loop_, std::move(scheduler)));
+    }
+    controller_ = std::make_unique<controller::ControllerService>(&loop_, std::move(controller));
+  }
+
+  // One door for all roles: workers go to their island's scheduler, the rest to the controller.
+  absl::Status Listen() {
+    auto welcome = [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello)
+        -> absl::StatusOr<std::unique_ptr<transport::Endpoint>> {
+      if (hello.role() != wire::ROLE_WORKER) return controller_->Welcome(link, hello);
+      uint32_t island = hello.worker().island();
+      if (island >= schedulers_.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("island ", island, " is not declared: there are ",
+                                                       schedulers_.size()));
+      }
+      return schedulers_[island]->WelcomeWorker(link, hello);
+    };
+    auto local = inproc_->Listen(kControllerName, transport::Greet(&loop_, welcome));
+    if (!local.ok()) return local.status();
+    local_listener_ = *std::move(local);
+    auto control = network_->Listen(options_.control_address, transport::Greet(&loop_, welcome));
+    if (!control.ok()) return control.status();
+    control_listener_ = *std::move(control);
+    return absl::OkStatus();
+  }
+
+  const HeadOptions options_;
+  // Destroyed after everything that runs on it or speaks over it.
+  std::unique_ptr<transport::Transport> inproc_;
+  std::unique_ptr<transport::Transport> network_;
+  EventLoop loop_;
+  std::vector<std::unique_ptr<scheduler::SchedulerService>> schedulers_;
+  std::unique_ptr<controller::ControllerService> controller_;
+  std::unique_ptr<transport::Listener> local_listener_;
+  std::unique_ptr<transport::Listener> control_listener_;
+  std::unique_ptr<ifrt::IfrtServer> front_door_;
+  std::string front_door_at_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Head>> Head::Start(const HeadOptions& options) {
+  if (options.islands == 0 || options.workers == 0 || options.devices == 0) {
+    return absl::InvalidArgumentError("a cluster needs at least one island, one worker and one device");
+  }
+  auto head = std::make_unique<HeadImpl>(options);
+  if (auto status = head->Init(); !status.ok()) return status;
+  return head;
+}
+
+}  // namespace gangway::cli

@@ -1,0 +1,111 @@
+// The `gangway` command: reads the command line and hands over to the subcommand.
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+
+#include "gangway/cli/commands.h"
+#include "gangway/cli/roles.h"
+#include "gangway/cli/up.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::cli {
+namespace {
+
+void AddCluster(CLI::App* command, ClusterChoice& cluster) {
+  command
+      ->add_option("--port", cluster.port,
+                   "the cluster's front door (default: GANGWAY_PORT, or 38600)")
+      ->check(CLI::Range(1, 65535));
+  command->add_option("--state-dir", cluster.state_root,
+                      "default: GANGWAY_STATE_DIR, or ~/.gangway");
+}
+
+void AddUp(CLI::App& app, UpOptions& up, int& result) {
+  CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
+  command->add_option("--islands", up.islands, "groups of workers with a fast network among them")
+      ->capture_default_str();
+  command->add_option("--workers", up.workers, "per island")->capture_default_str();
+  command->add_option("--devices", up.devices, "per worker")->capture_default_str();
+  command
+      ->add_option("--port", up.port,
+                   "of the front door; 0: any free one (default: GANGWAY_PORT, or 38600)")
+      ->check(CLI::Range(0, 65535));
+  command->add_option("--plugin", up.plugin,
+                      "a PJRT plugin (default: GANGWAY_PLUGIN, or XLA's CPU one)");
+  command
+      ->add_option("--memory", up.memory_bytes,
+                   "bytes per device, as 1073741824 or 1GB; 0: no limit")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->capture_default_str();
+  command->add_flag("--detach", up.detach,
+                    "return once the cluster is ready; end it with `gangway down`");
+  command->add_option("--state-dir", up.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
+  command->add_option("--ready-limit", up.ready_limit_s, "seconds until all must be there")
+      ->capture_default_str();
+  command->callback([&] { result = Up(up); });
+}
+
+void AddTools(CLI::App& app, ClusterChoice& cluster, StatusForm& form, int& result) {
+  CLI::App* down = app.add_subcommand("down", "end a cluster");
+  AddCluster(down, cluster);
+  down->callback([&] { result = Down(cluster); });
+  CLI::App* status = app.add_subcommand("status", "show workers, memory and sessions");
+  AddCluster(status, cluster);
+  status->add_flag_callback("--json", [&] { form = StatusForm::kJson; }, "one line for programs");
+  status->callback([&] { result = Status(cluster, form); });
+  CLI::App* run = app.add_subcommand(
+      "run", "run a JAX script on a cluster: gangway run [--port P] script.py ...");
+  AddCluster(run, cluster);
+  run->prefix_command();
+  run->callback([&, run] { result = RunScript(cluster, run->remaining()); });
+  app.add_subcommand("version", "print the version")->callback([] { puts(wire::kBuildVersion); });
+}
+
+void AddRoles(CLI::App& app, HeadOptions& head, WorkerRoleOptions& worker,
+              CompilerRoleOptions& compiler, int& result) {
+  CLI::App* command =
+      app.add_subcommand("head", "controller, schedulers and front door")->group("roles");
+  command->add_option("--islands", head.islands);
+  command->add_option("--workers", head.workers);
+  command->add_option("--devices", head.devices);
+  command->add_option("--memory", head.budget_bytes);
+  command->add_option("--control", head.control_address)->required();
+  command->add_option("--front-door", head.front_door_address)->required();
+  command->callback([&] { result = RunHeadRole(head); });
+  command = app.add_subcommand("worker", "owns devices")->group("roles");
+  command->add_option("--control", worker.control_address)->required();
+  command->add_option("--island", worker.island);
+  command->add_option("--index", worker.index);
+  command->add_option("--devices", worker.devices);
+  command->add_option("--memory", worker.memory_bytes);
+  command->add_option("--plugin", worker.plugin)->required();
+  command->callback([&] { result = RunWorkerRole(worker); });
+  command = app.add_subcommand("compiler", "compiles programs")->group("roles");
+  command->add_option("--control", compiler.control_address)->required();
+  command->add_option("--devices", compiler.devices);
+  command->add_option("--plugin", compiler.plugin)->required();
+  command->add_option("--cache", compiler.cache_folder);
+  command->callback([&] { result = RunCompilerRole(compiler); });
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Gangway: one controller for the devices of many workers", "gangway");
+  app.require_subcommand(1);
+  int result = 0;
+  UpOptions up;
+  ClusterChoice cluster;
+  StatusForm form = StatusForm::kTable;
+  HeadOptions head;
+  WorkerRoleOptions worker;
+  CompilerRoleOptions compiler;
+  AddUp(app, up, result);
+  AddTools(app, cluster, form, result);
+  AddRoles(app, head, worker, compiler, result);
+  CLI11_PARSE(app, argc, argv);
+  return result;
+}
+
+}  // namespace
+}  // namespace gangway::cli
+
+int main(int argc, char** argv) { return gangway::cli::Main(argc, argv); }

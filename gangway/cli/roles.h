@@ -1,0 +1,36 @@
+// The mains of the processes that `gangway up` starts. Each runs until SIGTERM or SIGINT, or until
+// it cannot go on, logs to standard error and returns the exit status.
+#ifndef GANGWAY_CLI_ROLES_H_
+#define GANGWAY_CLI_ROLES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "gangway/cli/head.h"
+
+namespace gangway::cli {
+
+// Announces itself on standard output (announcement.h).
+int RunHeadRole(HeadOptions options);
+
+struct WorkerRoleOptions {
+  std::string control_address;
+  uint32_t island = 0;
+  uint32_t index = 0;
+  int devices = 1;
+  uint64_t memory_bytes = 0;
+  std::string plugin;
+};
+int RunWorkerRole(const WorkerRoleOptions& options);
+
+struct CompilerRoleOptions {
+  std::string control_address;
+  int devices = 1;  // as many as a worker has
+  std::string plugin;
+  std::string cache_folder;  // "" = no cache on disk
+};
+int RunCompilerRole(const CompilerRoleOptions& options);
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_ROLES_H_

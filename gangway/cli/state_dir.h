@@ -1,0 +1,60 @@
+// The folder of the cluster on one port: ${GANGWAY_STATE_DIR:-$HOME/.gangway}/<port>/, for its
+// owner only. It holds the pids, the control address, the logs, and a lock that the supervisor
+// holds for as long as it lives, so that a crashed cluster's leftovers are never taken for a
+// running one.
+#ifndef GANGWAY_CLI_STATE_DIR_H_
+#define GANGWAY_CLI_STATE_DIR_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace gangway::cli {
+
+inline constexpr int kDefaultPort = 38600;
+inline constexpr char kSupervisorPid[] = "up.pid";
+inline constexpr char kControlAddress[] = "control";
+
+// `flag` if given, else GANGWAY_STATE_DIR, else ~/.gangway.
+std::string StateRoot(const std::string& flag);
+
+// `flag` if it is not negative, else GANGWAY_PORT, else 38600. INVALID_ARGUMENT: not a port.
+absl::StatusOr<int> ChoosePort(int flag);
+
+class StateDir {
+ public:
+  StateDir(const std::string& root, int port);
+  ~StateDir();  // releases the lock
+  StateDir(const StateDir&) = delete;
+  StateDir& operator=(const StateDir&) = delete;
+
+  const std::string& root() const { return root_; }
+  const std::string& path() const { return path_; }
+  int port() const { return port_; }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+  // Makes the folder and takes the lock. ALREADY_EXISTS: a cluster runs, with its pid.
+  absl::Status Lock();
+  // The pid of the supervisor that holds the lock. NOT_FOUND: no cluster runs here, and how to
+  // start one.
+  absl::StatusOr<pid_t> Supervisor() const;
+
+  absl::Status Write(const std::string& name,
+                     const std::string& text) const;  // appears whole or not at all
+  absl::StatusOr<std::string> Read(
+      const std::string& name) const;  // without the newline at its end
+  void Remove(const std::string& name) const;
+
+ private:
+  const std::string root_;
+  const std::string path_;
+  const int port_;
+  int lock_ = -1;
+};
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_STATE_DIR_H_

@@ -1,0 +1,180 @@
+// Implementation of status_text.h.
+#include "gangway/cli/status_text.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace gangway::cli {
+namespace {
+
+using WorkerStatus = wire::StatusReply::WorkerStatus;
+
+std::string Name(const wire::Worker& worker) {
+  return absl::StrCat("island", worker.island(), "/worker", worker.index());
+}
+
+std::string Bytes(uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, units[unit]);
+}
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += static_cast<char>(c);
+    } else if (c < 0x20) {
+      absl::StrAppendFormat(&quoted, "\\u%04x", c);
+    } else {
+      quoted += static_cast<char>(c);
+    }
+  }
+  return quoted + "\"";
+}
+
+// The elements, with commas between them, in the given brackets.
+template <typename Range, typename ToText>
+std::string Joined(char open, const Range& range, ToText to_text, char close) {
+  std::string text(1, open);
+  for (const auto& element : range) {
+    if (text.size() > 1) text += ',';
+    text += to_text(element);
+  }
+  return text + close;
+}
+
+// Of all declared devices, also those that no usage came for.
+std::vector<wire::DeviceUsage> Devices(const WorkerStatus& worker) {
+  std::vector<wire::DeviceUsage> devices;
+  for (uint32_t id : worker.state().worker().devices()) {
+    wire::DeviceUsage& device = devices.emplace_back();
+    device.set_device(id);
+    for (const wire::DeviceUsage& usage : worker.devices()) {
+      if (usage.device() == id) device = usage;
+    }
+  }
+  return devices;
+}
+
+std::string WorkerJson(const WorkerStatus& worker) {
+  const wire::WorkerState& state = worker.state();
+  return absl::StrCat("{\"name\":", Quoted(Name(state.worker())), ",\"pid\":", state.process_id(),
+                      ",\"incarnation\":", state.worker().incarnation(),
+                      ",\"state\":", state.up() ? "\"up\"" : "\"down\"", ",\"devices\":",
+                      Joined(
+                          '[', Devices(worker),
+                          [&](const wire::DeviceUsage& device) {
+                            return absl::StrCat("{\"id\":", device.device(),
+                                                ",\"kind\":", Quoted(state.worker().device_kind()),
+                                                ",\"bytes_in_use\":", device.bytes(),
+                                                ",\"budget_bytes\":", device.budget_bytes(),
+                                                ",\"peak_bytes\":", device.peak_bytes(), "}");
+                          },
+                          ']'),
+                      "}");
+}
+
+std::string SessionJson(const wire::StatusReply::Session& session) {
+  return absl::StrCat("{\"id\":", session.session(), ",\"client\":", Quoted(session.name()),
+                      ",\"arrays\":", session.arrays(), ",\"bytes\":", session.bytes(),
+                      ",\"executables\":", session.executables(),
+                      ",\"pending_nodes\":", session.pending_nodes(), "}");
+}
+
+}  // namespace
+
+std::string ToJson(const wire::StatusReply& status) {
+  std::map<uint32_t, std::vector<const WorkerStatus*>> islands;
+  for (const WorkerStatus& worker : status.workers()) {
+    islands[worker.state().worker().island()].push_back(&worker);
+  }
+  uint64_t arrays = 0, bytes = 0;
+  for (const auto& session : status.sessions()) {
+    arrays += session.arrays();
+    bytes += session.bytes();
+  }
+  std::map<std::string, uint64_t> counters(status.counters().begin(), status.counters().end());
+  counters["messages_received"] = status.messages_received();
+  counters["messages_sent"] = status.messages_sent();
+  return absl::StrCat(
+      "{\"epoch\":", status.epoch(), ",\"islands\":",
+      Joined(
+          '[', islands,
+          [](const auto& island) {
+            return absl::StrCat(
+                "{\"id\":", island.first, ",\"workers\":",
+                Joined(
+                    '[', island.second, [](const WorkerStatus* w) { return WorkerJson(*w); }, ']'),
+                "}");
+          },
+          ']'),
+      ",\"compiler\":{\"pid\":", status.compiler_process_id(),
+      ",\"state\":", status.compiler_up() ? "\"up\"" : "\"down\"", "}",
+      ",\"sessions\":", Joined('[', status.sessions(), SessionJson, ']'), ",\"arrays\":", arrays,
+      ",\"bytes\":", bytes, ",\"counters\":",
+      Joined(
+          '{', counters,
+          [](const auto& counter) {
+            return absl::StrCat(Quoted(counter.first), ":", counter.second);
+          },
+          '}'),
+      "}");
+}
+
+std::string ToTable(const wire::StatusReply& status) {
+  std::string text = absl::StrFormat("%-18s %-6s %8s %20s  %s\n", "WORKER", "STATE", "PID",
+                                     "INCARNATION", "DEVICES");
+  for (const WorkerStatus& worker : status.workers()) {
+    const wire::WorkerState& state = worker.state();
+    absl::StrAppendFormat(&text, "%-18s %-6s %8d %20d  ", Name(state.worker()),
+                          state.up() ? "up" : "down", state.process_id(),
+                          state.worker().incarnation());
+    if (!state.up()) {
+      absl::StrAppend(&text, state.failure().message(), "\n");
+      continue;
+    }
+    std::string devices;
+    for (const wire::DeviceUsage& device : Devices(worker)) {
+      absl::StrAppend(&devices, devices.empty() ? "" : ", ", state.worker().device_kind(), ":",
+                      device.device(), " ", Bytes(device.bytes()));
+      if (device.budget_bytes() != 0)
+        absl::StrAppend(&devices, " of ", Bytes(device.budget_bytes()));
+    }
+    absl::StrAppend(&text, devices, "\n");
+  }
+  absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", "compiler", status.compiler_up() ? "up" : "down",
+                        status.compiler_process_id());
+  if (status.sessions().empty()) return text + "\nno sessions\n";
+  absl::StrAppendFormat(&text, "\n%-8s %-32s %8s %12s %12s %8s\n", "SESSION", "CLIENT", "ARRAYS",
+                        "BYTES", "EXECUTABLES", "PENDING");
+  for (const auto& session : status.sessions()) {
+    absl::StrAppendFormat(&text, "%-8d %-32s %8d %12s %12d %8d\n", session.session(),
+                          session.name(), session.arrays(), Bytes(session.bytes()),
+                          session.executables(), session.pending_nodes());
+  }
+  return text;
+}
+
+std::string Absent(const wire::StatusReply& status) {
+  std::string absent;
+  for (const WorkerStatus& worker : status.workers()) {
+    if (!worker.state().up())
+      absl::StrAppend(&absent, absent.empty() ? "" : ", ", Name(worker.state().worker()));
+  }
+  if (!status.compiler_up()) absl::StrAppend(&absent, absent.empty() ? "" : ", ", "the compiler");
+  return absent;
+}
+
+}  // namespace gangway::cli

@@ -1,0 +1,19 @@
+// A cluster's status as a table for people and as JSON for programs. Pure.
+#ifndef GANGWAY_CLI_STATUS_TEXT_H_
+#define GANGWAY_CLI_STATUS_TEXT_H_
+
+#include <string>
+
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::cli {
+
+std::string ToTable(const wire::StatusReply& status);
+std::string ToJson(const wire::StatusReply& status);  // one line
+
+// Who of the declared is not there: "island0/worker1, the compiler"; empty: nobody.
+std::string Absent(const wire::StatusReply& status);
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_STATUS_TEXT_H_

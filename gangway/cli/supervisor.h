@@ -1,0 +1,89 @@
+// Keeps the processes of one cluster alive: starts the head, then the others; starts a dead worker
+// (which takes a new incarnation) or compiler again, within bounds; ends all in order when told to.
+// A dead head ends the cluster.
+//
+// Threading: one thread, which waits on signals, the children's ends and their output; it is woken
+// by events only. Failure: what goes wrong is said in words that name the child, what happened and
+// its last words; Run returns 1.
+#ifndef GANGWAY_CLI_SUPERVISOR_H_
+#define GANGWAY_CLI_SUPERVISOR_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gangway/cli/child_process.h"
+#include "gangway/cli/restart_policy.h"
+#include "gangway/cli/state_dir.h"
+
+namespace gangway::cli {
+
+struct ChildSpec {
+  std::string name;  // "head", "compiler", "island0/worker1"
+  // What to run. `control`: the address that the head announced, empty for the head.
+  std::function<std::vector<std::string>(const std::string& control)> command;
+};
+
+struct SupervisorOptions {
+  std::vector<ChildSpec> children;  // the first is the head
+  std::string ready_text;           // said when everybody is there
+  std::chrono::milliseconds ready_limit{30000};
+  std::chrono::milliseconds stop_limit{5000};  // for the head, then for the rest, then SIGKILL
+  std::function<void(const std::string& line)> say;       // events
+  std::function<void(const std::string& text)> complain;  // what ends the cluster
+  std::function<void()> on_ready;                         // may be empty
+};
+
+class Supervisor {
+ public:
+  // `dir` is locked, and outlives this.
+  Supervisor(SupervisorOptions options, StateDir* dir);
+
+  // Until SIGINT, SIGTERM or SIGHUP, or until the cluster cannot go on; the exit status. Blocks
+  // those signals for good.
+  int Run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Phase { kStarting, kReady, kStoppingHead, kStoppingRest };
+  struct Child {
+    ChildSpec spec;
+    std::unique_ptr<BoundedLog> log;
+    std::unique_ptr<ChildProcess> process;  // null while it is not running
+    RestartPolicy policy;
+    uint64_t starts = 0;
+    std::optional<Clock::time_point> start_at;
+    std::string last_words;  // of the one before
+  };
+
+  void WaitForEvents();
+  void OnSignal();
+  void OnDeadlines(Clock::time_point now);
+  void OnHeadLine(const std::string& line);
+  void OnDeath(Child& child);
+  void Start(Child& child);
+  void BeginStop(int exit_status);
+  void StopRest();
+  void GiveUp(const std::string& text);
+  std::string PidFile(const Child& child) const;
+  std::string AbsentWords() const;
+  bool stopping() const { return phase_ == Phase::kStoppingHead || phase_ == Phase::kStoppingRest; }
+
+  const SupervisorOptions options_;
+  StateDir* const dir_;
+  std::vector<Child> children_;
+  UniqueFd signals_;
+  Phase phase_ = Phase::kStarting;
+  std::optional<Clock::time_point> phase_deadline_;
+  std::string control_;
+  std::string absent_ = "the head";
+  int exit_status_ = 0;
+};
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_SUPERVISOR_H_

@@ -1,0 +1,27 @@
+#!/bin/bash
+# Stands in for `gangway head|worker|compiler` in supervisor_test. The folder $FAKE_ROLE_DIR says how to behave and gets one
+# line in `starts` per process: its name and pid. Waits are on the test's fifo or on a signal, never on time.
+role=$1
+name=$role
+while [ $# -gt 0 ]; do
+  case $1 in
+    --island) island=$2 ;;
+    --index) name=island$island-worker$2 ;;
+  esac
+  shift
+done
+echo "$name $$" >> "$FAKE_ROLE_DIR/starts"
+[ -e "$FAKE_ROLE_DIR/stubborn-$name" ] || trap 'echo "$name" >> "$FAKE_ROLE_DIR/ends"; exit 0' TERM
+[ ! -e "$FAKE_ROLE_DIR/stubborn-$name" ] || trap '' TERM
+if [ -e "$FAKE_ROLE_DIR/broken-$name" ]; then
+  echo "device $name is on fire" >&2
+  exit 3
+fi
+if [ "$role" = head ]; then
+  echo "listening fake:1"
+  echo "event island0/worker0 is up (fake)"
+  echo "waiting island0/worker1"
+  [ -e "$FAKE_ROLE_DIR/incomplete" ] || echo "ready"
+fi
+mkfifo "$FAKE_ROLE_DIR/wait-$$" 2> /dev/null
+while true; do read -r _ < "$FAKE_ROLE_DIR/wait-$$"; done

@@ -1,0 +1,235 @@
+// Implementation of up.h.
+#include "gangway/cli/up.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace gangway::cli {
+namespace {
+
+constexpr uint32_t kDevicesMax = 4096;
+constexpr size_t kSocketPathMax = 100;  // of the 108 that the kernel takes
+constexpr char kReadyWord[] = "ready: ";
+
+// This executable; tests put another in its place.
+std::string RoleBinary() {
+  if (const char* binary = std::getenv("GANGWAY_ROLE_BINARY")) return binary;
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
+}
+
+int Fail(const absl::Status& status) {
+  fprintf(stderr, "gangway up: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+void WriteLine(int fd, const std::string& line) {
+  const std::string text = line + "\n";
+  [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
+}
+
+std::string ControlAddress(const StateDir& dir) {
+  const std::string path = dir.File("control.sock");
+  if (path.size() < kSocketPathMax) return absl::StrCat("unix:", path);
+  return absl::StrCat("127.0.0.1:",
+                      ClaimPort(0).value_or(0));  // the folder's name is too long for a socket
+}
+
+SupervisorOptions Describe(const UpOptions& options, const StateDir& dir) {
+  const uint32_t workers = options.islands * options.workers;
+  SupervisorOptions supervised;
+  supervised.children = Children(options, dir);
+  supervised.ready_limit = std::chrono::seconds(options.ready_limit_s);
+  supervised.ready_text =
+      absl::StrCat(kReadyWord, workers * options.devices, " devices on ", workers, " workers in ",
+                   options.islands, " islands, at 127.0.0.1:", options.port);
+  return supervised;
+}
+
+int RunForeground(const UpOptions& options, StateDir& dir) {
+  SupervisorOptions supervised = Describe(options, dir);
+  supervised.say = [](const std::string& line) { WriteLine(STDOUT_FILENO, line); };
+  supervised.complain = [](const std::string& text) {
+    WriteLine(STDERR_FILENO, "gangway up: " + text);
+  };
+  return Supervisor(std::move(supervised), &dir).Run();
+}
+
+// In the process that stays: speaks through `starter` until the cluster is ready, and always into
+// up.log.
+int RunDetached(const UpOptions& options, StateDir& dir, UniqueFd starter) {
+  setsid();
+  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.get(), fd);
+  std::filesystem::create_directories(dir.File("logs"));
+  BoundedLog log(dir.File("logs/up.log"));
+  auto open_end = std::make_shared<UniqueFd>(std::move(starter));
+  SupervisorOptions supervised = Describe(options, dir);
+  supervised.say = [&log, open_end](const std::string& line) {
+    log.Write(line + "\n");
+    if (open_end->get() >= 0) WriteLine(open_end->get(), line);
+  };
+  supervised.complain = [say = supervised.say](const std::string& text) {
+    say("gangway up: " + text);
+  };
+  supervised.on_ready = [open_end] { open_end->reset(); };
+  return Supervisor(std::move(supervised), &dir).Run();
+}
+
+// In the process that returns to the shell: repeats what the other says until it is ready or has
+// failed.
+int FollowUntilReady(UniqueFd from) {
+  std::string text;
+  char buffer[4096];
+  ssize_t count;
+  while ((count = read(from.get(), buffer, sizeof(buffer))) > 0 || (count < 0 && errno == EINTR)) {
+    if (count < 0) continue;
+    text.append(buffer, static_cast<size_t>(count));
+    fwrite(buffer, 1, static_cast<size_t>(count), stdout);
+    fflush(stdout);
+  }
+  const bool ready =
+      absl::StartsWith(text, kReadyWord) || absl::StrContains(text, absl::StrCat("\n", kReadyWord));
+  if (!ready) fprintf(stderr, "gangway up: the cluster did not become ready\n");
+  return ready ? 0 : 1;
+}
+
+}  // namespace
+
+std::string DefaultPlugin() {
+  const char* plugin = std::getenv("GANGWAY_PLUGIN");
+  return plugin != nullptr && *plugin != '\0' ? plugin : GANGWAY_DEFAULT_PLUGIN;
+}
+
+absl::Status CheckUp(const UpOptions& options) {
+  const uint64_t devices = uint64_t{options.islands} * options.workers * options.devices;
+  if (devices == 0 || devices > kDevicesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--islands ", options.islands, " --workers ", options.workers, " --devices ",
+        options.devices, " make ", devices, " devices: choose from 1 to ", kDevicesMax));
+  }
+  if (access(options.plugin.c_str(), R_OK) != 0 || std::filesystem::is_directory(options.plugin)) {
+    return absl::NotFoundError(
+        absl::StrCat("no PJRT plugin can be read at \"", options.plugin, "\" (",
+                     errno != 0 ? std::strerror(errno) : "a folder",
+                     "): give the path of one with --plugin or GANGWAY_PLUGIN, or run "
+                     "tools/setup.sh for the CPU one"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> ClaimPort(int wanted) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(wanted));
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof(address);
+  if (bind(fd.get(), generic, size) != 0 || listen(fd.get(), 1) != 0 ||
+      getsockname(fd.get(), generic, &size) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on 127.0.0.1:", wanted, ": ", std::strerror(errno),
+                     ". Another program has that port: choose one with --port (0: any "
+                     "free one)"));
+  }
+  return ntohs(address.sin_port);
+}
+
+std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
+  using Command = std::vector<std::string>;
+  const std::string binary = RoleBinary();
+  auto text = [](auto number) { return absl::StrCat(number); };
+  std::vector<ChildSpec> children;
+  Command head = {binary,         "head",
+                  "--islands",    text(options.islands),
+                  "--workers",    text(options.workers),
+                  "--devices",    text(options.devices),
+                  "--memory",     text(options.memory_bytes),
+                  "--front-door", absl::StrCat("127.0.0.1:", options.port),
+                  "--control",    ControlAddress(dir)};
+  children.push_back({"head", [head](const std::string&) { return head; }});
+  Command compiler = {
+      binary,     "compiler",     "--devices", text(options.devices),
+      "--plugin", options.plugin, "--cache",   dir.root() + "/cache"};  // of all clusters
+  children.push_back({"compiler", [compiler](const std::string& control) {
+                        Command command = compiler;
+                        command.insert(command.end(), {"--control", control});
+                        return command;
+                      }});
+  for (uint32_t island = 0; island < options.islands; ++island) {
+    for (uint32_t index = 0; index < options.workers; ++index) {
+      Command worker = {binary,      "worker",
+                        "--island",  text(island),
+                        "--index",   text(index),
+                        "--devices", text(options.devices),
+                        "--memory",  text(options.memory_bytes),
+                        "--plugin",  options.plugin};
+      children.push_back(
+          {absl::StrCat("island", island, "/worker", index), [worker](const std::string& control) {
+             Command command = worker;
+             command.insert(command.end(), {"--control", control});
+             return command;
+           }});
+    }
+  }
+  return children;
+}
+
+int Up(UpOptions options) {
+  if (options.plugin.empty()) options.plugin = DefaultPlugin();
+  if (auto status = CheckUp(options); !status.ok()) return Fail(status);
+  auto port = ChoosePort(options.port);
+  if (!port.ok()) return Fail(port.status());
+  const std::string root = StateRoot(options.state_root);
+  if (*port != 0) {  // a running cluster of ours is a better answer than a port in use
+    if (auto pid = StateDir(root, *port).Supervisor(); pid.ok())
+      return Fail(StateDir(root, *port).Lock());
+  }
+  port = ClaimPort(*port);
+  if (!port.ok()) return Fail(port.status());
+  options.port = *port;
+  StateDir dir(root, *port);
+  if (auto status = dir.Lock(); !status.ok()) return Fail(status);
+  UniqueFd follow;
+  if (options.detach) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return Fail(absl::InternalError("no pipe"));
+    follow.reset(ends[0]);
+    UniqueFd starter(ends[1]);
+    const pid_t pid = fork();
+    if (pid < 0) return Fail(absl::InternalError("no process"));
+    if (pid > 0) {
+      starter.reset();
+      return FollowUntilReady(std::move(follow));
+    }
+    follow.reset();
+    auto status = dir.Write(kSupervisorPid, absl::StrCat(getpid()));
+    const int result = status.ok() ? RunDetached(options, dir, std::move(starter)) : Fail(status);
+    dir.Remove(kSupervisorPid);
+    return result;
+  }
+  if (auto status = dir.Write(kSupervisorPid, absl::StrCat(getpid())); !status.ok())
+    return Fail(status);
+  const int result = RunForeground(options, dir);
+  dir.Remove(kSupervisorPid);
+  return result;
+}
+
+}  // namespace gangway::cli

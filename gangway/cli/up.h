@@ -1,0 +1,45 @@
+// `gangway up`: a cluster of real processes on this machine, supervised until told to end.
+#ifndef GANGWAY_CLI_UP_H_
+#define GANGWAY_CLI_UP_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gangway/cli/supervisor.h"
+
+namespace gangway::cli {
+
+struct UpOptions {
+  uint32_t islands = 1;
+  uint32_t workers = 1;  // per island
+  uint32_t devices = 1;  // per worker
+  int port = -1;       // of the front door; 0 = any free one; negative: GANGWAY_PORT or the default
+  std::string plugin;  // "" = GANGWAY_PLUGIN or the default
+  uint64_t memory_bytes = 0;  // per device; 0 = no limit
+  bool detach = false;
+  std::string state_root;
+  uint32_t ready_limit_s = 30;
+};
+
+// GANGWAY_PLUGIN, or the one that this build was made with.
+std::string DefaultPlugin();
+
+// What can be told without starting anything: counts, plugin.
+absl::Status CheckUp(const UpOptions& options);
+
+// A TCP port of 127.0.0.1 that is free now. `wanted` 0: any. UNAVAILABLE: in use.
+absl::StatusOr<int> ClaimPort(int wanted);
+
+// Head, compiler, workers, in this order. `port` is the real one.
+std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir);
+
+// Blocks while the cluster runs (with `detach`: until it is ready). The exit status.
+int Up(UpOptions options);
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_UP_H_

@@ -1,0 +1,162 @@
+// What comes from the cluster: answers and events of the session, chunks of fetches. All of it on
+// the client's loop.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/client/client_impl.h"
+#include "gangway/client/convert.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+
+void ClientImpl::OnEvents(wire::SessionEvents& events) {
+  if (!data_links_) return;  // nothing is answered before the welcome
+  for (wire::SessionEvent& event : *events.mutable_events()) {
+    switch (event.event_case()) {
+      case wire::SessionEvent::kCompiled:
+        OnCompiled(*event.mutable_compiled());
+        break;
+      case wire::SessionEvent::kAwaitDone:
+        OnAwaitDone(event.await_done());
+        break;
+      case wire::SessionEvent::kFetchFailed:
+        EndFetch(event.fetch_failed().fetch(), wire::ToStatus(event.fetch_failed().failure()));
+        break;
+      case wire::SessionEvent::kWorkerState:
+        data_links_->SetWorker(event.worker_state().worker(), event.worker_state().up());
+        break;
+      case wire::SessionEvent::kProgress:
+        OnProgress(event.progress().ended());
+        break;
+      case wire::SessionEvent::kUploadFailed:
+        OnUploadFailed(event.upload_failed());
+        break;
+      case wire::SessionEvent::EVENT_NOT_SET:
+        break;  // of a newer controller
+    }
+  }
+}
+
+void ClientImpl::OnCompiled(wire::Compiled& compiled) {
+  CompileCallback done;
+  {
+    MutexLock lock(mutex_);
+    auto node = pending_.compiles.extract(compiled.executable());
+    if (node.empty()) return;
+    done = std::move(node.mapped());
+  }
+  if (compiled.failure().code() != 0) {
+    done(wire::ToStatus(compiled.failure()));
+  } else {
+    done(ToExecutableInfo(std::move(*compiled.mutable_info())));
+  }
+}
+
+void ClientImpl::OnAwaitDone(const wire::AwaitDone& done_event) {
+  StatusCallback done;
+  {
+    MutexLock lock(mutex_);
+    auto node = pending_.awaits.extract(done_event.await());
+    if (node.empty()) return;
+    done = std::move(node.mapped());
+  }
+  done(wire::ToStatus(done_event.failure()));
+}
+
+void ClientImpl::OnUploadFailed(const wire::UploadFailed& failed) {
+  std::vector<std::function<void()>> released;
+  {
+    MutexLock lock(mutex_);
+    uploads_.erase(failed.upload());
+    std::erase_if(pushes_, [&](OutgoingPush& outgoing) {
+      if (outgoing.push.upload != failed.upload()) return false;
+      if (outgoing.push.released) released.push_back(std::move(outgoing.push.released));
+      return true;
+    });
+  }
+  for (auto& call : released) call();
+  data_links_->Forget(failed.upload());
+}
+
+void ClientImpl::OnProgress(uint64_t ended) {
+  if (ended <= ended_.load(std::memory_order_relaxed)) return;
+  ended_.store(ended, std::memory_order_relaxed);
+  TellRoom();
+}
+
+void ClientImpl::TellRoom() {
+  std::vector<std::function<void()>> room;
+  {
+    MutexLock lock(mutex_);
+    if (pending() >= options_.pending_max) return;
+    room.swap(pending_.room);
+  }
+  for (auto& on_room : room) on_room();
+}
+
+void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
+  if (chunk.name_case() != wire::DataChunk::kFetch) return;
+  std::shared_ptr<Fetching> fetching;
+  {
+    MutexLock lock(mutex_);
+    auto it = pending_.fetches.find(chunk.fetch());
+    if (it == pending_.fetches.end()) return;  // ended already
+    fetching = it->second;
+  }
+  if (chunk.failure().code() != 0) {
+    EndFetch(chunk.fetch(), wire::ToStatus(chunk.failure()));
+    return;
+  }
+  auto index = fetching->index.find(chunk.shard());
+  if (index == fetching->index.end() || fetching->complete[index->second]) return;
+  uint64_t& received = fetching->received[index->second];
+  if (chunk.offset() != received) {
+    EndFetch(chunk.fetch(), absl::InternalError(absl::StrCat(
+                                "shard ", chunk.shard(), " of a fetch came with offset ",
+                                chunk.offset(), " after ", received, " bytes")));
+    return;
+  }
+  received += chunk.data().size();
+  if (!chunk.data().empty()) fetching->sink.on_data(index->second, chunk.offset(), chunk.data());
+  if (!chunk.last()) return;
+  {
+    MutexLock lock(mutex_);  // OnWorkerLost reads it
+    fetching->complete[index->second] = true;
+    --fetching->left;
+  }
+  if (fetching->left == 0) EndFetch(chunk.fetch(), absl::OkStatus());
+}
+
+void ClientImpl::OnWorkerLost(WorkerKey worker, const absl::Status& why) {
+  std::vector<uint64_t> ended;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, fetching] : pending_.fetches) {
+      if (!fetching->devices) continue;
+      for (size_t i = 0; i < fetching->shards.size(); ++i) {
+        const uint32_t shard = fetching->shards[i];
+        if (fetching->complete[i] || shard >= fetching->devices->size()) continue;
+        auto it = worker_of_.find((*fetching->devices)[shard]);
+        if (it == worker_of_.end() || it->second != worker) continue;
+        ended.push_back(id);
+        break;
+      }
+    }
+  }
+  for (uint64_t id : ended) EndFetch(id, why);
+}
+
+void ClientImpl::EndFetch(uint64_t fetch, const absl::Status& why) {
+  std::shared_ptr<Fetching> fetching;
+  {
+    MutexLock lock(mutex_);
+    auto node = pending_.fetches.extract(fetch);
+    if (node.empty()) return;
+    fetching = std::move(node.mapped());
+  }
+  fetching->sink.on_done(why);
+}
+
+}  // namespace gangway::client

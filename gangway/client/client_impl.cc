@@ -1,0 +1,251 @@
+// Opening, flushing and ending of a session.
+#include "gangway/client/client_impl.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/check.h"
+#include "gangway/client/convert.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+
+namespace gangway {
+
+absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options) {
+  GANGWAY_CHECK(options.control != nullptr && options.data != nullptr,
+                "a client needs both transports");
+  auto client = std::make_unique<client::ClientImpl>(options);
+  absl::Status opened = client->Open();
+  if (!opened.ok()) return opened;
+  return client;
+}
+
+namespace client {
+namespace {
+constexpr int kBatchOps = 4096;        // per frame
+constexpr int kShutdownRounds = 1000;  // of callbacks that ask again while everything ends
+}  // namespace
+
+ClientImpl::ClientImpl(const ClientOptions& options) : options_(options) {}
+
+ClientImpl::~ClientImpl() {
+  GANGWAY_CHECK(!loop_.IsLoopThread(), "a client must not be destroyed from its own callback");
+  loop_.Post([this] { Shutdown(); });
+  loop_.Stop();
+  data_links_.reset();
+}
+
+absl::Status ClientImpl::Open() {
+  const auto deadline = std::chrono::steady_clock::now() + options_.connect_limit;
+  transport::LinkEvents events;
+  events.executor = &loop_;
+  events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
+  events.on_closed = [this](const absl::Status& why) { OnControlClosed(why); };
+  auto link = options_.control->Connect(options_.controller_address, std::move(events),
+                                        options_.connect_limit);
+  if (!link.ok()) return link.status();
+  loop_.Post([this, link = *std::move(link)]() mutable {
+    control_ = std::move(link);
+    wire::Frame frame;
+    wire::Hello* hello = frame.mutable_hello();
+    hello->set_protocol_version(wire::kProtocolVersion);
+    hello->set_build_version(wire::kBuildVersion);
+    hello->set_role(wire::ROLE_CLIENT);
+    hello->set_name(options_.name);
+    hello->set_process_id(static_cast<uint64_t>(getpid()));
+    hello->set_tenant(options_.tenant);
+    std::vector<wire::Frame> frames;
+    frames.push_back(std::move(frame));
+    SendBatches(std::move(frames));
+  });
+  MutexLock lock(mutex_);
+  opened_.WaitUntil(mutex_, deadline,
+                    [this]() GANGWAY_NO_ANALYSIS { return welcome_.has_value(); });
+  if (welcome_) return *welcome_;
+  return wire::ToStatus(wire::MakeFailure(
+      absl::StatusCode::kDeadlineExceeded,
+      absl::StrCat("the controller at ", options_.controller_address, " gave no session within ",
+                   options_.connect_limit.count(), " ms"),
+      "Look at `gangway status`: a session starts when all declared workers are up."));
+}
+
+void ClientImpl::OnFrame(wire::Frame frame) {
+  if (frame.has_session_events()) {
+    OnEvents(*frame.mutable_session_events());
+  } else if (frame.has_hello_reply()) {
+    OnWelcome(frame.hello_reply());
+  }
+}
+
+void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
+  if (data_links_) return;  // a second welcome says nothing
+  absl::Status refused = wire::ToStatus(reply.failure());
+  if (refused.ok()) {
+    cluster_ = ToClusterInfo(reply);
+    DataLinks::Options options;
+    options.transport = options_.data;
+    options.loop = &loop_;
+    options.name = options_.name;
+    options.epoch = reply.epoch();
+    options.session = reply.session();
+    options.on_chunk = [this](wire::DataChunk chunk) { OnChunk(chunk); };
+    options.on_lost = [this](WorkerKey worker, const absl::Status& why) {
+      OnWorkerLost(worker, why);
+    };
+    data_links_ = std::make_unique<DataLinks>(std::move(options));
+    for (const wire::Worker& worker : reply.topology().workers()) {
+      for (uint32_t device : worker.devices())
+        worker_of_[device] = {worker.island(), worker.index()};
+      data_links_->SetWorker(worker, !worker.data_address().empty());
+    }
+  }
+  MutexLock lock(mutex_);
+  if (!welcome_) welcome_ = refused;
+  opened_.NotifyAll();
+}
+
+void ClientImpl::OnControlClosed(const absl::Status& why) {
+  Lose(wire::ToStatus(wire::MakeFailure(
+      absl::StatusCode::kUnavailable,
+      absl::StrCat("the session with the controller at ", options_.controller_address,
+                   " was lost: ", std::string(why.message())),
+      "Its arrays are gone: connect again once `gangway status` answers.")));
+}
+
+void ClientImpl::Flush() {
+  std::vector<wire::Frame> batches;
+  std::vector<OutgoingPush> pushes;
+  {
+    MutexLock lock(mutex_);
+    flush_posted_ = false;
+    batches.swap(batches_);
+    pushes.swap(pushes_);
+  }
+  SendBatches(std::move(batches));
+  for (OutgoingPush& outgoing : pushes) {
+    data_links_->Add(worker_of_.at(outgoing.device), std::move(outgoing.push));
+  }
+  RunDeferred();
+}
+
+void ClientImpl::SendBatches(std::vector<wire::Frame> frames) {
+  for (wire::Frame& frame : frames) {
+    if (!control_) return;
+    frame.set_epoch(cluster_.epoch);
+    frame.set_sequence(++control_sequence_);
+    absl::Status sent = control_->Send(std::move(frame));
+    if (!sent.ok()) {
+      OnControlClosed(sent);
+      return;
+    }
+  }
+}
+
+void ClientImpl::RunDeferred() {
+  std::vector<std::function<void()>> deferred;
+  {
+    MutexLock lock(mutex_);
+    deferred.swap(deferred_);
+  }
+  for (auto& task : deferred) task();
+}
+
+void ClientImpl::Lose(const absl::Status& why) {
+  StatusCallback on_lost;
+  {
+    MutexLock lock(mutex_);
+    if (!lost_.ok()) return;
+    lost_ = why;
+    if (!welcome_) welcome_ = why;
+    on_lost = std::exchange(on_lost_, nullptr);
+    opened_.NotifyAll();
+  }
+  EndPending(why);
+  if (on_lost) on_lost(why);
+}
+
+void ClientImpl::EndPending(const absl::Status& why) {
+  Pending pending;
+  std::vector<OutgoingPush> pushes;
+  {
+    MutexLock lock(mutex_);
+    pending = std::exchange(pending_, {});
+    pushes.swap(pushes_);
+    uploads_.clear();
+    placements_.clear();
+    executables_.clear();
+    batches_.clear();
+    ended_ = submitted_.load();
+  }
+  for (OutgoingPush& outgoing : pushes) {
+    if (outgoing.push.released) outgoing.push.released();
+  }
+  if (data_links_) data_links_->Close(why);
+  if (auto control = std::exchange(control_, nullptr)) control->Close(why);
+  for (auto& [id, done] : pending.compiles) done(why);
+  for (auto& [id, done] : pending.awaits) done(why);
+  for (auto& [id, fetching] : pending.fetches) fetching->sink.on_done(why);
+  for (auto& on_room : pending.room) on_room();
+}
+
+void ClientImpl::Shutdown() {
+  Flush();  // a last drop or delete still counts for arrays that others share
+  absl::Status why = absl::CancelledError("the client was destroyed");
+  {
+    MutexLock lock(mutex_);
+    on_lost_ = nullptr;
+    if (!lost_.ok()) why = lost_;
+    lost_ = why;
+  }
+  EndPending(why);
+  for (int round = 0; round < kShutdownRounds; ++round) RunDeferred();
+}
+
+wire::Op* ClientImpl::NewOp(uint64_t nodes) {
+  if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
+    batches_.emplace_back();
+  submitted_.fetch_add(nodes, std::memory_order_relaxed);
+  Wake();
+  return batches_.back().mutable_session_batch()->add_ops();
+}
+
+void ClientImpl::Wake() {
+  if (flush_posted_) return;
+  flush_posted_ = true;
+  loop_.Post([this] { Flush(); });
+}
+
+void ClientImpl::Defer(std::function<void()> task) {
+  deferred_.push_back(std::move(task));
+  Wake();
+}
+
+uint64_t ClientImpl::pending() const {
+  const uint64_t ended = ended_.load(std::memory_order_relaxed);
+  const uint64_t submitted = submitted_.load(std::memory_order_relaxed);
+  return submitted > ended ? submitted - ended : 0;
+}
+
+void ClientImpl::WhenRoom(std::function<void()> on_room) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok() || pending() < options_.pending_max) {
+    Defer(std::move(on_room));
+  } else {
+    pending_.room.push_back(std::move(on_room));
+  }
+}
+
+void ClientImpl::OnLost(StatusCallback lost) {
+  MutexLock lock(mutex_);
+  if (lost_.ok()) {
+    on_lost_ = std::move(lost);
+  } else {
+    Defer([lost = std::move(lost), why = lost_] { lost(why); });
+  }
+}
+
+}  // namespace client
+}  // namespace gangway

@@ -1,0 +1,156 @@
+// The Client of one session. Submitting threads append to one pending batch under a lock and wake
+// the client's loop, which sends what has gathered as one frame: the cost of a call is that of
+// building its message. See client.h for the contract towards callers.
+//
+// Threading: `mutex_` guards what submitting threads and the loop share; it is never held while a
+// callback runs. Links are touched on the loop only. Failure: losing the controller ends everything
+// pending with UNAVAILABLE, for good.
+#ifndef GANGWAY_CLIENT_CLIENT_IMPL_H_
+#define GANGWAY_CLIENT_CLIENT_IMPL_H_
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/client/connect.h"
+#include "gangway/client/data_links.h"
+#include "gangway/client/include/gangway/client.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::client {
+
+class ClientImpl final : public Client {
+ public:
+  explicit ClientImpl(const ClientOptions& options);
+  ~ClientImpl() override;
+
+  absl::Status Open();  // blocks, within the limit
+
+  const ClusterInfo& cluster() const override { return cluster_; }
+  ArrayHandle NewArrayHandle() override {
+    return next_array_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ExecutableHandle Compile(std::string program, std::string format, std::string options,
+                           std::vector<uint32_t> devices, CompileCallback done) override;
+  void DropExecutables(std::span<const ExecutableHandle> executables) override;
+  uint64_t Upload(ArrayHandle array, const ArraySpec& spec) override;
+  void Push(uint64_t upload, uint32_t shard, std::string_view data,
+            std::function<void()> released) override;
+  void AbandonUpload(uint64_t upload, absl::Status why) override;
+  void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+            std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
+            uint32_t launch_id) override;
+  void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+            std::span<const uint32_t> devices, const std::string& memory_kind) override;
+  void Regroup(std::vector<Regrouped> results) override;
+  void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override;
+  void Await(std::span<const ArrayHandle> arrays, StatusCallback done) override;
+  void Drop(std::span<const ArrayHandle> arrays) override;
+  void Delete(std::span<const ArrayHandle> arrays) override;
+  void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) override;
+  uint64_t pending() const override;
+  uint64_t pending_max() const override { return options_.pending_max; }
+  void WhenRoom(std::function<void()> on_room) override;
+  void OnLost(StatusCallback lost) override;
+
+ private:
+  using Devices = std::shared_ptr<const std::vector<uint32_t>>;  // of an array's shards, in order
+
+  // An upload whose bytes have not all been pushed.
+  struct Uploading {
+    Devices devices;
+    uint64_t shard_bytes = 0;
+    std::vector<bool> pushed;
+    size_t left = 0;
+  };
+  struct Fetching {
+    std::vector<uint32_t> shards;
+    absl::flat_hash_map<uint32_t, size_t> index;  // of a shard in `shards`
+    std::vector<uint64_t> received;               // bytes, per shard of the request
+    std::vector<bool> complete;
+    size_t left = 0;
+    Devices devices;  // null: not known here
+    FetchSink sink;
+  };
+  // What leaves with the next flush, beside the batch.
+  struct OutgoingPush {
+    uint32_t device = 0;
+    client::Push push;
+  };
+  struct Pending {  // callbacks that have not come
+    std::map<uint64_t, CompileCallback> compiles;
+    std::map<uint64_t, StatusCallback> awaits;
+    std::map<uint64_t, std::shared_ptr<Fetching>> fetches;
+    std::vector<std::function<void()>> room;
+  };
+
+  // client_impl.cc: opening, flushing, ending.
+  void OnFrame(wire::Frame frame);
+  void OnWelcome(const wire::HelloReply& reply);
+  void OnControlClosed(const absl::Status& why);
+  void Flush();
+  void SendBatches(std::vector<wire::Frame> frames);
+  void RunDeferred();
+  void Lose(const absl::Status& why);        // the session is gone
+  void EndPending(const absl::Status& why);  // calls everything back
+  void Shutdown();
+  wire::Op* NewOp(uint64_t nodes) GANGWAY_REQUIRES(mutex_);  // also wakes the loop
+  void Wake() GANGWAY_REQUIRES(mutex_);
+  void Defer(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
+  void PushFailures(uint64_t upload, const Uploading& uploading, const absl::Status& why)
+      GANGWAY_REQUIRES(mutex_);
+
+  // client_events.cc: what comes from the cluster, on the loop.
+  void OnEvents(wire::SessionEvents& events);
+  void OnCompiled(wire::Compiled& compiled);
+  void OnAwaitDone(const wire::AwaitDone& done);
+  void OnUploadFailed(const wire::UploadFailed& failed);
+  void OnProgress(uint64_t ended);
+  void OnChunk(const wire::DataChunk& chunk);
+  void OnWorkerLost(WorkerKey worker, const absl::Status& why);
+  void EndFetch(uint64_t fetch, const absl::Status& why);
+  void TellRoom();
+
+  const ClientOptions options_;
+  std::atomic<ArrayHandle> next_array_{ArrayHandle{1} << 62};
+  std::atomic<uint64_t> submitted_{0};  // nodes
+  std::atomic<uint64_t> ended_{0};
+
+  // Set while opening, constant afterwards.
+  ClusterInfo cluster_;
+  absl::flat_hash_map<uint32_t, WorkerKey> worker_of_;  // by device
+
+  mutable Mutex mutex_;
+  CondVar opened_;
+  std::optional<absl::Status> welcome_ GANGWAY_GUARDED_BY(mutex_);
+  absl::Status lost_ GANGWAY_GUARDED_BY(mutex_);  // not OK: nothing is submitted any more
+  bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;
+  std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
+  std::vector<OutgoingPush> pushes_ GANGWAY_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t next_id_ GANGWAY_GUARDED_BY(mutex_) = 1;  // of executables, uploads, fetches, awaits
+  Pending pending_ GANGWAY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Uploading> uploads_ GANGWAY_GUARDED_BY(mutex_);
+  // Which worker a fetch waits on follows from where the array is.
+  absl::flat_hash_map<ArrayHandle, Devices> placements_ GANGWAY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<ExecutableHandle, Devices> executables_ GANGWAY_GUARDED_BY(mutex_);
+  StatusCallback on_lost_ GANGWAY_GUARDED_BY(mutex_);
+
+  // The loop's own.
+  std::shared_ptr<transport::Link> control_;
+  uint64_t control_sequence_ = 0;
+
+  EventLoop loop_{"gw-client"};
+  std::unique_ptr<DataLinks> data_links_;  // made and used on the loop; destroyed before it
+};
+
+}  // namespace gangway::client
+
+#endif  // GANGWAY_CLIENT_CLIENT_IMPL_H_

@@ -1,0 +1,238 @@
+// What a client submits: each verb appends one operation to the pending batch.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/client/client_impl.h"
+#include "gangway/client/convert.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+namespace {
+
+template <typename From, typename To>
+void Append(std::span<const From> from, To* to) {
+  to->Add(from.begin(), from.end());
+}
+
+}  // namespace
+
+ExecutableHandle ClientImpl::Compile(std::string program, std::string format, std::string options,
+                                     std::vector<uint32_t> devices, CompileCallback done) {
+  MutexLock lock(mutex_);
+  const ExecutableHandle handle = next_id_++;
+  if (!lost_.ok()) {
+    Defer([done = std::move(done), why = lost_] { done(why); });
+    return handle;
+  }
+  wire::CompileOp* op = NewOp(0)->mutable_compile();
+  op->set_executable(handle);
+  op->set_program(std::move(program));
+  op->set_format(std::move(format));
+  op->set_options(std::move(options));
+  op->mutable_devices()->Add(devices.begin(), devices.end());
+  executables_[handle] = std::make_shared<const std::vector<uint32_t>>(std::move(devices));
+  pending_.compiles[handle] = std::move(done);
+  return handle;
+}
+
+void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  Append(executables, NewOp(0)->mutable_drop_executables()->mutable_handles());
+  for (ExecutableHandle handle : executables) executables_.erase(handle);
+}
+
+uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec) {
+  MutexLock lock(mutex_);
+  const uint64_t id = next_id_++;
+  if (!lost_.ok()) return id;
+  wire::UploadOp* op = NewOp(1)->mutable_upload();
+  op->set_array(array);
+  op->set_upload(id);
+  ToWire(spec, op->mutable_spec());
+  auto devices = std::make_shared<const std::vector<uint32_t>>(spec.devices);
+  uploads_[id] = {.devices = devices,
+                  .shard_bytes = spec.shard_bytes,
+                  .pushed = std::vector<bool>(spec.devices.size()),
+                  .left = spec.devices.size()};
+  placements_[array] = std::move(devices);
+  return id;
+}
+
+void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
+                      std::function<void()> released) {
+  MutexLock lock(mutex_);
+  auto it = uploads_.find(upload);
+  if (it == uploads_.end()) {  // failed, abandoned or lost: its bytes are not needed
+    if (released) Defer(std::move(released));
+    return;
+  }
+  Uploading& uploading = it->second;
+  std::string problem;
+  if (shard >= uploading.pushed.size()) {
+    problem = absl::StrCat("shard ", shard, " was pushed of an array of ", uploading.pushed.size(),
+                           " shards");
+  } else if (uploading.pushed[shard]) {
+    problem = absl::StrCat("shard ", shard, " was pushed twice");
+  } else if (data.size() != uploading.shard_bytes) {
+    problem = absl::StrCat("shard ", shard, " was pushed with ", data.size(),
+                           " bytes, not the declared ", uploading.shard_bytes);
+  } else if (!worker_of_.contains((*uploading.devices)[shard])) {
+    problem = absl::StrCat("shard ", shard, " is for device ", (*uploading.devices)[shard],
+                           ", which the cluster does not have");
+  }
+  if (!problem.empty()) {
+    if (released) Defer(std::move(released));
+    PushFailures(upload, uploading, absl::InvalidArgumentError(problem));
+    uploads_.erase(it);
+    return;
+  }
+  uploading.pushed[shard] = true;
+  OutgoingPush outgoing{.device = (*uploading.devices)[shard]};
+  outgoing.push.upload = upload;
+  outgoing.push.shard = shard;
+  outgoing.push.data = data;
+  outgoing.push.released = std::move(released);
+  pushes_.push_back(std::move(outgoing));
+  if (--uploading.left == 0) uploads_.erase(it);
+  Wake();
+}
+
+void ClientImpl::AbandonUpload(uint64_t upload, absl::Status why) {
+  MutexLock lock(mutex_);
+  auto it = uploads_.find(upload);
+  if (it == uploads_.end()) return;
+  if (why.ok()) why = absl::CancelledError("the upload was abandoned");
+  PushFailures(upload, it->second, why);
+  uploads_.erase(it);
+}
+
+void ClientImpl::PushFailures(uint64_t upload, const Uploading& uploading,
+                              const absl::Status& why) {
+  for (uint32_t shard = 0; shard < uploading.pushed.size(); ++shard) {
+    const uint32_t device = (*uploading.devices)[shard];
+    if (uploading.pushed[shard] || !worker_of_.contains(device)) continue;
+    OutgoingPush outgoing{.device = device};
+    outgoing.push.upload = upload;
+    outgoing.push.shard = shard;
+    outgoing.push.failure = wire::ToFailure(why);
+    pushes_.push_back(std::move(outgoing));
+  }
+  Wake();
+}
+
+void ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
+                      std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
+                      uint32_t launch_id) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  wire::CallOp* op = NewOp(1)->mutable_call();
+  op->set_executable(executable);
+  Append(arguments, op->mutable_arguments());
+  Append(results, op->mutable_results());
+  Append(keep, op->mutable_keep());
+  op->set_launch_id(launch_id);
+  auto it = executables_.find(executable);
+  if (it == executables_.end()) return;
+  for (ArrayHandle result : results) placements_[result] = it->second;
+}
+
+void ClientImpl::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+                      std::span<const uint32_t> devices, const std::string& memory_kind) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  wire::CopyOp* op = NewOp(std::min(sources.size(), results.size()))->mutable_copy();
+  Append(sources, op->mutable_sources());
+  Append(results, op->mutable_results());
+  Append(devices, op->mutable_devices());
+  op->set_memory_kind(memory_kind);
+  auto placement = std::make_shared<const std::vector<uint32_t>>(devices.begin(), devices.end());
+  for (ArrayHandle result : results) placements_[result] = placement;
+}
+
+void ClientImpl::Regroup(std::vector<Regrouped> results) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  wire::RegroupOp* op = NewOp(0)->mutable_regroup();
+  for (const Regrouped& result : results) {
+    wire::RegroupOp::Result* to = op->add_results();
+    to->set_array(result.array);
+    auto placement = std::make_shared<std::vector<uint32_t>>();
+    for (const ShardOf& shard : result.shards) {
+      wire::RegroupOp::Shard* of = to->add_shards();
+      of->set_array(shard.array);
+      of->set_shard(shard.shard);
+      auto it = placements_.find(shard.array);
+      if (it != placements_.end() && shard.shard < it->second->size()) {
+        placement->push_back((*it->second)[shard.shard]);
+      }
+    }
+    if (placement->size() == result.shards.size()) placements_[result.array] = std::move(placement);
+  }
+}
+
+void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) {
+  MutexLock lock(mutex_);
+  auto fetching = std::make_shared<Fetching>();
+  fetching->received.resize(shards.size());
+  fetching->complete.resize(shards.size());
+  fetching->left = shards.size();
+  for (size_t i = 0; i < shards.size(); ++i) fetching->index.emplace(shards[i], i);
+  absl::Status refused = lost_;
+  if (refused.ok() && fetching->index.size() != shards.size()) {
+    refused = absl::InvalidArgumentError("a fetch lists a shard twice");
+  }
+  if (!refused.ok() || shards.empty()) {
+    Defer([done = std::move(sink.on_done), refused] { done(refused); });
+    return;
+  }
+  const uint64_t id = next_id_++;
+  wire::FetchOp* op = NewOp(1)->mutable_fetch();
+  op->set_fetch(id);
+  op->set_array(array);
+  op->mutable_shards()->Add(shards.begin(), shards.end());
+  auto it = placements_.find(array);
+  if (it != placements_.end()) fetching->devices = it->second;
+  fetching->shards = std::move(shards);
+  fetching->sink = std::move(sink);
+  pending_.fetches[id] = std::move(fetching);
+}
+
+void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) {
+    Defer([done = std::move(done), why = lost_] { done(why); });
+    return;
+  }
+  const uint64_t id = next_id_++;
+  wire::AwaitOp* op = NewOp(0)->mutable_await();
+  op->set_await(id);
+  Append(arrays, op->mutable_arrays());
+  pending_.awaits[id] = std::move(done);
+}
+
+void ClientImpl::Drop(std::span<const ArrayHandle> arrays) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  Append(arrays, NewOp(0)->mutable_drop()->mutable_handles());
+  for (ArrayHandle array : arrays) placements_.erase(array);
+}
+
+void ClientImpl::Delete(std::span<const ArrayHandle> arrays) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  Append(arrays, NewOp(0)->mutable_delete_()->mutable_handles());
+  for (ArrayHandle array : arrays) placements_.erase(array);
+}
+
+void ClientImpl::Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  wire::PoisonOp* op = NewOp(0)->mutable_poison();
+  Append(arrays, op->mutable_arrays());
+  *op->mutable_failure() = wire::ToFailure(why);
+}
+
+}  // namespace gangway::client

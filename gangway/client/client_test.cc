@@ -1,0 +1,466 @@
+// The client library against a scripted controller and scripted workers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "gangway/client/data_links.h"
+#include "gangway/client/scripted_cluster.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ClientTest : public ::testing::Test {
+ protected:
+  void Open() {
+    auto client = Connect(cluster_.Options());
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+  }
+  static ArraySpec Spec(std::vector<uint32_t> devices, uint64_t bytes) {
+    return {.element_type = 3,
+            .shard_dims = {static_cast<int64_t>(bytes)},
+            .devices = std::move(devices),
+            .shard_bytes = bytes};
+  }
+  static wire::Frame Chunk(uint64_t fetch, uint32_t shard, uint64_t offset, std::string data,
+                           bool last) {
+    wire::Frame frame;
+    wire::DataChunk* chunk = frame.mutable_data_chunk();
+    chunk->set_session(42);
+    chunk->set_fetch(fetch);
+    chunk->set_shard(shard);
+    chunk->set_offset(offset);
+    chunk->set_data(std::move(data));
+    chunk->set_last(last);
+    return frame;
+  }
+  static wire::Failure WorkerFailure() {
+    wire::Failure failure = wire::MakeFailure(absl::StatusCode::kDataLoss, "its worker died");
+    failure.set_worker("island1/worker0");
+    failure.set_gang(17);
+    return failure;
+  }
+  // The bytes of a fetch, by index in the request.
+  FetchSink Into(std::map<size_t, std::string>& bytes, Arrival<absl::Status>& done) {
+    return {.on_data =
+                [&bytes](size_t index, uint64_t offset, std::string_view data) {
+                  bytes[index].resize(std::max(bytes[index].size(), offset + data.size()));
+                  bytes[index].replace(offset, data.size(), data);
+                },
+            .on_done = [&done](absl::Status status) { done.Set(status); }};
+  }
+  uint64_t FetchId(size_t op) { return cluster_.controller().Ops(op + 1).at(op).fetch().fetch(); }
+
+  ScriptedCluster cluster_;
+  std::unique_ptr<Client> client_;  // ends before the cluster
+};
+
+TEST_F(ClientTest, ConnectsAndKnowsTheCluster) {
+  Open();
+  const ClusterInfo& info = client_->cluster();
+  EXPECT_EQ(info.epoch, 7u);
+  EXPECT_EQ(info.session, 42u);
+  ASSERT_EQ(info.devices.size(), 4u);
+  EXPECT_EQ(info.devices[3].id, 3u);
+  EXPECT_EQ(info.devices[3].island, 1u);
+  EXPECT_EQ(info.devices[3].index, 1u);
+  EXPECT_EQ(info.devices[3].kind, "cpu");
+  ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
+  const wire::Frame hello = cluster_.worker(1).frames().at(0);
+  EXPECT_EQ(hello.hello().role(), wire::ROLE_DATA);
+  EXPECT_EQ(hello.hello().session(), 42u);
+  EXPECT_EQ(hello.epoch(), 7u);
+}
+
+TEST_F(ClientTest, RefusedSilentAndAbsentControllersAreErrors) {
+  *cluster_.reply.mutable_failure() =
+      wire::MakeFailure(absl::StatusCode::kFailedPrecondition, "wrong version");
+  EXPECT_EQ(Connect(cluster_.Options()).status().code(), absl::StatusCode::kFailedPrecondition);
+  cluster_.answers = false;
+  ClientOptions options = cluster_.Options();
+  options.connect_limit = std::chrono::milliseconds(50);
+  EXPECT_EQ(Connect(options).status().code(), absl::StatusCode::kDeadlineExceeded);
+  options.controller_address = "elsewhere";
+  EXPECT_EQ(Connect(options).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
+  Open();
+  const ArrayHandle a = client_->NewArrayHandle(), b = client_->NewArrayHandle(),
+                    c = client_->NewArrayHandle();
+  EXPECT_GE(a, ArrayHandle{1} << 62);
+  const ExecutableHandle e = client_->Compile("program", "mlir", "options", {0, 1}, [](auto) {});
+  client_->Upload(a, Spec({0, 1}, 4));
+  const std::vector<uint32_t> keep = {0}, devices = {2, 3};
+  client_->Call(e, std::vector{a}, std::vector{b}, keep, 9);
+  client_->Copy(std::vector{b}, std::vector{c}, devices, "pinned_host");
+  client_->Regroup({{.array = 100, .shards = {{c, 1}, {a, 0}}}});
+  client_->Fetch(100, {0, 1}, {[](auto...) {}, [](absl::Status) {}});
+  client_->Await(std::vector{a, c}, [](absl::Status) {});
+  client_->Drop(std::vector{a});
+  client_->Delete(std::vector{b});
+  client_->DropExecutables(std::vector{e});
+  client_->Poison(std::vector{ArrayHandle{101}}, absl::AbortedError("on purpose"));
+  const auto ops = cluster_.controller().Ops(11);
+  ASSERT_EQ(ops.size(), 11u);
+  EXPECT_EQ(ops[0].compile().program(), "program");
+  EXPECT_EQ(ops[1].upload().spec().shard_bytes(), 4u);
+  EXPECT_EQ(ops[2].call().executable(), e);
+  EXPECT_THAT(ops[2].call().keep(), ElementsAre(0));
+  EXPECT_EQ(ops[2].call().launch_id(), 9u);
+  EXPECT_THAT(ops[3].copy().devices(), ElementsAre(2, 3));
+  EXPECT_EQ(ops[3].copy().memory_kind(), "pinned_host");
+  EXPECT_EQ(ops[4].regroup().results(0).shards(0).shard(), 1u);
+  EXPECT_THAT(ops[5].fetch().shards(), ElementsAre(0, 1));
+  EXPECT_THAT(ops[6].await().arrays(), ElementsAre(a, c));
+  EXPECT_THAT(ops[7].drop().handles(), ElementsAre(a));
+  EXPECT_THAT(ops[8].delete_().handles(), ElementsAre(b));
+  EXPECT_THAT(ops[9].drop_executables().handles(), ElementsAre(e));
+  EXPECT_EQ(ops[10].poison().failure().message(), "on purpose");
+}
+
+TEST_F(ClientTest, ManyOperationsTravelInFewFramesAndStayInOrder) {
+  Open();
+  constexpr uint64_t kCount = 20000;
+  const std::vector<ArrayHandle> none;
+  for (uint64_t i = 1; i <= kCount; ++i) client_->Call(i, none, none);
+  const auto ops = cluster_.controller().Ops(kCount);
+  ASSERT_EQ(ops.size(), kCount);
+  for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(ops[i].call().executable(), i + 1);
+  uint64_t sequence = 0;
+  for (const wire::Frame& frame : cluster_.controller().frames())
+    EXPECT_EQ(frame.sequence(), ++sequence);
+  EXPECT_LT(sequence, kCount / 2);
+}
+
+TEST_F(ClientTest, CompileAnswersByHandle) {
+  Open();
+  Arrival<absl::StatusOr<std::shared_ptr<const ExecutableInfo>>> good, bad;
+  const auto first = client_->Compile("a", "mlir", "", {0}, [&](auto info) { bad.Set(info); });
+  const auto second = client_->Compile("b", "mlir", "", {0}, [&](auto info) { good.Set(info); });
+  wire::SessionEvent event;
+  event.mutable_compiled()->set_executable(second);
+  event.mutable_compiled()->mutable_info()->set_name("jit_b");
+  event.mutable_compiled()->mutable_info()->mutable_memory()->set_temp_bytes(8);
+  event.mutable_compiled()->mutable_info()->add_results()->set_shard_bytes(4);
+  cluster_.controller().SendEvent(event);
+  event.Clear();
+  event.mutable_compiled()->set_executable(first);
+  *event.mutable_compiled()->mutable_failure() =
+      wire::MakeFailure(absl::StatusCode::kInvalidArgument, "line 3");
+  cluster_.controller().SendEvent(event);
+  ASSERT_TRUE(good.Get().ok());
+  EXPECT_EQ((*good.Get())->name, "jit_b");
+  EXPECT_EQ((*good.Get())->temp_bytes, 8u);
+  EXPECT_EQ((*good.Get())->results.at(0).shard_bytes, 4u);
+  EXPECT_EQ(bad.Get().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ClientTest, ER1_AwaitBringsTheWholeFailureRecord) {
+  Open();
+  Arrival<absl::Status> done;
+  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { done.Set(status); });
+  wire::SessionEvent event;
+  event.mutable_await_done()->set_await(cluster_.controller().Ops(1).at(0).await().await());
+  *event.mutable_await_done()->mutable_failure() = WorkerFailure();
+  cluster_.controller().SendEvent(event);
+  EXPECT_EQ(done.Get().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(wire::ToFailure(done.Get()).worker(), "island1/worker0");
+  EXPECT_EQ(wire::ToFailure(done.Get()).gang(), 17u);
+}
+
+TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
+  Open();
+  const size_t bytes = DataLinks::kChunkBytes * 5 / 2;
+  const std::string data0(bytes, 'x'), data1(bytes, 'y');
+  Arrival<int> released;
+  const uint64_t upload = client_->Upload(5, Spec({3, 0}, bytes));
+  client_->Push(upload, 1, data1, [&] { released.Set(1); });
+  client_->Push(upload, 0, data0, [&] { released.Set(0); });
+  const auto to1 = cluster_.worker(1).Chunks(1);
+  ASSERT_EQ(to1.size(), 3u);
+  std::string received;
+  for (const wire::DataChunk& chunk : to1) {
+    EXPECT_EQ(chunk.session(), 42u);
+    EXPECT_EQ(chunk.upload(), upload);
+    EXPECT_EQ(chunk.shard(), 0u);
+    EXPECT_EQ(chunk.offset(), received.size());
+    EXPECT_LE(chunk.data().size(), DataLinks::kChunkBytes);
+    received += chunk.data();
+  }
+  EXPECT_EQ(received, data0);
+  const auto to0 = cluster_.worker(0).Chunks(1);
+  ASSERT_EQ(to0.size(), 3u);
+  EXPECT_EQ(to0[0].shard(), 1u);
+  released.Get();
+}
+
+TEST_F(ClientTest, EmptyShardIsOneClosingChunk) {
+  Open();
+  Arrival<int> released;
+  client_->Push(client_->Upload(5, Spec({0}, 0)), 0, {}, [&] { released.Set(0); });
+  const auto chunks = cluster_.worker(0).Chunks(1);
+  ASSERT_EQ(chunks.size(), 1u);
+  EXPECT_TRUE(chunks[0].data().empty());
+  released.Get();
+}
+
+TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
+  Open();
+  const size_t bytes = 3 * DataLinks::kQueueBytes;
+  const std::string large(bytes, 'a'), small(100, 'b');
+  Arrival<int> released;
+  const uint64_t first = client_->Upload(1, Spec({0, 1}, bytes));
+  const uint64_t second = client_->Upload(2, Spec({0}, small.size()));
+  client_->Push(first, 0, large, [&] { released.Set(0); });
+  client_->Push(first, 1, large, [&] { released.Set(1); });
+  client_->Push(second, 0, small, [&] { released.Set(2); });
+  const auto chunks = cluster_.worker(0).Chunks(3);
+  size_t received[2] = {0, 0}, position = 0, small_at = 0;
+  for (const wire::DataChunk& chunk : chunks) {
+    if (chunk.upload() == second) {
+      small_at = position;
+    } else {
+      EXPECT_EQ(chunk.offset(), received[chunk.shard()]);
+      received[chunk.shard()] += chunk.data().size();
+    }
+    ++position;
+  }
+  EXPECT_EQ(received[0], bytes);
+  EXPECT_EQ(received[1], bytes);
+  EXPECT_LT(small_at, chunks.size() / 2) << "a small push waited for large ones";
+  EXPECT_EQ(released.Get(), 2);
+}
+
+TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheWorkers) {
+  Open();
+  const std::string data(8, 'x');
+  const uint64_t abandoned = client_->Upload(1, Spec({0, 2}, 8));
+  client_->Push(abandoned, 0, data, {});
+  client_->AbandonUpload(abandoned, absl::AbortedError("no more bytes"));
+  const auto chunks = cluster_.worker(1).Chunks(1);
+  ASSERT_EQ(chunks.size(), 1u);
+  EXPECT_EQ(chunks[0].failure().message(), "no more bytes");
+  EXPECT_EQ(chunks[0].shard(), 1u);
+  Arrival<int> released;
+  client_->Push(client_->Upload(2, Spec({3}, 9)), 0, data, [&] { released.Set(0); });
+  EXPECT_THAT(cluster_.worker(1).Chunks(2).at(1).failure().message(),
+              HasSubstr("8 bytes, not the declared 9"));
+  released.Get();
+  EXPECT_EQ(cluster_.worker(0).Chunks(1).size(), 1u);
+}
+
+TEST_F(ClientTest, FetchIsPutTogetherFromTwoWorkers) {
+  Open();
+  client_->Upload(1, Spec({0, 2}, 6));
+  std::map<size_t, std::string> bytes;
+  Arrival<absl::Status> done;
+  client_->Fetch(1, {1, 0}, Into(bytes, done));
+  const uint64_t fetch = FetchId(1);
+  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
+  cluster_.worker(1).Send(Chunk(fetch, 1, 0, "abc", false));
+  cluster_.worker(1).Send(Chunk(fetch, 1, 3, "def", true));
+  cluster_.worker(1).Send(Chunk(fetch, 77, 0, "never asked", true));
+  cluster_.worker(1).Send(Chunk(fetch + 1000, 0, 0, "nobody's", true));
+  cluster_.worker(0).Send(Chunk(fetch, 0, 0, "012345", true));
+  EXPECT_TRUE(done.Get().ok()) << done.Get();
+  EXPECT_EQ(bytes[0], "abcdef");
+  EXPECT_EQ(bytes[1], "012345");
+  EXPECT_EQ(bytes.size(), 2u);
+}
+
+TEST_F(ClientTest, FetchEndsWithTheFirstFailure) {
+  Open();
+  std::map<size_t, std::string> bytes;
+  Arrival<absl::Status> spoiled, refused, gap, twice, nothing;
+  client_->Fetch(1, {0}, Into(bytes, spoiled));
+  client_->Fetch(2, {0}, Into(bytes, refused));
+  client_->Fetch(3, {0}, Into(bytes, gap));
+  client_->Fetch(4, {0, 0}, Into(bytes, twice));
+  client_->Fetch(4, {}, Into(bytes, nothing));
+  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
+  wire::Frame frame = Chunk(FetchId(0), 0, 0, "", true);
+  *frame.mutable_data_chunk()->mutable_failure() = WorkerFailure();
+  cluster_.worker(0).Send(frame);
+  EXPECT_EQ(wire::ToFailure(spoiled.Get()).worker(), "island1/worker0");
+  wire::SessionEvent event;
+  event.mutable_fetch_failed()->set_fetch(FetchId(1));
+  *event.mutable_fetch_failed()->mutable_failure() =
+      wire::MakeFailure(absl::StatusCode::kInvalidArgument, "unknown");
+  cluster_.controller().SendEvent(event);
+  EXPECT_EQ(refused.Get().code(), absl::StatusCode::kInvalidArgument);
+  cluster_.worker(0).Send(Chunk(FetchId(2), 0, 5, "late", true));
+  EXPECT_EQ(gap.Get().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(twice.Get().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(nothing.Get().ok());
+}
+
+TEST_F(ClientTest, LostControllerEndsEverythingPending) {
+  Open();
+  Arrival<absl::Status> awaited, fetched, lost, later;
+  Arrival<absl::StatusOr<std::shared_ptr<const ExecutableInfo>>> compiled;
+  std::map<size_t, std::string> bytes;
+  client_->OnLost([&](absl::Status status) { lost.Set(status); });
+  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { awaited.Set(status); });
+  client_->Fetch(1, {0}, Into(bytes, fetched));
+  client_->Compile("p", "mlir", "", {0}, [&](auto info) { compiled.Set(info); });
+  cluster_.controller().Ops(3);
+  cluster_.controller().Cut();
+  EXPECT_EQ(lost.Get().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(awaited.Get().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(fetched.Get().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(compiled.Get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(client_->pending(), 0u);
+  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { later.Set(status); });
+  EXPECT_EQ(later.Get().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(lost.count(), 1u);
+}
+
+TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAgain) {
+  Open();
+  client_->Upload(1, Spec({2}, 4));
+  client_->Upload(2, Spec({0}, 4));
+  client_->Regroup({{.array = 3, .shards = {{2, 0}, {1, 0}}}});
+  std::map<size_t, std::string> bytes;
+  Arrival<absl::Status> on_lost_worker, on_other, on_both;
+  client_->Fetch(1, {0}, Into(bytes, on_lost_worker));
+  client_->Fetch(2, {0}, Into(bytes, on_other));
+  client_->Fetch(3, {0, 1}, Into(bytes, on_both));
+  const uint64_t other = FetchId(4);
+  FetchId(5);
+  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
+  cluster_.worker(1).Cut();
+  EXPECT_EQ(on_lost_worker.Get().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(wire::ToFailure(on_lost_worker.Get()).worker(), "island1/worker0");
+  EXPECT_EQ(on_both.Get().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(on_other.count(), 0u);
+  EXPECT_TRUE(cluster_.worker(1).WaitHellos(2))
+      << "the stream is opened again while the worker is up";
+  cluster_.worker(0).Send(Chunk(other, 0, 0, "fine", true));
+  EXPECT_TRUE(on_other.Get().ok());
+}
+
+TEST_F(ClientTest, WorkerThatIsDownDropsPushesAndANewIncarnationGetsANewStream) {
+  Open();
+  ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
+  wire::SessionEvent event;
+  *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1);
+  event.mutable_worker_state()->set_up(false);
+  cluster_.controller().SendEvent(event);
+  Arrival<absl::Status> seen;  // events come in order: an answer after it says that it was handled
+  client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
+  event.Clear();
+  event.mutable_await_done()->set_await(cluster_.controller().Ops(1).at(0).await().await());
+  cluster_.controller().SendEvent(event);
+  EXPECT_TRUE(seen.Get().ok());
+  const std::string data(4, 'x');
+  Arrival<int> dropped, sent;
+  client_->Push(client_->Upload(1, Spec({2}, 4)), 0, data, [&] { dropped.Set(0); });
+  dropped.Get();
+  event.Clear();
+  *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1, /*incarnation=*/2);
+  event.mutable_worker_state()->set_up(true);
+  cluster_.controller().SendEvent(event);
+  ASSERT_TRUE(cluster_.worker(1).WaitHellos(2));
+  EXPECT_EQ(cluster_.worker(1).frames().back().incarnation(), 2u);
+  client_->Push(client_->Upload(2, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
+  EXPECT_EQ(cluster_.worker(1).Chunks(1).size(), 1u);
+  sent.Get();
+}
+
+TEST_F(ClientTest, FailedUploadNeedsNoBytes) {
+  Open();
+  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
+  const std::string data(4, 'x');
+  const uint64_t upload = client_->Upload(1, Spec({0}, 4));
+  wire::SessionEvent event;
+  event.mutable_upload_failed()->set_upload(upload);
+  cluster_.controller().SendEvent(event);
+  Arrival<absl::Status> seen;
+  client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
+  event.Clear();
+  event.mutable_await_done()->set_await(cluster_.controller().Ops(2).at(1).await().await());
+  cluster_.controller().SendEvent(event);
+  EXPECT_TRUE(seen.Get().ok());
+  Arrival<int> dropped, sent;
+  client_->Push(upload, 0, data, [&] { dropped.Set(0); });
+  const uint64_t next = client_->Upload(2, Spec({0}, 4));
+  client_->Push(next, 0, data, [&] { sent.Set(0); });
+  dropped.Get();
+  sent.Get();
+  const auto chunks = cluster_.worker(0).Chunks(1);
+  ASSERT_EQ(chunks.size(), 1u);
+  EXPECT_EQ(chunks[0].upload(), next);
+}
+
+TEST_F(ClientTest, TM2_RoomIsToldWhenNodesEnd) {
+  ClientOptions options = cluster_.Options();
+  options.pending_max = 4;
+  client_ = *Connect(options);
+  Arrival<int> at_once, room;
+  client_->WhenRoom([&] { at_once.Set(0); });
+  at_once.Get();
+  const std::vector<ArrayHandle> none, two = {1, 2}, copies = {3, 4};
+  client_->Call(1, none, none);
+  client_->Copy(two, copies, std::vector<uint32_t>{0}, "");
+  client_->Upload(7, Spec({0}, 4));
+  EXPECT_EQ(client_->pending(), 4u);
+  client_->WhenRoom([&] { room.Set(static_cast<int>(client_->pending())); });
+  wire::SessionEvent event;
+  event.mutable_progress()->set_ended(3);
+  cluster_.controller().SendEvent(event);
+  EXPECT_EQ(room.Get(), 1);
+}
+
+TEST_F(ClientTest, DestructionCancelsWhatHasNotCome) {
+  Open();
+  ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
+  Arrival<absl::Status> awaited, fetched, again, lost;
+  std::map<size_t, std::string> bytes;
+  Arrival<int> released;
+  client_->OnLost([&](absl::Status status) { lost.Set(status); });
+  Client* raw = client_.get();
+  client_->Await(std::vector<ArrayHandle>{1}, [&, raw](absl::Status status) {
+    awaited.Set(status);
+    raw->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { again.Set(status); });
+  });
+  client_->Fetch(1, {0}, Into(bytes, fetched));
+  const std::string large(4 * DataLinks::kQueueBytes, 'x');
+  client_->Push(client_->Upload(1, Spec({0}, large.size())), 0, large, [&] { released.Set(0); });
+  client_.reset();
+  ASSERT_EQ(awaited.count(), 1u);
+  EXPECT_EQ(awaited.Get().code(), absl::StatusCode::kCancelled);
+  ASSERT_EQ(fetched.count(), 1u);
+  EXPECT_EQ(fetched.Get().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(again.count(), 1u);
+  EXPECT_EQ(released.count(), 1u);
+  EXPECT_EQ(lost.count(), 0u);
+}
+
+TEST_F(ClientTest, ManyThreadsKeepTheirOwnOrder) {
+  Open();
+  constexpr uint64_t kThreads = 4, kEach = 2000;
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const std::vector<ArrayHandle> none;
+      for (uint64_t i = 0; i < kEach; ++i)
+        client_->Call(t, none, none, {}, static_cast<uint32_t>(i + 1));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto ops = cluster_.controller().Ops(kThreads * kEach);
+  ASSERT_EQ(ops.size(), kThreads * kEach);
+  std::map<uint64_t, uint32_t> last;
+  for (const wire::Op& op : ops) {
+    EXPECT_EQ(op.call().launch_id(), ++last[op.call().executable()]);
+  }
+}
+
+}  // namespace
+}  // namespace gangway::client

@@ -1,0 +1,36 @@
+// Opens a session with a cluster: the way to get a Client (include/gangway/client.h).
+#ifndef GANGWAY_CLIENT_CONNECT_H_
+#define GANGWAY_CLIENT_CONNECT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/client/include/gangway/client.h"
+#include "gangway/transport/transport.h"
+
+namespace gangway {
+
+struct ClientOptions {
+  std::string controller_address;
+  std::string name;                         // for people: "train.py (pid 4711)"
+  std::string tenant;                       // "" = the default one
+  transport::Transport* control = nullptr;  // not owned; both outlive the client
+  transport::Transport* data = nullptr;
+  // For the connection and the controller's welcome, which comes when the declared workers are
+  // there.
+  std::chrono::milliseconds connect_limit{30000};
+  uint64_t pending_max = 16384;  // TM-2
+};
+
+// Blocks until the session is open. UNAVAILABLE: nobody answers, or the controller hung up.
+// DEADLINE_EXCEEDED: no welcome within the limit. Else what the controller refused it with. The
+// client must not be destroyed from one of its callbacks.
+absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
+
+}  // namespace gangway
+
+#endif  // GANGWAY_CLIENT_CONNECT_H_

@@ -1,0 +1,275 @@
+// Implementation of data_links.h.
+#include "gangway/client/data_links.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/client/convert.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::client {
+namespace {
+
+void Released(Push& push) {
+  if (push.released) std::exchange(push.released, nullptr)();
+}
+
+absl::Status LostStatus(const wire::Worker& worker, const std::string& what,
+                        const absl::Status& why) {
+  wire::Failure failure = wire::MakeFailure(
+      absl::StatusCode::kDataLoss,
+      absl::StrCat(what, " of ", WorkerName(worker), " was lost: ", std::string(why.message())),
+      "Ask again: the arrays of a worker that is still up are not lost with its data stream.");
+  failure.set_worker(WorkerName(worker));
+  failure.set_incarnation(worker.incarnation());
+  return wire::ToStatus(failure);
+}
+
+}  // namespace
+
+DataLinks::DataLinks(Options options) : options_(std::move(options)), dialer_("gw-dial") {}
+
+DataLinks::~DataLinks() { dialer_.Stop(); }
+
+void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
+  if (closed_) return;
+  WorkerKey key(worker.island(), worker.index());
+  WorkerLink& to = workers_[key];
+  const bool reachable = up && !worker.data_address().empty();
+  const bool same = to.up && reachable && to.worker.incarnation() == worker.incarnation() &&
+                    to.worker.data_address() == worker.data_address();
+  if (same) return;
+  const bool was_up = std::exchange(to.up, reachable);
+  const wire::Worker old = std::exchange(to.worker, worker);
+  HangUp(to, absl::CancelledError("the worker went down"));
+  to.failures = 0;
+  if (was_up) {
+    DropPushes(to);
+    options_.on_lost(key, LostStatus(old, "The process",
+                                     absl::UnavailableError("the controller says it is down")));
+  }
+  if (reachable) Dial(key);
+}
+
+void DataLinks::Add(WorkerKey key, Push push) {
+  auto it = workers_.find(key);
+  if (closed_ || it == workers_.end() || !it->second.up) {
+    Released(push);
+    return;
+  }
+  it->second.waiting.push_back({.push = std::move(push)});
+  SchedulePump(key);
+}
+
+void DataLinks::Forget(uint64_t upload) {
+  for (auto& [key, to] : workers_) {
+    for (auto* queue : {&to.active, &to.waiting}) {
+      for (Pushing& pushing : std::exchange(*queue, {})) {
+        if (pushing.push.upload == upload) {
+          Released(pushing.push);
+        } else {
+          queue->push_back(std::move(pushing));
+        }
+      }
+    }
+  }
+}
+
+void DataLinks::Close(const absl::Status& reason) {
+  closed_ = true;
+  for (auto& [key, to] : workers_) {
+    to.up = false;
+    DropPushes(to);
+    HangUp(to, reason);
+  }
+}
+
+void DataLinks::HangUp(WorkerLink& to, const absl::Status& reason) {
+  auto attempt = std::exchange(to.attempt, nullptr);
+  // The attempt must let go of the link: the link's callbacks hold the attempt.
+  if (attempt && attempt->link) std::exchange(attempt->link, nullptr)->Close(reason);
+}
+
+void DataLinks::Dial(WorkerKey key) {
+  WorkerLink& to = workers_[key];
+  auto attempt = std::make_shared<Attempt>();
+  to.attempt = attempt;
+  transport::LinkEvents events;
+  events.executor = options_.loop;
+  events.on_frame = [this, key, attempt](wire::Frame frame) {
+    OnFrame(key, attempt, std::move(frame));
+  };
+  events.on_writable = [this, key] { SchedulePump(key); };
+  events.on_closed = [this, key, attempt](const absl::Status& why) { Lost(key, attempt, why); };
+  dialer_.Post([this, key, attempt, address = to.worker.data_address(),
+                events = std::move(events)]() mutable {
+    auto link = options_.transport->Connect(address, std::move(events), options_.connect_limit,
+                                            {.queue_bytes_max = kQueueBytes});
+    options_.loop->Post([this, key, attempt, link = std::move(link)]() mutable {
+      Dialed(key, attempt, std::move(link));
+    });
+  });
+}
+
+void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                       absl::StatusOr<std::shared_ptr<transport::Link>> link) {
+  WorkerLink& to = workers_[key];
+  if (closed_ || to.attempt != attempt) {
+    if (link.ok()) (*link)->Close(absl::CancelledError("not wanted any more"));
+    return;
+  }
+  if (!link.ok() || attempt->closed) {
+    Lost(key, attempt, link.ok() ? attempt->why : link.status());
+    return;
+  }
+  attempt->link = *std::move(link);
+  wire::Frame frame = NewFrame(to, *attempt);
+  wire::Hello* hello = frame.mutable_hello();
+  hello->set_protocol_version(wire::kProtocolVersion);
+  hello->set_build_version(wire::kBuildVersion);
+  hello->set_role(wire::ROLE_DATA);
+  hello->set_name(options_.name);
+  hello->set_process_id(static_cast<uint64_t>(getpid()));
+  hello->set_session(options_.session);
+  absl::Status sent = attempt->link->Send(std::move(frame));
+  if (!sent.ok()) {
+    Lost(key, attempt, sent);
+    return;
+  }
+  Pump(key);
+}
+
+void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame) {
+  WorkerLink& to = workers_[key];
+  if (closed_ || to.attempt != attempt) return;
+  if (frame.has_hello_reply()) {
+    if (frame.hello_reply().failure().code() != 0) {
+      Lost(key, attempt, wire::ToStatus(frame.hello_reply().failure()));
+    } else {
+      to.failures = 0;
+    }
+    return;
+  }
+  if (!frame.has_data_chunk()) return;
+  to.failures = 0;
+  options_.on_chunk(std::move(*frame.mutable_data_chunk()));
+}
+
+void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why) {
+  WorkerLink& to = workers_[key];
+  const bool connected = attempt->link != nullptr;
+  attempt->closed = true;
+  attempt->why = why;
+  if (closed_ || to.attempt != attempt) return;
+  HangUp(to, why);
+  // A shard that was cut in the middle would keep its array waiting: the next link tells the
+  // worker.
+  const wire::Failure failure = wire::ToFailure(LostStatus(to.worker, "The data stream", why));
+  for (auto* queue : {&to.active, &to.waiting}) {
+    for (Pushing& pushing : *queue) {
+      if (pushing.offset == 0) continue;
+      Released(pushing.push);
+      pushing.push.failure = failure;
+      pushing.push.data = {};
+      pushing.offset = 0;
+    }
+  }
+  ++to.failures;
+  if (connected || to.failures == options_.attempts) {
+    options_.on_lost(key, LostStatus(to.worker, "The data stream", why));
+  }
+  auto delay = options_.retry_first * (1 << std::min(to.failures - 1, options_.attempts));
+  options_.loop->PostAt(EventLoop::Clock::now() + delay,
+                        [this, key, incarnation = to.worker.incarnation()] {
+                          WorkerLink& again = workers_[key];
+                          if (closed_ || !again.up || again.attempt) return;
+                          if (again.worker.incarnation() == incarnation) Dial(key);
+                        });
+}
+
+void DataLinks::SchedulePump(WorkerKey key) {
+  WorkerLink& to = workers_[key];
+  if (to.pumping || closed_) return;
+  to.pumping = true;
+  options_.loop->Post([this, key] {
+    workers_[key].pumping = false;
+    Pump(key);
+  });
+}
+
+void DataLinks::Pump(WorkerKey key) {
+  WorkerLink& to = workers_[key];
+  size_t turn = 0;
+  while (to.attempt && to.attempt->link) {
+    while (to.active.size() < kInterleaved && !to.waiting.empty()) {
+      to.active.push_back(std::move(to.waiting.front()));
+      to.waiting.pop_front();
+    }
+    if (to.active.empty()) return;
+    if (turn >= kTurnBytes) return SchedulePump(key);
+    Pushing pushing = std::move(to.active.front());
+    to.active.pop_front();
+    const size_t before = pushing.offset;
+    if (!SendChunk(to, pushing)) {
+      to.active.push_front(std::move(pushing));
+      return;  // on_writable or on_closed follows
+    }
+    turn += pushing.offset - before + 64;
+    if (pushing.offset < pushing.push.data.size()) {
+      to.active.push_back(std::move(pushing));
+    } else {
+      Released(pushing.push);  // may call the client, which only posts
+    }
+  }
+}
+
+// False: the link takes no more for now.
+bool DataLinks::SendChunk(WorkerLink& to, Pushing& pushing) {
+  Attempt& attempt = *to.attempt;
+  if (attempt.link->queued_bytes() >= kQueueBytes) return false;  // on_writable follows
+  wire::Frame frame = NewFrame(to, attempt);
+  wire::DataChunk* chunk = frame.mutable_data_chunk();
+  chunk->set_session(options_.session);
+  chunk->set_upload(pushing.push.upload);
+  chunk->set_shard(pushing.push.shard);
+  if (pushing.push.failure.code() != 0) {
+    *chunk->mutable_failure() = pushing.push.failure;
+    chunk->set_last(true);
+    if (attempt.link->Send(std::move(frame)).ok()) return true;
+    --attempt.sequence;
+    return false;
+  }
+  const size_t size = std::min(kChunkBytes, pushing.push.data.size() - pushing.offset);
+  chunk->set_offset(pushing.offset);
+  chunk->set_data(pushing.push.data.data() + pushing.offset, size);
+  chunk->set_last(pushing.offset + size == pushing.push.data.size());
+  if (!attempt.link->Send(std::move(frame)).ok()) {
+    --attempt.sequence;
+    return false;
+  }
+  pushing.offset += size;
+  return true;
+}
+
+void DataLinks::DropPushes(WorkerLink& of) {
+  std::deque<Pushing> active = std::exchange(of.active, {});
+  std::deque<Pushing> waiting = std::exchange(of.waiting, {});
+  for (auto* queue : {&active, &waiting}) {
+    for (Pushing& pushing : *queue) Released(pushing.push);
+  }
+}
+
+wire::Frame DataLinks::NewFrame(WorkerLink& to, Attempt& attempt) {
+  wire::Frame frame;
+  frame.set_epoch(options_.epoch);
+  frame.set_incarnation(to.worker.incarnation());
+  frame.set_sequence(++attempt.sequence);
+  return frame;
+}
+
+}  // namespace gangway::client

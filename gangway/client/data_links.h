@@ -1,0 +1,119 @@
+// The client's data streams: one link to each worker that is up, the bytes that wait to be pushed
+// to it, and the chunks that come from it.
+//
+// Threading: everything runs on the client's event loop; connecting, which blocks, runs on a thread
+// of its own that posts its outcome back. Ownership: bytes of a push are the caller's until
+// `released` is called (always on the loop). Failure: a lost link ends what waits on it (`on_lost`)
+// and is opened again, in growing intervals, while the controller says that the worker is up.
+#ifndef GANGWAY_CLIENT_DATA_LINKS_H_
+#define GANGWAY_CLIENT_DATA_LINKS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/base/executor.h"
+#include "gangway/transport/transport.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::client {
+
+using WorkerKey = std::pair<uint32_t, uint32_t>;  // island, index
+
+// The bytes of one shard, or why they will never come.
+struct Push {
+  uint64_t upload = 0;
+  uint32_t shard = 0;
+  std::string_view data;
+  wire::Failure failure;           // code != 0: instead of data
+  std::function<void()> released;  // may be empty
+};
+
+class DataLinks {
+ public:
+  static constexpr size_t kChunkBytes = size_t{1} << 20;
+  static constexpr size_t kQueueBytes = size_t{16} << 20;  // per link
+  static constexpr size_t kTurnBytes =
+      size_t{4} << 20;                       // per turn of the loop, so that control is not held up
+  static constexpr size_t kInterleaved = 4;  // pushes of one worker that take turns
+
+  struct Options {
+    transport::Transport* transport = nullptr;
+    EventLoop* loop = nullptr;
+    std::string name;
+    uint64_t epoch = 0;
+    uint64_t session = 0;
+    std::chrono::milliseconds connect_limit{2000};
+    std::chrono::milliseconds retry_first{20};  // doubled each time
+    int attempts = 8;  // in a row: then what waits on the worker ends, and retries grow no rarer
+    std::function<void(wire::DataChunk chunk)> on_chunk;
+    // Nothing more comes from this worker for what was asked of it until now.
+    std::function<void(WorkerKey worker, const absl::Status& why)> on_lost;
+  };
+
+  explicit DataLinks(Options options);
+  ~DataLinks();  // after Close()
+
+  // What the controller says of a worker. A new incarnation drops the old link and what waited for
+  // it.
+  void SetWorker(const wire::Worker& worker, bool up);
+
+  // Sends as the link permits. A worker that is not up drops it: the controller fails the array.
+  void Add(WorkerKey worker, Push push);
+
+  // Its bytes need not be sent any more.
+  void Forget(uint64_t upload);
+
+  void Close(const absl::Status& reason);
+
+ private:
+  struct Pushing {
+    Push push;
+    size_t offset = 0;
+  };
+  // One attempt to connect and, if it succeeds, the link. Events of an abandoned one are ignored.
+  struct Attempt {
+    bool closed = false;
+    absl::Status why;
+    std::shared_ptr<transport::Link> link;
+    uint64_t sequence = 0;
+  };
+  struct WorkerLink {
+    wire::Worker worker;
+    bool up = false;
+    int failures = 0;                  // in a row
+    std::shared_ptr<Attempt> attempt;  // null: none under way
+    bool pumping = false;              // a turn is posted
+    std::deque<Pushing> active;        // take turns
+    std::deque<Pushing> waiting;
+  };
+
+  void Dial(WorkerKey key);
+  void HangUp(WorkerLink& to, const absl::Status& reason);
+  void Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+              absl::StatusOr<std::shared_ptr<transport::Link>> link);
+  void OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame);
+  void Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why);
+  void SchedulePump(WorkerKey key);
+  void Pump(WorkerKey key);
+  bool SendChunk(WorkerLink& to, Pushing& pushing);
+  void DropPushes(WorkerLink& of);
+  wire::Frame NewFrame(WorkerLink& to, Attempt& attempt);
+
+  Options options_;
+  bool closed_ = false;
+  std::map<WorkerKey, WorkerLink> workers_;
+  EventLoop dialer_;
+};
+
+}  // namespace gangway::client
+
+#endif  // GANGWAY_CLIENT_DATA_LINKS_H_

@@ -1,0 +1,87 @@
+// Implementation of cache_key.h.
+#include "gangway/compiler/cache_key.h"
+
+#include <openssl/sha.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <initializer_list>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/xla/compile_options.h"
+
+namespace gangway::compiler {
+namespace {
+
+constexpr char kFormat[] = "gangway executable 1";  // raised when CompileResult's meaning changes
+
+// Unambiguous: each part is preceded by its length.
+std::string Join(std::initializer_list<std::string_view> parts) {
+  std::string joined;
+  for (std::string_view part : parts) {
+    joined += std::to_string(part.size());
+    joined += ':';
+    joined += part;
+  }
+  return joined;
+}
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The first processor's line of features: "flags" on x86, "Features" on Arm.
+std::string CpuFeatures() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("flags") || line.starts_with("Features"))
+      return line.substr(line.find(':') + 1);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string Sha256Hex(std::string_view bytes) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (unsigned char byte : digest) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabilities,
+                                             const std::string& plugin_path) {
+  std::string file;
+  if (!plugin_path.empty()) {
+    struct stat stat;
+    if (::stat(plugin_path.c_str(), &stat) != 0) {
+      return absl::NotFoundError(
+          absl::StrCat("cannot read the plugin ", plugin_path, ": ", std::strerror(errno)));
+    }
+    file = absl::StrCat(stat.st_size, " ", stat.st_mtim.tv_sec, ".", stat.st_mtim.tv_nsec);
+  }
+  return Join({kFormat, capabilities.platform, capabilities.platform_version,
+               capabilities.api_version, file, Environment("NPROC"), Environment("XLA_FLAGS"),
+               CpuFeatures()});
+}
+
+absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
+                                     const wire::CompileRequest& request) {
+  auto options = xla::WithDevices(request.options(), {});
+  if (!options.ok()) return options.status();
+  // The program, which may be large, is hashed in place.
+  return Sha256Hex(Join({compiler_identity, request.format(), Sha256Hex(request.program()),
+                         *options, std::to_string(request.device_count())}));
+}
+
+}  // namespace gangway::compiler

@@ -1,0 +1,105 @@
+// Implementation of compile.h.
+#include "gangway/compiler/compile.h"
+
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/xla/dtype.h"
+#include "gangway/xla/executable.h"
+
+namespace gangway::compiler {
+namespace {
+
+absl::Status FillTensor(int32_t element_type, const std::vector<int64_t>& shard_dims,
+                        wire::TensorSpec& tensor) {
+  auto bytes = xla::DenseBytes(element_type, shard_dims);
+  if (!bytes.ok()) return bytes.status();
+  tensor.set_element_type(element_type);
+  tensor.mutable_shard_dims()->Add(shard_dims.begin(), shard_dims.end());
+  tensor.set_shard_bytes(*bytes);
+  return absl::OkStatus();
+}
+
+absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
+  auto description = xla::DescribeExecutable(program);
+  if (!description.ok()) return description.status();
+  info.set_name(description->name);
+  for (const auto& parameter : description->parameters) {
+    absl::Status status =
+        FillTensor(parameter.element_type, parameter.shard_dims, *info.add_parameters());
+    if (!status.ok()) return status;
+  }
+  for (const auto& result : description->results) {
+    absl::Status status = FillTensor(result.element_type, result.shard_dims, *info.add_results());
+    if (!status.ok()) return status;
+  }
+  for (int32_t parameter : description->donated) info.add_donated(parameter);
+  info.set_optimized_program(std::move(program));
+  return absl::OkStatus();
+}
+
+// A runtime without an HLO program still says what comes out.
+absl::Status FillFromOutputs(const device::Executable& executable, wire::ExecutableInfo& info) {
+  info.set_name(std::string(executable.name()));
+  for (const auto& output : executable.outputs()) {
+    absl::Status status = FillTensor(output.element_type, output.dims, *info.add_results());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillCosts(const device::Executable& executable, wire::ExecutableInfo& info) {
+  auto memory = executable.GetMemoryStats();
+  if (memory.ok()) {
+    info.mutable_memory()->set_argument_bytes(memory->argument_bytes);
+    info.mutable_memory()->set_output_bytes(memory->output_bytes);
+    info.mutable_memory()->set_temp_bytes(memory->temp_bytes);
+    info.mutable_memory()->set_alias_bytes(memory->alias_bytes);
+    info.mutable_memory()->set_code_bytes(memory->generated_code_bytes);
+  } else if (!absl::IsUnimplemented(memory.status())) {
+    return memory.status();
+  }
+  auto costs = executable.GetCostAnalysis();
+  if (!costs.ok()) return absl::IsUnimplemented(costs.status()) ? absl::OkStatus() : costs.status();
+  for (const auto& [name, value] : *costs) (*info.mutable_cost())[name] = value;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
+                                            const wire::CompileRequest& request) {
+  size_t available = backend.devices().size();
+  if (request.device_count() == 0)
+    return absl::InvalidArgumentError("a program for no device cannot be compiled");
+  if (request.device_count() > available) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a program for ", request.device_count(), " devices came to a compiler that has ",
+        available, ": start the compiler with as many as the largest slice"));
+  }
+  std::vector<int> positions(request.device_count());
+  std::iota(positions.begin(), positions.end(), 0);
+  auto executable =
+      backend.Compile({request.program(), request.format()}, request.options(), positions);
+  if (!executable.ok()) return executable.status();
+
+  wire::CompileResult result;
+  wire::ExecutableInfo& info = *result.mutable_info();
+  info.set_device_count(request.device_count());
+  auto program = (*executable)->OptimizedProgram();
+  absl::Status status = program.ok() ? FillFromProgram(*std::move(program), info)
+                        : absl::IsUnimplemented(program.status())
+                            ? FillFromOutputs(**executable, info)
+                            : program.status();
+  if (!status.ok()) return status;
+  if (status = FillCosts(**executable, info); !status.ok()) return status;
+  auto serialized = (*executable)->Serialize();
+  if (!serialized.ok()) return serialized.status();
+  result.set_serialized(*std::move(serialized));
+  return result;
+}
+
+}  // namespace gangway::compiler

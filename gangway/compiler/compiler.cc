@@ -1,0 +1,282 @@
+// Implementation of compiler.h. Two loops: `control_` owns the link and the results that wait for
+// it, and beats every half second whatever is being compiled; `compiles_` runs the requests one
+// after another.
+#include "gangway/compiler/compiler.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/compiler/cache_key.h"
+#include "gangway/compiler/compile.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::compiler {
+namespace {
+
+using Clock = EventLoop::Clock;
+
+constexpr std::chrono::milliseconds kHeartbeatPeriod{500};
+constexpr std::chrono::milliseconds kRetryPeriod{50};
+
+class Compiler {
+ public:
+  Compiler(const CompilerOptions& options, std::string identity)
+      : options_(options),
+        identity_(std::move(identity)),
+        cache_(options.cache_folder, options.cache_bytes_max) {}
+
+  absl::Status Run(std::stop_token stop) {
+    std::stop_callback on_stop(stop, [this] { End(absl::OkStatus()); });
+    auto deadline = Clock::now() + options_.connect_limit;
+    absl::Status status = Connect(deadline);
+    if (status.ok()) status = WaitForEnd(deadline);
+    Shutdown(status);
+    return status;
+  }
+
+ private:
+  // ---- any thread ----
+  void End(const absl::Status& status);
+  bool WaitEnded(Clock::time_point until) GANGWAY_EXCLUDES(mutex_);
+  absl::Status Connect(Clock::time_point deadline);
+  absl::Status WaitForEnd(Clock::time_point deadline);
+  void Shutdown(const absl::Status& status);
+
+  // ---- control_ ----
+  void OnConnected(std::shared_ptr<transport::Link> link);
+  void OnFrame(wire::Frame frame);
+  void OnHelloReply(const wire::HelloReply& reply);
+  void OnRequest(wire::CompileRequest request);
+  void Answer(wire::CompileResult result);
+  void Beat();
+  void Flush();
+  absl::Status Send(wire::Frame frame);
+
+  // ---- compiles_ ----
+  wire::CompileResult Serve(const wire::CompileRequest& request);
+
+  const CompilerOptions& options_;
+  const std::string identity_;
+  std::atomic<bool> stopping_{false};
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool welcomed_ GANGWAY_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Status> end_ GANGWAY_GUARDED_BY(mutex_);
+
+  // Of control_'s thread.
+  std::shared_ptr<transport::Link> link_;
+  std::deque<wire::Frame> waiting_;  // for the link to be writable
+  int pending_count_ = 0;            // requests whose answer has not left
+  uint64_t epoch_ = 0;
+  uint64_t sequence_ = 0;
+
+  ExecutableCache cache_;  // of compiles_'s thread
+
+  EventLoop control_{"compiler"};  // last: the loops end before what they use
+  EventLoop compiles_{"compile"};
+};
+
+void Compiler::End(const absl::Status& status) {
+  MutexLock lock(mutex_);
+  if (!end_.has_value()) end_ = status;
+  changed_.NotifyAll();
+}
+
+bool Compiler::WaitEnded(Clock::time_point until) {
+  MutexLock lock(mutex_);
+  return changed_.WaitUntil(mutex_, until,
+                            [this]() GANGWAY_NO_ANALYSIS { return end_.has_value(); });
+}
+
+absl::Status Compiler::Connect(Clock::time_point deadline) {
+  transport::LinkEvents events;
+  events.executor = &control_;
+  events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
+  events.on_writable = [this] { Flush(); };
+  events.on_closed = [this](const absl::Status& status) { End(status); };
+  while (true) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    auto link =
+        options_.transport->Connect(options_.head_address, events, std::max(left, kRetryPeriod));
+    if (link.ok()) {
+      control_.Post([this, link = *std::move(link)] { OnConnected(link); });
+      return absl::OkStatus();
+    }
+    if (!absl::IsUnavailable(link.status()) || Clock::now() >= deadline) return link.status();
+    if (WaitEnded(Clock::now() + kRetryPeriod))
+      return absl::OkStatus();  // the head may be starting
+  }
+}
+
+absl::Status Compiler::WaitForEnd(Clock::time_point deadline) {
+  {
+    MutexLock lock(mutex_);
+    bool answered = changed_.WaitUntil(
+        mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return welcomed_ || end_.has_value(); });
+    if (!answered) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "the head at ", options_.head_address, " did not answer the compiler's Hello within ",
+          options_.connect_limit.count(), " ms"));
+    }
+  }
+  while (!WaitEnded(Clock::now() + std::chrono::hours(1))) {
+  }
+  MutexLock lock(mutex_);
+  return *end_;
+}
+
+void Compiler::Shutdown(const absl::Status& status) {
+  stopping_ = true;
+  control_.Post([this, status] {
+    if (link_)
+      link_->Close(status.ok() ? absl::CancelledError("the compiler was stopped") : status);
+  });
+  control_.Stop();
+  compiles_.Stop();
+  const auto& counters = cache_.counters();
+  spdlog::info("compiler cache: {} hits, {} misses ({} damaged), {} stored, {} evicted",
+               counters.hits, counters.misses, counters.corrupt, counters.stores,
+               counters.evictions);
+}
+
+void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
+  link_ = std::move(link);
+  wire::Frame frame;
+  wire::Hello& hello = *frame.mutable_hello();
+  hello.set_protocol_version(wire::kProtocolVersion);
+  hello.set_build_version(wire::kBuildVersion);
+  hello.set_role(wire::ROLE_COMPILER);
+  hello.set_name(options_.name);
+  hello.set_process_id(static_cast<uint64_t>(::getpid()));
+  waiting_.push_front(std::move(frame));  // before anything that was answered early
+  Flush();
+  Beat();
+}
+
+void Compiler::Beat() {
+  wire::Frame frame;
+  frame.mutable_heartbeat()->set_time_ns(Clock::now().time_since_epoch().count());
+  (void)Send(std::move(frame));  // a full queue beats by itself
+  control_.PostAt(Clock::now() + kHeartbeatPeriod, [this] { Beat(); });
+}
+
+absl::Status Compiler::Send(wire::Frame frame) {
+  if (link_ == nullptr) return absl::UnavailableError("not connected");
+  frame.set_epoch(epoch_);
+  frame.set_sequence(sequence_ + 1);
+  absl::Status status = link_->Send(std::move(frame));
+  if (status.ok()) ++sequence_;
+  return status;
+}
+
+void Compiler::OnFrame(wire::Frame frame) {
+  switch (frame.body_case()) {
+    case wire::Frame::kHelloReply:
+      return OnHelloReply(frame.hello_reply());
+    case wire::Frame::kCompileRequest:
+      return OnRequest(std::move(*frame.mutable_compile_request()));
+    default:
+      return;  // heartbeats, and what a later head may say
+  }
+}
+
+void Compiler::OnHelloReply(const wire::HelloReply& reply) {
+  if (reply.has_failure()) {
+    absl::Status status = wire::ToStatus(reply.failure());
+    return End(status.ok() ? absl::InternalError("the head refused the compiler without a reason")
+                           : status);
+  }
+  epoch_ = reply.epoch();
+  MutexLock lock(mutex_);
+  welcomed_ = true;
+  changed_.NotifyAll();
+}
+
+void Compiler::OnRequest(wire::CompileRequest request) {
+  if (++pending_count_ > kPendingRequestsMax) {
+    wire::CompileResult result;
+    result.set_request(request.request());
+    *result.mutable_failure() = wire::MakeFailure(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat("the compiler has ", kPendingRequestsMax, " programs to compile already"),
+        "try again later");
+    return Answer(std::move(result));
+  }
+  auto shared = std::make_shared<wire::CompileRequest>(std::move(request));
+  compiles_.Post([this, shared] {
+    if (stopping_) return;
+    auto result = std::make_shared<wire::CompileResult>(Serve(*shared));
+    result->set_request(shared->request());
+    control_.Post([this, result] { Answer(std::move(*result)); });
+  });
+}
+
+wire::CompileResult Compiler::Serve(const wire::CompileRequest& request) {
+  wire::CompileResult failed;
+  auto key = CacheKey(identity_, request);
+  if (!key.ok()) {
+    *failed.mutable_failure() = wire::ToFailure(key.status());
+    return failed;
+  }
+  if (auto cached = cache_.Lookup(*key)) return *std::move(cached);
+  auto compiled = Compile(*options_.backend, request);
+  if (!compiled.ok()) {
+    *failed.mutable_failure() = wire::ToFailure(compiled.status());
+    return failed;
+  }
+  compiled->mutable_info()->set_fingerprint(*key);
+  cache_.Store(*key, *compiled);
+  return *std::move(compiled);
+}
+
+void Compiler::Answer(wire::CompileResult result) {
+  wire::Frame frame;
+  *frame.mutable_compile_result() = std::move(result);
+  waiting_.push_back(std::move(frame));
+  Flush();
+}
+
+void Compiler::Flush() {
+  while (!waiting_.empty() && link_ != nullptr) {
+    wire::Frame frame = std::move(waiting_.front());
+    waiting_.pop_front();
+    bool answer = frame.has_compile_result();
+    uint64_t request = frame.compile_result().request();
+    // Sending consumes the frame even when the queue is full, so look first.
+    if (link_->queued_bytes() > transport::LinkOptions().queue_bytes_max / 2) {
+      waiting_.push_front(std::move(frame));
+      return;  // on_writable follows
+    }
+    absl::Status status = Send(std::move(frame));
+    if (absl::IsInvalidArgument(status) && answer) {
+      wire::Frame failed;
+      failed.mutable_compile_result()->set_request(request);
+      *failed.mutable_compile_result()->mutable_failure() = wire::ToFailure(status);
+      status = Send(std::move(failed));
+    }
+    if (answer) --pending_count_;
+  }
+}
+
+}  // namespace
+
+absl::Status RunCompiler(const CompilerOptions& options, std::stop_token stop) {
+  auto identity = CompilerIdentity(options.backend->capabilities(), options.plugin_path);
+  if (!identity.ok()) return identity.status();
+  Compiler compiler(options, *std::move(identity));
+  return compiler.Run(std::move(stop));
+}
+
+}  // namespace gangway::compiler

@@ -1,0 +1,347 @@
+// The compiler against a head of the test's own, over the in-process transport, with the real XLA
+// plugin.
+#include "gangway/compiler/compiler.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+#include "gangway/xla/compile_options.h"
+
+namespace gangway::compiler {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kLimit{60};
+constexpr int32_t kF32 = 11;
+
+constexpr char kDouble[] = R"(
+module @double {
+  func.func public @main(%x: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {
+    %y = stablehlo.add %x, %x : tensor<4xf32>
+    return %y : tensor<4xf32>
+  }
+})";
+
+constexpr char kSharded[] = R"(
+module @sharded attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%x: tensor<8x4xf32> {mhlo.sharding = "{devices=[2,1]0,1}"})
+      -> (tensor<8x4xf32> {mhlo.sharding = "{devices=[2,1]0,1}"}) {
+    %y = stablehlo.multiply %x, %x : tensor<8x4xf32>
+    return %y : tensor<8x4xf32>
+  }
+})";
+
+// One per process, with two devices: the plugin is costly to open.
+device::Backend& Backend() {
+  static device::Backend* backend = [] {
+    device::PjrtOptions options;
+    options.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
+    options.device_count = 2;
+    auto opened = device::OpenPjrt(options);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return opened->release();  // lives as long as the process
+  }();
+  return *backend;
+}
+
+wire::CompileRequest Request(uint64_t number, std::string program, int devices) {
+  wire::CompileRequest request;
+  request.set_request(number);
+  request.set_program(std::move(program));
+  request.set_format("mlir");
+  request.set_device_count(devices);
+  xla::CompileOptionsProto options;
+  auto& build = *options.mutable_executable_build_options();
+  build.set_num_replicas(1);
+  build.set_num_partitions(devices);
+  build.set_use_spmd_partitioning(devices > 1);
+  request.set_options(options.SerializeAsString());
+  return request;
+}
+
+class CompilerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = fs::temp_directory_path() / "gangway-compiler-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    options_.transport = transport_.get();
+    options_.head_address = "head";
+    options_.backend = &Backend();
+    options_.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
+    options_.cache_folder = folder_ / "cache";
+  }
+  void TearDown() override {
+    Stop();
+    listener_.reset();
+    transport_.reset();
+    loop_.Stop();
+    fs::remove_all(folder_);
+  }
+
+  void Listen() {
+    auto listener = transport_->Listen("head", [this](std::shared_ptr<transport::Link> link) {
+      MutexLock lock(mutex_);
+      link_ = std::move(link);
+      transport::LinkEvents events;
+      events.executor = &loop_;
+      events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
+      return events;
+    });
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+  }
+  void Start() {
+    thread_ = std::jthread([this](std::stop_token stop) {
+      absl::Status status = RunCompiler(options_, stop);
+      MutexLock lock(mutex_);
+      ended_ = status;
+      changed_.NotifyAll();
+    });
+  }
+  void Stop() {
+    thread_.request_stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void OnFrame(wire::Frame frame) {
+    MutexLock lock(mutex_);
+    EXPECT_EQ(frame.sequence(), ++sequence_);
+    if (frame.has_hello()) {
+      hello_ = frame.hello();
+      wire::Frame reply;
+      *reply.mutable_hello_reply() = reply_;
+      EXPECT_TRUE(link_->Send(std::move(reply)).ok());
+    }
+    heartbeats_ += frame.has_heartbeat();
+    if (frame.has_compile_result())
+      results_[frame.compile_result().request()] = frame.compile_result();
+    changed_.NotifyAll();
+  }
+  bool WaitHello() {
+    MutexLock lock(mutex_);
+    return changed_.WaitFor(mutex_, kLimit,
+                            [this]() GANGWAY_NO_ANALYSIS { return hello_.has_value(); });
+  }
+  absl::Status WaitRunEnded() {
+    MutexLock lock(mutex_);
+    changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return ended_.has_value(); });
+    return ended_.value_or(absl::UnknownError("still running"));
+  }
+  void Send(wire::CompileRequest request) {
+    wire::Frame frame;
+    *frame.mutable_compile_request() = std::move(request);
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(link_->Send(std::move(frame)).ok());
+  }
+  wire::CompileResult WaitResult(uint64_t request) {
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(changed_.WaitFor(
+        mutex_, kLimit, [&]() GANGWAY_NO_ANALYSIS { return results_.count(request) > 0; }));
+    return results_[request];
+  }
+
+  fs::path folder_;
+  CompilerOptions options_;
+  wire::HelloReply reply_;
+  std::unique_ptr<transport::Transport> transport_ = transport::NewInprocTransport();
+  EventLoop loop_{"head"};
+  std::unique_ptr<transport::Listener> listener_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
+  std::optional<wire::Hello> hello_ GANGWAY_GUARDED_BY(mutex_);
+  std::map<uint64_t, wire::CompileResult> results_ GANGWAY_GUARDED_BY(mutex_);
+  std::optional<absl::Status> ended_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t sequence_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  int heartbeats_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  std::jthread thread_;
+};
+
+TEST_F(CompilerTest, WhatItCompilesLoadsAndRunsOnAnyDevice) {
+  Start();  // before the head listens
+  Listen();
+  ASSERT_TRUE(WaitHello());
+  {
+    MutexLock lock(mutex_);
+    EXPECT_EQ(hello_->role(), wire::ROLE_COMPILER);
+    EXPECT_EQ(hello_->protocol_version(), wire::kProtocolVersion);
+    EXPECT_EQ(hello_->process_id(), static_cast<uint64_t>(getpid()));
+  }
+  wire::CompileRequest request = Request(7, kDouble, 1);
+  request.add_local_devices(1);
+  Send(request);
+  wire::CompileResult result = WaitResult(7);
+  ASSERT_FALSE(result.has_failure()) << wire::ToText(result.failure());
+  EXPECT_FALSE(result.from_cache());
+  EXPECT_NE(result.info().name().find("double"), std::string::npos) << result.info().name();
+  EXPECT_EQ(result.info().device_count(), 1u);
+  ASSERT_EQ(result.info().parameters_size(), 1);
+  EXPECT_EQ(result.info().parameters(0).element_type(), kF32);
+  EXPECT_EQ(result.info().parameters(0).shard_bytes(), 16u);
+  ASSERT_EQ(result.info().results_size(), 1);
+  ASSERT_EQ(result.info().donated_size(), 1);
+  EXPECT_EQ(result.info().donated(0), 0u);
+  EXPECT_EQ(result.info().memory().argument_bytes(), 16u);
+  EXPECT_EQ(result.info().memory().output_bytes(), 16u);
+  EXPECT_EQ(result.info().fingerprint().size(), 64u);
+  EXPECT_FALSE(result.info().optimized_program().empty());
+
+  const int device = 1;
+  auto executable = Backend().Load(result.serialized(), std::span(&device, 1));
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  float in[4] = {1, 2, 3, 4}, out[4] = {};
+  auto argument =
+      Backend().BufferFromHost(device, "", {kF32, {4}}, std::as_bytes(std::span(in)),
+                               device::HostSemantics::kCopyDuringCall, [](absl::Status) {});
+  ASSERT_TRUE(argument.ok()) << argument.status();
+  device::Buffer* arguments[] = {argument->get()};
+  auto outputs = (*executable)->ExecuteOn(device, arguments, {}, [](absl::Status) {});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  Mutex mutex;
+  CondVar copied;
+  bool done = false;
+  (*outputs)[0]->CopyToHost(out, sizeof(out), [&](absl::Status status) {
+    EXPECT_TRUE(status.ok()) << status;
+    MutexLock lock(mutex);
+    done = true;
+    copied.NotifyAll();
+  });
+  MutexLock lock(mutex);
+  ASSERT_TRUE(copied.WaitFor(mutex, kLimit, [&] { return done; }));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], 2 * in[i]);
+}
+
+TEST_F(CompilerTest, AShardedProgramIsDescribedPerDevice) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  Send(Request(1, kSharded, 2));
+  wire::CompileResult result = WaitResult(1);
+  ASSERT_FALSE(result.has_failure()) << wire::ToText(result.failure());
+  ASSERT_EQ(result.info().results_size(), 1);
+  EXPECT_EQ(result.info().device_count(), 2u);
+  EXPECT_EQ(result.info().results(0).shard_dims(0), 4);
+  EXPECT_EQ(result.info().results(0).shard_bytes(), 64u);
+  EXPECT_EQ(result.info().donated_size(), 0);
+}
+
+TEST_F(CompilerTest, TheNextProcessFindsItInTheCache) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  Send(Request(1, kDouble, 1));
+  wire::CompileResult first = WaitResult(1);
+  Send(Request(2, kDouble, 1));
+  wire::CompileResult second = WaitResult(2);
+  EXPECT_TRUE(second.from_cache());
+  Stop();
+  EXPECT_TRUE(WaitRunEnded().ok());
+  {
+    MutexLock lock(mutex_);
+    hello_.reset();
+    sequence_ = 0;
+  }
+  Start();
+  ASSERT_TRUE(WaitHello());
+  Send(Request(3, kDouble, 1));
+  wire::CompileResult third = WaitResult(3);
+  EXPECT_FALSE(first.from_cache());
+  EXPECT_TRUE(third.from_cache());
+  EXPECT_EQ(third.serialized(), first.serialized());
+  EXPECT_EQ(third.info().SerializeAsString().size(), first.info().SerializeAsString().size());
+}
+
+TEST_F(CompilerTest, BadRequestsFailAloneAndInOrder) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  Send(Request(1, "this is no program", 1));
+  Send(Request(2, kSharded, 64));
+  Send(Request(3, kDouble, 0));
+  wire::CompileRequest bad_options = Request(4, kDouble, 1);
+  bad_options.set_options("\xff\xff");
+  Send(bad_options);
+  wire::CompileRequest bad_format = Request(5, kDouble, 1);
+  bad_format.set_format("poetry");
+  Send(bad_format);
+  Send(Request(6, kDouble, 1));
+  EXPECT_FALSE(WaitResult(6).has_failure());
+  for (uint64_t request = 1; request <= 5; ++request) {
+    EXPECT_TRUE(WaitResult(request).has_failure()) << request;
+    EXPECT_FALSE(WaitResult(request).failure().message().empty()) << request;
+  }
+  EXPECT_EQ(WaitResult(2).failure().code(),
+            static_cast<int>(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(CompilerTest, MoreRequestsThanTheQueueHoldsAreRefused) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  // The first occupies the compiler long enough: it compiles, the rest only arrive.
+  const uint64_t count = kPendingRequestsMax + 5000;
+  Send(Request(1, kSharded, 2));
+  for (uint64_t request = 2; request <= count; ++request) Send(Request(request, "nonsense", 1));
+  uint64_t refused = 0;
+  for (uint64_t request = 1; request <= count; ++request) {
+    refused += WaitResult(request).failure().code() ==
+               static_cast<int>(absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_GT(refused, 0u);
+  Send(Request(count + 1, kDouble, 1));
+  EXPECT_FALSE(WaitResult(count + 1).has_failure());
+}
+
+TEST_F(CompilerTest, BeatsWhateverIsCompiled) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  for (uint64_t request = 1; request <= 50; ++request) {
+    wire::CompileRequest each = Request(request, kDouble, 1);
+    each.mutable_program()->append("// " + std::to_string(request));
+    Send(each);
+  }
+  MutexLock lock(mutex_);
+  EXPECT_TRUE(changed_.WaitFor(mutex_, std::chrono::seconds(5),
+                               [this]() GANGWAY_NO_ANALYSIS { return heartbeats_ >= 3; }));
+}
+
+TEST_F(CompilerTest, ARefusedHelloEndsIt) {
+  *reply_.mutable_failure() =
+      wire::MakeFailure(absl::StatusCode::kFailedPrecondition, "another version");
+  Listen();
+  Start();
+  absl::Status status = WaitRunEnded();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_EQ(status.message(), "another version");
+}
+
+TEST_F(CompilerTest, TheEndOfTheHeadEndsIt) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  listener_.reset();
+  EXPECT_FALSE(WaitRunEnded().ok());
+}
+
+TEST_F(CompilerTest, NoHeadIsUnavailableWithinTheLimit) {
+  options_.connect_limit = std::chrono::milliseconds(200);
+  Start();
+  EXPECT_EQ(WaitRunEnded().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace gangway::compiler

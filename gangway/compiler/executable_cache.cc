@@ -1,0 +1,212 @@
+// Implementation of executable_cache.h. A file is: magic, SHA-256 of the key and the payload
+// together (hex), payload (a serialized CompileResult). Its name is the key, its time of change the
+// last use.
+#include "gangway/compiler/executable_cache.h"
+
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/compiler/cache_key.h"
+
+namespace gangway::compiler {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMagic = "GANGWAY1";
+constexpr size_t kHeaderBytes = kMagic.size() + 64;
+constexpr char kEntrySuffix[] = ".executable";
+constexpr char kTemporaryPrefix[] = "temporary-";
+constexpr std::chrono::hours kTemporaryAge{1};  // of a process that died while it wrote
+
+std::string Checksum(const std::string& key, std::string_view payload) {
+  return Sha256Hex(absl::StrCat(key, Sha256Hex(payload)));
+}
+
+absl::Status Errno(std::string_view what, const std::string& path) {
+  return absl::UnavailableError(std::string(what) + " " + path + ": " + std::strerror(errno));
+}
+
+struct File {
+  fs::path path;
+  fs::file_time_type used;
+  uint64_t bytes;
+};
+
+std::vector<File> FilesOf(const std::string& folder) {
+  std::vector<File> files;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;  // another process evicts, too
+    File file{it->path(), it->last_write_time(gone), 0};
+    if (!gone) file.bytes = it->file_size(gone);
+    if (!gone) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+bool IsEntry(const File& file) { return file.path.extension() == kEntrySuffix; }
+
+absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Errno("cannot write", path);
+    bytes.remove_prefix(written);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string DefaultCacheFolder() {
+  if (const char* folder = std::getenv("GANGWAY_CACHE_DIR")) return folder;
+  const char* home = std::getenv("HOME");
+  return home == nullptr || *home == '\0' ? "" : absl::StrCat(home, "/.cache/gangway/executables");
+}
+
+ExecutableCache::ExecutableCache(std::string folder, uint64_t bytes_max)
+    : folder_(std::move(folder)), bytes_max_(bytes_max) {
+  if (folder_.empty()) return;
+  if (absl::Status status = Open(); !status.ok()) {
+    ++counters_.store_failures;
+    spdlog::warn("compiled programs are not kept: {}", std::string(status.message()));
+  }
+}
+
+absl::Status ExecutableCache::Open() {
+  std::error_code error;
+  fs::path folder(folder_);
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
+    return Errno("cannot make the folder", folder_);
+  struct stat stat;
+  if (::stat(folder_.c_str(), &stat) != 0) return Errno("cannot read the folder", folder_);
+  if (!S_ISDIR(stat.st_mode))
+    return absl::UnavailableError(absl::StrCat(folder_, " is not a folder"));
+  if (stat.st_uid != ::geteuid() || (stat.st_mode & 022) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("others may write into ", folder_,
+                     ", and its entries are run: chmod 700 it, or set GANGWAY_CACHE_DIR"));
+  }
+  readable_ = writable_ = true;
+  auto stale = fs::file_time_type::clock::now() - kTemporaryAge;
+  for (const File& file : FilesOf(folder_)) {
+    bool temporary = file.path.filename().string().starts_with(kTemporaryPrefix);
+    if (temporary && file.used < stale) fs::remove(file.path, error);
+    if (IsEntry(file)) bytes_ += file.bytes;
+  }
+  if (bytes_ > bytes_max_) Evict();
+  return absl::OkStatus();
+}
+
+std::string ExecutableCache::PathOf(const std::string& key) const {
+  return absl::StrCat(folder_, "/", key, kEntrySuffix);
+}
+
+std::optional<wire::CompileResult> ExecutableCache::Lookup(const std::string& key) {
+  std::string content;
+  bool there = false;
+  if (readable_) {
+    std::ifstream file(PathOf(key), std::ios::binary);
+    there = file.is_open();
+    if (there) content.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  std::string_view view(content);
+  wire::CompileResult result;
+  bool valid = view.size() >= kHeaderBytes && view.starts_with(kMagic);
+  if (valid) {
+    std::string_view payload = view.substr(kHeaderBytes);
+    valid = payload.size() <= INT32_MAX &&
+            view.substr(kMagic.size(), 64) == Checksum(key, payload) &&
+            result.ParseFromArray(payload.data(), static_cast<int>(payload.size()));
+  }
+  if (!valid) {
+    ++counters_.misses;
+    if (there) {
+      ++counters_.corrupt;
+      spdlog::warn("{} is damaged; its program is compiled again", PathOf(key));
+      std::error_code error;
+      fs::remove(PathOf(key), error);
+    }
+    return std::nullopt;
+  }
+  ++counters_.hits;
+  std::error_code error;  // a folder that is read-only by now still serves
+  fs::last_write_time(PathOf(key), fs::file_time_type::clock::now(), error);
+  result.set_from_cache(true);
+  return result;
+}
+
+void ExecutableCache::Store(const std::string& key, wire::CompileResult result) {
+  if (!writable_) return;
+  result.set_request(0);
+  result.set_from_cache(false);
+  std::string payload = result.SerializeAsString();
+  uint64_t bytes = kHeaderBytes + payload.size();
+  if (bytes > bytes_max_) return;
+  if (absl::Status status = Write(key, payload); !status.ok()) {
+    StopWriting(status);
+    return;
+  }
+  ++counters_.stores;
+  bytes_ += bytes;
+  if (bytes_ > bytes_max_) Evict();
+}
+
+absl::Status ExecutableCache::Write(const std::string& key, std::string_view payload) {
+  std::string temporary =
+      absl::StrCat(folder_, "/", kTemporaryPrefix, ::getpid(), "-", next_temporary_++);
+  int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return Errno("cannot create", temporary);
+  absl::Status status =
+      WriteAll(fd, absl::StrCat(kMagic.data(), Checksum(key, payload)), temporary);
+  if (status.ok()) status = WriteAll(fd, payload, temporary);
+  // No fsync: what a crash of the machine leaves behind fails its checksum.
+  if (::close(fd) != 0 && status.ok()) status = Errno("cannot write", temporary);
+  if (status.ok() && ::rename(temporary.c_str(), PathOf(key).c_str()) != 0) {
+    status = Errno("cannot rename", temporary);
+  }
+  if (!status.ok()) ::unlink(temporary.c_str());
+  return status;
+}
+
+void ExecutableCache::StopWriting(const absl::Status& why) {
+  ++counters_.store_failures;
+  writable_ = false;
+  spdlog::warn("compiled programs are not kept from now on: {}", std::string(why.message()));
+}
+
+void ExecutableCache::Evict() {
+  std::vector<File> files = FilesOf(folder_);
+  std::erase_if(files, [](const File& file) { return !IsEntry(file); });
+  std::sort(files.begin(), files.end(),
+            [](const File& a, const File& b) { return a.used < b.used; });
+  bytes_ = 0;
+  for (const File& file : files) bytes_ += file.bytes;
+  uint64_t goal = bytes_max_ - bytes_max_ / 10;  // so that not every store scans the folder
+  for (const File& file : files) {
+    if (bytes_ <= goal) break;
+    std::error_code error;
+    fs::remove(file.path, error);
+    if (error) continue;
+    bytes_ -= file.bytes;
+    ++counters_.evictions;
+  }
+}
+
+}  // namespace gangway::compiler

@@ -1,0 +1,172 @@
+// Handles, storages and their references (OB-1).
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/controller/core/controller.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+
+const Controller::Array* Controller::FindArray(const Session& session, uint64_t handle) const {
+  auto it = session.arrays.find(handle);
+  return it == session.arrays.end() ? nullptr : &it->second;
+}
+
+std::optional<wire::Failure> Controller::FailureOf(const Array& array) const {
+  if (array.failure) return array.failure;
+  for (const Run& run : array.runs) {
+    const Storage& storage = storages_.at(run.storage);
+    if (storage.failure) return storage.failure;
+  }
+  return std::nullopt;
+}
+
+// Whether an operation may use this array as input: known here, not freed, not consumed, not spoiled.
+std::optional<wire::Failure> Controller::CheckUsable(const Session& session, uint64_t handle) const {
+  const Array* array = FindArray(session, handle);
+  if (array == nullptr) {
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                             absl::StrCat("array handle ", handle, " is not known in this session"),
+                             "It was dropped before this use, or belongs to another session; keep a reference to it.");
+  }
+  for (const Run& run : array->runs) {
+    if (storages_.at(run.storage).consumed) {
+      return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                               absl::StrCat("Array has been deleted or donated (handle ", handle, ")"),
+                               "Use the results of the call that it was donated to, or do not donate it.");
+    }
+  }
+  return FailureOf(*array);
+}
+
+bool Controller::CanBind(uint64_t id, Session& session, uint64_t handle) const {
+  return handle != 0 && !session.arrays.contains(handle) && session.arrays.size() < config_.arrays_max;
+}
+
+// A handle that is in use already keeps its array: the client broke the rule that handles are not reused.
+void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array array, Actions& actions) {
+  for (const Run& run : array.runs) ++storages_.at(run.storage).handles;
+  if (CanBind(id, session, handle)) {
+    session.arrays.emplace(handle, std::move(array));
+    return;
+  }
+  for (const Run& run : array.runs) Unref(run.storage, actions);
+}
+
+void Controller::BindFailure(uint64_t id, Session& session, uint64_t handle, const wire::Failure& failure,
+                             Actions& actions) {
+  Array array;
+  array.failure = failure;
+  Bind(id, session, handle, std::move(array), actions);
+}
+
+uint64_t Controller::NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer) {
+  uint64_t id = next_storage_++;
+  Storage& storage = storages_[id];
+  storage.session = session;
+  storage.producer = producer;
+  storage.shard_bytes = spec.shard_bytes();
+  storage.devices.assign(spec.devices().begin(), spec.devices().end());
+  storage.islands = IslandsOf(spec.devices());
+  return id;
+}
+
+void Controller::Unbind(Session& session, uint64_t handle, bool consume, Actions& actions) {
+  auto it = session.arrays.find(handle);
+  if (it == session.arrays.end()) return;
+  Array array = std::move(it->second);
+  session.arrays.erase(it);
+  for (const Run& run : array.runs) {
+    if (consume) Consume(run.storage, actions);
+    Unref(run.storage, actions);
+  }
+}
+
+// The shards go once the nodes that were sent before are done with them; arrays that share them become unusable.
+void Controller::Consume(uint64_t id, Actions& actions) {
+  Storage& storage = storages_.at(id);
+  if (storage.consumed) return;
+  storage.consumed = true;
+  SendFree(storage, id, actions);
+}
+
+void Controller::Unref(uint64_t id, Actions& actions) {
+  Storage& storage = storages_.at(id);
+  if (--storage.handles > 0) return;
+  if (!storage.consumed) SendFree(storage, id, actions);
+  storage.consumed = true;
+  if (storage.waiters.empty()) storages_.erase(id);   // otherwise Settle() erases it
+}
+
+void Controller::SendFree(const Storage& storage, uint64_t id, Actions& actions) {
+  auto& out = actions.to_islands;
+  for (uint32_t island : storage.islands) {
+    if (!out.empty() && out.back().first == island && out.back().second.has_free()) {
+      out.back().second.mutable_free()->add_storages(id);
+      continue;
+    }
+    wire::IslandItem item;
+    item.mutable_free()->add_storages(id);
+    out.emplace_back(island, std::move(item));
+  }
+}
+
+void Controller::FillRef(const Array& array, wire::ArrayRef& ref) {
+  for (const Run& run : array.runs) {
+    wire::ShardRun* out = ref.add_runs();
+    out->set_storage(run.storage);
+    out->set_first(run.first);
+    out->set_count(run.count);
+  }
+}
+
+uint64_t Controller::NewNode(uint64_t session_id, Session& session, std::vector<uint64_t> results,
+                             std::vector<uint32_t> islands) {
+  uint64_t ordinal = next_ordinal_++;
+  ++session.pending;
+  nodes_[ordinal] = {.session = session_id, .results = std::move(results), .open_islands = std::move(islands)};
+  return ordinal;
+}
+
+std::vector<uint32_t> Controller::IslandsOf(const google::protobuf::RepeatedField<uint32_t>& devices) const {
+  std::vector<uint32_t> islands;
+  for (uint32_t device : devices) {
+    auto it = devices_.find(device);
+    if (it == devices_.end()) continue;
+    if (std::find(islands.begin(), islands.end(), it->second.island) == islands.end()) {
+      islands.push_back(it->second.island);
+    }
+  }
+  return islands;
+}
+
+// Islands that some shard leaves, of a copy of shard i from from[i] to to[i].
+std::vector<uint32_t> Controller::CrossingSources(const google::protobuf::RepeatedField<uint32_t>& from,
+                                                  const google::protobuf::RepeatedField<uint32_t>& to) const {
+  google::protobuf::RepeatedField<uint32_t> leaving;
+  for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
+    if (devices_.at(from.Get(i)).island != devices_.at(to.Get(i)).island) leaving.Add(from.Get(i));
+  }
+  return IslandsOf(leaving);
+}
+
+std::optional<wire::Failure> Controller::CheckDevices(
+    const google::protobuf::RepeatedField<uint32_t>& devices) const {
+  if (devices.empty()) {
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument, "it names no device");
+  }
+  absl::flat_hash_set<uint32_t> distinct;
+  for (uint32_t device : devices) {
+    if (!distinct.insert(device).second) {   // memory is charged once per device
+      return wire::MakeFailure(absl::StatusCode::kInvalidArgument, absl::StrCat("it names device ", device, " twice"));
+    }
+    if (!devices_.contains(device)) {
+      return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                               absl::StrCat("device ", device, " is not part of this cluster, which has devices 0 to ",
+                                            devices_.size() - 1));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace gangway::controller

@@ -1,0 +1,112 @@
+// Construction, the dispatch of events, status.
+#include "gangway/controller/core/controller.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway::controller {
+
+Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
+  for (const wire::Worker& worker : config_.workers) {
+    island_count_ = std::max(island_count_, worker.island() + 1);
+    workers_.push_back({.declared = worker});
+    for (int i = 0; i < worker.devices_size(); ++i) {
+      devices_[worker.devices(i)] = {
+          .island = worker.island(), .worker = worker.index(), .local = static_cast<uint32_t>(i)};
+    }
+  }
+}
+
+void Controller::Step(Event event, Time now, Actions& actions) {
+  if (auto* batch = std::get_if<FromClient>(&event)) {
+    auto it = sessions_.find(batch->session);
+    if (it == sessions_.end()) return;
+    for (wire::Op& op : *batch->batch.mutable_ops()) OnOp(it->first, it->second, op, now, actions);
+  } else if (auto* reports = std::get_if<FromScheduler>(&event)) {
+    for (wire::Report& report : *reports->batch.mutable_reports()) OnReport(reports->island, report, actions);
+  } else if (auto* opened = std::get_if<SessionOpened>(&event)) {
+    sessions_[opened->session].name = opened->name;
+  } else if (auto* lost = std::get_if<SessionLost>(&event)) {
+    OnSessionLost(lost->session, actions);
+  } else if (auto* up = std::get_if<CompilerUp>(&event)) {
+    compiler_up_ = true;
+    compiler_process_id_ = up->process_id;
+    OnCompilerUp(actions);
+  } else if (std::holds_alternative<CompilerDown>(event)) {
+    OnCompilerDown(now, actions);
+  } else if (auto* result = std::get_if<FromCompiler>(&event)) {
+    OnCompileResult(result->result, actions);
+  }
+  OnCompileDeadlines(now, actions);
+  ReportProgress(actions);
+}
+
+std::optional<Time> Controller::next_deadline() const {
+  if (compiler_up_ || compiles_.empty()) return std::nullopt;
+  return compiles_.begin()->second.since + config_.compiler_wait_max;
+}
+
+void Controller::OnSessionLost(uint64_t id, Actions& actions) {
+  auto it = sessions_.find(id);
+  if (it == sessions_.end()) return;
+  for (uint32_t island = 0; island < island_count_; ++island) {
+    wire::IslandItem item;
+    item.mutable_end_session()->set_session(id);
+    actions.to_islands.emplace_back(island, std::move(item));
+  }
+  Session& session = it->second;
+  std::vector<uint64_t> arrays;
+  for (const auto& [handle, array] : session.arrays) arrays.push_back(handle);
+  std::sort(arrays.begin(), arrays.end());   // the same order in every run of a simulation
+  session.awaits.clear();
+  for (uint64_t handle : arrays) Unbind(session, handle, /*consume=*/false, actions);
+  wire::DropOp executables;
+  for (const auto& [handle, executable] : session.executables) executables.add_handles(handle);
+  std::sort(executables.mutable_handles()->begin(), executables.mutable_handles()->end());
+  OnDropExecutables(session, executables, actions);
+  std::erase_if(compiles_, [id](const auto& entry) { return entry.second.session == id && !entry.second.sent; });
+  progressed_.erase(id);
+  sessions_.erase(it);
+}
+
+void Controller::FillTopology(wire::Topology& topology) const {
+  for (const WorkerInfo& worker : workers_) {
+    *topology.add_workers() = worker.declared;
+    if (topology.platform().empty()) {
+      topology.set_platform(worker.declared.platform());
+      topology.set_platform_version(worker.declared.platform_version());
+    }
+    if (!worker.up) topology.mutable_workers()->rbegin()->clear_data_address();
+  }
+}
+
+void Controller::FillStatus(wire::StatusReply& reply) const {
+  reply.set_epoch(config_.epoch);
+  reply.set_compiler_up(compiler_up_);
+  reply.set_compiler_process_id(compiler_up_ ? compiler_process_id_ : 0);
+  for (const WorkerInfo& worker : workers_) {
+    wire::WorkerState* state = reply.add_workers()->mutable_state();
+    *state->mutable_worker() = worker.declared;
+    state->set_up(worker.up);
+    state->set_process_id(worker.process_id);
+    if (worker.failure) *state->mutable_failure() = *worker.failure;
+  }
+  absl::flat_hash_map<uint64_t, uint64_t> bytes;
+  for (const auto& [id, storage] : storages_) {
+    if (!storage.consumed && !storage.failure) bytes[storage.session] += storage.shard_bytes * storage.devices.size();
+  }
+  for (const auto& [id, session] : sessions_) {
+    wire::StatusReply::Session* out = reply.add_sessions();
+    out->set_session(id);
+    out->set_name(session.name);
+    out->set_arrays(session.arrays.size());
+    out->set_bytes(bytes.contains(id) ? bytes.at(id) : 0);
+    out->set_executables(session.executables.size());
+    out->set_pending_nodes(session.pending);
+  }
+  (*reply.mutable_counters())["storages"] = storages_.size();
+  (*reply.mutable_counters())["nodes"] = nodes_.size();
+}
+
+}  // namespace gangway::controller

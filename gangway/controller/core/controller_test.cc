@@ -1,0 +1,517 @@
+#include "gangway/controller/core/controller.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Devices = std::vector<uint32_t>;
+using Handles = std::vector<uint64_t>;
+using absl::StatusCode;
+using std::chrono::milliseconds;
+
+// Two islands of two workers of two devices: device d is on island d / 4, worker d / 2 % 2.
+class ControllerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ControllerConfig config;
+    for (uint32_t i = 0; i < 4; ++i) {
+      wire::Worker worker;
+      worker.set_island(i / 2);
+      worker.set_index(i % 2);
+      worker.add_devices(2 * i);
+      worker.add_devices(2 * i + 1);
+      config.workers.push_back(std::move(worker));
+    }
+    config.compiler_wait_max = milliseconds(1000);
+    controller_ = std::make_unique<Controller>(config);
+    Step(CompilerUp{1});
+    Step(SessionOpened{1, "one"});
+    Step(SessionOpened{2, "two"});
+  }
+
+  void Step(Event event) {
+    actions_ = {};
+    controller_->Step(std::move(event), now_, actions_);
+    for (auto& [session, event] : actions_.to_clients) events_.push_back({session, event});
+    for (auto& [island, item] : actions_.to_islands) items_.push_back({island, item});
+    for (wire::CompileRequest& request : actions_.to_compiler) requests_.push_back(request);
+  }
+  void Tick(milliseconds later) {
+    now_ += later;
+    Step(controller::Tick{});
+  }
+  void Do(wire::Op op, uint64_t session = 1) {
+    FromClient event{session, {}};
+    *event.batch.add_ops() = std::move(op);
+    Step(std::move(event));
+  }
+  void Report(uint32_t island, wire::Report report) {
+    FromScheduler event{island, {}};
+    *event.batch.add_reports() = std::move(report);
+    Step(std::move(event));
+  }
+  void Done(uint32_t island, uint64_t ordinal, const std::string& failure = "") {
+    wire::Report report;
+    report.mutable_done()->set_ordinal(ordinal);
+    if (!failure.empty()) {
+      *report.mutable_done()->mutable_failure() = wire::MakeFailure(StatusCode::kInternal, failure);
+    }
+    Report(island, std::move(report));
+  }
+  void LoseWorker(uint32_t island, uint32_t index) {
+    wire::Report report;
+    wire::WorkerState* state = report.mutable_worker_state();
+    state->mutable_worker()->set_island(island);
+    state->mutable_worker()->set_index(index);
+    for (uint32_t i = 0; i < 2; ++i)
+      state->mutable_worker()->add_devices((island * 2 + index) * 2 + i);
+    *state->mutable_failure() = wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
+    state->mutable_failure()->set_worker("some worker");
+    Report(island, std::move(report));
+  }
+
+  uint64_t last_ordinal() const { return items_.back().second.node().ordinal(); }
+
+  // Each gives the ordinal of the node that it made, 0 for none.
+  uint64_t OrdinalOf(wire::Op op, uint64_t session) {
+    size_t before = items_.size();
+    Do(std::move(op), session);
+    for (size_t i = before; i < items_.size(); ++i) {
+      if (items_[i].second.has_node()) return items_[i].second.node().ordinal();
+    }
+    return 0;
+  }
+  uint64_t Upload(uint64_t handle, const Devices& devices, uint64_t session = 1) {
+    wire::Op op;
+    op.mutable_upload()->set_array(handle);
+    op.mutable_upload()->set_upload(handle);
+    wire::ArraySpec* spec = op.mutable_upload()->mutable_spec();
+    spec->set_element_type(11);
+    spec->add_shard_dims(2);
+    spec->set_shard_bytes(8);
+    spec->mutable_devices()->Add(devices.begin(), devices.end());
+    return OrdinalOf(std::move(op), session);
+  }
+  // An array that is there.
+  void Have(uint64_t handle, const Devices& devices, uint64_t session = 1) {
+    uint64_t ordinal = Upload(handle, devices, session);
+    for (uint32_t island : {0, 1}) Done(island, ordinal);
+    items_.clear();
+    events_.clear();
+  }
+  void Compile(uint64_t handle, const Devices& devices, uint64_t session = 1) {
+    wire::Op op;
+    op.mutable_compile()->set_executable(handle);
+    op.mutable_compile()->mutable_devices()->Add(devices.begin(), devices.end());
+    Do(std::move(op), session);
+  }
+  void FinishCompile(uint64_t request, bool donates = false) {
+    FromCompiler event;
+    event.result.set_request(request);
+    wire::ExecutableInfo* info = event.result.mutable_info();
+    info->set_name("step");
+    for (wire::TensorSpec* spec : {info->add_parameters(), info->add_results()}) {
+      spec->set_element_type(11);
+      spec->add_shard_dims(2);
+      spec->set_shard_bytes(8);
+    }
+    if (donates) info->add_donated(0);
+    Step(std::move(event));
+  }
+  void HaveProgram(uint64_t handle, const Devices& devices, bool donates = false,
+                   uint64_t session = 1) {
+    Compile(handle, devices, session);
+    FinishCompile(requests_.back().request(), donates);
+    items_.clear();
+    events_.clear();
+  }
+  uint64_t Call(uint64_t executable, const Handles& arguments, const Handles& results,
+                uint64_t session = 1) {
+    wire::Op op;
+    op.mutable_call()->set_executable(executable);
+    op.mutable_call()->mutable_arguments()->Add(arguments.begin(), arguments.end());
+    op.mutable_call()->mutable_results()->Add(results.begin(), results.end());
+    return OrdinalOf(std::move(op), session);
+  }
+  uint64_t Copy(uint64_t source, uint64_t result, const Devices& devices) {
+    wire::Op op;
+    op.mutable_copy()->add_sources(source);
+    op.mutable_copy()->add_results(result);
+    op.mutable_copy()->mutable_devices()->Add(devices.begin(), devices.end());
+    return OrdinalOf(std::move(op), 1);
+  }
+  void Regroup(uint64_t result, const std::vector<std::pair<uint64_t, uint32_t>>& shards) {
+    wire::Op op;
+    wire::RegroupOp::Result* out = op.mutable_regroup()->add_results();
+    out->set_array(result);
+    for (auto [array, shard] : shards) {
+      out->add_shards()->set_array(array);
+      out->mutable_shards()->rbegin()->set_shard(shard);
+    }
+    Do(std::move(op));
+  }
+  void Drop(const Handles& handles, uint64_t session = 1) {
+    wire::Op op;
+    op.mutable_drop()->mutable_handles()->Add(handles.begin(), handles.end());
+    Do(std::move(op), session);
+  }
+
+  // The failure of an array, by an await of its own; nullopt: not answered yet. Code 0: good.
+  std::optional<wire::Failure> Await(const Handles& handles, uint64_t session = 1) {
+    wire::Op op;
+    op.mutable_await()->set_await(++await_);
+    op.mutable_await()->mutable_arrays()->Add(handles.begin(), handles.end());
+    Do(std::move(op), session);
+    return Awaited(await_, session);
+  }
+  std::optional<wire::Failure> Awaited(uint64_t await, uint64_t session = 1) const {
+    std::optional<wire::Failure> found;
+    for (const auto& [to, event] : events_) {
+      if (to != session || !event.has_await_done() || event.await_done().await() != await) continue;
+      EXPECT_FALSE(found.has_value()) << "answered twice";
+      found = event.await_done().failure();
+    }
+    return found;
+  }
+  std::vector<wire::Compiled> CompiledEvents(uint64_t handle) const {
+    std::vector<wire::Compiled> found;
+    for (const auto& [to, event] : events_) {
+      if (event.has_compiled() && event.compiled().executable() == handle)
+        found.push_back(event.compiled());
+    }
+    return found;
+  }
+  std::vector<uint64_t> Freed(uint32_t island) const {
+    std::vector<uint64_t> storages;
+    for (const auto& [to, item] : items_) {
+      if (to == island)
+        storages.insert(storages.end(), item.free().storages().begin(),
+                        item.free().storages().end());
+    }
+    return storages;
+  }
+
+  Time now_ = Time() + std::chrono::hours(1);
+  std::unique_ptr<Controller> controller_;
+  Actions actions_;  // of the last step
+  std::vector<std::pair<uint64_t, wire::SessionEvent>> events_;
+  std::vector<std::pair<uint32_t, wire::IslandItem>> items_;
+  std::vector<wire::CompileRequest> requests_;
+  uint64_t await_ = 1000;
+};
+
+// ---- handles
+// ------------------------------------------------------------------------------------------------------
+
+TEST_F(ControllerTest, UnknownFreedAndForeignHandlesSpoilOnlyWhatNamesThem_OB3) {
+  HaveProgram(5, {0});
+  Have(10, {0});
+  Have(11, {0}, /*session=*/2);
+  Have(12, {0});
+  Drop({12});
+  for (uint64_t bad : {11u, 12u, 99u}) {
+    EXPECT_EQ(Call(5, {bad}, {100 + bad}), 0u);
+    EXPECT_THAT(Await({100 + bad})->message(),
+                HasSubstr("array handle " + std::to_string(bad) + " is not known"));
+  }
+  EXPECT_EQ(Call(5, {10}, {300}, /*session=*/2), 0u) << "another session's program";
+  EXPECT_THAT(Await({300}, 2)->message(), HasSubstr("executable handle 5 is not known"));
+  Drop({10}, /*session=*/2);
+  EXPECT_NE(Call(5, {10}, {200}), 0u);
+}
+
+TEST_F(ControllerTest, AHandleInUseKeepsItsArray) {
+  Have(10, {0});
+  EXPECT_EQ(Upload(10, {1}), 0u);
+  EXPECT_TRUE(events_.back().second.has_upload_failed());
+  EXPECT_EQ(Await({10})->code(), 0);
+  EXPECT_EQ(Upload(0, {1}), 0u);
+}
+
+TEST_F(ControllerTest, CallsThatDoNotFitSayWhy) {
+  HaveProgram(5, {0});
+  Have(10, {0});
+  Have(11, {1});
+  EXPECT_EQ(Call(5, {10, 10}, {20}), 0u);
+  EXPECT_THAT(Await({20})->message(),
+              HasSubstr("takes 1 arguments and gives 1 results, the call has 2 and 1"));
+  EXPECT_EQ(Call(5, {11}, {21}), 0u);
+  EXPECT_THAT(Await({21})->message(),
+              HasSubstr("argument 0 is on devices 1, the program runs on devices 0"));
+  EXPECT_EQ(Await({21})->program(), "step");
+  EXPECT_EQ(Copy(10, 22, {99}), 0u);
+  EXPECT_THAT(Await({22})->message(), HasSubstr("device 99 is not part of this cluster"));
+  EXPECT_EQ(Upload(24, {1, 1}), 0u);
+  EXPECT_THAT(Await({24})->message(), HasSubstr("device 1 twice"));
+  EXPECT_EQ(Copy(10, 23, {0, 1}), 0u);
+  EXPECT_THAT(Await({23})->message(), HasSubstr("keeps the number of shards"));
+}
+
+TEST_F(ControllerTest, UseAfterDonationIsRefused_OB1) {
+  HaveProgram(5, {0}, /*donates=*/true);
+  Have(10, {0});
+  Regroup(11, {{10, 0}});
+  EXPECT_NE(Call(5, {10}, {20}), 0u);
+  EXPECT_EQ(Freed(0).size(), 1u) << "the shards go with the launch, though handles are left";
+  for (uint64_t handle : {10, 11}) {
+    EXPECT_EQ(Call(5, {handle}, {handle + 100}), 0u);
+    EXPECT_THAT(Await({handle + 100})->message(), HasSubstr("deleted or donated"));
+  }
+  items_.clear();
+  Drop({10, 11});
+  EXPECT_THAT(Freed(0), IsEmpty()) << "once";
+}
+
+TEST_F(ControllerTest, ADonatedArgumentMustNotBeUsedTwiceByItsCall) {
+  HaveProgram(5, {0});
+  wire::Op op;
+  op.mutable_compile()->set_executable(6);
+  op.mutable_compile()->add_devices(0);
+  Do(op);
+  FromCompiler result;
+  result.result.set_request(requests_.back().request());
+  for (int i = 0; i < 2; ++i) {
+    wire::TensorSpec* spec = result.result.mutable_info()->add_parameters();
+    spec->set_element_type(11);
+    spec->add_shard_dims(2);
+  }
+  result.result.mutable_info()->add_donated(0);
+  Step(result);
+  Have(10, {0});
+  Regroup(11, {{10, 0}});
+  EXPECT_EQ(Call(6, {10, 11}, {}), 0u);
+  EXPECT_EQ(Await({10})->code(), 0) << "nothing was consumed";
+}
+
+TEST_F(ControllerTest, ViewsShareTheirStorage_OB1) {
+  Have(10, {0, 1, 2, 3});
+  Regroup(11, {{10, 1}, {10, 2}});
+  Regroup(12, {{11, 1}});
+  Drop({10});
+  Drop({11});
+  EXPECT_THAT(Freed(0), IsEmpty());
+  Drop({12});
+  EXPECT_EQ(Freed(0).size(), 1u);
+  EXPECT_EQ(controller_->storage_count(), 0u);
+}
+
+TEST_F(ControllerTest, AViewNamesTheRightShards) {
+  Have(10, {0, 1, 2, 3});
+  Regroup(11, {{10, 2}, {10, 3}, {10, 0}});
+  Regroup(12, {{11, 1}});
+  Copy(12, 13, {5});
+  const wire::Copy& copy = items_.back().second.node().copy();
+  ASSERT_EQ(copy.source().runs_size(), 1);
+  EXPECT_EQ(copy.source().runs(0).first(), 3u);
+  EXPECT_EQ(copy.source_spec().devices(0), 3u);
+  Regroup(14, {{11, 5}});
+  EXPECT_THAT(Await({14})->message(), HasSubstr("has 3 shards, shard 5 was asked for"));
+}
+
+TEST_F(ControllerTest, MessagesDoNotDependOnTheNumberOfShards_DF1) {
+  for (const Devices& devices : {Devices{0}, Devices{0, 1, 2, 3}}) {
+    uint64_t base = 100 * devices.size();
+    items_.clear();
+    Upload(base, devices);
+    Copy(base, base + 1, devices);
+    EXPECT_EQ(items_.size(), 2u);
+  }
+}
+
+// ---- awaits, fetches
+// ----------------------------------------------------------------------------------------------
+
+TEST_F(ControllerTest, AwaitsOfDroppedArraysAreAnswered) {
+  uint64_t good = Upload(10, {0});
+  uint64_t bad = Upload(11, {0});
+  EXPECT_FALSE(Await({10, 10}).has_value());
+  EXPECT_FALSE(Await({10, 11}).has_value());
+  Drop({10, 11});
+  EXPECT_NE(Await({10})->code(), 0) << "not known any more";
+  Done(0, good);
+  EXPECT_EQ(Awaited(1001)->code(), 0);
+  Done(0, bad, "no bytes came");
+  EXPECT_EQ(Awaited(1002)->message(), "no bytes came");
+  EXPECT_EQ(controller_->storage_count(), 0u);
+  EXPECT_EQ(Await({})->code(), 0);
+}
+
+TEST_F(ControllerTest, TheFirstFailureInTheOrderOfTheArraysIsTold) {
+  uint64_t first = Upload(10, {0});
+  uint64_t second = Upload(11, {0});
+  Await({10, 11});
+  Done(0, second, "second");
+  Done(0, first, "first");
+  EXPECT_EQ(Awaited(1001)->message(), "first");
+}
+
+TEST_F(ControllerTest, AFetchOfWhatIsSpoiledFails_ER1) {
+  Done(0, Upload(10, {0}), "no bytes came");
+  wire::Op op;
+  op.mutable_fetch()->set_fetch(70);
+  op.mutable_fetch()->set_array(10);
+  op.mutable_fetch()->add_shards(0);
+  EXPECT_EQ(OrdinalOf(op, 1), 0u);
+  ASSERT_TRUE(events_.back().second.has_fetch_failed());
+  EXPECT_EQ(events_.back().second.fetch_failed().failure().message(), "no bytes came");
+}
+
+// ---- compiles
+// -----------------------------------------------------------------------------------------------------
+
+TEST_F(ControllerTest, ACompileWaitsForTheCompilerButOnlySoLong) {
+  Step(CompilerDown{});
+  Compile(5, {0});
+  EXPECT_THAT(requests_, IsEmpty());
+  ASSERT_TRUE(controller_->next_deadline().has_value());
+  Tick(milliseconds(999));
+  EXPECT_THAT(CompiledEvents(5), IsEmpty());
+  Compile(6, {0});
+  Tick(milliseconds(1));
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_EQ(CompiledEvents(5)[0].failure().code(), static_cast<int>(StatusCode::kUnavailable));
+  Step(CompilerUp{2});
+  ASSERT_EQ(requests_.size(), 1u);
+  FinishCompile(requests_[0].request());
+  EXPECT_FALSE(CompiledEvents(6).at(0).has_failure());
+  EXPECT_FALSE(controller_->next_deadline().has_value());
+}
+
+TEST_F(ControllerTest, ACompilerThatDiesTakesOnlyTheCompileAtHand) {
+  Compile(5, {0});
+  Compile(6, {0});
+  requests_.clear();
+  Step(CompilerDown{});
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_THAT(CompiledEvents(5)[0].failure().message(), HasSubstr("died while it compiled"));
+  EXPECT_THAT(CompiledEvents(6), IsEmpty());
+  Step(CompilerUp{2});
+  ASSERT_EQ(requests_.size(), 1u);
+  FinishCompile(requests_[0].request());
+  EXPECT_FALSE(CompiledEvents(6).at(0).has_failure());
+}
+
+TEST_F(ControllerTest, ACompileThatWasDroppedIsAnswered) {
+  Compile(5, {0});
+  wire::Op op;
+  op.mutable_drop_executables()->add_handles(5);
+  Do(op);
+  items_.clear();
+  FinishCompile(requests_.back().request());
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_EQ(CompiledEvents(5)[0].failure().code(), static_cast<int>(StatusCode::kCancelled));
+  EXPECT_THAT(items_, IsEmpty()) << "nothing to load";
+}
+
+TEST_F(ControllerTest, AHandleUsedTwiceDoesNotTakeTheFirstCompileDown) {
+  Compile(5, {0});
+  uint64_t first = requests_.back().request();
+  Compile(5, {1});
+  EXPECT_TRUE(CompiledEvents(5).at(0).has_failure());
+  FinishCompile(first);
+  EXPECT_FALSE(CompiledEvents(5).at(1).has_failure());
+  Have(10, {0});
+  EXPECT_NE(Call(5, {10}, {11}), 0u);
+}
+
+TEST_F(ControllerTest, DevicesOfSeveralWorkersAreRefusedByName) {
+  Compile(5, {1, 2});
+  EXPECT_EQ(CompiledEvents(5).at(0).failure().code(), static_cast<int>(StatusCode::kUnimplemented));
+  EXPECT_THAT(CompiledEvents(5)[0].failure().message(),
+              HasSubstr("island0/worker0, island0/worker1"));
+  Compile(6, {0, 0});
+  EXPECT_THAT(CompiledEvents(6).at(0).failure().message(), HasSubstr("twice"));
+  Compile(7, {});
+  EXPECT_THAT(CompiledEvents(7).at(0).failure().message(), HasSubstr("no device"));
+}
+
+// ---- islands
+// ------------------------------------------------------------------------------------------------------
+
+TEST_F(ControllerTest, ACopyBetweenIslandsIsReleasedThereOnceItsSourcesAre_GS4) {
+  Have(10, {0, 4});
+  uint64_t ordinal = Copy(10, 11, {4, 0});  // both ways
+  EXPECT_EQ(items_.size(), 2u) << "one message per island";
+  items_.clear();
+  wire::Report released;
+  released.mutable_released()->add_ordinals(ordinal);
+  Report(0, released);
+  EXPECT_THAT(items_, IsEmpty());
+  Report(1, released);
+  ASSERT_EQ(items_.size(), 2u);
+  for (const auto& [island, item] : items_)
+    EXPECT_THAT(item.released().ordinals(), ElementsAre(ordinal));
+  items_.clear();
+  Report(1, released);
+  EXPECT_THAT(items_, IsEmpty());
+}
+
+TEST_F(ControllerTest, AHalfThatFailsCancelsTheOther_ER2) {
+  Have(10, {0});
+  uint64_t ordinal = Copy(10, 11, {4});
+  items_.clear();
+  Done(0, ordinal, "no source");
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].first, 1u);
+  EXPECT_THAT(items_[0].second.cancel().ordinals(), ElementsAre(ordinal));
+  EXPECT_FALSE(Await({11}).has_value()) << "the other half has not ended";
+  Done(1, ordinal, "cancelled");
+  EXPECT_EQ(Awaited(1001)->message(), "no source") << "root cause first (ER-1)";
+}
+
+TEST_F(ControllerTest, ArraysOfALostWorkerAreErrorsWithARecord_ER1) {
+  HaveProgram(5, {0});
+  Have(10, {0});
+  Have(11, {2});
+  LoseWorker(0, 0);
+  EXPECT_TRUE(events_.back().second.has_worker_state());
+  EXPECT_EQ(Call(5, {10}, {20}), 0u);
+  EXPECT_EQ(Await({20})->worker(), "some worker");
+  EXPECT_EQ(Await({10})->code(), static_cast<int>(StatusCode::kDataLoss));
+  EXPECT_EQ(Await({11})->code(), 0);
+}
+
+TEST_F(ControllerTest, AnArrayThatLostOneIslandBeforeTheOtherWasReadyIsAnError_ER1) {
+  uint64_t ordinal = Upload(10, {0, 4});
+  Done(0, ordinal);
+  LoseWorker(0, 0);
+  Done(1, ordinal);
+  EXPECT_EQ(Await({10})->worker(), "some worker");
+}
+
+// ---- sessions
+// -----------------------------------------------------------------------------------------------------
+
+TEST_F(ControllerTest, ASessionsEndFreesAllThatItOwned_OB2) {
+  HaveProgram(5, {0});
+  Have(10, {0});
+  Regroup(11, {{10, 0}});
+  uint64_t pending = Upload(12, {4});
+  Await({12});
+  Compile(6, {0});
+  items_.clear();
+  Step(SessionLost{1});
+  EXPECT_TRUE(items_[0].second.has_end_session());
+  EXPECT_TRUE(items_[1].second.has_end_session());
+  EXPECT_EQ(Freed(0).size(), 1u);
+  EXPECT_EQ(Freed(1).size(), 1u);
+  EXPECT_TRUE(items_.back().second.has_unload());
+  Done(1, pending, "the session ended");
+  FinishCompile(requests_.back().request());
+  EXPECT_EQ(controller_->storage_count(), 0u);
+  EXPECT_EQ(controller_->node_count(), 0u);
+  wire::StatusReply status;
+  controller_->FillStatus(status);
+  EXPECT_EQ(status.sessions_size(), 1);
+}
+
+}  // namespace
+}  // namespace gangway::controller

@@ -1,0 +1,359 @@
+// The operations of a session, in their order.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gangway/controller/core/controller.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+namespace {
+
+using absl::StatusCode;
+
+std::string Describe(int32_t element_type, const google::protobuf::RepeatedField<int64_t>& dims) {
+  return absl::StrCat("type ", element_type, " [", absl::StrJoin(dims, ","), "]");
+}
+
+template <typename A, typename B>
+bool SameList(const A& a, const B& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+}  // namespace
+
+void Controller::OnOp(uint64_t id, Session& session, wire::Op& op, Time now, Actions& actions) {
+  switch (op.op_case()) {
+    case wire::Op::kCompile: return OnCompile(id, session, *op.mutable_compile(), now, actions);
+    case wire::Op::kUpload: return OnUpload(id, session, *op.mutable_upload(), actions);
+    case wire::Op::kCall: return OnCall(id, session, op.call(), actions);
+    case wire::Op::kCopy: return OnCopy(id, session, op.copy(), actions);
+    case wire::Op::kRegroup: return OnRegroup(id, session, op.regroup(), actions);
+    case wire::Op::kFetch: return OnFetch(id, session, op.fetch(), actions);
+    case wire::Op::kAwait: return OnAwait(id, session, op.await(), actions);
+    case wire::Op::kDrop: return OnDrop(session, op.drop(), /*consume=*/false, actions);
+    case wire::Op::kDelete: return OnDrop(session, op.delete_(), /*consume=*/true, actions);
+    case wire::Op::kDropExecutables: return OnDropExecutables(session, op.drop_executables(), actions);
+    case wire::Op::kPoison: return OnPoison(id, session, op.poison(), actions);
+    case wire::Op::OP_NOT_SET: return;
+  }
+}
+
+namespace {
+
+std::optional<wire::Failure> CheckRoom(uint64_t pending, uint64_t pending_max) {
+  if (pending < 2 * pending_max) return std::nullopt;
+  return wire::MakeFailure(StatusCode::kResourceExhausted,
+                           absl::StrCat("the session has ", pending, " pending nodes, twice the limit"),
+                           "Wait for results before submitting more.");
+}
+
+}  // namespace
+
+// The client counts every node that it submits, so one that is refused here has ended.
+void Controller::CountRefused(uint64_t id, Session& session) {
+  ++session.ended;
+  progressed_.insert(id);
+}
+
+void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Actions& actions) {
+  std::optional<wire::Failure> failure = CheckDevices(op.spec().devices());
+  if (!failure) failure = CheckRoom(session.pending, config_.pending_nodes_max);
+  if (!failure && !CanBind(id, session, op.array())) {
+    failure = wire::MakeFailure(StatusCode::kInvalidArgument,
+                                absl::StrCat("array handle ", op.array(), " is 0 or in use already"));
+  }
+  if (failure) {
+    CountRefused(id, session);
+    BindFailure(id, session, op.array(), *failure, actions);
+    wire::SessionEvent event;
+    event.mutable_upload_failed()->set_upload(op.upload());
+    *event.mutable_upload_failed()->mutable_failure() = *failure;
+    actions.to_clients.emplace_back(id, std::move(event));
+    return;
+  }
+  std::vector<uint32_t> islands = IslandsOf(op.spec().devices());
+  uint64_t ordinal = NewNode(id, session, {}, islands);
+  uint64_t storage = NewStorage(id, op.spec(), ordinal);
+  nodes_[ordinal].results = {storage};
+  nodes_[ordinal].upload = op.upload();
+  Array array;
+  array.spec = op.spec();
+  array.runs = {{storage, 0, static_cast<uint32_t>(op.spec().devices_size())}};
+  Bind(id, session, op.array(), std::move(array), actions);
+  wire::IslandItem item;
+  item.mutable_node()->set_ordinal(ordinal);
+  item.mutable_node()->set_session(id);
+  wire::Upload* upload = item.mutable_node()->mutable_upload();
+  upload->set_storage(storage);
+  upload->set_upload(op.upload());
+  upload->mutable_spec()->Swap(op.mutable_spec());
+  for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
+}
+
+// What is wrong with a call, if anything: counts, shapes, places, spoiled or consumed arguments.
+std::optional<wire::Failure> Controller::CheckCall(const Session& session, const Executable& executable,
+                                                   const wire::CallOp& op) const {
+  auto invalid = [&](auto... parts) {
+    wire::Failure failure = wire::MakeFailure(StatusCode::kInvalidArgument, absl::StrCat(parts...));
+    failure.set_program(executable.info.name());
+    return failure;
+  };
+  if (!executable.ready) return invalid("the executable is still being compiled: wait for its Compiled event");
+  if (op.arguments_size() != executable.info.parameters_size() ||
+      op.results_size() != executable.info.results_size()) {
+    return invalid("the program takes ", executable.info.parameters_size(), " arguments and gives ",
+                   executable.info.results_size(), " results, the call has ", op.arguments_size(), " and ",
+                   op.results_size());
+  }
+  for (int i = 0; i < op.arguments_size(); ++i) {
+    if (auto failure = CheckUsable(session, op.arguments(i))) return failure;
+    const wire::ArraySpec& spec = FindArray(session, op.arguments(i))->spec;
+    const wire::TensorSpec& parameter = executable.info.parameters(i);
+    if (spec.element_type() != parameter.element_type() || !SameList(spec.shard_dims(), parameter.shard_dims())) {
+      return invalid("argument ", i, " has shards of ", Describe(spec.element_type(), spec.shard_dims()),
+                     ", the program was compiled for ", Describe(parameter.element_type(), parameter.shard_dims()));
+    }
+    if (!SameList(spec.devices(), executable.devices)) {
+      return invalid("argument ", i, " is on devices ", absl::StrJoin(spec.devices(), ","),
+                     ", the program runs on devices ", absl::StrJoin(executable.devices, ","));
+    }
+  }
+  return std::nullopt;
+}
+
+// Indices of the arguments that this call consumes. Fails when a consumed storage is used twice by the call.
+std::optional<wire::Failure> Controller::FindDonated(const Session& session, const Executable& executable,
+                                                     const wire::CallOp& op, std::vector<uint32_t>& donated) const {
+  for (uint32_t index : executable.info.donated()) {
+    bool kept = std::find(op.keep().begin(), op.keep().end(), index) != op.keep().end();
+    if (!kept && index < static_cast<uint32_t>(op.arguments_size())) donated.push_back(index);
+  }
+  if (donated.empty()) return std::nullopt;
+  absl::flat_hash_map<uint64_t, int> uses;
+  for (uint64_t argument : op.arguments()) {
+    for (const Run& run : FindArray(session, argument)->runs) ++uses[run.storage];
+  }
+  for (uint32_t index : donated) {
+    const Array& array = *FindArray(session, op.arguments(index));
+    for (const Run& run : array.runs) {
+      auto same = [&run](const Run& other) { return other.storage == run.storage; };
+      if (uses[run.storage] > std::count_if(array.runs.begin(), array.runs.end(), same)) {
+        wire::Failure failure = wire::MakeFailure(
+            StatusCode::kInvalidArgument,
+            absl::StrCat("argument ", index, " is donated and shares its memory with another argument of the call"),
+            "Copy one of them, or do not donate.");
+        failure.set_program(executable.info.name());
+        return failure;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, Actions& actions) {
+  auto found = session.executables.find(op.executable());
+  std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
+  std::vector<uint32_t> donated;
+  if (!failure && found == session.executables.end()) {
+    failure = wire::MakeFailure(
+        StatusCode::kInvalidArgument,
+        absl::StrCat("executable handle ", op.executable(), " is not known in this session"),
+        "It was dropped, failed to compile, or belongs to another session; compile it again.");
+  }
+  if (!failure) failure = CheckCall(session, found->second, op);
+  if (!failure) failure = FindDonated(session, found->second, op, donated);
+  if (failure) {
+    CountRefused(id, session);
+    for (uint64_t handle : op.results()) BindFailure(id, session, handle, *failure, actions);
+    return;
+  }
+  Executable& executable = found->second;
+  wire::IslandItem item;
+  uint64_t ordinal = NewNode(id, session, {}, {executable.island});
+  item.mutable_node()->set_ordinal(ordinal);
+  item.mutable_node()->set_session(id);
+  wire::Launch* launch = item.mutable_node()->mutable_launch();
+  launch->set_executable(executable.id);
+  // XLA finds the members of a collective by launch id: never the client's, which another session may use too.
+  launch->set_launch_id(static_cast<uint32_t>(ordinal % 0x7fffffff) + 1);
+  for (uint64_t argument : op.arguments()) FillRef(*FindArray(session, argument), *launch->add_arguments());
+  launch->mutable_donated()->Add(donated.begin(), donated.end());
+  std::vector<uint64_t> storages;
+  for (int i = 0; i < op.results_size(); ++i) {
+    const wire::TensorSpec& result = executable.info.results(i);
+    Array array;
+    array.spec.set_element_type(result.element_type());
+    *array.spec.mutable_shard_dims() = result.shard_dims();
+    array.spec.set_shard_bytes(result.shard_bytes());
+    array.spec.set_memory_kind(result.memory_kind());
+    array.spec.mutable_devices()->Add(executable.devices.begin(), executable.devices.end());
+    uint64_t storage = NewStorage(id, array.spec, ordinal);
+    array.runs = {{storage, 0, static_cast<uint32_t>(executable.devices.size())}};
+    launch->add_results(storage);
+    storages.push_back(storage);
+    pending_bindings_.emplace_back(op.results(i), std::move(array));
+  }
+  nodes_[ordinal].results = std::move(storages);
+  actions.to_islands.emplace_back(executable.island, std::move(item));
+  // After the launch, so that frees of consumed and unwanted storages follow it in the stream.
+  for (auto& [handle, array] : pending_bindings_) Bind(id, session, handle, std::move(array), actions);
+  pending_bindings_.clear();
+  for (uint32_t index : donated) {
+    for (const Run& run : FindArray(session, op.arguments(index))->runs) Consume(run.storage, actions);
+  }
+}
+
+void Controller::OnCopy(uint64_t id, Session& session, const wire::CopyOp& op, Actions& actions) {
+  for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i) CopyOne(id, session, op, i, actions);
+}
+
+void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, int index, Actions& actions) {
+  std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
+  if (!failure) failure = CheckDevices(op.devices());
+  if (!failure) failure = CheckUsable(session, op.sources(index));
+  const Array* source = FindArray(session, op.sources(index));
+  if (!failure && source->spec.devices_size() != op.devices_size()) {
+    failure = wire::MakeFailure(StatusCode::kInvalidArgument,
+                                absl::StrCat("a copy keeps the number of shards: the source has ",
+                                             source->spec.devices_size(), ", the destination ", op.devices_size()));
+  }
+  if (failure) {
+    CountRefused(id, session);
+    return BindFailure(id, session, op.results(index), *failure, actions);
+  }
+  Array array;
+  array.spec = source->spec;
+  *array.spec.mutable_devices() = op.devices();
+  array.spec.set_memory_kind(op.memory_kind());
+  google::protobuf::RepeatedField<uint32_t> both = op.devices();
+  both.MergeFrom(source->spec.devices());
+  std::vector<uint32_t> islands = IslandsOf(both);
+  uint64_t ordinal = NewNode(id, session, {}, islands);
+  uint64_t storage = NewStorage(id, array.spec, ordinal);
+  nodes_[ordinal].results = {storage};
+  nodes_[ordinal].unreleased_sources = CrossingSources(source->spec.devices(), op.devices());
+  wire::IslandItem item;
+  item.mutable_node()->set_ordinal(ordinal);
+  item.mutable_node()->set_session(id);
+  wire::Copy* copy = item.mutable_node()->mutable_copy();
+  FillRef(*source, *copy->mutable_source());
+  *copy->mutable_source_spec() = source->spec;
+  copy->set_storage(storage);
+  *copy->mutable_spec() = array.spec;
+  for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
+  array.runs = {{storage, 0, static_cast<uint32_t>(op.devices_size())}};
+  Bind(id, session, op.results(index), std::move(array), actions);
+}
+
+void Controller::OnRegroup(uint64_t id, Session& session, const wire::RegroupOp& op, Actions& actions) {
+  for (const wire::RegroupOp::Result& result : op.results()) {
+    Array array;
+    if (auto failure = Regroup(session, result, array)) {
+      BindFailure(id, session, result.array(), *failure, actions);
+    } else {
+      Bind(id, session, result.array(), std::move(array), actions);
+    }
+  }
+}
+
+std::optional<wire::Failure> Controller::Regroup(Session& session, const wire::RegroupOp::Result& result,
+                                                 Array& array) {
+  if (result.shards().empty()) return wire::MakeFailure(StatusCode::kInvalidArgument, "an array of no shards");
+  for (const wire::RegroupOp::Shard& shard : result.shards()) {
+    if (auto failure = CheckUsable(session, shard.array())) return failure;
+    const Array& source = *FindArray(session, shard.array());
+    if (shard.shard() >= static_cast<uint32_t>(source.spec.devices_size())) {
+      return wire::MakeFailure(StatusCode::kInvalidArgument,
+                               absl::StrCat("array ", shard.array(), " has ", source.spec.devices_size(),
+                                            " shards, shard ", shard.shard(), " was asked for"));
+    }
+    if (array.runs.empty()) {
+      array.spec = source.spec;
+      array.spec.clear_devices();
+    } else if (array.spec.element_type() != source.spec.element_type() ||
+               !SameList(array.spec.shard_dims(), source.spec.shard_dims())) {
+      return wire::MakeFailure(StatusCode::kInvalidArgument,
+                               "the shards of one array must have the same type and shape");
+    }
+    array.spec.add_devices(source.spec.devices(static_cast<int>(shard.shard())));
+    uint32_t skip = shard.shard();
+    for (const Run& run : source.runs) {
+      if (skip >= run.count) {
+        skip -= run.count;
+        continue;
+      }
+      Run* last = array.runs.empty() ? nullptr : &array.runs.back();
+      if (last != nullptr && last->storage == run.storage && last->first + last->count == run.first + skip) {
+        ++last->count;
+      } else {
+        array.runs.push_back({run.storage, run.first + skip, 1});
+      }
+      break;
+    }
+  }
+  return std::nullopt;
+}
+
+void Controller::OnFetch(uint64_t id, Session& session, const wire::FetchOp& op, Actions& actions) {
+  std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
+  if (!failure) failure = CheckUsable(session, op.array());
+  wire::RegroupOp::Result wanted;
+  for (uint32_t shard : op.shards()) {
+    wire::RegroupOp::Shard* out = wanted.add_shards();
+    out->set_array(op.array());
+    out->set_shard(shard);
+  }
+  Array view;
+  if (!failure) failure = Regroup(session, wanted, view);
+  if (failure) {
+    CountRefused(id, session);
+    wire::SessionEvent event;
+    event.mutable_fetch_failed()->set_fetch(op.fetch());
+    *event.mutable_fetch_failed()->mutable_failure() = *std::move(failure);
+    actions.to_clients.emplace_back(id, std::move(event));
+    return;
+  }
+  std::vector<uint32_t> islands = IslandsOf(view.spec.devices());
+  uint64_t ordinal = NewNode(id, session, {}, islands);
+  nodes_[ordinal].fetch = op.fetch();
+  wire::IslandItem item;
+  item.mutable_node()->set_ordinal(ordinal);
+  item.mutable_node()->set_session(id);
+  wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
+  FillRef(view, *fetch->mutable_source());
+  *fetch->mutable_spec() = view.spec;
+  fetch->set_fetch(op.fetch());
+  *fetch->mutable_shards() = op.shards();
+  for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
+}
+
+void Controller::OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op, Actions& actions) {
+  AwaitState& state = session.awaits[op.await()];
+  for (uint64_t handle : op.arrays()) {
+    if (auto failure = CheckUsable(session, handle)) {
+      state.views.emplace_back(0, std::move(failure));
+      continue;
+    }
+    for (const Run& run : FindArray(session, handle)->runs) {
+      Storage& storage = storages_.at(run.storage);
+      if (storage.producer == 0) continue;
+      storage.waiters.emplace_back(id, op.await());
+      state.views.emplace_back(run.storage, std::nullopt);
+      ++state.unsettled;
+    }
+  }
+  if (state.unsettled == 0) FinishAwait(id, session, op.await(), actions);
+}
+
+void Controller::OnDrop(Session& session, const wire::DropOp& op, bool consume, Actions& actions) {
+  for (uint64_t handle : op.handles()) Unbind(session, handle, consume, actions);
+}
+
+void Controller::OnPoison(uint64_t id, Session& session, const wire::PoisonOp& op, Actions& actions) {
+  wire::Failure failure = op.failure();
+  if (failure.code() == 0) failure = wire::MakeFailure(StatusCode::kUnknown, "made as an error without a reason");
+  for (uint64_t handle : op.arrays()) BindFailure(id, session, handle, failure, actions);
+}
+
+}  // namespace gangway::controller

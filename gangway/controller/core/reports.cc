@@ -1,0 +1,169 @@
+// What schedulers say: ends of nodes, releases that other islands wait for, workers that come and go.
+#include <algorithm>
+
+#include "gangway/controller/core/controller.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+namespace {
+
+// Progress is a hint for flow control, not an answer: few messages do (TM-2).
+constexpr uint64_t kProgressStep = 256;
+
+}  // namespace
+
+void Controller::OnReport(uint32_t island, wire::Report& report, Actions& actions) {
+  if (report.has_done()) {
+    OnDone(island, *report.mutable_done(), actions);
+  } else if (report.has_worker_state()) {
+    OnWorkerState(*report.mutable_worker_state(), actions);
+  } else if (report.has_released()) {
+    for (uint64_t ordinal : report.released().ordinals()) OnReleased(island, ordinal, actions);
+  }
+}
+
+// Once all islands that shards leave have said so, the others may release their half.
+void Controller::OnReleased(uint32_t island, uint64_t ordinal, Actions& actions) {
+  auto it = nodes_.find(ordinal);
+  if (it == nodes_.end() || std::erase(it->second.unreleased_sources, island) == 0) return;
+  if (!it->second.unreleased_sources.empty()) return;
+  for (uint32_t open : it->second.open_islands) {
+    wire::IslandItem item;
+    item.mutable_released()->add_ordinals(ordinal);
+    actions.to_islands.emplace_back(open, std::move(item));
+  }
+}
+
+void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
+  auto it = nodes_.find(done.ordinal());
+  if (it == nodes_.end()) return;
+  Node& node = it->second;
+  auto& open = node.open_islands;
+  auto position = std::find(open.begin(), open.end(), island);
+  if (position == open.end()) return;
+  open.erase(position);
+  if (done.has_failure() && !node.failure) {
+    node.failure = std::move(*done.mutable_failure());
+    for (uint32_t other : open) {   // all or none
+      wire::IslandItem item;
+      item.mutable_cancel()->add_ordinals(done.ordinal());
+      *item.mutable_cancel()->mutable_failure() = *node.failure;
+      actions.to_islands.emplace_back(other, std::move(item));
+    }
+  }
+  if (open.empty()) EndNode(done.ordinal(), actions);
+}
+
+void Controller::EndNode(uint64_t ordinal, Actions& actions) {
+  auto it = nodes_.find(ordinal);
+  Node node = std::move(it->second);
+  nodes_.erase(it);
+  for (uint64_t id : node.results) {
+    auto storage = storages_.find(id);
+    if (storage == storages_.end()) continue;
+    storage->second.producer = 0;
+    if (node.failure && !storage->second.failure) storage->second.failure = node.failure;
+    Settle(id, actions);
+  }
+  auto session = sessions_.find(node.session);
+  if (session == sessions_.end()) return;
+  --session->second.pending;
+  ++session->second.ended;
+  progressed_.insert(node.session);
+  if (!node.failure) return;
+  wire::SessionEvent event;
+  if (node.fetch != 0) {
+    event.mutable_fetch_failed()->set_fetch(node.fetch);
+    *event.mutable_fetch_failed()->mutable_failure() = *node.failure;
+  } else if (node.upload != 0) {
+    event.mutable_upload_failed()->set_upload(node.upload);
+    *event.mutable_upload_failed()->mutable_failure() = *node.failure;
+  } else {
+    return;
+  }
+  actions.to_clients.emplace_back(node.session, std::move(event));
+}
+
+void Controller::Settle(uint64_t id, Actions& actions) {
+  Storage& storage = storages_.at(id);
+  std::vector<std::pair<uint64_t, uint64_t>> waiters = std::move(storage.waiters);
+  storage.waiters.clear();
+  std::optional<wire::Failure> failure = storage.failure;
+  if (storage.handles == 0) storages_.erase(id);
+  for (auto [session_id, await] : waiters) {
+    auto session = sessions_.find(session_id);
+    if (session == sessions_.end()) continue;
+    auto found = session->second.awaits.find(await);
+    if (found == session->second.awaits.end()) continue;
+    for (auto& [view, view_failure] : found->second.views) {
+      if (view == id) view_failure = failure;
+    }
+    if (--found->second.unsettled == 0) FinishAwait(session_id, session->second, await, actions);
+  }
+}
+
+void Controller::FinishAwait(uint64_t session_id, Session& session, uint64_t await, Actions& actions) {
+  auto it = session.awaits.find(await);
+  wire::SessionEvent event;
+  event.mutable_await_done()->set_await(await);
+  for (auto& [view, failure] : it->second.views) {
+    if (!failure) continue;
+    *event.mutable_await_done()->mutable_failure() = *std::move(failure);
+    break;
+  }
+  session.awaits.erase(it);
+  actions.to_clients.emplace_back(session_id, std::move(event));
+}
+
+void Controller::ReportProgress(Actions& actions) {
+  for (uint64_t id : progressed_) {
+    auto session = sessions_.find(id);
+    if (session == sessions_.end()) continue;
+    Session& state = session->second;
+    if (state.ended - state.ended_reported < kProgressStep) continue;
+    state.ended_reported = state.ended;
+    wire::SessionEvent event;
+    event.mutable_progress()->set_ended(state.ended);
+    actions.to_clients.emplace_back(id, std::move(event));
+  }
+  progressed_.clear();
+}
+
+void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
+  auto same = [&state](const WorkerInfo& worker) {
+    return worker.declared.island() == state.worker().island() && worker.declared.index() == state.worker().index();
+  };
+  auto it = std::find_if(workers_.begin(), workers_.end(), same);
+  if (it == workers_.end()) return;
+  it->up = state.up();
+  it->failure.reset();
+  if (state.has_failure()) it->failure = state.failure();
+  if (state.up()) {
+    it->process_id = state.process_id();
+    it->declared.set_incarnation(state.worker().incarnation());
+    it->declared.set_data_address(state.worker().data_address());
+    it->declared.set_platform(state.worker().platform());
+    it->declared.set_platform_version(state.worker().platform_version());
+    it->declared.set_device_kind(state.worker().device_kind());
+  } else {
+    // What was there is lost; what is still to be made is for the scheduler to judge.
+    absl::flat_hash_set<uint32_t> lost(state.worker().devices().begin(), state.worker().devices().end());
+    for (auto& [id, storage] : storages_) {
+      bool here = std::any_of(storage.devices.begin(), storage.devices.end(),
+                              [&lost](uint32_t device) { return lost.contains(device); });
+      auto producer = nodes_.find(storage.producer);
+      if (producer != nodes_.end()) {
+        const auto& open = producer->second.open_islands;
+        here &= std::find(open.begin(), open.end(), state.worker().island()) == open.end();   // it has ended there
+      }
+      if (here && !storage.failure) storage.failure = state.failure();
+    }
+  }
+  for (auto& [id, session] : sessions_) {
+    wire::SessionEvent event;
+    *event.mutable_worker_state() = state;
+    actions.to_clients.emplace_back(id, std::move(event));
+  }
+}
+
+}  // namespace gangway::controller

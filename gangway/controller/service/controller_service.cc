@@ -1,0 +1,286 @@
+// Implementation of controller_service.h.
+#include "gangway/controller/service/controller_service.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::controller {
+namespace {
+
+constexpr std::chrono::seconds kStatusLimit{2};
+
+uint32_t CountIslands(const ControllerConfig& config) {
+  uint32_t count = 0;
+  for (const wire::Worker& worker : config.workers) count = std::max(count, worker.island() + 1);
+  return count;
+}
+
+}  // namespace
+
+class ControllerService::LinkEndpoint final : public transport::Endpoint {
+ public:
+  LinkEndpoint(ControllerService* service, std::shared_ptr<bool> alive, wire::Role role, uint64_t key)
+      : service_(service), alive_(std::move(alive)), role_(role), key_(key) {}
+  void OnFrame(wire::Frame frame) override {
+    if (*alive_) service_->OnFrame(role_, key_, frame);
+  }
+  void OnClosed(const absl::Status& why) override {
+    if (*alive_) service_->OnClosed(role_, key_, why);
+  }
+
+ private:
+  ControllerService* const service_;
+  const std::shared_ptr<bool> alive_;
+  const wire::Role role_;
+  const uint64_t key_;
+};
+
+ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      core_(options_.core),
+      islands_(CountIslands(options_.core)),
+      alive_(std::make_shared<bool>(true)) {
+  loop_->AddRoundEnd([this, alive = alive_] {
+    if (*alive) Flush();
+  });
+}
+
+ControllerService::~ControllerService() { *alive_ = false; }
+
+absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
+    const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
+  uint64_t key = next_key_++;
+  wire::Frame reply;
+  reply.set_epoch(options_.core.epoch);
+  reply.mutable_hello_reply()->set_epoch(options_.core.epoch);
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  switch (hello.role()) {
+    case wire::ROLE_CLIENT:
+      clients_[key] = {.link = link, .name = hello.name(), .since = EventLoop::Clock::now()};
+      Say(absl::StrCat("session ", key, " opens for ", hello.name()));
+      loop_->PostAt(EventLoop::Clock::now() + options_.welcome_max, [this, alive = alive_] {
+        if (*alive) WelcomeClients();
+      });
+      WelcomeClients();
+      break;
+    case wire::ROLE_SCHEDULER: {
+      uint32_t island = hello.worker().island();
+      if (island >= islands_.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("island ", island, " is not declared"));
+      }
+      key = island;
+      islands_[island].link = link;
+      if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+      break;
+    }
+    case wire::ROLE_COMPILER:
+      if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+      if (compiler_) compiler_->Close(absl::AbortedError("a newer compiler process registered"));
+      compiler_ = link;
+      compiler_key_ = key;
+      Say(absl::StrCat("the compiler is up (pid ", hello.process_id(), ")"));
+      Step(CompilerDown{});
+      Step(CompilerUp{hello.process_id()});
+      break;
+    case wire::ROLE_TOOL:
+      if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+      tools_[key] = link;
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("the controller has nothing for role ", hello.role()));
+  }
+  return std::make_unique<LinkEndpoint>(this, alive_, hello.role(), key);
+}
+
+std::string ControllerService::AbsentWorkers() const {
+  std::string absent;
+  wire::StatusReply status;
+  core_.FillStatus(status);
+  for (const auto& worker : status.workers()) {
+    if (worker.state().up()) continue;
+    absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.state().worker().island(), "/worker",
+                    worker.state().worker().index());
+  }
+  return absent;
+}
+
+// A session starts when the declared capacity is there, or ends with the names of those that are not.
+void ControllerService::WelcomeClients() {
+  std::string absent = AbsentWorkers();
+  auto now = EventLoop::Clock::now();
+  std::vector<uint64_t> late;
+  for (auto& [session, client] : clients_) {
+    if (client.welcomed) continue;
+    if (absent.empty()) {
+      SendWelcome(session, client);
+    } else if (now - client.since >= options_.welcome_max) {
+      late.push_back(session);
+    }
+  }
+  for (uint64_t session : late) {
+    wire::Frame frame;
+    *frame.mutable_hello_reply()->mutable_failure() = wire::MakeFailure(
+        absl::StatusCode::kUnavailable,
+        absl::StrCat("these declared workers have not been there for ", options_.welcome_max.count(),
+                     " ms: ", absent),
+        "See `gangway status` and the workers' logs.");
+    (void)clients_[session].link->Send(std::move(frame));   // closing either way
+    clients_[session].link->Close(absl::UnavailableError("workers are absent"));
+    clients_.erase(session);
+  }
+}
+
+void ControllerService::SendWelcome(uint64_t session, ClientLink& client) {
+  client.welcomed = true;
+  Step(SessionOpened{session, client.name});
+  wire::Frame frame;
+  frame.set_epoch(options_.core.epoch);
+  wire::HelloReply* reply = frame.mutable_hello_reply();
+  reply->set_epoch(options_.core.epoch);
+  reply->set_session(session);
+  reply->set_build_version(wire::kBuildVersion);
+  core_.FillTopology(*reply->mutable_topology());
+  (void)client.link->Send(std::move(frame));   // a link that closed tells so by its event
+}
+
+void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& frame) {
+  if (role == wire::ROLE_CLIENT && frame.has_session_batch()) {
+    auto it = clients_.find(key);
+    if (it == clients_.end() || !it->second.welcomed) return;
+    ++frames_received_;
+    Step(FromClient{key, std::move(*frame.mutable_session_batch())});
+  } else if (role == wire::ROLE_SCHEDULER && frame.has_report_batch()) {
+    bool workers_changed = false;
+    for (const wire::Report& report : frame.report_batch().reports()) {
+      if (report.has_usage()) OnUsage(report.usage());
+      workers_changed |= report.has_worker_state();
+    }
+    Step(FromScheduler{static_cast<uint32_t>(key), std::move(*frame.mutable_report_batch())});
+    if (workers_changed) WelcomeClients();
+  } else if (role == wire::ROLE_COMPILER && frame.has_compile_result() && key == compiler_key_) {
+    Step(FromCompiler{std::move(*frame.mutable_compile_result())});
+  } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
+    OnStatusRequest(key);
+  }
+}
+
+void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Status& why) {
+  if (role == wire::ROLE_CLIENT && clients_.erase(key) != 0) {
+    Say(absl::StrCat("session ", key, " ends: ", why.message()));
+    Step(SessionLost{key});
+  } else if (role == wire::ROLE_COMPILER && key == compiler_key_) {
+    compiler_.reset();
+    Say(absl::StrCat("the compiler is down: ", why.message()));
+    Step(CompilerDown{});
+  } else if (role == wire::ROLE_TOOL) {
+    tools_.erase(key);
+  } else if (role == wire::ROLE_SCHEDULER) {
+    islands_[key].link.reset();
+    Say(absl::StrCat("the scheduler of island ", key, " is gone: ", why.message()));
+  }
+}
+
+void ControllerService::OnStatusRequest(uint64_t tool) {
+  uint64_t probe = next_key_++;
+  StatusQuery& query = queries_[probe];
+  query.link = tools_[tool];
+  for (IslandLink& island : islands_) {
+    if (!island.link) continue;
+    ++query.missing;
+    island.batch.add_items()->set_probe(probe);
+  }
+  loop_->PostAt(EventLoop::Clock::now() + kStatusLimit, [this, alive = alive_, probe] {
+    if (*alive) FinishStatus(probe);
+  });
+  if (query.missing == 0) FinishStatus(probe);
+}
+
+void ControllerService::OnUsage(const wire::Usage& usage) {
+  auto it = queries_.find(usage.probe());
+  if (it == queries_.end()) return;
+  for (const wire::DeviceUsage& device : usage.devices()) it->second.devices[device.device()] = device;
+  if (--it->second.missing == 0) FinishStatus(usage.probe());
+}
+
+void ControllerService::FinishStatus(uint64_t probe) {
+  auto it = queries_.find(probe);
+  if (it == queries_.end()) return;
+  StatusQuery query = std::move(it->second);
+  queries_.erase(it);
+  wire::Frame frame;
+  wire::StatusReply* reply = frame.mutable_status_reply();
+  core_.FillStatus(*reply);
+  reply->set_messages_received(frames_received_);
+  reply->set_messages_sent(frames_sent_);
+  (*reply->mutable_counters())["frames_from_clients"] = frames_received_;
+  (*reply->mutable_counters())["frames_to_clients"] = frames_sent_;
+  for (auto& worker : *reply->mutable_workers()) {
+    for (uint32_t device : worker.state().worker().devices()) {
+      auto usage = query.devices.find(device);
+      if (usage != query.devices.end()) *worker.add_devices() = usage->second;
+    }
+  }
+  if (query.link) (void)query.link->Send(std::move(frame));   // a tool that left needs no answer
+}
+
+void ControllerService::Step(Event event) {
+  Actions actions;
+  core_.Step(std::move(event), EventLoop::Clock::now(), actions);
+  for (auto& [session, out] : actions.to_clients) {
+    auto it = clients_.find(session);
+    if (it != clients_.end()) *it->second.batch.add_events() = std::move(out);
+  }
+  for (auto& [island, item] : actions.to_islands) *islands_[island].batch.add_items() = std::move(item);
+  for (wire::CompileRequest& request : actions.to_compiler) {
+    wire::Frame frame;
+    *frame.mutable_compile_request() = std::move(request);
+    absl::Status sent = compiler_ ? compiler_->Send(std::move(frame)) : absl::UnavailableError("no compiler");
+    if (!sent.ok()) Say(absl::StrCat("a compile request was not sent: ", sent.ToString()));
+  }
+  Arm();
+}
+
+void ControllerService::Arm() {
+  std::optional<Time> next = core_.next_deadline();
+  if (!next || (armed_ && *armed_ <= *next)) return;
+  armed_ = next;
+  loop_->PostAt(*next, [this, alive = alive_] {
+    if (!*alive) return;
+    armed_.reset();
+    Step(Tick{});
+  });
+}
+
+void ControllerService::Flush() {
+  for (IslandLink& island : islands_) {
+    if (island.batch.items().empty() || !island.link) continue;
+    wire::Frame frame;
+    frame.set_epoch(options_.core.epoch);
+    frame.mutable_island_batch()->Swap(&island.batch);
+    absl::Status sent = island.link->Send(std::move(frame));
+    if (!sent.ok()) Say(absl::StrCat("items for a scheduler are lost: ", sent.ToString()));
+  }
+  std::vector<uint64_t> slow;
+  for (auto& [session, client] : clients_) {
+    if (client.batch.events().empty()) continue;
+    wire::Frame frame;
+    frame.set_epoch(options_.core.epoch);
+    frame.mutable_session_events()->Swap(&client.batch);
+    ++frames_sent_;
+    if (!client.link->Send(std::move(frame)).ok()) slow.push_back(session);
+  }
+  for (uint64_t session : slow) {   // it does not read its events: the session ends (TM-2)
+    clients_[session].link->Close(absl::ResourceExhaustedError("the client does not read its events"));
+    OnClosed(wire::ROLE_CLIENT, session, absl::ResourceExhaustedError("it does not read its events"));
+  }
+}
+
+void ControllerService::Say(const std::string& event) {
+  if (options_.on_event) options_.on_event(event);
+}
+
+}  // namespace gangway::controller

@@ -1,0 +1,88 @@
+// The controller around controller/core: links to clients, schedulers, the compiler and tools.
+//
+// Threading: everything on the event loop that is given, which outlives this. What one round of the loop produces leaves
+// as one frame per link. A client's welcome waits for the declared workers, within a deadline that names the absent.
+#ifndef GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
+#define GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "gangway/base/executor.h"
+#include "gangway/controller/core/controller.h"
+#include "gangway/transport/handshake/handshake.h"
+#include "gangway/transport/transport.h"
+
+namespace gangway::controller {
+
+struct ControllerOptions {
+  ControllerConfig core;
+  std::chrono::milliseconds welcome_max{15000};             // for the declared workers, at a client's Hello
+  std::function<void(const std::string& event)> on_event;   // for people: one line each; may be empty
+};
+
+class ControllerService {
+ public:
+  ControllerService(EventLoop* loop, ControllerOptions options);
+  ~ControllerService();   // on the loop, or after it has stopped
+
+  // Takes the link of a client, scheduler, compiler or tool. On the loop.
+  absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(const std::shared_ptr<transport::Link>& link,
+                                                               const wire::Hello& hello);
+
+ private:
+  class LinkEndpoint;
+  struct ClientLink {
+    std::shared_ptr<transport::Link> link;
+    std::string name;
+    bool welcomed = false;
+    EventLoop::Clock::time_point since;
+    wire::SessionEvents batch;   // of this round
+  };
+  struct IslandLink {
+    std::shared_ptr<transport::Link> link;
+    wire::IslandBatch batch;     // of this round, or since before the scheduler came
+  };
+  struct StatusQuery {
+    std::shared_ptr<transport::Link> link;
+    uint32_t missing = 0;
+    std::map<uint32_t, wire::DeviceUsage> devices;
+  };
+
+  void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
+  void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
+  void WelcomeClients();
+  void SendWelcome(uint64_t session, ClientLink& client);
+  std::string AbsentWorkers() const;
+  void OnStatusRequest(uint64_t tool);
+  void OnUsage(const wire::Usage& usage);
+  void FinishStatus(uint64_t probe);
+  void Step(Event event);
+  void Arm();
+  void Flush();
+  void Say(const std::string& event);
+
+  EventLoop* const loop_;
+  const ControllerOptions options_;
+  Controller core_;
+  std::map<uint64_t, ClientLink> clients_;
+  std::vector<IslandLink> islands_;
+  std::shared_ptr<transport::Link> compiler_;
+  uint64_t compiler_key_ = 0;
+  std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
+  std::map<uint64_t, StatusQuery> queries_;
+  uint64_t next_key_ = 1;         // sessions, tools, compilers, probes
+  uint64_t frames_received_ = 0;  // from clients
+  uint64_t frames_sent_ = 0;      // to clients
+  std::optional<Time> armed_;
+  std::shared_ptr<bool> alive_;
+};
+
+}  // namespace gangway::controller
+
+#endif  // GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_

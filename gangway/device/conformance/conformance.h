@@ -1,0 +1,57 @@
+// The conformance suite of device::Backend: what every implementation must do. An implementation
+// lists conformance.cc among its test's sources and instantiates the suite with its Subject.
+#ifndef GANGWAY_DEVICE_CONFORMANCE_CONFORMANCE_H_
+#define GANGWAY_DEVICE_CONFORMANCE_CONFORMANCE_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gangway/device/device.h"
+
+namespace gangway::device {
+
+struct TestProgram {
+  std::string code;
+  std::string format;
+  std::string compile_options;
+};
+
+// Programs of one implementation. What they compute is its own business: `expected` says it.
+struct Subject {
+  std::string name;
+  std::function<absl::StatusOr<std::unique_ptr<Backend>>(int device_count)> open;
+
+  TestProgram unary;     // f32[4] -> f32[4]
+  TestProgram binary;    // f32[4], f32[4] -> f32[4], f32[4]
+  TestProgram donating;  // f32[4] -> f32[4], the argument donated to the output
+  // `count` partitions, each f32[1] -> f32[1]; finishes only when every member runs. Each output
+  // depends on all inputs and on the logical position.
+  std::function<TestProgram(int count)> gang;
+
+  // The outputs that logical position `position` must give for `inputs` (per position, per
+  // argument).
+  using Arguments = std::vector<std::vector<float>>;
+  std::function<Arguments(const TestProgram&, const std::vector<Arguments>& inputs, int position)>
+      expected;
+
+  std::vector<int32_t> element_types;  // round trips are tried with all of these
+};
+
+class DeviceConformance : public testing::TestWithParam<Subject> {
+ protected:
+  void SetUp() override;
+
+  // Compiles for `devices`; a failure ends the test with its text.
+  std::unique_ptr<Executable> Compile(const TestProgram& program, std::vector<int> devices);
+
+  static constexpr int kDevices = 8;
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace gangway::device
+
+#endif  // GANGWAY_DEVICE_CONFORMANCE_CONFORMANCE_H_

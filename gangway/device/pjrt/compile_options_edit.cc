@@ -1,0 +1,129 @@
+#include "gangway/device/pjrt/compile_options_edit.h"
+
+#include <google/protobuf/unknown_field_set.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway::device {
+namespace {
+
+using google::protobuf::UnknownField;
+using google::protobuf::UnknownFieldSet;
+
+// Field numbers of xla/pjrt/proto/compile_options.proto and xla_data.proto.
+constexpr int kExecutableBuildOptions = 3;
+constexpr int kDeviceOrdinal = 1;
+constexpr int kNumReplicas = 4;
+constexpr int kNumPartitions = 5;
+constexpr int kDeviceAssignment = 9;
+constexpr int kReplicaCount = 1;
+constexpr int kComputationCount = 2;
+constexpr int kComputationDevices = 3;
+constexpr int kReplicaDeviceIds = 1;
+
+absl::Status Parse(std::string_view bytes, UnknownFieldSet* fields) {
+  if (fields->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the compile options (", bytes.size(),
+                   " bytes) are not a serialized xla.CompileOptionsProto"));
+}
+
+// Parses the options and, inside them, the build options of all occurrences: concatenating is how
+// protobuf merges a message that comes twice.
+absl::Status ParseBoth(std::string_view bytes, UnknownFieldSet* options, UnknownFieldSet* build) {
+  if (absl::Status status = Parse(bytes, options); !status.ok()) return status;
+  std::string merged;
+  for (int i = 0; i < options->field_count(); ++i) {
+    const UnknownField& field = options->field(i);
+    if (field.number() == kExecutableBuildOptions &&
+        field.type() == UnknownField::TYPE_LENGTH_DELIMITED) {
+      merged += field.length_delimited();
+    }
+  }
+  return Parse(merged, build);
+}
+
+const UnknownField* Find(const UnknownFieldSet& fields, int number) {
+  const UnknownField* last = nullptr;  // the last one wins, as in protobuf
+  for (int i = 0; i < fields.field_count(); ++i) {
+    if (fields.field(i).number() == number && fields.field(i).type() == UnknownField::TYPE_VARINT) {
+      last = &fields.field(i);
+    }
+  }
+  return last;
+}
+
+absl::StatusOr<LogicalShape> ShapeOf(const UnknownFieldSet& build) {
+  LogicalShape shape;
+  if (const UnknownField* found = Find(build, kNumReplicas); found && found->varint() != 0) {
+    shape.num_replicas = static_cast<int64_t>(found->varint());
+  }
+  if (const UnknownField* found = Find(build, kNumPartitions); found && found->varint() != 0) {
+    shape.num_partitions = static_cast<int64_t>(found->varint());
+  }
+  constexpr int64_t kMax = 1 << 20;
+  if (shape.num_replicas < 1 || shape.num_replicas > kMax || shape.num_partitions < 1 ||
+      shape.num_partitions > kMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the compile options ask for ", shape.num_replicas, " replicas x ",
+                     shape.num_partitions, " partitions; each must be 1 .. ", kMax));
+  }
+  return shape;
+}
+
+std::string Serialize(const UnknownFieldSet& fields) {
+  std::string bytes;
+  fields.SerializeToString(&bytes);
+  return bytes;
+}
+
+std::string DeviceAssignment(const LogicalShape& shape, std::span<const int64_t> device_ids) {
+  UnknownFieldSet assignment;
+  assignment.AddVarint(kReplicaCount, static_cast<uint64_t>(shape.num_replicas));
+  assignment.AddVarint(kComputationCount, static_cast<uint64_t>(shape.num_partitions));
+  for (int64_t partition = 0; partition < shape.num_partitions; ++partition) {
+    UnknownFieldSet computation;
+    for (int64_t replica = 0; replica < shape.num_replicas; ++replica) {
+      computation.AddVarint(
+          kReplicaDeviceIds,
+          static_cast<uint64_t>(device_ids[replica * shape.num_partitions + partition]));
+    }
+    assignment.AddLengthDelimited(kComputationDevices, Serialize(computation));
+  }
+  return Serialize(assignment);
+}
+
+}  // namespace
+
+absl::StatusOr<LogicalShape> ReadLogicalShape(std::string_view compile_options) {
+  UnknownFieldSet options, build;
+  if (absl::Status status = ParseBoth(compile_options, &options, &build); !status.ok())
+    return status;
+  return ShapeOf(build);
+}
+
+absl::StatusOr<std::string> WithDeviceAssignment(std::string_view compile_options,
+                                                 std::span<const int64_t> device_ids) {
+  UnknownFieldSet options, build;
+  if (absl::Status status = ParseBoth(compile_options, &options, &build); !status.ok())
+    return status;
+  absl::StatusOr<LogicalShape> shape = ShapeOf(build);
+  if (!shape.ok()) return shape.status();
+  if (static_cast<int64_t>(device_ids.size()) != shape->num_replicas * shape->num_partitions) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program has ", shape->num_replicas, " replicas x ", shape->num_partitions,
+                     " partitions, but ", device_ids.size(),
+                     " devices were given; give one per logical position"));
+  }
+  for (int number : {kDeviceAssignment, kNumReplicas, kNumPartitions}) build.DeleteByNumber(number);
+  // An absent ordinal would read as device 0; -1 is XLA's "any".
+  if (Find(build, kDeviceOrdinal) == nullptr) build.AddVarint(kDeviceOrdinal, ~uint64_t{0});
+  build.AddVarint(kNumReplicas, static_cast<uint64_t>(shape->num_replicas));
+  build.AddVarint(kNumPartitions, static_cast<uint64_t>(shape->num_partitions));
+  build.AddLengthDelimited(kDeviceAssignment, DeviceAssignment(*shape, device_ids));
+  options.DeleteByNumber(kExecutableBuildOptions);
+  options.AddLengthDelimited(kExecutableBuildOptions, Serialize(build));
+  return Serialize(options);
+}
+
+}  // namespace gangway::device

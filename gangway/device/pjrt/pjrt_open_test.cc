@@ -1,0 +1,109 @@
+// Opening plugins that are wrong in every way a user can get them wrong, and the editing of compile
+// options.
+#include <fstream>
+
+#include "gangway/device/pjrt/compile_options_edit.h"
+#include "gangway/device/pjrt/pjrt_test_programs.h"
+
+namespace gangway::device {
+namespace {
+
+absl::Status OpenAt(const std::string& path, int nproc = 64) {
+  PjrtOptions options;
+  options.plugin_path = path;
+  options.nproc = nproc;
+  return OpenPjrt(options).status();
+}
+
+void ExpectSays(const absl::Status& status, absl::StatusCode code, std::vector<std::string> words) {
+  EXPECT_EQ(status.code(), code) << status.ToString();
+  for (const std::string& word : words) {
+    EXPECT_NE(std::string(status.message()).find(word), std::string::npos)
+        << word << " in: " << status.ToString();
+  }
+}
+
+TEST(PjrtOpen, WrongPathSaysWhatToDo) {
+  ExpectSays(OpenAt("/no/such/plugin.so"), absl::StatusCode::kNotFound,
+             {"/no/such/plugin.so", "tools/setup.sh"});
+}
+
+TEST(PjrtOpen, FileThatIsNoLibrary) {
+  const std::string path = testing::TempDir() + "gangway_not_a_library.so";
+  std::ofstream(path) << "not a library";
+  ExpectSays(OpenAt(path), absl::StatusCode::kInvalidArgument, {path, "shared library"});
+}
+
+TEST(PjrtOpen, LibraryWithoutGetPjrtApi) {
+  ExpectSays(OpenAt(GANGWAY_TEST_PLAIN_LIBRARY), absl::StatusCode::kInvalidArgument,
+             {"GetPjrtApi"});
+}
+
+TEST(PjrtOpen, PluginOfAnotherApiVersion) {
+  ExpectSays(OpenAt(GANGWAY_TEST_OTHER_VERSION_PLUGIN), absl::StatusCode::kFailedPrecondition,
+             {"PJRT C API 99.1", "0.81", "tools/setup.sh"});
+}
+
+TEST(PjrtOpen, PluginThatLacksFunctions) {
+  ExpectSays(OpenAt(GANGWAY_TEST_EMPTY_PLUGIN), absl::StatusCode::kFailedPrecondition,
+             {"lacks", "PJRT_Client_Create", "PJRT_LoadedExecutable_Execute"});
+}
+
+TEST(PjrtOpen, OnePoolSizePerProcess) {
+  ASSERT_TRUE(OpenTestPlugin(2).ok());
+  ExpectSays(OpenAt(GANGWAY_TEST_PJRT_PLUGIN, 16), absl::StatusCode::kFailedPrecondition,
+             {"NPROC", "64", "16"});
+}
+
+TEST(PjrtOpen, ClientOptionThatThePluginRefuses) {
+  PjrtOptions options;
+  options.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
+  options.client_options = {{"cpu_device_count", std::string("many")}};
+  EXPECT_FALSE(OpenPjrt(options).ok());
+}
+
+TEST(PjrtOpen, SeveralClientsOfOnePlugin) {
+  auto first = OpenTestPlugin(2);
+  auto second = OpenTestPlugin(5);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ((*first)->devices().size(), 2u);
+  EXPECT_EQ((*second)->devices().size(), 5u);
+}
+
+// device_assignment {replica_count 2, computation_count 1, computation_devices {replica_device_ids
+// 7, 3}}
+constexpr std::string_view kAssignment73("\x08\x02\x10\x01\x1a\x04\x08\x07\x08\x03", 10);
+
+TEST(CompileOptionsEdit, WritesTheAssignmentByLogicalPosition) {
+  auto edited = WithDeviceAssignment(TestCompileOptions(2, 1), std::vector<int64_t>{7, 3});
+  ASSERT_TRUE(edited.ok()) << edited.status().ToString();
+  EXPECT_NE(edited->find(kAssignment73), std::string::npos);
+  auto shape = ReadLogicalShape(*edited);
+  ASSERT_TRUE(shape.ok());
+  EXPECT_EQ(shape->num_replicas, 2);
+  EXPECT_EQ(shape->num_partitions, 1);
+}
+
+TEST(CompileOptionsEdit, ReplacesAnOldAssignmentAndKeepsEverythingElse) {
+  auto first = WithDeviceAssignment(
+      TestCompileOptions(2, 1) + std::string("\xfa\x3e\x03xyz", 6),  // field 1007
+      std::vector<int64_t>{7, 3});
+  ASSERT_TRUE(first.ok());
+  auto second = WithDeviceAssignment(*first, std::vector<int64_t>{0, 1});
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->find(kAssignment73), std::string::npos);
+  EXPECT_NE(second->find("xyz"), std::string::npos);
+  EXPECT_EQ(*WithDeviceAssignment(*second, std::vector<int64_t>{7, 3}), *first);
+}
+
+TEST(CompileOptionsEdit, RefusesWhatItCannotRead) {
+  EXPECT_EQ(ReadLogicalShape("\x1a\x7f").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(WithDeviceAssignment("", std::vector<int64_t>{1, 2}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadLogicalShape(TestCompileOptions(-1, 1)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadLogicalShape("")->num_partitions, 1);
+}
+
+}  // namespace
+}  // namespace gangway::device

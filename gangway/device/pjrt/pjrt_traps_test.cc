@@ -1,0 +1,321 @@
+// What the XLA CPU plugin does that a runtime must plan for. Each test pins one such behaviour:
+// when a newer plugin changes it, the test says so, and the rule built on it can be revisited
+// (docs/internals/probes.md).
+#include <cstdlib>
+#include <set>
+#include <thread>
+
+#include "xla/ffi/api/ffi.h"
+
+#include "gangway/device/conformance/device_test_util.h"
+#include "gangway/device/pjrt/pjrt_test_programs.h"
+
+// The plugin drops the error of a refused FFI registration, which is why it goes unseen: a leak.
+extern "C" const char* __lsan_default_suppressions() { return "leak:XLA_FFI_Handler_Register\n"; }
+
+namespace gangway::device {
+namespace {
+
+std::unique_ptr<Backend> Open(int devices) {
+  auto backend = OpenTestPlugin(devices);
+  EXPECT_TRUE(backend.ok()) << backend.status().ToString();
+  return backend.ok() ? *std::move(backend) : nullptr;
+}
+
+std::unique_ptr<Executable> Compile(Backend& backend, const TestProgram& program) {
+  auto executable = backend.Compile({program.code, program.format}, program.compile_options, {});
+  EXPECT_TRUE(executable.ok()) << executable.status().ToString();
+  return executable.ok() ? *std::move(executable) : nullptr;
+}
+
+// --- at most 32 executes in flight
+// ---------------------------------------------------------------------------------
+
+TEST(PjrtTraps, The33rdExecuteInFlightBlocksItsCaller) {
+  auto backend = Open(2);
+  auto unary = Compile(*backend, UnaryProgram());
+  ASSERT_EQ(backend->capabilities().inflight_max, 32);
+  auto placeholder = backend->CreatePlaceholder(0, F32({4}));
+  ASSERT_TRUE(placeholder.ok());
+  Buffer* argument = placeholder->buffer.get();
+  BufferList outputs;
+  for (int i = 0; i < 32; ++i) {
+    auto output = unary->ExecuteOn(0, {&argument, 1}, {}, nullptr);
+    ASSERT_TRUE(output.ok());
+    outputs.push_back(std::move((*output)[0]));
+  }
+  Waiter returned;
+  std::thread thread([&, argument] {
+    auto output = unary->ExecuteOn(0, {&argument, 1}, {}, nullptr);
+    returned.Callback()(output.status());
+  });
+  EXPECT_EQ(returned.Wait(std::chrono::milliseconds(300)).code(),
+            absl::StatusCode::kDeadlineExceeded)
+      << "the limit of 32 is gone or larger: Capabilities::inflight_max can be raised";
+  const std::vector<float> values = {1, 2, 3, 4};
+  EXPECT_TRUE(placeholder->filler->Fill(Bytes(values), nullptr).ok());
+  EXPECT_TRUE(returned.Wait().ok());
+  thread.join();
+  for (auto& output : outputs) EXPECT_EQ(*ReadFloats(*output), (std::vector<float>{2, 3, 4, 5}));
+}
+
+// --- FFI handlers; small programs run in their caller's thread
+// -------------------------------------------------------
+
+std::thread::id g_handler_thread;
+int64_t g_handler_run_id = 0;
+
+xla::ffi::Error RecordThread(xla::ffi::RunId run_id, xla::ffi::AnyBuffer in,
+                             xla::ffi::Result<xla::ffi::AnyBuffer> out) {
+  g_handler_thread = std::this_thread::get_id();
+  g_handler_run_id = run_id.run_id;
+  std::memcpy(out->untyped_data(), in.untyped_data(), in.size_bytes());
+  return xla::ffi::Error::Success();
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(RecordThreadHandler, RecordThread,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::RunId>()
+                                  .Arg<xla::ffi::AnyBuffer>()
+                                  .Ret<xla::ffi::AnyBuffer>());
+
+// Says that it was built for an FFI version that no plugin knows.
+XLA_FFI_Error* HandlerOfAnotherVersion(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start != nullptr &&
+      frame->extension_start->type == XLA_FFI_Extension_Metadata) {
+    auto* extension = reinterpret_cast<XLA_FFI_Metadata_Extension*>(frame->extension_start);
+    extension->metadata->api_version.major_version = XLA_FFI_API_MAJOR;
+    extension->metadata->api_version.minor_version = 99;
+  }
+  return nullptr;
+}
+
+TestProgram CallProgram(const std::string& target) {
+  return Mlir(absl::Substitute(R"(func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %y = stablehlo.custom_call @$0(%x) {api_version = 4 : i32, backend_config = {}}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    return %y : tensor<4xf32>
+  })",
+                               target));
+}
+
+TEST(PjrtTraps, SmallProgramsRunInTheThreadThatCallsExecute) {
+  auto backend = Open(2);
+  GANGWAY_ASSERT_OK(backend->RegisterFfiHandlers(std::vector<FfiHandler>{
+      {"gangway_test_thread", reinterpret_cast<void*>(&RecordThreadHandler)}}));
+  auto executable = Compile(*backend, CallProgram("gangway_test_thread"));
+  ASSERT_NE(executable, nullptr);
+  auto argument = MakeBuffer(*backend, 0, {1, 2, 3, 4});
+  Buffer* pointer = argument->get();
+  ExecuteOptions options;
+  options.launch_id = 4711;
+  g_handler_thread = {};
+  auto outputs = executable->ExecuteOn(0, {&pointer, 1}, options, nullptr);
+  ASSERT_TRUE(outputs.ok());
+  EXPECT_TRUE(ReadFloats(*(*outputs)[0]).ok());
+  EXPECT_EQ(g_handler_thread, std::this_thread::get_id());
+  EXPECT_EQ(g_handler_run_id, 4711) << "the launch id is what handlers know their gang by";
+}
+
+TEST(PjrtTraps, HandlerThatThePluginSilentlyRefusesIsReported) {
+  auto backend = Open(2);
+  absl::Status status = backend->RegisterFfiHandlers(std::vector<FfiHandler>{
+      {"gangway_test_good", reinterpret_cast<void*>(&RecordThreadHandler)},
+      {"gangway_test_other_version", reinterpret_cast<void*>(&HandlerOfAnotherVersion)}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status.ToString();
+  EXPECT_NE(std::string(status.message()).find("gangway_test_other_version"), std::string::npos)
+      << status.ToString();
+  EXPECT_NE(std::string(status.message()).find("FFI header"), std::string::npos)
+      << status.ToString();
+}
+
+TEST(PjrtTraps, HandlersRegisterOncePerNameAndAddress) {
+  auto backend = Open(2);
+  const std::vector<FfiHandler> handler = {
+      {"gangway_test_once", reinterpret_cast<void*>(&RecordThreadHandler)}};
+  GANGWAY_ASSERT_OK(backend->RegisterFfiHandlers(handler));
+  GANGWAY_ASSERT_OK(backend->RegisterFfiHandlers(handler));
+  absl::Status status = backend->RegisterFfiHandlers(std::vector<FfiHandler>{
+      {"gangway_test_once", reinterpret_cast<void*>(&HandlerOfAnotherVersion)}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists) << status.ToString();
+  status =
+      backend->RegisterFfiHandlers(std::vector<FfiHandler>{{"bad \"name", handler[0].handler}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status.ToString();
+}
+
+// --- XLA's own collectives
+// -------------------------------------------------------------------------------------------
+
+// XLA's own limit on a stuck collective, 40 s if not set.
+constexpr char kShortTimeouts[] =
+    "--xla_cpu_collective_call_warn_stuck_timeout_seconds=1 "
+    "--xla_cpu_collective_call_terminate_timeout_seconds=2";
+
+// Runs one gang whose shards in `poisoned` are failed before they fill; returns the members' final
+// status.
+std::vector<absl::Status> RunGangWithPoison(Backend& backend, Executable& gang,
+                                            const std::set<int>& poisoned) {
+  const int count = static_cast<int>(gang.devices().size());
+  std::vector<Waiter> complete(count);
+  std::vector<Placeholder> arguments;
+  for (int i = 0; i < count; ++i) arguments.push_back(*backend.CreatePlaceholder(i, F32({1})));
+  std::vector<BufferList> outputs(count);
+  OnThreads(count, [&](int i) {
+    Buffer* argument = arguments[i].buffer.get();
+    auto result = gang.ExecuteOn(i, {&argument, 1}, {}, complete[i].Callback());
+    if (result.ok()) outputs[i] = *std::move(result);
+  });
+  const std::vector<float> one = {1};
+  OnThreads(count, [&](int i) {
+    if (poisoned.contains(i))
+      (void)arguments[i].filler->Fail(absl::DataLossError("shard lost"));
+    else
+      (void)arguments[i].filler->Fill(Bytes(one), nullptr);
+  });
+  std::vector<absl::Status> statuses;
+  for (Waiter& waiter : complete) statuses.push_back(waiter.Wait());
+  return statuses;
+}
+
+void PoisonOneShardOfEight() {
+  setenv("XLA_FLAGS", kShortTimeouts, 1);
+  auto backend = OpenTestPlugin(8);
+  if (!backend.ok()) _exit(3);
+  const TestProgram program = GangProgram(8);
+  auto gang = (*backend)->Compile({program.code, program.format}, program.compile_options, {});
+  if (!gang.ok()) _exit(4);
+  RunGangWithPoison(**backend, **gang, {2});
+  _exit(0);  // nobody was stuck
+}
+
+TEST(PjrtTrapsDeathTest, OneLonePoisonedShardBeforeACollectiveAbortsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(PoisonOneShardOfEight(), testing::KilledBySignal(SIGABRT), "rendezvous");
+}
+
+TEST(PjrtTraps, WhenAllShardsArePoisonedTogetherTheProcessLives) {
+  auto backend = Open(8);
+  auto gang = Compile(*backend, GangProgram(8));
+  for (const absl::Status& status : RunGangWithPoison(*backend, *gang, {0, 1, 2, 3, 4, 5, 6, 7})) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status.ToString();
+  }
+  for (const absl::Status& status : RunGangWithPoison(*backend, *gang, {}))
+    EXPECT_TRUE(status.ok());
+}
+
+// Two programs with collectives in flight on all eight devices, enqueued on placeholders in the
+// same order everywhere and then filled: so they run on the plugin's pool, not in the threads that
+// call Execute. True: all results right.
+bool TwoProgramsAtOnce(Backend& backend) {
+  auto first = Compile(backend, GangProgram(8));
+  auto second = Compile(backend, GangProgram(8));
+  constexpr int kRounds = 8;  // 16 in flight per device, below the limit of 32
+  std::vector<Placeholder> arguments;
+  for (int device = 0; device < 8; ++device)
+    arguments.push_back(*backend.CreatePlaceholder(device, F32({1})));
+  std::vector<Waiter> complete(8 * 2 * kRounds);
+  std::vector<BufferList> outputs(8);
+  OnThreads(8, [&](int device) {
+    Buffer* argument = arguments[device].buffer.get();
+    for (int i = 0; i < 2 * kRounds; ++i) {
+      ExecuteOptions options;
+      options.launch_id = i + 1;
+      auto result = (i % 2 == 0 ? first : second)
+                        ->ExecuteOn(device, {&argument, 1}, options,
+                                    complete[device * 2 * kRounds + i].Callback());
+      if (result.ok()) outputs[device].push_back(std::move((*result)[0]));
+    }
+  });
+  const std::vector<float> one = {1};
+  OnThreads(8, [&](int device) { (void)arguments[device].filler->Fill(Bytes(one), nullptr); });
+  bool right = true;
+  for (Waiter& waiter : complete) right = waiter.Wait().ok() && right;
+  for (int device = 0; device < 8; ++device) {
+    right = right && outputs[device].size() == 2u * kRounds;
+    for (auto& output : outputs[device]) {
+      right = right && *ReadFloats(*output) ==
+                           std::vector<float>{9.0f + 1000.0f * static_cast<float>(device)};
+    }
+  }
+  return right;
+}
+
+TEST(PjrtTraps, TwoProgramsWithCollectivesFinishWithThePinnedPool) {
+  auto backend = Open(8);
+  ASSERT_STREQ(getenv("NPROC"), "64");
+  EXPECT_TRUE(TwoProgramsAtOnce(*backend));
+}
+
+// Devices 0-3 run A then B, devices 4-7 B then A; each gang has a launch id of its own.
+void OppositeOrdersOnTwoHalves() {
+  setenv("XLA_FLAGS", kShortTimeouts, 1);
+  auto backend = OpenTestPlugin(8);
+  if (!backend.ok()) _exit(3);
+  auto a = Compile(**backend, GangProgram(8));
+  auto b = Compile(**backend, GangProgram(8));
+  OnThreads(8, [&](int device) {
+    for (bool run_a : {device < 4, device >= 4}) {
+      auto argument = MakeBuffer(**backend, device, {1});
+      Buffer* pointer = argument->get();
+      ExecuteOptions options;
+      options.launch_id = run_a ? 1 : 2;
+      auto outputs = (run_a ? a : b)->ExecuteOn(device, {&pointer, 1}, options, nullptr);
+      if (outputs.ok()) (void)ReadFloats(*(*outputs)[0]);
+    }
+  });
+  _exit(0);  // nobody was stuck
+}
+
+TEST(PjrtTrapsDeathTest, GS1_GangsInDifferentOrdersOnTheDevicesAbortTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(OppositeOrdersOnTwoHalves(), testing::KilledBySignal(SIGABRT), "rendezvous");
+}
+
+// Devices 0-3 run A then B, devices 4-7 B then A, all under one launch id. The plugin knows the
+// members of a collective by launch id, devices and operation only, so half of A meets half of B:
+// wrong sums, and no error.
+TEST(PjrtTraps, GangsThatShareALaunchIdMixTheirMembersSilently) {
+  auto backend = Open(8);
+  auto a = Compile(*backend, GangProgram(8));
+  auto b = Compile(*backend, GangProgram(8));
+  std::vector<float> sums(8);
+  OnThreads(8, [&](int device) {
+    for (bool run_a : {device < 4, device >= 4}) {
+      auto argument = MakeBuffer(*backend, device, {run_a ? 1.0f : 100.0f});
+      Buffer* pointer = argument->get();
+      ExecuteOptions options;
+      options.launch_id = 7;
+      auto outputs = (run_a ? a : b)->ExecuteOn(device, {&pointer, 1}, options, nullptr);
+      if (!outputs.ok()) continue;
+      const float result = (*ReadFloats(*(*outputs)[0]))[0];
+      if (run_a) sums[device] = result - 1.0f - 1000.0f * static_cast<float>(device);
+    }
+  });
+  for (float sum : sums) {
+    EXPECT_EQ(sum, 404.0f) << "8 would be right; if that is what comes now, launch ids may repeat";
+  }
+}
+
+// --- zero-copy buffers
+// -----------------------------------------------------------------------------------------------
+
+TEST(PjrtTraps, DonatingAZeroCopyBufferLeavesTheCallersMemoryAlone) {
+  auto backend = Open(2);
+  auto donating = Compile(*backend, DonatingProgram());
+  alignas(64) float values[4] = {1, 2, 3, 4};
+  Waiter free;
+  auto buffer = backend->BufferFromHost(0, "", F32({4}), std::as_bytes(std::span(values)),
+                                        HostSemantics::kZeroCopy, free.Callback());
+  ASSERT_TRUE(buffer.ok());
+  Buffer* argument = buffer->get();
+  auto outputs = donating->ExecuteOn(0, {&argument, 1}, {}, nullptr);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().ToString();
+  EXPECT_EQ(*ReadFloats(*(*outputs)[0]), (std::vector<float>{2, 4, 6, 8}));
+  EXPECT_EQ(values[1], 2);
+  buffer->reset();
+  outputs->clear();
+  GANGWAY_ASSERT_OK(free.Wait());
+}
+
+}  // namespace
+}  // namespace gangway::device

@@ -1,0 +1,116 @@
+#include "gangway/device/sim/sim_backend.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/check.h"
+#include "gangway/device/element_type.h"
+#include "gangway/device/sim/sim_buffer.h"
+#include "gangway/device/sim/sim_engine.h"
+#include "gangway/device/sim/sim_executable.h"
+#include "gangway/device/sim/sim_program.h"
+
+namespace gangway::device {
+namespace {
+
+class SimBackendImpl final : public SimBackend {
+ public:
+  explicit SimBackendImpl(SimOptions options)
+      : timer_(options.timer ? std::move(options.timer) : std::make_shared<RealSimTimer>()),
+        engine_(std::make_shared<SimEngine>(options.device_count, options.inflight_max, timer_)) {
+    capabilities_.platform = "sim";
+    capabilities_.platform_version = "gangway simulated accelerator 1";
+    capabilities_.api_version = "sim 1";
+    capabilities_.inflight_max = options.inflight_max;
+    capabilities_.collectives_abortable = true;
+    for (int i = 0; i < options.device_count; ++i) {
+      devices_.push_back(DeviceInfo{i, i, "sim", {std::string(kSimMemoryKind)}});
+    }
+  }
+  ~SimBackendImpl() override { engine_->Close(); }
+
+  const Capabilities& capabilities() const override { return capabilities_; }
+  std::span<const DeviceInfo> devices() const override { return devices_; }
+
+  absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program, std::string_view,
+                                                      std::span<const int> devices) override {
+    if (program.format != "sim") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "simulated devices run programs of format 'sim', not '", std::string(program.format),
+          "'; open a real backend (--device=pjrt) for those"));
+    }
+    absl::StatusOr<SimProgram> parsed = ParseSimProgram(program.code);
+    if (!parsed.ok()) return parsed.status();
+    return SimExecutable::Place(engine_, device_count(), *std::move(parsed), devices);
+  }
+
+  absl::StatusOr<std::unique_ptr<Executable>> Load(std::string_view serialized,
+                                                   std::span<const int> devices) override {
+    absl::StatusOr<SimProgram> parsed = ReadSerializedSim(serialized);
+    if (!parsed.ok()) return parsed.status();
+    return SimExecutable::Place(engine_, device_count(), *std::move(parsed), devices);
+  }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> BufferFromHost(int device, std::string_view memory_kind,
+                                                         const ArraySpec& spec,
+                                                         std::span<const std::byte> bytes,
+                                                         HostSemantics,
+                                                         StatusCallback on_done) override {
+    if (absl::Status status = CheckSimPlace(device, device_count(), memory_kind); !status.ok())
+      return status;
+    absl::StatusOr<Placeholder> placeholder = CreatePlaceholder(device, spec);
+    if (!placeholder.ok()) return placeholder.status();
+    if (absl::Status status = placeholder->filler->Fill(bytes, std::move(on_done)); !status.ok())
+      return status;
+    return std::move(placeholder->buffer);
+  }
+
+  absl::StatusOr<Placeholder> CreatePlaceholder(int device, const ArraySpec& spec) override {
+    if (absl::Status status = CheckSimPlace(device, device_count(), ""); !status.ok())
+      return status;
+    if (!HostBytes(spec)) return CheckSimSize(spec, 0);
+    auto storage = std::make_shared<SimStorage>();
+    Placeholder placeholder;
+    placeholder.buffer = std::make_unique<SimBuffer>(device, device_count(), spec, storage);
+    placeholder.filler = std::make_unique<SimFiller>(spec, std::move(storage), timer_);
+    return placeholder;
+  }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> CreateErrorBuffer(int device, const ArraySpec& spec,
+                                                            absl::Status error) override {
+    absl::StatusOr<Placeholder> placeholder = CreatePlaceholder(device, spec);
+    if (!placeholder.ok()) return placeholder.status();
+    if (absl::Status status = placeholder->filler->Fail(std::move(error)); !status.ok())
+      return status;
+    return std::move(placeholder->buffer);
+  }
+
+  absl::Status RegisterFfiHandlers(std::span<const FfiHandler>) override {
+    return absl::UnimplementedError("simulated devices run no FFI handlers");
+  }
+
+  void Inject(SimFault fault) override { engine_->Inject(std::move(fault)); }
+  void ReleaseHung() override { engine_->ReleaseHung(); }
+  int64_t BusyMicros(int device) const override {
+    GANGWAY_CHECK(device >= 0 && device < device_count(),
+                  "BusyMicros of a device that is not there");
+    return engine_->BusyMicros(device);
+  }
+
+ private:
+  int device_count() const { return static_cast<int>(devices_.size()); }
+
+  const std::shared_ptr<SimTimer> timer_;
+  const std::shared_ptr<SimEngine> engine_;
+  Capabilities capabilities_;
+  std::vector<DeviceInfo> devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<SimBackend> OpenSim(SimOptions options) {
+  return std::make_unique<SimBackendImpl>(std::move(options));
+}
+
+}  // namespace gangway::device

@@ -1,0 +1,209 @@
+// What only the simulated accelerator does: virtual time, faults, its program text.
+#include "gangway/device/sim/sim_backend.h"
+
+#include "gangway/device/conformance/device_test_util.h"
+#include "gangway/device/sim/sim_program.h"
+
+namespace gangway::device {
+namespace {
+
+class SimBackendTest : public testing::Test {
+ protected:
+  std::unique_ptr<Executable> Compile(const std::string& statements, std::vector<int> devices) {
+    auto executable = backend_->Compile({"sim 1\n" + statements, "sim"}, "", devices);
+    EXPECT_TRUE(executable.ok()) << executable.status().ToString();
+    return executable.ok() ? *std::move(executable) : nullptr;
+  }
+  // Runs on one fresh argument; keeps the outputs.
+  Waiter Run(Executable& executable, int device, int32_t launch_id = 0) {
+    Waiter complete;
+    auto argument = MakeBuffer(*backend_, device, {1});
+    Buffer* pointer = argument->get();
+    ExecuteOptions options;
+    options.launch_id = launch_id;
+    auto outputs = executable.ExecuteOn(device, {&pointer, 1}, options, complete.Callback());
+    EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+    if (outputs.ok()) kept_.push_back(std::move((*outputs)[0]));
+    return complete;
+  }
+
+  std::shared_ptr<VirtualSimTimer> timer_ = std::make_shared<VirtualSimTimer>();
+  std::unique_ptr<SimBackend> backend_ =
+      OpenSim({.device_count = 4, .inflight_max = 8, .timer = timer_});
+  BufferList kept_;
+};
+
+constexpr char kStep[] = "name step\ncost_us 330\ninput 11 1\noutput 11 1\n";
+constexpr char kPair[] =
+    "name pair\npartitions 2\ncollective\ncost_us 100\ninput 11 1\noutput 11 1\n";
+
+TEST_F(SimBackendTest, DeviceTimeIsExactAndDevicesRunAtOnce) {
+  auto zero = Compile(kStep, {0});
+  auto one = Compile(kStep, {1});
+  std::vector<Waiter> complete;
+  for (int i = 0; i < 3; ++i) complete.push_back(Run(*zero, 0));
+  complete.push_back(Run(*one, 1));
+  timer_->Advance(329);
+  EXPECT_FALSE(complete[0].done());
+  timer_->Advance(1);
+  EXPECT_TRUE(complete[0].done());
+  EXPECT_FALSE(complete[1].done());
+  EXPECT_TRUE(complete[3].done());
+  EXPECT_EQ(timer_->RunUntilIdle(1000000), 660);
+  EXPECT_TRUE(complete[2].done());
+  EXPECT_EQ(backend_->BusyMicros(0), 990);
+  EXPECT_EQ(backend_->BusyMicros(1), 330);
+}
+
+TEST_F(SimBackendTest, ARunStartsWhenItsInputsAreThere) {
+  auto step = Compile(kStep, {0});
+  auto placeholder = backend_->CreatePlaceholder(0, F32({1}));
+  Buffer* argument = placeholder->buffer.get();
+  Waiter complete;
+  auto outputs = step->ExecuteOn(0, {&argument, 1}, {}, complete.Callback());
+  ASSERT_TRUE(outputs.ok());
+  timer_->Advance(10000);
+  EXPECT_FALSE(complete.done());
+  const std::vector<float> one = {1};
+  ASSERT_TRUE(placeholder->filler->Fill(Bytes(one), nullptr).ok());
+  timer_->Advance(330);
+  EXPECT_TRUE(complete.done());
+}
+
+TEST_F(SimBackendTest, ACollectiveWaitsForAllItsMembers) {
+  auto pair = Compile(kPair, {0, 1});
+  auto step = Compile(kStep, {1});
+  Waiter first = Run(*pair, 0);
+  Waiter before = Run(*step, 1);  // device 1 is busy until 330
+  Waiter second = Run(*pair, 1);
+  timer_->Advance(429);
+  EXPECT_TRUE(before.done());
+  EXPECT_FALSE(first.done());
+  timer_->Advance(1);
+  EXPECT_TRUE(first.done());
+  EXPECT_TRUE(second.done());
+}
+
+TEST_F(SimBackendTest, CollectivesInDifferentOrdersOnTwoDevicesWaitForEver) {
+  auto a = Compile(kPair, {0, 1});
+  auto b = Compile(kPair, {0, 1});
+  std::vector<Waiter> complete = {Run(*a, 0), Run(*b, 0), Run(*b, 1), Run(*a, 1)};
+  timer_->RunUntilIdle(1000000000);
+  for (const Waiter& waiter : complete) EXPECT_FALSE(waiter.done());
+  kept_.clear();
+  backend_.reset();  // closing ends them
+  for (Waiter& waiter : complete) EXPECT_EQ(waiter.Wait().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(SimBackendTest, LaunchIdsSayWhichRunsAreOneGang) {
+  auto pair = Compile(kPair, {0, 1});
+  Waiter seven_on_zero = Run(*pair, 0, 7);
+  Waiter eight_on_one = Run(*pair, 1, 8);
+  timer_->RunUntilIdle(1000000);
+  EXPECT_FALSE(seven_on_zero.done());
+  auto argument = MakeBuffer(*backend_, 0, {1});
+  Buffer* pointer = argument->get();
+  ExecuteOptions again;
+  again.launch_id = 7;
+  EXPECT_EQ(pair->ExecuteOn(0, {&pointer, 1}, again, nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(SimBackendTest, FailsTheNthExecute) {
+  auto step = Compile(kStep, {0});
+  backend_->Inject({.kind = SimFault::Kind::kFail,
+                    .device = 0,
+                    .nth = 2,
+                    .error = absl::InternalError("planted")});
+  std::vector<Waiter> complete = {Run(*step, 0), Run(*step, 0), Run(*step, 0)};
+  timer_->RunUntilIdle(1000000);
+  EXPECT_TRUE(complete[0].Wait().ok());
+  EXPECT_EQ(complete[1].Wait().message(), "planted");
+  EXPECT_TRUE(complete[2].Wait().ok());
+  EXPECT_EQ(ReadFloats(*kept_[1]).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(SimBackendTest, AFailedMemberFailsItsWholeGang) {
+  auto pair = Compile(kPair, {0, 1});
+  backend_->Inject(
+      {.kind = SimFault::Kind::kFail, .device = 1, .error = absl::InternalError("planted")});
+  Waiter first = Run(*pair, 0);
+  Waiter second = Run(*pair, 1);
+  timer_->RunUntilIdle(1000000);
+  EXPECT_EQ(first.Wait().message(), "planted");
+  EXPECT_EQ(second.Wait().message(), "planted");
+}
+
+TEST_F(SimBackendTest, AHungExecuteHoldsItsDeviceUntilReleased) {
+  auto zero = Compile(kStep, {0});
+  auto one = Compile(kStep, {1});
+  backend_->Inject({.kind = SimFault::Kind::kHang, .device = 0});
+  Waiter hung = Run(*zero, 0);
+  Waiter behind = Run(*zero, 0);
+  Waiter elsewhere = Run(*one, 1);
+  timer_->RunUntilIdle(1000000);
+  EXPECT_FALSE(hung.done());
+  EXPECT_FALSE(behind.done());
+  EXPECT_TRUE(elsewhere.done());
+  backend_->ReleaseHung();
+  timer_->RunUntilIdle(1000000);
+  EXPECT_TRUE(hung.Wait().ok());
+  EXPECT_TRUE(behind.Wait().ok());
+}
+
+TEST_F(SimBackendTest, AnExecuteBeyondTheWindowIsRefused) {
+  auto step = Compile(kStep, {0});
+  std::vector<Waiter> complete;
+  for (int i = 0; i < 8; ++i) complete.push_back(Run(*step, 0));
+  auto argument = MakeBuffer(*backend_, 0, {1});
+  Buffer* pointer = argument->get();
+  EXPECT_EQ(step->ExecuteOn(0, {&pointer, 1}, {}, nullptr).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  timer_->Advance(330);
+  EXPECT_TRUE(step->ExecuteOn(0, {&pointer, 1}, {}, nullptr).ok());
+}
+
+TEST(SimProgram, TextRoundTrips) {
+  const std::string text =
+      "sim 1  # a step\nname step\npartitions 4\ncollective\ncost_us 330\ntemp_bytes 9\ninput 11 "
+      "128 4\n\n"
+      "input 16\noutput 11 4 128 donates 0\noutput 1 0\n";
+  auto program = ParseSimProgram(text);
+  ASSERT_TRUE(program.ok()) << program.status().ToString();
+  EXPECT_EQ(program->inputs[1], (ArraySpec{kBF16, {}}));
+  EXPECT_EQ(program->donated_input, (std::vector<int>{0, -1}));
+  auto again = ParseSimProgram(FormatSimProgram(*program));
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(FormatSimProgram(*again), FormatSimProgram(*program));
+}
+
+TEST(SimProgram, RefusesWhatItCannotReadAndNamesTheLine) {
+  for (const char* text :
+       {"", "sim 2\n", "name x\n", "sim 1\nspeed 9\n", "sim 1\npartitions 0\n",
+        "sim 1\ninput 9999 4\n", "sim 1\ninput 11 -4\n", "sim 1\ncost_us many\n",
+        "sim 1\ninput 11 4 donates 0\n", "sim 1\ninput 11 4\noutput 11 5 donates 0\n",
+        "sim 1\noutput 11 4 donates 0\n", "sim 1\ninput 11 9999999999999 9999999999999\n",
+        "sim 1\ninput 11 4\noutput 11 4 donates 0\noutput 11 4 donates 0\n"}) {
+    EXPECT_EQ(ParseSimProgram(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_NE(ParseSimProgram("sim 1\nname x\nspeed 9\n").status().message().find("line 3"),
+            std::string::npos);
+}
+
+TEST(SimProgram, OutputsDependOnEverythingTheyShould) {
+  const SimProgram program =
+      *ParseSimProgram("sim 1\npartitions 2\ninput 12 2\noutput 12 8\noutput 12 8\n");
+  const std::vector<std::byte> zeros(16), ones(16, std::byte{1});
+  auto digest = [&](const std::vector<std::byte>& bytes) {
+    const std::span<const std::byte> span = bytes;
+    return DigestInputs(program, std::span(&span, 1));
+  };
+  const auto base = SimOutput(program, 0, 0, digest(zeros));
+  EXPECT_EQ(base, SimOutput(program, 0, 0, digest(zeros)));
+  EXPECT_NE(base, SimOutput(program, 1, 0, digest(zeros)));
+  EXPECT_NE(base, SimOutput(program, 0, 1, digest(zeros)));
+  EXPECT_NE(base, SimOutput(program, 0, 0, digest(ones)));
+}
+
+}  // namespace
+}  // namespace gangway::device

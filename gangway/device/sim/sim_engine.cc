@@ -1,0 +1,220 @@
+#include "gangway/device/sim/sim_engine.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway::device {
+
+absl::Status SimEngine::Enqueue(std::shared_ptr<SimRun> run, uint64_t executable,
+                                int32_t launch_id) {
+  {
+    MutexLock lock(mutex_);
+    Device& device = devices_[run->device];
+    if (closed_) return absl::CancelledError("the simulated devices were closed");
+    if (static_cast<int>(device.queue.size()) >= inflight_max_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("simulated device ", run->device, " has its ", inflight_max_,
+                       " executes in flight; wait for one to complete first (a real device would "
+                       "block this thread)"));
+    }
+    if (run->program->collective && run->program->partitions > 1) {
+      if (absl::Status status = JoinGang(run, executable, launch_id); !status.ok()) return status;
+    }
+    run->unsettled_inputs = run->inputs.size() + 1;  // one more for this function
+    run->contents.resize(run->inputs.size());
+    ApplyFaults(run.get());
+    device.queue.push_back(run);
+  }
+  for (size_t i = 0; i < run->inputs.size(); ++i) {
+    run->inputs[i]->OnSettled(
+        [engine = weak_from_this(), run, i](const absl::Status& status,
+                                            const SimStorage::Contents& contents, int64_t at_us) {
+          if (auto alive = engine.lock()) alive->InputSettled(run, i, status, contents, at_us);
+        });
+  }
+  run->inputs.clear();  // the callbacks hold what is still needed
+  InputSettled(run, run->contents.size(), absl::OkStatus(), nullptr, timer_->NowMicros());
+  return absl::OkStatus();
+}
+
+absl::Status SimEngine::JoinGang(const std::shared_ptr<SimRun>& run, uint64_t executable,
+                                 int32_t launch_id) {
+  const bool by_launch = launch_id != 0;
+  const int64_t number = by_launch ? launch_id : devices_[run->device].launches[executable]++;
+  const GangKey key(executable, {by_launch, number});
+  std::shared_ptr<SimGang>& gang = gangs_[key];
+  if (!gang) {
+    gang = std::make_shared<SimGang>();
+    gang->members.resize(run->program->partitions);
+  }
+  std::shared_ptr<SimRun>& member = gang->members[run->position];
+  if (member) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("launch ", launch_id, " of '", run->program->name, "' was enqueued on device ",
+                     run->device, " before; every launch needs an id of its own"));
+  }
+  member = run;
+  run->gang = gang;
+  const bool whole = std::all_of(gang->members.begin(), gang->members.end(),
+                                 [](const auto& one) { return one != nullptr; });
+  if (whole) gangs_.erase(key);
+  return absl::OkStatus();
+}
+
+void SimEngine::ApplyFaults(SimRun* run) {
+  for (auto fault = faults_.begin(); fault != faults_.end();) {
+    if ((fault->device != -1 && fault->device != run->device) || --fault->nth > 0) {
+      ++fault;
+      continue;
+    }
+    if (fault->kind == SimFault::Kind::kHang)
+      run->hung = true;
+    else
+      run->error = fault->error;
+    fault = faults_.erase(fault);
+  }
+}
+
+void SimEngine::InputSettled(const std::shared_ptr<SimRun>& run, size_t index,
+                             const absl::Status& status, const SimStorage::Contents& contents,
+                             int64_t at_us) {
+  {
+    MutexLock lock(mutex_);
+    if (run->error.ok()) run->error = status;
+    if (index < run->contents.size()) run->contents[index] = contents;
+    run->ready_us = std::max(run->ready_us, at_us);
+    if (--run->unsettled_inputs > 0) return;
+  }
+  // Nobody else touches the run between its last input and `ready`, so the digest needs no lock.
+  std::vector<std::span<const std::byte>> bytes;
+  for (const auto& one : run->contents)
+    bytes.push_back(one ? std::span<const std::byte>(*one) : std::span<const std::byte>());
+  run->digest = DigestInputs(*run->program, bytes);
+  run->contents.clear();
+  Starts starts;
+  {
+    MutexLock lock(mutex_);
+    run->ready = true;
+    TryStart(run->device, &starts);
+  }
+  Schedule(starts);
+}
+
+void SimEngine::TryStart(int device, Starts* starts) {
+  Device& state = devices_[device];
+  if (closed_ || state.queue.empty()) return;
+  const std::shared_ptr<SimRun>& run = state.queue.front();
+  if (!run->ready || run->hung || run->started) return;
+  run->started = true;
+  if (run->gang) {
+    if (++run->gang->waiting == run->program->partitions) StartGang(run->gang.get(), starts);
+    return;
+  }
+  const int64_t cost = run->error.ok() ? run->program->cost_us : 0;
+  state.busy_us += cost;
+  starts->push_back({run, std::max(run->ready_us, state.free_us) + cost});
+}
+
+void SimEngine::StartGang(SimGang* gang, Starts* starts) {
+  std::vector<uint64_t> digests;
+  int64_t start_us = 0;
+  absl::Status error;
+  for (const auto& member : gang->members) {
+    digests.push_back(member->digest);
+    start_us = std::max({start_us, member->ready_us, devices_[member->device].free_us});
+    if (error.ok()) error = member->error;
+  }
+  const uint64_t combined = CombineDigests(digests);
+  for (const auto& member : gang->members) {
+    member->digest = combined;
+    member->error = error;
+    const int64_t cost = error.ok() ? member->program->cost_us : 0;
+    devices_[member->device].busy_us += cost;
+    starts->push_back({member, start_us + cost});
+  }
+  gang->members.clear();  // ends the cycle of gang and members
+}
+
+void SimEngine::Schedule(const Starts& starts) {
+  for (const Start& start : starts) {
+    timer_->At(start.end_us, [engine = weak_from_this(), run = start.run, end_us = start.end_us] {
+      if (auto alive = engine.lock()) alive->Finish(run, end_us);
+    });
+  }
+}
+
+void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;  // Close has ended the run
+    Device& device = devices_[run->device];
+    device.queue.pop_front();  // only the head ever starts
+    device.free_us = end_us;
+  }
+  Complete(run.get(), run->error, end_us);  // nobody writes the error of a run that started
+  // After the outputs, so that a successor on this device that reads them starts at `end_us`.
+  Starts starts;
+  {
+    MutexLock lock(mutex_);
+    TryStart(run->device, &starts);
+  }
+  Schedule(starts);
+}
+
+void SimEngine::Complete(SimRun* run, const absl::Status& status, int64_t end_us) {
+  for (size_t i = 0; i < run->outputs.size(); ++i) {
+    SimStorage::Contents contents;
+    if (status.ok()) {
+      contents = std::make_shared<const std::vector<std::byte>>(
+          SimOutput(*run->program, static_cast<int>(i), run->position, run->digest));
+    }
+    run->outputs[i]->Settle(status, std::move(contents), end_us);
+  }
+  if (run->on_complete) run->on_complete(status);
+}
+
+void SimEngine::Inject(SimFault fault) {
+  MutexLock lock(mutex_);
+  faults_.push_back(std::move(fault));
+}
+
+void SimEngine::ReleaseHung() {
+  Starts starts;
+  {
+    MutexLock lock(mutex_);
+    for (size_t device = 0; device < devices_.size(); ++device) {
+      for (const auto& run : devices_[device].queue) {
+        if (!std::exchange(run->hung, false)) continue;
+        run->ready_us = std::max(run->ready_us, timer_->NowMicros());
+      }
+      TryStart(static_cast<int>(device), &starts);
+    }
+  }
+  Schedule(starts);
+}
+
+int64_t SimEngine::BusyMicros(int device) const {
+  MutexLock lock(mutex_);
+  return devices_[device].busy_us;
+}
+
+void SimEngine::Close() {
+  std::vector<std::shared_ptr<SimRun>> open;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    for (Device& device : devices_) {
+      open.insert(open.end(), device.queue.begin(), device.queue.end());
+      device.queue.clear();
+    }
+    for (const auto& run : open) run->gang.reset();
+    gangs_.clear();
+  }
+  for (const auto& run : open) {
+    Complete(run.get(), absl::CancelledError("the simulated devices were closed"),
+             timer_->NowMicros());
+  }
+}
+
+}  // namespace gangway::device

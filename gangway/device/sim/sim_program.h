@@ -1,0 +1,60 @@
+// A declared function for the simulated device: shapes, cost, whether it is a collective. Immutable
+// data, pure functions.
+//
+// Text form, one statement a line:
+//
+//     sim 1                       # always first; '#' starts a comment
+//     name step
+//     partitions 4                # default 1
+//     collective                  # a run waits for, and reads the inputs of, all partitions
+//     cost_us 330                 # device time of one run, default 0
+//     temp_bytes 4096             # default 0
+//     input 11 128 4              # element type (XLA PrimitiveType), then dimensions per device
+//     output 11 128 4
+//     output 11 128 4 donates 0   # takes over the memory of input 0, which has the same bytes
+#ifndef GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
+#define GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/device/device.h"
+
+namespace gangway::device {
+
+struct SimProgram {
+  std::string name = "sim";
+  int partitions = 1;
+  bool collective = false;
+  int64_t cost_us = 0;
+  int64_t temp_bytes = 0;
+  std::vector<ArraySpec> inputs;
+  std::vector<ArraySpec> outputs;
+  std::vector<int> donated_input;  // per output: the input whose memory it takes, or -1
+};
+
+// INVALID_ARGUMENT names the line and what is wrong with it.
+absl::StatusOr<SimProgram> ParseSimProgram(std::string_view text);
+std::string FormatSimProgram(const SimProgram& program);
+
+// Outputs are hashes: output `index` of logical position `position` is a function of the program,
+// the position and the digest of what the run read. The same everywhere and always. Floating-point
+// elements are finite, so they compare.
+uint64_t DigestBytes(uint64_t seed, std::span<const std::byte> bytes);
+// Digest of one run's own inputs.
+uint64_t DigestInputs(const SimProgram& program,
+                      std::span<const std::span<const std::byte>> inputs);
+// What a collective run reads: the digests of all positions, in order.
+uint64_t CombineDigests(std::span<const uint64_t> digests);
+std::vector<std::byte> SimOutput(const SimProgram& program, int index, int position,
+                                 uint64_t digest);
+
+}  // namespace gangway::device
+
+#endif  // GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_

@@ -1,0 +1,147 @@
+#include "gangway/frontdoor/ifrt/array_info.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/xla/dtype.h"
+#include "gangway/xla/sharding.h"
+
+namespace gangway::ifrt {
+namespace {
+
+constexpr char kSingleDevice[] = "xla::ifrt::SingleDeviceSharding";
+constexpr char kHlo[] = "xla::ifrt::HloSharding";
+constexpr char kConcreteEven[] = "xla::ifrt::ConcreteEvenSharding";
+// Of the forms above, as jaxlib 0.10.2 writes them.
+constexpr int kFormVersion = 0;
+
+absl::Status Malformed(std::string_view type) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed sharding of type ", std::string(type)));
+}
+
+absl::Status ReadDevices(const xla::IfrtDeviceListProto& list, ArrayInfo& info) {
+  if (list.device_ids().empty()) return absl::InvalidArgumentError("an array on no devices");
+  for (int32_t id : list.device_ids()) info.devices.push_back(static_cast<uint32_t>(id));
+  return absl::OkStatus();
+}
+
+absl::Status ReadSingleDevice(const std::string& data, ArrayInfo& info) {
+  xla::IfrtSingleDeviceShardingProto proto;
+  if (!proto.ParseFromString(data)) return Malformed(kSingleDevice);
+  info.devices = {static_cast<uint32_t>(proto.device_id())};
+  info.memory_kind = MemoryKindFromClient(proto.memory_kind());
+  info.shard_dims = info.dims;
+  info.fully_replicated = true;
+  return absl::OkStatus();
+}
+
+absl::Status ReadHlo(const std::string& data, ArrayInfo& info) {
+  xla::IfrtHloShardingProto proto;
+  if (!proto.ParseFromString(data)) return Malformed(kHlo);
+  if (absl::Status status = ReadDevices(proto.devices(), info); !status.ok()) return status;
+  info.memory_kind = MemoryKindFromClient(proto.memory_kind());
+  absl::StatusOr<xla::Sharding> sharding =
+      xla::Sharding::FromProto(proto.op_sharding(), static_cast<int64_t>(info.devices.size()));
+  if (!sharding.ok()) return sharding.status();
+  absl::StatusOr<std::vector<int64_t>> shard = sharding->ShardShape(info.dims);
+  if (!shard.ok()) return shard.status();
+  info.shard_dims = *std::move(shard);
+  info.fully_replicated = sharding->fully_replicated();
+  return absl::OkStatus();
+}
+
+absl::Status ReadConcreteEven(const std::string& data, ArrayInfo& info) {
+  xla::IfrtConcreteEvenShardingProto proto;
+  if (!proto.ParseFromString(data)) return Malformed(kConcreteEven);
+  if (absl::Status status = ReadDevices(proto.devices(), info); !status.ok()) return status;
+  info.memory_kind = MemoryKindFromClient(proto.memory_kind());
+  info.shard_dims.assign(proto.shard_shape().dims().begin(), proto.shard_shape().dims().end());
+  info.fully_replicated = proto.is_fully_replicated();
+  if (info.fully_replicated && info.shard_dims != info.dims) {
+    return absl::InvalidArgumentError("a replicated sharding whose shards are not the whole array");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSharding(const xla::SerializedProto& sharding, ArrayInfo& info) {
+  if (sharding.type_name() == kSingleDevice) return ReadSingleDevice(sharding.data(), info);
+  if (sharding.type_name() == kHlo) return ReadHlo(sharding.data(), info);
+  if (sharding.type_name() == kConcreteEven) return ReadConcreteEven(sharding.data(), info);
+  return absl::UnimplementedError(
+      absl::StrCat("sharding of type '", sharding.type_name(),
+                   "' is not served; use a NamedSharding or a SingleDeviceSharding"));
+}
+
+}  // namespace
+
+std::string MemoryKindFromClient(std::string_view kind) {
+  return kind == "device" ? "" : std::string(kind);
+}
+std::string MemoryKindForClient(std::string_view kind) {
+  return kind.empty() ? "device" : std::string(kind);
+}
+
+absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
+                                           const xla::IfrtShapeProto& shape,
+                                           const xla::IfrtShardingProto& sharding,
+                                           const DeviceSet& known) {
+  auto info = std::make_shared<ArrayInfo>();
+  absl::StatusOr<xla::PrimitiveType> element_type = xla::FromIfrt(dtype.kind());
+  if (!element_type.ok()) return element_type.status();
+  info->element_type = *element_type;
+  info->dims.assign(shape.dims().begin(), shape.dims().end());
+  if (absl::StatusOr<int64_t> count = xla::ElementCount(info->dims); !count.ok())
+    return count.status();
+  if (absl::Status status = ReadSharding(sharding.serialized(), *info); !status.ok()) return status;
+  for (uint32_t device : info->devices) {
+    if (!known.contains(device)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("device ", device, " is not one of the cluster's"));
+    }
+  }
+  absl::StatusOr<int64_t> bytes = xla::DenseBytes(info->element_type, info->shard_dims);
+  if (!bytes.ok()) return bytes.status();
+  info->shard_bytes = static_cast<uint64_t>(*bytes);
+  return info;
+}
+
+absl::StatusOr<xla::IfrtShardingProto> WriteSharding(const ArrayInfo& info) {
+  xla::IfrtShardingProto sharding;
+  xla::SerializedProto& serialized = *sharding.mutable_serialized();
+  if (info.devices.size() == 1) {
+    xla::IfrtSingleDeviceShardingProto proto;
+    proto.set_device_id(static_cast<int32_t>(info.devices[0]));
+    proto.set_memory_kind(MemoryKindForClient(info.memory_kind));
+    proto.set_version(kFormVersion);
+    serialized.set_type_name(kSingleDevice);
+    serialized.set_data(proto.SerializeAsString());
+    return sharding;
+  }
+  xla::IfrtConcreteEvenShardingProto proto;
+  for (uint32_t device : info.devices)
+    proto.mutable_devices()->add_device_ids(static_cast<int32_t>(device));
+  proto.mutable_shape()->mutable_dims()->Add(info.dims.begin(), info.dims.end());
+  proto.mutable_shard_shape()->mutable_dims()->Add(info.shard_dims.begin(), info.shard_dims.end());
+  proto.set_memory_kind(MemoryKindForClient(info.memory_kind));
+  proto.set_is_fully_replicated(info.fully_replicated);
+  proto.set_version(kFormVersion);
+  serialized.set_type_name(kConcreteEven);
+  serialized.set_data(proto.SerializeAsString());
+  return sharding;
+}
+
+ArrayInfoRef ShardInfo(const ArrayInfo& info, size_t shard) {
+  auto result = std::make_shared<ArrayInfo>(info);
+  result->dims = info.shard_dims;
+  result->devices = {info.devices[shard]};
+  result->fully_replicated = true;
+  return result;
+}
+
+ArraySpec ToSpec(const ArrayInfo& info) {
+  return ArraySpec{info.element_type, info.shard_dims, info.devices, info.memory_kind,
+                   info.shard_bytes};
+}
+
+}  // namespace gangway::ifrt

@@ -1,0 +1,65 @@
+// What the front door knows of an array: element type, global and shard dimensions, devices.
+// Immutable and shared: every result of the same output of an executable has the same ArrayInfo.
+// Readers take the protocol's forms, which a client may send in any shape: INVALID_ARGUMENT or
+// UNIMPLEMENTED, never more.
+#ifndef GANGWAY_FRONTDOOR_IFRT_ARRAY_INFO_H_
+#define GANGWAY_FRONTDOOR_IFRT_ARRAY_INFO_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/client/include/gangway/client.h"
+#include "gangway/xla/ifrt_types.pb.h"
+
+namespace gangway::ifrt {
+
+struct ArrayInfo {
+  int32_t element_type = 0;
+  std::vector<int64_t> dims;  // global
+  std::vector<int64_t> shard_dims;
+  std::vector<uint32_t> devices;  // shard i is on devices[i]
+  std::string memory_kind;        // "" = device
+  bool fully_replicated = false;
+  uint64_t shard_bytes = 0;
+};
+using ArrayInfoRef = std::shared_ptr<const ArrayInfo>;
+
+// A handle of the session's client. `error` is set where the front door itself spoiled the array.
+struct ArrayRecord {
+  ArrayInfoRef info;
+  absl::Status error;
+  bool deleted = false;  // deleted or donated, though its handle still lives
+};
+
+using ArrayTable = absl::flat_hash_map<uint64_t, ArrayRecord>;
+using DeviceSet = absl::flat_hash_set<uint32_t>;
+
+// `known` are the cluster's devices; others in the sharding are INVALID_ARGUMENT.
+absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
+                                           const xla::IfrtShapeProto& shape,
+                                           const xla::IfrtShardingProto& sharding,
+                                           const DeviceSet& known);
+
+// As the protocol wants the outputs of a first execution.
+absl::StatusOr<xla::IfrtShardingProto> WriteSharding(const ArrayInfo& info);
+
+// The array that shard `shard` is by itself.
+ArrayInfoRef ShardInfo(const ArrayInfo& info, size_t shard);
+
+ArraySpec ToSpec(const ArrayInfo& info);
+
+// The client calls the default memory "device"; the cluster calls it "".
+std::string MemoryKindFromClient(std::string_view kind);
+std::string MemoryKindForClient(std::string_view kind);
+
+}  // namespace gangway::ifrt
+
+#endif  // GANGWAY_FRONTDOOR_IFRT_ARRAY_INFO_H_

@@ -1,0 +1,253 @@
+// For tests of the front door: a Client that keeps real bytes in its own memory and runs nothing.
+// Uploads, fetches, copies and regroupings do what they say; a call yields its first argument's
+// bytes (or zeros) for each result; a compile answers with an ExecutableInfo that the test sets,
+// when the test lets it.
+#ifndef GANGWAY_FRONTDOOR_IFRT_FAKE_CLIENT_H_
+#define GANGWAY_FRONTDOOR_IFRT_FAKE_CLIENT_H_
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/client/include/gangway/client.h"
+
+namespace gangway::ifrt {
+
+// Shared between a test and the fakes that its server makes.
+struct FakeCluster {
+  ClusterInfo info;
+  std::atomic<int> clients_alive = 0;
+  std::atomic<int> arrays_alive = 0;
+  Mutex mutex;
+  CondVar changed;
+  bool compile_held GANGWAY_GUARDED_BY(mutex) = false;
+  ExecutableInfo executable GANGWAY_GUARDED_BY(mutex);
+
+  FakeCluster() {
+    info.platform = "cpu";
+    info.platform_version = "fake";
+    for (uint32_t i = 0; i < 4; ++i) info.devices.push_back({i, i / 2, 0, i % 2, "cpu"});
+  }
+};
+
+class FakeClient final : public Client {
+ public:
+  explicit FakeClient(FakeCluster& cluster) : cluster_(cluster), loop_("fake-client") {
+    ++cluster_.clients_alive;
+  }
+  ~FakeClient() override {
+    loop_.Stop();
+    cluster_.arrays_alive -= static_cast<int>(arrays_.size());
+    --cluster_.clients_alive;
+    cluster_.changed.NotifyAll();
+  }
+
+  const ClusterInfo& cluster() const override { return cluster_.info; }
+  ArrayHandle NewArrayHandle() override { return next_handle_++; }
+
+  ExecutableHandle Compile(std::string, std::string, std::string, std::vector<uint32_t>,
+                           CompileCallback done) override {
+    loop_.Post([this, done] { FinishCompile(done); });
+    return next_handle_++;
+  }
+  void DropExecutables(std::span<const ExecutableHandle>) override {}
+
+  uint64_t Upload(ArrayHandle array, const ArraySpec& spec) override {
+    loop_.Post([this, array, spec] {
+      Array& made = arrays_[array] = Array{spec, {}, absl::OkStatus()};
+      for (size_t i = 0; i < spec.devices.size(); ++i)
+        made.shards.push_back(std::make_shared<Cell>());
+      ++cluster_.arrays_alive;
+    });
+    return array;  // names the upload as well
+  }
+  void Push(uint64_t upload, uint32_t shard, std::string_view data,
+            std::function<void()> released) override {
+    loop_.Post([this, upload, shard, data, released] {
+      if (auto found = arrays_.find(upload); found != arrays_.end()) {
+        *found->second.shards[shard] = Cell{true, std::string(data)};
+      }
+      released();
+      Recheck();
+    });
+  }
+  void AbandonUpload(uint64_t upload, absl::Status why) override { PoisonLater({upload}, why); }
+
+  void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
+            std::span<const ArrayHandle> results, std::span<const uint32_t>, uint32_t) override {
+    std::vector<ArrayHandle> sources(arguments.begin(), arguments.end());
+    loop_.Post([this, sources, results = std::vector<ArrayHandle>(results.begin(), results.end())] {
+      for (ArrayHandle result : results) {
+        Array array{
+            {}, {std::make_shared<Cell>(Cell{true, std::string(8, '\0')})}, absl::OkStatus()};
+        if (!sources.empty() && arrays_.contains(sources[0])) array = arrays_[sources[0]];
+        arrays_[result] = array;
+        ++cluster_.arrays_alive;
+      }
+      Recheck();
+    });
+  }
+
+  void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
+            std::span<const uint32_t>, const std::string&) override {
+    for (size_t i = 0; i < sources.size(); ++i) CopyOne(sources[i], results[i]);
+  }
+
+  void Regroup(std::vector<Regrouped> results) override {
+    loop_.Post([this, results] {
+      for (const Regrouped& result : results) {
+        Array array;
+        for (const ShardOf& shard : result.shards) {
+          auto source = arrays_.find(shard.array);
+          if (source == arrays_.end()) {
+            array.error = absl::InvalidArgumentError(absl::StrCat("unknown array ", shard.array));
+          } else if (!source->second.error.ok()) {
+            array.error = source->second.error;
+          } else {
+            array.shards.push_back(source->second.shards[shard.shard]);
+          }
+        }
+        arrays_[result.array] = array;
+        ++cluster_.arrays_alive;
+      }
+    });
+  }
+
+  void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override {
+    When({array}, [this, array, shards, sink](absl::Status status) {
+      for (size_t i = 0; status.ok() && i < shards.size(); ++i) {
+        const std::string& bytes = arrays_[array].shards[shards[i]]->bytes;
+        const size_t half = bytes.size() / 2;  // two pieces, the later first
+        sink.on_data(i, half, std::string_view(bytes).substr(half));
+        sink.on_data(i, 0, std::string_view(bytes).substr(0, half));
+      }
+      sink.on_done(status);
+    });
+  }
+  void Await(std::span<const ArrayHandle> arrays, StatusCallback done) override {
+    When({arrays.begin(), arrays.end()}, std::move(done));
+  }
+
+  void Drop(std::span<const ArrayHandle> arrays) override {
+    loop_.Post([this, arrays = std::vector<ArrayHandle>(arrays.begin(), arrays.end())] {
+      for (ArrayHandle array : arrays)
+        cluster_.arrays_alive -= static_cast<int>(arrays_.erase(array));
+    });
+  }
+  void Delete(std::span<const ArrayHandle> arrays) override {
+    loop_.Post([this, arrays = std::vector<ArrayHandle>(arrays.begin(), arrays.end())] {
+      for (ArrayHandle array : arrays) {
+        if (arrays_.contains(array))
+          arrays_[array].error = absl::FailedPreconditionError("deleted");
+      }
+      Recheck();
+    });
+  }
+  void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) override {
+    PoisonLater({arrays.begin(), arrays.end()}, why);
+  }
+
+  uint64_t pending() const override { return 0; }
+  uint64_t pending_max() const override { return 16; }
+  void WhenRoom(std::function<void()> on_room) override { loop_.Post(std::move(on_room)); }
+  void OnLost(StatusCallback) override {}
+
+ private:
+  // Shared by all arrays that have the shard, so that bytes that come late reach all of them.
+  struct Cell {
+    bool there = false;
+    std::string bytes;
+  };
+  using Shard = std::shared_ptr<Cell>;
+  struct Array {
+    ArraySpec spec;
+    std::vector<Shard> shards;
+    absl::Status error;
+  };
+  struct Waiter {
+    std::vector<ArrayHandle> arrays;
+    StatusCallback done;
+  };
+
+  void FinishCompile(CompileCallback done) {
+    ExecutableInfo info;
+    {
+      MutexLock lock(cluster_.mutex);
+      if (cluster_.compile_held) {
+        // Tries again at the end of whatever the loop does next.
+        loop_.PostAt(EventLoop::Clock::now() + std::chrono::milliseconds(1),
+                     [this, done] { FinishCompile(done); });
+        return;
+      }
+      info = cluster_.executable;
+    }
+    if (info.name.empty())
+      return done(absl::InvalidArgumentError("the fake compiler was given no program"));
+    done(std::make_shared<const ExecutableInfo>(std::move(info)));
+  }
+
+  void CopyOne(ArrayHandle source, ArrayHandle result) {
+    loop_.Post([this, source, result] {
+      arrays_[result] = arrays_[source];
+      ++cluster_.arrays_alive;
+    });
+  }
+  void PoisonLater(std::vector<ArrayHandle> arrays, absl::Status why) {
+    loop_.Post([this, arrays, why] {
+      for (ArrayHandle array : arrays) {
+        if (!arrays_.contains(array)) ++cluster_.arrays_alive;
+        arrays_[array].error = why;
+      }
+      Recheck();
+    });
+  }
+  void When(std::vector<ArrayHandle> arrays, StatusCallback done) {
+    loop_.Post([this, waiter = Waiter{std::move(arrays), std::move(done)}] {
+      waiters_.push_back(waiter);
+      Recheck();
+    });
+  }
+  void Recheck() {
+    std::vector<Waiter> waiters;
+    waiters.swap(waiters_);
+    for (Waiter& waiter : waiters) {
+      bool ready = true;
+      absl::Status status;
+      for (ArrayHandle handle : waiter.arrays) {
+        auto found = arrays_.find(handle);
+        if (found == arrays_.end()) {
+          status = absl::InvalidArgumentError(absl::StrCat("unknown array ", handle));
+        } else if (!found->second.error.ok()) {
+          status = found->second.error;
+        } else {
+          for (const Shard& shard : found->second.shards) ready = ready && shard->there;
+        }
+        if (!status.ok()) break;
+      }
+      if (!status.ok() || ready) {
+        waiter.done(status);
+      } else {
+        waiters_.push_back(std::move(waiter));
+      }
+    }
+  }
+
+  FakeCluster& cluster_;
+  std::atomic<uint64_t> next_handle_ = uint64_t{1} << 62;
+  std::map<ArrayHandle, Array> arrays_;  // the loop's
+  std::vector<Waiter> waiters_;          // the loop's
+  EventLoop loop_;
+};
+
+}  // namespace gangway::ifrt
+
+#endif  // GANGWAY_FRONTDOOR_IFRT_FAKE_CLIENT_H_

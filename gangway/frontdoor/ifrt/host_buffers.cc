@@ -1,0 +1,148 @@
+#include "gangway/frontdoor/ifrt/host_buffers.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway::ifrt {
+
+absl::Status HostBudget::Acquire(uint64_t bytes, std::chrono::steady_clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  const auto fits = [&]() GANGWAY_NO_ANALYSIS {
+    return bytes <= bytes_max_ && used_ <= bytes_max_ - bytes;
+  };
+  // What can never fit is refused at once.
+  if (bytes > bytes_max_ || !(fits() || released_.WaitUntil(mutex_, deadline, fits))) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a host buffer of ", bytes, " bytes does not fit: the front door holds ",
+                     used_, " bytes of this session's host buffers, the limit is ", bytes_max_,
+                     "; transfer less at once, or raise the limit of the front door"));
+  }
+  used_ += bytes;
+  return absl::OkStatus();
+}
+
+void HostBudget::Release(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  used_ -= bytes;
+  released_.NotifyAll();
+}
+
+uint64_t HostBudget::used() const {
+  MutexLock lock(mutex_);
+  return used_;
+}
+
+HostBuffers::HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit)
+    : budget_(std::make_shared<HostBudget>(bytes_max)), take_limit_(take_limit) {}
+
+absl::StatusOr<std::shared_ptr<HostBytes>> HostBuffers::Allocate(uint64_t size) {
+  if (absl::Status status = budget_->Acquire(size, Clock::now() + take_limit_); !status.ok())
+    return status;
+  return std::make_shared<HostBytes>(size, budget_);
+}
+
+absl::StatusOr<std::shared_ptr<HostBytes>> HostBuffers::TryAllocate(uint64_t size) {
+  if (absl::Status status = budget_->Acquire(size, Clock::time_point()); !status.ok())
+    return status;
+  return std::make_shared<HostBytes>(size, budget_);
+}
+
+absl::Status HostBuffers::Put(uint64_t handle, absl::StatusOr<HostBytesRef> bytes) {
+  Ready ready;
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return absl::CancelledError("the session has ended");
+    auto waiting = waiting_.find(handle);
+    if (waiting == waiting_.end()) {
+      if (there_.try_emplace(handle, std::move(bytes)).second) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat("host buffer ", handle, " was stored twice"));
+    }
+    ready = std::move(waiting->second);
+    waiting_.erase(waiting);
+    ++callbacks_running_;
+  }
+  Call(std::move(ready), std::move(bytes));
+  return absl::OkStatus();
+}
+
+void HostBuffers::Take(uint64_t handle, Ready ready) {
+  absl::StatusOr<HostBytesRef> bytes = absl::InternalError("unset");
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    auto there = there_.find(handle);
+    if (there == there_.end()) {
+      if (waiting_.try_emplace(handle, std::move(ready)).second) {
+        deadlines_.emplace_back(Clock::now() + take_limit_, handle);
+        return;
+      }
+      bytes = absl::InvalidArgumentError(
+          absl::StrCat("host buffer ", handle, " is used by two arrays"));
+    } else {
+      bytes = std::move(there->second);
+      there_.erase(there);
+    }
+    ++callbacks_running_;
+  }
+  Call(std::move(ready), std::move(bytes));
+}
+
+absl::StatusOr<HostBytesRef> HostBuffers::Get(uint64_t handle) const {
+  MutexLock lock(mutex_);
+  auto there = there_.find(handle);
+  if (there == there_.end())
+    return absl::NotFoundError(absl::StrCat("host buffer ", handle, " does not exist"));
+  return there->second;
+}
+
+void HostBuffers::Erase(uint64_t handle) {
+  absl::StatusOr<HostBytesRef> dropped = absl::InternalError("unset");  // freed without the lock
+  MutexLock lock(mutex_);
+  if (auto there = there_.find(handle); there != there_.end()) {
+    dropped = std::move(there->second);
+    there_.erase(there);
+  }
+}
+
+void HostBuffers::Expire(Clock::time_point now) {
+  std::vector<std::pair<uint64_t, Ready>> late;
+  {
+    MutexLock lock(mutex_);
+    for (; !deadlines_.empty() && deadlines_.front().first <= now; deadlines_.pop_front()) {
+      auto waiting = waiting_.find(deadlines_.front().second);
+      if (waiting == waiting_.end()) continue;  // it came
+      late.emplace_back(waiting->first, std::move(waiting->second));
+      waiting_.erase(waiting);
+      ++callbacks_running_;
+    }
+  }
+  for (auto& [handle, ready] : late) {
+    Call(std::move(ready), absl::DeadlineExceededError(
+                               absl::StrCat("the client did not send the bytes of host buffer ",
+                                            handle, " within ", take_limit_.count(), " ms")));
+  }
+}
+
+void HostBuffers::Call(Ready ready, absl::StatusOr<HostBytesRef> bytes) {
+  ready(std::move(bytes));
+  ready = nullptr;  // what it captured goes before Close() may return
+  MutexLock lock(mutex_);
+  if (--callbacks_running_ == 0) idle_.NotifyAll();
+}
+
+void HostBuffers::Close() {
+  decltype(there_) there;
+  decltype(waiting_) waiting;
+  MutexLock lock(mutex_);
+  closed_ = true;
+  there.swap(there_);
+  waiting.swap(waiting_);
+  // Callbacks do not block, so that this ends; the limit only makes a stuck one visible to a
+  // debugger in steps.
+  while (!idle_.WaitFor(mutex_, std::chrono::seconds(5),
+                        [this]() GANGWAY_NO_ANALYSIS { return callbacks_running_ == 0; })) {
+  }
+}
+
+}  // namespace gangway::ifrt

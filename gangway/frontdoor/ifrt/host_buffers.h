@@ -1,0 +1,116 @@
+// Host buffers of one session: bytes that the client has sent or will fetch, by the client's
+// handles.
+//
+// Bytes may come before or after the request that uses them; Take joins the two. What is held,
+// including bytes that the client library is still sending, counts against a limit (TM-2).
+// Thread-safe; callbacks run on the thread that completes the pair, and must not block.
+#ifndef GANGWAY_FRONTDOOR_IFRT_HOST_BUFFERS_H_
+#define GANGWAY_FRONTDOOR_IFRT_HOST_BUFFERS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/base/mutex.h"
+
+namespace gangway::ifrt {
+
+// Counts bytes of host memory against a limit.
+class HostBudget {
+ public:
+  explicit HostBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // Waits for room until `deadline`. RESOURCE_EXHAUSTED, with the sizes, if there is none by then,
+  // or never can be.
+  absl::Status Acquire(uint64_t bytes, std::chrono::steady_clock::time_point deadline);
+  void Release(uint64_t bytes);
+  uint64_t used() const;
+
+ private:
+  const uint64_t bytes_max_;
+  mutable Mutex mutex_;
+  CondVar released_;
+  uint64_t used_ GANGWAY_GUARDED_BY(mutex_) = 0;
+};
+
+// A piece of host memory that gives its bytes back to the budget when the last reference goes.
+class HostBytes {
+ public:
+  // `budget` must have been charged with `size`. The memory is uninitialized.
+  HostBytes(size_t size, std::shared_ptr<HostBudget> budget)
+      : data_(new char[size]), size_(size), budget_(std::move(budget)) {}
+  ~HostBytes() { budget_->Release(size_); }
+  HostBytes(const HostBytes&) = delete;
+  HostBytes& operator=(const HostBytes&) = delete;
+
+  char* data() { return data_.get(); }
+  size_t size() const { return size_; }
+  std::string_view view() const { return {data_.get(), size_}; }
+
+ private:
+  std::unique_ptr<char[]> data_;
+  size_t size_;
+  std::shared_ptr<HostBudget> budget_;
+};
+using HostBytesRef = std::shared_ptr<const HostBytes>;
+
+class HostBuffers {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Ready = std::function<void(absl::StatusOr<HostBytesRef>)>;
+
+  HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit);
+
+  // Memory for a buffer, charged. Waits up to the take limit for room.
+  absl::StatusOr<std::shared_ptr<HostBytes>> Allocate(uint64_t size);
+  // The same without waiting.
+  absl::StatusOr<std::shared_ptr<HostBytes>> TryAllocate(uint64_t size);
+
+  // The bytes of `handle`, or why they will never come. INVALID_ARGUMENT if the handle has some
+  // already.
+  absl::Status Put(uint64_t handle, absl::StatusOr<HostBytesRef> bytes);
+
+  // Calls `ready` once, when `handle` is there, and forgets the handle. DEADLINE_EXCEEDED if it has
+  // not come within the take limit (seen at the next Expire). After Close() it is never called.
+  void Take(uint64_t handle, Ready ready);
+
+  // NOT_FOUND if it is not there.
+  absl::StatusOr<HostBytesRef> Get(uint64_t handle) const;
+  void Erase(uint64_t handle);
+
+  // Ends the waits that are over their limit.
+  void Expire(Clock::time_point now);
+
+  // Drops everything; returns when no callback runs any more. Not to be called from a callback.
+  void Close();
+
+  uint64_t bytes() const { return budget_->used(); }
+
+ private:
+  // Runs `ready` without the lock, known to Close().
+  void Call(Ready ready, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);
+
+  const std::shared_ptr<HostBudget> budget_;
+  const std::chrono::milliseconds take_limit_;
+  mutable Mutex mutex_;
+  CondVar idle_;
+  absl::flat_hash_map<uint64_t, absl::StatusOr<HostBytesRef>> there_ GANGWAY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Ready> waiting_ GANGWAY_GUARDED_BY(mutex_);
+  std::deque<std::pair<Clock::time_point, uint64_t>> deadlines_
+      GANGWAY_GUARDED_BY(mutex_);  // ascending
+  int callbacks_running_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  bool closed_ GANGWAY_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace gangway::ifrt
+
+#endif  // GANGWAY_FRONTDOOR_IFRT_HOST_BUFFERS_H_

@@ -1,0 +1,57 @@
+// The JAX front door: serves the IFRT proxy protocol, whose client is inside every stock jaxlib, on
+// top of the client library. One gRPC stream = one session = one Client.
+//
+// Threading: thread-safe. The server owns its threads; Shutdown (and the destructor) ends every
+// session. There is no authentication in this protocol, so that only loopback addresses are served
+// (SE-1).
+#ifndef GANGWAY_FRONTDOOR_IFRT_SERVER_H_
+#define GANGWAY_FRONTDOOR_IFRT_SERVER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/client/include/gangway/client.h"
+
+namespace gangway::ifrt {
+
+// Opens a Client for a session; `name` is for people. May block. Its error is what the JAX client
+// is told.
+using ClientFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Client>>(const std::string& name)>;
+
+struct IfrtServerOptions {
+  uint64_t host_bytes_max = 0;  // host buffers held per session; 0 = half of the machine's memory
+  std::chrono::milliseconds host_buffer_limit{
+      120000};                          // for bytes that a request named to come (TM-1)
+  int message_bytes_max = 1 << 30;      // one request; programs with large constants are large
+  size_t response_queue_max = 1 << 17;  // responses that the client has not read
+};
+
+class IfrtServer {
+ public:
+  // `address`: "127.0.0.1:38677", "localhost:0", "unix:/path". INVALID_ARGUMENT: not loopback.
+  // UNAVAILABLE: in use.
+  static absl::StatusOr<std::unique_ptr<IfrtServer>> Start(const std::string& address,
+                                                           ClientFactory factory,
+                                                           const IfrtServerOptions& options = {});
+  ~IfrtServer();
+
+  int port() const;  // 0 for a unix socket
+
+  // Cancels the sessions, waits until they have ended, and stops. Idempotent.
+  void Shutdown();
+
+ private:
+  class Impl;
+  explicit IfrtServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gangway::ifrt
+
+#endif  // GANGWAY_FRONTDOOR_IFRT_SERVER_H_

@@ -1,0 +1,25 @@
+// absl::Status in the protocol's form, and for gRPC. Texts are made valid UTF-8, since the client's
+// parser refuses others (and with them the whole response).
+#ifndef GANGWAY_FRONTDOOR_IFRT_STATUS_H_
+#define GANGWAY_FRONTDOOR_IFRT_STATUS_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "grpcpp/support/status.h"
+
+#include "gangway/xla/ifrt_types.pb.h"
+
+namespace gangway::ifrt {
+
+xla::StatusProto ToProto(const absl::Status& status);
+absl::Status FromProto(const xla::StatusProto& proto);
+grpc::Status ToGrpc(const absl::Status& status);
+
+// `text` with every byte that is not part of valid UTF-8 replaced by '?'.
+std::string ValidUtf8(std::string_view text);
+
+}  // namespace gangway::ifrt
+
+#endif  // GANGWAY_FRONTDOOR_IFRT_STATUS_H_

@@ -1,0 +1,285 @@
+// Requests that move bytes between the client's host buffers and arrays. An array is declared at
+// once; its bytes are pushed when the HostBufferStore call that carries them has come, from that
+// call's thread.
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/frontdoor/ifrt/requests.h"
+#include "gangway/xla/dtype.h"
+#include "gangway/xla/strided.h"
+
+namespace gangway::ifrt {
+namespace {
+
+// How a host buffer's bytes lie, checked against its dtype and dims.
+struct BufferForm {
+  int64_t element_bytes = 0;
+  std::vector<int64_t> dims;
+  std::vector<int64_t> byte_strides;
+  xla::StridedRegion region;
+  uint64_t dense_bytes = 0;
+};
+
+absl::StatusOr<BufferForm> ReadForm(int32_t element_type, std::span<const int64_t> dims,
+                                    const xla::IfrtByteStridesProto* byte_strides) {
+  BufferForm form;
+  absl::StatusOr<int64_t> element_bytes = xla::ElementBytes(element_type);
+  if (!element_bytes.ok()) return element_bytes.status();
+  form.element_bytes = *element_bytes;
+  absl::StatusOr<int64_t> bytes = xla::DenseBytes(element_type, dims);
+  if (!bytes.ok()) return bytes.status();
+  form.dense_bytes = static_cast<uint64_t>(*bytes);
+  form.dims.assign(dims.begin(), dims.end());
+  if (byte_strides == nullptr) {
+    form.region = xla::StridedRegion{*bytes, 0, true};
+    return form;
+  }
+  form.byte_strides.assign(byte_strides->strides().begin(), byte_strides->strides().end());
+  absl::StatusOr<xla::StridedRegion> region =
+      xla::Region(form.element_bytes, form.dims, form.byte_strides);
+  if (!region.ok()) return region.status();
+  form.region = *region;
+  return form;
+}
+
+absl::StatusOr<HostBytesRef> Copied(std::string_view bytes, HostBuffers& buffers) {
+  absl::StatusOr<std::shared_ptr<HostBytes>> copy = buffers.TryAllocate(bytes.size());
+  if (!copy.ok()) return copy.status();
+  std::memcpy((*copy)->data(), bytes.data(), bytes.size());
+  return HostBytesRef(*std::move(copy));
+}
+
+// The dense form of what the client sent: the very bytes where they are dense already.
+absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const BufferForm& form,
+                                     HostBuffers& buffers) {
+  if (!bytes.ok()) return bytes;
+  const std::string_view view = (*bytes)->view();
+  if (static_cast<int64_t>(view.size()) != form.region.bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("a host buffer holds ", view.size(),
+                                                   " bytes; its shape and strides need ",
+                                                   form.region.bytes));
+  }
+  if (form.region.dense) return bytes;
+  absl::StatusOr<std::string> dense =
+      xla::ToDense(view, form.element_bytes, form.dims, form.byte_strides);
+  if (!dense.ok()) return dense.status();
+  return Copied(*dense, buffers);
+}
+
+// Pushes the bytes of `handle` to `shards` of `upload` when they are there.
+void PushWhenThere(SessionContext& context, uint64_t handle, uint64_t upload,
+                   std::vector<uint32_t> shards, BufferForm form) {
+  if (form.dense_bytes == 0) {
+    // Nothing has to come for an empty array; if something does, it is taken and forgotten.
+    for (uint32_t shard : shards) context.client.Push(upload, shard, {}, [] {});
+    return context.buffers.Take(handle, [](absl::StatusOr<HostBytesRef>) {});
+  }
+  context.buffers.Take(handle, [&client = context.client, &buffers = context.buffers, upload,
+                                shards = std::move(shards),
+                                form = std::move(form)](absl::StatusOr<HostBytesRef> sent) {
+    absl::StatusOr<HostBytesRef> bytes = Densify(std::move(sent), form, buffers);
+    if (!bytes.ok()) return client.AbandonUpload(upload, bytes.status());
+    for (uint32_t shard : shards) client.Push(upload, shard, (*bytes)->view(), [kept = *bytes] {});
+  });
+}
+
+std::vector<uint32_t> AllShards(const ArrayInfo& info) {
+  std::vector<uint32_t> shards;
+  for (uint32_t i = 0; i < info.devices.size(); ++i) shards.push_back(i);
+  return shards;
+}
+
+absl::Status MakeOne(SessionContext& context, const xla::MakeArrayFromHostBufferRequest& request,
+                     IfrtResponse& response) {
+  absl::StatusOr<ArrayInfoRef> info =
+      ReadArrayInfo(request.dtype(), request.shape(), request.sharding(), context.devices);
+  if (!info.ok()) return info.status();
+  if (!(*info)->fully_replicated) {
+    return absl::UnimplementedError(
+        "one host buffer for an array that is split over devices; send one buffer per shard");
+  }
+  absl::StatusOr<BufferForm> form =
+      ReadForm((*info)->element_type, (*info)->dims,
+               request.has_byte_strides() ? &request.byte_strides() : nullptr);
+  if (!form.ok()) return form.status();
+  const uint64_t named = request.array_handle();
+  absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(
+      context, std::span<const uint64_t>(&named, request.has_array_handle() ? 1 : 0), 1);
+  if (!handles.ok()) return handles.status();
+  const uint64_t upload = context.client.Upload(handles->front(), ToSpec(**info));
+  std::vector<uint32_t> shards = AllShards(**info);
+  context.arrays[handles->front()].info = *std::move(info);
+  response.mutable_make_array_from_host_buffer()->set_array_handle(handles->front());
+  PushWhenThere(context, request.host_buffer_handle(), upload, std::move(shards), *std::move(form));
+  return absl::OkStatus();
+}
+
+using ShardsRequest = xla::MakeArraysFromHostBufferShardsRequest;
+
+// Which shards each host buffer fills, checked: every shard exactly once.
+struct ShardedForm {
+  ArrayInfoRef info;
+  std::vector<BufferForm> forms;
+  std::vector<std::vector<uint32_t>> shards;
+};
+
+absl::StatusOr<ShardedForm> ReadSharded(const SessionContext& context,
+                                        const ShardsRequest::Spec& spec) {
+  ShardedForm result;
+  absl::StatusOr<ArrayInfoRef> info =
+      ReadArrayInfo(spec.array_spec().dtype(), spec.array_spec().shape(),
+                    spec.array_spec().sharding(), context.devices);
+  if (!info.ok()) return info.status();
+  result.info = *std::move(info);
+  if (spec.shard_indices_size() != spec.host_buffers_size()) {
+    return absl::InvalidArgumentError("host buffers and their shard indices differ in number");
+  }
+  std::vector<bool> filled(result.info->devices.size());
+  size_t count = 0;
+  for (int i = 0; i < spec.host_buffers_size(); ++i) {
+    const auto& buffer = spec.host_buffers(i);
+    const std::vector<int64_t> dims(buffer.shape().dims().begin(), buffer.shape().dims().end());
+    absl::StatusOr<xla::PrimitiveType> type = xla::FromIfrt(buffer.dtype().kind());
+    if (!type.ok()) return type.status();
+    if (*type != result.info->element_type || dims != result.info->shard_dims) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("host buffer ", i, " has another shape or type than a shard"));
+    }
+    absl::StatusOr<BufferForm> form =
+        ReadForm(*type, dims, buffer.has_byte_strides() ? &buffer.byte_strides() : nullptr);
+    if (!form.ok()) return form.status();
+    result.forms.push_back(*std::move(form));
+    std::vector<uint32_t>& shards = result.shards.emplace_back();
+    for (int64_t shard : spec.shard_indices(i).indices()) {
+      if (shard < 0 || shard >= static_cast<int64_t>(filled.size()) || filled[shard]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("shard ", shard, " is filled twice or does not exist"));
+      }
+      filled[shard] = true;
+      ++count;
+      shards.push_back(static_cast<uint32_t>(shard));
+    }
+  }
+  if (count != filled.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("host buffers for ", count, " of ", filled.size(), " shards"));
+  }
+  return result;
+}
+
+absl::Status MakeMany(SessionContext& context, std::span<const uint64_t> named,
+                      const ShardsRequest& request, IfrtResponse& response) {
+  std::vector<ShardedForm> arrays;
+  for (const auto& spec : request.specs()) {
+    absl::StatusOr<ShardedForm> array = ReadSharded(context, spec);
+    if (!array.ok()) return array.status();
+    arrays.push_back(*std::move(array));
+  }
+  absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(context, named, arrays.size());
+  if (!handles.ok()) return handles.status();
+  auto& answer = *response.mutable_make_arrays_from_host_buffer_shards();
+  answer.mutable_array_handles()->Add(handles->begin(), handles->end());
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    context.arrays[(*handles)[i]].info = arrays[i].info;
+    const uint64_t upload = context.client.Upload((*handles)[i], ToSpec(*arrays[i].info));
+    const auto& buffers = request.specs(static_cast<int>(i)).host_buffers();
+    for (int k = 0; k < buffers.size(); ++k) {
+      PushWhenThere(context, buffers[k].host_buffer_handle(), upload,
+                    std::move(arrays[i].shards[k]), std::move(arrays[i].forms[k]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A fetch under way; owned by its sink.
+struct Fetching {
+  BufferForm form;
+  std::shared_ptr<HostBytes> dense;
+};
+
+absl::Status Store(const Fetching& fetching, uint64_t handle, HostBuffers& buffers) {
+  if (fetching.form.region.dense) return buffers.Put(handle, HostBytesRef(fetching.dense));
+  absl::StatusOr<std::string> strided =
+      xla::FromDense(fetching.dense->view(), fetching.form.element_bytes, fetching.form.dims,
+                     fetching.form.byte_strides);
+  if (!strided.ok()) return strided.status();
+  absl::StatusOr<HostBytesRef> bytes = Copied(*strided, buffers);
+  return bytes.ok() ? buffers.Put(handle, *std::move(bytes)) : bytes.status();
+}
+
+absl::Status StartFetch(SessionContext& context, uint64_t op_id,
+                        const xla::CopyToHostBufferRequest& request) {
+  absl::StatusOr<ArrayInfoRef> info = FindArray(context, request.array_handle());
+  if (!info.ok()) return info.status();
+  if ((*info)->devices.size() != 1 && !(*info)->fully_replicated) {
+    return absl::InvalidArgumentError(absl::StrCat("array ", request.array_handle(),
+                                                   " is split over ", (*info)->devices.size(),
+                                                   " devices; fetch its shards"));
+  }
+  auto fetching = std::make_shared<Fetching>();
+  absl::StatusOr<BufferForm> form =
+      ReadForm((*info)->element_type, (*info)->shard_dims,
+               request.has_byte_strides() ? &request.byte_strides() : nullptr);
+  if (!form.ok()) return form.status();
+  fetching->form = *std::move(form);
+  // A hostile stride makes a small array cover much memory: refuse before allocating for it.
+  if (fetching->form.region.bytes > int64_t{1} << 20 &&
+      static_cast<uint64_t>(fetching->form.region.bytes) / 64 > fetching->form.dense_bytes) {
+    return absl::InvalidArgumentError(
+        "byte strides that spread an array over more than 64 times its size");
+  }
+  absl::StatusOr<std::shared_ptr<HostBytes>> dense =
+      context.buffers.TryAllocate(fetching->form.dense_bytes);
+  if (!dense.ok()) return dense.status();
+  fetching->dense = *std::move(dense);
+  FetchSink sink;
+  sink.on_data = [fetching](size_t, uint64_t offset, std::string_view data) {
+    if (offset > fetching->dense->size() || data.size() > fetching->dense->size() - offset) return;
+    std::memcpy(fetching->dense->data() + offset, data.data(), data.size());
+  };
+  sink.on_done = [fetching, &replies = context.replies, &buffers = context.buffers, op_id,
+                  handle = request.host_buffer_handle()](absl::Status status) {
+    if (status.ok()) status = Store(*fetching, handle, buffers);
+    if (!status.ok()) return replies.Send(ErrorReply(op_id, status));
+    IfrtResponse response = ReplyTo(op_id);
+    response.mutable_copy_to_host_buffer();
+    replies.Send(std::move(response));
+  };
+  context.client.Fetch(request.array_handle(), {0}, std::move(sink));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status MakeArray(SessionContext& context, const xla::MakeArrayFromHostBufferRequest& request,
+                       IfrtResponse& response) {
+  absl::Status status = MakeOne(context, request, response);
+  if (status.ok()) return status;
+  context.buffers.Take(request.host_buffer_handle(), [](absl::StatusOr<HostBytesRef>) {});
+  const uint64_t named = request.array_handle();
+  return Spoil(context, std::span<const uint64_t>(&named, 1), status);
+}
+
+absl::Status MakeShardedArrays(SessionContext& context, const ShardsRequest& request,
+                               IfrtResponse& response) {
+  const std::span<const uint64_t> named(request.array_handles().data(),
+                                        static_cast<size_t>(request.array_handles_size()));
+  absl::Status status = MakeMany(context, named, request, response);
+  if (status.ok()) return status;
+  for (const auto& spec : request.specs()) {
+    for (const auto& buffer : spec.host_buffers()) {
+      context.buffers.Take(buffer.host_buffer_handle(), [](absl::StatusOr<HostBytesRef>) {});
+    }
+  }
+  return Spoil(context, named, status);
+}
+
+void CopyToHost(SessionContext& context, uint64_t op_id,
+                const xla::CopyToHostBufferRequest& request) {
+  absl::Status status = StartFetch(context, op_id, request);
+  if (!status.ok()) context.replies.Send(ErrorReply(op_id, status));
+}
+
+}  // namespace gangway::ifrt

@@ -1,0 +1,333 @@
+// What the controller sends: nodes are described, linked to their producers, and passed on to their workers.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/scheduler/core/island.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::scheduler {
+namespace {
+
+void AddUnique(std::vector<uint32_t>& list, uint32_t value) {
+  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+}
+
+}  // namespace
+
+void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
+  switch (item.item_case()) {
+    case wire::IslandItem::kNode: return OnNode(*item.mutable_node(), now, actions);
+    case wire::IslandItem::kFree: return OnFree(item.free(), actions);
+    case wire::IslandItem::kLoad: return OnLoad(item.load(), actions);
+    case wire::IslandItem::kUnload: return OnUnload(item.unload(), actions);
+    case wire::IslandItem::kEndSession: return OnEndSession(item.end_session().session(), actions);
+    case wire::IslandItem::kReleased: return OnReleasedElsewhere(item.released());
+    case wire::IslandItem::kCancel: return OnCancel(item.cancel(), actions);
+    case wire::IslandItem::kProbe: return OnProbe(item.probe(), actions);
+    default: return;   // scheduler -> worker items, and those of a newer controller
+  }
+}
+
+void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
+  NodeState node;
+  node.ordinal = message.ordinal();
+  node.session = message.session();
+  node.arrived = now;
+  if (nodes_.count(node.ordinal) != 0) return;
+  std::optional<wire::Failure> failure = Describe(message, node);
+  std::optional<wire::Failure> lost_input = Link(node);
+  if (!failure) failure = lost_input;
+  if (!failure) failure = InputFailure(node);
+  node.open_workers = node.workers;
+  NodeState& kept = nodes_.emplace(node.ordinal, std::move(node)).first->second;
+  kept.unsent = MustWaitForWorkers(kept);
+  if (failure) {   // never sent: its workers need not know
+    kept.unsent = true;
+    return FailUnreleased(kept.ordinal, *std::move(failure), actions);
+  }
+  if (kept.unsent) {
+    ++kept.blockers;
+    unsent_.insert(kept.ordinal);
+    kept.message = std::move(message);
+  } else {
+    wire::IslandItem item;
+    *item.mutable_node() = std::move(message);
+    SendToWorkers(kept.workers, item, actions);
+  }
+  if (kept.blockers == 0) MakeReady(kept);
+  NoteExchange(kept);
+}
+
+std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeState& node) {
+  switch (message.kind_case()) {
+    case wire::Node::kLaunch: return DescribeLaunch(message.launch(), node);
+    case wire::Node::kUpload: DescribeUpload(message.upload(), node); break;
+    case wire::Node::kCopy: DescribeCopy(message.copy(), node); break;
+    case wire::Node::kFetch: DescribeFetch(message.fetch(), node); break;
+    default:
+      return wire::MakeFailure(absl::StatusCode::kUnimplemented,
+                               "this scheduler does not know the kind of node that it was sent",
+                               "Run the same version of Gangway everywhere.");
+  }
+  if (node.workers.empty()) {
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                             absl::StrCat("node names no device of island ", config_.island));
+  }
+  if (config_.budget_bytes != 0 && node.result_bytes > config_.budget_bytes) {   // GS-2: alone too large
+    return wire::MakeFailure(absl::StatusCode::kResourceExhausted,
+                             absl::StrCat("an array needs ", node.result_bytes,
+                                          " bytes on each device, the budget is ", config_.budget_bytes),
+                             "Shard it over more devices, or raise the budget.");
+  }
+  return std::nullopt;
+}
+
+std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, NodeState& node) {
+  node.kind = Kind::kLaunch;
+  node.executable = launch.executable();
+  auto found = executables_.find(launch.executable());
+  if (found == executables_.end()) {
+    for (uint64_t result : launch.results()) AddResult(result, {}, 0, node);
+    return wire::MakeFailure(absl::StatusCode::kNotFound,
+                             absl::StrCat("executable ", launch.executable(), " is not loaded on island ",
+                                          config_.island),
+                             "It was dropped before this call; compile it again.");
+  }
+  const wire::Load& load = found->second;
+  node.program = load.name();
+  AddPlaces(load.devices(), node, /*charge=*/true);
+  for (const wire::ArrayRef& argument : launch.arguments()) AddReads(argument, load.devices(), node);
+  for (uint32_t index : launch.donated()) {
+    if (index >= static_cast<uint32_t>(launch.arguments_size())) continue;
+    for (const wire::ShardRun& run : launch.arguments(index).runs()) {
+      auto& consumes = node.consumes;
+      if (std::find(consumes.begin(), consumes.end(), run.storage()) == consumes.end()) {
+        consumes.push_back(run.storage());
+      }
+    }
+  }
+  for (const wire::TensorSpec& parameter : load.parameters()) node.argument_bytes += parameter.shard_bytes();
+  node.temp_bytes = load.memory().temp_bytes();
+  for (int i = 0; i < launch.results_size(); ++i) {
+    uint64_t bytes = i < load.results_size() ? load.results(i).shard_bytes() : 0;
+    AddResult(launch.results(i), load.devices(), bytes, node);
+  }
+  uint64_t consumed = 0;
+  for (uint64_t storage : node.consumes) {
+    auto it = storages_.find(storage);
+    if (it != storages_.end()) consumed += it->second.shard_bytes;
+  }
+  node.alias_bytes = std::min({load.memory().alias_bytes(), consumed, node.result_bytes});
+  auto failed = load_failures_.find(launch.executable());
+  if (failed != load_failures_.end()) return failed->second;
+  uint64_t alone = node.argument_bytes + node.result_bytes + node.temp_bytes - node.alias_bytes;
+  if (config_.budget_bytes != 0 && alone > config_.budget_bytes) {
+    return wire::MakeFailure(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat("program ", load.name(), " alone needs ", alone, " bytes on each device (arguments ",
+                     node.argument_bytes, ", results ", node.result_bytes, ", temporaries ", node.temp_bytes,
+                     ", reused by donation ", node.alias_bytes, "), the budget is ", config_.budget_bytes),
+        "Shard it over more devices, donate arguments, or raise the budget.");
+  }
+  return std::nullopt;
+}
+
+void Island::DescribeUpload(const wire::Upload& upload, NodeState& node) {
+  node.kind = Kind::kUpload;
+  AddPlaces(upload.spec().devices(), node, true);
+  AddResult(upload.storage(), upload.spec().devices(), upload.spec().shard_bytes(), node);
+}
+
+void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
+  node.kind = Kind::kCopy;
+  AddPlaces(copy.source_spec().devices(), node, false);
+  bool has_source = !node.workers.empty();
+  AddPlaces(copy.spec().devices(), node, true);
+  bool has_sink = !node.devices.empty();
+  if (has_source) AddReads(copy.source(), copy.source_spec().devices(), node);
+  if (has_sink) AddResult(copy.storage(), copy.spec().devices(), copy.spec().shard_bytes(), node);
+  const auto& from = copy.source_spec().devices();
+  const auto& to = copy.spec().devices();
+  for (int i = 0; i < std::min(from.size(), to.size()); ++i) {   // shard i of the result comes from shard i
+    bool from_here = device_index_.contains(from.Get(i));
+    bool to_here = device_index_.contains(to.Get(i));
+    node.from_other_island |= to_here && !from_here;
+    node.to_other_island |= from_here && !to_here;
+  }
+}
+
+void Island::DescribeFetch(const wire::Fetch& fetch, NodeState& node) {
+  node.kind = Kind::kFetch;
+  AddPlaces(fetch.spec().devices(), node, false);
+  AddReads(fetch.source(), fetch.spec().devices(), node);
+}
+
+// Only runs with a shard on this island: an array may be put together out of storages of several.
+void Island::AddReads(const wire::ArrayRef& ref, const google::protobuf::RepeatedField<uint32_t>& devices,
+                      NodeState& node) {
+  int position = 0;
+  for (const wire::ShardRun& run : ref.runs()) {
+    bool here = false;
+    for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
+      here |= device_index_.contains(devices.Get(position));
+    }
+    if (here && std::find(node.reads.begin(), node.reads.end(), run.storage()) == node.reads.end()) {
+      node.reads.push_back(run.storage());
+    }
+  }
+}
+
+void Island::AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node, bool charge) {
+  for (uint32_t id : devices) {
+    auto it = device_index_.find(id);
+    if (it == device_index_.end()) continue;
+    AddUnique(node.workers, devices_[it->second].worker);
+    if (charge) AddUnique(node.devices, it->second);
+  }
+}
+
+void Island::AddResult(uint64_t storage, const google::protobuf::RepeatedField<uint32_t>& devices,
+                       uint64_t shard_bytes, NodeState& node) {
+  node.writes.push_back(storage);
+  node.result_bytes += shard_bytes;
+  StorageState& state = storages_[storage];
+  state.producer = node.ordinal;
+  state.session = node.session;
+  state.shard_bytes = shard_bytes;
+  for (uint32_t id : devices) {
+    auto it = device_index_.find(id);
+    if (it != device_index_.end()) AddUnique(state.devices, it->second);
+  }
+}
+
+// Counts what the node waits for. Every storage that it reads or writes gets one use, given back by End().
+std::optional<wire::Failure> Island::Link(NodeState& node) {
+  std::optional<wire::Failure> failure;
+  for (uint64_t id : node.writes) ++storages_[id].uses;
+  std::vector<uint64_t> known;
+  for (uint64_t id : node.reads) {
+    auto it = storages_.find(id);
+    if (it == storages_.end()) {
+      failure = last_loss_ ? *last_loss_
+                           : wire::MakeFailure(absl::StatusCode::kDataLoss,
+                                               absl::StrCat("input storage ", id, " is not on island ",
+                                                            config_.island));
+      continue;
+    }
+    known.push_back(id);
+    StorageState& storage = it->second;
+    ++storage.uses;
+    bool consumed = std::find(node.consumes.begin(), node.consumes.end(), id) != node.consumes.end();
+    if (!consumed) ++storage.unreleased_readers;
+    auto producer = nodes_.find(storage.producer);
+    if (producer != nodes_.end() && (!producer->second.released || producer->second.kind == Kind::kUpload)) {
+      ++node.blockers;
+      producer->second.waiters.push_back(node.ordinal);
+    }
+    if (consumed && storage.unreleased_readers > 0) {
+      ++node.blockers;
+      storage.consumer = node.ordinal;
+    }
+  }
+  node.reads = std::move(known);
+  if (node.from_other_island) ++node.blockers;
+  if (bug_ == PlantedBug::kReleaseWithoutProducers) node.blockers = 0;
+  return failure;
+}
+
+void Island::OnLoad(const wire::Load& load, Actions& actions) {
+  wire::IslandItem item;
+  *item.mutable_load() = load;
+  std::vector<uint32_t> workers;
+  for (uint32_t id : load.devices()) {
+    auto it = device_index_.find(id);
+    if (it != device_index_.end()) AddUnique(workers, devices_[it->second].worker);
+  }
+  executables_[load.executable()] = load;
+  load_failures_.erase(load.executable());
+  SendToWorkers(workers, item, actions);
+}
+
+void Island::OnUnload(const wire::Unload& unload, Actions& actions) {
+  unloading_.insert(unload.executables().begin(), unload.executables().end());
+}
+
+// Launches that wait for a worker still need their executable on it; the others have been prepared.
+void Island::Unload(Actions& actions) {
+  std::set<uint64_t> needed;
+  for (uint64_t ordinal : unsent_) needed.insert(nodes_.at(ordinal).executable);
+  wire::IslandItem item;
+  for (uint64_t executable : unloading_) {
+    if (needed.count(executable) != 0) continue;
+    executables_.erase(executable);
+    load_failures_.erase(executable);
+    item.mutable_unload()->add_executables(executable);
+  }
+  for (uint64_t executable : item.unload().executables()) unloading_.erase(executable);
+  if (!item.has_unload()) return;
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker) SendToWorkers({worker}, item, actions);
+}
+
+void Island::OnFree(const wire::Free& free, Actions& actions) {
+  for (uint64_t id : free.storages()) {
+    auto it = storages_.find(id);
+    if (it == storages_.end()) continue;
+    it->second.freed = true;
+    Reclaim(id, actions);
+  }
+}
+
+void Island::OnEndSession(uint64_t session, Actions& actions) {
+  std::vector<uint64_t> unreleased;
+  for (auto& [ordinal, node] : nodes_) {
+    if (node.session == session && !node.released) unreleased.push_back(ordinal);
+  }
+  for (uint64_t ordinal : unreleased) {
+    FailUnreleased(ordinal, wire::MakeFailure(absl::StatusCode::kCancelled, "its session ended"), actions);
+  }
+  wire::IslandItem item;
+  item.mutable_end_session()->set_session(session);
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker) SendToWorkers({worker}, item, actions);
+}
+
+void Island::OnReleasedElsewhere(const wire::Released& released) {
+  for (uint64_t ordinal : released.ordinals()) {
+    auto it = nodes_.find(ordinal);
+    if (it == nodes_.end() || !it->second.from_other_island) continue;   // it has failed here meanwhile
+    it->second.from_other_island = false;
+    Unblock(ordinal);
+  }
+}
+
+void Island::OnCancel(const wire::Cancel& cancel, Actions& actions) {
+  for (uint64_t ordinal : cancel.ordinals()) {
+    auto it = nodes_.find(ordinal);
+    if (it == nodes_.end()) continue;
+    if (!it->second.released) {
+      FailUnreleased(ordinal, cancel.failure(), actions);
+    } else if (it->second.kind == Kind::kCopy) {   // its workers may be waiting for shards that will never come
+      wire::IslandItem item;
+      item.mutable_cancel()->add_ordinals(ordinal);
+      *item.mutable_cancel()->mutable_failure() = cancel.failure();
+      SendToWorkers(it->second.open_workers, item, actions);
+    }
+  }
+}
+
+void Island::OnProbe(uint64_t probe, Actions& actions) {
+  wire::Report report;
+  wire::Usage* usage = report.mutable_usage();
+  usage->set_probe(probe);
+  usage->set_nodes(nodes_.size());
+  usage->set_storages(storages_.size());
+  for (uint32_t i = 0; i < devices_.size(); ++i) {
+    wire::DeviceUsage* device = usage->add_devices();
+    device->set_device(devices_[i].id);
+    device->set_bytes(ledger_.used_bytes(i));
+    device->set_budget_bytes(ledger_.budget_bytes());
+    device->set_peak_bytes(ledger_.peak_bytes(i));
+  }
+  actions.to_controller.push_back(std::move(report));
+}
+
+}  // namespace gangway::scheduler

@@ -1,0 +1,65 @@
+// Construction and the dispatch of events.
+#include "gangway/scheduler/core/island.h"
+
+#include <algorithm>
+
+namespace gangway::scheduler {
+namespace {
+
+size_t CountDevices(const IslandConfig& config) {
+  size_t count = 0;
+  for (const WorkerSpec& worker : config.workers) count += worker.devices.size();
+  return count;
+}
+
+}  // namespace
+
+Island::Island(IslandConfig config, PlantedBug bug)
+    : config_(std::move(config)),
+      bug_(bug),
+      workers_(config_.workers.size()),
+      ledger_(CountDevices(config_), config_.budget_bytes),
+      prepared_(config_.workers.size(), 0),
+      held_releases_(config_.workers.size()) {
+  for (uint32_t worker = 0; worker < config_.workers.size(); ++worker) {
+    for (uint32_t id : config_.workers[worker].devices) {
+      device_index_[id] = static_cast<uint32_t>(devices_.size());
+      devices_.push_back({.worker = worker, .id = id});
+    }
+  }
+}
+
+void Island::Step(Event event, Time now, Actions& actions) {
+  if (auto* batch = std::get_if<FromController>(&event)) {
+    for (wire::IslandItem& item : *batch->batch.mutable_items()) OnItem(item, now, actions);
+  } else if (auto* reports = std::get_if<FromWorker>(&event)) {
+    bool known = reports->worker < workers_.size() && workers_[reports->worker].incarnation != 0 &&
+                 workers_[reports->worker].incarnation == reports->incarnation;
+    if (!known) return;   // of an incarnation that was declared dead
+    for (wire::Report& report : *reports->batch.mutable_reports()) {
+      OnReport(reports->worker, report, actions);
+    }
+  } else if (auto* up = std::get_if<WorkerUp>(&event)) {
+    OnWorkerUp(*up, now, actions);
+  } else if (auto* down = std::get_if<WorkerDown>(&event)) {
+    OnWorkerDown(*down, actions);
+  }
+  OnWorkerDeadlines(now, actions);
+  if (unsent_input_failed_) ResumeUnsent(actions);
+  if (!unloading_.empty()) Unload(actions);
+  OnMemoryDeadlines(now, actions);
+  Schedule(now, actions);
+  ReportExchanges(actions);
+}
+
+std::optional<Time> Island::next_deadline() const {
+  std::optional<Time> next;
+  auto consider = [&next](Time when) {
+    if (!next || when < *next) next = when;
+  };
+  for (const auto& [ordinal, since] : memory_blocked_) consider(since + config_.memory_wait_max);
+  if (!unsent_.empty()) consider(nodes_.at(*unsent_.begin()).arrived + config_.worker_wait_max);
+  return next;
+}
+
+}  // namespace gangway::scheduler

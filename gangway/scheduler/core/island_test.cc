@@ -1,0 +1,649 @@
+#include "gangway/scheduler/core/island.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gangway/wire/failure.h"
+
+namespace gangway::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+using Devices = std::vector<uint32_t>;
+using Ordinals = std::vector<uint64_t>;
+using std::chrono::milliseconds;
+
+constexpr uint64_t kSession = 7;
+constexpr uint64_t kBytes = 16;
+constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+
+// Island 0: worker 0 with devices 0 and 1, worker 1 with devices 2 and 3. Devices 4 and up are on
+// other islands.
+class IslandTest : public ::testing::Test {
+ protected:
+  void Make(uint64_t budget_bytes = 0, uint32_t window = 16) {
+    IslandConfig config;
+    config.workers = {{.devices = {0, 1}}, {.devices = {2, 3}}};
+    config.budget_bytes = budget_bytes;
+    config.window = window;
+    config.memory_wait_max = milliseconds(3000);
+    config.worker_wait_max = milliseconds(2000);
+    island_ = std::make_unique<Island>(config);
+    Up(0, 11);
+    Up(1, 21);
+  }
+  void SetUp() override { Make(); }
+
+  void Step(Event event) {
+    actions_ = {};
+    island_->Step(std::move(event), now_, actions_);
+    for (auto& [worker, item] : actions_.to_workers) {
+      for (uint64_t ordinal : item.release().ordinals()) released_.push_back(ordinal);
+    }
+    for (const wire::Report& report : actions_.to_controller) {
+      if (report.has_done()) done_[report.done().ordinal()] = report.done().failure();
+    }
+  }
+  void Item(wire::IslandItem item) {
+    FromController event;
+    *event.batch.add_items() = std::move(item);
+    Step(std::move(event));
+  }
+  void Up(uint32_t worker, uint64_t incarnation) {
+    WorkerUp event;
+    event.registration.set_index(worker);
+    event.registration.set_incarnation(incarnation);
+    Step(event);
+    incarnations_[worker] = incarnation;
+  }
+  void Down(uint32_t worker) {
+    Step(WorkerDown{worker, incarnations_[worker],
+                    wire::MakeFailure(absl::StatusCode::kUnavailable, "its process was killed")});
+  }
+  void Tick(milliseconds later) {
+    now_ += later;
+    Step(scheduler::Tick{});
+  }
+  void Done(uint32_t worker, uint64_t ordinal, const wire::Failure* failure = nullptr) {
+    FromWorker event{worker, incarnations_[worker], {}};
+    wire::Done* done = event.batch.add_reports()->mutable_done();
+    done->set_ordinal(ordinal);
+    if (failure != nullptr) *done->mutable_failure() = *failure;
+    Step(std::move(event));
+  }
+
+  static wire::ArraySpec Spec(const Devices& devices, uint64_t bytes = kBytes) {
+    wire::ArraySpec spec;
+    spec.set_shard_bytes(bytes);
+    spec.mutable_devices()->Add(devices.begin(), devices.end());
+    return spec;
+  }
+  static void Refer(wire::ArrayRef* ref, uint64_t storage, uint32_t count, uint32_t first = 0) {
+    wire::ShardRun* run = ref->add_runs();
+    run->set_storage(storage);
+    run->set_first(first);
+    run->set_count(count);
+  }
+  static wire::IslandItem NodeItem(uint64_t ordinal, uint64_t session = kSession) {
+    wire::IslandItem item;
+    item.mutable_node()->set_ordinal(ordinal);
+    item.mutable_node()->set_session(session);
+    return item;
+  }
+
+  // An executable with one parameter and one result.
+  void Load(uint64_t id, const Devices& devices, uint64_t temp_bytes = 0, uint64_t alias_bytes = 0,
+            uint64_t bytes = kBytes) {
+    wire::IslandItem item;
+    wire::Load* load = item.mutable_load();
+    load->set_executable(id);
+    load->set_name("step");
+    load->add_parameters()->set_shard_bytes(bytes);
+    load->add_results()->set_shard_bytes(bytes);
+    load->mutable_memory()->set_temp_bytes(temp_bytes);
+    load->mutable_memory()->set_alias_bytes(alias_bytes);
+    load->mutable_devices()->Add(devices.begin(), devices.end());
+    Item(item);
+  }
+  void Unload(uint64_t id) {
+    wire::IslandItem item;
+    item.mutable_unload()->add_executables(id);
+    Item(item);
+  }
+  void Upload(uint64_t ordinal, uint64_t storage, const Devices& devices,
+              uint64_t session = kSession, uint64_t bytes = kBytes) {
+    wire::IslandItem item = NodeItem(ordinal, session);
+    item.mutable_node()->mutable_upload()->set_storage(storage);
+    *item.mutable_node()->mutable_upload()->mutable_spec() = Spec(devices, bytes);
+    Item(item);
+  }
+  // An upload that is over: the storage is there.
+  void Have(uint64_t storage, const Devices& devices, uint64_t session = kSession) {
+    uint64_t ordinal = 100000 + storage;
+    Upload(ordinal, storage, devices, session);
+    for (uint32_t worker : {0, 1}) Done(worker, ordinal);
+    released_.clear();
+  }
+  void Launch(uint64_t ordinal, uint64_t executable, uint64_t argument, uint32_t shards,
+              uint64_t result, bool donate = false) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Launch* launch = item.mutable_node()->mutable_launch();
+    launch->set_executable(executable);
+    Refer(launch->add_arguments(), argument, shards);
+    launch->add_results(result);
+    if (donate) launch->add_donated(0);
+    Item(item);
+  }
+  void Copy(uint64_t ordinal, uint64_t source, const Devices& from, uint64_t result,
+            const Devices& to) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Copy* copy = item.mutable_node()->mutable_copy();
+    Refer(copy->mutable_source(), source, static_cast<uint32_t>(from.size()));
+    *copy->mutable_source_spec() = Spec(from);
+    copy->set_storage(result);
+    *copy->mutable_spec() = Spec(to);
+    Item(item);
+  }
+  void Fetch(uint64_t ordinal, uint64_t storage, const Devices& devices) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
+    Refer(fetch->mutable_source(), storage, static_cast<uint32_t>(devices.size()));
+    *fetch->mutable_spec() = Spec(devices);
+    Item(item);
+  }
+  void Free(const Ordinals& storages) {
+    wire::IslandItem item;
+    item.mutable_free()->mutable_storages()->Add(storages.begin(), storages.end());
+    Item(item);
+  }
+  void Released(uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_released()->add_ordinals(ordinal);
+    Item(item);
+  }
+  void Cancel(uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_cancel()->add_ordinals(ordinal);
+    *item.mutable_cancel()->mutable_failure() =
+        wire::MakeFailure(absl::StatusCode::kDataLoss, "the other half failed");
+    Item(item);
+  }
+
+  // What the last step sent to a worker.
+  template <typename Has>
+  int Sent(uint32_t worker, Has has) const {
+    return static_cast<int>(std::count_if(
+        actions_.to_workers.begin(), actions_.to_workers.end(),
+        [&](const auto& entry) { return entry.first == worker && has(entry.second); }));
+  }
+  int SentNodes(uint32_t worker) const {
+    return Sent(worker, [](const auto& item) { return item.has_node(); });
+  }
+  int SentFrees(uint32_t worker, uint64_t storage) const {
+    return Sent(worker, [storage](const auto& item) {
+      return item.has_free() && item.free().storages(0) == storage;
+    });
+  }
+  bool ReportedReleased(uint64_t ordinal) const {
+    return std::any_of(actions_.to_controller.begin(), actions_.to_controller.end(),
+                       [ordinal](const auto& report) {
+                         return report.has_released() && report.released().ordinals(0) == ordinal;
+                       });
+  }
+  Ordinals TakeReleased() { return std::exchange(released_, {}); }
+  uint64_t Used(uint32_t device) const { return island_->ledger().used_bytes(device); }
+  void ExpectEmpty() {
+    EXPECT_EQ(island_->node_count(), 0u);
+    EXPECT_EQ(island_->storage_count(), 0u);
+    for (uint32_t device = 0; device < 4; ++device) EXPECT_EQ(Used(device), 0u) << device;
+  }
+
+  Time now_ = Time() + std::chrono::hours(1);
+  std::unique_ptr<Island> island_;
+  std::map<uint32_t, uint64_t> incarnations_;
+  Actions actions_;    // of the last step
+  Ordinals released_;  // one entry per worker that takes part
+  std::map<uint64_t, wire::Failure> done_;
+};
+
+// ---- order
+// --------------------------------------------------------------------------------------------------------
+
+TEST_F(IslandTest, WorkersGetGangsInOneOrder_GS1) {
+  Load(1, {1, 2});
+  Have(50, {1, 2});
+  Upload(1, 51, {1, 2});
+  Launch(2, 1, 51, 2, 60);  // waits for the upload
+  Launch(3, 1, 50, 2, 61);  // overtakes it, on both workers
+  Done(0, 1);
+  Done(1, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 1, 3, 3, 2, 2));
+}
+
+TEST_F(IslandTest, DisjointDevicesDoNotBlockEachOther_GS1) {
+  Make(0, /*window=*/1);
+  Load(1, {0});
+  Load(2, {3});
+  Have(50, {0});
+  Have(51, {3});
+  Launch(1, 1, 50, 1, 60);
+  Launch(2, 1, 50, 1, 61);  // no slot on device 0
+  Launch(3, 2, 51, 1, 62);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 3));
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+}
+
+TEST_F(IslandTest, AWaitingGangIsNotOvertakenOnItsDevices_GS1) {
+  Make(0, /*window=*/1);
+  Load(1, {0});
+  Load(2, {0, 1});
+  Load(3, {1});
+  Have(50, {0, 1});
+  Launch(1, 1, 50, 1, 60);
+  Launch(2, 2, 50, 2, 61);  // waits for device 0 and claims device 1, too
+  Launch(3, 3, 50, 1, 62);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+}
+
+TEST_F(IslandTest, ReadersWaitForTheEndOfAnUploadAndTheReleaseOfAGang_GS4) {
+  Load(1, {0});
+  Upload(1, 50, {0});
+  Launch(2, 1, 50, 1, 51);
+  Launch(3, 1, 51, 1, 52);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2, 3)) << "3 goes although 2 runs";
+}
+
+// ---- copies between islands
+// ---------------------------------------------------------------------------------------
+
+TEST_F(IslandTest, ACopyFromAnotherIslandWaitsForItsSource_GS4) {
+  Copy(1, 90, {4}, 50, {0});
+  Load(1, {0});
+  Launch(2, 1, 50, 1, 51);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Released(1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 2));
+}
+
+TEST_F(IslandTest, ACopyToAnotherIslandReportsItsRelease_GS4) {
+  Upload(1, 50, {0});
+  Copy(2, 50, {0}, 90, {4});
+  EXPECT_FALSE(ReportedReleased(2));
+  Done(0, 1);
+  EXPECT_TRUE(ReportedReleased(2));
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 2));
+}
+
+TEST_F(IslandTest, HalvesWhoseShardsStayOnTheirIslandDoNotWait_GS4) {
+  Have(50, {0});
+  Copy(1, 50, {0, 4}, 51, {1, 5});  // shard 1 is the other island's affair
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+}
+
+TEST_F(IslandTest, CopiesThatCrossInBothDirectionsDoNotWaitForEver_GS4) {
+  Upload(1, 50, {0});
+  Copy(2, 50, {0, 4}, 51, {4, 0});
+  EXPECT_FALSE(ReportedReleased(2)) << "its own source has no bytes yet";
+  Done(0, 1);
+  EXPECT_TRUE(ReportedReleased(2)) << "the other half waits for this";
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  Released(2);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+  EXPECT_FALSE(ReportedReleased(2)) << "once";
+}
+
+TEST_F(IslandTest, CancelOfAReleasedCopyReachesTheWorkersThatWait_ER2) {
+  Copy(1, 90, {4}, 50, {0});
+  Released(1);
+  Cancel(1);
+  EXPECT_EQ(
+      Sent(0, [](const auto& item) { return item.has_cancel() && item.cancel().ordinals(0) == 1; }),
+      1);
+  wire::Failure failure = wire::MakeFailure(absl::StatusCode::kDataLoss, "gave up");
+  Done(0, 1, &failure);
+  EXPECT_EQ(done_[1].message(), "gave up");
+}
+
+TEST_F(IslandTest, ReadsOnlyTheShardsOfAnArrayThatAreHere) {
+  Have(50, {0});
+  wire::IslandItem item = NodeItem(1);
+  wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
+  Refer(fetch->mutable_source(), 50, 1);
+  Refer(fetch->mutable_source(), 90, 1);  // a storage of another island
+  *fetch->mutable_spec() = Spec({0, 4});
+  Item(item);
+  EXPECT_EQ(done_.count(1), 0u);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+}
+
+// ---- memory
+// -------------------------------------------------------------------------------------------------------
+
+TEST_F(IslandTest, AGangThatAloneExceedsTheBudgetFailsAtOnceWithTheSizes_GS2) {
+  Make(40);
+  Load(1, {0}, /*temp_bytes=*/20);
+  Have(50, {0});
+  Launch(1, 1, 50, 1, 60);
+  ASSERT_EQ(done_.count(1), 1u);
+  EXPECT_EQ(done_[1].code(), static_cast<int>(kExhausted));
+  EXPECT_THAT(done_[1].message(),
+              AllOf(HasSubstr("needs 52 bytes"), HasSubstr("arguments 16"), HasSubstr("results 16"),
+                    HasSubstr("temporaries 20"), HasSubstr("budget is 40")));
+  EXPECT_EQ(SentNodes(0), 0);
+  Upload(2, 61, {0}, kSession, /*bytes=*/41);
+  EXPECT_EQ(done_[2].code(), static_cast<int>(kExhausted));
+  EXPECT_THAT(done_[2].message(), HasSubstr("41 bytes"));
+}
+
+TEST_F(IslandTest, AWaitForMemoryEndsAfterTheDeadlineAndNamesTheHolders_GS2) {
+  Make(48);
+  Load(1, {0});
+  Have(50, {0});
+  Have(51, {0}, /*session=*/8);
+  Have(52, {0});
+  Launch(1, 1, 50, 1, 60);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  ASSERT_TRUE(island_->next_deadline().has_value());
+  EXPECT_EQ(*island_->next_deadline(), now_ + milliseconds(3000));
+  Tick(milliseconds(2999));
+  EXPECT_EQ(done_.count(1), 0u);
+  Tick(milliseconds(1));
+  EXPECT_EQ(done_[1].code(), static_cast<int>(kExhausted));
+  EXPECT_THAT(done_[1].message(),
+              AllOf(HasSubstr("16 bytes on device 0"), HasSubstr("48 of 48"),
+                    HasSubstr("session 7 (this one) 32 bytes"), HasSubstr("session 8 16 bytes")));
+  EXPECT_EQ(done_[1].program(), "step");
+  EXPECT_EQ(done_[1].device(), 1);
+  EXPECT_FALSE(island_->next_deadline().has_value());
+}
+
+TEST_F(IslandTest, AWaitForMemoryEndsWithADrop_GS2) {
+  Make(48);
+  Load(1, {0});
+  for (uint64_t storage : {50, 51, 52}) Have(storage, {0});
+  Launch(1, 1, 50, 1, 60);
+  Free({51});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  EXPECT_EQ(Used(0), 48u);
+}
+
+TEST_F(IslandTest, DonationSavesMemoryAndIsSettledAtTheEnd_GS2) {
+  Make(40);
+  Load(1, {0}, /*temp_bytes=*/8, /*alias_bytes=*/16);
+  Have(50, {0});
+  Launch(1, 1, 50, 1, 51, /*donate=*/true);
+  Free({50});  // the controller: it is consumed
+  EXPECT_EQ(Used(0), 24u);
+  Done(0, 1);
+  EXPECT_EQ(Used(0), 16u);
+  EXPECT_LE(island_->ledger().peak_bytes(0), 24u);
+  Free({51});
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, AConsumedStorageThatACopyStillReadsIsNotChargedTwice_GS2) {
+  Make(40);
+  Load(1, {0}, 0, /*alias_bytes=*/16);
+  Have(50, {0});
+  Copy(1, 50, {0}, 90, {4});
+  Launch(2, 1, 50, 1, 51, /*donate=*/true);
+  Free({50});
+  Done(0, 2);
+  EXPECT_EQ(Used(0), 16u);
+  EXPECT_EQ(SentFrees(0, 50), 0) << "the copy uses it";
+  Done(0, 1);
+  EXPECT_EQ(SentFrees(0, 50), 1);
+  EXPECT_EQ(Used(0), 16u);
+}
+
+TEST_F(IslandTest, AChainOfTenThousandRunsInTheMemoryOfFourArrays_GS2) {
+  Make(4 * kBytes);
+  Load(1, {0});
+  Have(1, {0});
+  constexpr uint64_t kLength = 10000;
+  for (uint64_t i = 1; i <= kLength; ++i) {
+    Launch(i, 1, i, 1, i + 1);
+    Free({i});  // the client keeps only the last
+  }
+  Ordinals ran = TakeReleased();
+  for (size_t next = 0; next < ran.size(); ++next) {
+    Done(0, ran[next]);
+    for (uint64_t ordinal : TakeReleased()) ran.push_back(ordinal);
+    ASSERT_LE(Used(0), 4 * kBytes);
+  }
+  EXPECT_EQ(ran.size(), kLength);
+  for (auto& [ordinal, failure] : done_) ASSERT_EQ(failure.code(), 0) << ordinal;
+  Free({kLength + 1});
+  ExpectEmpty();
+}
+
+// ---- references
+// ---------------------------------------------------------------------------------------------------
+
+TEST_F(IslandTest, AConsumerWaitsUntilEarlierReadersAreReleased_OB1) {
+  Make(0, /*window=*/1);
+  Load(1, {0});
+  Load(2, {0, 1});
+  Load(3, {1});
+  Have(50, {0, 1});
+  Have(51, {0});
+  Launch(1, 1, 51, 1, 60);
+  Launch(2, 2, 50, 2, 61);                   // reads 50, waits for a slot on device 0
+  Launch(3, 3, 50, 1, 62, /*donate=*/true);  // consumes 50
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 2));
+  Done(0, 2);
+  EXPECT_THAT(TakeReleased(), ElementsAre(3));
+}
+
+TEST_F(IslandTest, AReaderWithoutAPlaceInTheQueuesLetsItsConsumerGoInTheSameStep) {
+  Load(1, {0});
+  Upload(1, 50, {0});
+  Fetch(2, 50, {0});
+  Launch(3, 1, 50, 1, 51, /*donate=*/true);
+  TakeReleased();
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2, 3));
+}
+
+TEST_F(IslandTest, ShardsAreFreedWhenNoHandleAndNoNodeIsLeft_OB1) {
+  Load(1, {0, 2});
+  Have(50, {0, 2});
+  Launch(1, 1, 50, 2, 51);
+  Free({50, 51});
+  EXPECT_EQ(SentFrees(0, 50) + SentFrees(1, 50), 0);
+  Done(0, 1);
+  EXPECT_EQ(SentFrees(0, 50) + SentFrees(1, 50), 0) << "worker 1 still runs it";
+  Done(1, 1);
+  EXPECT_EQ(SentFrees(0, 50), 1);
+  EXPECT_EQ(SentFrees(1, 50), 1);
+  EXPECT_EQ(SentFrees(0, 51), 1);
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, TheShardsOfASpoiledArrayGoAtOnceItsRecordStays_OB1_ER1) {
+  Load(1, {0});
+  Have(50, {0});
+  Launch(1, 1, 50, 1, 51);
+  wire::Failure failure = wire::MakeFailure(absl::StatusCode::kInternal, "broken");
+  Done(0, 1, &failure);
+  EXPECT_EQ(SentFrees(0, 51), 1);
+  EXPECT_EQ(Used(0), kBytes);
+  Launch(2, 1, 51, 1, 52);
+  EXPECT_EQ(done_[2].message(), "broken");
+  Free({51});
+  EXPECT_EQ(SentFrees(0, 51), 0) << "once";
+  Free({50, 52});
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, ASessionsEndCancelsWhatIsNotReleased_OB2) {
+  Load(1, {0});
+  Upload(1, 50, {0});
+  Launch(2, 1, 50, 1, 51);
+  wire::IslandItem end;
+  end.mutable_end_session()->set_session(kSession);
+  Item(end);
+  EXPECT_EQ(done_[2].code(), static_cast<int>(absl::StatusCode::kCancelled));
+  EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_end_session(); }), 1);
+  Free({50, 51});
+  wire::Failure abandoned = wire::MakeFailure(absl::StatusCode::kCancelled, "abandoned");
+  Done(0, 1, &abandoned);
+  ExpectEmpty();
+}
+
+// ---- workers that come and go
+// -------------------------------------------------------------------------------------
+
+TEST_F(IslandTest, ALostWorkerFailsWhatItHeldWithARecord_ER1) {
+  Load(1, {0});
+  Load(2, {2});
+  Have(50, {0});
+  Have(51, {2});
+  Launch(1, 1, 50, 1, 60);
+  Launch(2, 2, 51, 1, 61);
+  Down(0);
+  ASSERT_EQ(done_.count(1), 1u);
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(done_[1].worker(), "island0/worker0");
+  EXPECT_EQ(done_[1].incarnation(), 11u);
+  EXPECT_EQ(done_[1].gang(), 1u);
+  EXPECT_EQ(done_[1].program(), "step");
+  EXPECT_THAT(done_[1].message(), HasSubstr("its process was killed"));
+  EXPECT_EQ(done_.count(2), 0u) << "the other worker goes on (ER-2)";
+  Launch(3, 1, 50, 1, 62);  // an array that was there
+  EXPECT_EQ(done_[3].worker(), "island0/worker0");
+  EXPECT_EQ(done_[3].incarnation(), 11u);
+  EXPECT_EQ(Used(0), 0u);
+  EXPECT_EQ(Used(2), 2 * kBytes);
+}
+
+TEST_F(IslandTest, NodesWaitForTheirWorkerAndLoadsAreSentAgain) {
+  Load(1, {0});
+  Down(0);
+  Upload(1, 50, {0});
+  Launch(2, 1, 50, 1, 51);
+  EXPECT_EQ(done_.count(1) + done_.count(2), 0u);
+  EXPECT_EQ(SentNodes(0), 0);
+  Up(0, 12);
+  EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_open_devices(); }), 1);
+  EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_load(); }), 1);
+  EXPECT_EQ(SentNodes(0), 2);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+}
+
+TEST_F(IslandTest, NodesWaitForAWorkerOnlySoLong) {
+  Down(1);
+  Upload(1, 50, {2});
+  Tick(milliseconds(1999));
+  EXPECT_EQ(done_.count(1), 0u);
+  Tick(milliseconds(1));
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(done_[1].worker(), "island0/worker1");
+}
+
+TEST_F(IslandTest, AReaderOfAnUnsentNodeWaitsToo) {
+  Load(1, {0});
+  Down(1);
+  Upload(1, 50, {0, 2});    // needs both workers
+  Launch(2, 1, 50, 1, 51);  // needs only worker 0, which does not know storage 50 yet
+  EXPECT_EQ(SentNodes(0), 0);
+  Up(1, 22);
+  EXPECT_EQ(SentNodes(0), 2);
+  EXPECT_EQ(SentNodes(1), 1);
+}
+
+TEST_F(IslandTest, AReaderOfAnUnsentNodeFailsWithIt_ER1) {
+  Load(1, {0});
+  Down(1);
+  Upload(1, 50, {0, 2});
+  now_ += milliseconds(500);
+  Launch(2, 1, 50, 1, 51);
+  Tick(milliseconds(1500));
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  ASSERT_EQ(done_.count(2), 1u) << "not at its own deadline";
+  EXPECT_EQ(done_[2].gang(), 1u) << "root cause first";
+}
+
+TEST_F(IslandTest, AnExecutableIsKeptForLaunchesThatWaitForAWorker) {
+  Load(1, {0});
+  Down(0);
+  Upload(1, 50, {0});
+  Launch(2, 1, 50, 1, 51);
+  Unload(1);
+  Up(0, 12);
+  EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_load(); }), 1);
+  EXPECT_EQ(SentNodes(0), 2);
+  ASSERT_TRUE(actions_.to_workers.back().second.has_unload() ||
+              actions_.to_workers.back().second.has_release());
+  EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_unload(); }), 1);
+}
+
+TEST_F(IslandTest, AGangThatLostAWorkerEndsWhenTheOthersAreDone_OB1) {
+  Load(1, {0, 2});
+  Have(50, {0, 2});
+  Launch(1, 1, 50, 2, 51);
+  Free({50, 51});
+  Down(0);
+  EXPECT_EQ(done_.count(1), 0u);
+  EXPECT_EQ(SentFrees(1, 50), 0) << "worker 1 still reads it";
+  Done(1, 1);
+  EXPECT_EQ(done_[1].worker(), "island0/worker0");
+  EXPECT_EQ(SentFrees(1, 50), 1);
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, ACopyThatLostItsSourceIsCancelledOnTheOtherWorker_ER2) {
+  Have(50, {0});
+  Copy(1, 50, {0}, 51, {2});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 1));
+  Down(0);
+  EXPECT_EQ(Sent(1, [](const auto& item) { return item.has_cancel(); }), 1);
+  Done(1, 1);
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(IslandTest, ReportsOfADeadIncarnationAreIgnored) {
+  Load(1, {0});
+  Upload(1, 50, {0});
+  Down(0);
+  Up(0, 12);
+  FromWorker late{0, 11, {}};
+  late.batch.add_reports()->mutable_done()->set_ordinal(1);
+  done_.clear();
+  Step(std::move(late));
+  EXPECT_TRUE(done_.empty());
+}
+
+TEST_F(IslandTest, WhatIsInconsistentFailsNodesNotTheProcess) {
+  Launch(1, 99, 98, 1, 50);  // no such executable
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kNotFound));
+  Fetch(2, 98, {0});  // no such storage
+  EXPECT_EQ(done_[2].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  Fetch(3, 98, {9});  // no such device
+  EXPECT_EQ(done_[3].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  Item(NodeItem(4));  // no kind
+  EXPECT_EQ(done_[4].code(), static_cast<int>(absl::StatusCode::kUnimplemented));
+  Free({98});
+  Unload(99);
+  Cancel(97);
+  Released(97);
+  Done(0, 97);
+  Down(5);
+  Free({50});
+  ExpectEmpty();
+}
+
+}  // namespace
+}  // namespace gangway::scheduler

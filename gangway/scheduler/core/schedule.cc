@@ -1,0 +1,207 @@
+// Admission (GS-2) and release (GS-4), in the island's one order (GS-1).
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/scheduler/core/island.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::scheduler {
+
+void Island::MakeReady(const NodeState& node) {
+  (node.devices.empty() ? ready_light_ : ready_).insert(node.ordinal);
+}
+
+void Island::Unblock(uint64_t ordinal) {
+  auto it = nodes_.find(ordinal);
+  if (it == nodes_.end() || it->second.released || it->second.blockers == 0) return;
+  if (--it->second.blockers == 0) MakeReady(it->second);
+  NoteExchange(it->second);
+}
+
+// A copy whose shards cross between islands in both directions: each side tells the other as soon as its own sources are
+// on their way (GS-4 asks for no more), or both would wait for the other's release for ever.
+void Island::NoteExchange(const NodeState& node) {
+  if (node.from_other_island && node.to_other_island && node.blockers == 1) exchanges_.push_back(node.ordinal);
+}
+
+void Island::ReportExchanges(Actions& actions) {
+  for (uint64_t ordinal : exchanges_) {
+    auto it = nodes_.find(ordinal);
+    if (it == nodes_.end() || !it->second.to_other_island) continue;
+    it->second.to_other_island = false;
+    wire::Report report;
+    report.mutable_released()->add_ordinals(ordinal);
+    actions.to_controller.push_back(std::move(report));
+  }
+  exchanges_.clear();
+}
+
+void Island::Schedule(Time now, Actions& actions) {
+  do {   // what needs neither memory nor slots may be what others wait for
+    while (!ready_light_.empty()) TryRelease(nodes_.at(*ready_light_.begin()), now, actions);
+    ScheduleHeavy(now, actions);
+  } while (!ready_light_.empty());
+}
+
+void Island::ScheduleHeavy(Time now, Actions& actions) {
+  std::vector<bool> claimed(devices_.size(), false);
+  size_t claimed_count = 0;
+  uint64_t next = 0;   // releases make later nodes ready: the walk goes on from the ordinal, not from an iterator
+  while (claimed_count < devices_.size()) {
+    auto it = ready_.lower_bound(next);
+    if (it == ready_.end()) break;
+    next = *it + 1;
+    NodeState& node = nodes_.at(*it);
+    auto is_claimed = [&claimed](uint32_t device) { return claimed[device]; };
+    if (std::any_of(node.devices.begin(), node.devices.end(), is_claimed)) continue;
+    Outcome outcome = TryRelease(node, now, actions);
+    if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
+    for (uint32_t device : node.devices) {
+      claimed[device] = true;
+      ++claimed_count;
+    }
+  }
+}
+
+Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) {
+  if (auto failure = InputFailure(node)) {
+    FailUnreleased(node.ordinal, *std::move(failure), actions);
+    return Outcome::kFailed;
+  }
+  if (!HasMemory(node)) {
+    memory_blocked_.emplace(node.ordinal, now);
+    return Outcome::kNoMemory;
+  }
+  memory_blocked_.erase(node.ordinal);
+  if (!HasSlots(node)) return Outcome::kNoSlots;
+  Charge(node);
+  Release(node, actions);
+  return Outcome::kReleased;
+}
+
+std::optional<wire::Failure> Island::InputFailure(const NodeState& node) const {
+  for (uint64_t id : node.reads) {
+    auto it = storages_.find(id);
+    if (it != storages_.end() && it->second.failure) return it->second.failure;
+  }
+  return std::nullopt;
+}
+
+bool Island::HasMemory(const NodeState& node) const {
+  uint64_t bytes = node.result_bytes + node.temp_bytes - node.alias_bytes;
+  return bytes == 0 || std::all_of(node.devices.begin(), node.devices.end(),
+                                   [&](uint32_t device) { return ledger_.Fits(device, bytes); });
+}
+
+bool Island::HasSlots(const NodeState& node) const {
+  return node.kind != Kind::kLaunch ||
+         std::all_of(node.devices.begin(), node.devices.end(),
+                     [&](uint32_t device) { return devices_[device].slots_taken < config_.window; });
+}
+
+void Island::Charge(NodeState& node) {
+  for (uint32_t device : node.devices) {
+    ledger_.Charge(device, node.result_bytes + node.temp_bytes - node.alias_bytes);
+    if (node.kind == Kind::kLaunch) ++devices_[device].slots_taken;
+  }
+  for (uint64_t id : node.writes) storages_.at(id).charged = true;
+}
+
+void Island::Release(NodeState& node, Actions& actions) {
+  node.released = true;
+  ready_.erase(node.ordinal);
+  ready_light_.erase(node.ordinal);
+  for (uint32_t worker : node.workers) SendRelease(worker, node.ordinal, actions);
+  if (node.to_other_island) {
+    wire::Report report;
+    report.mutable_released()->add_ordinals(node.ordinal);
+    actions.to_controller.push_back(std::move(report));
+  }
+  for (uint64_t id : node.reads) {
+    auto it = storages_.find(id);
+    if (it == storages_.end()) continue;
+    StorageState& storage = it->second;
+    auto& consumes = node.consumes;
+    if (std::find(consumes.begin(), consumes.end(), id) != consumes.end()) continue;
+    if (--storage.unreleased_readers == 0 && storage.consumer != 0) Unblock(storage.consumer);
+  }
+  if (node.kind == Kind::kUpload) return;   // its waiters need the bytes, not the release
+  for (uint64_t waiter : node.waiters) Unblock(waiter);
+  node.waiters.clear();
+}
+
+void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {
+  if (bug_ == PlantedBug::kOrderByArrival && prepared_[worker] < ordinal) {
+    held_releases_[worker].push_back(ordinal);
+    return;
+  }
+  auto& out = actions.to_workers;
+  // Releases in a row go in one item: this is the hot path of a busy island.
+  for (auto it = out.rbegin(); it != out.rend(); ++it) {
+    if (it->first != worker) continue;
+    if (it->second.has_release()) {
+      it->second.mutable_release()->add_ordinals(ordinal);
+      return;
+    }
+    break;
+  }
+  wire::IslandItem item;
+  item.mutable_release()->add_ordinals(ordinal);
+  out.emplace_back(worker, std::move(item));
+}
+
+// Only the planted bug cares: each worker then gets its releases when its own reports arrive.
+void Island::OnPrepared(uint32_t worker, uint64_t ordinal, Actions& actions) {
+  prepared_[worker] = std::max(prepared_[worker], ordinal);
+  if (bug_ != PlantedBug::kOrderByArrival) return;
+  std::vector<uint64_t> held;
+  held.swap(held_releases_[worker]);
+  for (uint64_t release : held) SendRelease(worker, release, actions);
+}
+
+void Island::OnMemoryDeadlines(Time now, Actions& actions) {
+  std::vector<uint64_t> late;
+  for (const auto& [ordinal, since] : memory_blocked_) {
+    if (now >= since + config_.memory_wait_max) late.push_back(ordinal);
+  }
+  for (uint64_t ordinal : late) {
+    auto it = nodes_.find(ordinal);
+    if (it == nodes_.end() || HasMemory(it->second)) {
+      memory_blocked_.erase(ordinal);
+    } else {
+      FailUnreleased(ordinal, MemoryFailure(it->second), actions);
+    }
+  }
+}
+
+// GS-2: names the sizes and who holds the memory of the fullest device.
+wire::Failure Island::MemoryFailure(const NodeState& node) const {
+  uint32_t device = *std::max_element(node.devices.begin(), node.devices.end(), [this](uint32_t a, uint32_t b) {
+    return ledger_.used_bytes(a) < ledger_.used_bytes(b);
+  });
+  std::map<uint64_t, uint64_t> held;
+  for (const auto& [id, storage] : storages_) {
+    auto& places = storage.devices;
+    if (storage.charged && std::find(places.begin(), places.end(), device) != places.end()) {
+      held[storage.session] += storage.shard_bytes;
+    }
+  }
+  std::string holders;
+  for (const auto& [session, bytes] : held) {
+    absl::StrAppend(&holders, holders.empty() ? "" : ", ", "session ", session,
+                    session == node.session ? " (this one) " : " ", bytes, " bytes");
+  }
+  wire::Failure failure = wire::MakeFailure(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("waited ", config_.memory_wait_max.count(), " ms for ",
+                   node.result_bytes + node.temp_bytes - node.alias_bytes, " bytes on device ", devices_[device].id,
+                   ": ", ledger_.used_bytes(device), " of ", ledger_.budget_bytes(), " bytes are held, by ",
+                   holders.empty() ? "nobody" : holders),
+      "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
+  failure.set_program(node.program);
+  failure.set_gang(node.ordinal);
+  failure.set_device(static_cast<int>(devices_[device].id) + 1);
+  return failure;
+}
+
+}  // namespace gangway::scheduler

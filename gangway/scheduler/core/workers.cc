@@ -1,0 +1,183 @@
+// Workers that come, go and come back with a new incarnation.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/scheduler/core/island.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::scheduler {
+
+std::string Island::WorkerName(uint32_t worker) const {
+  return absl::StrCat("island", config_.island, "/worker", worker);
+}
+
+// Items for a worker that is down are dropped: whatever it must know, it is told when it comes up.
+void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item, Actions& actions) {
+  for (uint32_t worker : workers) {
+    if (workers_[worker].incarnation != 0) actions.to_workers.emplace_back(worker, item);
+  }
+}
+
+void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
+  uint32_t index = event.registration.index();
+  if (index >= workers_.size()) return;   // the service refuses such a registration; here it is only ignored
+  WorkerState& worker = workers_[index];
+  if (worker.incarnation != 0) {
+    WorkerDown down{index, worker.incarnation,
+                    wire::MakeFailure(absl::StatusCode::kUnavailable, "replaced by a newer incarnation")};
+    OnWorkerDown(down, actions);
+  }
+  worker.incarnation = event.registration.incarnation();
+  worker.registration = event.registration;
+  worker.process_id = event.process_id;
+  prepared_[index] = 0;
+  held_releases_[index].clear();
+  wire::IslandItem open;
+  open.mutable_open_devices()->set_node_id(index);
+  open.mutable_open_devices()->set_num_nodes(static_cast<uint32_t>(workers_.size()));
+  for (uint32_t id : config_.workers[index].devices) open.mutable_open_devices()->add_devices(id);
+  SendToWorkers({index}, open, actions);
+  for (const auto& [id, load] : executables_) {
+    bool mine = std::any_of(load.devices().begin(), load.devices().end(), [&](uint32_t device) {
+      auto it = device_index_.find(device);
+      return it != device_index_.end() && devices_[it->second].worker == index;
+    });
+    if (!mine) continue;
+    load_failures_.erase(id);
+    wire::IslandItem item;
+    *item.mutable_load() = load;
+    SendToWorkers({index}, item, actions);
+  }
+  ResumeUnsent(actions);
+  wire::Report report;
+  wire::WorkerState* state = report.mutable_worker_state();
+  state->set_up(true);
+  state->set_process_id(event.process_id);
+  state->mutable_worker()->set_island(config_.island);
+  state->mutable_worker()->set_index(index);
+  state->mutable_worker()->set_incarnation(worker.incarnation);
+  state->mutable_worker()->set_device_kind(worker.registration.device_kind());
+  state->mutable_worker()->set_platform(worker.registration.platform());
+  state->mutable_worker()->set_platform_version(worker.registration.platform_version());
+  state->mutable_worker()->set_data_address(worker.registration.data_address());
+  for (uint32_t id : config_.workers[index].devices) state->mutable_worker()->add_devices(id);
+  actions.to_controller.push_back(std::move(report));
+}
+
+void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
+  if (event.worker >= workers_.size() || workers_[event.worker].incarnation != event.incarnation) return;
+  workers_[event.worker].incarnation = 0;
+  wire::Failure lost = wire::MakeFailure(
+      absl::StatusCode::kDataLoss,
+      absl::StrCat("the worker that held this array is gone: ", event.why.message()),
+      "Make the array again, from a checkpoint if need be; the worker is restarted by its supervisor.");
+  lost.set_worker(WorkerName(event.worker));
+  lost.set_incarnation(event.incarnation);
+  last_loss_ = lost;
+  wire::Report report;
+  wire::WorkerState* state = report.mutable_worker_state();
+  state->set_up(false);
+  *state->mutable_failure() = lost;
+  state->mutable_worker()->set_island(config_.island);
+  state->mutable_worker()->set_index(event.worker);
+  state->mutable_worker()->set_incarnation(event.incarnation);
+  for (uint32_t id : config_.workers[event.worker].devices) state->mutable_worker()->add_devices(id);
+  actions.to_controller.push_back(std::move(report));   // before the ends that it causes
+  EndLost(event.worker, lost, actions);
+  // After the ends: those settle what donation saved.
+  std::set<uint64_t> gone;
+  for (auto& [id, storage] : storages_) {
+    bool here = std::any_of(storage.devices.begin(), storage.devices.end(),
+                            [&](uint32_t device) { return devices_[device].worker == event.worker; });
+    auto producer = nodes_.find(storage.producer);
+    bool on_its_way = producer != nodes_.end() && producer->second.unsent;
+    if (!here || on_its_way) continue;
+    if (!storage.failure) storage.failure = lost;
+    gone.insert(id);
+  }
+  for (uint64_t id : gone) Reclaim(id, actions);
+  unsent_input_failed_ |= !unsent_.empty();
+}
+
+// Nodes that the worker took part in fail. Where other workers run their part of one, it is over when they say so: until
+// then they use its storages (OB-1).
+void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions) {
+  std::vector<uint64_t> failed;
+  for (auto& [ordinal, node] : nodes_) {
+    bool takes_part = std::find(node.workers.begin(), node.workers.end(), worker) != node.workers.end();
+    if (takes_part && !node.unsent) failed.push_back(ordinal);
+  }
+  for (uint64_t ordinal : failed) {
+    auto it = nodes_.find(ordinal);
+    if (it == nodes_.end()) continue;
+    NodeState& node = it->second;
+    wire::Failure failure = lost;
+    failure.set_gang(ordinal);
+    failure.set_program(node.program);
+    if (!node.released) {
+      FailUnreleased(ordinal, std::move(failure), actions);
+      continue;
+    }
+    if (!node.failure) node.failure = std::move(failure);
+    std::erase(node.open_workers, worker);
+    if (node.open_workers.empty()) {
+      End(ordinal, actions);
+    } else if (node.kind == Kind::kCopy) {   // the others may be waiting for this worker's shards
+      wire::IslandItem item;
+      item.mutable_cancel()->add_ordinals(ordinal);
+      *item.mutable_cancel()->mutable_failure() = *node.failure;
+      SendToWorkers(node.open_workers, item, actions);
+    }
+  }
+}
+
+// What reads the results of a node that was not sent yet cannot be sent either: its workers would not know them.
+bool Island::MustWaitForWorkers(const NodeState& node) const {
+  auto is_down = [this](uint32_t worker) { return workers_[worker].incarnation == 0; };
+  auto is_unsent = [this](uint64_t id) {
+    auto storage = storages_.find(id);
+    auto producer = storage == storages_.end() ? nodes_.end() : nodes_.find(storage->second.producer);
+    return producer != nodes_.end() && producer->second.unsent;
+  };
+  return std::any_of(node.workers.begin(), node.workers.end(), is_down) ||
+         std::any_of(node.reads.begin(), node.reads.end(), is_unsent);
+}
+
+// In ordinal order, so that a producer goes, or fails, before its readers are looked at.
+void Island::ResumeUnsent(Actions& actions) {
+  std::vector<uint64_t> unsent(unsent_.begin(), unsent_.end());
+  for (uint64_t ordinal : unsent) {
+    NodeState& node = nodes_.at(ordinal);
+    if (auto failure = InputFailure(node)) {
+      FailUnreleased(ordinal, *std::move(failure), actions);
+      continue;
+    }
+    if (MustWaitForWorkers(node)) continue;
+    unsent_.erase(ordinal);
+    node.unsent = false;
+    wire::IslandItem item;
+    *item.mutable_node() = std::move(node.message);
+    SendToWorkers(node.workers, item, actions);
+    Unblock(ordinal);
+  }
+  unsent_input_failed_ = false;
+}
+
+void Island::OnWorkerDeadlines(Time now, Actions& actions) {
+  while (!unsent_.empty()) {
+    NodeState& node = nodes_.at(*unsent_.begin());
+    if (now < node.arrived + config_.worker_wait_max) return;
+    auto down = std::find_if(node.workers.begin(), node.workers.end(),
+                             [this](uint32_t w) { return workers_[w].incarnation == 0; });
+    wire::Failure failure = wire::MakeFailure(
+        absl::StatusCode::kUnavailable,
+        absl::StrCat("a worker that this needs has not been there for ", config_.worker_wait_max.count(), " ms"),
+        "See `gangway status`; start the worker.");
+    if (down != node.workers.end()) failure.set_worker(WorkerName(*down));
+    failure.set_program(node.program);
+    failure.set_gang(node.ordinal);
+    FailUnreleased(node.ordinal, std::move(failure), actions);
+  }
+}
+
+}  // namespace gangway::scheduler

@@ -1,0 +1,181 @@
+// Implementation of scheduler_service.h.
+#include "gangway/scheduler/service/scheduler_service.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::scheduler {
+
+class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
+ public:
+  WorkerEndpoint(SchedulerService* service, std::shared_ptr<bool> alive, uint32_t worker, uint64_t incarnation)
+      : service_(service), alive_(std::move(alive)), worker_(worker), incarnation_(incarnation) {}
+  void OnFrame(wire::Frame frame) override {
+    if (*alive_) service_->OnWorkerFrame(worker_, incarnation_, std::move(frame));
+  }
+  void OnClosed(const absl::Status& why) override {
+    if (*alive_) service_->OnWorkerClosed(worker_, incarnation_, why);
+  }
+
+ private:
+  SchedulerService* const service_;
+  const std::shared_ptr<bool> alive_;
+  const uint32_t worker_;
+  const uint64_t incarnation_;
+};
+
+SchedulerService::SchedulerService(EventLoop* loop, SchedulerOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      island_(options_.island),
+      workers_(options_.island.workers.size()),
+      alive_(std::make_shared<bool>(true)) {
+  loop_->AddRoundEnd([this, alive = alive_] {
+    if (*alive) Flush();
+  });
+  loop_->Post([this, alive = alive_] {
+    if (*alive) WatchSilence();
+  });
+}
+
+SchedulerService::~SchedulerService() { *alive_ = false; }
+
+absl::Status SchedulerService::ConnectController(transport::Transport& transport, const std::string& address,
+                                                 std::chrono::milliseconds limit) {
+  transport::LinkEvents events;
+  events.executor = loop_;
+  events.on_frame = [this, alive = alive_](wire::Frame frame) {
+    if (*alive && frame.has_island_batch()) Step(FromController{std::move(*frame.mutable_island_batch())});
+  };
+  events.on_closed = [this, alive = alive_](const absl::Status& why) {
+    if (*alive) Say(absl::StrCat("the link to the controller closed: ", why.ToString()));
+  };
+  auto link = transport.Connect(address, std::move(events), limit);
+  if (!link.ok()) return link.status();
+  wire::Frame frame;
+  wire::Hello* hello = frame.mutable_hello();
+  hello->set_protocol_version(wire::kProtocolVersion);
+  hello->set_build_version(wire::kBuildVersion);
+  hello->set_role(wire::ROLE_SCHEDULER);
+  hello->set_name(absl::StrCat("scheduler of island", options_.island.island));
+  hello->mutable_worker()->set_island(options_.island.island);
+  absl::Status sent = (*link)->Send(std::move(frame));
+  loop_->Post([this, alive = alive_, kept = *link] {
+    if (*alive) controller_ = kept;
+  });
+  return sent;
+}
+
+absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWorker(
+    const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
+  const wire::WorkerRegistration& registration = hello.worker();
+  uint32_t index = registration.index();
+  std::string name = absl::StrCat("island", registration.island(), "/worker", index);
+  if (registration.island() != options_.island.island || index >= workers_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is not declared: this island has ", workers_.size(),
+                                                   " workers. Start it with the island and index it was declared with."));
+  }
+  size_t declared = options_.island.workers[index].devices.size();
+  if (registration.device_count() != declared) {
+    return absl::FailedPreconditionError(absl::StrCat(name, " has ", registration.device_count(),
+                                                      " devices, it was declared with ", declared));
+  }
+  if (registration.incarnation() == 0) return absl::InvalidArgumentError("a worker needs an incarnation");
+  wire::Frame reply;
+  reply.set_epoch(options_.epoch);
+  reply.mutable_hello_reply()->set_epoch(options_.epoch);
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+  WorkerLink& worker = workers_[index];
+  if (worker.link) worker.link->Close(absl::AbortedError("a newer incarnation of this worker registered"));
+  worker.link = link;
+  worker.incarnation = registration.incarnation();
+  worker.heard = EventLoop::Clock::now();
+  worker.batch.Clear();
+  Say(absl::StrCat(name, " is up (pid ", hello.process_id(), ", ", registration.device_count(), " ",
+                   registration.device_kind(), " devices)"));
+  Step(WorkerUp{registration, hello.process_id()});
+  return std::make_unique<WorkerEndpoint>(this, alive_, index, registration.incarnation());
+}
+
+void SchedulerService::OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame) {
+  if (workers_[worker].incarnation != incarnation) return;
+  workers_[worker].heard = EventLoop::Clock::now();
+  if (frame.has_report_batch()) Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
+}
+
+void SchedulerService::OnWorkerClosed(uint32_t worker, uint64_t incarnation, const absl::Status& why) {
+  if (workers_[worker].incarnation != incarnation) return;
+  workers_[worker].link.reset();
+  workers_[worker].incarnation = 0;
+  Say(absl::StrCat("island", options_.island.island, "/worker", worker, " is down: ", why.message()));
+  Step(WorkerDown{worker, incarnation,
+                  wire::MakeFailure(absl::StatusCode::kUnavailable,
+                                    absl::StrCat("its link closed (", why.message(), ")"))});
+}
+
+void SchedulerService::WatchSilence() {
+  auto now = EventLoop::Clock::now();
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
+    WorkerLink& state = workers_[worker];
+    if (!state.link || now - state.heard < options_.silence_max) continue;
+    absl::Status why = absl::DeadlineExceededError(
+        absl::StrCat("silent for ", options_.silence_max.count(), " ms"));
+    state.link->Close(why);
+    OnWorkerClosed(worker, state.incarnation, why);
+  }
+  loop_->PostAt(now + std::chrono::milliseconds(500), [this, alive = alive_] {
+    if (*alive) WatchSilence();
+  });
+}
+
+void SchedulerService::Step(Event event) {
+  Actions actions;
+  island_.Step(std::move(event), EventLoop::Clock::now(), actions);
+  for (auto& [worker, item] : actions.to_workers) *workers_[worker].batch.add_items() = std::move(item);
+  for (wire::Report& report : actions.to_controller) *reports_.add_reports() = std::move(report);
+  Arm();
+}
+
+void SchedulerService::Arm() {
+  std::optional<Time> next = island_.next_deadline();
+  if (!next || (armed_ && *armed_ <= *next)) return;
+  armed_ = next;
+  loop_->PostAt(*next, [this, alive = alive_] {
+    if (!*alive) return;
+    armed_.reset();
+    Step(Tick{});
+  });
+}
+
+void SchedulerService::Flush() {
+  for (uint32_t index = 0; index < workers_.size(); ++index) {
+    WorkerLink& worker = workers_[index];
+    if (worker.batch.items().empty()) continue;
+    wire::Frame frame;
+    frame.set_epoch(options_.epoch);
+    frame.set_incarnation(worker.incarnation);
+    frame.mutable_island_batch()->Swap(&worker.batch);
+    if (!worker.link) continue;
+    absl::Status sent = worker.link->Send(std::move(frame));
+    if (sent.ok()) continue;
+    // A worker that does not take its messages is as good as gone; what it missed cannot be replayed.
+    worker.link->Close(sent);
+    OnWorkerClosed(index, worker.incarnation, sent);
+  }
+  if (reports_.reports().empty() || !controller_) return;
+  wire::Frame frame;
+  frame.set_epoch(options_.epoch);
+  frame.mutable_report_batch()->Swap(&reports_);
+  absl::Status sent = controller_->Send(std::move(frame));
+  if (!sent.ok()) Say(absl::StrCat("reports to the controller are lost: ", sent.ToString()));
+}
+
+void SchedulerService::Say(const std::string& event) {
+  if (options_.on_event) options_.on_event(event);
+}
+
+}  // namespace gangway::scheduler

@@ -1,0 +1,563 @@
+// Implementation of cluster.h: wiring, faults, and what is counted when everything has come to
+// rest.
+#include "gangway/simulation/cluster.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/controller/core/controller.h"
+#include "gangway/simulation/checkers.h"
+#include "gangway/simulation/sim_client.h"
+#include "gangway/simulation/sim_worker.h"
+#include "gangway/simulation/timeline.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::simulation {
+namespace {
+
+constexpr uint32_t kIslands = 2;
+constexpr uint32_t kWorkersPerIsland = 2;
+constexpr uint32_t kDevicesPerWorker = 2;
+constexpr uint64_t kSessions = 3;
+constexpr uint64_t kEventsMax = 400000;  // far above what any run takes
+constexpr Duration kPhaseMax = std::chrono::minutes(20);
+
+uint32_t IslandOf(uint32_t device) { return device / (kWorkersPerIsland * kDevicesPerWorker); }
+uint32_t WorkerOf(uint32_t device) { return device / kDevicesPerWorker % kWorkersPerIsland; }
+
+class Cluster {
+ public:
+  explicit Cluster(const Scenario& scenario);
+  Outcome Run();
+
+ private:
+  struct Island {
+    std::unique_ptr<scheduler::Island> core;
+    std::unique_ptr<Stream<wire::IslandBatch>> from_controller;
+    std::unique_ptr<Stream<wire::ReportBatch>> to_controller;
+    std::vector<std::unique_ptr<SimWorker>> workers;
+    std::vector<std::unique_ptr<Stream<wire::IslandBatch>>> to_worker;
+    std::vector<std::unique_ptr<Stream<wire::Report>>> from_worker;
+    std::optional<Time> armed;
+  };
+  struct Session {
+    std::unique_ptr<SimClient> client;
+    std::unique_ptr<Stream<wire::SessionBatch>> to_controller;
+    std::unique_ptr<Stream<wire::SessionEvents>> from_controller;
+  };
+
+  controller::ControllerConfig MakeControllerConfig() const;
+  void AddIsland(uint32_t index);
+  SimWorker::World MakeWorkerWorld(uint32_t island, uint32_t index);
+  void AddSession(uint64_t session);
+  Duration Delay() { return Microseconds(random_.Between(10, 400)); }
+
+  void StepController(controller::Event event);
+  void StepIsland(uint32_t island, scheduler::Event event);
+  void Observe(uint32_t island, const scheduler::Actions& actions);
+  void SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device,
+                 uint64_t value);
+  void Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
+             std::function<void()> taken);
+  SimWorker& WorkerOfDevice(uint32_t device) {
+    return *islands_[IslandOf(device)].workers[WorkerOf(device)];
+  }
+
+  void StartWorker(uint32_t island, uint32_t index);
+  void LoseWorker(uint32_t island, uint32_t index);
+  void StartCompiler();
+  void LoseCompiler();
+  void CompileNext();
+  void LoseSession(uint64_t session);
+  void PlanFaults();
+
+  bool RunUntilRest();
+  void CheckAtRest(bool all_over);
+  void CheckModel();
+
+  const Scenario scenario_;
+  Timeline timeline_;
+  Random random_;
+  Violations violations_;
+  OrderChecker order_{&violations_};
+  ReleaseChecker releases_;
+  ReferenceChecker references_{&violations_};
+  CountChecker counts_{&violations_};
+  ResultChecker results_{&violations_};
+  AnswerChecker answers_{&violations_};
+  MemoryChecker memory_;
+  controller::Controller controller_;
+  std::optional<Time> controller_armed_;
+  std::vector<Island> islands_;
+  std::map<uint64_t, Session> sessions_;
+  std::unique_ptr<Stream<wire::CompileRequest>> to_compiler_;
+  std::unique_ptr<Stream<wire::CompileResult>> from_compiler_;
+  std::deque<wire::CompileRequest> compile_queue_;
+  uint64_t compiler_life_ = 0;  // odd: there
+  uint64_t next_incarnation_ = 1;
+  Outcome outcome_;
+};
+
+std::map<uint32_t, uint32_t> IslandsOfDevices() {
+  std::map<uint32_t, uint32_t> islands;
+  for (uint32_t d = 0; d < kIslands * kWorkersPerIsland * kDevicesPerWorker; ++d)
+    islands[d] = IslandOf(d);
+  return islands;
+}
+
+Cluster::Cluster(const Scenario& scenario)
+    : scenario_(scenario),
+      random_(scenario.seed),
+      releases_(&violations_, IslandsOfDevices()),
+      memory_(&violations_, scenario.budget_bytes),
+      controller_(MakeControllerConfig()),
+      islands_(kIslands) {
+  for (uint32_t island = 0; island < kIslands; ++island) AddIsland(island);
+  to_compiler_ = std::make_unique<Stream<wire::CompileRequest>>(
+      &timeline_, &random_, Delay(), [this](wire::CompileRequest request) {
+        compile_queue_.push_back(std::move(request));
+        if (compile_queue_.size() == 1) CompileNext();
+      });
+  from_compiler_ = std::make_unique<Stream<wire::CompileResult>>(
+      &timeline_, &random_, Delay(), [this](wire::CompileResult result) {
+        StepController(controller::FromCompiler{std::move(result)});
+      });
+  StartCompiler();
+  for (uint32_t island = 0; island < kIslands; ++island) {
+    for (uint32_t index = 0; index < kWorkersPerIsland; ++index) StartWorker(island, index);
+  }
+  for (uint64_t session = 1; session <= kSessions; ++session) AddSession(session);
+}
+
+controller::ControllerConfig Cluster::MakeControllerConfig() const {
+  controller::ControllerConfig config;
+  config.epoch = 1;
+  config.allow_multi_worker_programs = true;
+  for (uint32_t island = 0; island < kIslands; ++island) {
+    for (uint32_t index = 0; index < kWorkersPerIsland; ++index) {
+      wire::Worker worker;
+      worker.set_island(island);
+      worker.set_index(index);
+      for (uint32_t i = 0; i < kDevicesPerWorker; ++i) {
+        worker.add_devices((island * kWorkersPerIsland + index) * kDevicesPerWorker + i);
+      }
+      config.workers.push_back(std::move(worker));
+    }
+  }
+  return config;
+}
+
+void Cluster::AddIsland(uint32_t index) {
+  Island& island = islands_[index];
+  scheduler::IslandConfig config;
+  config.island = index;
+  config.window = scenario_.window;
+  config.budget_bytes = scenario_.budget_bytes;
+  config.memory_wait_max = std::chrono::milliseconds(3000);
+  for (uint32_t w = 0; w < kWorkersPerIsland; ++w) {
+    scheduler::WorkerSpec spec;
+    for (uint32_t i = 0; i < kDevicesPerWorker; ++i) {
+      spec.devices.push_back((index * kWorkersPerIsland + w) * kDevicesPerWorker + i);
+    }
+    island.workers.push_back(
+        std::make_unique<SimWorker>(WorkerKey(index, w), spec.devices, MakeWorkerWorld(index, w)));
+    config.workers.push_back(std::move(spec));
+    island.to_worker.push_back(std::make_unique<Stream<wire::IslandBatch>>(
+        &timeline_, &random_, Delay(), [this, index, w](wire::IslandBatch batch) {
+          SimWorker& worker = *islands_[index].workers[w];
+          if (worker.up()) worker.OnBatch(std::move(batch));
+        }));
+    island.from_worker.push_back(std::make_unique<Stream<wire::Report>>(
+        &timeline_, &random_, Delay(), [this, index, w](wire::Report report) {
+          scheduler::FromWorker event{w, islands_[index].workers[w]->incarnation(), {}};
+          *event.batch.add_reports() = std::move(report);
+          StepIsland(index, std::move(event));
+        }));
+  }
+  island.core = std::make_unique<scheduler::Island>(config, scenario_.bug);
+  island.from_controller = std::make_unique<Stream<wire::IslandBatch>>(
+      &timeline_, &random_, Delay(), [this, index](wire::IslandBatch batch) {
+        StepIsland(index, scheduler::FromController{std::move(batch)});
+      });
+  island.to_controller = std::make_unique<Stream<wire::ReportBatch>>(
+      &timeline_, &random_, Delay(), [this, index](wire::ReportBatch batch) {
+        StepController(controller::FromScheduler{index, std::move(batch)});
+      });
+}
+
+SimWorker::World Cluster::MakeWorkerWorld(uint32_t island, uint32_t index) {
+  SimWorker::World world;
+  world.timeline = &timeline_;
+  world.random = &random_;
+  world.order = &order_;
+  world.references = &references_;
+  world.memory = &memory_;
+  world.failing_percent = scenario_.faults ? 2 : 0;
+  world.report = [this, island, index](wire::Report report) {
+    islands_[island].from_worker[index]->Send(std::move(report));
+  };
+  world.send_fetched = [this](uint64_t session, uint64_t fetch, uint32_t shard, Content content) {
+    timeline_.After(Delay(), [this, session, fetch, shard, content] {
+      sessions_.at(session).client->OnFetched(fetch, shard, content);
+    });
+  };
+  world.offer = [this](uint32_t device, uint64_t ordinal, uint32_t shard, Content content,
+                       std::function<void()> taken) {
+    Offer(device, ordinal, shard, content, std::move(taken));
+  };
+  return world;
+}
+
+void Cluster::AddSession(uint64_t number) {
+  Session& session = sessions_[number];
+  ClientConfig config;
+  config.session = number;
+  config.certain = !scenario_.faults && scenario_.budget_bytes == 0;
+  config.live_arrays_max = scenario_.budget_bytes == 0 ? 24 : 8;
+  for (uint32_t island = 0; island < kIslands; ++island) {
+    uint32_t d = island * kWorkersPerIsland * kDevicesPerWorker;
+    config.placements.push_back(
+        {{d}, {d + 3}, {d, d + 1}, {d + 2, d + 3}, {d + 1, d + 2}, {d, d + 1, d + 2, d + 3}});
+  }
+  SimClient::World world;
+  world.timeline = &timeline_;
+  world.random = &random_;
+  world.results = &results_;
+  world.answers = &answers_;
+  world.send = [this, number](wire::SessionBatch batch) {
+    sessions_.at(number).to_controller->Send(std::move(batch));
+  };
+  world.send_shard = [this, number](uint64_t upload, uint32_t shard, uint32_t device,
+                                    uint64_t value) {
+    SendShard(number, upload, shard, device, value);
+  };
+  session.client = std::make_unique<SimClient>(std::move(config), std::move(world));
+  session.to_controller = std::make_unique<Stream<wire::SessionBatch>>(
+      &timeline_, &random_, Delay(), [this, number](wire::SessionBatch batch) {
+        StepController(controller::FromClient{number, std::move(batch)});
+      });
+  session.from_controller = std::make_unique<Stream<wire::SessionEvents>>(
+      &timeline_, &random_, Delay(), [this, number](wire::SessionEvents events) {
+        sessions_.at(number).client->OnEvents(events);
+      });
+  StepController(controller::SessionOpened{number, absl::StrCat("simulated session ", number)});
+}
+
+// ---- steps of the cores
+// -------------------------------------------------------------------------------------------
+
+void Cluster::StepController(controller::Event event) {
+  controller::Actions actions;
+  controller_.Step(std::move(event), timeline_.now(), actions);
+  std::map<uint64_t, wire::SessionEvents> events;
+  for (auto& [session, out] : actions.to_clients) *events[session].add_events() = std::move(out);
+  for (auto& [session, batch] : events)
+    sessions_.at(session).from_controller->Send(std::move(batch));
+  std::vector<wire::IslandBatch> batches(kIslands);
+  for (auto& [island, item] : actions.to_islands) {
+    if (item.has_node()) releases_.OnSent(item.node());
+    *batches[island].add_items() = std::move(item);
+  }
+  for (uint32_t island = 0; island < kIslands; ++island) {
+    if (!batches[island].items().empty())
+      islands_[island].from_controller->Send(std::move(batches[island]));
+  }
+  for (wire::CompileRequest& request : actions.to_compiler) to_compiler_->Send(std::move(request));
+  std::optional<Time> next = controller_.next_deadline();
+  if (!next || (controller_armed_ && *controller_armed_ <= *next)) return;
+  controller_armed_ = next;
+  timeline_.At(*next, [this] {
+    controller_armed_.reset();
+    StepController(controller::Tick{});
+  });
+}
+
+void Cluster::StepIsland(uint32_t index, scheduler::Event event) {
+  Island& island = islands_[index];
+  scheduler::Actions actions;
+  island.core->Step(std::move(event), timeline_.now(), actions);
+  Observe(index, actions);
+  std::vector<wire::IslandBatch> batches(kWorkersPerIsland);
+  for (auto& [worker, item] : actions.to_workers) *batches[worker].add_items() = std::move(item);
+  for (uint32_t worker = 0; worker < kWorkersPerIsland; ++worker) {
+    if (!batches[worker].items().empty())
+      island.to_worker[worker]->Send(std::move(batches[worker]));
+  }
+  wire::ReportBatch reports;
+  for (wire::Report& report : actions.to_controller) *reports.add_reports() = std::move(report);
+  if (!reports.reports().empty()) island.to_controller->Send(std::move(reports));
+  std::optional<Time> next = island.core->next_deadline();
+  if (!next || (island.armed && *island.armed <= *next)) return;
+  island.armed = next;
+  timeline_.At(*next, [this, index] {
+    islands_[index].armed.reset();
+    StepIsland(index, scheduler::Tick{});
+  });
+}
+
+void Cluster::Observe(uint32_t island, const scheduler::Actions& actions) {
+  for (const wire::Report& report : actions.to_controller) {
+    if (report.has_done()) releases_.OnEnded(island, report.done().ordinal());
+  }
+  std::set<uint64_t> released;
+  for (const auto& [worker, item] : actions.to_workers) {
+    for (uint64_t ordinal : item.release().ordinals()) {
+      released.insert(ordinal);
+      outcome_.fingerprint =
+          Mix(outcome_.fingerprint ^ ordinal ^ (uint64_t{worker} << 32) ^ (uint64_t{island} << 48));
+    }
+  }
+  releases_.OnReleased(island, released);
+  const scheduler::Ledger& ledger = islands_[island].core->ledger();
+  for (uint32_t i = 0; i < kWorkersPerIsland * kDevicesPerWorker; ++i) {
+    memory_.OnUse("the scheduler's ledger", island * kWorkersPerIsland * kDevicesPerWorker + i,
+                  static_cast<int64_t>(ledger.used_bytes(i)));
+  }
+}
+
+// ---- bulk data
+// ----------------------------------------------------------------------------------------------------
+
+void Cluster::SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device,
+                        uint64_t value) {
+  timeline_.After(Delay(), [=, this] {
+    if (!sessions_.at(session).client->WantsShard(upload)) return;
+    SimWorker& worker = WorkerOfDevice(device);
+    if (worker.up()) return worker.Stage(session, upload, shard, value);
+    timeline_.After(Milliseconds(20),
+                    [=, this] { SendShard(session, upload, shard, device, value); });
+  });
+}
+
+void Cluster::Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
+                    std::function<void()> taken) {
+  timeline_.After(Delay(),
+                  [this, device, ordinal, shard, content, taken = std::move(taken)]() mutable {
+                    SimWorker& worker = WorkerOfDevice(device);
+                    if (!worker.up() || !worker.TakeOffer(ordinal, shard, content)) return;
+                    timeline_.After(Delay(), std::move(taken));
+                  });
+}
+
+// ---- faults
+// -------------------------------------------------------------------------------------------------------
+
+void Cluster::StartWorker(uint32_t island, uint32_t index) {
+  SimWorker& worker = *islands_[island].workers[index];
+  uint64_t incarnation = next_incarnation_++;
+  worker.Start(incarnation);
+  scheduler::WorkerUp event;
+  event.registration.set_island(island);
+  event.registration.set_index(index);
+  event.registration.set_incarnation(incarnation);
+  event.registration.set_device_count(kDevicesPerWorker);
+  event.process_id = 1000 + incarnation;
+  timeline_.After(Delay(), [this, island, event, incarnation, &worker] {
+    if (worker.incarnation() == incarnation) StepIsland(island, event);
+  });
+}
+
+void Cluster::LoseWorker(uint32_t island, uint32_t index) {
+  SimWorker& worker = *islands_[island].workers[index];
+  if (!worker.up()) return;
+  ++outcome_.workers_lost;
+  uint64_t incarnation = worker.incarnation();
+  worker.Die();
+  islands_[island].to_worker[index]->Cut();
+  islands_[island].from_worker[index]->Cut();
+  Duration noticed = Delay();
+  timeline_.After(noticed, [this, island, index, incarnation] {
+    scheduler::WorkerDown event{
+        index, incarnation,
+        wire::MakeFailure(absl::StatusCode::kUnavailable, "the simulated worker was killed")};
+    StepIsland(island, event);
+  });
+  // It comes back soon, or so late that what waits for it has given up.
+  Duration back = noticed + Milliseconds(random_.Percent(80) ? random_.Between(1, 50) : 25000);
+  timeline_.After(back, [this, island, index] { StartWorker(island, index); });
+}
+
+void Cluster::StartCompiler() {
+  ++compiler_life_;
+  StepController(controller::CompilerUp{compiler_life_});
+}
+
+void Cluster::LoseCompiler() {
+  ++compiler_life_;
+  to_compiler_->Cut();
+  from_compiler_->Cut();
+  compile_queue_.clear();
+  StepController(controller::CompilerDown{});
+  timeline_.After(Milliseconds(random_.Percent(80) ? 10 : 40000), [this] { StartCompiler(); });
+}
+
+void Cluster::CompileNext() {
+  timeline_.After(Milliseconds(random_.Below(4)), [this, life = compiler_life_] {
+    if (life != compiler_life_) return;
+    wire::CompileResult result;
+    result.set_request(compile_queue_.front().request());
+    if (!result.mutable_info()->ParseFromString(compile_queue_.front().program())) {
+      *result.mutable_failure() =
+          wire::MakeFailure(absl::StatusCode::kInvalidArgument, "not a simulated program");
+    }
+    compile_queue_.pop_front();
+    from_compiler_->Send(std::move(result));
+    if (!compile_queue_.empty()) CompileNext();
+  });
+}
+
+void Cluster::LoseSession(uint64_t number) {
+  Session& session = sessions_.at(number);
+  if (session.client->ended()) return;
+  session.client->End();
+  session.to_controller->Cut();
+  timeline_.After(Delay(), [this, number] { StepController(controller::SessionLost{number}); });
+}
+
+void Cluster::PlanFaults() {
+  if (!scenario_.faults) return;
+  auto when = [this] { return Milliseconds(random_.Below(25)); };
+  for (uint64_t i = random_.Below(3); i > 0; --i) {
+    auto island = static_cast<uint32_t>(random_.Below(kIslands));
+    auto index = static_cast<uint32_t>(random_.Below(kWorkersPerIsland));
+    timeline_.After(when(), [this, island, index] { LoseWorker(island, index); });
+  }
+  if (random_.Percent(30)) timeline_.After(when(), [this] { LoseCompiler(); });
+  if (random_.Percent(30)) {
+    uint64_t session = random_.Between(1, kSessions);
+    timeline_.After(when(), [this, session] { LoseSession(session); });
+  }
+}
+
+// ---- rest
+// ---------------------------------------------------------------------------------------------------------
+
+bool Cluster::RunUntilRest() {
+  Time end = timeline_.now() + kPhaseMax;
+  while (timeline_.RunNext()) {
+    if (!violations_.list().empty()) return false;
+    if (timeline_.now() < end && timeline_.event_count() < kEventsMax) continue;
+    violations_.Add(
+        "progress",
+        absl::StrCat("no rest after ", timeline_.event_count(),
+                     " events; pending nodes: controller ", controller_.node_count(), ", islands ",
+                     islands_[0].core->node_count(), " and ", islands_[1].core->node_count()));
+    return false;
+  }
+  return true;
+}
+
+// Nothing is on its way: every question has its answer, every node has ended, and what is held is
+// what handles stand for.
+void Cluster::CheckAtRest(bool all_over) {
+  answers_.Drained();
+  std::set<uint64_t> live;
+  for (const auto& [number, session] : sessions_) {
+    if (!session.client->ended()) live.insert(number);
+  }
+  counts_.Expect("progress", "nodes that have not ended in the controller", 0,
+                 controller_.node_count());
+  for (Island& island : islands_) {
+    counts_.Expect("progress", "nodes that have not ended in a scheduler", 0,
+                   island.core->node_count());
+    if (all_over)
+      counts_.Expect("OB-1", "storages in a scheduler", 0, island.core->storage_count());
+    for (uint32_t i = 0; all_over && i < kWorkersPerIsland * kDevicesPerWorker; ++i) {
+      counts_.Expect("GS-2", "bytes in the scheduler's ledger", 0,
+                     island.core->ledger().used_bytes(i));
+    }
+    for (const auto& worker : island.workers) {
+      counts_.Expect("progress", "nodes that have not ended on a worker", 0, worker->node_count());
+      counts_.OnHeld(worker->key(), worker->HeldStorages(), live);
+      if (!all_over) continue;
+      counts_.Expect("OB-2", "executables on a worker", 0, worker->executable_count());
+      counts_.Expect("OB-2", "uploads staged on a worker", 0, worker->staged_count());
+      counts_.Expect("OB-1", "bytes on a worker", 0, static_cast<uint64_t>(worker->used_bytes()));
+    }
+  }
+  if (all_over)
+    counts_.Expect("OB-1", "storages in the controller", 0, controller_.storage_count());
+  if (!scenario_.faults && scenario_.budget_bytes == 0) CheckModel();
+}
+
+// Where nothing has failed that need not, what is held is known exactly.
+void Cluster::CheckModel() {
+  uint64_t in_controller = 0;
+  std::vector<uint64_t> in_scheduler(kIslands, 0);
+  std::map<WorkerKey, uint64_t> on_worker;
+  for (const auto& [number, session] : sessions_) {
+    if (session.client->ended()) continue;
+    for (const auto& [id, storage] : session.client->storages()) {
+      ++in_controller;
+      if (storage.consumed) continue;
+      std::set<WorkerKey> places;
+      for (uint32_t device : storage.devices) places.emplace(IslandOf(device), WorkerOf(device));
+      std::set<uint32_t> place_islands;
+      for (WorkerKey place : places) {
+        ++on_worker[place];
+        place_islands.insert(place.first);
+      }
+      for (uint32_t island : place_islands) ++in_scheduler[island];
+    }
+  }
+  counts_.Expect("OB-1", "storages in the controller", in_controller, controller_.storage_count());
+  for (uint32_t i = 0; i < kIslands; ++i) {
+    counts_.Expect("OB-1", absl::StrCat("storages in the scheduler of island ", i), in_scheduler[i],
+                   islands_[i].core->storage_count());
+    for (const auto& worker : islands_[i].workers) {
+      counts_.Expect("OB-1", absl::StrCat("storages on island", i, "/worker", worker->key().second),
+                     on_worker[worker->key()], worker->HeldStorages().size());
+    }
+  }
+}
+
+Outcome Cluster::Run() {
+  bool rested = true;
+  for (int phase = 0; phase < scenario_.phases && rested; ++phase) {
+    for (auto& [number, session] : sessions_) {
+      if (!session.client->ended()) session.client->StartPhase(scenario_.ops_per_phase);
+    }
+    PlanFaults();
+    rested = RunUntilRest();
+    if (rested) CheckAtRest(/*all_over=*/false);
+    rested = rested && violations_.list().empty();
+  }
+  for (auto& [number, session] : sessions_) {
+    if (rested) LoseSession(number);
+  }
+  if (rested && RunUntilRest()) CheckAtRest(/*all_over=*/true);
+  order_.Finish();
+  for (auto& [number, session] : sessions_) {
+    results_.Finish(number, session.client->program(), session.client->arguments(),
+                    EvaluateSimulated);
+  }
+  outcome_.violations = violations_.list();
+  outcome_.events = timeline_.event_count();
+  outcome_.releases = releases_.released_count();
+  outcome_.shards_compared = results_.compared_count();
+  outcome_.answers = answers_.answered_count();
+  outcome_.failures = answers_.failures_by_code();
+  return std::move(outcome_);
+}
+
+}  // namespace
+
+Scenario Scenario::FromSeed(uint64_t seed) {
+  Random random(seed ^ 0x5eed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.faults = random.Percent(40);
+  if (random.Percent(30)) scenario.budget_bytes = random.Between(8, 24) * 8;
+  if (random.Percent(33)) scenario.window = static_cast<uint32_t>(random.Between(1, 3));
+  return scenario;
+}
+
+Outcome RunScenario(const Scenario& scenario) { return Cluster(scenario).Run(); }
+
+}  // namespace gangway::simulation

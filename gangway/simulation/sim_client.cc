@@ -1,0 +1,189 @@
+// A session's turns, its answers, and the model of its handles; the operations are in
+// sim_client_ops.cc.
+#include "gangway/simulation/sim_client.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace gangway::simulation {
+
+SimClient::SimClient(ClientConfig config, World world)
+    : config_(std::move(config)), world_(std::move(world)) {}
+
+void SimClient::StartPhase(int op_count) {
+  ops_left_ = op_count;
+  if (executables_.empty()) {
+    for (int i = 0; i < 4; ++i) Compile();
+    world_.send(std::exchange(batch_, {}));
+  }
+  world_.timeline->After(Milliseconds(world_.random->Below(5)), [this] { Turn(); });
+}
+
+void SimClient::End() {
+  ended_ = true;
+  ops_left_ = 0;
+  world_.answers->OnSessionEnd(config_.session);
+}
+
+void SimClient::Turn() {
+  if (ended_ || ops_left_ <= 0) return;
+  int count = static_cast<int>(world_.random->Between(1, 8));
+  for (int i = 0; i < count; ++i) OneOp();
+  ops_left_ -= count;
+  world_.send(std::exchange(batch_, {}));
+  world_.timeline->After(Microseconds(world_.random->Below(2000)), [this] { Turn(); });
+}
+
+void SimClient::OnEvents(const wire::SessionEvents& events) {
+  if (ended_) return;
+  auto answer = [this](const char* kind, uint64_t number, const wire::Failure* failure) {
+    world_.answers->OnAnswered(config_.session, kind, number, failure);
+  };
+  for (const wire::SessionEvent& event : events.events()) {
+    if (event.has_compiled()) {
+      const wire::Compiled& compiled = event.compiled();
+      answer("compile", compiled.executable(),
+             compiled.has_failure() ? &compiled.failure() : nullptr);
+      auto it = executables_.find(compiled.executable());
+      if (it == executables_.end()) continue;
+      if (compiled.has_failure())
+        executables_.erase(it);
+      else
+        it->second.ready = true;
+    } else if (event.has_await_done()) {
+      const wire::AwaitDone& done = event.await_done();
+      answer("await", done.await(), done.has_failure() ? &done.failure() : nullptr);
+    } else if (event.has_fetch_failed()) {
+      Fetch& fetch = fetches_[event.fetch_failed().fetch()];
+      if (!std::exchange(fetch.answered, true)) {
+        answer("fetch", event.fetch_failed().fetch(), &event.fetch_failed().failure());
+      }
+    } else if (event.has_upload_failed()) {
+      failed_uploads_.insert(event.upload_failed().upload());
+    } else if (event.has_worker_state() && event.worker_state().up()) {
+      // What an earlier incarnation had got is lost; this one may be told of the upload after that.
+      for (const UploadShard& shard : upload_shards_) {
+        const auto& devices = event.worker_state().worker().devices();
+        bool there = std::find(devices.begin(), devices.end(), shard.device) != devices.end();
+        if (there && WantsShard(shard.upload))
+          world_.send_shard(shard.upload, shard.shard, shard.device, shard.value);
+      }
+    }
+  }
+}
+
+void SimClient::OnFetched(uint64_t number, uint32_t shard, const Content& content) {
+  auto it = fetches_.find(number);
+  if (ended_ || it == fetches_.end()) return;
+  Fetch& fetch = it->second;
+  if (content.failure) {
+    if (!std::exchange(fetch.answered, true)) {
+      world_.answers->OnAnswered(config_.session, "fetch", number, &*content.failure);
+    }
+    return;
+  }
+  world_.results->OnFetched(config_.session, fetch.result, shard, ContentBytes(content.value));
+  fetch.shards.erase(shard);
+  if (fetch.shards.empty() && !std::exchange(fetch.answered, true)) {
+    world_.answers->OnAnswered(config_.session, "fetch", number, nullptr);
+  }
+}
+
+uint64_t SimClient::ready_executable_count() const {
+  return static_cast<uint64_t>(std::count_if(executables_.begin(), executables_.end(),
+                                             [](const auto& entry) { return entry.second.ready; }));
+}
+
+// ---- the model of its handles
+// -------------------------------------------------------------------------------------
+
+uint64_t SimClient::NewStorage(const std::vector<uint32_t>& devices) {
+  storages_[next_storage_].devices = devices;
+  return next_storage_++;
+}
+
+void SimClient::AddArray(uint64_t handle, Array array) {
+  for (uint64_t storage : std::set<uint64_t>(array.storages.begin(), array.storages.end())) {
+    ++storages_.at(storage).handles;
+  }
+  arrays_[handle] = std::move(array);
+}
+
+void SimClient::AddBad(uint64_t handle) {
+  Array array;
+  array.bad = true;
+  arrays_[handle] = std::move(array);
+}
+
+void SimClient::Forget(uint64_t handle, bool consume) {
+  auto it = arrays_.find(handle);
+  std::set<uint64_t> held(it->second.storages.begin(), it->second.storages.end());
+  arrays_.erase(it);
+  for (uint64_t id : held) {
+    Storage& storage = storages_.at(id);
+    storage.consumed |= consume;
+    if (--storage.handles == 0) storages_.erase(id);
+  }
+}
+
+bool SimClient::IsUsable(const Array& array) const {
+  return !array.bad && std::none_of(array.storages.begin(), array.storages.end(),
+                                    [this](uint64_t id) { return storages_.at(id).consumed; });
+}
+
+std::vector<uint64_t> SimClient::Usable() const {
+  std::vector<uint64_t> handles;
+  for (const auto& [handle, array] : arrays_) {
+    if (IsUsable(array)) handles.push_back(handle);
+  }
+  return handles;
+}
+
+const std::vector<uint32_t>& SimClient::Placement() {
+  const auto& island = config_.placements[world_.random->Below(config_.placements.size())];
+  return island[world_.random->Below(island.size())];
+}
+
+AnswerChecker::Outcome SimClient::Allowed(bool must_fail) const {
+  if (must_fail) return AnswerChecker::Outcome::kBad;
+  return config_.certain ? AnswerChecker::Outcome::kGood : AnswerChecker::Outcome::kEither;
+}
+
+// ---- the reference
+// ------------------------------------------------------------------------------------------------
+
+absl::StatusOr<std::vector<std::vector<std::string>>> EvaluateSimulated(
+    const program::Node& call, const std::vector<const program::Array*>& inputs) {
+  std::vector<std::vector<std::string>> outputs(call.output_count);
+  if (call.executable.rfind("view/", 0) == 0) {
+    for (absl::string_view part :
+         absl::StrSplit(absl::string_view(call.executable).substr(5), '/')) {
+      std::pair<absl::string_view, absl::string_view> shard = absl::StrSplit(part, '.');
+      uint32_t input = 0;
+      uint32_t index = 0;
+      if (!absl::SimpleAtoi(shard.first, &input) || !absl::SimpleAtoi(shard.second, &index)) {
+        return absl::InvalidArgumentError("a view that cannot be read");
+      }
+      outputs[0].push_back(inputs.at(input)->shards.at(index));
+    }
+    return outputs;
+  }
+  for (uint32_t r = 0; r < call.output_count; ++r) {
+    for (size_t i = 0; i < call.devices.size(); ++i) {
+      std::vector<uint64_t> arguments;
+      for (const program::Array* input : inputs) {
+        uint64_t value = 0;
+        std::memcpy(&value, input->shards.at(i).data(), sizeof(value));
+        arguments.push_back(value);
+      }
+      outputs[r].push_back(ContentBytes(ExecuteShard(call.executable, r, arguments)));
+    }
+  }
+  return outputs;
+}
+
+}  // namespace gangway::simulation

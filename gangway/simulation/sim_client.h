@@ -1,0 +1,152 @@
+// A session of the simulated cluster: a random program, sent as operations, and the model of it
+// that says what must come out: the dataflow graph for the reference interpreter, and which
+// storages its handles stand for.
+#ifndef GANGWAY_SIMULATION_SIM_CLIENT_H_
+#define GANGWAY_SIMULATION_SIM_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gangway/program/interpreter.h"
+#include "gangway/program/program.h"
+#include "gangway/simulation/checkers.h"
+#include "gangway/simulation/sim_worker.h"
+#include "gangway/simulation/timeline.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::simulation {
+
+struct ClientConfig {
+  uint64_t session = 0;
+  std::vector<std::vector<std::vector<uint32_t>>>
+      placements;  // per island: device lists that programs run on
+  uint32_t live_arrays_max = 16;
+  bool certain = true;   // nothing but its own mistakes can fail
+  bool mistakes = true;  // now and then it names what it must not
+};
+
+class SimClient {
+ public:
+  struct World {
+    Timeline* timeline = nullptr;
+    Random* random = nullptr;
+    std::function<void(wire::SessionBatch)> send;
+    // One shard of an upload is on its way to the worker of `device`.
+    std::function<void(uint64_t upload, uint32_t shard, uint32_t device, uint64_t value)>
+        send_shard;
+    ResultChecker* results = nullptr;
+    AnswerChecker* answers = nullptr;
+  };
+
+  SimClient(ClientConfig config, World world);
+
+  // Sends about `op_count` operations over some virtual time.
+  void StartPhase(int op_count);
+  // Nothing is sent or expected any more.
+  void End();
+  bool ended() const { return ended_; }
+  uint64_t session() const { return config_.session; }
+
+  void OnEvents(const wire::SessionEvents& events);
+  void OnFetched(uint64_t fetch, uint32_t shard, const Content& content);
+  bool WantsShard(uint64_t upload) const { return !ended_ && failed_uploads_.count(upload) == 0; }
+
+  // What its handles stand for, if nothing has failed that need not.
+  struct Storage {
+    std::vector<uint32_t> devices;
+    uint32_t handles = 0;
+    bool consumed = false;
+  };
+  const std::map<uint64_t, Storage>& storages() const { return storages_; }
+  uint64_t ready_executable_count() const;
+
+  const program::Program& program() const { return program_; }
+  const std::vector<program::Array>& arguments() const { return arguments_; }
+
+ private:
+  struct Array {
+    program::ValueId value = 0;
+    std::vector<uint32_t> devices;
+    uint32_t size = 0;               // elements of one shard
+    std::vector<uint64_t> storages;  // of shard i
+    bool bad = false;                // must be an error
+  };
+  struct Executable {
+    wire::ExecutableInfo info;
+    std::vector<uint32_t> devices;
+    bool ready = false;
+  };
+  struct Fetch {
+    uint32_t result = 0;        // index among the program's results
+    std::set<uint32_t> shards;  // to come
+    bool answered = false;
+  };
+  struct UploadShard {
+    uint64_t upload = 0;
+    uint32_t shard = 0;
+    uint32_t device = 0;
+    uint64_t value = 0;
+  };
+
+  void Turn();
+  void OneOp();
+  void Compile();
+  void Upload(const std::vector<uint32_t>& devices, uint32_t size);
+  void Call();
+  std::optional<uint64_t> FindArgument(const Executable& executable);
+  void Copy();
+  void Regroup();
+  void FetchSome();
+  void AwaitSome();
+  void DropSome(bool consume);
+  void DropExecutable();
+  void Mistake();
+  void BadCall(uint64_t handle);
+
+  wire::Op* NewOp() { return batch_.add_ops(); }
+  uint64_t NewStorage(const std::vector<uint32_t>& devices);
+  void AddArray(uint64_t handle, Array array);
+  void AddBad(uint64_t handle);
+  void Forget(uint64_t handle, bool consume);
+  bool IsUsable(const Array& array) const;
+  // Where things go wrong, a call that was to consume an array may have been refused: then it is
+  // still there.
+  bool MustFail(const Array& array) const {
+    return array.bad || (config_.certain && !IsUsable(array));
+  }
+  std::vector<uint64_t> Usable() const;  // handles
+  const std::vector<uint32_t>& Placement();
+  AnswerChecker::Outcome Allowed(bool must_fail) const;
+
+  const ClientConfig config_;
+  const World world_;
+  bool ended_ = false;
+  int ops_left_ = 0;
+  uint64_t next_ = 1;  // handle, await, fetch, upload number
+  uint64_t next_storage_ = 1;
+  wire::SessionBatch batch_;
+  std::map<uint64_t, Array> arrays_;
+  std::map<uint64_t, Storage> storages_;
+  std::map<uint64_t, Executable> executables_;
+  std::map<uint64_t, Fetch> fetches_;
+  std::vector<UploadShard> upload_shards_;
+  std::set<uint64_t> failed_uploads_;
+  program::Program program_;
+  uint32_t result_count_ = 0;
+  std::vector<program::Array> arguments_;
+};
+
+// What the simulated executables compute, and views ("view/0.1/1.0": shard 1 of input 0, shard 0 of
+// input 1).
+absl::StatusOr<std::vector<std::vector<std::string>>> EvaluateSimulated(
+    const program::Node& call, const std::vector<const program::Array*>& inputs);
+
+}  // namespace gangway::simulation
+
+#endif  // GANGWAY_SIMULATION_SIM_CLIENT_H_

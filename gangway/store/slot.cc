@@ -1,0 +1,89 @@
+// Implementation of slot.h.
+#include "gangway/store/slot.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::store {
+
+std::string SlotName::Text() const {
+  return absl::StrCat("shard ", shard, " of storage ", storage, " on local device ", device);
+}
+
+Slot::Slot(SlotName name, std::shared_ptr<Ledger> ledger) : name_(name), ledger_(std::move(ledger)) {}
+
+Slot::~Slot() { Empty(); }
+
+void Slot::Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) {
+  {
+    MutexLock lock(mutex_);
+    if (state_ != State::kPromised) return;  // the argument goes after the lock
+    content_ = {std::move(buffer), sharing};
+    state_ = State::kFilled;
+    ledger_->Charge(name_.device, name_.session, name_.bytes);
+  }
+  settled_.NotifyAll();
+}
+
+std::shared_ptr<device::Buffer> Slot::TakeOut(State next) {
+  if (state_ == State::kFilled) ledger_->Refund(name_.device, name_.session, name_.bytes);
+  state_ = next;
+  return std::exchange(content_, {}).buffer;
+}
+
+void Slot::Fail(const wire::Failure& failure) {
+  std::shared_ptr<device::Buffer> dropped;  // destroyed outside of the lock
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kFailed) return;
+    dropped = TakeOut(State::kFailed);
+    failure_ = std::make_unique<wire::Failure>(failure);
+  }
+  settled_.NotifyAll();
+}
+
+void Slot::Empty() {
+  std::shared_ptr<device::Buffer> dropped;
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kFailed) return;
+    dropped = TakeOut(State::kEmptied);
+  }
+  settled_.NotifyAll();
+}
+
+absl::StatusOr<Content> Slot::Wait(Clock::time_point deadline) {
+  MutexLock lock(mutex_);
+  if (state_ == State::kPromised &&
+      !settled_.WaitUntil(mutex_, deadline,
+                          [this]() GANGWAY_NO_ANALYSIS { return state_ != State::kPromised; })) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("Nothing was put into ", name_.Text(), " in time: the work that makes it is stuck."));
+  }
+  if (state_ == State::kFailed) return wire::ToStatus(*failure_);
+  if (state_ == State::kEmptied) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The contents of ", name_.Text(), " were donated to an earlier launch."));
+  }
+  return content_;
+}
+
+absl::StatusOr<Content> Slot::Share(Clock::time_point deadline) {
+  absl::StatusOr<Content> content = Wait(deadline);
+  if (!content.ok()) return content;
+  MutexLock lock(mutex_);
+  if (state_ == State::kFilled) content_.sharing = Sharing::kShared;
+  content->sharing = Sharing::kShared;
+  return content;
+}
+
+std::optional<wire::Failure> Slot::failure() const {
+  MutexLock lock(mutex_);
+  if (state_ != State::kFailed) return std::nullopt;
+  return *failure_;
+}
+
+}  // namespace gangway::store

@@ -1,0 +1,88 @@
+// Slot: the place of one shard on one device, made before anybody knows its contents. Its producer fills or fails it
+// once; readers wait for that with a deadline. Thread-safe. The bytes are charged to the ledger while a buffer is in.
+//
+// A buffer in a slot is itself a future (device.h): "filled" means that the work that makes the contents is enqueued,
+// not that it has run. An error of that work reaches the slot later, by Fail.
+#ifndef GANGWAY_STORE_SLOT_H_
+#define GANGWAY_STORE_SLOT_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/device/device.h"
+#include "gangway/store/ledger.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::store {
+
+// Whether the buffer in a slot is also in another one: a shared buffer must not be donated.
+enum class Sharing { kOwned, kShared };
+
+// Which shard a slot is for; constant.
+struct SlotName {
+  uint64_t storage = 0;
+  uint32_t shard = 0;
+  int device = 0;  // local index
+  uint64_t session = 0;
+  uint64_t bytes = 0;
+
+  std::string Text() const;  // "shard 3 of storage 17 on local device 1"
+};
+
+struct Content {
+  std::shared_ptr<device::Buffer> buffer;
+  Sharing sharing = Sharing::kOwned;
+};
+
+class Slot {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Slot(SlotName name, std::shared_ptr<Ledger> ledger);
+  ~Slot();
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  const SlotName& name() const { return name_; }
+
+  // Puts the buffer in. Dropped instead when the slot has failed, or was filled, already.
+  void Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) GANGWAY_EXCLUDES(mutex_);
+
+  // Spoils the slot, and drops a buffer that is in it. The first failure stays (ER-1).
+  void Fail(const wire::Failure& failure) GANGWAY_EXCLUDES(mutex_);
+
+  // The contents; waits until filled or failed. The failure itself (as wire::ToStatus) when failed; INVALID_ARGUMENT
+  // when emptied; DEADLINE_EXCEEDED naming the shard.
+  absl::StatusOr<Content> Wait(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
+
+  // The failure, if it has failed by now. Does not wait.
+  std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
+
+  // Lets the buffer go (donated to a launch). Later reads are INVALID_ARGUMENT.
+  void Empty() GANGWAY_EXCLUDES(mutex_);
+
+  // Marks the buffer as shared with another slot, and returns it for that one. Errors as Wait.
+  absl::StatusOr<Content> Share(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  enum class State { kPromised, kFilled, kFailed, kEmptied };
+
+  std::shared_ptr<device::Buffer> TakeOut(State next) GANGWAY_REQUIRES(mutex_);
+
+  const SlotName name_;
+  const std::shared_ptr<Ledger> ledger_;
+  mutable Mutex mutex_;
+  CondVar settled_;
+  State state_ GANGWAY_GUARDED_BY(mutex_) = State::kPromised;
+  Content content_ GANGWAY_GUARDED_BY(mutex_);
+  std::unique_ptr<wire::Failure> failure_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway::store
+
+#endif  // GANGWAY_STORE_SLOT_H_

@@ -1,0 +1,99 @@
+#include "gangway/store/slot.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "gangway/wire/failure.h"
+
+namespace gangway::store {
+namespace {
+
+class FakeBuffer final : public device::Buffer {
+ public:
+  explicit FakeBuffer(int* alive) : alive_(alive) { ++*alive_; }
+  ~FakeBuffer() override { --*alive_; }
+  int device() const override { return 0; }
+  const device::ArraySpec& spec() const override { return spec_; }
+  std::string memory_kind() const override { return ""; }
+  absl::StatusOr<size_t> OnDeviceBytes() const override { return 0; }
+  void OnReady(device::StatusCallback callback) override { callback(absl::OkStatus()); }
+  void CopyToHost(void*, size_t, device::StatusCallback on_done) override { on_done(absl::OkStatus()); }
+  absl::StatusOr<std::unique_ptr<device::Buffer>> CopyToDevice(int, std::string_view) override {
+    return absl::UnimplementedError("a fake has no devices");
+  }
+  void Delete() override {}
+  bool IsDeleted() const override { return false; }
+
+ private:
+  int* alive_;
+  device::ArraySpec spec_;
+};
+
+class SlotTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Slot> Make() {
+    return std::make_shared<Slot>(SlotName{.storage = 7, .shard = 1, .device = 1, .session = 5, .bytes = 64}, ledger_);
+  }
+  Slot::Clock::time_point Soon() { return Slot::Clock::now() + std::chrono::seconds(20); }
+
+  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>(2);
+  int alive_ = 0;
+};
+
+TEST_F(SlotTest, ReaderWaitsForTheProducer) {
+  auto slot = Make();
+  std::thread producer([&] { slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned); });
+  absl::StatusOr<Content> content = slot->Wait(Soon());
+  producer.join();
+  ASSERT_TRUE(content.ok()) << content.status();
+  EXPECT_NE(content->buffer, nullptr);
+  EXPECT_EQ(ledger_->Device(1), (Bytes{64, 64}));
+  EXPECT_EQ(ledger_->Session(5), (Bytes{64, 64}));
+}
+
+TEST_F(SlotTest, DeadlineNamesTheShard) {
+  auto slot = Make();
+  absl::Status status = slot->Wait(Slot::Clock::now()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("shard 1 of storage 7"), std::string::npos) << status;
+}
+
+TEST_F(SlotTest, FirstFailureStaysAndBytesGo_ER1) {
+  auto slot = Make();
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
+  slot->Fail(wire::MakeFailure(absl::StatusCode::kDataLoss, "first"));
+  slot->Fail(wire::MakeFailure(absl::StatusCode::kInternal, "second"));
+  EXPECT_EQ(alive_, 0);
+  EXPECT_EQ(ledger_->Total().current, 0u);
+  EXPECT_EQ(wire::ToFailure(slot->Wait(Soon()).status()).message(), "first");
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
+  EXPECT_EQ(alive_, 0) << "a failed slot keeps no buffer";
+}
+
+TEST_F(SlotTest, EmptiedByDonation) {
+  auto slot = Make();
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
+  slot->Empty();
+  EXPECT_EQ(alive_, 0);
+  EXPECT_EQ(ledger_->Session(5).current, 0u);
+  EXPECT_EQ(slot->Wait(Soon()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(SlotTest, ShareMarksBothSides) {
+  auto slot = Make();
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
+  EXPECT_EQ(slot->Share(Soon())->sharing, Sharing::kShared);
+  EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kShared);
+}
+
+TEST_F(SlotTest, DroppedSlotRefunds) {
+  auto slot = Make();
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
+  slot.reset();
+  EXPECT_EQ(ledger_->Device(1), (Bytes{0, 64}));
+  EXPECT_EQ(alive_, 0);
+}
+
+}  // namespace
+}  // namespace gangway::store

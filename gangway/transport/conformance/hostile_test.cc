@@ -1,0 +1,214 @@
+// Hostile peers of the gRPC transport: whatever they send, only their own link suffers.
+#include <arpa/inet.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "absl/strings/numbers.h"
+
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/transport/grpc/batch.pb.h"
+#include "gangway/transport/grpc/grpc.h"
+
+namespace gangway::transport {
+namespace {
+
+constexpr std::chrono::seconds kLimit{20};
+
+// A server that echoes and notes how links ended.
+class HostileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    transport_ = *NewGrpcTransport();
+    listener_ = *transport_->Listen("127.0.0.1:0", [this](std::shared_ptr<Link> link) {
+      LinkEvents events;
+      events.executor = &loop_;
+      events.on_frame = [link](const wire::Frame& frame) { (void)link->Send(frame); };
+      events.on_closed = [this, link](const absl::Status& status) {
+        MutexLock lock(mutex_);
+        ends_.push_back(status);
+        changed_.NotifyAll();
+      };
+      return events;
+    });
+    ASSERT_TRUE(Echo());  // before any hostility
+  }
+
+  void TearDown() override {
+    EXPECT_TRUE(Echo());  // the server still serves
+    listener_.reset();
+    transport_.reset();
+    loop_.Stop();
+  }
+
+  bool Echo() {
+    Mutex mutex;
+    CondVar changed;
+    bool echoed = false;
+    LinkEvents events;
+    events.executor = &loop_;
+    events.on_frame = [&](const wire::Frame&) {
+      MutexLock lock(mutex);
+      echoed = true;
+      changed.NotifyAll();
+    };
+    auto link = transport_->Connect(listener_->address(), events, kLimit);
+    if (!link.ok() || !(*link)->Send(wire::Frame()).ok()) return false;
+    bool result;
+    {
+      MutexLock lock(mutex);
+      result = changed.WaitFor(mutex, kLimit, [&] { return echoed; });
+    }
+    (*link)->Close(absl::CancelledError("echoed"));
+    return result && WaitEnd(absl::StatusCode::kCancelled);
+  }
+
+  // Waits for the next end of a link and checks how it came.
+  bool WaitEnd(absl::StatusCode code) {
+    MutexLock lock(mutex_);
+    if (!changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return !ends_.empty(); }))
+      return false;
+    absl::Status end = ends_.front();
+    ends_.erase(ends_.begin());
+    EXPECT_EQ(end.code(), code) << end;
+    return end.code() == code;
+  }
+
+  int ConnectRaw() {
+    int port = 0;
+    EXPECT_TRUE(
+        absl::SimpleAtoi(listener_->address().substr(listener_->address().rfind(':') + 1), &port));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+
+  // Sends `bytes` and closes, abruptly or not.
+  void SendRaw(const std::string& bytes) {
+    int fd = ConnectRaw();
+    (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    close(fd);
+  }
+
+  // One call of `method` with one message of `bytes`; returns how the server ended it.
+  grpc::Status Call(const std::string& method, const std::string& bytes) {
+    auto channel =
+        grpc::CreateChannel("ipv4:" + listener_->address(), grpc::InsecureChannelCredentials());
+    grpc::CompletionQueue queue;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kLimit);
+    auto call = grpc::GenericStub(channel).PrepareCall(&context, method, &queue);
+    auto next = [&queue] {
+      void* tag;
+      bool ok = false;
+      return queue.Next(&tag, &ok) && ok;
+    };
+    call->StartCall(nullptr);
+    next();
+    grpc::Slice slice(bytes);
+    call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+    next();
+    grpc::ByteBuffer answer;
+    do {
+      call->Read(&answer, nullptr);
+    } while (next());
+    grpc::Status status;
+    call->Finish(&status, nullptr);
+    next();
+    queue.Shutdown();
+    while (next()) {
+    }
+    return status;
+  }
+
+  EventLoop loop_{"test"};
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<absl::Status> ends_ GANGWAY_GUARDED_BY(mutex_);
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Listener> listener_;
+};
+
+TEST_F(HostileTest, RawBytesOnTheSocket) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 50; ++i) {
+    std::string bytes(random() % 5000, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    if (i % 3 == 1) bytes = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes;
+    if (i % 3 == 2) bytes = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    SendRaw(bytes);
+  }
+}
+
+TEST_F(HostileTest, ASilentConnectionHindersNobody) {
+  int fd = ConnectRaw();
+  EXPECT_TRUE(Echo());
+  close(fd);
+}
+
+TEST_F(HostileTest, BytesThatAreNoFrames) {
+  for (std::string bytes : {std::string("\xff\xff\xff\xff\xff\xff"),
+                            std::string("\x0a\x7f short", 8), std::string(1000, '\x0b')}) {
+    Call("/gangway.Link/Open", bytes);
+    EXPECT_TRUE(WaitEnd(absl::StatusCode::kInvalidArgument)) << bytes.size();
+  }
+}
+
+TEST_F(HostileTest, ATruncatedFrame) {
+  Batch batch;
+  for (int i = 0; i < 10; ++i)
+    batch.add_frames()->mutable_hello()->set_name("somebody with a name");
+  std::string bytes = batch.SerializeAsString();
+  for (size_t cut : {1, 2, 5, 30, 100}) {
+    Call("/gangway.Link/Open", bytes.substr(0, bytes.size() - cut));
+    EXPECT_TRUE(WaitEnd(absl::StatusCode::kInvalidArgument)) << cut;
+  }
+}
+
+TEST_F(HostileTest, AnotherMethodIsUnimplemented) {
+  EXPECT_EQ(Call("/gangway.Link/Other", "x").error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(Call("/", "x").error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(HostileTest, AMessageOverTheLimitEndsItsLinkOnly) {
+  GrpcOptions options;
+  options.message_bytes_max = 1 << 20;
+  listener_.reset();
+  transport_ = *NewGrpcTransport(options);
+  listener_ = *transport_->Listen("127.0.0.1:0", [this](std::shared_ptr<Link> link) {
+    LinkEvents events;
+    events.executor = &loop_;
+    events.on_frame = [link](const wire::Frame& frame) { (void)link->Send(frame); };
+    events.on_closed = [this, link](const absl::Status& status) {
+      MutexLock lock(mutex_);
+      ends_.push_back(status);
+      changed_.NotifyAll();
+    };
+    return events;
+  });
+  Batch batch;
+  batch.add_frames()->mutable_data_chunk()->set_data(std::string(2 << 20, 'x'));
+  EXPECT_NE(Call("/gangway.Link/Open", batch.SerializeAsString()).error_code(),
+            grpc::StatusCode::OK);
+  EXPECT_TRUE(WaitEnd(absl::StatusCode::kUnavailable));
+  auto link = transport_->Connect(listener_->address(), LinkEvents{&loop_}, kLimit);
+  ASSERT_TRUE(link.ok()) << link.status();
+  wire::Frame frame;
+  *frame.mutable_data_chunk() = batch.frames(0).data_chunk();
+  EXPECT_EQ((*link)->Send(frame).code(), absl::StatusCode::kInvalidArgument);
+  link->reset();
+  EXPECT_TRUE(WaitEnd(absl::StatusCode::kCancelled));
+}
+
+}  // namespace
+}  // namespace gangway::transport

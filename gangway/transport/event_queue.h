@@ -1,0 +1,80 @@
+// EventQueue: brings the events of one link to its executor, for implementations of Transport. It
+// keeps the promises of transport.h that are the same everywhere: one at a time, in order,
+// on_closed last and once, silence after Close.
+//
+// Threading: every method from any thread; none blocks. Owned by shared_ptr: a posted task keeps it
+// alive. Callbacks of the user are released on the executor after the last event, so that they may
+// hold the link itself.
+#ifndef GANGWAY_TRANSPORT_EVENT_QUEUE_H_
+#define GANGWAY_TRANSPORT_EVENT_QUEUE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gangway/base/mutex.h"
+#include "gangway/transport/transport.h"
+
+namespace gangway::transport {
+
+class EventQueue : public std::enable_shared_from_this<EventQueue> {
+ public:
+  // `on_fallen` is called, on any thread, once after each NotifyBelow, when fewer bytes than asked
+  // for are pending.
+  explicit EventQueue(std::function<void()> on_fallen = {}) : on_fallen_(std::move(on_fallen)) {}
+
+  // What was pushed before comes first. Once.
+  void Start(LinkEvents events) GANGWAY_EXCLUDES(mutex_);
+
+  // False: ended, and the frame is dropped. `bytes` counts as pending until on_frame has returned.
+  bool Push(wire::Frame frame, size_t bytes) GANGWAY_EXCLUDES(mutex_);
+  void PushWritable() GANGWAY_EXCLUDES(mutex_);
+
+  // Ends the link: on_closed(status) follows what is pending. Only the first call counts, and none
+  // after Mute.
+  void Finish(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
+
+  // The owner closed the link: no event starts any more, not even on_closed; what is pending is
+  // dropped.
+  void Mute() GANGWAY_EXCLUDES(mutex_);
+
+  // OK while the link is open, else why it ended.
+  absl::Status end() const GANGWAY_EXCLUDES(mutex_);
+
+  size_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
+  void NotifyBelow(size_t bytes);
+
+ private:
+  struct Pending {
+    wire::Frame frame;
+    size_t bytes;
+  };
+
+  void PostLocked() GANGWAY_REQUIRES(mutex_);
+  void Drain() GANGWAY_EXCLUDES(mutex_);
+  void DrainFrames(std::vector<Pending> frames);
+  void CheckFallen();
+
+  const std::function<void()> on_fallen_;
+  LinkEvents events_;  // written by Start, then touched by Drain only
+  std::atomic<bool> muted_{false};
+  std::atomic<size_t> pending_bytes_{0};
+  std::atomic<size_t> notify_below_{0};
+
+  mutable Mutex mutex_;
+  bool started_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool posted_ GANGWAY_GUARDED_BY(mutex_) = false;  // a Drain is queued or running
+  bool writable_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool told_ GANGWAY_GUARDED_BY(mutex_) = false;  // on_closed is taken
+  std::vector<Pending> frames_ GANGWAY_GUARDED_BY(mutex_);
+  absl::Status end_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway::transport
+
+#endif  // GANGWAY_TRANSPORT_EVENT_QUEUE_H_

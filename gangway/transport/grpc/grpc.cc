@@ -1,0 +1,210 @@
+// Implementation of grpc.h.
+#include "gangway/transport/grpc/grpc.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/transport/grpc/address.h"
+#include "gangway/transport/grpc/client_stream.h"
+#include "gangway/transport/grpc/completion_thread.h"
+#include "gangway/transport/grpc/server_stream.h"
+
+namespace gangway::transport {
+namespace {
+
+// Settings of both ends: windows wide enough for bulk chunks without probing, large HTTP/2 frames,
+// nothing from the environment.
+std::map<std::string, int> CommonArguments() {
+  return {
+      {GRPC_ARG_HTTP2_BDP_PROBE, 0},
+      {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
+      {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
+      {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
+  };
+}
+
+class GrpcListener final : public Listener {
+ public:
+  GrpcListener(const GrpcOptions& options, Accept accept, LinkOptions link_options)
+      : message_bytes_max_(options.message_bytes_max),
+        accept_(std::move(accept)),
+        link_options_(link_options) {}
+
+  ~GrpcListener() override {
+    if (server_ == nullptr) return;
+    streams_.Shut(absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
+    server_->Shutdown(std::chrono::system_clock::now());
+    thread_->Stop();
+    server_.reset();
+  }
+
+  absl::Status Open(const std::string& address, const Address& parsed, const GrpcOptions& options) {
+    grpc::ServerBuilder builder;
+    auto credentials =
+        options.server_credentials ? options.server_credentials : grpc::InsecureServerCredentials();
+    int port = 0;
+    // A server takes a name without the scheme that a channel wants.
+    std::string where =
+        parsed.host.empty() ? parsed.target : absl::StrCat(parsed.host, ":", parsed.port);
+    builder.AddListeningPort(where, credentials, &port);
+    builder.RegisterAsyncGenericService(&service_);
+    builder.SetMaxReceiveMessageSize(static_cast<int>(message_bytes_max_));
+    builder.SetMaxSendMessageSize(-1);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    for (const auto& [name, value] : CommonArguments()) builder.AddChannelArgument(name, value);
+    auto queue = builder.AddCompletionQueue();
+    queue_ = queue.get();
+    thread_ = std::make_unique<CompletionThread>(std::move(queue));
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      if (server_ != nullptr) server_->Shutdown();
+      server_ = nullptr;
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen at ", address, ": it is in use or not of this machine"));
+    }
+    address_ = parsed.host.empty() ? address : absl::StrCat(parsed.host, ":", port);
+    thread_->Start();
+    RequestCall();
+    return absl::OkStatus();
+  }
+
+  const std::string& address() const override { return address_; }
+
+ private:
+  // Waits for the next call, and deletes itself once that is there or the server shuts down.
+  struct Request final : Completion {
+    void Run(bool ok) override {
+      std::unique_ptr<Request> self(this);
+      if (!ok) return;
+      listener->RequestCall();
+      listener->OnCall(std::move(call));
+    }
+    GrpcListener* listener = nullptr;
+    std::unique_ptr<ServerCall> call = std::make_unique<ServerCall>();
+  };
+
+  void RequestCall() {
+    auto* request = new Request;
+    request->listener = this;
+    ServerCall& call = *request->call;
+    service_.RequestCall(&call.context, &call.call, queue_, queue_,
+                         static_cast<Completion*>(request));
+  }
+
+  void OnCall(std::unique_ptr<ServerCall> call) {
+    bool known = call->context.method() == kMethod;
+    auto stream = std::make_shared<ServerStream>(&streams_, queue_, link_options_,
+                                                 message_bytes_max_, std::move(call));
+    stream->Init();
+    if (!streams_.Add(stream)) return;  // shutting down; the server cancels the call
+    if (!known)
+      return stream->Refuse(
+          {grpc::StatusCode::UNIMPLEMENTED, "only /gangway.Link/Open is served here"});
+    stream->Accept();
+    stream->Start(accept_(std::make_shared<GrpcLink>(stream)));
+  }
+
+  const size_t message_bytes_max_;
+  const Accept accept_;
+  const LinkOptions link_options_;
+  std::string address_;
+  StreamSet streams_;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<CompletionThread> thread_;
+  grpc::ServerCompletionQueue* queue_ = nullptr;  // of thread_
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class GrpcTransport final : public Transport {
+ public:
+  explicit GrpcTransport(GrpcOptions options) : options_(std::move(options)) {}
+  ~GrpcTransport() override {
+    streams_.Shut(absl::CancelledError("the gRPC transport was closed"));
+  }
+
+  absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
+                                                   LinkOptions options) override {
+    auto parsed = ParseAddress(address, security());
+    if (!parsed.ok()) return parsed.status();
+    if (absl::Status status = CheckListenable(address, *parsed); !status.ok()) return status;
+    auto listener = std::make_unique<GrpcListener>(options_, std::move(accept), options);
+    if (absl::Status status = listener->Open(address, *parsed, options_); !status.ok())
+      return status;
+    return listener;
+  }
+
+  absl::StatusOr<std::shared_ptr<Link>> Connect(const std::string& address, LinkEvents events,
+                                                std::chrono::milliseconds limit,
+                                                LinkOptions options) override {
+    auto parsed = ParseAddress(address, security());
+    if (!parsed.ok()) return parsed.status();
+    if (parsed->port == 0 && !parsed->host.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot connect to port 0 of ", address));
+    }
+    auto stream =
+        std::make_shared<ClientStream>(&streams_, Queue(), options, options_.message_bytes_max,
+                                       address, NewChannel(parsed->target));
+    stream->Init();
+    if (!streams_.Add(stream)) return absl::UnavailableError("the gRPC transport is closed");
+    if (absl::Status status = stream->Open(limit); !status.ok()) return status;
+    stream->Start(std::move(events));
+    return std::make_shared<GrpcLink>(std::move(stream));
+  }
+
+ private:
+  Security security() const {
+    return options_.channel_credentials == nullptr ? Security::kPlain : Security::kCredentials;
+  }
+
+  std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) const {
+    grpc::ChannelArguments arguments;
+    for (const auto& [name, value] : CommonArguments()) arguments.SetInt(name, value);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+    arguments.SetMaxReceiveMessageSize(static_cast<int>(options_.message_bytes_max));
+    arguments.SetMaxSendMessageSize(-1);
+    auto credentials = options_.channel_credentials ? options_.channel_credentials
+                                                    : grpc::InsecureChannelCredentials();
+    return grpc::CreateCustomChannel(target, credentials, arguments);
+  }
+
+  // The thread starts with the first link.
+  grpc::CompletionQueue* Queue() {
+    MutexLock lock(mutex_);
+    if (thread_ == nullptr) {
+      thread_ = std::make_unique<CompletionThread>(std::make_unique<grpc::CompletionQueue>());
+      thread_->Start();
+    }
+    return thread_->queue();
+  }
+
+  const GrpcOptions options_;
+  StreamSet streams_;
+  Mutex mutex_;
+  std::unique_ptr<CompletionThread> thread_
+      GANGWAY_GUARDED_BY(mutex_);  // ends before the set that it calls
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> NewGrpcTransport(GrpcOptions options) {
+  if ((options.server_credentials == nullptr) != (options.channel_credentials == nullptr)) {
+    return absl::InvalidArgumentError(
+        "give both the server's and the channel's credentials, or neither");
+  }
+  if (options.message_bytes_max == 0 || options.message_bytes_max > (size_t{1} << 30)) {
+    return absl::InvalidArgumentError("message_bytes_max is from 1 to 1 GiB");
+  }
+  return std::make_unique<GrpcTransport>(std::move(options));
+}
+
+}  // namespace gangway::transport

@@ -1,0 +1,32 @@
+// A transport over gRPC: a link is one bidirectional stream on a TCP connection or unix socket of
+// its own. Addresses: grpc/address.h. Threads: one per transport that has connected, one per
+// listener, and gRPC's own. The peer is not trusted: whatever it sends, only its own link suffers.
+#ifndef GANGWAY_TRANSPORT_GRPC_GRPC_H_
+#define GANGWAY_TRANSPORT_GRPC_GRPC_H_
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/transport/transport.h"
+
+namespace gangway::transport {
+
+struct GrpcOptions {
+  // Both or neither. Without them only loopback addresses are listened at or connected to (SE-1).
+  std::shared_ptr<grpc::ServerCredentials> server_credentials;
+  std::shared_ptr<grpc::ChannelCredentials> channel_credentials;
+  size_t message_bytes_max = size_t{1} << 30;  // of one frame
+};
+
+// The transport and its listeners are independent of each other; the end of each closes its own
+// links, within seconds. Neither may be destroyed on a thread of the transport (inside Accept).
+// INVALID_ARGUMENT: one credential only.
+absl::StatusOr<std::unique_ptr<Transport>> NewGrpcTransport(GrpcOptions options = {});
+
+}  // namespace gangway::transport
+
+#endif  // GANGWAY_TRANSPORT_GRPC_GRPC_H_

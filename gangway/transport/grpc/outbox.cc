@@ -1,0 +1,108 @@
+// Implementation of outbox.h. A Batch is written by hand, field by field (protobuf's encoding
+// allows them in any order), so that frames can be appended as they come.
+#include "gangway/transport/grpc/outbox.h"
+
+#include <google/protobuf/io/coded_stream.h>
+
+#include <utility>
+
+#include "gangway/transport/grpc/batch.pb.h"
+
+namespace gangway::transport {
+namespace {
+
+using ::google::protobuf::io::CodedOutputStream;
+
+constexpr size_t kMessageBytes = 1 << 20;  // a message that has as much takes no further frame
+constexpr size_t kBulkBytes = 16 << 10;    // from here on a slice of its own is cheaper than a copy
+
+constexpr uint32_t Tag(int field) {
+  return (static_cast<uint32_t>(field) << 3) | 2;
+}  // length-delimited
+
+void AppendVarint(std::string& out, uint64_t value) {
+  uint8_t buffer[10];
+  uint8_t* end = CodedOutputStream::WriteVarint64ToArray(value, buffer);
+  out.append(reinterpret_cast<char*>(buffer), end - buffer);
+}
+
+void AppendHeader(std::string& out, int field, size_t length) {
+  AppendVarint(out, Tag(field));
+  AppendVarint(out, length);
+}
+
+size_t HeaderBytes(int field, size_t length) {
+  return CodedOutputStream::VarintSize32(Tag(field)) + CodedOutputStream::VarintSize64(length);
+}
+
+grpc::Slice OwningSlice(std::string bytes) {
+  auto* owned = new std::string(std::move(bytes));
+  return grpc::Slice(
+      owned->data(), owned->size(), [](void* p) { delete static_cast<std::string*>(p); }, owned);
+}
+
+}  // namespace
+
+Outbox::Message& Outbox::MessageFor(size_t bytes) {
+  if (messages_.empty() || messages_.back().bytes + bytes > kMessageBytes) messages_.emplace_back();
+  messages_.back().bytes += bytes;
+  return messages_.back();
+}
+
+void Outbox::FlushTail(Message& message) {
+  if (message.tail.empty()) return;
+  message.slices.push_back(OwningSlice(std::exchange(message.tail, {})));
+}
+
+void Outbox::Append(wire::Frame&& frame, size_t bytes) {
+  if (frame.body_case() == wire::Frame::kDataChunk &&
+      frame.data_chunk().data().size() >= kBulkBytes) {
+    AppendBulk(std::move(frame), bytes);
+    return;
+  }
+  std::string& tail = MessageFor(bytes).tail;
+  AppendHeader(tail, Batch::kFramesFieldNumber, bytes);
+  size_t at = tail.size();
+  tail.resize(at + bytes);
+  frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(tail.data() + at));
+}
+
+void Outbox::AppendBulk(wire::Frame&& frame, size_t bytes) {
+  std::string data = std::move(*frame.mutable_data_chunk()->mutable_data());
+  frame.mutable_data_chunk()->clear_data();
+  std::string chunk = frame.data_chunk().SerializeAsString();
+  frame.clear_data_chunk();
+  std::string head = frame.SerializeAsString();
+
+  size_t chunk_bytes =
+      chunk.size() + HeaderBytes(wire::DataChunk::kDataFieldNumber, data.size()) + data.size();
+  size_t frame_bytes =
+      head.size() + HeaderBytes(wire::Frame::kDataChunkFieldNumber, chunk_bytes) + chunk_bytes;
+  Message& message = MessageFor(bytes);
+  AppendHeader(message.tail, Batch::kFramesFieldNumber, frame_bytes);
+  message.tail += head;
+  AppendHeader(message.tail, wire::Frame::kDataChunkFieldNumber, chunk_bytes);
+  message.tail += chunk;
+  AppendHeader(message.tail, wire::DataChunk::kDataFieldNumber, data.size());
+  FlushTail(message);
+  message.slices.push_back(OwningSlice(std::move(data)));
+}
+
+void Outbox::AppendClose(std::string_view reason) {
+  Batch::Close close;
+  close.set_reason(std::string(reason));
+  std::string bytes = close.SerializeAsString();
+  std::string& tail = MessageFor(0).tail;  // not of the queue
+  AppendHeader(tail, Batch::kCloseFieldNumber, bytes.size());
+  tail += bytes;
+}
+
+grpc::ByteBuffer Outbox::Take(size_t* bytes) {
+  Message message = std::move(messages_.front());
+  messages_.pop_front();
+  *bytes = message.bytes;
+  FlushTail(message);
+  return grpc::ByteBuffer(message.slices.data(), message.slices.size());
+}
+
+}  // namespace gangway::transport

@@ -1,0 +1,348 @@
+// Implementation of stream.h.
+#include "gangway/transport/grpc/stream.h"
+
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/check.h"
+#include "gangway/transport/grpc/batch.pb.h"
+
+namespace gangway::transport {
+namespace {
+
+constexpr size_t kPendingBytesMax = 64 << 20;    // read and not yet taken by the receiver
+constexpr std::chrono::seconds kCloseLimit{1};   // for what is queued when a link closes
+constexpr std::chrono::seconds kCancelLimit{5};  // gRPC completes a cancelled call at once
+
+}  // namespace
+
+Stream::Stream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
+               size_t message_bytes_max)
+    : set_(set), queue_(queue), options_(options), message_bytes_max_(message_bytes_max) {
+  for (int i = 0; i < 6; ++i) {
+    tags_[i].stream = this;
+    tags_[i].operation = static_cast<Operation>(i);
+  }
+}
+
+void Stream::Init() {
+  events_ = std::make_shared<EventQueue>([weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->ResumeReading();
+  });
+}
+
+void Stream::Start(LinkEvents events) {
+  bool read;
+  {
+    MutexLock lock(mutex_);
+    started_ = true;
+    read = TakeReadLocked();
+  }
+  events_->Start(std::move(events));
+  if (read) StartRead(&incoming_, TagOf(Operation::kRead));
+}
+
+// ---- Sending --------------------------------------------------------------------------
+
+absl::Status Stream::Send(wire::Frame frame) {
+  size_t bytes = frame.ByteSizeLong();
+  if (bytes + 64 > message_bytes_max_) {
+    return absl::InvalidArgumentError(absl::StrCat("a frame of ", bytes, " bytes to ",
+                                                   peer_.address, " is over the limit of ",
+                                                   message_bytes_max_, ": send it in pieces"));
+  }
+  Write write;
+  {
+    MutexLock lock(mutex_);
+    if (closing_ || broken_ || ended_) {
+      absl::Status end = events_->end();
+      return absl::UnavailableError(absl::StrCat("the link to ", peer_.address, " is closed",
+                                                 end.ok() ? "" : ": ",
+                                                 end.ok() ? "" : end.message()));
+    }
+    size_t queued = queued_bytes_.load(std::memory_order_relaxed);
+    if (queued >= options_.queue_bytes_max) {
+      above_half_ = true;
+      return absl::ResourceExhaustedError(absl::StrCat("the queue to ", peer_.address, " holds ",
+                                                       queued, " of ", options_.queue_bytes_max,
+                                                       " bytes: wait until it is writable"));
+    }
+    outbox_.Append(std::move(frame), bytes);
+    queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
+    if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
+    if (!TakeWriteLocked(&write)) return absl::OkStatus();
+  }
+  RunWrite(write);
+  return absl::OkStatus();
+}
+
+bool Stream::TakeWriteLocked(Write* write) {
+  if (writing_ || broken_ || finishing_ || outbox_.empty()) return false;
+  // Counted as the outbox counts: headers are no part of what the queue limit is about.
+  write->message = outbox_.Take(&writing_bytes_);
+  write->last = closing_ && outbox_.empty();
+  writing_ = true;
+  ++operations_;
+  if (write->last && LastWriteOperation() == Operation::kFinish) finishing_ = true;
+  return true;
+}
+
+void Stream::RunWrite(const Write& write) {
+  if (write.last) {
+    StartLastWrite(write.message, TagOf(LastWriteOperation()));
+  } else {
+    StartWrite(write.message, TagOf(Operation::kWrite));
+  }
+}
+
+void Stream::OnWrite(bool ok) {
+  Write write;
+  bool take = false, finish = false, writable = false;
+  {
+    MutexLock lock(mutex_);
+    writing_ = false;
+    if (!ok) {
+      BreakLocked();
+      CancelLocked();
+    } else if (!broken_) {
+      size_t left = queued_bytes_.load(std::memory_order_relaxed) - writing_bytes_;
+      queued_bytes_.store(left, std::memory_order_relaxed);
+      writable = above_half_ && left <= options_.queue_bytes_max / 2;
+      if (writable) above_half_ = false;
+      take = TakeWriteLocked(&write);
+    }
+    if (ended_) finish = TakeFinishLocked();
+  }
+  if (take) RunWrite(write);
+  if (finish) StartFinish(TagOf(Operation::kFinish));
+  if (writable) events_->PushWritable();
+}
+
+// ---- Receiving ------------------------------------------------------------------------
+
+bool Stream::TakeReadLocked() {
+  if (!started_ || reading_ || ended_) return false;
+  reading_ = true;
+  ++operations_;
+  return true;
+}
+
+void Stream::ResumeReading() {
+  {
+    MutexLock lock(mutex_);
+    if (!TakeReadLocked()) return;
+  }
+  StartRead(&incoming_, TagOf(Operation::kRead));
+}
+
+void Stream::OnRead(bool ok) {
+  if (!ok) {
+    {
+      MutexLock lock(mutex_);
+      reading_ = false;
+    }
+    BeginFinish();
+    return;
+  }
+  Batch batch;
+  size_t bytes = incoming_.Length();
+  bool valid;
+  {
+    grpc::ProtoBufferReader reader(&incoming_);
+    valid = reader.status().ok() && batch.ParseFromZeroCopyStream(&reader);
+  }
+  incoming_.Clear();
+  bool discard;
+  {
+    MutexLock lock(mutex_);
+    reading_ = false;
+    discard = closing_ || broken_;
+  }
+  if (!valid) {
+    End(absl::InvalidArgumentError(
+        absl::StrCat(peer_.address, " sent bytes that are not frames of this protocol")));
+    Cancel();
+  } else if (!discard) {
+    size_t share = bytes / (batch.frames_size() + 1) + 1;
+    for (wire::Frame& frame : *batch.mutable_frames()) events_->Push(std::move(frame), share);
+  }
+  if (valid && batch.has_close()) {
+    OnPeerClosed(batch.close().reason());
+  } else if (!discard && events_->pending_bytes() >= kPendingBytesMax) {
+    events_->NotifyBelow(kPendingBytesMax / 2);  // resumes
+  } else {
+    ResumeReading();
+  }
+}
+
+void Stream::OnPeerClosed(const std::string& reason) {
+  {
+    MutexLock lock(mutex_);
+    BreakLocked();  // first: who sees on_closed cannot send any more
+    events_->Finish(absl::CancelledError(reason));
+    if (!FinishNeedsIdleWriter()) CancelLocked();
+  }
+  if (FinishNeedsIdleWriter()) {
+    BeginFinish();
+  } else {
+    ResumeReading();  // up to the end of the call
+  }
+}
+
+// ---- Ending ---------------------------------------------------------------------------
+
+void Stream::Close(const absl::Status& reason) {
+  events_->Mute();
+  BeginClose(reason, Tell::kNobody);
+}
+
+void Stream::End(const absl::Status& status) { BeginClose(status, Tell::kOwner); }
+
+void Stream::BeginClose(const absl::Status& reason, Tell tell) {
+  Write write;
+  bool take = false, read = false;
+  {
+    MutexLock lock(mutex_);
+    if (closing_ || released_ || finished_) return;
+    closing_ = true;
+    if (tell == Tell::kOwner) events_->Finish(reason);
+    if (!broken_ && !ended_) {
+      outbox_.AppendClose(reason.ok() ? "closed by the peer" : std::string(reason.message()));
+      take = TakeWriteLocked(&write);
+    }
+    read = TakeReadLocked();
+    ++operations_;
+    deadline_.emplace();
+    deadline_->Set(queue_, std::chrono::system_clock::now() + kCloseLimit,
+                   TagOf(Operation::kDeadline));
+  }
+  if (take) RunWrite(write);
+  if (read) StartRead(&incoming_, TagOf(Operation::kRead));
+}
+
+void Stream::Cancel() {
+  MutexLock lock(mutex_);
+  CancelLocked();
+}
+
+void Stream::CancelLocked() {
+  if (!released_) CancelCall();
+}
+
+void Stream::BreakLocked() {
+  broken_ = true;
+  outbox_.Clear();
+  queued_bytes_.store(0, std::memory_order_relaxed);
+}
+
+void Stream::CountOperation() {
+  MutexLock lock(mutex_);
+  ++operations_;
+}
+
+bool Stream::TakeFinishLocked() {
+  if (finishing_ || (writing_ && FinishNeedsIdleWriter())) return false;
+  finishing_ = true;
+  ++operations_;
+  return true;
+}
+
+void Stream::BeginFinish() {
+  bool finish;
+  {
+    MutexLock lock(mutex_);
+    ended_ = true;
+    BreakLocked();
+    finish = TakeFinishLocked();
+    if (!finish && !finishing_) CancelLocked();  // the write in flight ends, then the call
+  }
+  if (finish) StartFinish(TagOf(Operation::kFinish));
+}
+
+void Stream::OnFinish() {
+  MutexLock lock(mutex_);
+  finished_ = true;
+  BreakLocked();
+  events_->Finish(LostStatus());
+  if (deadline_.has_value()) deadline_->Cancel();
+}
+
+void Stream::Completed(Operation operation, bool ok) {
+  switch (operation) {
+    case Operation::kStart:
+    case Operation::kMetadata:
+      OnOpened(operation, ok);
+      break;
+    case Operation::kRead:
+      OnRead(ok);
+      break;
+    case Operation::kWrite:
+      OnWrite(ok);
+      break;
+    case Operation::kFinish:
+      OnFinish();
+      break;
+    case Operation::kDeadline:
+      if (ok) Cancel();
+      break;
+  }
+  Settle();
+}
+
+void Stream::Settle() {
+  {
+    MutexLock lock(mutex_);
+    GANGWAY_CHECK(operations_ > 0, "gRPC completed an operation that was not started");
+    if (--operations_ > 0 || !finished_) return;
+    released_ = true;
+    deadline_.reset();
+    ReleaseCall();
+  }
+  set_->Remove(this);  // may destroy this
+}
+
+// ---- StreamSet ------------------------------------------------------------------------
+
+bool StreamSet::Add(std::shared_ptr<Stream> stream) {
+  MutexLock lock(mutex_);
+  if (shut_) return false;
+  Stream* key = stream.get();
+  streams_.emplace(key, std::move(stream));
+  return true;
+}
+
+void StreamSet::Remove(Stream* stream) {
+  std::shared_ptr<Stream> removed;
+  MutexLock lock(mutex_);
+  auto found = streams_.find(stream);
+  if (found == streams_.end()) return;
+  removed = std::move(found->second);
+  streams_.erase(found);
+  if (streams_.empty()) empty_.NotifyAll();
+}
+
+void StreamSet::Shut(const absl::Status& status) {
+  auto each = [this](auto&& act) {
+    std::vector<std::shared_ptr<Stream>> streams;
+    {
+      MutexLock lock(mutex_);
+      shut_ = true;
+      for (auto& [key, stream] : streams_) streams.push_back(stream);
+    }
+    for (auto& stream : streams) act(*stream);
+  };
+  auto wait = [this](std::chrono::milliseconds limit) {
+    MutexLock lock(mutex_);
+    return empty_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return streams_.empty(); });
+  };
+  each([&status](Stream& stream) { stream.End(status); });
+  if (wait(kCloseLimit)) return;
+  each([](Stream& stream) { stream.Cancel(); });
+  wait(kCancelLimit);
+}
+
+}  // namespace gangway::transport

@@ -1,0 +1,170 @@
+// Stream: one link over one bidirectional gRPC stream, either end. Writes what is queued, one
+// message in flight, started by the sender itself when the stream is idle; reads until the receiver
+// has more than a limit pending.
+//
+// Threading: Send, Close, End from any thread; Completed on the completion thread only. A Stream is
+// kept alive by its StreamSet until gRPC has completed everything that it was asked (`operations_`
+// is 0 and the call has finished); then the call is released, and what handles still point to is
+// inert. Failure: whatever ends the call without a Close of the peer is UNAVAILABLE; bytes that are
+// no Batch INVALID_ARGUMENT.
+#ifndef GANGWAY_TRANSPORT_GRPC_STREAM_H_
+#define GANGWAY_TRANSPORT_GRPC_STREAM_H_
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "gangway/base/mutex.h"
+#include "gangway/transport/event_queue.h"
+#include "gangway/transport/grpc/completion_thread.h"
+#include "gangway/transport/grpc/outbox.h"
+#include "gangway/transport/transport.h"
+
+namespace gangway::transport {
+
+class StreamSet;
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  enum class Operation { kStart, kMetadata, kRead, kWrite, kFinish, kDeadline };
+
+  Stream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
+         size_t message_bytes_max);
+  virtual ~Stream() = default;
+  void Init();  // once it is shared
+
+  absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
+  size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  const Peer& peer() const { return peer_; }
+
+  // The owner's Close: no event follows. End: the same, told to the owner as on_closed(status).
+  void Close(const absl::Status& reason) GANGWAY_EXCLUDES(mutex_);
+  void End(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
+  void Cancel() GANGWAY_EXCLUDES(mutex_);
+
+  // Once; reading begins.
+  void Start(LinkEvents events) GANGWAY_EXCLUDES(mutex_);
+
+  void Completed(Operation operation, bool ok) GANGWAY_EXCLUDES(mutex_);
+
+ protected:
+  struct Tag final : Completion {
+    void Run(bool ok) override { stream->Completed(operation, ok); }
+    Stream* stream = nullptr;
+    Operation operation;
+  };
+
+  // The two ends of a call. Each is given a tag that completes once, and is called with that
+  // operation counted.
+  virtual void StartRead(grpc::ByteBuffer* into, void* tag) = 0;
+  virtual void StartWrite(const grpc::ByteBuffer& message, void* tag) = 0;
+  // Sends the last message: a client half-closes (kWrite), a server ends the call with it
+  // (kFinish).
+  virtual void StartLastWrite(const grpc::ByteBuffer& message, void* tag) = 0;
+  virtual Operation LastWriteOperation() const = 0;
+  virtual void StartFinish(void* tag) = 0;  // a client learns the status, a server gives it
+  virtual bool FinishNeedsIdleWriter() const = 0;
+  virtual void CancelCall() = 0;
+  virtual void ReleaseCall() = 0;
+  virtual absl::Status LostStatus() const = 0;  // why the call ended, when the peer gave no reason
+  virtual void OnOpened(Operation operation, bool ok) {}
+
+  void* TagOf(Operation operation) {
+    return static_cast<Completion*>(&tags_[static_cast<int>(operation)]);
+  }
+  void CountOperation() GANGWAY_EXCLUDES(mutex_);
+  void BeginFinish() GANGWAY_EXCLUDES(mutex_);
+
+  Peer peer_;  // set before the stream is shared
+
+ private:
+  enum class Tell { kOwner, kNobody };
+  struct Write {
+    grpc::ByteBuffer message;
+    bool last = false;
+  };
+
+  bool TakeWriteLocked(Write* write) GANGWAY_REQUIRES(mutex_);
+  void RunWrite(const Write& write);
+  bool TakeReadLocked() GANGWAY_REQUIRES(mutex_);
+  bool TakeFinishLocked() GANGWAY_REQUIRES(mutex_);
+  void CancelLocked() GANGWAY_REQUIRES(mutex_);
+  void BreakLocked() GANGWAY_REQUIRES(mutex_);
+  void BeginClose(const absl::Status& reason, Tell tell) GANGWAY_EXCLUDES(mutex_);
+  void ResumeReading() GANGWAY_EXCLUDES(mutex_);
+  void OnRead(bool ok);
+  void OnPeerClosed(const std::string& reason);
+  void OnWrite(bool ok);
+  void OnFinish();
+  void Settle() GANGWAY_EXCLUDES(mutex_);
+
+  StreamSet* const set_;
+  grpc::CompletionQueue* const queue_;
+  const LinkOptions options_;
+  const size_t message_bytes_max_;
+  Tag tags_[6];
+  std::shared_ptr<EventQueue> events_;
+  grpc::ByteBuffer incoming_;  // of the read in flight
+  std::atomic<size_t> queued_bytes_{0};
+
+  mutable Mutex mutex_;
+  Outbox outbox_ GANGWAY_GUARDED_BY(mutex_);
+  int operations_ GANGWAY_GUARDED_BY(mutex_) = 0;  // that gRPC still has to complete
+  size_t writing_bytes_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool reading_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool started_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: what comes is discarded
+  bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
+  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;    // nothing more comes
+  bool finishing_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool finished_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool released_ GANGWAY_GUARDED_BY(mutex_) = false;
+  std::optional<grpc::Alarm> deadline_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+// The streams of one completion thread that gRPC still works for.
+class StreamSet {
+ public:
+  // False: shut; the stream must not be started.
+  bool Add(std::shared_ptr<Stream> stream) GANGWAY_EXCLUDES(mutex_);
+  void Remove(Stream* stream) GANGWAY_EXCLUDES(mutex_);
+
+  // Ends all with `status` and waits, bounded, until gRPC has let go of them. Not on the completion
+  // thread.
+  void Shut(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  Mutex mutex_;
+  CondVar empty_;
+  bool shut_ GANGWAY_GUARDED_BY(mutex_) = false;
+  std::map<Stream*, std::shared_ptr<Stream>> streams_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+// What users hold of a stream.
+class GrpcLink final : public Link {
+ public:
+  explicit GrpcLink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  ~GrpcLink() override { stream_->Close(absl::CancelledError("the peer dropped the link")); }
+  absl::Status Send(wire::Frame frame) override { return stream_->Send(std::move(frame)); }
+  size_t queued_bytes() const override { return stream_->queued_bytes(); }
+  void Close(const absl::Status& reason) override { stream_->Close(reason); }
+  const Peer& peer() const override { return stream_->peer(); }
+
+ private:
+  const std::shared_ptr<Stream> stream_;
+};
+
+}  // namespace gangway::transport
+
+#endif  // GANGWAY_TRANSPORT_GRPC_STREAM_H_

@@ -1,0 +1,266 @@
+// Host-side work of nodes: what each one is on this worker, before any of its inputs exists.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+#include "gangway/worker/core/worker_core.h"
+
+namespace gangway::worker {
+namespace {
+
+void AddOnce(std::vector<uint64_t>& list, uint64_t value) {
+  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+}
+
+CreateStorage MakeStorage(uint64_t storage, uint64_t session, const wire::ArraySpec& spec) {
+  return {.storage = storage,
+          .session = session,
+          .element_type = spec.element_type(),
+          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
+          .shard_bytes = spec.shard_bytes(),
+          .memory_kind = spec.memory_kind()};
+}
+
+}  // namespace
+
+void WorkerCore::Prepare(const wire::Node& message) {
+  uint64_t ordinal = message.ordinal();
+  auto [entry, is_new] = nodes_.try_emplace(ordinal);
+  if (!is_new) return Emit(Complain{absl::StrCat("Node ", ordinal, " came twice; the second was ignored")});
+  Node& node = entry->second;
+  node.session = message.session();
+  absl::Status status;
+  switch (message.kind_case()) {
+    case wire::Node::kLaunch: status = PrepareLaunchNode(message, node); break;
+    case wire::Node::kUpload: status = PrepareUploadNode(message, node); break;
+    case wire::Node::kCopy: status = PrepareCopyNode(message, node); break;
+    case wire::Node::kFetch: status = PrepareFetchNode(message, node); break;
+    case wire::Node::KIND_NOT_SET:
+      status = absl::UnimplementedError("The node is of a kind that this worker does not know.");
+      break;
+  }
+  prepared_ = std::max(prepared_, ordinal);
+  if (status.ok()) return;
+  node.failure = Fail(status, ordinal, node.program);
+  PoisonResultsOf(message, node);
+}
+
+absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node) {
+  const wire::Launch& launch = message.launch();
+  node.kind = Node::Kind::kLaunch;
+  node.executable = launch.executable();
+  auto entry = executables_.find(launch.executable());
+  if (entry == executables_.end()) {
+    return absl::DataLossError(absl::StrCat("Executable ", launch.executable(), " is not loaded on ", identity_.name,
+                                            "; the worker was started again, or it was unloaded."));
+  }
+  const Executable& executable = entry->second;
+  node.program = executable.name;
+  if (launch.results_size() != static_cast<int>(executable.results.size())) {
+    return absl::InvalidArgumentError(absl::StrCat("The launch names ", launch.results_size(), " results and ",
+                                                   executable.name, " has ", executable.results.size(), "."));
+  }
+  PrepareLaunch prepare{.ordinal = message.ordinal(),
+                        .executable = launch.executable(),
+                        .program = executable.name,
+                        .results = {launch.results().begin(), launch.results().end()},
+                        .donated = {launch.donated().begin(), launch.donated().end()},
+                        .launch_id = launch.launch_id()};
+  for (size_t i = 0; i < executable.devices.size(); ++i) {
+    if (executable.devices[i] < 0) continue;
+    prepare.positions.push_back({static_cast<uint32_t>(i), executable.devices[i], {}});
+  }
+  std::vector<ShardKey> shards;
+  for (int k = 0; k < launch.arguments_size(); ++k) {
+    absl::Status status =
+        Resolve(launch.arguments(k), executable.devices, absl::StrCat("Argument ", k), node, shards);
+    if (!status.ok()) return status;
+    for (LaunchPosition& position : prepare.positions) position.arguments.push_back(shards[position.position]);
+  }
+  for (uint32_t k : prepare.donated) {
+    if (k >= static_cast<uint32_t>(launch.arguments_size())) {
+      return absl::InvalidArgumentError(absl::StrCat("Argument ", k, " is to be donated; there are only ",
+                                                     launch.arguments_size(), "."));
+    }
+    for (const LaunchPosition& position : prepare.positions) AddOnce(node.consumed, position.arguments[k].storage);
+  }
+  for (int r = 0; r < launch.results_size(); ++r) {
+    const wire::TensorSpec& spec = executable.results[r];
+    CreateStorage result{.storage = launch.results(r),
+                         .session = message.session(),
+                         .element_type = spec.element_type(),
+                         .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
+                         .shard_bytes = spec.shard_bytes(),
+                         .memory_kind = spec.memory_kind()};
+    absl::Status status = AddResult(node, std::move(result), executable.devices);
+    if (!status.ok()) return status;
+  }
+  if (prepare.positions.empty()) return absl::OkStatus();
+  node.prepared = true;
+  Emit(std::move(prepare));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node) {
+  const wire::Upload& upload = message.upload();
+  node.kind = Node::Kind::kUpload;
+  std::vector<int> devices = LocalDevices(upload.spec().devices());
+  absl::Status status = AddResult(node, MakeStorage(upload.storage(), message.session(), upload.spec()), devices);
+  if (!status.ok() || node.outputs.empty()) return status;
+  UploadKey key{message.session(), upload.upload()};
+  Upload& state = uploads_[key];
+  if (state.ordinal != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("Upload ", upload.upload(), " was declared twice."));
+  }
+  node.upload = upload.upload();
+  state.ordinal = message.ordinal();
+  state.storage = upload.storage();
+  state.shard_bytes = upload.spec().shard_bytes();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] >= 0) state.wanted.push_back(i);
+  }
+  TryFill(key, state);  // finds a failure or a wrong size of bytes that came before
+  return absl::OkStatus();
+}
+
+absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) {
+  const wire::Copy& copy = message.copy();
+  node.kind = Node::Kind::kCopy;
+  std::vector<int> from = LocalDevices(copy.source_spec().devices());
+  std::vector<int> to = LocalDevices(copy.spec().devices());
+  if (from.size() != to.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("A copy from ", from.size(), " to ", to.size(), " shards; the counts must be equal."));
+  }
+  std::vector<ShardKey> shards;
+  absl::Status status = Resolve(copy.source(), from, "The source", node, shards);
+  if (!status.ok()) return status;
+  PrepareCopy prepare{.ordinal = message.ordinal(), .memory_kind = copy.spec().memory_kind()};
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (from[i] < 0 && to[i] < 0) continue;
+    // One end is here and the other is not: where sending and receiving a transfer will start.
+    if (from[i] < 0 || to[i] < 0) {
+      const auto& far = (from[i] < 0 ? copy.source_spec() : copy.spec()).devices();
+      return absl::UnimplementedError(absl::StrCat("Shard ", i, " goes ", from[i] < 0 ? "to " : "from ",
+                                                   identity_.name, from[i] < 0 ? " from " : " to ",
+                                                   "the worker of device ", far.Get(i),
+                                                   "; copies between workers cannot be done yet."));
+    }
+    prepare.moves.push_back({shards[i], {copy.storage(), static_cast<uint32_t>(i)}, from[i], to[i]});
+  }
+  status = AddResult(node, MakeStorage(copy.storage(), message.session(), copy.spec()), to);
+  if (!status.ok() || prepare.moves.empty()) return status;
+  node.prepared = true;
+  Emit(std::move(prepare));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node) {
+  const wire::Fetch& fetch = message.fetch();
+  node.kind = Node::Kind::kFetch;
+  node.fetch = fetch.fetch();
+  std::vector<int> devices = LocalDevices(fetch.spec().devices());
+  PrepareFetch prepare{.ordinal = message.ordinal(), .session = message.session(), .fetch = fetch.fetch()};
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] < 0) continue;
+    uint32_t shard = static_cast<int>(i) < fetch.shards_size() ? fetch.shards(i) : i;
+    node.fetch_shards.push_back(shard);
+    prepare.parts.push_back({{}, devices[i], shard});
+  }
+  std::vector<ShardKey> shards;
+  absl::Status status = Resolve(fetch.source(), devices, "The array", node, shards);
+  if (!status.ok()) return status;
+  size_t next = 0;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] >= 0) prepare.parts[next++].from = shards[i];
+  }
+  if (prepare.parts.empty()) return absl::OkStatus();
+  node.prepared = true;
+  Emit(std::move(prepare));
+  return absl::OkStatus();
+}
+
+absl::Status WorkerCore::Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices, const std::string& what,
+                                 Node& node, std::vector<ShardKey>& shards) {
+  shards.assign(devices.size(), {});
+  size_t position = 0;
+  for (const wire::ShardRun& run : ref.runs()) {
+    for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
+      if (devices[position] < 0) continue;
+      shards[position] = {run.storage(), run.first() + i};
+      absl::Status status = CheckShard(shards[position], devices[position], what);
+      if (!status.ok()) return status;
+      AddOnce(node.inputs, run.storage());
+    }
+  }
+  if (position == devices.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", position, " shards where ", devices.size(), " devices each need one."));
+}
+
+absl::Status WorkerCore::CheckShard(const ShardKey& key, int device, const std::string& what) const {
+  auto entry = storages_.find(key.storage);
+  if (entry == storages_.end()) {
+    return absl::DataLossError(absl::StrCat(what, " refers to storage ", key.storage, ", which ", identity_.name,
+                                            " does not hold; the worker was started again and lost its arrays, or "
+                                            "it was freed."));
+  }
+  const Storage& storage = entry->second;
+  if (storage.devices.empty()) return absl::OkStatus();  // failed before its shards were known
+  if (key.shard >= storage.devices.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " refers to shard ", key.shard, " of storage ", key.storage,
+                                                   ", which has ", storage.devices.size(), "."));
+  }
+  int actual = storage.devices[key.shard];
+  if (actual == device) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      what, " has shard ", key.shard, " of storage ", key.storage, " on ", DeviceName(actual), " where ",
+      DeviceName(device), " needs it; copy it there first."));
+}
+
+absl::Status WorkerCore::AddResult(Node& node, CreateStorage result, const std::vector<int>& devices) {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] >= 0) result.shards.push_back({static_cast<uint32_t>(i), devices[i]});
+  }
+  if (result.shards.empty()) return absl::OkStatus();
+  auto [entry, is_new] = storages_.try_emplace(result.storage);
+  if (!is_new) {
+    return absl::InvalidArgumentError(absl::StrCat("Storage ", result.storage, " is there already."));
+  }
+  entry->second.devices = devices;
+  node.outputs.push_back(result.storage);
+  Emit(std::move(result));
+  return absl::OkStatus();
+}
+
+// Readers of the results must find the node's failure, not a storage that was never heard of.
+void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
+  std::vector<uint64_t> results;
+  if (message.has_launch()) results.assign(message.launch().results().begin(), message.launch().results().end());
+  if (message.has_upload()) results.push_back(message.upload().storage());
+  if (message.has_copy()) results.push_back(message.copy().storage());
+  for (uint64_t result : results) {
+    if (storages_.try_emplace(result).second) node.outputs.push_back(result);
+  }
+  for (uint64_t output : node.outputs) Settle(output, node.failure);
+}
+
+std::vector<int> WorkerCore::LocalDevices(const google::protobuf::RepeatedField<uint32_t>& global) const {
+  std::vector<int> local;
+  local.reserve(global.size());
+  for (uint32_t device : global) {
+    auto entry = local_devices_.find(device);
+    local.push_back(entry == local_devices_.end() ? -1 : entry->second);
+  }
+  return local;
+}
+
+std::string WorkerCore::DeviceName(int local) const {
+  for (const auto& [global, index] : local_devices_) {
+    if (index == local) return absl::StrCat("device ", global);
+  }
+  return "another worker";
+}
+
+}  // namespace gangway::worker

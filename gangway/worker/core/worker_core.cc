@@ -1,0 +1,345 @@
+// Events and ends of nodes; preparation is in prepare.cc.
+#include "gangway/worker/core/worker_core.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::worker {
+
+std::vector<Action> WorkerCore::Step(Event event) {
+  actions_.clear();
+  std::visit([this](auto& e) { On(e); }, event);
+  SettleWaiters();
+  return std::exchange(actions_, {});
+}
+
+Counts WorkerCore::counts() const {
+  return {storages_.size(), nodes_.size(), executables_.size(), uploads_.size()};
+}
+
+void WorkerCore::On(ItemArrived& event) {
+  wire::IslandItem& item = event.item;
+  switch (item.item_case()) {
+    case wire::IslandItem::kNode:
+      return Prepare(item.node());
+    case wire::IslandItem::kRelease:
+      for (uint64_t ordinal : item.release().ordinals()) Release(ordinal);
+      return;
+    case wire::IslandItem::kCancel:
+      for (uint64_t ordinal : item.cancel().ordinals()) Cancel(ordinal, item.cancel().failure());
+      return;
+    case wire::IslandItem::kFree:
+      for (uint64_t storage : item.free().storages()) Free(storage);
+      return;
+    case wire::IslandItem::kLoad:
+      return Load(*item.mutable_load());
+    case wire::IslandItem::kUnload:
+      for (uint64_t executable : item.unload().executables()) {
+        if (executables_.erase(executable) != 0) Emit(UnloadExecutable{executable});
+      }
+      return;
+    case wire::IslandItem::kOpenDevices:
+      return Open(item.open_devices());
+    case wire::IslandItem::kEndSession:
+      return EndSession(item.end_session().session());
+    case wire::IslandItem::kProbe:
+      return Emit(ReportUsage{item.probe()});
+    case wire::IslandItem::kReleased:  // between controller and scheduler
+    case wire::IslandItem::ITEM_NOT_SET:
+      return Emit(Complain{absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),
+                                        " came from the scheduler and was ignored; do the versions match?")});
+  }
+}
+
+void WorkerCore::Open(const wire::OpenDevices& open) {
+  local_devices_.clear();
+  for (int i = 0; i < open.devices_size() && i < identity_.device_count; ++i) {
+    local_devices_[open.devices(i)] = i;
+  }
+  if (open.devices_size() != identity_.device_count) {
+    Emit(Complain{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ", identity_.name,
+                               ", which has ", identity_.device_count)});
+  }
+}
+
+void WorkerCore::Load(wire::Load& load) {
+  Executable executable{.name = load.name(), .devices = LocalDevices(load.devices())};
+  executable.results.assign(load.results().begin(), load.results().end());
+  auto is_local = [](int device) { return device >= 0; };
+  bool any = std::any_of(executable.devices.begin(), executable.devices.end(), is_local);
+  bool all = std::all_of(executable.devices.begin(), executable.devices.end(), is_local);
+  wire::Report report;
+  report.mutable_loaded()->set_executable(load.executable());
+  if (all && any) {
+    Emit(LoadExecutable{load.executable(), load.name(), std::move(*load.mutable_serialized()), executable.devices});
+  } else if (any) {
+    executable.failure = Fail(
+        absl::UnimplementedError(absl::StrCat("Program ", load.name(), " spans ", identity_.name,
+                                              " and other workers, which programs cannot do yet. Use devices of "
+                                              "one worker for one jit, and device_put between them.")),
+        0, load.name());
+    *report.mutable_loaded()->mutable_failure() = executable.failure;
+    *reports_.add_reports() = std::move(report);
+  } else {
+    *reports_.add_reports() = std::move(report);  // nothing of it is here
+  }
+  executables_[load.executable()] = std::move(executable);
+}
+
+void WorkerCore::On(ExecutableLoaded& event) {
+  if (auto entry = executables_.find(event.executable); entry != executables_.end() && event.failure.code() != 0) {
+    wire::Failure& failure = event.failure;
+    if (failure.worker().empty()) failure.set_worker(identity_.name);
+    if (failure.incarnation() == 0) failure.set_incarnation(identity_.incarnation);
+    if (failure.program().empty()) failure.set_program(entry->second.name);
+    entry->second.failure = failure;
+  }
+  wire::Loaded& loaded = *reports_.add_reports()->mutable_loaded();
+  loaded.set_executable(event.executable);
+  if (event.failure.code() != 0) *loaded.mutable_failure() = event.failure;
+}
+
+void WorkerCore::On(UploadShardStaged& event) {
+  UploadKey key{event.session, event.upload};
+  Upload& upload = uploads_[key];
+  upload.staged[event.shard] = event.bytes;
+  if (event.failure.code() != 0 && upload.failure.code() == 0) upload.failure = event.failure;
+  TryFill(key, upload);
+}
+
+void WorkerCore::On(StreamsGone& event) {
+  AbandonUploads(event.session, "the client's data stream closed before all bytes had come");
+}
+
+void WorkerCore::On(NodeEnded& event) {
+  auto entry = nodes_.find(event.ordinal);
+  if (entry == nodes_.end()) {
+    return Emit(Complain{absl::StrCat("Node ", event.ordinal, " ended twice or was never here")});
+  }
+  Node& node = entry->second;
+  node.prepared = false;
+  if (node.kind == Node::Kind::kFetch) node.fetch_shards = std::move(event.unsent_shards);
+  if (event.failure.code() == 0) return Finish(event.ordinal, event.failure);
+  node.failure = std::move(event.failure);
+  if (node.failure.gang() == 0) node.failure.set_gang(event.ordinal);
+  woken_.push_back(event.ordinal);
+}
+
+void WorkerCore::On(RoundEnded&) {
+  if (prepared_ > prepared_reported_) {
+    reports_.add_reports()->mutable_prepared()->set_ordinal(prepared_);
+    prepared_reported_ = prepared_;
+  }
+  if (reports_.reports_size() != 0) Emit(SendReports{std::exchange(reports_, {})});
+}
+
+void WorkerCore::Release(uint64_t ordinal) {
+  auto entry = nodes_.find(ordinal);
+  if (entry == nodes_.end()) {
+    return Report(ordinal, Fail(absl::DataLossError("A node was released that this worker does not have; it was "
+                                                    "started again, or a message was lost."),
+                                ordinal, ""));
+  }
+  Node& node = entry->second;
+  if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
+  node.released = true;
+  if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node)) return Finish(ordinal, *failure);
+  RunNode(ordinal, node);
+}
+
+void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
+  if (node.kind == Node::Kind::kUpload) {
+    UploadKey key{node.session, node.upload};
+    auto upload = uploads_.find(key);
+    if (upload != uploads_.end() && upload->second.ordinal == ordinal) return TryFill(key, upload->second);
+  }
+  for (uint64_t storage : node.consumed) {
+    if (auto used = storages_.find(storage); used != storages_.end()) used->second.consumed_by = ordinal;
+  }
+  if (node.prepared) return Emit(Run{ordinal});
+  Finish(ordinal, {});  // nothing of it is on this worker
+}
+
+// What is known, at the release, to keep the node from running: the verdict for all its local devices at once.
+std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const Node& node) const {
+  if (node.failure.code() != 0) return node.failure;
+  for (uint64_t input : node.inputs) {
+    auto entry = storages_.find(input);
+    if (entry == storages_.end()) {
+      return Fail(absl::DataLossError(absl::StrCat("Storage ", input, " was freed before it was used.")), ordinal,
+                  node.program);
+    }
+    const Storage& storage = entry->second;
+    if (storage.state == Storage::State::kFailed) return storage.failure;
+    if (storage.consumed_by != 0) {
+      return Fail(absl::InvalidArgumentError(
+                      absl::StrCat("An argument was donated to gang ", storage.consumed_by, " before.")),
+                  ordinal, node.program);
+    }
+  }
+  if (node.kind == Node::Kind::kLaunch) {
+    auto executable = executables_.find(node.executable);
+    if (executable != executables_.end() && executable->second.failure.code() != 0) {
+      return executable->second.failure;
+    }
+  }
+  return std::nullopt;
+}
+
+void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
+  auto entry = nodes_.find(upload.ordinal);
+  if (entry == nodes_.end()) return;  // bytes first
+  Node& node = entry->second;
+  for (uint32_t shard : upload.wanted) {
+    auto staged = upload.staged.find(shard);
+    if (staged == upload.staged.end() || staged->second == upload.shard_bytes || upload.failure.code() != 0) continue;
+    upload.failure = Fail(absl::InvalidArgumentError(absl::StrCat(
+                              "Shard ", shard, " of upload ", key.upload, " came with ", staged->second,
+                              " bytes and has ", upload.shard_bytes, ".")),
+                          0, "");
+  }
+  if (upload.failure.code() != 0) {
+    node.failure = upload.failure;
+    if (node.released) Finish(upload.ordinal, node.failure);
+    return;
+  }
+  bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
+                              [&](uint32_t shard) { return upload.staged.contains(shard); });
+  if (!complete || !node.released) return;
+  node.prepared = true;
+  Emit(FillUpload{upload.ordinal, key.session, key.upload, upload.storage});
+  uploads_.erase(key);
+}
+
+void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
+  auto entry = nodes_.find(ordinal);
+  if (entry == nodes_.end()) return;  // it never came, or has ended
+  Node& node = entry->second;
+  if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was cancelled after its release")});
+  wire::Failure reason = failure;
+  if (reason.code() == 0) reason = wire::MakeFailure(absl::StatusCode::kCancelled, "The work was cancelled.");
+  if (node.prepared) Emit(Discard{ordinal});
+  for (uint64_t output : node.outputs) Settle(output, reason);
+  if (!node.fetch_shards.empty()) Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
+  ForgetUpload(ordinal, node);
+  nodes_.erase(entry);
+}
+
+void WorkerCore::ForgetUpload(uint64_t ordinal, const Node& node) {
+  if (node.kind != Node::Kind::kUpload) return;
+  auto upload = uploads_.find({node.session, node.upload});
+  if (upload == uploads_.end() || upload->second.ordinal != ordinal) return;
+  uploads_.erase(upload);
+  Emit(DropUpload{node.session, node.upload});
+}
+
+void WorkerCore::Free(uint64_t storage) {
+  auto entry = storages_.find(storage);
+  if (entry == storages_.end()) return;  // no shard of it was here
+  woken_.insert(woken_.end(), entry->second.waiters.begin(), entry->second.waiters.end());
+  storages_.erase(entry);
+  Emit(DropStorage{storage});
+}
+
+void WorkerCore::EndSession(uint64_t session) {
+  AbandonUploads(session, "the session ended before all bytes had come");
+  Emit(EndStreams{session});
+}
+
+void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
+  std::vector<UploadKey> keys;
+  for (auto it = uploads_.lower_bound({session, 0}); it != uploads_.end() && it->first.session == session; ++it) {
+    keys.push_back(it->first);
+  }
+  for (const UploadKey& key : keys) {
+    Upload& upload = uploads_[key];
+    auto entry = nodes_.find(upload.ordinal);
+    bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
+                                [&](uint32_t shard) { return upload.staged.contains(shard); });
+    if (entry != nodes_.end() && complete) continue;  // waits for its release only
+    if (entry == nodes_.end()) {
+      uploads_.erase(key);
+      Emit(DropUpload{key.session, key.upload});
+      continue;
+    }
+    entry->second.failure =
+        Fail(absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
+             upload.ordinal, "");
+    uint64_t ordinal = upload.ordinal;
+    ForgetUpload(ordinal, entry->second);
+    if (entry->second.released) Finish(ordinal, entry->second.failure);
+  }
+}
+
+// `failure` is the verdict (code 0: it ran).
+void WorkerCore::Finish(uint64_t ordinal, wire::Failure failure) {
+  auto entry = nodes_.find(ordinal);
+  Node node = std::move(entry->second);
+  nodes_.erase(entry);
+  if (node.prepared) Emit(Discard{ordinal});
+  for (uint64_t output : node.outputs) Settle(output, failure);
+  if (failure.code() != 0 && !node.fetch_shards.empty()) {
+    Emit(FailFetch{node.session, node.fetch, node.fetch_shards, failure});
+  }
+  ForgetUpload(ordinal, node);
+  Report(ordinal, failure);
+}
+
+void WorkerCore::Report(uint64_t ordinal, const wire::Failure& failure) {
+  wire::Done& done = *reports_.add_reports()->mutable_done();
+  done.set_ordinal(ordinal);
+  if (failure.code() != 0) *done.mutable_failure() = failure;
+}
+
+// A device says that the node failed. If an input has failed, that is why; if one may still fail, wait for it.
+void WorkerCore::Verdict(uint64_t ordinal) {
+  auto entry = nodes_.find(ordinal);
+  if (entry == nodes_.end()) return;
+  wire::Failure verdict = entry->second.failure;
+  Storage* pending = nullptr;
+  for (uint64_t input : entry->second.inputs) {
+    auto storage = storages_.find(input);
+    if (storage == storages_.end()) continue;
+    if (storage->second.state == Storage::State::kFailed) return Finish(ordinal, storage->second.failure);
+    if (storage->second.state == Storage::State::kPending && pending == nullptr) pending = &storage->second;
+  }
+  if (pending != nullptr) return pending->waiters.push_back(ordinal);
+  Finish(ordinal, verdict);
+}
+
+void WorkerCore::Settle(uint64_t storage, const wire::Failure& failure) {
+  auto entry = storages_.find(storage);
+  if (entry == storages_.end()) return;
+  Storage& state = entry->second;
+  if (state.state == Storage::State::kFailed) return;
+  if (failure.code() == 0) {
+    state.state = Storage::State::kThere;
+  } else {
+    state.state = Storage::State::kFailed;
+    state.failure = failure;
+    Emit(PoisonStorage{storage, failure});
+  }
+  woken_.insert(woken_.end(), state.waiters.begin(), state.waiters.end());
+  state.waiters.clear();
+}
+
+// A list, not a recursion: a failure may run down a chain of any length.
+void WorkerCore::SettleWaiters() {
+  while (!woken_.empty()) {
+    std::vector<uint64_t> round = std::exchange(woken_, {});
+    for (uint64_t ordinal : round) Verdict(ordinal);
+  }
+}
+
+wire::Failure WorkerCore::Fail(absl::Status status, uint64_t ordinal, const std::string& program) const {
+  wire::Failure failure = wire::ToFailure(status);
+  failure.set_program(program);
+  failure.set_gang(ordinal);
+  failure.set_worker(identity_.name);
+  failure.set_incarnation(identity_.incarnation);
+  return failure;
+}
+
+}  // namespace gangway::worker

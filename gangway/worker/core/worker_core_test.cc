@@ -1,0 +1,430 @@
+#include "gangway/worker/core/worker_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "gangway/wire/failure.h"
+
+namespace gangway::worker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint64_t kSession = 3;
+constexpr uint64_t kExecutable = 90;
+
+// A worker of two devices, global ids 10 and 11.
+class WorkerCoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    wire::IslandItem open;
+    open.mutable_open_devices()->add_devices(10);
+    open.mutable_open_devices()->add_devices(11);
+    Item(open);
+    LoadProgram(kExecutable, {10, 11}, 1);
+  }
+
+  std::vector<Action> Item(wire::IslandItem item) { return Keep(core_.Step(ItemArrived{std::move(item)})); }
+  std::vector<Action> Keep(std::vector<Action> actions) {
+    log_.insert(log_.end(), actions.begin(), actions.end());
+    return actions;
+  }
+
+  void LoadProgram(uint64_t id, std::vector<uint32_t> devices, int results) {
+    wire::IslandItem item;
+    wire::Load& load = *item.mutable_load();
+    load.set_executable(id);
+    load.set_name("step");
+    load.mutable_devices()->Add(devices.begin(), devices.end());
+    for (int i = 0; i < results; ++i) load.add_results()->set_shard_bytes(16);
+    Item(item);
+  }
+
+  static wire::ArraySpec Spec(std::vector<uint32_t> devices) {
+    wire::ArraySpec spec;
+    spec.set_element_type(11);
+    spec.add_shard_dims(4);
+    spec.set_shard_bytes(16);
+    spec.mutable_devices()->Add(devices.begin(), devices.end());
+    return spec;
+  }
+  static wire::ArrayRef Ref(uint64_t storage, uint32_t count = 2, uint32_t first = 0) {
+    wire::ArrayRef ref;
+    wire::ShardRun& run = *ref.add_runs();
+    run.set_storage(storage);
+    run.set_first(first);
+    run.set_count(count);
+    return ref;
+  }
+  static wire::IslandItem NodeItem(uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_node()->set_ordinal(ordinal);
+    item.mutable_node()->set_session(kSession);
+    return item;
+  }
+
+  std::vector<Action> Upload(uint64_t ordinal, uint64_t storage, uint64_t upload) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Upload& body = *item.mutable_node()->mutable_upload();
+    body.set_storage(storage);
+    body.set_upload(upload);
+    *body.mutable_spec() = Spec({10, 11});
+    return Item(item);
+  }
+  std::vector<Action> Launch(uint64_t ordinal, std::vector<wire::ArrayRef> arguments, uint64_t result,
+                             std::vector<uint32_t> donated = {}, uint64_t executable = kExecutable) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Launch& body = *item.mutable_node()->mutable_launch();
+    body.set_executable(executable);
+    for (wire::ArrayRef& argument : arguments) *body.add_arguments() = argument;
+    body.add_results(result);
+    body.mutable_donated()->Add(donated.begin(), donated.end());
+    return Item(item);
+  }
+  std::vector<Action> Fetch(uint64_t ordinal, uint64_t storage, uint64_t fetch) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Fetch& body = *item.mutable_node()->mutable_fetch();
+    *body.mutable_source() = Ref(storage);
+    *body.mutable_spec() = Spec({10, 11});
+    body.set_fetch(fetch);
+    body.add_shards(4);
+    body.add_shards(5);
+    return Item(item);
+  }
+  std::vector<Action> Release(std::vector<uint64_t> ordinals) {
+    wire::IslandItem item;
+    item.mutable_release()->mutable_ordinals()->Add(ordinals.begin(), ordinals.end());
+    return Item(item);
+  }
+  std::vector<Action> Free(uint64_t storage) {
+    wire::IslandItem item;
+    item.mutable_free()->add_storages(storage);
+    return Item(item);
+  }
+  std::vector<Action> Staged(uint64_t upload, uint32_t shard, uint64_t bytes = 16) {
+    return Keep(core_.Step(UploadShardStaged{kSession, upload, shard, bytes, {}}));
+  }
+  std::vector<Action> Ended(uint64_t ordinal, wire::Failure failure = {}) {
+    return Keep(core_.Step(NodeEnded{ordinal, std::move(failure), {}}));
+  }
+
+  // Reports of this round.
+  wire::ReportBatch Round() {
+    for (Action& action : core_.Step(RoundEnded{})) {
+      if (auto* send = std::get_if<SendReports>(&action)) return send->batch;
+    }
+    return {};
+  }
+  // Done reports of this round: ordinal -> failure.
+  std::map<uint64_t, wire::Failure> Dones() {
+    std::map<uint64_t, wire::Failure> dones;
+    wire::ReportBatch batch = Round();
+    for (const wire::Report& report : batch.reports()) {
+      if (report.has_done()) {
+        EXPECT_TRUE(dones.emplace(report.done().ordinal(), report.done().failure()).second);
+      }
+    }
+    return dones;
+  }
+  // An array there on both devices.
+  void Have(uint64_t storage) {
+    uint64_t ordinal = 1000 + storage;
+    Upload(ordinal, storage, ordinal);
+    Release({ordinal});
+    Staged(ordinal, 0);
+    Staged(ordinal, 1);
+    Ended(ordinal);
+    Dones();
+    log_.clear();
+  }
+
+  template <typename A>
+  static std::vector<A> All(const std::vector<Action>& actions) {
+    std::vector<A> found;
+    for (const Action& action : actions) {
+      if (auto* match = std::get_if<A>(&action)) found.push_back(*match);
+    }
+    return found;
+  }
+  static std::vector<uint64_t> Runs(const std::vector<Action>& actions) {
+    std::vector<uint64_t> ordinals;
+    for (const auto& run : All<worker::Run>(actions)) ordinals.push_back(run.ordinal);
+    return ordinals;
+  }
+  static wire::Failure Broken(const std::string& text) {
+    wire::Failure failure = wire::MakeFailure(absl::StatusCode::kInternal, text);
+    failure.set_program("step");
+    return failure;
+  }
+
+  WorkerCore core_{{.name = "island0/worker0", .incarnation = 77, .device_count = 2}};
+  std::vector<Action> log_;
+};
+
+TEST_F(WorkerCoreTest, PreparesAChainWhileItsUploadIsWithheld_DF2) {
+  Upload(1, 100, 1);
+  for (uint64_t i = 0; i < 10; ++i) {
+    std::vector<Action> actions = Launch(2 + i, {Ref(100 + i)}, 101 + i);
+    ASSERT_EQ(All<PrepareLaunch>(actions).size(), 1u) << i;
+    ASSERT_EQ(All<CreateStorage>(actions).size(), 1u) << i;
+  }
+  wire::ReportBatch batch = Round();
+  ASSERT_EQ(batch.reports().rbegin()->prepared().ordinal(), 11u);
+  EXPECT_THAT(Runs(log_), IsEmpty());
+  EXPECT_EQ(Round().reports_size(), 0) << "nothing is reported twice";
+}
+
+TEST_F(WorkerCoreTest, ResolvesArgumentsPerPosition) {
+  Have(100);
+  wire::ArrayRef mixed = Ref(100, 1, 0);
+  *mixed.add_runs() = Ref(100, 1, 1).runs(0);
+  PrepareLaunch prepare = All<PrepareLaunch>(Launch(5, {mixed, Ref(100)}, 200)).at(0);
+  ASSERT_EQ(prepare.positions.size(), 2u);
+  EXPECT_EQ(prepare.positions[1].device, 1);
+  EXPECT_THAT(prepare.positions[1].arguments, ElementsAre(ShardKey{100, 1}, ShardKey{100, 1}));
+}
+
+TEST_F(WorkerCoreTest, RunsInTheOrderOfReleases_GS1) {
+  Have(100);
+  for (uint64_t i = 1; i <= 4; ++i) Launch(i, {Ref(100)}, 200 + i);
+  EXPECT_THAT(Runs(log_), IsEmpty());
+  Release({3, 1});
+  Release({4, 2});
+  EXPECT_THAT(Runs(log_), ElementsAre(3, 1, 4, 2));
+}
+
+TEST_F(WorkerCoreTest, DoneComesOncePerNodeInAnyOrder) {
+  Have(100);
+  Launch(1, {Ref(100)}, 201);
+  Launch(2, {Ref(100)}, 202);
+  Release({1, 2});
+  EXPECT_TRUE(Dones().empty());
+  Ended(2);
+  EXPECT_EQ(Dones().count(2), 1u);
+  Ended(1);
+  EXPECT_EQ(Dones().count(1), 1u);
+  EXPECT_EQ(core_.counts().nodes, 0u);
+}
+
+TEST_F(WorkerCoreTest, FailureRunsDownTheChainUnchanged_ER1) {
+  Have(100);
+  for (uint64_t i = 0; i < 3; ++i) Launch(1 + i, {Ref(100 + i)}, 101 + i);
+  Release({1});
+  std::vector<Action> actions = Ended(1, Broken("the root cause"));
+  ASSERT_EQ(All<PoisonStorage>(actions).size(), 1u);
+  EXPECT_EQ(All<PoisonStorage>(actions)[0].failure.gang(), 1u);
+  actions = Release({2, 3});
+  EXPECT_THAT(Runs(actions), IsEmpty());
+  EXPECT_EQ(All<Discard>(actions).size(), 2u);
+  auto dones = Dones();
+  for (uint64_t ordinal : {1, 2, 3}) {
+    EXPECT_EQ(dones[ordinal].message(), "the root cause");
+    EXPECT_EQ(dones[ordinal].gang(), 1u);
+  }
+}
+
+TEST_F(WorkerCoreTest, LaterGangsErrorWaitsForItsCause_ER1) {
+  Have(100);
+  for (uint64_t i = 0; i < 3; ++i) Launch(1 + i, {Ref(100 + i)}, 101 + i);
+  Release({1, 2, 3});
+  Ended(3, Broken("an echo of an echo"));
+  Ended(2, Broken("an echo"));
+  EXPECT_TRUE(Dones().empty());
+  Ended(1, Broken("the root cause"));
+  auto dones = Dones();
+  ASSERT_EQ(dones.size(), 3u);
+  for (auto& [ordinal, failure] : dones) EXPECT_EQ(failure.message(), "the root cause") << ordinal;
+}
+
+TEST_F(WorkerCoreTest, OwnErrorStaysWhenTheInputsAreGood_ER2) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101);
+  Launch(2, {Ref(100)}, 102);
+  Release({1, 2});
+  Ended(1, Broken("mine"));
+  Ended(2);
+  auto dones = Dones();
+  EXPECT_EQ(dones[1].message(), "mine");
+  EXPECT_EQ(dones[2].code(), 0);
+}
+
+TEST_F(WorkerCoreTest, UploadFillsWhenReleasedAndStagedInEitherOrder) {
+  Staged(7, 1);
+  Upload(1, 100, 7);
+  EXPECT_TRUE(All<FillUpload>(Staged(7, 0)).empty());
+  EXPECT_EQ(All<FillUpload>(Release({1})).size(), 1u);
+  Upload(2, 101, 8);
+  Release({2});
+  EXPECT_TRUE(All<FillUpload>(Staged(8, 0)).empty());
+  EXPECT_EQ(All<FillUpload>(Staged(8, 1)).size(), 1u);
+  EXPECT_TRUE(Dones().empty());
+  Ended(1);
+  Ended(2);
+  EXPECT_EQ(Dones().size(), 2u);
+  EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
+TEST_F(WorkerCoreTest, UploadOfTheWrongSizeFails) {
+  Upload(1, 100, 7);
+  Release({1});
+  Staged(7, 0, 15);
+  auto dones = Dones();
+  ASSERT_EQ(dones.count(1), 1u);
+  EXPECT_EQ(dones[1].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(dones[1].message(), HasSubstr("15 bytes"));
+}
+
+TEST_F(WorkerCoreTest, SessionEndAbandonsPartialUploads) {
+  Upload(1, 100, 7);
+  Upload(2, 101, 8);
+  Staged(9, 0);
+  Release({1});
+  wire::IslandItem end;
+  end.mutable_end_session()->set_session(kSession);
+  std::vector<Action> actions = Item(end);
+  EXPECT_EQ(All<EndStreams>(actions).size(), 1u);
+  EXPECT_EQ(Dones()[1].code(), static_cast<int>(absl::StatusCode::kCancelled));
+  Release({2});
+  EXPECT_EQ(Dones()[2].code(), static_cast<int>(absl::StatusCode::kCancelled));
+  Free(100);
+  Free(101);
+  EXPECT_EQ(core_.counts(), (Counts{.executables = 1}));
+}
+
+TEST_F(WorkerCoreTest, CancelledNodesPoisonAndReportNothing) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101);
+  Fetch(2, 101, 60);
+  wire::IslandItem cancel;
+  cancel.mutable_cancel()->add_ordinals(1);
+  cancel.mutable_cancel()->add_ordinals(2);
+  *cancel.mutable_cancel()->mutable_failure() = Broken("the slice is gone");
+  std::vector<Action> actions = Item(cancel);
+  EXPECT_EQ(All<Discard>(actions).size(), 2u);
+  EXPECT_EQ(All<PoisonStorage>(actions).at(0).failure.message(), "the slice is gone");
+  EXPECT_THAT(All<FailFetch>(actions).at(0).shards, ElementsAre(4, 5));
+  EXPECT_TRUE(Dones().empty());
+  EXPECT_EQ(core_.counts().nodes, 0u);
+}
+
+TEST_F(WorkerCoreTest, FetchOfAFailedArraySendsTheFailure_ER1) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101);
+  Fetch(2, 101, 60);
+  Release({1});
+  Ended(1, Broken("the root cause"));
+  std::vector<Action> actions = Release({2});
+  FailFetch fail = All<FailFetch>(actions).at(0);
+  EXPECT_EQ(fail.fetch, 60u);
+  EXPECT_THAT(fail.shards, ElementsAre(4, 5));
+  EXPECT_EQ(fail.failure.message(), "the root cause");
+  EXPECT_EQ(Dones().size(), 2u);
+}
+
+TEST_F(WorkerCoreTest, UnknownStorageIsDataLoss) {
+  Launch(1, {Ref(555)}, 101);
+  Launch(2, {Ref(101)}, 102);
+  Release({1, 2});
+  auto dones = Dones();
+  for (uint64_t ordinal : {1, 2}) {
+    EXPECT_EQ(dones[ordinal].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+    EXPECT_THAT(dones[ordinal].message(), HasSubstr("storage 555"));
+    EXPECT_EQ(dones[ordinal].worker(), "island0/worker0");
+    EXPECT_EQ(dones[ordinal].incarnation(), 77u);
+  }
+  Free(101);
+  Free(102);
+  EXPECT_EQ(core_.counts(), (Counts{.executables = 1}));
+}
+
+TEST_F(WorkerCoreTest, UnknownExecutableAndUnknownOrdinalAreDataLoss) {
+  Launch(1, {}, 101, {}, 12345);
+  Release({1, 99});
+  auto dones = Dones();
+  EXPECT_EQ(dones[1].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(dones[99].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(WorkerCoreTest, TooFewShardsAndWrongDevicesAreRefused) {
+  Have(100);
+  wire::ArrayRef swapped = Ref(100, 1, 1);
+  *swapped.add_runs() = Ref(100, 1, 0).runs(0);
+  Launch(1, {Ref(100, 1)}, 101);
+  Launch(2, {swapped}, 102);
+  Release({1, 2});
+  auto dones = Dones();
+  EXPECT_EQ(dones[1].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(dones[1].message(), HasSubstr("1 shards"));
+  EXPECT_EQ(dones[2].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(dones[2].message(), HasSubstr("device 11"));
+  EXPECT_THAT(dones[2].message(), HasSubstr("device 10"));
+}
+
+TEST_F(WorkerCoreTest, DonatedStorageIsNotUsedAgain) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101, {0});
+  Launch(2, {Ref(100)}, 102);
+  EXPECT_THAT(Runs(Release({1, 2})), ElementsAre(1));
+  auto dones = Dones();
+  EXPECT_THAT(dones[2].message(), HasSubstr("donated to gang 1"));
+}
+
+TEST_F(WorkerCoreTest, LoadFailureIsReportedAndFailsItsGangs) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101);
+  core_.Step(ExecutableLoaded{kExecutable, wire::MakeFailure(absl::StatusCode::kInternal, "bad code")});
+  EXPECT_THAT(Runs(Release({1})), IsEmpty());
+  wire::ReportBatch batch = Round();
+  EXPECT_EQ(batch.reports(0).loaded().executable(), kExecutable);
+  EXPECT_EQ(batch.reports(0).loaded().failure().message(), "bad code");
+  EXPECT_EQ(batch.reports(1).done().failure().message(), "bad code");
+  EXPECT_EQ(batch.reports(1).done().failure().program(), "step");
+}
+
+TEST_F(WorkerCoreTest, ProgramAcrossWorkersIsUnimplemented) {
+  LoadProgram(91, {10, 12}, 1);
+  wire::ReportBatch batch = Round();
+  EXPECT_EQ(batch.reports(0).loaded().failure().code(), static_cast<int>(absl::StatusCode::kUnimplemented));
+}
+
+TEST_F(WorkerCoreTest, CopiesLocallyAndRefusesOtherWorkers) {
+  Have(100);
+  wire::IslandItem item = NodeItem(1);
+  wire::Copy& copy = *item.mutable_node()->mutable_copy();
+  *copy.mutable_source() = Ref(100);
+  *copy.mutable_source_spec() = Spec({10, 11});
+  *copy.mutable_spec() = Spec({11, 10});
+  copy.set_storage(101);
+  PrepareCopy prepare = All<PrepareCopy>(Item(item)).at(0);
+  ASSERT_EQ(prepare.moves.size(), 2u);
+  EXPECT_EQ(prepare.moves[0].from, (ShardKey{100, 0}));
+  EXPECT_EQ(prepare.moves[0].to, (ShardKey{101, 0}));
+  EXPECT_EQ(prepare.moves[0].to_device, 1);
+  item.mutable_node()->set_ordinal(2);
+  copy.set_storage(102);
+  *copy.mutable_spec() = Spec({11, 25});
+  EXPECT_TRUE(All<PrepareCopy>(Item(item)).empty());
+  Release({1, 2});
+  auto dones = Dones();
+  EXPECT_EQ(dones[2].code(), static_cast<int>(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(dones[2].message(), HasSubstr("device 25"));
+}
+
+TEST_F(WorkerCoreTest, NodesWithoutALocalPartAreDoneAtTheirRelease) {
+  wire::IslandItem item = NodeItem(1);
+  wire::Upload& upload = *item.mutable_node()->mutable_upload();
+  upload.set_storage(100);
+  *upload.mutable_spec() = Spec({20, 21});
+  Item(item);
+  EXPECT_TRUE(Dones().empty());
+  Release({1});
+  EXPECT_EQ(Dones()[1].code(), 0);
+  EXPECT_EQ(core_.counts().storages, 0u);
+}
+
+}  // namespace
+}  // namespace gangway::worker

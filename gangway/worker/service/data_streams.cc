@@ -1,0 +1,199 @@
+// Implementation of data_streams.h.
+#include "gangway/worker/service/data_streams.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kEndedMax = 4096;
+
+}  // namespace
+
+DataStreams::DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max, Events events)
+    : loop_(loop), incarnation_(incarnation), staged_bytes_max_(staged_bytes_max), events_(std::move(events)) {}
+
+transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link) {
+  uint64_t id = next_id_.fetch_add(1);
+  // The link's events come through the same loop, behind this.
+  loop_->Post([this, id, link = std::move(link)] { streams_[id].link = link; });
+  return {.executor = loop_,
+          .on_frame = [this, id](wire::Frame frame) { OnFrame(id, std::move(frame)); },
+          .on_writable =
+              [this, id] {
+                auto stream = streams_.find(id);
+                if (stream != streams_.end() && stream->second.session != 0) Pump(stream->second.session);
+              },
+          .on_closed = [this, id](const absl::Status&) { OnClosed(id); }};
+}
+
+void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
+  auto entry = streams_.find(id);
+  if (entry == streams_.end()) return;  // refused before
+  Stream& stream = entry->second;
+  if (stream.session == 0) {
+    if (!frame.has_hello()) return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
+    return OnHello(id, stream, frame.hello());
+  }
+  if (frame.has_data_chunk()) OnChunk(id, stream, std::move(*frame.mutable_data_chunk()));
+}
+
+void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
+  if (hello.protocol_version() != wire::kProtocolVersion) {
+    return Refuse(id, absl::FailedPreconditionError(
+                          absl::StrCat("This worker speaks protocol ", wire::kProtocolVersion, " (version ",
+                                       wire::kBuildVersion, "), the peer ", hello.protocol_version(),
+                                       " (version ", hello.build_version(), "); install the same version on both.")));
+  }
+  if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
+    return Refuse(id, absl::InvalidArgumentError("This address takes data streams only, which name their session."));
+  }
+  if (ended_.contains(hello.session())) {
+    return Refuse(id, absl::FailedPreconditionError(absl::StrCat("Session ", hello.session(), " has ended.")));
+  }
+  stream.session = hello.session();
+  Session& session = SessionOf(stream.session);
+  session.streams.push_back(id);
+  session.had_stream = true;
+  wire::Frame reply;
+  reply.mutable_hello_reply()->set_session(stream.session);
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  (void)SendFrame(stream, std::move(reply));  // a closed link says so by itself
+  Pump(stream.session);
+}
+
+void DataStreams::OnChunk(uint64_t id, Stream& stream, wire::DataChunk chunk) {
+  if (chunk.name_case() != wire::DataChunk::kUpload) return;  // transfers between workers will come here
+  Session& session = SessionOf(stream.session);
+  absl::StatusOr<bool> complete = session.staging.Add(chunk);
+  if (!complete.ok()) return Refuse(id, complete.status());
+  if (!*complete) return;
+  events_.on_staged({.session = stream.session,
+                     .upload = chunk.upload(),
+                     .shard = chunk.shard(),
+                     .bytes = session.staging.ShardBytes(chunk.upload(), chunk.shard()),
+                     .failure = chunk.failure()});
+}
+
+void DataStreams::OnClosed(uint64_t id) {
+  auto entry = streams_.find(id);
+  if (entry == streams_.end()) return;
+  uint64_t session_id = entry->second.session;
+  streams_.erase(entry);
+  auto session = sessions_.find(session_id);
+  if (session == sessions_.end()) return;
+  std::erase(session->second.streams, id);
+  if (!session->second.streams.empty()) return;
+  DropOutgoing(session->second);
+  events_.on_gone({session_id});
+}
+
+void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
+  Stream& stream = streams_.at(id);
+  wire::Frame reply;
+  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
+  (void)SendFrame(stream, std::move(reply));
+  stream.link->Close(why);
+  OnClosed(id);
+}
+
+DataStreams::Session& DataStreams::SessionOf(uint64_t session) {
+  return sessions_.try_emplace(session, staged_bytes_max_).first->second;
+}
+
+void DataStreams::SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
+                            std::function<void()> sent) {
+  Enqueue(session, {.fetch = fetch, .shard = shard, .bytes = std::move(bytes), .sent = std::move(sent)});
+}
+
+void DataStreams::FailShards(const FailFetch& fail) {
+  for (uint32_t shard : fail.shards) {
+    Enqueue(fail.session, {.fetch = fail.fetch, .shard = shard, .failure = fail.failure, .sent = [] {}});
+  }
+}
+
+void DataStreams::Enqueue(uint64_t session_id, Outgoing outgoing) {
+  if (ended_.contains(session_id)) return outgoing.sent();
+  Session& session = SessionOf(session_id);
+  session.outgoing.push_back(std::move(outgoing));
+  if (session.streams.empty() && session.had_stream) return DropOutgoing(session);  // the client is gone
+  Pump(session_id);
+}
+
+void DataStreams::DropOutgoing(Session& session) {
+  // `sent` may come back here: the queue is empty by then.
+  for (Outgoing& outgoing : std::exchange(session.outgoing, {})) outgoing.sent();
+}
+
+void DataStreams::Pump(uint64_t session_id) {
+  auto entry = sessions_.find(session_id);
+  if (entry == sessions_.end() || entry->second.streams.empty()) return;
+  Session& session = entry->second;
+  Stream& stream = streams_.at(session.streams.front());
+  while (!session.outgoing.empty() && SendPieces(stream, session_id, session.outgoing.front())) {
+    auto sent = std::move(session.outgoing.front().sent);
+    session.outgoing.pop_front();
+    sent();
+  }
+}
+
+bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoing) {
+  size_t size = outgoing.bytes.size();
+  while (true) {
+    wire::Frame frame;
+    wire::DataChunk& chunk = *frame.mutable_data_chunk();
+    chunk.set_session(session);
+    chunk.set_fetch(outgoing.fetch);
+    chunk.set_shard(outgoing.shard);
+    chunk.set_offset(outgoing.offset);
+    size_t piece = std::min(kPieceBytes, size - outgoing.offset);
+    chunk.set_last(outgoing.offset + piece == size);
+    chunk.set_data(outgoing.bytes.data() + outgoing.offset, piece);
+    if (outgoing.failure.code() != 0) *chunk.mutable_failure() = outgoing.failure;
+    absl::Status status = SendFrame(stream, std::move(frame));
+    if (!status.ok()) return false;  // full: on_writable comes. Closed: on_closed comes and drops it
+    outgoing.offset += piece;
+    if (outgoing.offset == size) return true;
+  }
+}
+
+absl::Status DataStreams::SendFrame(Stream& stream, wire::Frame frame) {
+  frame.set_incarnation(incarnation_);
+  frame.set_sequence(stream.sequence + 1);
+  absl::Status status = stream.link->Send(std::move(frame));
+  if (status.ok()) ++stream.sequence;
+  return status;
+}
+
+UploadStaging::Shards DataStreams::TakeUpload(uint64_t session, uint64_t upload) {
+  auto entry = sessions_.find(session);
+  if (entry == sessions_.end()) return {};
+  return entry->second.staging.Take(upload);
+}
+
+void DataStreams::EndSession(uint64_t session_id) {
+  ended_.insert(session_id);
+  if (ended_.size() > kEndedMax) ended_.erase(ended_.begin());  // the oldest: the controller counts upwards
+  auto entry = sessions_.find(session_id);
+  if (entry == sessions_.end()) return;
+  for (uint64_t id : entry->second.streams) {
+    streams_.at(id).link->Close(absl::CancelledError("The session has ended."));
+    streams_.erase(id);
+  }
+  DropOutgoing(entry->second);
+  sessions_.erase(session_id);
+}
+
+void DataStreams::CloseAll() {
+  for (auto& [id, stream] : streams_) stream.link->Close(absl::UnavailableError("The worker ends."));
+  streams_.clear();
+  sessions_.clear();
+}
+
+}  // namespace gangway::worker

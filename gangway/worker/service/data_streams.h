@@ -1,0 +1,102 @@
+// The data streams of clients: uploads come in, fetched shards go out. One or more streams per session; a fetch goes out on
+// the oldest. Everything but Accept belongs to the event loop.
+//
+// Sending never blocks: what the link does not take waits in order until it is writable. While a session has not opened
+// a stream yet, its shards wait for it; once its streams are gone, they are dropped.
+#ifndef GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
+#define GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gangway/base/executor.h"
+#include "gangway/transport/transport.h"
+#include "gangway/worker/core/actions.h"
+#include "gangway/worker/service/upload_staging.h"
+
+namespace gangway::worker {
+
+class DataStreams {
+ public:
+  // What the owner is told, on the loop.
+  struct Events {
+    std::function<void(UploadShardStaged)> on_staged;
+    std::function<void(StreamsGone)> on_gone;
+  };
+
+  // `loop` outlives the links; `staged_bytes_max` is per session.
+  DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max, Events events);
+
+  // For Transport::Listen. Any thread.
+  transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
+
+  void SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes, std::function<void()> sent);
+  void FailShards(const FailFetch& fail);
+
+  UploadStaging::Shards TakeUpload(uint64_t session, uint64_t upload);
+
+  // Closes the session's streams and forgets it.
+  void EndSession(uint64_t session);
+  void CloseAll();
+
+  size_t session_count() const { return sessions_.size(); }
+
+ private:
+  struct Stream {
+    std::shared_ptr<transport::Link> link;
+    uint64_t session = 0;      // 0: no Hello yet
+    uint64_t sequence = 0;
+  };
+
+  // A shard on its way out, or the news that it will not come.
+  struct Outgoing {
+    uint64_t fetch = 0;
+    uint32_t shard = 0;
+    std::string bytes;
+    size_t offset = 0;         // sent so far
+    wire::Failure failure;
+    std::function<void()> sent;
+  };
+
+  struct Session {
+    explicit Session(size_t staged_bytes_max) : staging(staged_bytes_max) {}
+    std::vector<uint64_t> streams;    // oldest first
+    bool had_stream = false;
+    UploadStaging staging;
+    std::deque<Outgoing> outgoing;
+  };
+
+  void OnFrame(uint64_t id, wire::Frame frame);
+  void OnHello(uint64_t id, Stream& stream, const wire::Hello& hello);
+  void OnChunk(uint64_t id, Stream& stream, wire::DataChunk chunk);
+  void OnClosed(uint64_t id);
+  void Refuse(uint64_t id, const absl::Status& why);
+  Session& SessionOf(uint64_t session);
+  void Enqueue(uint64_t session, Outgoing outgoing);
+  void Pump(uint64_t session);
+  // Sends pieces of `outgoing` until all went (true) or the link takes no more.
+  bool SendPieces(Stream& stream, uint64_t session, Outgoing& outgoing);
+  absl::Status SendFrame(Stream& stream, wire::Frame frame);
+  static void DropOutgoing(Session& session);
+
+  EventLoop* const loop_;
+  const uint64_t incarnation_;
+  const size_t staged_bytes_max_;
+  const Events events_;
+  std::atomic<uint64_t> next_id_ = 1;
+  std::map<uint64_t, Stream> streams_;
+  std::map<uint64_t, Session> sessions_;
+  std::set<uint64_t> ended_;          // sessions, the latest of them: late work for them is dropped
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_

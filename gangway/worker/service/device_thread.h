@@ -1,0 +1,49 @@
+// The one thread of a local device that touches its buffers and calls ExecuteOn, in the order of Post (GS-1). A program
+// may run inside ExecuteOn and wait there for its peers, so nothing else is done here: no bytes, no messages.
+// A task may wait for slots and for a place in flight; both are freed by earlier work only (GS-4), so it ends.
+#ifndef GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
+#define GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "gangway/base/mutex.h"
+#include "gangway/worker/service/in_flight.h"
+
+namespace gangway::worker {
+
+class DeviceThread {
+ public:
+  // At most `inflight_max` executes between BeginExecute and their end.
+  DeviceThread(const std::string& name, int inflight_max);
+  ~DeviceThread();  // after Stop() returned true
+
+  // Thread-safe. Dropped after Stop.
+  void Post(std::function<void()> task) GANGWAY_EXCLUDES(mutex_);
+
+  const std::shared_ptr<InFlight>& executes() const { return executes_; }
+
+  // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at `deadline`; then the
+  // process can only be ended.
+  [[nodiscard]] bool Stop(InFlight::Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  void Run() GANGWAY_EXCLUDES(mutex_);
+
+  const std::string name_;
+  const std::shared_ptr<InFlight> executes_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> queue_ GANGWAY_GUARDED_BY(mutex_);
+  bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: starts when the rest is there
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_

@@ -1,0 +1,38 @@
+// Reads shards back to the host and hands them to the session's data stream. The reads are issued on the devices' threads,
+// in order, so that a later donation waits for them; the bytes are sent from the event loop.
+#ifndef GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
+#define GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gangway/worker/service/node_task.h"
+
+namespace gangway::worker {
+
+class FetchTask final : public NodeTask {
+ public:
+  struct Part {
+    std::shared_ptr<store::Slot> from;
+    uint32_t shard = 0;
+  };
+  // Sends one shard, from any thread; calls `sent` once when the stream has taken it, or is gone.
+  using Send = std::function<void(uint32_t shard, std::string bytes, std::function<void()> sent)>;
+
+  FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::vector<Part> parts, Send send);
+
+  void Enqueue() override;
+
+ private:
+  void Read(const Part& part);
+  void Fail(const Part& part, const absl::Status& status);
+
+  const std::vector<Part> parts_;
+  const Send send_;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_FETCH_TASK_H_

@@ -1,0 +1,64 @@
+// Counts work that something else will end: executes of one device, callbacks that the runtime still owes. Thread-safe;
+// shared by whoever begins, ends and waits, so that a late end never finds it gone.
+#ifndef GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_
+#define GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_
+
+#include <chrono>
+
+#include "gangway/base/mutex.h"
+
+namespace gangway::worker {
+
+class InFlight {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // At most `limit` at a time; 0: any number.
+  explicit InFlight(int limit = 0) : limit_(limit) {}
+
+  // Waits for a place. False: none came free by `deadline`, or Abort was called.
+  [[nodiscard]] bool Begin(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    auto ready = [this]() GANGWAY_NO_ANALYSIS { return aborted_ || limit_ == 0 || count_ < limit_; };
+    if (!ready() && !changed_.WaitUntil(mutex_, deadline, ready)) return false;
+    if (aborted_) return false;
+    ++count_;
+    return true;
+  }
+
+  // One more, whatever the limit.
+  void Add() GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    ++count_;
+  }
+
+  void End() GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    --count_;
+    changed_.NotifyAll();
+  }
+
+  // Makes every Begin, also one that waits now, return false.
+  void Abort() GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    aborted_ = true;
+    changed_.NotifyAll();
+  }
+
+  // False: some have not ended by `deadline`.
+  bool WaitIdle(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return count_ == 0; });
+  }
+
+ private:
+  const int limit_;
+  Mutex mutex_;
+  CondVar changed_;
+  int count_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  bool aborted_ GANGWAY_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_

@@ -1,0 +1,115 @@
+// Implementation of launch_task.h.
+#include "gangway/worker/service/launch_task.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::worker {
+namespace {
+
+// An execute may complete before its outputs are in their slots: a position has ended when both have happened.
+constexpr size_t kPartsPerPosition = 2;
+
+}  // namespace
+
+LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment, const PrepareLaunch& launch,
+                       std::shared_ptr<ExecutableSlot> executable, std::vector<Position> positions)
+    : NodeTask(std::move(environment), launch.ordinal, launch.program, positions.size() * kPartsPerPosition),
+      executable_(std::move(executable)),
+      positions_(std::move(positions)),
+      launch_id_(launch.launch_id) {
+  donated_.resize(positions_.empty() ? 0 : positions_[0].arguments.size(), false);
+  for (uint32_t k : launch.donated) donated_.at(k) = true;  // the core has checked the range
+}
+
+void LaunchTask::Enqueue() {
+  auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
+  for (Position& position : positions_) {
+    environment().devices[position.device]->Post([self, &position] { self->RunPosition(position); });
+  }
+}
+
+void LaunchTask::RunPosition(Position& position) {
+  absl::Status status = Execute(position);
+  if (!status.ok()) {
+    Note(status, position.device);
+    FailResults(*failure());
+    EndPart();  // for the completion, which will not come
+  }
+  EndPart();
+}
+
+absl::Status LaunchTask::Execute(Position& position) {
+  if (absl::Status verdict = Verdict(); !verdict.ok()) return verdict;
+  Clock::time_point deadline = Deadline();
+  absl::StatusOr<device::Executable*> executable = executable_->Wait(deadline);
+  if (!executable.ok()) return executable.status();
+  std::vector<store::Content> contents;
+  std::vector<device::Buffer*> arguments;
+  device::ExecuteOptions options{.launch_id = static_cast<int32_t>(launch_id_)};
+  for (size_t k = 0; k < position.arguments.size(); ++k) {
+    absl::StatusOr<store::Content> content = position.arguments[k]->Wait(deadline);
+    if (!content.ok()) return content.status();
+    if (!donated_[k] || content->sharing == store::Sharing::kShared) options.non_donatable.push_back(k);
+    arguments.push_back(content->buffer.get());
+    contents.push_back(*std::move(content));
+  }
+  const std::shared_ptr<InFlight>& executes = environment().devices[position.device]->executes();
+  if (!executes->Begin(deadline)) {
+    return absl::DeadlineExceededError("No earlier program on this device ended in time to start another.");
+  }
+  auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
+  auto outputs = (*executable)->ExecuteOn(position.device, arguments, options,
+                                          Owed([self, executes, device = position.device](absl::Status status) {
+                                            executes->End();
+                                            if (!status.ok()) self->Note(status, device);
+                                            self->EndPart();
+                                          }));
+  if (!outputs.ok()) {
+    executes->End();  // a refused execute runs no callback
+    return outputs.status();
+  }
+  for (size_t k = 0; k < donated_.size(); ++k) {
+    if (donated_[k]) position.arguments[k]->Empty();
+  }
+  TakeOutputs(position, *std::move(outputs));
+  return absl::OkStatus();
+}
+
+void LaunchTask::TakeOutputs(Position& position, std::vector<std::unique_ptr<device::Buffer>> outputs) {
+  if (outputs.size() != position.results.size()) {
+    Note(absl::InternalError(absl::StrCat("The program made ", outputs.size(), " results where ",
+                                          position.results.size(), " were announced.")),
+         position.device);
+    return FailResults(*failure());
+  }
+  for (size_t r = 0; r < outputs.size(); ++r) {
+    position.results[r]->Fill(std::move(outputs[r]), store::Sharing::kOwned);
+  }
+}
+
+absl::Status LaunchTask::Verdict() {
+  MutexLock lock(verdict_mutex_);
+  if (std::optional<wire::Failure> known = failure()) return wire::ToStatus(*known);
+  if (std::exchange(verdict_taken_, true)) return absl::OkStatus();
+  for (const Position& position : positions_) {
+    for (const auto& argument : position.arguments) {
+      std::optional<wire::Failure> spoiled = argument->failure();
+      if (!spoiled) continue;
+      Note(wire::ToStatus(*spoiled), position.device);
+      return wire::ToStatus(*spoiled);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void LaunchTask::FailResults(const wire::Failure& failure) {
+  for (const Position& position : positions_) {
+    for (const auto& result : position.results) result->Fail(failure);
+  }
+}
+
+}  // namespace gangway::worker

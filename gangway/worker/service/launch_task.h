@@ -1,0 +1,47 @@
+// A gang: one execute on each local device of an executable, all or none.
+// The first device thread that reaches it takes the verdict for all: where an argument is known to be spoiled, or one
+// device could not execute, no further device does, and all result shards get the one failure. What a device reports
+// after its execute was enqueued cannot stop the others any more.
+#ifndef GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
+#define GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
+
+#include <memory>
+#include <vector>
+
+#include "gangway/worker/service/executable_slot.h"
+#include "gangway/worker/service/node_task.h"
+
+namespace gangway::worker {
+
+class LaunchTask final : public NodeTask {
+ public:
+  struct Position {
+    int device = 0;
+    std::vector<std::shared_ptr<store::Slot>> arguments;
+    std::vector<std::shared_ptr<store::Slot>> results;
+  };
+
+  LaunchTask(std::shared_ptr<const TaskEnvironment> environment, const PrepareLaunch& launch,
+             std::shared_ptr<ExecutableSlot> executable, std::vector<Position> positions);
+
+  void Enqueue() override;
+
+ private:
+  void RunPosition(Position& position);
+  absl::Status Execute(Position& position);
+  // An error of a placed execute still ends through its callback.
+  void TakeOutputs(Position& position, std::vector<std::unique_ptr<device::Buffer>> outputs);
+  absl::Status Verdict() GANGWAY_EXCLUDES(verdict_mutex_);
+  void FailResults(const wire::Failure& failure);
+
+  const std::shared_ptr<ExecutableSlot> executable_;
+  std::vector<Position> positions_;     // each one used by its device's thread, the slots by all
+  std::vector<bool> donated_;           // by argument
+  const uint32_t launch_id_;
+  Mutex verdict_mutex_;
+  bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_

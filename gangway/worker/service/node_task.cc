@@ -1,0 +1,69 @@
+// Implementation of node_task.h.
+#include "gangway/worker/service/node_task.h"
+
+#include <utility>
+
+#include "gangway/wire/failure.h"
+
+namespace gangway::worker {
+
+NodeTask::NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::string program,
+                   size_t parts)
+    : environment_(std::move(environment)), ordinal_(ordinal), program_(std::move(program)), parts_left_(parts) {}
+
+device::StatusCallback NodeTask::Owed(device::StatusCallback callback) {
+  return CountOwed(environment_->callbacks, [self = shared_from_this(), callback = std::move(callback)](
+                                                absl::Status status) { callback(std::move(status)); });
+}
+
+device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks, device::StatusCallback callback) {
+  callbacks->Add();
+  // Captured first, so it goes last: after all that the callback holds. Also when the runtime drops it unused.
+  std::shared_ptr<void> counted(nullptr, [callbacks](void*) { callbacks->End(); });
+  return [counted = std::move(counted), callback = std::move(callback)](absl::Status status) {
+    callback(std::move(status));
+  };
+}
+
+wire::Failure NodeTask::Describe(const absl::Status& error, int device) const {
+  wire::Failure failure = wire::ToFailure(error);
+  if (!failure.worker().empty()) return failure;
+  failure.set_program(program_);
+  failure.set_gang(ordinal_);
+  failure.set_worker(environment_->identity.name);
+  failure.set_incarnation(environment_->identity.incarnation);
+  if (static_cast<size_t>(device) < environment_->global_devices.size()) {
+    failure.set_device(static_cast<int32_t>(environment_->global_devices[device]) + 1);
+  }
+  return failure;
+}
+
+void NodeTask::Note(const absl::Status& error, int device) {
+  wire::Failure failure = Describe(error, device);
+  MutexLock lock(mutex_);
+  if (failure_.code() == 0) failure_ = std::move(failure);
+}
+
+std::optional<wire::Failure> NodeTask::failure() const {
+  MutexLock lock(mutex_);
+  if (failure_.code() == 0) return std::nullopt;
+  return failure_;
+}
+
+void NodeTask::NoteUnsent(uint32_t shard) {
+  MutexLock lock(mutex_);
+  unsent_.push_back(shard);
+}
+
+void NodeTask::EndPart() {
+  NodeEnded ended{.ordinal = ordinal_};
+  {
+    MutexLock lock(mutex_);
+    if (--parts_left_ != 0) return;
+    ended.failure = failure_;
+    ended.unsent_shards = unsent_;
+  }
+  environment_->ended(std::move(ended));
+}
+
+}  // namespace gangway::worker

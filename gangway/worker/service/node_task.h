@@ -1,0 +1,81 @@
+// The device-side work of one released node, split in parts that end independently. Made on the event loop when the node
+// arrives (DF-2); Enqueue puts its parts into the device threads; the last part to end reports NodeEnded.
+// Tasks are shared by the closures that work for them, and may be destroyed on any thread.
+#ifndef GANGWAY_WORKER_SERVICE_NODE_TASK_H_
+#define GANGWAY_WORKER_SERVICE_NODE_TASK_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gangway/base/mutex.h"
+#include "gangway/device/device.h"
+#include "gangway/store/slot.h"
+#include "gangway/worker/core/actions.h"
+#include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/device_thread.h"
+#include "gangway/worker/service/in_flight.h"
+
+namespace gangway::worker {
+
+// What tasks need of the worker; constant while they live.
+struct TaskEnvironment {
+  Identity identity;
+  std::vector<std::shared_ptr<DeviceThread>> devices;
+  std::vector<uint32_t> global_devices;           // ids, by local index
+  std::function<void(NodeEnded)> ended;           // any thread
+  std::shared_ptr<InFlight> callbacks;            // those that the runtime owes us
+  std::chrono::milliseconds wait_limit{600'000};  // for a slot, an executable or a place in flight
+};
+
+// `callback`, counted as owed by the runtime until it and all that it holds are gone.
+device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks, device::StatusCallback callback);
+
+class NodeTask : public std::enable_shared_from_this<NodeTask> {
+ public:
+  NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::string program, size_t parts);
+  virtual ~NodeTask() = default;
+  NodeTask(const NodeTask&) = delete;
+  NodeTask& operator=(const NodeTask&) = delete;
+
+  // Once, on the event loop, in the order of the releases.
+  virtual void Enqueue() = 0;
+
+ protected:
+  using Clock = std::chrono::steady_clock;
+
+  const TaskEnvironment& environment() const { return *environment_; }
+  uint64_t ordinal() const { return ordinal_; }
+  Clock::time_point Deadline() const { return Clock::now() + environment_->wait_limit; }
+
+  // A callback that counts as owed by the runtime and keeps the task alive.
+  device::StatusCallback Owed(device::StatusCallback callback);
+
+  // A failure record of `error` on local device `device`; a record that the status carries stays as it is.
+  wire::Failure Describe(const absl::Status& error, int device) const;
+
+  // Keeps the first failure. `device`: where `error` came up.
+  void Note(const absl::Status& error, int device) GANGWAY_EXCLUDES(mutex_);
+  std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
+  void NoteUnsent(uint32_t shard) GANGWAY_EXCLUDES(mutex_);
+
+  void EndPart() GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  const std::shared_ptr<const TaskEnvironment> environment_;
+  const uint64_t ordinal_;
+  const std::string program_;
+  mutable Mutex mutex_;
+  size_t parts_left_ GANGWAY_GUARDED_BY(mutex_);
+  wire::Failure failure_ GANGWAY_GUARDED_BY(mutex_);
+  std::vector<uint32_t> unsent_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_NODE_TASK_H_

@@ -1,0 +1,49 @@
+// The bytes of uploads between their arrival and their buffers, by upload and shard, of one session. Bounded (TM-2).
+// Belongs to the event loop.
+#ifndef GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
+#define GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "gangway/wire/wire.pb.h"
+#include "gangway/worker/service/aligned_bytes.h"
+
+namespace gangway::worker {
+
+class UploadStaging {
+ public:
+  using Shards = std::map<uint32_t, std::shared_ptr<AlignedBytes>>;
+
+  explicit UploadStaging(size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  // Takes an upload's chunk; true: the shard is complete. INVALID_ARGUMENT: out of order, or after the last one;
+  // RESOURCE_EXHAUSTED: more bytes or shards than may be staged. Then the stream is of no more use.
+  absl::StatusOr<bool> Add(const wire::DataChunk& chunk);
+
+  size_t ShardBytes(uint64_t upload, uint32_t shard) const;
+
+  // Takes all shards of an upload out.
+  Shards Take(uint64_t upload);
+
+  size_t staged_bytes() const { return staged_bytes_; }
+
+ private:
+  static constexpr size_t kShardsMax = 65536;
+  struct Shard {
+    std::shared_ptr<AlignedBytes> bytes = std::make_shared<AlignedBytes>();
+    bool complete = false;
+  };
+
+  const size_t bytes_max_;
+  std::map<uint64_t, std::map<uint32_t, Shard>> uploads_;
+  size_t staged_bytes_ = 0;
+  size_t shard_count_ = 0;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_

@@ -1,0 +1,57 @@
+// Implementation of upload_task.h.
+#include "gangway/worker/service/upload_task.h"
+
+#include <utility>
+
+namespace gangway::worker {
+
+UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, device::Backend* backend,
+                       device::ArraySpec spec, std::string memory_kind, std::vector<Shard> shards)
+    : NodeTask(std::move(environment), ordinal, "upload", shards.size()),
+      backend_(backend),
+      spec_(std::move(spec)),
+      memory_kind_(std::move(memory_kind)),
+      shards_(std::move(shards)) {}
+
+void UploadTask::Enqueue() {
+  auto self = std::static_pointer_cast<UploadTask>(shared_from_this());
+  std::vector<std::shared_ptr<device::Buffer>> buffers;
+  for (const Shard& shard : shards_) {
+    auto buffer = MakeBuffer(shard);
+    if (!buffer.ok()) {
+      Note(buffer.status(), shard.slot->name().device);
+      break;
+    }
+    buffers.push_back(*std::move(buffer));
+  }
+  if (std::optional<wire::Failure> failed = failure()) {
+    for (const Shard& shard : shards_) {
+      shard.slot->Fail(*failed);
+      EndPart();
+    }
+    return;
+  }
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    int device = shards_[i].slot->name().device;
+    shards_[i].slot->Fill(buffers[i], store::Sharing::kOwned);
+    shards_[i].bytes.reset();
+    buffers[i]->OnReady(Owed([self, device](absl::Status status) {
+      if (!status.ok()) self->Note(status, device);
+      self->EndPart();
+    }));
+  }
+}
+
+absl::StatusOr<std::shared_ptr<device::Buffer>> UploadTask::MakeBuffer(const Shard& shard) {
+  auto semantics = backend_->capabilities().host_zero_copy ? device::HostSemantics::kZeroCopy
+                                                            : device::HostSemantics::kUntilTransferDone;
+  // The bytes live in the callback: until the runtime has no more use for them. Not Owed: a zero-copy buffer keeps
+  // them for as long as anybody reads it.
+  auto done = CountOwed(environment().callbacks, [bytes = shard.bytes](absl::Status) {});
+  auto buffer = backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_, shard.bytes->span(),
+                                         semantics, std::move(done));
+  if (!buffer.ok()) return buffer.status();
+  return std::shared_ptr<device::Buffer>(*std::move(buffer));
+}
+
+}  // namespace gangway::worker

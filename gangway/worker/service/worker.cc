@@ -1,0 +1,231 @@
+// Implementation of worker.h.
+#include "gangway/worker/service/worker.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/device/sim/sim_backend.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+#include "gangway/worker/service/worker_service.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr int kStuckExitCode = 70;  // EX_SOFTWARE
+
+// XLA reads its flags once, when the plugin is loaded. What the user has set stays.
+void SetCollectiveTimeout(std::chrono::seconds timeout) {
+  constexpr char kFlag[] = "--xla_cpu_collective_call_terminate_timeout_seconds=";
+  const char* set = std::getenv("XLA_FLAGS");
+  std::string flags = set == nullptr ? "" : set;
+  if (flags.find(kFlag) != std::string::npos) return;
+  absl::StrAppend(&flags, flags.empty() ? "" : " ", kFlag, timeout.count());
+  setenv("XLA_FLAGS", flags.c_str(), 1);
+}
+
+absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions& options) {
+  absl::StatusOr<std::unique_ptr<device::Backend>> backend;
+  if (options.open_backend) {
+    backend = options.open_backend();
+  } else if (options.sim) {
+    backend = device::OpenSim({.device_count = options.device_count});
+  } else {
+    SetCollectiveTimeout(options.collective_timeout);
+    backend = device::OpenPjrt({.plugin_path = options.plugin_path,
+                                .device_count = options.device_count,
+                                .nproc = options.thread_pool_size});
+  }
+  if (!backend.ok()) return backend;
+  if (static_cast<int>((*backend)->devices().size()) != options.device_count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices where ", options.device_count,
+                     " were declared for this worker; make the two agree."));
+  }
+  return backend;
+}
+
+uint64_t NewIncarnation() {
+  std::random_device random;
+  uint64_t bits = (uint64_t{random()} << 32) | random();
+  return (bits >> 1) | 1;  // 63 bits, never 0
+}
+
+// The link to the scheduler. Send is for any thread: the sequence number and the place in the stream are taken together.
+class ControlLink {
+ public:
+  ControlLink(uint64_t incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
+
+  void Set(std::shared_ptr<transport::Link> link) {
+    MutexLock lock(mutex_);
+    link_ = std::move(link);
+  }
+
+  void SetEpoch(uint64_t epoch) {
+    MutexLock lock(mutex_);
+    epoch_ = epoch;
+  }
+
+  void Send(wire::Frame frame) {
+    MutexLock lock(mutex_);
+    if (link_ == nullptr) return;
+    frame.set_epoch(epoch_);
+    frame.set_incarnation(incarnation_);
+    frame.set_sequence(++sequence_);
+    absl::Status status = link_->Send(std::move(frame));
+    if (!status.ok()) {
+      stop_.Stop(absl::UnavailableError(
+          absl::StrCat("The link to the scheduler takes no more messages: ", std::string(status.message()))));
+    }
+  }
+
+  void Close() {
+    std::shared_ptr<transport::Link> link;
+    {
+      MutexLock lock(mutex_);
+      link = std::exchange(link_, nullptr);
+    }
+    if (link != nullptr) link->Close(absl::CancelledError("The worker ends."));
+  }
+
+ private:
+  const uint64_t incarnation_;
+  StopFlag& stop_;
+  Mutex mutex_;
+  std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t epoch_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  uint64_t sequence_ GANGWAY_GUARDED_BY(mutex_) = 0;
+};
+
+wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& service, const device::Backend& backend,
+                      const std::string& data_address) {
+  wire::Frame frame;
+  wire::Hello& hello = *frame.mutable_hello();
+  hello.set_protocol_version(wire::kProtocolVersion);
+  hello.set_build_version(wire::kBuildVersion);
+  hello.set_role(wire::ROLE_WORKER);
+  hello.set_name(service.identity.name);
+  hello.set_process_id(getpid());
+  wire::WorkerRegistration& worker = *hello.mutable_worker();
+  worker.set_island(options.island);
+  worker.set_index(options.index);
+  worker.set_incarnation(service.identity.incarnation);
+  worker.set_host(options.host);
+  worker.set_data_address(data_address);
+  worker.set_platform(backend.capabilities().platform);
+  worker.set_platform_version(backend.capabilities().platform_version);
+  worker.set_device_count(backend.devices().size());
+  worker.set_device_kind(backend.devices().empty() ? "" : backend.devices()[0].kind);
+  worker.set_inflight_max(backend.capabilities().inflight_max);
+  return frame;
+}
+
+// Frames of the scheduler, on the loop.
+void OnControlFrame(wire::Frame frame, uint64_t incarnation, ControlLink& link, WorkerService& service,
+                    StopFlag& stop) {
+  if (frame.incarnation() != 0 && frame.incarnation() != incarnation) {
+    return spdlog::warn("A message for incarnation {} came to {} and was dropped", frame.incarnation(), incarnation);
+  }
+  if (frame.has_hello_reply()) {
+    link.SetEpoch(frame.hello_reply().epoch());
+    if (frame.hello_reply().has_failure()) stop.Stop(wire::ToStatus(frame.hello_reply().failure()));
+    return;
+  }
+  if (frame.has_island_batch()) service.OnBatch(std::move(*frame.mutable_island_batch()));
+}
+
+absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(const WorkerOptions& options,
+                                                                  transport::Transport& control,
+                                                                  const transport::LinkEvents& events,
+                                                                  StopFlag& stop) {
+  auto deadline = std::chrono::steady_clock::now() + options.connect_limit;
+  while (true) {
+    auto link = control.Connect(options.scheduler_address, events, std::chrono::milliseconds(1000));
+    if (link.ok() || std::chrono::steady_clock::now() >= deadline) return link;
+    // It may still be starting.
+    if (stop.WaitFor(std::chrono::milliseconds(100))) return stop.reason();
+  }
+}
+
+}  // namespace
+
+void StopFlag::Stop(absl::Status reason) {
+  MutexLock lock(mutex_);
+  if (!reason_) reason_ = std::move(reason);
+  changed_.NotifyAll();
+}
+
+bool StopFlag::WaitFor(std::chrono::milliseconds limit) {
+  MutexLock lock(mutex_);
+  return changed_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return reason_.has_value(); });
+}
+
+absl::Status StopFlag::reason() const {
+  MutexLock lock(mutex_);
+  return reason_.value_or(absl::OkStatus());
+}
+
+absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control, transport::Transport& data,
+                       StopFlag& stop) {
+  absl::StatusOr<std::unique_ptr<device::Backend>> backend = OpenBackend(options);
+  if (!backend.ok()) return backend.status();
+  ServiceOptions service_options{
+      .identity = {.name = absl::StrCat("island", options.island, "/worker", options.index),
+                   .incarnation = NewIncarnation(),
+                   .device_count = options.device_count},
+      .memory_budget_bytes = options.memory_budget_bytes,
+      .staged_bytes_max = options.staged_bytes_max,
+      .wait_limit = options.wait_limit};
+  const std::string& name = service_options.identity.name;
+  uint64_t incarnation = service_options.identity.incarnation;
+  ControlLink link(incarnation, stop);
+  auto loop = std::make_shared<EventLoop>("worker");
+  WorkerService service(service_options, loop, backend->get(), [&link](wire::Frame frame) { link.Send(std::move(frame)); });
+  auto listener = data.Listen(options.data_listen_address, [&service](std::shared_ptr<transport::Link> accepted) {
+    return service.AcceptData(std::move(accepted));
+  });
+  if (!listener.ok()) stop.Stop(listener.status());
+
+  transport::LinkEvents events{
+      .executor = loop.get(),
+      .on_frame = [&](wire::Frame frame) { OnControlFrame(std::move(frame), incarnation, link, service, stop); },
+      .on_closed = [&](const absl::Status& why) {
+        stop.Stop(absl::UnavailableError(
+            absl::StrCat("The link to the scheduler at ", options.scheduler_address, " is gone: ",
+                         std::string(why.message()))));
+      }};
+  if (listener.ok()) {
+    auto connected = ConnectScheduler(options, control, events, stop);
+    if (!connected.ok()) stop.Stop(connected.status());
+    if (connected.ok()) {
+      link.Set(*std::move(connected));
+      link.Send(MakeHello(options, service_options, **backend, (*listener)->address()));
+      spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation, options.device_count,
+                   (*backend)->capabilities().platform, options.scheduler_address);
+    }
+  }
+  while (!stop.WaitFor(options.heartbeat_interval)) {
+    wire::Frame beat;
+    beat.mutable_heartbeat()->set_time_ns(std::chrono::steady_clock::now().time_since_epoch().count());
+    link.Send(std::move(beat));
+  }
+
+  absl::Status reason = stop.reason();
+  if (!reason.ok()) spdlog::error("{} ends: {}", name, std::string(reason.message()));
+  link.Close();
+  if (listener.ok()) listener->reset();
+  if (absl::Status ended = service.Shutdown(options.shutdown_limit); !ended.ok()) {
+    spdlog::critical("{} Ending the process.", std::string(ended.message()));
+    spdlog::shutdown();
+    std::_Exit(kStuckExitCode);
+  }
+  return reason;
+}
+
+}  // namespace gangway::worker

@@ -1,0 +1,268 @@
+// Implementation of worker_service.h.
+#include "gangway/worker/service/worker_service.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/wire/failure.h"
+#include "gangway/worker/service/copy_task.h"
+#include "gangway/worker/service/fetch_task.h"
+#include "gangway/worker/service/launch_task.h"
+#include "gangway/worker/service/upload_task.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr std::chrono::seconds kUsageInterval{1};
+
+}  // namespace
+
+WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop, device::Backend* backend,
+                             std::function<void(wire::Frame)> send)
+    : options_(std::move(options)),
+      loop_(std::move(loop)),
+      backend_(backend),
+      send_(std::move(send)),
+      ledger_(std::make_shared<store::Ledger>(options_.identity.device_count)),
+      core_(options_.identity),
+      streams_(loop_.get(), options_.identity.incarnation, options_.staged_bytes_max,
+               {.on_staged = [this](UploadShardStaged event) { Step(std::move(event)); },
+                .on_gone = [this](StreamsGone event) { Step(event); }}),
+      loader_("loader") {
+  // One below the runtime's limit: its count may fall a little after our callback.
+  int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
+  for (int i = 0; i < options_.identity.device_count; ++i) {
+    devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max));
+  }
+  OpenDevices({});
+  loop_->AddRoundEnd([this] {
+    Step(RoundEnded{});
+    if (usage_reports_.reports_size() == 0) return;
+    wire::Frame frame;
+    frame.mutable_report_batch()->Swap(&usage_reports_);
+    send_(std::move(frame));
+  });
+  loop_->Post([this] { ReportChangedUsage(); });
+}
+
+WorkerService::~WorkerService() = default;
+
+void WorkerService::OnBatch(wire::IslandBatch batch) {
+  for (wire::IslandItem& item : *batch.mutable_items()) {
+    if (item.has_open_devices()) OpenDevices(item.open_devices());
+    Step(ItemArrived{std::move(item)});
+  }
+}
+
+void WorkerService::OpenDevices(const wire::OpenDevices& open) {
+  auto environment = std::make_shared<TaskEnvironment>();
+  environment->identity = options_.identity;
+  environment->devices = devices_;
+  environment->global_devices.assign(open.devices().begin(), open.devices().end());
+  environment->ended = [this, loop = loop_](NodeEnded event) {
+    loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
+  };
+  environment->callbacks = callbacks_;
+  environment->wait_limit = options_.wait_limit;
+  environment_ = std::move(environment);
+}
+
+void WorkerService::Step(Event event) {
+  std::vector<Action> actions = core_.Step(std::move(event));
+  for (Action& action : actions) {
+    std::visit([this](auto& each) { Do(each); }, action);
+  }
+}
+
+void WorkerService::Post(Event event) {
+  loop_->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
+}
+
+std::shared_ptr<store::Slot> WorkerService::Storage::Find(uint32_t shard) const {
+  auto entry = std::lower_bound(shards.begin(), shards.end(), shard,
+                                [](const auto& each, uint32_t wanted) { return each.first < wanted; });
+  return entry != shards.end() && entry->first == shard ? entry->second : nullptr;
+}
+
+std::shared_ptr<store::Slot> WorkerService::FindSlot(const ShardKey& key, int device) {
+  if (auto entry = storages_.find(key.storage); entry != storages_.end()) {
+    if (std::shared_ptr<store::Slot> slot = entry->second.Find(key.shard)) return slot;
+  }
+  // Also where the storage failed before its shards were known: its readers are told at their release.
+  auto slot = std::make_shared<store::Slot>(store::SlotName{key.storage, key.shard, device}, ledger_);
+  slot->Fail(wire::MakeFailure(absl::StatusCode::kDataLoss,
+                               absl::StrCat(slot->name().Text(), " is not held by ", options_.identity.name, ".")));
+  return slot;
+}
+
+void WorkerService::Do(CreateStorage& action) {
+  Storage& storage = storages_[action.storage];
+  storage.spec = {action.element_type, std::move(action.dims)};
+  storage.memory_kind = std::move(action.memory_kind);
+  for (const LocalShard& shard : action.shards) {
+    store::SlotName name{action.storage, shard.shard, shard.device, action.session, action.shard_bytes};
+    storage.shards.emplace_back(shard.shard, std::make_shared<store::Slot>(name, ledger_));
+  }
+}
+
+void WorkerService::Do(PrepareLaunch& action) {
+  std::vector<LaunchTask::Position> positions;
+  for (const LaunchPosition& each : action.positions) {
+    LaunchTask::Position position{.device = each.device};
+    for (const ShardKey& key : each.arguments) position.arguments.push_back(FindSlot(key, each.device));
+    for (uint64_t result : action.results) position.results.push_back(FindSlot({result, each.position}, each.device));
+    positions.push_back(std::move(position));
+  }
+  tasks_[action.ordinal] = std::make_shared<LaunchTask>(environment_, action, executables_.at(action.executable),
+                                                        std::move(positions));
+}
+
+void WorkerService::Do(PrepareCopy& action) {
+  std::vector<CopyTask::Move> moves;
+  for (const PrepareCopy::Move& move : action.moves) {
+    moves.push_back({FindSlot(move.from, move.from_device), FindSlot(move.to, move.to_device)});
+  }
+  tasks_[action.ordinal] =
+      std::make_shared<CopyTask>(environment_, action.ordinal, std::move(action.memory_kind), std::move(moves));
+}
+
+void WorkerService::Do(PrepareFetch& action) {
+  std::vector<FetchTask::Part> parts;
+  for (const PrepareFetch::Part& part : action.parts) parts.push_back({FindSlot(part.from, part.device), part.shard});
+  auto send = [this, loop = loop_, session = action.session, fetch = action.fetch](
+                  uint32_t shard, std::string bytes, std::function<void()> sent) {
+    loop->Post([this, session, fetch, shard, bytes = std::move(bytes), sent = std::move(sent)]() mutable {
+      streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
+    });
+  };
+  tasks_[action.ordinal] =
+      std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts), std::move(send));
+}
+
+void WorkerService::Do(Run& action) {
+  auto task = tasks_.extract(action.ordinal);
+  if (!task.empty()) task.mapped()->Enqueue();
+}
+
+void WorkerService::Do(Discard& action) { tasks_.erase(action.ordinal); }
+
+void WorkerService::Do(FillUpload& action) {
+  Storage& storage = storages_[action.storage];
+  UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
+  std::vector<UploadTask::Shard> shards;
+  for (const auto& [index, slot] : storage.shards) {
+    std::shared_ptr<AlignedBytes> bytes = staged[index];
+    if (bytes == nullptr) bytes = std::make_shared<AlignedBytes>();  // refused for its size below
+    shards.push_back({slot, std::move(bytes)});
+  }
+  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage.spec, storage.memory_kind,
+                               std::move(shards))
+      ->Enqueue();
+}
+
+void WorkerService::Do(DropUpload& action) { streams_.TakeUpload(action.session, action.upload); }
+
+void WorkerService::Do(PoisonStorage& action) {
+  auto entry = storages_.find(action.storage);
+  if (entry == storages_.end()) return;
+  for (const auto& [index, slot] : entry->second.shards) slot->Fail(action.failure);
+}
+
+void WorkerService::Do(FailFetch& action) { streams_.FailShards(action); }
+
+void WorkerService::Do(DropStorage& action) {
+  auto storage = storages_.extract(action.storage);
+  if (storage.empty()) return;
+  // Now, not when the runtime drops the last callback that knows the slot.
+  for (const auto& [index, slot] : storage.mapped().shards) slot->Empty();
+}
+
+void WorkerService::Do(LoadExecutable& action) {
+  auto slot = std::make_shared<ExecutableSlot>(action.name);
+  executables_[action.executable] = slot;
+  loader_.Post([this, slot, action = std::move(action)] {
+    auto executable = backend_->Load(action.serialized, action.devices);
+    wire::Failure failure = wire::ToFailure(executable.status());
+    slot->Set(std::move(executable));
+    Post(ExecutableLoaded{action.executable, std::move(failure)});
+  });
+}
+
+void WorkerService::Do(UnloadExecutable& action) {
+  auto slot = executables_.extract(action.executable);
+  if (slot.empty()) return;
+  loader_.Post([slot = std::move(slot.mapped())] {});  // freed where loading is done, not here
+}
+
+void WorkerService::Do(EndStreams& action) { streams_.EndSession(action.session); }
+
+void WorkerService::Do(SendReports& action) {
+  // One frame per round.
+  auto& usage = *usage_reports_.mutable_reports();
+  std::move(usage.begin(), usage.end(), google::protobuf::RepeatedPtrFieldBackInserter(action.batch.mutable_reports()));
+  usage_reports_.Clear();
+  wire::Frame frame;
+  frame.mutable_report_batch()->Swap(&action.batch);
+  send_(std::move(frame));
+}
+
+void WorkerService::Do(ReportUsage& action) {
+  *usage_reports_.add_reports()->mutable_usage() = MakeUsage(action.probe);
+}
+
+void WorkerService::Do(Complain& action) { spdlog::warn("{}: {}", options_.identity.name, action.text); }
+
+wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
+  wire::Usage usage;
+  usage.set_probe(probe);
+  usage.set_nodes(core_.counts().nodes);
+  usage.set_storages(core_.counts().storages);
+  for (size_t i = 0; i < environment_->global_devices.size() && i < devices_.size(); ++i) {
+    wire::DeviceUsage& device = *usage.add_devices();
+    store::Bytes bytes = ledger_->Device(static_cast<int>(i));
+    device.set_device(environment_->global_devices[i]);
+    device.set_bytes(bytes.current);
+    device.set_peak_bytes(bytes.peak);
+    device.set_budget_bytes(options_.memory_budget_bytes);
+  }
+  return usage;
+}
+
+void WorkerService::ReportChangedUsage() {
+  uint64_t bytes = ledger_->Total().current;
+  if (bytes != reported_bytes_) {
+    reported_bytes_ = bytes;
+    *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
+  }
+  loop_->PostAt(EventLoop::Clock::now() + kUsageInterval, [this] { ReportChangedUsage(); });
+}
+
+absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
+  auto deadline = std::chrono::steady_clock::now() + limit;
+  loop_->Post([this] {
+    streams_.CloseAll();
+    // Wakes device threads that wait for a shard.
+    wire::Failure ends = wire::MakeFailure(absl::StatusCode::kUnavailable, "The worker ends.");
+    for (auto& [id, storage] : storages_) {
+      for (auto& [index, slot] : storage.shards) slot->Fail(ends);
+    }
+    tasks_.clear();
+  });
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i]->Stop(deadline)) continue;
+    return absl::DeadlineExceededError(absl::StrCat("Local device ", i, " of ", options_.identity.name,
+                                                    " is stuck in a program and does not end."));
+  }
+  loader_.Stop();
+  loop_->Stop();
+  storages_.clear();
+  executables_.clear();
+  if (callbacks_->WaitIdle(deadline)) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat("The device runtime of ", options_.identity.name, " still works and does not end."));
+}
+
+}  // namespace gangway::worker

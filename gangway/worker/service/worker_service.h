@@ -1,0 +1,112 @@
+// Carries out what the worker's core decides: owns the slots, executables, device threads and data streams, on one event
+// loop. Made and destroyed by RunWorker (worker.h), which also owns the links.
+//
+// Threading: the event loop owns all state here; nothing on it blocks. Executables are loaded on a thread of their own.
+// Device threads and runtime callbacks come back by posting.
+#ifndef GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
+#define GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gangway/base/executor.h"
+#include "gangway/device/device.h"
+#include "gangway/store/ledger.h"
+#include "gangway/store/slot.h"
+#include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/data_streams.h"
+#include "gangway/worker/service/executable_slot.h"
+#include "gangway/worker/service/node_task.h"
+
+namespace gangway::worker {
+
+struct ServiceOptions {
+  Identity identity;
+  uint64_t memory_budget_bytes = 0;     // per device, reported; 0: unknown
+  size_t staged_bytes_max = size_t{8} << 30;
+  std::chrono::milliseconds wait_limit{600'000};
+};
+
+class WorkerService {
+ public:
+  // `send` takes a frame for the scheduler, on the loop. `backend` and `loop` outlive this and the runtime's callbacks.
+  WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop, device::Backend* backend,
+                std::function<void(wire::Frame)> send);
+  ~WorkerService();   // after Shutdown, and the loop has stopped
+
+  // On the loop.
+  void OnBatch(wire::IslandBatch batch);
+
+  transport::LinkEvents AcceptData(std::shared_ptr<transport::Link> link) {  // any thread
+    return streams_.Accept(std::move(link));
+  }
+
+  // Ends the streams and the device threads, and waits for the runtime's callbacks. Not on the loop; once.
+  // DEADLINE_EXCEEDED: a device is stuck in a program, as the text says; only the end of the process helps.
+  absl::Status Shutdown(std::chrono::milliseconds limit);
+
+ private:
+  // What is here of one storage.
+  struct Storage {
+    device::ArraySpec spec;
+    std::string memory_kind;
+    std::vector<std::pair<uint32_t, std::shared_ptr<store::Slot>>> shards;   // by index, increasing
+
+    std::shared_ptr<store::Slot> Find(uint32_t shard) const;
+  };
+
+  void Step(Event event);
+  void Post(Event event);   // any thread
+  void ReportChangedUsage();
+
+  void Do(CreateStorage& action);
+  void Do(PrepareLaunch& action);
+  void Do(PrepareCopy& action);
+  void Do(PrepareFetch& action);
+  void Do(Run& action);
+  void Do(Discard& action);
+  void Do(FillUpload& action);
+  void Do(DropUpload& action);
+  void Do(PoisonStorage& action);
+  void Do(FailFetch& action);
+  void Do(DropStorage& action);
+  void Do(LoadExecutable& action);
+  void Do(UnloadExecutable& action);
+  void Do(EndStreams& action);
+  void Do(ReportUsage& action);
+  void Do(SendReports& action);
+  void Do(Complain& action);
+
+  void OpenDevices(const wire::OpenDevices& open);
+  // An emptied, failed slot where the core's view and this one differ, which is a bug; never null.
+  std::shared_ptr<store::Slot> FindSlot(const ShardKey& key, int device);
+  wire::Usage MakeUsage(uint64_t probe) const;
+
+  const ServiceOptions options_;
+  const std::shared_ptr<EventLoop> loop_;
+  device::Backend* const backend_;
+  const std::function<void(wire::Frame)> send_;
+  const std::shared_ptr<store::Ledger> ledger_;
+  const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
+  WorkerCore core_;
+  DataStreams streams_;
+  std::vector<std::shared_ptr<DeviceThread>> devices_;
+  std::shared_ptr<const TaskEnvironment> environment_;
+  std::unordered_map<uint64_t, Storage> storages_;
+  std::unordered_map<uint64_t, std::shared_ptr<ExecutableSlot>> executables_;
+  std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;     // prepared, not released
+  wire::ReportBatch usage_reports_;                                   // of this round
+  uint64_t reported_bytes_ = 0;
+  EventLoop loader_;    // last: its tasks use the rest
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_

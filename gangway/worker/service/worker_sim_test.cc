@@ -1,0 +1,144 @@
+// A real worker on simulated devices: what needs faults to be seen.
+#include <gmock/gmock.h>
+
+#include "gangway/device/sim/sim_backend.h"
+#include "gangway/worker/service/worker_test_util.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr int kDevices = 4;
+const Tensor kFour{{4}, 16};
+
+class WorkerSimTest : public WorkerHarness {
+ protected:
+  void SetUp() override {
+    auto sim = device::OpenSim({.device_count = kDevices});
+    sim_ = sim.get();
+    auto shared = std::make_shared<std::unique_ptr<device::Backend>>(std::move(sim));
+    WorkerOptions options;
+    options.heartbeat_interval = std::chrono::milliseconds(10);
+    Start(kDevices, [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> { return std::move(*shared); },
+          options);
+  }
+
+  void CompileAndLoad(uint64_t id, const std::string& text, int device_count) {
+    auto compiler = device::OpenSim({.device_count = kDevices});
+    std::vector<int> devices;
+    for (int i = 0; i < device_count; ++i) devices.push_back(i);
+    auto executable = compiler->Compile({text, "sim"}, "", devices);
+    ASSERT_TRUE(executable.ok()) << executable.status();
+    LoadExecutable(id, "simulated", *(*executable)->Serialize(), device_count, {kFour});
+    ASSERT_EQ(WaitLoaded(id).code(), 0);
+  }
+
+  device::SimBackend* sim_ = nullptr;
+};
+
+constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 4\n";
+constexpr char kCollective[] = "sim 1\nname gang\npartitions 4\ncollective\ncost_us 100\ninput 11 4\noutput 11 4\n";
+
+TEST_F(WorkerSimTest, SameResultEveryTime_DF3) {
+  OpenStream();
+  CompileAndLoad(1, kCollective, kDevices);
+  Upload(1, 10, kFour, {Floats({1, 2, 3, 4}), Floats({5, 6, 7, 8}), Floats({9, 9, 9, 9}), Floats({0, 0, 0, 1})});
+  LaunchNode(2, 1, {10}, {11}, kDevices);
+  LaunchNode(3, 1, {10}, {12}, kDevices);
+  FetchNode(4, 11, kFour, kDevices);
+  FetchNode(5, 12, kFour, kDevices);
+  Release({3, 2, 4, 5});
+  Fetched first = ReceiveFetch(4, kDevices);
+  Fetched second = ReceiveFetch(5, kDevices);
+  EXPECT_EQ(first.bytes.size(), 4u);
+  EXPECT_EQ(first.bytes, second.bytes);
+  EXPECT_NE(first.bytes[0], first.bytes[1]);
+}
+
+TEST_F(WorkerSimTest, FailureOnTheDeviceIsTheRootCauseOfAChain_ER1) {
+  OpenStream();
+  CompileAndLoad(1, kUnary, 1);
+  Upload(1, 10, kFour, {Floats({1, 2, 3, 4})});
+  sim_->Inject({.kind = device::SimFault::Kind::kFail,
+                .device = 0,
+                .error = absl::InternalError("a bit flipped")});
+  for (uint64_t i = 0; i < 5; ++i) LaunchNode(2 + i, 1, {10 + i}, {11 + i}, 1);
+  LaunchNode(7, 1, {10}, {30}, 1);   // depends on none of them
+  FetchNode(8, 15, kFour, 1);
+  FetchNode(9, 30, kFour, 1);
+  Release({2, 3, 4, 5, 6, 7, 8, 9});
+  wire::Failure root = WaitDone(2);
+  EXPECT_THAT(root.message(), ::testing::HasSubstr("a bit flipped"));
+  EXPECT_EQ(root.gang(), 2u);
+  EXPECT_EQ(root.device(), 101);
+  EXPECT_EQ(root.program(), "simulated");
+  for (uint64_t ordinal : {3, 4, 5, 6, 8}) {
+    EXPECT_EQ(WaitDone(ordinal).SerializeAsString(), root.SerializeAsString()) << ordinal;
+  }
+  EXPECT_EQ(ReceiveFetch(8, 1).failures[0].SerializeAsString(), root.SerializeAsString());
+  EXPECT_EQ(WaitDone(7).code(), 0);
+  EXPECT_EQ(ReceiveFetch(9, 1).bytes.size(), 1u);
+}
+
+TEST_F(WorkerSimTest, OneFailedMemberSpoilsAllShards) {
+  OpenStream();
+  CompileAndLoad(1, kCollective, kDevices);
+  Upload(1, 10, kFour, std::vector<std::string>(kDevices, Floats({1, 2, 3, 4})));
+  sim_->Inject({.kind = device::SimFault::Kind::kFail, .device = 2, .error = absl::InternalError("device lost")});
+  LaunchNode(2, 1, {10}, {11}, kDevices);
+  Release({2});
+  EXPECT_NE(WaitDone(2).code(), 0);
+  FetchNode(3, 11, kFour, kDevices);
+  Release({3});
+  EXPECT_EQ(ReceiveFetch(3, kDevices).failures.size(), 4u);
+}
+
+TEST_F(WorkerSimTest, HeartbeatsGoOnWhileADeviceHangs) {
+  OpenStream();
+  CompileAndLoad(1, kUnary, 1);
+  Upload(1, 10, kFour, {Floats({1, 2, 3, 4})});
+  sim_->Inject({.kind = device::SimFault::Kind::kHang, .device = 0});
+  std::vector<uint64_t> ordinals;
+  for (uint64_t i = 0; i < 50; ++i) {   // more than the device takes
+    LaunchNode(2 + i, 1, {10}, {20 + i}, 1);
+    ordinals.push_back(2 + i);
+  }
+  Release(ordinals);
+  int before = heartbeats_;
+  WatchReports([&] { return heartbeats_ >= before + 20; });
+  EXPECT_EQ(Probe().nodes(), 50u) << "the loop answers, and nothing has ended";
+  sim_->ReleaseHung();
+  for (uint64_t ordinal : ordinals) EXPECT_EQ(WaitDone(ordinal).code(), 0);
+}
+
+TEST_F(WorkerSimTest, SlowClientStopsNobody) {
+  OpenStream();
+  Tensor big{{4 << 20}, uint64_t{16} << 20};
+  Upload(1, 10, big, {std::string(big.bytes, 'x')});
+  std::vector<uint64_t> ordinals;
+  for (uint64_t i = 0; i < 24; ++i) {   // 384 MiB, more than a link queues
+    FetchNode(2 + i, 10, big, 1);
+    ordinals.push_back(2 + i);
+  }
+  Mutex mutex;
+  CondVar changed;
+  bool go = false;
+  data_loop_.Post([&] {   // the client reads nothing meanwhile
+    MutexLock lock(mutex);
+    changed.WaitFor(mutex, kPatience, [&] { return go; });
+  });
+  Release(ordinals);
+  WaitDone(ordinals.front());
+  EXPECT_GT(Probe().nodes(), 0u) << "the link took everything: nothing was held back";
+  {
+    MutexLock lock(mutex);
+    go = true;
+    changed.NotifyAll();
+  }
+  for (uint64_t ordinal : ordinals) {
+    EXPECT_EQ(ReceiveFetch(ordinal, 1).bytes[0].size(), big.bytes);
+    EXPECT_EQ(WaitDone(ordinal).code(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace gangway::worker

@@ -1,0 +1,349 @@
+// For tests: a scheduler and a client that say what the test tells them, around a real worker in this process, over the
+// in-process transport.
+#ifndef GANGWAY_WORKER_SERVICE_WORKER_TEST_UTIL_H_
+#define GANGWAY_WORKER_SERVICE_WORKER_TEST_UTIL_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/device/device.h"
+#include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/version.h"
+#include "gangway/worker/service/worker.h"
+
+namespace gangway::worker {
+
+constexpr std::chrono::seconds kPatience{30};
+constexpr uint64_t kSession = 5;
+
+// The frames that came over one link, in order; a test waits for what it wants to see.
+class Inbox {
+ public:
+  transport::LinkEvents Events(Executor* executor) {
+    return {.executor = executor,
+            .on_frame =
+                [this](wire::Frame frame) {
+                  MutexLock lock(mutex_);
+                  frames_.push_back(std::move(frame));
+                  changed_.NotifyAll();
+                },
+            .on_closed =
+                [this](const absl::Status&) {
+                  MutexLock lock(mutex_);
+                  closed_ = true;
+                  changed_.NotifyAll();
+                }};
+  }
+
+  // Hands every frame not looked at yet to `look`, until that returns true.
+  testing::AssertionResult Until(const std::function<bool(wire::Frame&)>& look) {
+    auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (true) {
+      wire::Frame frame;
+      {
+        MutexLock lock(mutex_);
+        if (!changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return next_ < frames_.size(); })) {
+          return testing::AssertionFailure() << "the wanted frame did not come";
+        }
+        frame = frames_[next_++];
+      }
+      if (look(frame)) return testing::AssertionSuccess();
+    }
+  }
+
+  bool WaitClosed() {
+    MutexLock lock(mutex_);
+    return changed_.WaitFor(mutex_, kPatience, [this]() GANGWAY_NO_ANALYSIS { return closed_; });
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<wire::Frame> frames_ GANGWAY_GUARDED_BY(mutex_);
+  size_t next_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  bool closed_ GANGWAY_GUARDED_BY(mutex_) = false;
+};
+
+struct Tensor {
+  std::vector<int64_t> dims;
+  uint64_t bytes = 0;
+};
+
+class WorkerHarness : public testing::Test {
+ protected:
+  using OpenBackend = std::function<absl::StatusOr<std::unique_ptr<device::Backend>>()>;
+
+  // Global device ids are 100, 101, ...
+  void Start(int device_count, OpenBackend open, WorkerOptions options = {}) {
+    device_count_ = device_count;
+    listener_ = *hub_->Listen("scheduler", [this](std::shared_ptr<transport::Link> link) {
+      control_ = std::move(link);
+      return control_inbox_.Events(&loop_);
+    });
+    options.scheduler_address = "scheduler";
+    options.data_listen_address = "worker-data";
+    options.device_count = device_count;
+    options.open_backend = std::move(open);
+    worker_ = std::thread([this, options] { ended_with_ = RunWorker(options, *hub_, *hub_, stop_); });
+    ASSERT_TRUE(control_inbox_.Until([this](wire::Frame& frame) {
+      if (frame.has_hello()) hello_ = frame.hello();
+      return frame.has_hello();
+    }));
+    wire::Frame reply;
+    reply.mutable_hello_reply()->set_epoch(9);
+    ASSERT_TRUE(control_->Send(reply).ok());
+    wire::IslandItem open_devices;
+    for (int i = 0; i < device_count; ++i) open_devices.mutable_open_devices()->add_devices(100 + i);
+    Item(open_devices);
+  }
+
+  void TearDown() override {
+    stop_.Stop();
+    if (worker_.joinable()) worker_.join();
+    data_.reset();
+    control_.reset();
+    listener_.reset();
+    loop_.Stop();
+    data_loop_.Stop();
+  }
+
+  void Item(wire::IslandItem item) {
+    wire::Frame frame;
+    *frame.mutable_island_batch()->add_items() = std::move(item);
+    ASSERT_TRUE(control_->Send(std::move(frame)).ok());
+  }
+
+  void OpenStream(uint64_t session = kSession, transport::LinkOptions options = {}) {
+    auto link = hub_->Connect("worker-data", data_inbox_.Events(&data_loop_), kPatience, options);
+    ASSERT_TRUE(link.ok()) << link.status();
+    data_ = *std::move(link);
+    wire::Frame frame;
+    frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
+    frame.mutable_hello()->set_role(wire::ROLE_DATA);
+    frame.mutable_hello()->set_session(session);
+    ASSERT_TRUE(data_->Send(std::move(frame)).ok());
+    ASSERT_TRUE(data_inbox_.Until([](wire::Frame& f) { return f.has_hello_reply(); }));
+  }
+
+  void LoadExecutable(uint64_t id, const std::string& name, const std::string& serialized, int device_count,
+                      const std::vector<Tensor>& results) {
+    wire::IslandItem item;
+    wire::Load& load = *item.mutable_load();
+    load.set_executable(id);
+    load.set_name(name);
+    load.set_serialized(serialized);
+    for (int i = 0; i < device_count; ++i) load.add_devices(100 + i);
+    for (const Tensor& tensor : results) {
+      wire::TensorSpec& spec = *load.add_results();
+      spec.set_element_type(11);
+      spec.mutable_shard_dims()->Add(tensor.dims.begin(), tensor.dims.end());
+      spec.set_shard_bytes(tensor.bytes);
+    }
+    Item(item);
+  }
+
+  // f32 shards on the devices from `first` on.
+  wire::ArraySpec Spec(const Tensor& tensor, int count, int first = 0) {
+    wire::ArraySpec spec;
+    spec.set_element_type(11);
+    spec.mutable_shard_dims()->Add(tensor.dims.begin(), tensor.dims.end());
+    spec.set_shard_bytes(tensor.bytes);
+    for (int i = 0; i < count; ++i) spec.add_devices(100 + first + i);
+    return spec;
+  }
+  static wire::ArrayRef Ref(uint64_t storage, uint32_t count) {
+    wire::ArrayRef ref;
+    wire::ShardRun& run = *ref.add_runs();
+    run.set_storage(storage);
+    run.set_count(count);
+    return ref;
+  }
+  wire::IslandItem NodeItem(uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_node()->set_ordinal(ordinal);
+    item.mutable_node()->set_session(kSession);
+    return item;
+  }
+
+  void UploadNode(uint64_t ordinal, uint64_t storage, const Tensor& tensor, int count) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Upload& upload = *item.mutable_node()->mutable_upload();
+    upload.set_storage(storage);
+    upload.set_upload(ordinal);
+    *upload.mutable_spec() = Spec(tensor, count);
+    Item(item);
+  }
+  void LaunchNode(uint64_t ordinal, uint64_t executable, const std::vector<uint64_t>& arguments,
+                  const std::vector<uint64_t>& results, int count, std::vector<uint32_t> donated = {}) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Launch& launch = *item.mutable_node()->mutable_launch();
+    launch.set_executable(executable);
+    launch.set_launch_id(static_cast<uint32_t>(ordinal));
+    for (uint64_t argument : arguments) *launch.add_arguments() = Ref(argument, count);
+    launch.mutable_results()->Add(results.begin(), results.end());
+    launch.mutable_donated()->Add(donated.begin(), donated.end());
+    Item(item);
+  }
+  void FetchNode(uint64_t ordinal, uint64_t storage, const Tensor& tensor, int count) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Fetch& fetch = *item.mutable_node()->mutable_fetch();
+    *fetch.mutable_source() = Ref(storage, count);
+    *fetch.mutable_spec() = Spec(tensor, count);
+    fetch.set_fetch(ordinal);
+    for (int i = 0; i < count; ++i) fetch.add_shards(i);
+    Item(item);
+  }
+  void Release(std::vector<uint64_t> ordinals) {
+    wire::IslandItem item;
+    item.mutable_release()->mutable_ordinals()->Add(ordinals.begin(), ordinals.end());
+    Item(item);
+  }
+  void Free(std::vector<uint64_t> storages) {
+    wire::IslandItem item;
+    item.mutable_free()->mutable_storages()->Add(storages.begin(), storages.end());
+    Item(item);
+  }
+
+  void SendChunk(wire::DataChunk chunk) {
+    wire::Frame frame;
+    *frame.mutable_data_chunk() = std::move(chunk);
+    ASSERT_TRUE(data_->Send(std::move(frame)).ok());
+  }
+  void SendShard(uint64_t upload, uint32_t shard, const std::string& bytes, size_t piece = size_t{1} << 20) {
+    size_t offset = 0;
+    do {
+      wire::DataChunk chunk;
+      chunk.set_session(kSession);
+      chunk.set_upload(upload);
+      chunk.set_shard(shard);
+      chunk.set_offset(offset);
+      chunk.set_data(bytes.substr(offset, piece));
+      offset += chunk.data().size();
+      chunk.set_last(offset == bytes.size());
+      SendChunk(std::move(chunk));
+    } while (offset < bytes.size());
+  }
+
+  // Declares, releases and sends an array, and waits until it is there.
+  void Upload(uint64_t ordinal, uint64_t storage, const Tensor& tensor, const std::vector<std::string>& shards) {
+    UploadNode(ordinal, storage, tensor, static_cast<int>(shards.size()));
+    Release({ordinal});
+    for (size_t i = 0; i < shards.size(); ++i) SendShard(ordinal, i, shards[i]);
+    wire::Failure failure = WaitDone(ordinal);
+    ASSERT_EQ(failure.code(), 0) << failure.DebugString();
+  }
+
+  // Looks at reports until `enough` says so; keeps what it saw.
+  void WatchReports(const std::function<bool()>& enough) {
+    if (enough()) return;
+    ASSERT_TRUE(control_inbox_.Until([&](wire::Frame& frame) {
+      if (frame.has_heartbeat()) ++heartbeats_;
+      for (const wire::Report& report : frame.report_batch().reports()) {
+        if (report.has_done()) {
+          EXPECT_TRUE(dones_.emplace(report.done().ordinal(), report.done().failure()).second)
+              << "a second Done of " << report.done().ordinal();
+        }
+        if (report.has_prepared()) prepared_ = report.prepared().ordinal();
+        if (report.has_loaded()) loaded_[report.loaded().executable()] = report.loaded().failure();
+        if (report.has_usage()) usage_[report.usage().probe()] = report.usage();
+      }
+      return enough();
+    }));
+  }
+  wire::Failure WaitDone(uint64_t ordinal) {
+    WatchReports([&] { return dones_.contains(ordinal); });
+    return dones_[ordinal];
+  }
+  wire::Failure WaitLoaded(uint64_t executable) {
+    WatchReports([&] { return loaded_.contains(executable); });
+    return loaded_[executable];
+  }
+  wire::Usage Probe() {
+    uint64_t probe = ++last_probe_;
+    wire::IslandItem item;
+    item.set_probe(probe);
+    Item(item);
+    WatchReports([&] { return usage_.contains(probe); });
+    return usage_[probe];
+  }
+
+  // The bytes of all `count` shards of a fetch; `pieces` counts the chunks. A failure ends the shard.
+  struct Fetched {
+    std::map<uint32_t, std::string> bytes;
+    std::map<uint32_t, wire::Failure> failures;
+    size_t pieces = 0;
+    size_t biggest_piece = 0;
+  };
+  Fetched ReceiveFetch(uint64_t fetch, size_t count) {
+    auto complete = [&] { return ended_shards_[fetch].size() == count; };
+    if (complete()) return fetched_[fetch];
+    EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& frame) {
+      if (frame.has_data_chunk()) TakeChunk(frame.data_chunk());
+      return complete();
+    }));
+    return fetched_[fetch];
+  }
+  void TakeChunk(const wire::DataChunk& chunk) {
+    Fetched& fetched = fetched_[chunk.fetch()];
+    EXPECT_FALSE(ended_shards_[chunk.fetch()].contains(chunk.shard())) << "a chunk after the last one";
+    ++fetched.pieces;
+    fetched.biggest_piece = std::max(fetched.biggest_piece, chunk.data().size());
+    if (chunk.has_failure()) {
+      fetched.failures[chunk.shard()] = chunk.failure();
+    } else {
+      EXPECT_EQ(chunk.offset(), fetched.bytes[chunk.shard()].size());
+      fetched.bytes[chunk.shard()] += chunk.data();
+    }
+    if (chunk.last() || chunk.has_failure()) ended_shards_[chunk.fetch()].insert(chunk.shard());
+  }
+
+  static std::string Floats(const std::vector<float>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+  }
+  static std::vector<float> AsFloats(const std::string& bytes) {
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+
+  EventLoop loop_{"test"};
+  EventLoop data_loop_{"test-data"};
+  std::unique_ptr<transport::Transport> hub_ = transport::NewInprocTransport();
+  Inbox control_inbox_;
+  Inbox data_inbox_;
+  std::unique_ptr<transport::Listener> listener_;
+  std::shared_ptr<transport::Link> control_;
+  std::shared_ptr<transport::Link> data_;
+  StopFlag stop_;
+  std::thread worker_;
+  absl::Status ended_with_;
+  int device_count_ = 0;
+  wire::Hello hello_;
+  std::map<uint64_t, wire::Failure> dones_;
+  std::map<uint64_t, wire::Failure> loaded_;
+  std::map<uint64_t, wire::Usage> usage_;
+  uint64_t prepared_ = 0;
+  uint64_t last_probe_ = 0;
+  int heartbeats_ = 0;
+  std::map<uint64_t, Fetched> fetched_;
+  std::map<uint64_t, std::set<uint32_t>> ended_shards_;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_WORKER_TEST_UTIL_H_

@@ -1,0 +1,29 @@
+// Reading and rewriting of XLA's compile options, which otherwise pass through untouched.
+#ifndef GANGWAY_XLA_COMPILE_OPTIONS_H_
+#define GANGWAY_XLA_COMPILE_OPTIONS_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/xla/compile_options.pb.h"
+
+namespace gangway::xla {
+
+// Devices by logical position: position = replica x partitions + partition. Empty if the options
+// assign none. INVALID_ARGUMENT: an assignment whose sizes disagree, a negative or repeated device.
+absl::StatusOr<std::vector<uint32_t>> AssignedDevices(const CompileOptionsProto& options);
+
+// The same options with `devices` as their assignment (none at all if empty). Fields that Gangway
+// does not know survive. INVALID_ARGUMENT: not compile options, or another number of devices than
+// replicas x partitions.
+absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
+                                        std::span<const uint32_t> devices);
+
+}  // namespace gangway::xla
+
+#endif  // GANGWAY_XLA_COMPILE_OPTIONS_H_

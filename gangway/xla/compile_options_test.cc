@@ -1,0 +1,65 @@
+#include "gangway/xla/compile_options.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace gangway::xla {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+CompileOptionsProto Options(int replicas, int partitions, std::vector<uint32_t> devices) {
+  CompileOptionsProto options;
+  auto& build = *options.mutable_executable_build_options();
+  build.set_num_replicas(replicas);
+  build.set_num_partitions(partitions);
+  EXPECT_TRUE(options.ParseFromString(*WithDevices(options.SerializeAsString(), devices)));
+  return options;
+}
+
+TEST(CompileOptions, AssignmentRoundTrip) {
+  EXPECT_THAT(*AssignedDevices(Options(1, 4, {9, 8, 3, 2})), ElementsAre(9, 8, 3, 2));
+  EXPECT_THAT(*AssignedDevices(Options(2, 2, {0, 1, 2, 3})), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(*AssignedDevices(Options(1, 4, {})), IsEmpty());
+}
+
+TEST(CompileOptions, UnknownFieldsSurvive) {
+  CompileOptionsProto options = Options(1, 2, {4, 5});
+  auto& build = *options.mutable_executable_build_options();
+  build.GetReflection()->MutableUnknownFields(&build)->AddLengthDelimited(3, "debug options");
+  options.GetReflection()->MutableUnknownFields(&options)->AddVarint(9, 1);
+  std::string rewritten = *WithDevices(options.SerializeAsString(), std::vector<uint32_t>{0, 1});
+  CompileOptionsProto again;
+  ASSERT_TRUE(again.ParseFromString(rewritten));
+  EXPECT_THAT(*AssignedDevices(again), ElementsAre(0, 1));
+  const auto& build_again = again.executable_build_options();
+  const auto& unknown = build_again.GetReflection()->GetUnknownFields(build_again);
+  ASSERT_EQ(unknown.field_count(), 1);
+  EXPECT_EQ(unknown.field(0).length_delimited(), "debug options");
+  EXPECT_EQ(again.GetReflection()->GetUnknownFields(again).field_count(), 1);
+}
+
+TEST(CompileOptions, RefusesMalformed) {
+  EXPECT_FALSE(WithDevices("\x0a\xff", {}).ok());
+  CompileOptionsProto two;
+  two.mutable_executable_build_options()->set_num_partitions(2);
+  EXPECT_FALSE(WithDevices(two.SerializeAsString(), std::vector<uint32_t>{0, 1, 2}).ok());
+  two.mutable_executable_build_options()->set_num_partitions(INT64_MAX);
+  two.mutable_executable_build_options()->set_num_replicas(INT64_MAX);
+  EXPECT_FALSE(WithDevices(two.SerializeAsString(), std::vector<uint32_t>{0}).ok());
+
+  CompileOptionsProto options = Options(1, 2, {4, 5});
+  auto& assignment = *options.mutable_executable_build_options()->mutable_device_assignment();
+  assignment.mutable_computations(0)->set_replica_device_ids(0, 5);
+  EXPECT_FALSE(AssignedDevices(options).ok());  // repeated
+  assignment.mutable_computations(0)->set_replica_device_ids(0, -1);
+  EXPECT_FALSE(AssignedDevices(options).ok());
+  assignment.mutable_computations(0)->clear_replica_device_ids();
+  EXPECT_FALSE(AssignedDevices(options).ok());
+  assignment.set_computation_count(3);
+  EXPECT_FALSE(AssignedDevices(options).ok());
+}
+
+}  // namespace
+}  // namespace gangway::xla

@@ -1,0 +1,46 @@
+// What a compiled program says of its own interface, read out of its optimized HLO without any
+// MLIR. Pure functions on bytes that come from a plugin or a network: malformed ones are
+// INVALID_ARGUMENT.
+#ifndef GANGWAY_XLA_EXECUTABLE_H_
+#define GANGWAY_XLA_EXECUTABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/xla/hlo.pb.h"
+#include "gangway/xla/sharding.h"
+
+namespace gangway::xla {
+
+struct Operand {
+  int32_t element_type = 0;
+  std::vector<int64_t> global_dims;
+  std::vector<int64_t> shard_dims;  // what the program sees on one device
+  OpShardingProto sharding;         // replicated where the program says nothing
+  bool fully_replicated = true;
+};
+
+struct ExecutableDescription {
+  std::string name;
+  int64_t replica_count = 1;
+  int64_t partition_count = 1;
+  std::vector<Operand> parameters;
+  std::vector<Operand> results;
+  std::vector<int32_t> donated;  // parameter indices that an execution may consume, ascending
+};
+
+// `hlo_with_config`: a serialized HloModuleWithConfigProto, the form that
+// PJRT_Executable_OptimizedProgram yields. Its entry shapes are per device; global = shard
+// dimension x tiles of the recorded sharding.
+absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_with_config);
+
+// HLO-like text for people: computations, instructions, operands and shapes; no attributes.
+absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config);
+
+}  // namespace gangway::xla
+
+#endif  // GANGWAY_XLA_EXECUTABLE_H_

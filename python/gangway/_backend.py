@@ -1,0 +1,137 @@
+"""Registers the cluster with JAX: the IFRT proxy client that every stock jaxlib carries, under the
+name `proxy`.
+
+Importing this does not import JAX, so that `gangway.run` can set JAX's environment first. Not
+thread-safe: JAX's backends are made once per process, and so is this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
+from gangway._front_door import check_front_door, default_port
+
+if TYPE_CHECKING:
+    import jax
+
+OLDEST_JAXLIB = (0, 8, 0)
+NEWEST_TESTED_JAXLIB = (0, 10)
+CONNECT_TIMEOUT_S = 60
+
+
+def target(port: int, host: str = "127.0.0.1") -> str:
+    return f"grpc://{host}:{port}"
+
+
+def environment(port: int, *, local_cpu: bool = True) -> dict[str, str]:
+    """The variables under which a fresh process's JAX uses the cluster at `port` (with
+    `jax_plugins.gangway`).
+    """
+    return {
+        "GANGWAY_PORT": str(port),
+        "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",  # the client knows no TLS
+        "JAX_BACKEND_TARGET": target(port),
+        "JAX_ENABLE_COMPILATION_CACHE": "false",  # this client cannot serialize; the cluster caches
+        "JAX_PLATFORMS": "proxy,cpu" if local_cpu else "proxy",
+    }
+
+
+def check_jaxlib(version: str) -> None:
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if found < OLDEST_JAXLIB:
+        oldest = ".".join(map(str, OLDEST_JAXLIB))
+        raise UnsupportedVersionError(
+            f"jaxlib {version} is too old for Gangway, which serves {oldest} and later: "
+            "`pip install -U jax jaxlib`"
+        )
+    if found[:2] > NEWEST_TESTED_JAXLIB:
+        newest = ".".join(map(str, NEWEST_TESTED_JAXLIB))
+        warnings.warn(
+            f"jaxlib {version} is newer than what this Gangway was tested with: if it fails, "
+            f"install {newest}",
+            stacklevel=3,
+        )
+
+
+def make_client() -> Any:
+    """Connects to `jax_backend_target`; JAX calls this when it first needs a device."""
+    import jax
+    import jaxlib.version
+    from jax.extend.backend import ifrt_proxy
+
+    os.environ.setdefault("IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS", "true")
+    address: str = jax.config.read("jax_backend_target")  # type: ignore[no-untyped-call]
+    match = re.fullmatch(r"grpc://(.+):(\d+)", address or "")
+    if not match:
+        raise GangwayError(
+            f"JAX_BACKEND_TARGET={address!r} does not name a cluster: set it to "
+            "grpc://127.0.0.1:PORT, or use `gangway run`, which does"
+        )
+    check_jaxlib(jaxlib.version.__version__)
+    check_front_door(int(match[2]), match[1])
+    options = ifrt_proxy.ClientConnectionOptions()
+    options.connection_timeout_in_seconds = CONNECT_TIMEOUT_S
+    options.initialization_data = {
+        "client_name": os.path.basename(sys.argv[0] or "python").encode(),
+        "client_pid": os.getpid(),
+    }
+    return ifrt_proxy.get_client(address, options)
+
+
+def register() -> None:
+    """Tells JAX how to make the `proxy` backend. Connects to nothing."""
+    from jax.extend import backend
+
+    backend.register_backend_factory("proxy", make_client, priority=-1)
+
+
+def connect(port: int | None = None, *, local_cpu: bool = True) -> list[jax.Device]:
+    """Makes the cluster at `port` JAX's default backend and returns its devices.
+
+    Args:
+      port: the cluster's front door; `GANGWAY_PORT`, or 38600, if None.
+      local_cpu: keep this process's own CPU reachable as `jax.devices("cpu")`.
+
+    Raises:
+      AlreadyInitializedError: JAX has made its backends already, and they are not this cluster's.
+      NothingListeningError, NotAFrontDoorError: see the message.
+      UnsupportedVersionError: this jaxlib is too old.
+      GangwayError: the cluster refused the connection.
+    """
+    import jax
+    from jax._src import xla_bridge
+
+    port = default_port() if port is None else port
+    if xla_bridge.backends_are_initialized():
+        configured = jax.config.read("jax_backend_target")  # type: ignore[no-untyped-call]
+        if "proxy" in xla_bridge.backends() and configured == target(port):
+            return jax.devices("proxy")
+        raise AlreadyInitializedError(
+            "JAX is in use already, with devices other than this cluster's, and cannot change "
+            "them: call gangway.connect() before the first JAX operation (in a notebook, restart "
+            "the kernel first)"
+        )
+    check_front_door(port)
+    variables = environment(port, local_cpu=local_cpu)
+    os.environ.update(variables)
+    for name, value in [
+        ("jax_backend_target", variables["JAX_BACKEND_TARGET"]),
+        ("jax_platforms", variables["JAX_PLATFORMS"]),
+        ("jax_enable_compilation_cache", False),
+    ]:
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
+    register()
+    try:
+        return jax.devices()
+    except RuntimeError as error:
+        cause = error.__context__ or error
+        if isinstance(cause, GangwayError):
+            raise cause from None
+        raise GangwayError(
+            f"the cluster at {target(port)} refused the connection: {cause}"
+        ) from cause

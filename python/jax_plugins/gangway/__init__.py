@@ -1,0 +1,20 @@
+"""How JAX finds Gangway by itself: JAX imports every module in the namespace package `jax_plugins`
+when it first needs a device, and calls its `initialize`.
+"""
+
+from gangway import _backend
+
+
+def initialize() -> None:
+    """Registers the `proxy` backend if this process asked for it (JAX_PLATFORMS) and nobody else
+    has registered it.
+
+    Without that wish nothing may be registered: JAX would try to connect in every process that can
+    import this.
+    """
+    import jax
+    from jax._src import xla_bridge
+
+    wanted = (jax.config.jax_platforms or "").split(",")  # type: ignore[attr-defined]
+    if "proxy" in wanted and "proxy" not in xla_bridge._backend_factories:
+        _backend.register()

@@ -1,0 +1,202 @@
+"""What the end-to-end tests share: clusters of real processes, and runs of cases on a backend."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GANGWAY = pathlib.Path(os.environ.get("GANGWAY_BIN", ROOT / "bin" / "gangway"))
+UP_TIMEOUT_S = 60
+DOWN_TIMEOUT_S = 20
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
+    """The first true value of `condition`, which is asked every 20 ms; fails naming `what`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(0.02)
+
+
+def client_environment(port: int) -> dict[str, str]:
+    """For a client process that does not know Gangway: JAX finds the cluster by itself."""
+    return {
+        **os.environ,
+        "GANGWAY_PORT": str(port),
+        "PYTHONPATH": f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}",
+        "PYTHONUNBUFFERED": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+
+
+class Cluster:
+    """A detached cluster, as `gangway up` starts it, with a state folder and a port of its own."""
+
+    def __init__(self, islands: int = 1, workers: int = 1, devices: int = 8, *flags: str) -> None:
+        assert GANGWAY.exists(), f"{GANGWAY} is missing: build it first (make)"
+        self.port = free_port()
+        self._state = tempfile.TemporaryDirectory(prefix="gangway-test-")
+        self._environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}
+        counts = ["--islands", islands, "--workers", workers, "--devices", devices]
+        self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]
+
+    def command(
+        self, *arguments: str, timeout_s: float = 30, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs `gangway ARGUMENTS`; its result, whatever its exit status."""
+        return subprocess.run(
+            [str(GANGWAY), *arguments],
+            env={**client_environment(self.port), **self._environment, **options.pop("env", {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            **options,
+        )
+
+    def up(self) -> subprocess.CompletedProcess[str]:
+        return self.command(*self._up, timeout_s=UP_TIMEOUT_S)
+
+    def start(self) -> Cluster:
+        result = self.up()
+        if result.returncode:
+            self.stop()
+            raise AssertionError(
+                f"gangway up failed:\n{result.stdout}{result.stderr}\n{self.logs()}"
+            )
+        return self
+
+    def stop(self) -> None:
+        """Brings the cluster down and proves that nothing of it is left running."""
+        result = self.command("down", "--port", str(self.port), timeout_s=DOWN_TIMEOUT_S)
+        left = self.processes()
+        try:
+            wait_for("every process of the cluster gone", lambda: not self.processes(), 5)
+        except AssertionError:
+            for pid in self.processes():
+                os.kill(pid, signal.SIGKILL)
+            raise AssertionError(
+                f"gangway down ({result.returncode}) left processes {left}:\n"
+                f"{result.stdout}{result.stderr}\n{self.logs()}"
+            ) from None
+
+    def processes(self) -> list[int]:
+        """Every live process whose environment names this cluster's state folder."""
+        marker = f"GANGWAY_STATE_DIR={self._state.name}".encode()
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z" and marker in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+            except OSError:  # it ended meanwhile, or is not ours
+                continue
+        return found
+
+    def logs(self, bytes_max: int = 6000) -> str:
+        """The ends of the log files in the state folder."""
+        return "\n".join(
+            f"--- {path.name}\n{path.read_text(errors='replace')[-bytes_max:]}"
+            for path in sorted(pathlib.Path(self._state.name).rglob("*.log"))
+        )
+
+    def status(self) -> dict[str, Any]:
+        result = self.command("status", "--json", "--port", str(self.port), timeout_s=10)
+        assert result.returncode == 0, result.stdout + result.stderr
+        status: dict[str, Any] = json.loads(result.stdout)
+        return status
+
+    def workers(self) -> list[dict[str, Any]]:
+        return [worker for island in self.status()["islands"] for worker in island["workers"]]
+
+
+@dataclasses.dataclass
+class Outcome:
+    """How one case ended on one backend."""
+
+    value: Any = None
+    error: str = ""
+
+
+def records(path: pathlib.Path) -> Iterable[tuple[Any, ...]]:
+    with path.open("rb") as file:
+        while True:
+            try:
+                yield pickle.load(file)
+            except (EOFError, pickle.UnpicklingError):
+                return
+
+
+def start_cases(
+    backend: str, names: list[str], out: pathlib.Path, port: int = 0
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *[sys.executable, str(ROOT / "tests" / "run_cases.py")],
+            *["--backend", backend, "--out", str(out), "--cases", *names],
+        ],
+        env={**client_environment(port), "NPROC": "64"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def outcomes(path: pathlib.Path, output: str, code: int) -> dict[str, Outcome]:
+    """What the runner wrote; a case that never ended is charged with the runner's last words."""
+    found: dict[str, Outcome] = {}
+    for kind, name, *rest in records(path) if path.exists() else []:
+        if kind == "start":
+            found[name] = Outcome(
+                error=f"the process ended ({code}) in this case:\n{output[-6000:]}"
+            )
+        elif kind == "done":
+            found[name] = Outcome(value=rest[0])
+        else:
+            found[name] = Outcome(error=rest[0])
+    return found
+
+
+def run_cases(
+    backend: str, names: list[str], folder: pathlib.Path, port: int = 0, timeout_s: float = 240
+) -> dict[str, Outcome]:
+    """Every case's outcome; after a crash the rest go on in a new process."""
+    found: dict[str, Outcome] = {}
+    deadline = time.monotonic() + timeout_s
+    for attempt in range(len(names)):
+        left = [name for name in names if name not in found]
+        if not left:
+            break
+        out = folder / f"{backend}-{attempt}.pickle"
+        process = start_cases(backend, left, out, port)
+        try:
+            output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output = process.communicate()[0] + f"\nall cases together took over {timeout_s:g} s"
+        new = outcomes(out, output, process.returncode)
+        found.update(new or {name: Outcome(error=output[-6000:]) for name in left})
+        if time.monotonic() > deadline:
+            break
+    return {name: found.get(name, Outcome(error="was not reached")) for name in names}

@@ -1,0 +1,234 @@
+"""Our subset of XLA's protocol messages against the descriptors inside the pinned jaxlib wheel.
+
+Field numbers, wire types and labels of every message that gangway/xla declares must be those of the client that speaks
+them; enum numbers must mean the same. Names are ours and are not compared (except the service path and enum suffixes).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+Field = descriptor_pb2.FieldDescriptorProto
+
+# Our root message -> the client's. Messages that fields of these hold are compared along with them.
+PAIRS = {
+    "xla.ifrt.proxy.IfrtRequest": "xla.ifrt.proxy.IfrtRequest",
+    "xla.ifrt.proxy.IfrtResponse": "xla.ifrt.proxy.IfrtResponse",
+    "xla.ifrt.proxy.GetVersionRequest": "xla.ifrt.proxy.GrpcGetVersionRequest",
+    "xla.ifrt.proxy.GetVersionResponse": "xla.ifrt.proxy.GrpcGetVersionResponse",
+    "xla.ifrt.proxy.SessionMetadata": "xla.ifrt.proxy.GrpcIfrtSessionMetadata",
+    "xla.ifrt.proxy.HostBufferStoreMetadata": "xla.ifrt.proxy.GrpcHostBufferStoreMetadata",
+    "xla.ifrt.proxy.HostBufferStoreRequest": "xla.ifrt.proxy.GrpcHostBufferStoreRequest",
+    "xla.ifrt.proxy.HostBufferLookupRequest": "xla.ifrt.proxy.GrpcHostBufferLookupRequest",
+    "xla.ifrt.proxy.HostBufferLookupResponse": "xla.ifrt.proxy.GrpcHostBufferLookupResponse",
+    "xla.ifrt.proxy.HostBufferDeleteRequest": "xla.ifrt.proxy.GrpcHostBufferDeleteRequest",
+    "xla.ifrt.proxy.HostBufferReadFromDiskRequest": "xla.ifrt.proxy.GrpcHostBufferReadFromDiskRequest",
+    "gangway.xla.IfrtSingleDeviceShardingProto": "xla.ifrt.SingleDeviceShardingProto",
+    "gangway.xla.IfrtHloShardingProto": "xla.ifrt.HloShardingProto",
+    "gangway.xla.IfrtConcreteEvenShardingProto": "xla.ifrt.ConcreteEvenShardingProto",
+    "gangway.xla.IfrtCompactLayoutProto": "xla.ifrt.CompactLayoutProto",
+    "gangway.xla.IfrtPjRtLayoutProto": "xla.ifrt.PjRtLayoutProto",
+    "gangway.xla.IfrtXlaCompileOptionsProto": "xla.ifrt.XlaCompileOptionsProto",
+    "gangway.xla.HloModuleWithConfigProto": "xla.HloModuleProtoWithConfig",
+    "gangway.xla.HloWithConfigTextProto": "xla.HloModuleProtoWithConfig",
+}
+UNSERVED = ".xla.ifrt.proxy.Unserved"
+
+
+def parse_at(data: bytes, start: int) -> descriptor_pb2.FileDescriptorProto | None:
+    """The FileDescriptorProto that starts at `start`; its end is where bytes stop being fields of one."""
+    position = start
+    known = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14}
+
+    def varint(at: int) -> tuple[int, int]:
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value, at
+            if shift > 63:
+                raise ValueError
+
+    try:
+        while True:
+            key, after = varint(position)
+            number, wire = key >> 3, key & 7
+            if number not in known or (number == 1 and position != start):
+                break
+            if wire == 2:
+                size, after = varint(after)
+                after += size
+            elif wire == 0:
+                _, after = varint(after)
+            else:
+                break
+            position = after
+        return descriptor_pb2.FileDescriptorProto.FromString(data[start:position])
+    except Exception:  # Bytes that only looked like a descriptor.
+        return None
+
+
+class Types:
+    """All messages and enums of a set of files by full name, with a leading dot as field types have it."""
+
+    def __init__(self, files: list[descriptor_pb2.FileDescriptorProto]):
+        self.messages: dict[str, descriptor_pb2.DescriptorProto] = {}
+        self.enums: dict[str, descriptor_pb2.EnumDescriptorProto] = {}
+        self.services: dict[str, descriptor_pb2.ServiceDescriptorProto] = {}
+        for file in files:
+            prefix = f".{file.package}"
+            for message in file.message_type:
+                self._add(prefix, message)
+            for enum in file.enum_type:
+                self.enums[f"{prefix}.{enum.name}"] = enum
+            for service in file.service:
+                self.services[f"{prefix}.{service.name}"] = service
+
+    def _add(self, prefix: str, message: descriptor_pb2.DescriptorProto) -> None:
+        name = f"{prefix}.{message.name}"
+        self.messages[name] = message
+        for nested in message.nested_type:
+            self._add(name, nested)
+        for enum in message.enum_type:
+            self.enums[f"{name}.{enum.name}"] = enum
+
+
+def wheel_types() -> Types:
+    spec = importlib.util.find_spec("jaxlib")
+    assert spec is not None and spec.origin is not None, "jaxlib is not installed: run tools/setup.sh"
+    data = (pathlib.Path(spec.origin).parent / "libjax_common.so").read_bytes()
+    files = {}
+    for match in re.finditer(rb"\x0a([\x01-\x7f])([A-Za-z0-9_/.\-]+?\.proto)[\x12\x1a\x22\x2a\x32\x62]", data):
+        if match.group(1)[0] == len(match.group(2)):
+            file = parse_at(data, match.start())
+            if file is not None:
+                files[file.name] = file
+    return Types(list(files.values()))
+
+
+def our_types(folder: pathlib.Path, rewrite: tuple[str, str] | None = None) -> Types:
+    """Compiles our files; `rewrite` replaces one text in them first (to prove that differences are seen)."""
+    protoc = shutil.which("protoc")
+    assert protoc, "protoc is not installed: run tools/setup.sh"
+    names = []
+    replaced = 0
+    for source in sorted((ROOT / "gangway/xla").glob("*.proto")):
+        text = source.read_text()
+        if rewrite:
+            replaced += text.count(rewrite[0])
+            text = text.replace(*rewrite)
+        target = folder / "gangway/xla" / source.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        names.append(f"gangway/xla/{source.name}")
+    assert rewrite is None or replaced == 1, f"{rewrite[0]!r} occurs {replaced} times in our files"
+    output = folder / "descriptors.bin"
+    subprocess.run([protoc, f"-I{folder}", f"--descriptor_set_out={output}", *names], check=True)
+    return Types(list(descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes()).file))
+
+
+def compare_enum(ours: descriptor_pb2.EnumDescriptorProto, theirs: descriptor_pb2.EnumDescriptorProto) -> list[str]:
+    names = {value.number: value.name for value in theirs.value}
+    problems = []
+    for value in ours.value:
+        # Only the last words of names are alike: ours are prefixed, theirs sometimes.
+        suffix = value.name.split("_", 1)[1]
+        if value.number not in names:
+            problems.append(f"enum {ours.name}: {value.name} = {value.number} does not exist")
+        elif value.number != 0 and not names[value.number].endswith(suffix):
+            problems.append(f"enum {ours.name}: {value.name} = {value.number} is {names[value.number]}")
+    return problems
+
+
+def compare(ours: Types, theirs: Types) -> list[str]:
+    problems: list[str] = []
+    queue = [(f".{mine}", f".{yours}") for mine, yours in PAIRS.items()]
+    seen = set()
+    while queue:
+        mine, yours = queue.pop()
+        if (mine, yours) in seen or mine == UNSERVED:
+            continue
+        seen.add((mine, yours))
+        if yours not in theirs.messages:
+            problems.append(f"the client has no message {yours} (ours: {mine})")
+            continue
+        fields = {field.number: field for field in theirs.messages[yours].field}
+        for field in ours.messages[mine].field:
+            where = f"{mine}.{field.name} = {field.number}"
+            other = fields.get(field.number)
+            if other is None:
+                problems.append(f"{where}: {yours} has no such field")
+            elif (field.type, field.label) != (other.type, other.label):
+                problems.append(
+                    f"{where}: {Field.Type.Name(field.type)} {Field.Label.Name(field.label)}, but in {yours} "
+                    f"{Field.Type.Name(other.type)} {Field.Label.Name(other.label)}"
+                )
+            elif field.type == Field.TYPE_MESSAGE:
+                queue.append((field.type_name, other.type_name))
+            elif field.type == Field.TYPE_ENUM and other.type_name in theirs.enums:
+                problems += compare_enum(ours.enums[field.type_name], theirs.enums[other.type_name])
+    return problems
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Types:
+    return wheel_types()
+
+
+def test_fields_match_the_wheel(wheel, tmp_path):
+    ours = our_types(tmp_path)
+    assert compare(ours, wheel) == []
+
+
+def test_every_message_is_reached(tmp_path):
+    """A message that no root leads to would not be compared."""
+    ours = our_types(tmp_path)
+    reached, queue = set(), [f".{name}" for name in PAIRS]
+    while queue:
+        name = queue.pop()
+        if name not in reached:
+            reached.add(name)
+            queue += [f.type_name for f in ours.messages[name].field if f.type == Field.TYPE_MESSAGE]
+    empty = {name for name, message in ours.messages.items() if not message.field}
+    assert set(ours.messages) - reached - empty == set()
+
+
+def test_all_requests_are_numbered(wheel, tmp_path):
+    ours = our_types(tmp_path).messages[".xla.ifrt.proxy.IfrtRequest"]
+    theirs = wheel.messages[".xla.ifrt.proxy.IfrtRequest"]
+    assert {f.number for f in ours.field} == {f.number for f in theirs.field}
+
+
+def test_service_path_and_streaming(wheel, tmp_path):
+    name = ".xla.ifrt.proxy.GrpcIfrtService"
+
+    def shape(types: Types) -> set:
+        return {(m.name, m.client_streaming, m.server_streaming) for m in types.services[name].method}
+
+    assert shape(our_types(tmp_path)) == shape(wheel)
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        ("fixed64 host_buffer_handle = 4;", "uint64 host_buffer_handle = 4;"),
+        ("repeated fixed64 result_handles = 5;\n  fixed64 status_handle = 6;", "fixed64 status_handle = 6;"
+         "\n  fixed64 result_handles = 5;"),
+        ("repeated OpShardingProto spmd_parameters_shardings = 14;", "repeated OpShardingProto spmd_parameters = 24;"),
+        ("KIND_F4E2M1FN = 30;", "KIND_F4E2M1FN = 31;\n    option allow_alias = true;"),
+    ],
+    ids=["type", "label", "number", "enum"],
+)
+def test_a_difference_is_seen(wheel, tmp_path, rewrite):
+    assert len(compare(our_types(tmp_path, rewrite), wheel)) == 1

@@ -1,0 +1,51 @@
+"""Run an unmodified JAX script on the XLA CPU plugin, loaded into the script's own process by JAX
+itself.
+
+This is what results through Gangway are compared with, bit by bit: the same plugin, the same number
+of devices, the same thread pool (`NPROC` decides how XLA splits a dot, and so its rounding),
+without Gangway.
+
+    python tests/reference.py [--devices 8] script.py [arguments]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import runpy
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PLUGIN = ROOT / ".deps" / "xla_cpu_pjrt" / "xla_cpu_pjrt.so"
+NPROC = "64"
+DEVICES = 8
+
+
+def register(devices: int = DEVICES) -> None:
+    """Makes the plugin JAX's default backend. Call it before JAX is used; NPROC must be in the
+    environment already.
+    """
+    os.environ["NPROC"] = NPROC
+    os.environ["JAX_PLATFORMS"] = "xla_cpu_plugin"
+    from jax._src import xla_bridge
+
+    xla_bridge.register_plugin(
+        "xla_cpu_plugin", library_path=str(PLUGIN), options={"cpu_device_count": devices}
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--devices", type=int, default=DEVICES)
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    args = parser.parse_args()
+    register(args.devices)
+    sys.argv = [args.script, *args.arguments]
+    sys.path[0] = str(pathlib.Path(args.script).resolve().parent)
+    runpy.run_path(args.script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

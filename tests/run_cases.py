@@ -1,0 +1,85 @@
+"""Run many cases in one process on one backend, because starting JAX costs more than most cases.
+
+    python tests/run_cases.py --backend gangway|reference|cpu --out FILE [--cases NAME ...]
+
+Every case appends to FILE, as a pickle each: ("start", name), then ("done", name, value, seconds)
+or ("failed", name, traceback). So a crash is charged to the case that was running. One that runs
+longer than the limit ends the process with a traceback of all threads on stderr. `gangway` takes
+the cluster's port from GANGWAY_PORT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import importlib
+import os
+import pathlib
+import pickle
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CASES = pathlib.Path(__file__).resolve().parent / "cases"
+CASE_LIMIT_S = 60
+DEVICES = 8
+
+
+def case_names() -> list[str]:
+    """Every case as "module.function", without importing any: the caller need not pay for JAX."""
+    return [
+        f"{path.stem}.{name}"
+        for path in sorted(CASES.glob("*.py"))
+        for name in re.findall(r"^def (case_\w+)\(", path.read_text(), re.MULTILINE)
+    ]
+
+
+def use_backend(name: str) -> None:
+    if name == "gangway":
+        sys.path.append(str(ROOT / "python"))
+        import gangway
+
+        gangway.connect()
+    elif name == "reference":
+        import reference
+
+        reference.register(DEVICES)
+    else:
+        os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
+
+
+def load(name: str) -> Callable[[], Any]:
+    module, function = name.split(".")
+    case: Callable[[], Any] = getattr(importlib.import_module(f"cases.{module}"), function)
+    return case
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=["gangway", "reference", "cpu"], required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--cases", nargs="*", help="default: all")
+    parser.add_argument("--limit", type=float, default=CASE_LIMIT_S, help="seconds for one case")
+    args = parser.parse_args()
+    use_backend(args.backend)
+    with open(args.out, "ab", buffering=0) as out:
+        for name in case_names() if args.cases is None else args.cases:
+            out.write(pickle.dumps(("start", name)))
+            faulthandler.dump_traceback_later(args.limit, exit=True)
+            began = time.monotonic()
+            try:
+                value = load(name)()
+                record: tuple[Any, ...] = ("done", name, value, time.monotonic() - began)
+            except BaseException:  # whatever a case does, the others are run
+                record = ("failed", name, traceback.format_exc())
+            faulthandler.cancel_dump_traceback_later()
+            out.write(pickle.dumps(record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Client processes: unmodified scripts, several at once, and what they leave behind."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from compare import assert_bitwise_equal
+from harness import Cluster, client_environment, outcomes, run_cases, start_cases, wait_for
+
+SHARED = [
+    "arrays.case_put_sharded",
+    "compute.case_training",
+    "sharded.case_chained_collectives",
+    "sharded.case_mesh_with_constraints",
+    "sharded.case_psum",
+]
+
+
+def python(code: str, port: int, *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        env=client_environment(port),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+
+
+@pytest.mark.timeout(150)
+def test_two_client_processes_at_once(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    outs = [tmp_path / "first.pickle", tmp_path / "second.pickle"]
+    processes = [start_cases("gangway", SHARED, out, cluster.port) for out in outs]
+    texts = [process.communicate(timeout=90)[0] for process in processes]
+    expected = run_cases("reference", SHARED, tmp_path)
+    for out, process, text in zip(outs, processes, texts, strict=True):
+        found = outcomes(out, text, process.returncode)
+        assert list(found) == SHARED, text
+        for name in SHARED:
+            assert not found[name].error, found[name].error
+            assert_bitwise_equal(found[name].value, expected[name].value)
+
+
+def test_run_gives_an_unmodified_script_the_cluster(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "neighbour.py").write_text("NAME = 'a module beside the script'\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, jax, neighbour\n"
+        "assert __name__ == '__main__'\n"
+        "print(sys.argv[1:], len(jax.devices()), jax.numpy.arange(4).sum(), neighbour.NAME)\n"
+        "sys.exit(3)\n"
+    )
+    result = cluster.command(
+        "run", "--port", str(cluster.port), str(script), "--flag", "a b", cwd=tmp_path
+    )
+    assert result.returncode == 3, result.stdout + result.stderr
+    assert result.stdout.strip() == "['--flag', 'a b'] 8 6 a module beside the script"
+
+
+def test_run_passes_an_exception_on(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("raise KeyError('mine')\n")
+    result = cluster.command("run", "--port", str(cluster.port), str(script))
+    assert result.returncode == 1
+    assert "KeyError: 'mine'" in result.stderr and "script.py" in result.stderr
+
+
+def test_child_processes_of_a_script_reach_the_cluster(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import subprocess, sys\n"
+        "code = 'import jax; print(len(jax.devices()), jax.devices()[0].client.runtime_type)'\n"
+        "sys.exit(subprocess.run([sys.executable, '-c', code]).returncode)\n"
+    )
+    result = cluster.command("run", "--port", str(cluster.port), str(script))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("8 proxy/"), result.stdout
+
+
+def test_connect_from_a_notebook(cluster: Cluster) -> None:
+    code = (
+        "import jax, gangway\n"
+        f"devices = gangway.connect(port={cluster.port})\n"
+        f"assert devices == jax.devices() == gangway.connect(port={cluster.port})\n"
+        "print(len(devices), jax.numpy.ones(3).sum(), len(jax.devices('cpu')) > 0)\n"
+    )
+    result = python(code, cluster.port)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "8 3.0 True"
+
+
+def test_pathwaysutils_works_unchanged(cluster: Cluster) -> None:
+    pytest.importorskip("pathwaysutils")
+    code = (
+        "import pathwaysutils; pathwaysutils.initialize()\n"
+        "import jax; print(len(jax.devices()), jax.numpy.arange(5).sum())\n"
+    )
+    variables = {
+        **client_environment(cluster.port),
+        "JAX_PLATFORMS": "proxy",
+        "JAX_BACKEND_TARGET": f"grpc://127.0.0.1:{cluster.port}",
+        "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
+    }
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=50
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "8 10"
+
+
+def test_a_ready_array_does_not_share_the_memory_of_the_host(cluster: Cluster) -> None:
+    code = (  # in-process CPU backends may share it, so that this is no case to compare
+        f"import gangway; gangway.connect(port={cluster.port})\n"
+        "import jax, numpy as np\n"
+        "for size in (1, 1 << 10, 1 << 22):\n"
+        "    host = np.ones(size, np.float32)\n"
+        "    x = jax.device_put(host).block_until_ready()\n"
+        "    host[:] = 7\n"
+        "    print(float(jax.numpy.max(x)))\n"
+    )
+    result = python(code, cluster.port)
+    assert result.stdout.split() == ["1.0"] * 3, result.stdout + result.stderr
+
+
+def test_ended_clients_leave_nothing_behind_OB_2(cluster: Cluster) -> None:
+    code = (
+        f"import gangway; gangway.connect(port={cluster.port})\n"
+        "import jax, numpy as np\n"
+        "xs = [jax.device_put(np.ones(1 << 18, np.float32), d) for d in jax.devices()]\n"
+        "jax.block_until_ready(xs); print('held')\n"
+    )
+    result = python(code, cluster.port)
+    assert "held" in result.stdout, result.stderr
+
+    def empty() -> bool:
+        status = cluster.status()
+        return not status["sessions"] and status["arrays"] == 0 and status["bytes"] == 0
+
+    wait_for("no session, array or byte left", empty, 5)
+    assert all(d["bytes_in_use"] == 0 for w in cluster.workers() for d in w["devices"])

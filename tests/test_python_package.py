@@ -1,0 +1,181 @@
+"""The Python package's messages, for everything that can be wrong before a cluster answers."""
+
+from __future__ import annotations
+
+import http.server
+import pathlib
+import socket
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent import futures
+
+import grpc
+import pytest
+from harness import ROOT, client_environment, free_port
+
+sys.path.append(str(ROOT / "python"))
+
+import gangway
+from gangway import _backend
+
+METHOD = "/xla.ifrt.proxy.GrpcIfrtService/GetVersion"
+
+
+class GetVersion(grpc.GenericRpcHandler):
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if details.method != METHOD:
+            return None
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"\x0a\x02\x08\x19")
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., int]]:
+    """Starts a gRPC server with these handlers; its port."""
+    servers: list[grpc.Server] = []
+
+    def start(*handlers: grpc.GenericRpcHandler) -> int:
+        servers.append(grpc.server(futures.ThreadPoolExecutor(1), handlers=handlers))
+        port = servers[-1].add_insecure_port("127.0.0.1:0")
+        servers[-1].start()
+        return int(port)
+
+    yield start
+    for server in servers:
+        server.stop(None)
+
+
+def test_a_front_door_passes(serve: Callable[..., int]) -> None:
+    gangway.check_front_door(serve(GetVersion()), timeout_s=5)
+
+
+def test_nothing_listens() -> None:
+    port = free_port()
+    with pytest.raises(gangway.NothingListeningError, match=rf"{port}.*gangway up --port {port}"):
+        gangway.check_front_door(port)
+
+
+def test_another_grpc_service(serve: Callable[..., int]) -> None:
+    with pytest.raises(gangway.NotAFrontDoorError, match="speaks gRPC, but does not serve"):
+        gangway.check_front_door(serve(), timeout_s=5)
+
+
+def test_a_web_server() -> None:
+    handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": print})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(gangway.NotAFrontDoorError, match="does not speak gRPC"):
+            gangway.check_front_door(server.server_port, timeout_s=5)
+        server.shutdown()
+
+
+def test_a_port_that_is_silent() -> None:
+    refused = pytest.raises(gangway.NotAFrontDoorError, match=r"did not answer within 0\.3 s")
+    with socket.create_server(("127.0.0.1", 0)) as silent, refused:
+        gangway.check_front_door(silent.getsockname()[1], timeout_s=0.3)
+
+
+def test_a_port_that_hangs_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            listener.accept()[0].close()
+
+        threading.Thread(target=hang_up).start()
+        with pytest.raises(gangway.NotAFrontDoorError, match="not a Gangway front door"):
+            gangway.check_front_door(listener.getsockname()[1], timeout_s=5)
+
+
+@pytest.mark.parametrize("value", ["abc", "0", "70000", "-1", "²"])
+def test_a_bad_gangway_port(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("GANGWAY_PORT", value)
+    with pytest.raises(gangway.GangwayError, match="is not a port"):
+        gangway.default_port()
+
+
+def test_the_default_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GANGWAY_PORT", raising=False)
+    assert gangway.default_port() == 38600
+    monkeypatch.setenv("GANGWAY_PORT", "40123")
+    assert gangway.default_port() == 40123
+
+
+def test_an_old_jaxlib_is_refused_and_a_new_one_warned_about() -> None:
+    with pytest.raises(gangway.UnsupportedVersionError, match=r"jaxlib 0\.7\.2 is too old.*pip"):
+        _backend.check_jaxlib("0.7.2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _backend.check_jaxlib("0.8.0")
+        _backend.check_jaxlib("0.10.2")
+    with pytest.warns(UserWarning, match=r"0\.11\.0\.dev1 is newer"):
+        _backend.check_jaxlib("0.11.0.dev1")
+
+
+def run(*arguments: str, port: int, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**client_environment(port), **variables},
+        capture_output=True,
+        text=True,
+        timeout=40,
+    )
+
+
+def test_connect_after_jax_was_used() -> None:
+    code = "import jax; jax.devices(); import gangway; gangway.connect()"
+    result = run("-c", code, port=free_port(), JAX_PLATFORMS="cpu")
+    assert "AlreadyInitializedError: JAX is in use already" in result.stderr
+
+
+def test_connect_without_a_cluster_and_again() -> None:
+    code = (
+        "import gangway\n"
+        "for _ in range(2):\n"
+        "    try: gangway.connect()\n"
+        "    except gangway.NothingListeningError as error: print(error)\n"
+        "import jax; jax.config.update('jax_platforms', 'cpu'); print(jax.devices())\n"
+    )
+    result = run("-c", code, port=free_port())
+    assert result.stdout.count("no Gangway cluster listens on") == 2, result.stderr
+    assert "CpuDevice" in result.stdout
+
+
+def test_jax_finds_the_backend_by_itself() -> None:
+    code = "import sys, jax; print('gangway' in sys.modules); jax.devices()"
+    port = free_port()
+    variables = _backend.environment(port)
+    result = run("-c", code, port=port, **variables)
+    assert result.stdout == "False\n"
+    assert f"NothingListeningError: no Gangway cluster listens on 127.0.0.1:{port}" in result.stderr
+
+
+def test_run_prepares_the_script(serve: Callable[..., int], tmp_path: pathlib.Path) -> None:
+    (tmp_path / "neighbour.py").write_text("")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, neighbour\n"
+        "print(__name__, 'jax' in sys.modules, sys.argv[1:], os.environ['JAX_PLATFORMS'])\n"
+        "raise SystemExit(5)\n"
+    )
+    result = run("-m", "gangway.run", str(script), "--port", "1", port=serve(GetVersion()))
+    assert result.returncode == 5, result.stderr
+    assert result.stdout == "__main__ False ['--port', '1'] proxy,cpu\n"
+
+
+def test_run_without_a_cluster() -> None:
+    result = run("-m", "gangway.run", "script.py", port=free_port())
+    assert result.returncode == 2
+    assert result.stderr.startswith("gangway run: no Gangway cluster listens on 127.0.0.1:")
+
+
+def test_run_without_a_script(serve: Callable[..., int]) -> None:
+    result = run("-m", "gangway.run", "/no/such.py", port=serve(GetVersion()))
+    assert (result.returncode, result.stderr) == (2, "gangway run: no file '/no/such.py'\n")
+
+
+def test_the_package_changes_nothing_for_other_jax_programs() -> None:
+    result = run("-c", "import jax; print(jax.devices())", port=free_port(), JAX_PLATFORMS="")
+    assert "CpuDevice" in result.stdout, result.stderr
+    assert "proxy" not in result.stderr

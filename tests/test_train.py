@@ -1,0 +1,45 @@
+"""The example that the demo runs: its losses through Gangway are those of the plugin alone."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from harness import ROOT, Cluster
+
+STEPS = 12
+FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
+
+
+@pytest.mark.timeout(200)
+def test_losses_are_bitwise_those_of_the_plugin_alone(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    script = ROOT / "examples" / "train_lm.py"
+    ours, theirs, plot = tmp_path / "ours", tmp_path / "theirs", tmp_path / "loss.png"
+    through = cluster.command(
+        *["run", "--port", str(cluster.port), str(script), *FLAGS],
+        *["--losses", str(ours), "--out", str(plot)],
+        timeout_s=90,
+    )
+    assert through.returncode == 0, through.stdout + through.stderr
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    alone = subprocess.run(
+        [
+            *[sys.executable, str(ROOT / "tests" / "reference.py"), str(script), *FLAGS],
+            *["--losses", str(theirs)],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+    expected = theirs.read_text().split()
+    assert len(expected) == STEPS
+    assert float.fromhex(expected[-1]) < float.fromhex(expected[0])
+    for step, (a, b) in enumerate(zip(ours.read_text().split(), expected, strict=True)):
+        assert a == b, f"step {step}: {float.fromhex(a)} through Gangway, {float.fromhex(b)} alone"
+    sampled = [text.stdout.split("-" * 100)[1] for text in (through, alone)]
+    assert sampled[0] == sampled[1]

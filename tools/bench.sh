@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# tools/bench.sh [NAME...]: runs bench/NAME.py (all benchmarks without a name) against the release build. Each writes
+# bench/out/NAME.json and NAME.md. GANGWAY_BIN tells a benchmark which gangway to start.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+tools/build.sh release || exit 1
+mkdir -p bench/out
+export GANGWAY_BIN="$PWD/build/release/gangway/cli/gangway"
+export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
+
+names=("$@")
+if [ ${#names[@]} -eq 0 ]; then  # without a main, or NAME_client.py: a part of another one
+  mapfile -t names < <(grep -l '__name__ == "__main__"' bench/*.py 2>/dev/null |
+    grep -v '_client\.py$' | xargs -r -n1 basename -s .py)
+  [ ${#names[@]} -gt 0 ] || { echo "bench: bench/ holds no benchmark" >&2; exit 1; }
+fi
+
+failed=()
+for name in "${names[@]}"; do
+  script=bench/${name//-/_}.py
+  if [ ! -f "$script" ]; then
+    echo "bench: there is no $script; see bench/ for the names" >&2
+    failed+=("$name")
+    continue
+  fi
+  echo "== bench $name"
+  timeout --kill-after=10 "${BENCH_TIMEOUT_S:-3600}" .venv/bin/python "$script" || failed+=("$name")
+done
+[ ${#failed[@]} -eq 0 ] || { echo "bench: failed: ${failed[*]}" >&2; exit 1; }

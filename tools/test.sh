@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# tools/test.sh [STAGE...]: the stages of `make test`, timed, each with a limit; "all" (the default) is the list below.
+# A failed stage does not hide the next ones: all run, then the summary says which failed, and the exit status is 1.
+# JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel tests (default 2: most start threads of their own).
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+readonly all_stages=(format tidy scripts unit e2e asan tsan)
+readonly test_jobs=${TEST_JOBS:-2}
+export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
+
+# pytest ends with 5 where it found no test, and ctest is told to: a suite that vanished is a failure.
+run_ctest() { ctest --test-dir "$1" -j "$test_jobs" --output-on-failure --no-tests=error "${@:2}"; }
+
+stage_format() { tools/format --check; }
+stage_tidy() { .venv/bin/pytest -q tools && tools/tidy; }
+stage_scripts() {
+  local shell scripts
+  mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run tools/format)
+  mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
+    'bench/*.py' 'examples/*.py' 'tests/*.py' 'tools/*.py')
+  shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)
+}
+stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }
+stage_e2e() { tools/build.sh dev && .venv/bin/pytest -q tests; }
+stage_asan() { tools/build.sh asan gangway_tests && run_ctest build/asan -LE '^unsanitized$'; }
+stage_tsan() { tools/build.sh tsan gangway_tests_tsan && run_ctest build/tsan -L '^tsan$'; }
+stage_nightly() {
+  export GANGWAY_NIGHTLY=1  # simulations and property tests take more seeds
+  tools/clang_tidy_changed.sh --all &&
+    tools/build.sh release && run_ctest build/release --repeat until-fail:5 &&
+    .venv/bin/pytest -q tests --timeout=1200
+}
+
+limit_s() {  # generous: it ends a hang, it does not measure speed
+  case $1 in format | tidy | scripts) echo 600 ;; nightly) echo 14400 ;; *) echo 3600 ;; esac
+}
+
+run_stages() {
+  local stage started seconds status failed=0 summary=()
+  for stage in "$@"; do
+    printf '\n== %s\n' "$stage"
+    started=$SECONDS
+    # A stage is a function of this script, and `timeout` runs programs: so the script runs itself.
+    timeout --kill-after=10 "$(limit_s "$stage")" "$BASH" "$0" --stage "$stage"
+    status=$?
+    seconds=$((SECONDS - started))
+    case $status in
+      0) status=ok ;;
+      124 | 137) status="FAILED: past its limit of $(limit_s "$stage") s" failed=1 ;;
+      *) status=FAILED failed=1 ;;
+    esac
+    summary+=("$(printf '%-8s %5d s  %s' "$stage" "$seconds" "$status")")
+  done
+  printf '\n== summary, %d s\n' "$SECONDS"
+  printf '%s\n' "${summary[@]}"
+  return $failed
+}
+
+main() {
+  local argument stages=()
+  if [ "${1:-}" = --stage ]; then "stage_$2"; return; fi
+  for argument in "${@:-all}"; do
+    if [ "$argument" = all ]; then
+      stages+=("${all_stages[@]}")
+    elif declare -F "stage_$argument" >/dev/null; then
+      stages+=("$argument")
+    else
+      echo "test: no stage '$argument'; stages: all ${all_stages[*]} nightly" >&2
+      return 2
+    fi
+  done
+  run_stages "${stages[@]}"
+}
+
+main "$@"
