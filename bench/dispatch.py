@@ -78,8 +78,13 @@ def main() -> None:
         )
     calls = sum(case["calls"] for case in ours.values())
     sent = after["frames_to_clients"] - before["frames_to_clients"]
-    rows.append(benchlib.Row(what=f"frames to the client per call, {calls} calls a repeat", unit="frames",
-                             values=[sent / (calls * 5)]))
+    rows.append(
+        benchlib.Row(
+            what=f"frames to the client per call, {calls} calls a repeat",
+            unit="frames",
+            values=[sent / (calls * 5)],
+        )
+    )
     benchlib.write("dispatch", rows)
 
 

@@ -21,7 +21,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def watched() -> dict[str, int]:
-    named = [item.split("=") for item in os.environ.get("GANGWAY_BENCH_PIDS", "").split(",") if item]
+    named = [
+        item.split("=") for item in os.environ.get("GANGWAY_BENCH_PIDS", "").split(",") if item
+    ]
     return {"client": os.getpid(), **{name: int(pid) for name, pid in named}}
 
 
@@ -44,7 +46,8 @@ def measure(name: str, run: Callable[[int], None]) -> None:
         run(count)
         seconds.append((time.perf_counter() - started) / count)
     cpu = {
-        who: (cpu_seconds(pid) - before[who]) / (count * REPEATS) * 1e6 for who, pid in watched().items()
+        who: (cpu_seconds(pid) - before[who]) / (count * REPEATS) * 1e6
+        for who, pid in watched().items()
     }
     print(json.dumps({"case": name, "seconds": seconds, "cpu_us": cpu, "calls": count}), flush=True)
 
@@ -85,7 +88,9 @@ def main() -> None:
     measure("call, 8 devices sharded, 1 in 1 out", chain(jax.jit(lambda x: x + 1), sharded))
 
     many = tuple(jax.device_put(jnp.zeros((8,), jnp.float32), jax.devices()[0]) for _ in range(100))
-    measure("call, 1 device, 100 in 100 out", chain(jax.jit(lambda xs: tuple(x + 1 for x in xs)), many))
+    measure(
+        "call, 1 device, 100 in 100 out", chain(jax.jit(lambda xs: tuple(x + 1 for x in xs)), many)
+    )
 
     def synchronous(count: int) -> None:
         step = jax.jit(lambda x: x + 1)

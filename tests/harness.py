@@ -62,6 +62,10 @@ class Cluster:
         counts = ["--islands", islands, "--workers", workers, "--devices", devices]
         self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]
 
+    @property
+    def binary(self) -> pathlib.Path:
+        return GANGWAY
+
     def command(
         self, *arguments: str, timeout_s: float = 30, **options: Any
     ) -> subprocess.CompletedProcess[str]:

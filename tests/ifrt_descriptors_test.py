@@ -106,10 +106,14 @@ class Types:
 
 def wheel_types() -> Types:
     spec = importlib.util.find_spec("jaxlib")
-    assert spec is not None and spec.origin is not None, "jaxlib is not installed: run tools/setup.sh"
+    assert spec is not None and spec.origin is not None, (
+        "jaxlib is not installed: run tools/setup.sh"
+    )
     data = (pathlib.Path(spec.origin).parent / "libjax_common.so").read_bytes()
     files = {}
-    for match in re.finditer(rb"\x0a([\x01-\x7f])([A-Za-z0-9_/.\-]+?\.proto)[\x12\x1a\x22\x2a\x32\x62]", data):
+    for match in re.finditer(
+        rb"\x0a([\x01-\x7f])([A-Za-z0-9_/.\-]+?\.proto)[\x12\x1a\x22\x2a\x32\x62]", data
+    ):
         if match.group(1)[0] == len(match.group(2)):
             file = parse_at(data, match.start())
             if file is not None:
@@ -138,7 +142,9 @@ def our_types(folder: pathlib.Path, rewrite: tuple[str, str] | None = None) -> T
     return Types(list(descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes()).file))
 
 
-def compare_enum(ours: descriptor_pb2.EnumDescriptorProto, theirs: descriptor_pb2.EnumDescriptorProto) -> list[str]:
+def compare_enum(
+    ours: descriptor_pb2.EnumDescriptorProto, theirs: descriptor_pb2.EnumDescriptorProto
+) -> list[str]:
     names = {value.number: value.name for value in theirs.value}
     problems = []
     for value in ours.value:
@@ -147,7 +153,9 @@ def compare_enum(ours: descriptor_pb2.EnumDescriptorProto, theirs: descriptor_pb
         if value.number not in names:
             problems.append(f"enum {ours.name}: {value.name} = {value.number} does not exist")
         elif value.number != 0 and not names[value.number].endswith(suffix):
-            problems.append(f"enum {ours.name}: {value.name} = {value.number} is {names[value.number]}")
+            problems.append(
+                f"enum {ours.name}: {value.name} = {value.number} is {names[value.number]}"
+            )
     return problems
 
 
@@ -199,7 +207,9 @@ def test_every_message_is_reached(tmp_path):
         name = queue.pop()
         if name not in reached:
             reached.add(name)
-            queue += [f.type_name for f in ours.messages[name].field if f.type == Field.TYPE_MESSAGE]
+            queue += [
+                f.type_name for f in ours.messages[name].field if f.type == Field.TYPE_MESSAGE
+            ]
     empty = {name for name, message in ours.messages.items() if not message.field}
     assert set(ours.messages) - reached - empty == set()
 
@@ -214,7 +224,9 @@ def test_service_path_and_streaming(wheel, tmp_path):
     name = ".xla.ifrt.proxy.GrpcIfrtService"
 
     def shape(types: Types) -> set:
-        return {(m.name, m.client_streaming, m.server_streaming) for m in types.services[name].method}
+        return {
+            (m.name, m.client_streaming, m.server_streaming) for m in types.services[name].method
+        }
 
     assert shape(our_types(tmp_path)) == shape(wheel)
 
@@ -223,9 +235,14 @@ def test_service_path_and_streaming(wheel, tmp_path):
     "rewrite",
     [
         ("fixed64 host_buffer_handle = 4;", "uint64 host_buffer_handle = 4;"),
-        ("repeated fixed64 result_handles = 5;\n  fixed64 status_handle = 6;", "fixed64 status_handle = 6;"
-         "\n  fixed64 result_handles = 5;"),
-        ("repeated OpShardingProto spmd_parameters_shardings = 14;", "repeated OpShardingProto spmd_parameters = 24;"),
+        (
+            "repeated fixed64 result_handles = 5;\n  fixed64 status_handle = 6;",
+            "fixed64 status_handle = 6;\n  fixed64 result_handles = 5;",
+        ),
+        (
+            "repeated OpShardingProto spmd_parameters_shardings = 14;",
+            "repeated OpShardingProto spmd_parameters = 24;",
+        ),
         ("KIND_F4E2M1FN = 30;", "KIND_F4E2M1FN = 31;\n    option allow_alias = true;"),
     ],
     ids=["type", "label", "number", "enum"],

@@ -75,7 +75,8 @@ void EventLoop::Run() {
         // Without timers there is nothing to wake for: a day is "until posted".
         auto deadline =
             timers_.empty() ? Clock::now() + std::chrono::hours(24) : timers_.begin()->first.first;
-        wake_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return !waiting_ || stopping_; });
+        wake_.WaitUntil(mutex_, deadline,
+                        [this]() GANGWAY_NO_ANALYSIS { return !waiting_ || stopping_; });
         waiting_ = false;
       }
       if (queue_.empty() && stopping_) return;

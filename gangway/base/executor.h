@@ -1,5 +1,5 @@
-// Executor: where callbacks run, by name and never by accident. EventLoop: one thread that runs tasks in order and fires
-// timers; a service's state is owned by its loop and needs no lock.
+// Executor: where callbacks run, by name and never by accident. EventLoop: one thread that runs
+// tasks in order and fires timers; a service's state is owned by its loop and needs no lock.
 #ifndef GANGWAY_BASE_EXECUTOR_H_
 #define GANGWAY_BASE_EXECUTOR_H_
 
@@ -27,8 +27,8 @@ class EventLoop final : public Executor {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit EventLoop(std::string name);   // the thread's name, at most 15 characters
-  ~EventLoop() override;                  // Stop()
+  explicit EventLoop(std::string name);  // the thread's name, at most 15 characters
+  ~EventLoop() override;                 // Stop()
 
   void Post(std::function<void()> task) override;
 
@@ -36,13 +36,14 @@ class EventLoop final : public Executor {
   uint64_t PostAt(Clock::time_point when, std::function<void()> task);
   void Cancel(uint64_t timer);
 
-  // Called on the loop after each round of tasks: where a service flushes what the round has batched. Set before the
-  // first Post. Several may be added.
+  // Called on the loop after each round of tasks: where a service flushes what the round has
+  // batched. Set before the first Post. Several may be added.
   void AddRoundEnd(std::function<void()> flush);
 
   bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  // Runs the tasks that are queued, then ends the thread; later posts are dropped. Not from the loop's own thread.
+  // Runs the tasks that are queued, then ends the thread; later posts are dropped. Not from the
+  // loop's own thread.
   void Stop();
 
  private:
@@ -52,12 +53,13 @@ class EventLoop final : public Executor {
   Mutex mutex_;
   CondVar wake_;
   std::vector<std::function<void()>> queue_ GANGWAY_GUARDED_BY(mutex_);
-  std::map<std::pair<Clock::time_point, uint64_t>, std::function<void()>> timers_ GANGWAY_GUARDED_BY(mutex_);
+  std::map<std::pair<Clock::time_point, uint64_t>, std::function<void()>> timers_
+      GANGWAY_GUARDED_BY(mutex_);
   uint64_t next_timer_ GANGWAY_GUARDED_BY(mutex_) = 1;
   bool waiting_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::string name_;
-  std::thread thread_;   // last: starts when the rest is there
+  std::thread thread_;  // last: starts when the rest is there
 };
 
 }  // namespace gangway

@@ -26,7 +26,10 @@ TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
   std::vector<int> seen;
   std::promise<void> done;
   auto now = EventLoop::Clock::now();
-  loop.PostAt(now + milliseconds(30), [&] { seen.push_back(3); done.set_value(); });
+  loop.PostAt(now + milliseconds(30), [&] {
+    seen.push_back(3);
+    done.set_value();
+  });
   loop.PostAt(now + milliseconds(10), [&] { seen.push_back(1); });
   uint64_t cancelled = loop.PostAt(now + milliseconds(20), [&] { seen.push_back(2); });
   loop.Cancel(cancelled);

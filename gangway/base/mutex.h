@@ -1,5 +1,5 @@
-// Mutex, MutexLock and CondVar over std::mutex with clang's thread-safety annotations, so that the analysis and TSan
-// both see them. Waits take a deadline: there is no unbounded wait.
+// Mutex, MutexLock and CondVar over std::mutex with clang's thread-safety annotations, so that the
+// analysis and TSan both see them. Waits take a deadline: there is no unbounded wait.
 #ifndef GANGWAY_BASE_MUTEX_H_
 #define GANGWAY_BASE_MUTEX_H_
 

@@ -11,10 +11,11 @@ namespace gangway::cli {
 namespace {
 
 using Kind = Announcement::Kind;
-constexpr std::array<std::pair<Kind, const char*>, 4> kWords = {{{Kind::kListening, "listening"},
+constexpr std::array<std::pair<Kind, const char*>, 5> kWords = {{{Kind::kListening, "listening"},
                                                                  {Kind::kEvent, "event"},
                                                                  {Kind::kWaiting, "waiting"},
-                                                                 {Kind::kReady, "ready"}}};
+                                                                 {Kind::kReady, "ready"},
+                                                                 {Kind::kSilent, "silent"}}};
 
 }  // namespace
 

@@ -13,6 +13,7 @@ struct Announcement {
     kEvent,      // text: for people
     kWaiting,    // text: who is still absent
     kReady,      // everybody declared is there
+    kSilent,     // text: the pid of a worker that is declared dead, though its process is there
   };
   Kind kind;
   std::string text;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/base/executor.h"
 #include "gangway/client/connect.h"
 #include "gangway/controller/service/controller_service.h"
@@ -18,7 +19,7 @@
 namespace gangway::cli {
 namespace {
 
-constexpr char kControllerName[] = "controller";   // on the in-process transport
+constexpr char kControllerName[] = "controller";  // on the in-process transport
 constexpr std::chrono::seconds kConnectLimit{5};
 
 // Device ids come from the declared topology, never from the order of arrival.
@@ -37,9 +38,9 @@ std::vector<wire::Worker> DeclareWorkers(const HeadOptions& options) {
 }
 
 uint64_t NewEpoch() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count());
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
 }
 
 class HeadImpl final : public Head {
@@ -47,7 +48,7 @@ class HeadImpl final : public Head {
   explicit HeadImpl(const HeadOptions& options) : options_(options), loop_("head") {}
 
   ~HeadImpl() override {
-    front_door_.reset();   // its sessions end first
+    front_door_.reset();  // its sessions end first
     control_listener_.reset();
     local_listener_.reset();
     loop_.Stop();
@@ -64,14 +65,15 @@ class HeadImpl final : public Head {
       auto status = scheduler->ConnectController(*inproc_, kControllerName, kConnectLimit);
       if (!status.ok()) return status;
     }
-    auto front_door = ifrt::IfrtServer::Start(options_.front_door_address, [this](const std::string& name) {
-      ClientOptions client;
-      client.controller_address = kControllerName;
-      client.name = name;
-      client.control = inproc_.get();
-      client.data = network_.get();
-      return Connect(client);
-    });
+    auto front_door =
+        ifrt::IfrtServer::Start(options_.front_door_address, [this](const std::string& name) {
+          ClientOptions client;
+          client.controller_address = kControllerName;
+          client.name = name;
+          client.control = inproc_.get();
+          client.data = network_.get();
+          return Connect(client);
+        });
     if (!front_door.ok()) return front_door.status();
     front_door_ = *std::move(front_door);
     front_door_at_ = absl::StrCat("127.0.0.1:", front_door_->port());
@@ -91,6 +93,7 @@ class HeadImpl final : public Head {
       scheduler::SchedulerOptions scheduler;
       scheduler.epoch = controller.core.epoch;
       scheduler.on_event = options_.on_event;
+      scheduler.on_silent = options_.on_silent;
       scheduler.island.island = island;
       scheduler.island.budget_bytes = options_.budget_bytes;
       scheduler.island.memory_wait_max = options_.memory_wait_max;
@@ -98,20 +101,22 @@ class HeadImpl final : public Head {
         if (worker.island() != island) continue;
         scheduler.island.workers.push_back({{worker.devices().begin(), worker.devices().end()}});
       }
-      schedulers_.push_back(std::make_unique<scheduler::SchedulerService>(&loop_, std::move(scheduler)));
+      schedulers_.push_back(
+          std::make_unique<scheduler::SchedulerService>(&loop_, std::move(scheduler)));
     }
     controller_ = std::make_unique<controller::ControllerService>(&loop_, std::move(controller));
   }
 
   // One door for all roles: workers go to their island's scheduler, the rest to the controller.
   absl::Status Listen() {
-    auto welcome = [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello)
-        -> absl::StatusOr<std::unique_ptr<transport::Endpoint>> {
+    auto welcome =
+        [this](const std::shared_ptr<transport::Link>& link,
+               const wire::Hello& hello) -> absl::StatusOr<std::unique_ptr<transport::Endpoint>> {
       if (hello.role() != wire::ROLE_WORKER) return controller_->Welcome(link, hello);
       uint32_t island = hello.worker().island();
       if (island >= schedulers_.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("island ", island, " is not declared: there are ",
-                                                       schedulers_.size()));
+        return absl::InvalidArgumentError(
+            absl::StrCat("island ", island, " is not declared: there are ", schedulers_.size()));
       }
       return schedulers_[island]->WelcomeWorker(link, hello);
     };
@@ -141,7 +146,8 @@ class HeadImpl final : public Head {
 
 absl::StatusOr<std::unique_ptr<Head>> Head::Start(const HeadOptions& options) {
   if (options.islands == 0 || options.workers == 0 || options.devices == 0) {
-    return absl::InvalidArgumentError("a cluster needs at least one island, one worker and one device");
+    return absl::InvalidArgumentError(
+        "a cluster needs at least one island, one worker and one device");
   }
   auto head = std::make_unique<HeadImpl>(options);
   if (auto status = head->Init(); !status.ok()) return status;

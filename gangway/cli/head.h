@@ -1,8 +1,8 @@
-// The head: controller, the islands' schedulers and the JAX front door in one process, over the in-process transport.
-// Workers, the compiler and tools connect to the control address.
+// The head: controller, the islands' schedulers and the JAX front door in one process, over the
+// in-process transport. Workers, the compiler and tools connect to the control address.
 //
-// Threading: one event loop runs controller and schedulers; the front door has threads of its own. Start and the
-// destructor are called from one thread; neither is a thread of the head.
+// Threading: one event loop runs controller and schedulers; the front door has threads of its own.
+// Start and the destructor are called from one thread; neither is a thread of the head.
 #ifndef GANGWAY_CLI_HEAD_H_
 #define GANGWAY_CLI_HEAD_H_
 
@@ -18,24 +18,26 @@ namespace gangway::cli {
 
 struct HeadOptions {
   uint32_t islands = 1;
-  uint32_t workers = 1;                 // per island
-  uint32_t devices = 1;                 // per worker
-  uint64_t budget_bytes = 0;            // per device; 0 = no limit
-  std::string control_address;          // "unix:/path" or "127.0.0.1:port"
-  std::string front_door_address;       // "127.0.0.1:port"; port 0 = any free one
+  uint32_t workers = 1;            // per island
+  uint32_t devices = 1;            // per worker
+  uint64_t budget_bytes = 0;       // per device; 0 = no limit
+  std::string control_address;     // "unix:/path" or "127.0.0.1:port"
+  std::string front_door_address;  // "127.0.0.1:port"; port 0 = any free one
   std::chrono::milliseconds welcome_max{15000};
   std::chrono::milliseconds memory_wait_max{30000};
-  std::function<void(const std::string&)> on_event;   // for people, one line each; called on the head's loop
+  std::function<void(uint64_t process_id)> on_silent;  // a worker was declared dead by silence
+  std::function<void(const std::string&)>
+      on_event;  // for people, one line each; called on the head's loop
 };
 
 class Head {
  public:
-  virtual ~Head() = default;   // ends sessions, closes links, joins threads
+  virtual ~Head() = default;  // ends sessions, closes links, joins threads
 
   // INVALID_ARGUMENT: a malformed address or no devices. UNAVAILABLE: an address is in use.
   static absl::StatusOr<std::unique_ptr<Head>> Start(const HeadOptions& options);
 
-  virtual const std::string& front_door_address() const = 0;   // with the real port
+  virtual const std::string& front_door_address() const = 0;  // with the real port
 };
 
 }  // namespace gangway::cli

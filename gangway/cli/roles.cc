@@ -104,6 +104,9 @@ int RunHeadRole(HeadOptions options) {
     spdlog::info("{}", event);
     Announce({.kind = Announcement::Kind::kEvent, .text = event});
   };
+  options.on_silent = [](uint64_t process_id) {
+    Announce({.kind = Announcement::Kind::kSilent, .text = absl::StrCat(process_id)});
+  };
   auto head = Head::Start(options);
   if (!head.ok()) return Fail(head.status());
   spdlog::info("front door at {}, control at {}", (*head)->front_door_address(),

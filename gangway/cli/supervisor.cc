@@ -144,6 +144,15 @@ void Supervisor::OnHeadLine(const std::string& line) {
       options_.say(options_.ready_text);
       if (options_.on_ready) options_.on_ready();
       return;
+    case Announcement::Kind::kSilent:
+      return EndSilent(announcement->text);
+  }
+}
+
+// The head has fenced it already: it can only be replaced. A stopped process does not heed SIGTERM.
+void Supervisor::EndSilent(const std::string& pid) {
+  for (Child& child : children_) {
+    if (child.process && absl::StrCat(child.process->pid()) == pid) child.process->Signal(SIGKILL);
   }
 }
 

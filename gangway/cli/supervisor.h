@@ -64,6 +64,7 @@ class Supervisor {
   void OnSignal();
   void OnDeadlines(Clock::time_point now);
   void OnHeadLine(const std::string& line);
+  void EndSilent(const std::string& pid);
   void OnDeath(Child& child);
   void Start(Child& child);
   void BeginStop(int exit_status);

@@ -104,7 +104,12 @@ int FollowUntilReady(UniqueFd from) {
   }
   const bool ready =
       absl::StartsWith(text, kReadyWord) || absl::StrContains(text, absl::StrCat("\n", kReadyWord));
-  if (!ready) fprintf(stderr, "gangway up: the cluster did not become ready\n");
+  if (!ready) {
+    const size_t complaint = text.find("gangway up: ");
+    fprintf(stderr, "%s\n",
+            complaint == std::string::npos ? "gangway up: the cluster did not become ready"
+                                           : text.c_str() + complaint);
+  }
   return ready ? 0 : 1;
 }
 

@@ -1,3 +1,4 @@
+// Text form, verifier and interpreter of programs.
 #include "gangway/program/program.h"
 
 #include <gmock/gmock.h>

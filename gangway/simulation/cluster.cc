@@ -351,6 +351,9 @@ void Cluster::Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Con
 void Cluster::StartWorker(uint32_t island, uint32_t index) {
   SimWorker& worker = *islands_[island].workers[index];
   uint64_t incarnation = next_incarnation_++;
+  islands_[island]
+      .to_worker[index]
+      ->Cut();  // what was meant for the last incarnation; this one has a link of its own
   worker.Start(incarnation);
   scheduler::WorkerUp event;
   event.registration.set_island(island);

@@ -79,9 +79,19 @@ void SimWorker::Pump() {
   }
   for (uint64_t ordinal : released) {
     Node& node = nodes_.at(ordinal);
-    if (node.message.has_copy()) PumpCopy(ordinal, node);
-    if (node.message.has_fetch()) PumpFetch(ordinal, node);
-    if (node.message.has_upload()) PumpUpload(ordinal, node);
+    switch (node.message.kind_case()) {  // each may end the node
+      case wire::Node::kCopy:
+        PumpCopy(ordinal, node);
+        break;
+      case wire::Node::kFetch:
+        PumpFetch(ordinal, node);
+        break;
+      case wire::Node::kUpload:
+        PumpUpload(ordinal, node);
+        break;
+      default:
+        break;
+    }
   }
 }
 

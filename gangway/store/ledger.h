@@ -1,5 +1,6 @@
-// The bytes that a worker's shards hold: per device and per session, now and at most. Pure accounting, no memory.
-// Thread-safe; never calls out. A session without bytes takes no entry, so an ended one leaves nothing behind.
+// The bytes that a worker's shards hold: per device and per session, now and at most. Pure
+// accounting, no memory. Thread-safe; never calls out. A session without bytes takes no entry, so
+// an ended one leaves nothing behind.
 #ifndef GANGWAY_STORE_LEDGER_H_
 #define GANGWAY_STORE_LEDGER_H_
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 
 namespace gangway::store {
@@ -13,7 +14,8 @@ std::string SlotName::Text() const {
   return absl::StrCat("shard ", shard, " of storage ", storage, " on local device ", device);
 }
 
-Slot::Slot(SlotName name, std::shared_ptr<Ledger> ledger) : name_(name), ledger_(std::move(ledger)) {}
+Slot::Slot(SlotName name, std::shared_ptr<Ledger> ledger)
+    : name_(name), ledger_(std::move(ledger)) {}
 
 Slot::~Slot() { Empty(); }
 
@@ -60,8 +62,8 @@ absl::StatusOr<Content> Slot::Wait(Clock::time_point deadline) {
   if (state_ == State::kPromised &&
       !settled_.WaitUntil(mutex_, deadline,
                           [this]() GANGWAY_NO_ANALYSIS { return state_ != State::kPromised; })) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("Nothing was put into ", name_.Text(), " in time: the work that makes it is stuck."));
+    return absl::DeadlineExceededError(absl::StrCat("Nothing was put into ", name_.Text(),
+                                                    " in time: the work that makes it is stuck."));
   }
   if (state_ == State::kFailed) return wire::ToStatus(*failure_);
   if (state_ == State::kEmptied) {

@@ -1,8 +1,9 @@
-// Slot: the place of one shard on one device, made before anybody knows its contents. Its producer fills or fails it
-// once; readers wait for that with a deadline. Thread-safe. The bytes are charged to the ledger while a buffer is in.
+// Slot: the place of one shard on one device, made before anybody knows its contents. Its producer
+// fills or fails it once; readers wait for that with a deadline. Thread-safe. The bytes are charged
+// to the ledger while a buffer is in.
 //
-// A buffer in a slot is itself a future (device.h): "filled" means that the work that makes the contents is enqueued,
-// not that it has run. An error of that work reaches the slot later, by Fail.
+// A buffer in a slot is itself a future (device.h): "filled" means that the work that makes the
+// contents is enqueued, not that it has run. An error of that work reaches the slot later, by Fail.
 #ifndef GANGWAY_STORE_SLOT_H_
 #define GANGWAY_STORE_SLOT_H_
 
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
@@ -56,8 +58,8 @@ class Slot {
   // Spoils the slot, and drops a buffer that is in it. The first failure stays (ER-1).
   void Fail(const wire::Failure& failure) GANGWAY_EXCLUDES(mutex_);
 
-  // The contents; waits until filled or failed. The failure itself (as wire::ToStatus) when failed; INVALID_ARGUMENT
-  // when emptied; DEADLINE_EXCEEDED naming the shard.
+  // The contents; waits until filled or failed. The failure itself (as wire::ToStatus) when failed;
+  // INVALID_ARGUMENT when emptied; DEADLINE_EXCEEDED naming the shard.
   absl::StatusOr<Content> Wait(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
   // The failure, if it has failed by now. Does not wait.

@@ -1,3 +1,4 @@
+// Tests of slot.h.
 #include "gangway/store/slot.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,9 @@ class FakeBuffer final : public device::Buffer {
   std::string memory_kind() const override { return ""; }
   absl::StatusOr<size_t> OnDeviceBytes() const override { return 0; }
   void OnReady(device::StatusCallback callback) override { callback(absl::OkStatus()); }
-  void CopyToHost(void*, size_t, device::StatusCallback on_done) override { on_done(absl::OkStatus()); }
+  void CopyToHost(void*, size_t, device::StatusCallback on_done) override {
+    on_done(absl::OkStatus());
+  }
   absl::StatusOr<std::unique_ptr<device::Buffer>> CopyToDevice(int, std::string_view) override {
     return absl::UnimplementedError("a fake has no devices");
   }
@@ -33,7 +36,8 @@ class FakeBuffer final : public device::Buffer {
 class SlotTest : public ::testing::Test {
  protected:
   std::shared_ptr<Slot> Make() {
-    return std::make_shared<Slot>(SlotName{.storage = 7, .shard = 1, .device = 1, .session = 5, .bytes = 64}, ledger_);
+    return std::make_shared<Slot>(
+        SlotName{.storage = 7, .shard = 1, .device = 1, .session = 5, .bytes = 64}, ledger_);
   }
   Slot::Clock::time_point Soon() { return Slot::Clock::now() + std::chrono::seconds(20); }
 

@@ -1,10 +1,11 @@
-// Ordered, reliable streams of wire::Frame between two roles. One interface for every transport (in-process, gRPC,
-// simulated), one conformance suite (transport/conformance).
+// Ordered, reliable streams of wire::Frame between two roles. One interface for every transport
+// (in-process, gRPC, simulated), one conformance suite (transport/conformance).
 //
-// Threading: Send and Close may be called from any thread and never block. The events of one link are called one at a
-// time, in order, on the executor given with them; on_closed is the last and comes exactly once. Destroying the last
-// reference to a Link closes it; no event is called after Close returned on the executor's own thread.
-// Failure: a link that is cut, or whose send queue passes its limit, closes with a status; nothing is retried here.
+// Threading: Send and Close may be called from any thread and never block. The events of one link
+// are called one at a time, in order, on the executor given with them; on_closed is the last and
+// comes exactly once. Destroying the last reference to a Link closes it; no event is called after
+// Close returned on the executor's own thread. Failure: a link that is cut, or whose send queue
+// passes its limit, closes with a status; nothing is retried here.
 #ifndef GANGWAY_TRANSPORT_TRANSPORT_H_
 #define GANGWAY_TRANSPORT_TRANSPORT_H_
 
@@ -16,21 +17,23 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gangway/base/executor.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::transport {
 
 struct LinkEvents {
-  Executor* executor = nullptr;                       // not owned; outlives the link
-  std::function<void(wire::Frame frame)> on_frame;    // a frame came
-  std::function<void()> on_writable;                  // queued_bytes() fell below half of the limit again; may be empty
-  std::function<void(const absl::Status&)> on_closed; // last event
+  Executor* executor = nullptr;                     // not owned; outlives the link
+  std::function<void(wire::Frame frame)> on_frame;  // a frame came
+  std::function<void()>
+      on_writable;  // queued_bytes() fell below half of the limit again; may be empty
+  std::function<void(const absl::Status&)> on_closed;  // last event
 };
 
 // Who is at the other end, as far as the transport can tell.
 struct Peer {
-  std::string address;      // for people
+  std::string address;  // for people
   bool authenticated = false;
 };
 
@@ -38,8 +41,9 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  // Queues a frame and returns at once. RESOURCE_EXHAUSTED: the queue holds queue_bytes_max already (the frame is not
-  // queued; a bulk sender waits for on_writable, a control link is closed by its owner). UNAVAILABLE: closed.
+  // Queues a frame and returns at once. RESOURCE_EXHAUSTED: the queue holds queue_bytes_max already
+  // (the frame is not queued; a bulk sender waits for on_writable, a control link is closed by its
+  // owner). UNAVAILABLE: closed.
   [[nodiscard]] virtual absl::Status Send(wire::Frame frame) = 0;
 
   // Bytes queued and not yet handed to the network.
@@ -55,26 +59,29 @@ struct LinkOptions {
   size_t queue_bytes_max = size_t{256} << 20;
 };
 
-// Called for every incoming link, on a thread of the transport; returns what to call for it. `link` is kept by the
-// callee for as long as it wants the link open.
+// Called for every incoming link, on a thread of the transport; returns what to call for it. `link`
+// is kept by the callee for as long as it wants the link open.
 using Accept = std::function<LinkEvents(std::shared_ptr<Link> link)>;
 
 class Listener {
  public:
-  virtual ~Listener() = default;      // stops listening, closes accepted links
-  virtual const std::string& address() const = 0;   // with the real port
+  virtual ~Listener() = default;                   // stops listening, closes accepted links
+  virtual const std::string& address() const = 0;  // with the real port
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // INVALID_ARGUMENT: malformed or, without credentials, not a loopback address (SE-1). UNAVAILABLE: in use.
-  virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
+  // INVALID_ARGUMENT: malformed or, without credentials, not a loopback address (SE-1).
+  // UNAVAILABLE: in use.
+  virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
+                                                           Accept accept,
                                                            LinkOptions options = {}) = 0;
 
   // Connects within `limit`. UNAVAILABLE: nobody answers there, naming the address.
-  virtual absl::StatusOr<std::shared_ptr<Link>> Connect(const std::string& address, LinkEvents events,
+  virtual absl::StatusOr<std::shared_ptr<Link>> Connect(const std::string& address,
+                                                        LinkEvents events,
                                                         std::chrono::milliseconds limit,
                                                         LinkOptions options = {}) = 0;
 };

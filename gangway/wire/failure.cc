@@ -39,7 +39,9 @@ Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string
 std::string ToText(const Failure& failure) {
   std::string text = failure.message();
   std::string where;
-  auto add = [&where](auto... parts) { absl::StrAppend(&where, where.empty() ? "" : ", ", parts...); };
+  auto add = [&where](auto... parts) {
+    absl::StrAppend(&where, where.empty() ? "" : ", ", parts...);
+  };
   if (!failure.program().empty()) add("program ", failure.program());
   if (!failure.source().empty()) add("at ", failure.source());
   if (failure.gang() != 0) add("gang ", failure.gang());

@@ -1,5 +1,6 @@
-// absl::Status <-> wire::Failure (ER-1). A Status made from a Failure carries the whole record as a payload, so that
-// turning it back loses nothing; one that never had a record gives a Failure with code and message only.
+// absl::Status <-> wire::Failure (ER-1). A Status made from a Failure carries the whole record as a
+// payload, so that turning it back loses nothing; one that never had a record gives a Failure with
+// code and message only.
 #ifndef GANGWAY_WIRE_FAILURE_H_
 #define GANGWAY_WIRE_FAILURE_H_
 
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::wire {
@@ -15,7 +17,8 @@ absl::Status ToStatus(const Failure& failure);
 Failure ToFailure(const absl::Status& status);
 Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string_view advice = "");
 
-// One text for people and foreign protocols: message, then what is known of program, gang, worker, device, then advice.
+// One text for people and foreign protocols: message, then what is known of program, gang, worker,
+// device, then advice.
 std::string ToText(const Failure& failure);
 
 }  // namespace gangway::wire

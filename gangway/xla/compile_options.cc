@@ -1,3 +1,4 @@
+// Implementation of compile_options.h.
 #include "gangway/xla/compile_options.h"
 
 #include <algorithm>

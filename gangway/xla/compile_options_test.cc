@@ -1,3 +1,4 @@
+// Tests of compile_options.h.
 #include "gangway/xla/compile_options.h"
 
 #include "gmock/gmock.h"

@@ -1,3 +1,4 @@
+// Implementation of dtype.h.
 #include "gangway/xla/dtype.h"
 
 #include <limits>

@@ -1,3 +1,4 @@
+// Tests of dtype.h.
 #include "gangway/xla/dtype.h"
 
 #include <vector>

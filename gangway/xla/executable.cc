@@ -1,3 +1,4 @@
+// Implementation of executable.h.
 #include "gangway/xla/executable.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tests of executable.h.
 #include "gangway/xla/executable.h"
 
 #include <random>

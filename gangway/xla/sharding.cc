@@ -1,3 +1,4 @@
+// Implementation of sharding.h.
 #include "gangway/xla/sharding.h"
 
 #include <algorithm>

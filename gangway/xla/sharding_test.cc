@@ -1,3 +1,4 @@
+// Tests of sharding.h.
 #include "gangway/xla/sharding.h"
 
 #include <random>

@@ -1,3 +1,4 @@
+// Implementation of strided.h.
 #include "gangway/xla/strided.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Tests of strided.h.
 #include "gangway/xla/strided.h"
 
 #include <numeric>

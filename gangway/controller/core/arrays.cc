@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/failure.h"
 
@@ -21,30 +22,37 @@ std::optional<wire::Failure> Controller::FailureOf(const Array& array) const {
   return std::nullopt;
 }
 
-// Whether an operation may use this array as input: known here, not freed, not consumed, not spoiled.
-std::optional<wire::Failure> Controller::CheckUsable(const Session& session, uint64_t handle) const {
+// Whether an operation may use this array as input: known here, not freed, not consumed, not
+// spoiled.
+std::optional<wire::Failure> Controller::CheckUsable(const Session& session,
+                                                     uint64_t handle) const {
   const Array* array = FindArray(session, handle);
   if (array == nullptr) {
-    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                             absl::StrCat("array handle ", handle, " is not known in this session"),
-                             "It was dropped before this use, or belongs to another session; keep a reference to it.");
+    return wire::MakeFailure(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat("array handle ", handle, " is not known in this session"),
+        "It was dropped before this use, or belongs to another session; keep a reference to it.");
   }
   for (const Run& run : array->runs) {
     if (storages_.at(run.storage).consumed) {
-      return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                               absl::StrCat("Array has been deleted or donated (handle ", handle, ")"),
-                               "Use the results of the call that it was donated to, or do not donate it.");
+      return wire::MakeFailure(
+          absl::StatusCode::kInvalidArgument,
+          absl::StrCat("Array has been deleted or donated (handle ", handle, ")"),
+          "Use the results of the call that it was donated to, or do not donate it.");
     }
   }
   return FailureOf(*array);
 }
 
 bool Controller::CanBind(uint64_t id, Session& session, uint64_t handle) const {
-  return handle != 0 && !session.arrays.contains(handle) && session.arrays.size() < config_.arrays_max;
+  return handle != 0 && !session.arrays.contains(handle) &&
+         session.arrays.size() < config_.arrays_max;
 }
 
-// A handle that is in use already keeps its array: the client broke the rule that handles are not reused.
-void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array array, Actions& actions) {
+// A handle that is in use already keeps its array: the client broke the rule that handles are not
+// reused.
+void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array array,
+                      Actions& actions) {
   for (const Run& run : array.runs) ++storages_.at(run.storage).handles;
   if (CanBind(id, session, handle)) {
     session.arrays.emplace(handle, std::move(array));
@@ -53,8 +61,8 @@ void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array arra
   for (const Run& run : array.runs) Unref(run.storage, actions);
 }
 
-void Controller::BindFailure(uint64_t id, Session& session, uint64_t handle, const wire::Failure& failure,
-                             Actions& actions) {
+void Controller::BindFailure(uint64_t id, Session& session, uint64_t handle,
+                             const wire::Failure& failure, Actions& actions) {
   Array array;
   array.failure = failure;
   Bind(id, session, handle, std::move(array), actions);
@@ -82,7 +90,8 @@ void Controller::Unbind(Session& session, uint64_t handle, bool consume, Actions
   }
 }
 
-// The shards go once the nodes that were sent before are done with them; arrays that share them become unusable.
+// The shards go once the nodes that were sent before are done with them; arrays that share them
+// become unusable.
 void Controller::Consume(uint64_t id, Actions& actions) {
   Storage& storage = storages_.at(id);
   if (storage.consumed) return;
@@ -95,7 +104,7 @@ void Controller::Unref(uint64_t id, Actions& actions) {
   if (--storage.handles > 0) return;
   if (!storage.consumed) SendFree(storage, id, actions);
   storage.consumed = true;
-  if (storage.waiters.empty()) storages_.erase(id);   // otherwise Settle() erases it
+  if (storage.waiters.empty()) storages_.erase(id);  // otherwise Settle() erases it
 }
 
 void Controller::SendFree(const Storage& storage, uint64_t id, Actions& actions) {
@@ -124,11 +133,13 @@ uint64_t Controller::NewNode(uint64_t session_id, Session& session, std::vector<
                              std::vector<uint32_t> islands) {
   uint64_t ordinal = next_ordinal_++;
   ++session.pending;
-  nodes_[ordinal] = {.session = session_id, .results = std::move(results), .open_islands = std::move(islands)};
+  nodes_[ordinal] = {
+      .session = session_id, .results = std::move(results), .open_islands = std::move(islands)};
   return ordinal;
 }
 
-std::vector<uint32_t> Controller::IslandsOf(const google::protobuf::RepeatedField<uint32_t>& devices) const {
+std::vector<uint32_t> Controller::IslandsOf(
+    const google::protobuf::RepeatedField<uint32_t>& devices) const {
   std::vector<uint32_t> islands;
   for (uint32_t device : devices) {
     auto it = devices_.find(device);
@@ -141,8 +152,9 @@ std::vector<uint32_t> Controller::IslandsOf(const google::protobuf::RepeatedFiel
 }
 
 // Islands that some shard leaves, of a copy of shard i from from[i] to to[i].
-std::vector<uint32_t> Controller::CrossingSources(const google::protobuf::RepeatedField<uint32_t>& from,
-                                                  const google::protobuf::RepeatedField<uint32_t>& to) const {
+std::vector<uint32_t> Controller::CrossingSources(
+    const google::protobuf::RepeatedField<uint32_t>& from,
+    const google::protobuf::RepeatedField<uint32_t>& to) const {
   google::protobuf::RepeatedField<uint32_t> leaving;
   for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
     if (devices_.at(from.Get(i)).island != devices_.at(to.Get(i)).island) leaving.Add(from.Get(i));
@@ -157,13 +169,15 @@ std::optional<wire::Failure> Controller::CheckDevices(
   }
   absl::flat_hash_set<uint32_t> distinct;
   for (uint32_t device : devices) {
-    if (!distinct.insert(device).second) {   // memory is charged once per device
-      return wire::MakeFailure(absl::StatusCode::kInvalidArgument, absl::StrCat("it names device ", device, " twice"));
+    if (!distinct.insert(device).second) {  // memory is charged once per device
+      return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                               absl::StrCat("it names device ", device, " twice"));
     }
     if (!devices_.contains(device)) {
-      return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                               absl::StrCat("device ", device, " is not part of this cluster, which has devices 0 to ",
-                                            devices_.size() - 1));
+      return wire::MakeFailure(
+          absl::StatusCode::kInvalidArgument,
+          absl::StrCat("device ", device, " is not part of this cluster, which has devices 0 to ",
+                       devices_.size() - 1));
     }
   }
   return std::nullopt;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/failure.h"
 
@@ -12,7 +13,8 @@ namespace gangway::controller {
 using absl::StatusCode;
 
 // Where it runs, or why it cannot.
-std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& op, Executable& executable,
+std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& op,
+                                                         Executable& executable,
                                                          wire::CompileRequest& request) const {
   if (auto failure = CheckDevices(op.devices())) return failure;
   std::set<std::pair<uint32_t, uint32_t>> places;
@@ -24,7 +26,8 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
   bool one_island = places.begin()->first == places.rbegin()->first;
   if (places.size() > 1 && !(one_island && config_.allow_multi_worker_programs)) {
     std::vector<std::string> names;
-    for (auto [island, worker] : places) names.push_back(absl::StrCat("island", island, "/worker", worker));
+    for (auto [island, worker] : places)
+      names.push_back(absl::StrCat("island", island, "/worker", worker));
     return wire::MakeFailure(
         StatusCode::kUnimplemented,
         absl::StrCat("a program over the devices of several workers: ", absl::StrJoin(names, ", ")),
@@ -36,7 +39,8 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
   return std::nullopt;
 }
 
-void Controller::OnCompile(uint64_t id, Session& session, wire::CompileOp& op, Time now, Actions& actions) {
+void Controller::OnCompile(uint64_t id, Session& session, wire::CompileOp& op, Time now,
+                           Actions& actions) {
   PendingCompile compile;
   compile.session = id;
   compile.handle = op.executable();
@@ -44,12 +48,14 @@ void Controller::OnCompile(uint64_t id, Session& session, wire::CompileOp& op, T
   Executable executable;
   std::optional<wire::Failure> failure = PlaceExecutable(op, executable, compile.request);
   if (!failure && (op.executable() == 0 || session.executables.contains(op.executable()))) {
-    failure = wire::MakeFailure(StatusCode::kInvalidArgument,
-                                absl::StrCat("executable handle ", op.executable(), " is 0 or in use already"));
+    failure = wire::MakeFailure(
+        StatusCode::kInvalidArgument,
+        absl::StrCat("executable handle ", op.executable(), " is 0 or in use already"));
   }
   if (!failure && compiles_.size() >= config_.compiles_max) {
     failure = wire::MakeFailure(StatusCode::kResourceExhausted,
-                                absl::StrCat(compiles_.size(), " compiles are queued already"), "Try again later.");
+                                absl::StrCat(compiles_.size(), " compiles are queued already"),
+                                "Try again later.");
   }
   if (failure) return FailCompile(compile, *failure, actions);
   uint64_t request = next_request_++;
@@ -75,8 +81,9 @@ void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) 
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
   if (found == session->second.executables.end() || found->second.request != result.request()) {
-    return FailCompile(compile, wire::MakeFailure(StatusCode::kCancelled, "dropped while it was being compiled"),
-                       actions);
+    return FailCompile(
+        compile, wire::MakeFailure(StatusCode::kCancelled, "dropped while it was being compiled"),
+        actions);
   }
   Executable& executable = found->second;
   wire::IslandItem item;
@@ -107,17 +114,21 @@ void Controller::OnCompilerUp(Actions& actions) {
   }
 }
 
-// The compiler takes requests one after another: the oldest sent one was with it when it died, and may be why.
+// The compiler takes requests one after another: the oldest sent one was with it when it died, and
+// may be why.
 void Controller::OnCompilerDown(Time now, Actions& actions) {
   compiler_up_ = false;
-  auto first = std::find_if(compiles_.begin(), compiles_.end(), [](const auto& entry) { return entry.second.sent; });
+  auto first = std::find_if(compiles_.begin(), compiles_.end(),
+                            [](const auto& entry) { return entry.second.sent; });
   if (first == compiles_.end()) return;
   PendingCompile compile = std::move(first->second);
   compiles_.erase(first);
-  FailCompile(compile,
-              wire::MakeFailure(StatusCode::kUnavailable, "the compiler process died while it compiled this program",
-                                "It is restarted: try again; if this program kills it again, see its log."),
-              actions);
+  FailCompile(
+      compile,
+      wire::MakeFailure(StatusCode::kUnavailable,
+                        "the compiler process died while it compiled this program",
+                        "It is restarted: try again; if this program kills it again, see its log."),
+      actions);
   for (auto& [request, other] : compiles_) {
     other.sent = false;
     other.since = now;
@@ -138,11 +149,13 @@ void Controller::OnCompileDeadlines(Time now, Actions& actions) {
   }
 }
 
-void Controller::FailCompile(const PendingCompile& compile, const wire::Failure& failure, Actions& actions) {
+void Controller::FailCompile(const PendingCompile& compile, const wire::Failure& failure,
+                             Actions& actions) {
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
-  bool its_own = found != session->second.executables.end() && found->second.request == compile.request.request();
+  bool its_own = found != session->second.executables.end() &&
+                 found->second.request == compile.request.request();
   if (its_own) session->second.executables.erase(found);
   wire::SessionEvent event;
   event.mutable_compiled()->set_executable(compile.handle);

@@ -24,7 +24,8 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     if (it == sessions_.end()) return;
     for (wire::Op& op : *batch->batch.mutable_ops()) OnOp(it->first, it->second, op, now, actions);
   } else if (auto* reports = std::get_if<FromScheduler>(&event)) {
-    for (wire::Report& report : *reports->batch.mutable_reports()) OnReport(reports->island, report, actions);
+    for (wire::Report& report : *reports->batch.mutable_reports())
+      OnReport(reports->island, report, actions);
   } else if (auto* opened = std::get_if<SessionOpened>(&event)) {
     sessions_[opened->session].name = opened->name;
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {
@@ -58,14 +59,16 @@ void Controller::OnSessionLost(uint64_t id, Actions& actions) {
   Session& session = it->second;
   std::vector<uint64_t> arrays;
   for (const auto& [handle, array] : session.arrays) arrays.push_back(handle);
-  std::sort(arrays.begin(), arrays.end());   // the same order in every run of a simulation
+  std::sort(arrays.begin(), arrays.end());  // the same order in every run of a simulation
   session.awaits.clear();
   for (uint64_t handle : arrays) Unbind(session, handle, /*consume=*/false, actions);
   wire::DropOp executables;
   for (const auto& [handle, executable] : session.executables) executables.add_handles(handle);
   std::sort(executables.mutable_handles()->begin(), executables.mutable_handles()->end());
   OnDropExecutables(session, executables, actions);
-  std::erase_if(compiles_, [id](const auto& entry) { return entry.second.session == id && !entry.second.sent; });
+  std::erase_if(compiles_, [id](const auto& entry) {
+    return entry.second.session == id && !entry.second.sent;
+  });
   progressed_.erase(id);
   sessions_.erase(it);
 }
@@ -94,7 +97,8 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
   }
   absl::flat_hash_map<uint64_t, uint64_t> bytes;
   for (const auto& [id, storage] : storages_) {
-    if (!storage.consumed && !storage.failure) bytes[storage.session] += storage.shard_bytes * storage.devices.size();
+    if (!storage.consumed && !storage.failure)
+      bytes[storage.session] += storage.shard_bytes * storage.devices.size();
   }
   for (const auto& [id, session] : sessions_) {
     wire::StatusReply::Session* out = reply.add_sessions();

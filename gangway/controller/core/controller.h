@@ -1,13 +1,14 @@
-// The controller: sessions, their arrays and executables, storages and the one global order of nodes. A pure state
-// machine; service/ gives it threads and links.
+// The controller: sessions, their arrays and executables, storages and the one global order of
+// nodes. A pure state machine; service/ gives it threads and links.
 //
-// Applies a session's operations in order, without waiting. Resolves handles to storages, stamps every node with a global
-// ordinal, sends one message per node and island (DF-1), and keeps one reference count per storage (OB-1): held by
-// arrays here, by pending nodes in the schedulers. A session's end frees all that it owned (OB-2); a handle means nothing
-// outside its session (OB-3). Errors stick to arrays as failure records (ER-1).
+// Applies a session's operations in order, without waiting. Resolves handles to storages, stamps
+// every node with a global ordinal, sends one message per node and island (DF-1), and keeps one
+// reference count per storage (OB-1): held by arrays here, by pending nodes in the schedulers. A
+// session's end frees all that it owned (OB-2); a handle means nothing outside its session (OB-3).
+// Errors stick to arrays as failure records (ER-1).
 //
-// Input from clients is hostile: unknown, freed, foreign or mismatched handles spoil the results of the operation that
-// names them and nothing else.
+// Input from clients is hostile: unknown, freed, foreign or mismatched handles spoil the results of
+// the operation that names them and nothing else.
 #ifndef GANGWAY_CONTROLLER_CORE_CONTROLLER_H_
 #define GANGWAY_CONTROLLER_CORE_CONTROLLER_H_
 
@@ -25,6 +26,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
@@ -38,7 +40,7 @@ struct ControllerConfig {
   uint64_t arrays_max = 4u << 20;                      // per session
   uint32_t compiles_max = 1024;                        // queued, over all sessions
   std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
-  bool allow_multi_worker_programs = false;            // within one island; workers cannot run them yet
+  bool allow_multi_worker_programs = false;  // within one island; workers cannot run them yet
 };
 
 struct SessionOpened {
@@ -49,7 +51,7 @@ struct FromClient {
   uint64_t session = 0;
   wire::SessionBatch batch;
 };
-struct SessionLost {   // closed, crashed or lease over: all the same
+struct SessionLost {  // closed, crashed or lease over: all the same
   uint64_t session = 0;
 };
 struct FromScheduler {
@@ -64,12 +66,12 @@ struct FromCompiler {
   wire::CompileResult result;
 };
 struct Tick {};
-using Event = std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, CompilerUp, CompilerDown,
-                           FromCompiler, Tick>;
+using Event = std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, CompilerUp,
+                           CompilerDown, FromCompiler, Tick>;
 
 struct Actions {
-  std::vector<std::pair<uint64_t, wire::SessionEvent>> to_clients;    // session
-  std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;      // island
+  std::vector<std::pair<uint64_t, wire::SessionEvent>> to_clients;  // session
+  std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;    // island
   std::vector<wire::CompileRequest> to_compiler;
 };
 
@@ -98,33 +100,34 @@ class Controller {
   struct Array {
     wire::ArraySpec spec;
     std::vector<Run> runs;
-    std::optional<wire::Failure> failure;   // of its own; otherwise its storages tell
+    std::optional<wire::Failure> failure;  // of its own; otherwise its storages tell
   };
 
   struct Storage {
     uint64_t session = 0;
-    uint64_t handles = 0;                   // arrays that hold a view of it (OB-1)
-    uint64_t producer = 0;                  // node that has not ended; 0 = settled
-    bool consumed = false;                  // donated or deleted
+    uint64_t handles = 0;   // arrays that hold a view of it (OB-1)
+    uint64_t producer = 0;  // node that has not ended; 0 = settled
+    bool consumed = false;  // donated or deleted
     std::vector<uint32_t> islands;
     std::vector<uint32_t> devices;
     uint64_t shard_bytes = 0;
     std::optional<wire::Failure> failure;
-    std::vector<std::pair<uint64_t, uint64_t>> waiters;   // (session, await)
+    std::vector<std::pair<uint64_t, uint64_t>> waiters;  // (session, await)
   };
 
   struct Executable {
-    uint64_t id = 0;                        // cluster-wide
-    uint64_t request = 0;                   // the compile that makes it
+    uint64_t id = 0;       // cluster-wide
+    uint64_t request = 0;  // the compile that makes it
     uint32_t island = 0;
     std::vector<uint32_t> devices;
-    wire::ExecutableInfo info;              // without the optimized program
+    wire::ExecutableInfo info;  // without the optimized program
     bool ready = false;
   };
 
   struct AwaitState {
     uint32_t unsettled = 0;
-    std::vector<std::pair<uint64_t, std::optional<wire::Failure>>> views;   // storages or failures, in array order
+    std::vector<std::pair<uint64_t, std::optional<wire::Failure>>>
+        views;  // storages or failures, in array order
   };
 
   struct Session {
@@ -139,11 +142,12 @@ class Controller {
 
   struct Node {
     uint64_t session = 0;
-    std::vector<uint64_t> results;          // storages
+    std::vector<uint64_t> results;  // storages
     std::vector<uint32_t> open_islands;
-    std::vector<uint32_t> unreleased_sources;   // islands whose shards of a copy others wait for (GS-4)
-    uint64_t fetch = 0;                     // the client's number, for fetches
-    uint64_t upload = 0;                    // the client's number, for uploads
+    std::vector<uint32_t>
+        unreleased_sources;  // islands whose shards of a copy others wait for (GS-4)
+    uint64_t fetch = 0;      // the client's number, for fetches
+    uint64_t upload = 0;     // the client's number, for uploads
     std::optional<wire::Failure> failure;
   };
 
@@ -157,8 +161,8 @@ class Controller {
 
   struct DeviceState {
     uint32_t island = 0;
-    uint32_t worker = 0;                    // index in the island
-    uint32_t local = 0;                     // index on the worker
+    uint32_t worker = 0;  // index in the island
+    uint32_t local = 0;   // index on the worker
   };
 
   struct WorkerInfo {
@@ -176,11 +180,13 @@ class Controller {
   std::optional<wire::Failure> CheckCall(const Session& session, const Executable& executable,
                                          const wire::CallOp& op) const;
   std::optional<wire::Failure> FindDonated(const Session& session, const Executable& executable,
-                                           const wire::CallOp& op, std::vector<uint32_t>& donated) const;
+                                           const wire::CallOp& op,
+                                           std::vector<uint32_t>& donated) const;
   void OnCopy(uint64_t id, Session& session, const wire::CopyOp& op, Actions& actions);
   void CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, int index, Actions& actions);
   void OnRegroup(uint64_t id, Session& session, const wire::RegroupOp& op, Actions& actions);
-  std::optional<wire::Failure> Regroup(Session& session, const wire::RegroupOp::Result& result, Array& array);
+  std::optional<wire::Failure> Regroup(Session& session, const wire::RegroupOp::Result& result,
+                                       Array& array);
   void OnFetch(uint64_t id, Session& session, const wire::FetchOp& op, Actions& actions);
   void OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op, Actions& actions);
   void OnDrop(Session& session, const wire::DropOp& op, bool consume, Actions& actions);
@@ -203,7 +209,8 @@ class Controller {
   std::optional<wire::Failure> FailureOf(const Array& array) const;
   bool CanBind(uint64_t id, Session& session, uint64_t handle) const;
   void Bind(uint64_t id, Session& session, uint64_t handle, Array array, Actions& actions);
-  void BindFailure(uint64_t id, Session& session, uint64_t handle, const wire::Failure& failure, Actions& actions);
+  void BindFailure(uint64_t id, Session& session, uint64_t handle, const wire::Failure& failure,
+                   Actions& actions);
   uint64_t NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer);
   void Unbind(Session& session, uint64_t handle, bool consume, Actions& actions);
   void Consume(uint64_t storage, Actions& actions);
@@ -215,7 +222,8 @@ class Controller {
   std::vector<uint32_t> IslandsOf(const google::protobuf::RepeatedField<uint32_t>& devices) const;
   std::vector<uint32_t> CrossingSources(const google::protobuf::RepeatedField<uint32_t>& from,
                                         const google::protobuf::RepeatedField<uint32_t>& to) const;
-  std::optional<wire::Failure> CheckDevices(const google::protobuf::RepeatedField<uint32_t>& devices) const;
+  std::optional<wire::Failure> CheckDevices(
+      const google::protobuf::RepeatedField<uint32_t>& devices) const;
 
   // reports.cc: what schedulers say.
   void OnReport(uint32_t island, wire::Report& report, Actions& actions);
@@ -235,9 +243,9 @@ class Controller {
   std::map<uint64_t, Session> sessions_;
   absl::flat_hash_map<uint64_t, Storage> storages_;
   absl::flat_hash_map<uint64_t, Node> nodes_;
-  std::map<uint64_t, PendingCompile> compiles_;       // by request number, oldest first
-  std::set<uint64_t> progressed_;                     // sessions whose Progress is due
-  std::vector<std::pair<uint64_t, Array>> pending_bindings_;   // scratch of OnCall
+  std::map<uint64_t, PendingCompile> compiles_;               // by request number, oldest first
+  std::set<uint64_t> progressed_;                             // sessions whose Progress is due
+  std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall
   bool compiler_up_ = false;
   uint64_t compiler_process_id_ = 0;
   uint64_t next_ordinal_ = 1;

@@ -1,3 +1,5 @@
+// The controller core alone: handles, references, awaits, compiles, copies between islands, ends of
+// sessions.
 #include "gangway/controller/core/controller.h"
 
 #include <gmock/gmock.h>

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/failure.h"
 
@@ -24,18 +25,30 @@ bool SameList(const A& a, const B& b) {
 
 void Controller::OnOp(uint64_t id, Session& session, wire::Op& op, Time now, Actions& actions) {
   switch (op.op_case()) {
-    case wire::Op::kCompile: return OnCompile(id, session, *op.mutable_compile(), now, actions);
-    case wire::Op::kUpload: return OnUpload(id, session, *op.mutable_upload(), actions);
-    case wire::Op::kCall: return OnCall(id, session, op.call(), actions);
-    case wire::Op::kCopy: return OnCopy(id, session, op.copy(), actions);
-    case wire::Op::kRegroup: return OnRegroup(id, session, op.regroup(), actions);
-    case wire::Op::kFetch: return OnFetch(id, session, op.fetch(), actions);
-    case wire::Op::kAwait: return OnAwait(id, session, op.await(), actions);
-    case wire::Op::kDrop: return OnDrop(session, op.drop(), /*consume=*/false, actions);
-    case wire::Op::kDelete: return OnDrop(session, op.delete_(), /*consume=*/true, actions);
-    case wire::Op::kDropExecutables: return OnDropExecutables(session, op.drop_executables(), actions);
-    case wire::Op::kPoison: return OnPoison(id, session, op.poison(), actions);
-    case wire::Op::OP_NOT_SET: return;
+    case wire::Op::kCompile:
+      return OnCompile(id, session, *op.mutable_compile(), now, actions);
+    case wire::Op::kUpload:
+      return OnUpload(id, session, *op.mutable_upload(), actions);
+    case wire::Op::kCall:
+      return OnCall(id, session, op.call(), actions);
+    case wire::Op::kCopy:
+      return OnCopy(id, session, op.copy(), actions);
+    case wire::Op::kRegroup:
+      return OnRegroup(id, session, op.regroup(), actions);
+    case wire::Op::kFetch:
+      return OnFetch(id, session, op.fetch(), actions);
+    case wire::Op::kAwait:
+      return OnAwait(id, session, op.await(), actions);
+    case wire::Op::kDrop:
+      return OnDrop(session, op.drop(), /*consume=*/false, actions);
+    case wire::Op::kDelete:
+      return OnDrop(session, op.delete_(), /*consume=*/true, actions);
+    case wire::Op::kDropExecutables:
+      return OnDropExecutables(session, op.drop_executables(), actions);
+    case wire::Op::kPoison:
+      return OnPoison(id, session, op.poison(), actions);
+    case wire::Op::OP_NOT_SET:
+      return;
   }
 }
 
@@ -43,9 +56,10 @@ namespace {
 
 std::optional<wire::Failure> CheckRoom(uint64_t pending, uint64_t pending_max) {
   if (pending < 2 * pending_max) return std::nullopt;
-  return wire::MakeFailure(StatusCode::kResourceExhausted,
-                           absl::StrCat("the session has ", pending, " pending nodes, twice the limit"),
-                           "Wait for results before submitting more.");
+  return wire::MakeFailure(
+      StatusCode::kResourceExhausted,
+      absl::StrCat("the session has ", pending, " pending nodes, twice the limit"),
+      "Wait for results before submitting more.");
 }
 
 }  // namespace
@@ -60,8 +74,9 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
   std::optional<wire::Failure> failure = CheckDevices(op.spec().devices());
   if (!failure) failure = CheckRoom(session.pending, config_.pending_nodes_max);
   if (!failure && !CanBind(id, session, op.array())) {
-    failure = wire::MakeFailure(StatusCode::kInvalidArgument,
-                                absl::StrCat("array handle ", op.array(), " is 0 or in use already"));
+    failure =
+        wire::MakeFailure(StatusCode::kInvalidArgument,
+                          absl::StrCat("array handle ", op.array(), " is 0 or in use already"));
   }
   if (failure) {
     CountRefused(id, session);
@@ -92,27 +107,32 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
 }
 
 // What is wrong with a call, if anything: counts, shapes, places, spoiled or consumed arguments.
-std::optional<wire::Failure> Controller::CheckCall(const Session& session, const Executable& executable,
+std::optional<wire::Failure> Controller::CheckCall(const Session& session,
+                                                   const Executable& executable,
                                                    const wire::CallOp& op) const {
   auto invalid = [&](auto... parts) {
     wire::Failure failure = wire::MakeFailure(StatusCode::kInvalidArgument, absl::StrCat(parts...));
     failure.set_program(executable.info.name());
     return failure;
   };
-  if (!executable.ready) return invalid("the executable is still being compiled: wait for its Compiled event");
+  if (!executable.ready)
+    return invalid("the executable is still being compiled: wait for its Compiled event");
   if (op.arguments_size() != executable.info.parameters_size() ||
       op.results_size() != executable.info.results_size()) {
     return invalid("the program takes ", executable.info.parameters_size(), " arguments and gives ",
-                   executable.info.results_size(), " results, the call has ", op.arguments_size(), " and ",
-                   op.results_size());
+                   executable.info.results_size(), " results, the call has ", op.arguments_size(),
+                   " and ", op.results_size());
   }
   for (int i = 0; i < op.arguments_size(); ++i) {
     if (auto failure = CheckUsable(session, op.arguments(i))) return failure;
     const wire::ArraySpec& spec = FindArray(session, op.arguments(i))->spec;
     const wire::TensorSpec& parameter = executable.info.parameters(i);
-    if (spec.element_type() != parameter.element_type() || !SameList(spec.shard_dims(), parameter.shard_dims())) {
-      return invalid("argument ", i, " has shards of ", Describe(spec.element_type(), spec.shard_dims()),
-                     ", the program was compiled for ", Describe(parameter.element_type(), parameter.shard_dims()));
+    if (spec.element_type() != parameter.element_type() ||
+        !SameList(spec.shard_dims(), parameter.shard_dims())) {
+      return invalid("argument ", i, " has shards of ",
+                     Describe(spec.element_type(), spec.shard_dims()),
+                     ", the program was compiled for ",
+                     Describe(parameter.element_type(), parameter.shard_dims()));
     }
     if (!SameList(spec.devices(), executable.devices)) {
       return invalid("argument ", i, " is on devices ", absl::StrJoin(spec.devices(), ","),
@@ -122,9 +142,12 @@ std::optional<wire::Failure> Controller::CheckCall(const Session& session, const
   return std::nullopt;
 }
 
-// Indices of the arguments that this call consumes. Fails when a consumed storage is used twice by the call.
-std::optional<wire::Failure> Controller::FindDonated(const Session& session, const Executable& executable,
-                                                     const wire::CallOp& op, std::vector<uint32_t>& donated) const {
+// Indices of the arguments that this call consumes. Fails when a consumed storage is used twice by
+// the call.
+std::optional<wire::Failure> Controller::FindDonated(const Session& session,
+                                                     const Executable& executable,
+                                                     const wire::CallOp& op,
+                                                     std::vector<uint32_t>& donated) const {
   for (uint32_t index : executable.info.donated()) {
     bool kept = std::find(op.keep().begin(), op.keep().end(), index) != op.keep().end();
     if (!kept && index < static_cast<uint32_t>(op.arguments_size())) donated.push_back(index);
@@ -141,7 +164,8 @@ std::optional<wire::Failure> Controller::FindDonated(const Session& session, con
       if (uses[run.storage] > std::count_if(array.runs.begin(), array.runs.end(), same)) {
         wire::Failure failure = wire::MakeFailure(
             StatusCode::kInvalidArgument,
-            absl::StrCat("argument ", index, " is donated and shares its memory with another argument of the call"),
+            absl::StrCat("argument ", index,
+                         " is donated and shares its memory with another argument of the call"),
             "Copy one of them, or do not donate.");
         failure.set_program(executable.info.name());
         return failure;
@@ -175,9 +199,11 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
   item.mutable_node()->set_session(id);
   wire::Launch* launch = item.mutable_node()->mutable_launch();
   launch->set_executable(executable.id);
-  // XLA finds the members of a collective by launch id: never the client's, which another session may use too.
+  // XLA finds the members of a collective by launch id: never the client's, which another session
+  // may use too.
   launch->set_launch_id(static_cast<uint32_t>(ordinal % 0x7fffffff) + 1);
-  for (uint64_t argument : op.arguments()) FillRef(*FindArray(session, argument), *launch->add_arguments());
+  for (uint64_t argument : op.arguments())
+    FillRef(*FindArray(session, argument), *launch->add_arguments());
   launch->mutable_donated()->Add(donated.begin(), donated.end());
   std::vector<uint64_t> storages;
   for (int i = 0; i < op.results_size(); ++i) {
@@ -197,26 +223,31 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
   nodes_[ordinal].results = std::move(storages);
   actions.to_islands.emplace_back(executable.island, std::move(item));
   // After the launch, so that frees of consumed and unwanted storages follow it in the stream.
-  for (auto& [handle, array] : pending_bindings_) Bind(id, session, handle, std::move(array), actions);
+  for (auto& [handle, array] : pending_bindings_)
+    Bind(id, session, handle, std::move(array), actions);
   pending_bindings_.clear();
   for (uint32_t index : donated) {
-    for (const Run& run : FindArray(session, op.arguments(index))->runs) Consume(run.storage, actions);
+    for (const Run& run : FindArray(session, op.arguments(index))->runs)
+      Consume(run.storage, actions);
   }
 }
 
 void Controller::OnCopy(uint64_t id, Session& session, const wire::CopyOp& op, Actions& actions) {
-  for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i) CopyOne(id, session, op, i, actions);
+  for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i)
+    CopyOne(id, session, op, i, actions);
 }
 
-void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, int index, Actions& actions) {
+void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, int index,
+                         Actions& actions) {
   std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
   if (!failure) failure = CheckDevices(op.devices());
   if (!failure) failure = CheckUsable(session, op.sources(index));
   const Array* source = FindArray(session, op.sources(index));
   if (!failure && source->spec.devices_size() != op.devices_size()) {
-    failure = wire::MakeFailure(StatusCode::kInvalidArgument,
-                                absl::StrCat("a copy keeps the number of shards: the source has ",
-                                             source->spec.devices_size(), ", the destination ", op.devices_size()));
+    failure = wire::MakeFailure(
+        StatusCode::kInvalidArgument,
+        absl::StrCat("a copy keeps the number of shards: the source has ",
+                     source->spec.devices_size(), ", the destination ", op.devices_size()));
   }
   if (failure) {
     CountRefused(id, session);
@@ -246,7 +277,8 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
   Bind(id, session, op.results(index), std::move(array), actions);
 }
 
-void Controller::OnRegroup(uint64_t id, Session& session, const wire::RegroupOp& op, Actions& actions) {
+void Controller::OnRegroup(uint64_t id, Session& session, const wire::RegroupOp& op,
+                           Actions& actions) {
   for (const wire::RegroupOp::Result& result : op.results()) {
     Array array;
     if (auto failure = Regroup(session, result, array)) {
@@ -257,16 +289,19 @@ void Controller::OnRegroup(uint64_t id, Session& session, const wire::RegroupOp&
   }
 }
 
-std::optional<wire::Failure> Controller::Regroup(Session& session, const wire::RegroupOp::Result& result,
+std::optional<wire::Failure> Controller::Regroup(Session& session,
+                                                 const wire::RegroupOp::Result& result,
                                                  Array& array) {
-  if (result.shards().empty()) return wire::MakeFailure(StatusCode::kInvalidArgument, "an array of no shards");
+  if (result.shards().empty())
+    return wire::MakeFailure(StatusCode::kInvalidArgument, "an array of no shards");
   for (const wire::RegroupOp::Shard& shard : result.shards()) {
     if (auto failure = CheckUsable(session, shard.array())) return failure;
     const Array& source = *FindArray(session, shard.array());
     if (shard.shard() >= static_cast<uint32_t>(source.spec.devices_size())) {
-      return wire::MakeFailure(StatusCode::kInvalidArgument,
-                               absl::StrCat("array ", shard.array(), " has ", source.spec.devices_size(),
-                                            " shards, shard ", shard.shard(), " was asked for"));
+      return wire::MakeFailure(
+          StatusCode::kInvalidArgument,
+          absl::StrCat("array ", shard.array(), " has ", source.spec.devices_size(),
+                       " shards, shard ", shard.shard(), " was asked for"));
     }
     if (array.runs.empty()) {
       array.spec = source.spec;
@@ -284,7 +319,8 @@ std::optional<wire::Failure> Controller::Regroup(Session& session, const wire::R
         continue;
       }
       Run* last = array.runs.empty() ? nullptr : &array.runs.back();
-      if (last != nullptr && last->storage == run.storage && last->first + last->count == run.first + skip) {
+      if (last != nullptr && last->storage == run.storage &&
+          last->first + last->count == run.first + skip) {
         ++last->count;
       } else {
         array.runs.push_back({run.storage, run.first + skip, 1});
@@ -350,9 +386,11 @@ void Controller::OnDrop(Session& session, const wire::DropOp& op, bool consume, 
   for (uint64_t handle : op.handles()) Unbind(session, handle, consume, actions);
 }
 
-void Controller::OnPoison(uint64_t id, Session& session, const wire::PoisonOp& op, Actions& actions) {
+void Controller::OnPoison(uint64_t id, Session& session, const wire::PoisonOp& op,
+                          Actions& actions) {
   wire::Failure failure = op.failure();
-  if (failure.code() == 0) failure = wire::MakeFailure(StatusCode::kUnknown, "made as an error without a reason");
+  if (failure.code() == 0)
+    failure = wire::MakeFailure(StatusCode::kUnknown, "made as an error without a reason");
   for (uint64_t handle : op.arrays()) BindFailure(id, session, handle, failure, actions);
 }
 

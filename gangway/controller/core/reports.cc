@@ -1,4 +1,5 @@
-// What schedulers say: ends of nodes, releases that other islands wait for, workers that come and go.
+// What schedulers say: ends of nodes, releases that other islands wait for, workers that come and
+// go.
 #include <algorithm>
 
 #include "gangway/controller/core/controller.h"
@@ -44,7 +45,7 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
   open.erase(position);
   if (done.has_failure() && !node.failure) {
     node.failure = std::move(*done.mutable_failure());
-    for (uint32_t other : open) {   // all or none
+    for (uint32_t other : open) {  // all or none
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(done.ordinal());
       *item.mutable_cancel()->mutable_failure() = *node.failure;
@@ -102,7 +103,8 @@ void Controller::Settle(uint64_t id, Actions& actions) {
   }
 }
 
-void Controller::FinishAwait(uint64_t session_id, Session& session, uint64_t await, Actions& actions) {
+void Controller::FinishAwait(uint64_t session_id, Session& session, uint64_t await,
+                             Actions& actions) {
   auto it = session.awaits.find(await);
   wire::SessionEvent event;
   event.mutable_await_done()->set_await(await);
@@ -131,7 +133,8 @@ void Controller::ReportProgress(Actions& actions) {
 
 void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
   auto same = [&state](const WorkerInfo& worker) {
-    return worker.declared.island() == state.worker().island() && worker.declared.index() == state.worker().index();
+    return worker.declared.island() == state.worker().island() &&
+           worker.declared.index() == state.worker().index();
   };
   auto it = std::find_if(workers_.begin(), workers_.end(), same);
   if (it == workers_.end()) return;
@@ -147,14 +150,16 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
     it->declared.set_device_kind(state.worker().device_kind());
   } else {
     // What was there is lost; what is still to be made is for the scheduler to judge.
-    absl::flat_hash_set<uint32_t> lost(state.worker().devices().begin(), state.worker().devices().end());
+    absl::flat_hash_set<uint32_t> lost(state.worker().devices().begin(),
+                                       state.worker().devices().end());
     for (auto& [id, storage] : storages_) {
       bool here = std::any_of(storage.devices.begin(), storage.devices.end(),
                               [&lost](uint32_t device) { return lost.contains(device); });
       auto producer = nodes_.find(storage.producer);
       if (producer != nodes_.end()) {
         const auto& open = producer->second.open_islands;
-        here &= std::find(open.begin(), open.end(), state.worker().island()) == open.end();   // it has ended there
+        here &= std::find(open.begin(), open.end(), state.worker().island()) ==
+                open.end();  // it has ended there
       }
       if (here && !storage.failure) storage.failure = state.failure();
     }

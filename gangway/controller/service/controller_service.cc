@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -22,7 +23,8 @@ uint32_t CountIslands(const ControllerConfig& config) {
 
 class ControllerService::LinkEndpoint final : public transport::Endpoint {
  public:
-  LinkEndpoint(ControllerService* service, std::shared_ptr<bool> alive, wire::Role role, uint64_t key)
+  LinkEndpoint(ControllerService* service, std::shared_ptr<bool> alive, wire::Role role,
+               uint64_t key)
       : service_(service), alive_(std::move(alive)), role_(role), key_(key) {}
   void OnFrame(wire::Frame frame) override {
     if (*alive_) service_->OnFrame(role_, key_, frame);
@@ -91,7 +93,8 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       tools_[key] = link;
       break;
     default:
-      return absl::InvalidArgumentError(absl::StrCat("the controller has nothing for role ", hello.role()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the controller has nothing for role ", hello.role()));
   }
   return std::make_unique<LinkEndpoint>(this, alive_, hello.role(), key);
 }
@@ -102,13 +105,14 @@ std::string ControllerService::AbsentWorkers() const {
   core_.FillStatus(status);
   for (const auto& worker : status.workers()) {
     if (worker.state().up()) continue;
-    absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.state().worker().island(), "/worker",
-                    worker.state().worker().index());
+    absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.state().worker().island(),
+                    "/worker", worker.state().worker().index());
   }
   return absent;
 }
 
-// A session starts when the declared capacity is there, or ends with the names of those that are not.
+// A session starts when the declared capacity is there, or ends with the names of those that are
+// not.
 void ControllerService::WelcomeClients() {
   std::string absent = AbsentWorkers();
   auto now = EventLoop::Clock::now();
@@ -123,12 +127,12 @@ void ControllerService::WelcomeClients() {
   }
   for (uint64_t session : late) {
     wire::Frame frame;
-    *frame.mutable_hello_reply()->mutable_failure() = wire::MakeFailure(
-        absl::StatusCode::kUnavailable,
-        absl::StrCat("these declared workers have not been there for ", options_.welcome_max.count(),
-                     " ms: ", absent),
-        "See `gangway status` and the workers' logs.");
-    (void)clients_[session].link->Send(std::move(frame));   // closing either way
+    *frame.mutable_hello_reply()->mutable_failure() =
+        wire::MakeFailure(absl::StatusCode::kUnavailable,
+                          absl::StrCat("these declared workers have not been there for ",
+                                       options_.welcome_max.count(), " ms: ", absent),
+                          "See `gangway status` and the workers' logs.");
+    (void)clients_[session].link->Send(std::move(frame));  // closing either way
     clients_[session].link->Close(absl::UnavailableError("workers are absent"));
     clients_.erase(session);
   }
@@ -144,7 +148,7 @@ void ControllerService::SendWelcome(uint64_t session, ClientLink& client) {
   reply->set_session(session);
   reply->set_build_version(wire::kBuildVersion);
   core_.FillTopology(*reply->mutable_topology());
-  (void)client.link->Send(std::move(frame));   // a link that closed tells so by its event
+  (void)client.link->Send(std::move(frame));  // a link that closed tells so by its event
 }
 
 void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& frame) {
@@ -202,7 +206,8 @@ void ControllerService::OnStatusRequest(uint64_t tool) {
 void ControllerService::OnUsage(const wire::Usage& usage) {
   auto it = queries_.find(usage.probe());
   if (it == queries_.end()) return;
-  for (const wire::DeviceUsage& device : usage.devices()) it->second.devices[device.device()] = device;
+  for (const wire::DeviceUsage& device : usage.devices())
+    it->second.devices[device.device()] = device;
   if (--it->second.missing == 0) FinishStatus(usage.probe());
 }
 
@@ -224,7 +229,7 @@ void ControllerService::FinishStatus(uint64_t probe) {
       if (usage != query.devices.end()) *worker.add_devices() = usage->second;
     }
   }
-  if (query.link) (void)query.link->Send(std::move(frame));   // a tool that left needs no answer
+  if (query.link) (void)query.link->Send(std::move(frame));  // a tool that left needs no answer
 }
 
 void ControllerService::Step(Event event) {
@@ -234,11 +239,13 @@ void ControllerService::Step(Event event) {
     auto it = clients_.find(session);
     if (it != clients_.end()) *it->second.batch.add_events() = std::move(out);
   }
-  for (auto& [island, item] : actions.to_islands) *islands_[island].batch.add_items() = std::move(item);
+  for (auto& [island, item] : actions.to_islands)
+    *islands_[island].batch.add_items() = std::move(item);
   for (wire::CompileRequest& request : actions.to_compiler) {
     wire::Frame frame;
     *frame.mutable_compile_request() = std::move(request);
-    absl::Status sent = compiler_ ? compiler_->Send(std::move(frame)) : absl::UnavailableError("no compiler");
+    absl::Status sent =
+        compiler_ ? compiler_->Send(std::move(frame)) : absl::UnavailableError("no compiler");
     if (!sent.ok()) Say(absl::StrCat("a compile request was not sent: ", sent.ToString()));
   }
   Arm();
@@ -273,9 +280,11 @@ void ControllerService::Flush() {
     ++frames_sent_;
     if (!client.link->Send(std::move(frame)).ok()) slow.push_back(session);
   }
-  for (uint64_t session : slow) {   // it does not read its events: the session ends (TM-2)
-    clients_[session].link->Close(absl::ResourceExhaustedError("the client does not read its events"));
-    OnClosed(wire::ROLE_CLIENT, session, absl::ResourceExhaustedError("it does not read its events"));
+  for (uint64_t session : slow) {  // it does not read its events: the session ends (TM-2)
+    clients_[session].link->Close(
+        absl::ResourceExhaustedError("the client does not read its events"));
+    OnClosed(wire::ROLE_CLIENT, session,
+             absl::ResourceExhaustedError("it does not read its events"));
   }
 }
 

@@ -1,7 +1,8 @@
 // The controller around controller/core: links to clients, schedulers, the compiler and tools.
 //
-// Threading: everything on the event loop that is given, which outlives this. What one round of the loop produces leaves
-// as one frame per link. A client's welcome waits for the declared workers, within a deadline that names the absent.
+// Threading: everything on the event loop that is given, which outlives this. What one round of the
+// loop produces leaves as one frame per link. A client's welcome waits for the declared workers,
+// within a deadline that names the absent.
 #ifndef GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 #define GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+
 #include "gangway/base/executor.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/transport/handshake/handshake.h"
@@ -22,18 +24,19 @@ namespace gangway::controller {
 
 struct ControllerOptions {
   ControllerConfig core;
-  std::chrono::milliseconds welcome_max{15000};             // for the declared workers, at a client's Hello
-  std::function<void(const std::string& event)> on_event;   // for people: one line each; may be empty
+  std::chrono::milliseconds welcome_max{15000};  // for the declared workers, at a client's Hello
+  std::function<void(const std::string& event)>
+      on_event;  // for people: one line each; may be empty
 };
 
 class ControllerService {
  public:
   ControllerService(EventLoop* loop, ControllerOptions options);
-  ~ControllerService();   // on the loop, or after it has stopped
+  ~ControllerService();  // on the loop, or after it has stopped
 
   // Takes the link of a client, scheduler, compiler or tool. On the loop.
-  absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(const std::shared_ptr<transport::Link>& link,
-                                                               const wire::Hello& hello);
+  absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
+      const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
 
  private:
   class LinkEndpoint;
@@ -42,11 +45,11 @@ class ControllerService {
     std::string name;
     bool welcomed = false;
     EventLoop::Clock::time_point since;
-    wire::SessionEvents batch;   // of this round
+    wire::SessionEvents batch;  // of this round
   };
   struct IslandLink {
     std::shared_ptr<transport::Link> link;
-    wire::IslandBatch batch;     // of this round, or since before the scheduler came
+    wire::IslandBatch batch;  // of this round, or since before the scheduler came
   };
   struct StatusQuery {
     std::shared_ptr<transport::Link> link;

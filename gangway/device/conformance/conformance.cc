@@ -1,3 +1,4 @@
+// The tests of the conformance suite that conformance.h describes.
 #include "gangway/device/conformance/conformance.h"
 
 #include <atomic>

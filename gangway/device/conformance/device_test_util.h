@@ -1,4 +1,4 @@
-// Small helpers of the device tests: awaiting callbacks with a deadline, and arrays of floats in
+// Small functions of the device tests: awaiting callbacks with a deadline, and arrays of floats in
 // and out.
 #ifndef GANGWAY_DEVICE_CONFORMANCE_DEVICE_TEST_UTIL_H_
 #define GANGWAY_DEVICE_CONFORMANCE_DEVICE_TEST_UTIL_H_

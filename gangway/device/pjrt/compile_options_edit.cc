@@ -1,3 +1,4 @@
+// Implementation of compile_options_edit.h.
 #include "gangway/device/pjrt/compile_options_edit.h"
 
 #include <google/protobuf/unknown_field_set.h>

@@ -1,3 +1,4 @@
+// Implementation of pjrt_api.h.
 #include "gangway/device/pjrt/pjrt_api.h"
 
 #include <dlfcn.h>

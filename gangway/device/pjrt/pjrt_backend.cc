@@ -1,3 +1,4 @@
+// Implementation of pjrt_backend.h.
 #include "gangway/device/pjrt/pjrt_backend.h"
 
 #include "gangway/device/pjrt/pjrt_buffer.h"

@@ -1,3 +1,4 @@
+// Implementation of pjrt_buffer.h.
 #include "gangway/device/pjrt/pjrt_buffer.h"
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// Implementation of pjrt_client.h.
 #include "gangway/device/pjrt/pjrt_client.h"
 
 #include <algorithm>

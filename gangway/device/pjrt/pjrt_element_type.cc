@@ -1,3 +1,4 @@
+// Implementation of pjrt_element_type.h.
 #include "gangway/device/pjrt/pjrt_element_type.h"
 
 #include "absl/strings/str_cat.h"

@@ -1,3 +1,4 @@
+// Implementation of pjrt_executable.h.
 #include "gangway/device/pjrt/pjrt_executable.h"
 
 #include <algorithm>

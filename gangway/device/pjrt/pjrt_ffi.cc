@@ -1,3 +1,4 @@
+// Implementation of pjrt_ffi.h.
 #include "gangway/device/pjrt/pjrt_ffi.h"
 
 #include <map>

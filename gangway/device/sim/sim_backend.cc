@@ -1,3 +1,4 @@
+// Implementation of sim_backend.h.
 #include "gangway/device/sim/sim_backend.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Implementation of sim_buffer.h.
 #include "gangway/device/sim/sim_buffer.h"
 
 #include <cstring>

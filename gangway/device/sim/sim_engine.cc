@@ -1,3 +1,4 @@
+// Implementation of sim_engine.h.
 #include "gangway/device/sim/sim_engine.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Implementation of sim_executable.h.
 #include "gangway/device/sim/sim_executable.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Implementation of sim_program.h.
 #include "gangway/device/sim/sim_program.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Implementation of sim_timer.h.
 #include "gangway/device/sim/sim_timer.h"
 
 #include <algorithm>

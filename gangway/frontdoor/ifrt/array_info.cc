@@ -1,3 +1,4 @@
+// Implementation of array_info.h.
 #include "gangway/frontdoor/ifrt/array_info.h"
 
 #include <utility>

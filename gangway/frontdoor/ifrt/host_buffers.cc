@@ -1,3 +1,4 @@
+// Implementation of host_buffers.h.
 #include "gangway/frontdoor/ifrt/host_buffers.h"
 
 #include <vector>

@@ -1,3 +1,4 @@
+// Tests of host_buffers.h.
 #include "gangway/frontdoor/ifrt/host_buffers.h"
 
 #include <cstring>

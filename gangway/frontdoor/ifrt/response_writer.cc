@@ -1,3 +1,4 @@
+// Implementation of response_writer.h.
 #include "gangway/frontdoor/ifrt/response_writer.h"
 
 #include <utility>

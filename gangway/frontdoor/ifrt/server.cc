@@ -1,3 +1,4 @@
+// Implementation of server.h.
 #include "gangway/frontdoor/ifrt/server.h"
 
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// Implementation of session.h.
 #include "gangway/frontdoor/ifrt/session.h"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// Implementation of status.h.
 #include "gangway/frontdoor/ifrt/status.h"
 
 namespace gangway::ifrt {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/scheduler/core/island.h"
 #include "gangway/wire/failure.h"
 
@@ -9,26 +10,30 @@ namespace gangway::scheduler {
 
 void Island::OnReport(uint32_t worker, wire::Report& report, Actions& actions) {
   switch (report.report_case()) {
-    case wire::Report::kDone: return OnWorkerDone(worker, *report.mutable_done(), actions);
-    case wire::Report::kPrepared: return OnPrepared(worker, report.prepared().ordinal(), actions);
+    case wire::Report::kDone:
+      return OnWorkerDone(worker, *report.mutable_done(), actions);
+    case wire::Report::kPrepared:
+      return OnPrepared(worker, report.prepared().ordinal(), actions);
     case wire::Report::kLoaded:
       if (report.loaded().has_failure() && executables_.count(report.loaded().executable()) != 0) {
         load_failures_[report.loaded().executable()] = report.loaded().failure();
       }
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
 void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
   auto it = nodes_.find(done.ordinal());
-  if (it == nodes_.end()) return;   // failed here already
+  if (it == nodes_.end()) return;  // failed here already
   NodeState& node = it->second;
-  if (!node.released) {             // the worker could not even prepare it
-    wire::Failure failure = done.has_failure()
-                                ? done.failure()
-                                : wire::MakeFailure(absl::StatusCode::kInternal,
-                                                    "a worker reported the end of work that was never released");
+  if (!node.released) {  // the worker could not even prepare it
+    wire::Failure failure =
+        done.has_failure()
+            ? done.failure()
+            : wire::MakeFailure(absl::StatusCode::kInternal,
+                                "a worker reported the end of work that was never released");
     return FailUnreleased(node.ordinal, std::move(failure), actions);
   }
   auto& open = node.open_workers;
@@ -39,7 +44,8 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
   if (open.empty()) End(node.ordinal, actions);
 }
 
-// ER-2: the node's results are spoiled, its workers are told, its dependents fail when their turn comes.
+// ER-2: the node's results are spoiled, its workers are told, its dependents fail when their turn
+// comes.
 void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions) {
   NodeState& node = nodes_.at(ordinal);
   if (!node.unsent) {
@@ -54,12 +60,14 @@ void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& ac
     if (it == storages_.end()) continue;
     auto& consumes = node.consumes;
     if (std::find(consumes.begin(), consumes.end(), id) != consumes.end()) continue;
-    if (--it->second.unreleased_readers == 0 && it->second.consumer != 0) Unblock(it->second.consumer);
+    if (--it->second.unreleased_readers == 0 && it->second.consumer != 0)
+      Unblock(it->second.consumer);
   }
   End(ordinal, actions);
 }
 
-// The node is over, well or badly: slots and temporaries come back, results settle, inputs lose a use.
+// The node is over, well or badly: slots and temporaries come back, results settle, inputs lose a
+// use.
 void Island::End(uint64_t ordinal, Actions& actions) {
   auto found = nodes_.find(ordinal);
   NodeState node = std::move(found->second);
@@ -73,14 +81,19 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;
   actions.to_controller.push_back(std::move(report));
   if (node.released) {
-    for (uint64_t id : node.consumes) {   // its memory is free, or the results' now
+    for (uint64_t id : node.consumes) {  // its memory here is free, or the results' now
       auto it = storages_.find(id);
-      if (it != storages_.end() && !node.failure) Discharge(it->second);
+      if (it == storages_.end() || node.failure) continue;
+      for (uint32_t device : node.devices) {
+        if (std::erase(it->second.charged, device) == 0) continue;
+        ledger_.Credit(device, it->second.shard_bytes);
+      }
     }
     for (uint32_t device : node.devices) {
       if (node.kind == Kind::kLaunch) --devices_[device].slots_taken;
       ledger_.Credit(device, node.temp_bytes);
-      ledger_.Charge(device, node.alias_bytes);   // what donation saved until now belongs to the results from here on
+      // What donation saved until now belongs to the results from here on.
+      ledger_.Charge(device, node.alias_bytes);
     }
   }
   unsent_input_failed_ |= node.failure.has_value() && !unsent_.empty();
@@ -103,13 +116,13 @@ void Island::Unuse(uint64_t id, Actions& actions) {
 }
 
 void Island::Discharge(StorageState& storage) {
-  if (!storage.charged) return;
-  storage.charged = false;
-  for (uint32_t device : storage.devices) ledger_.Credit(device, storage.shard_bytes);
+  for (uint32_t device : storage.charged) ledger_.Credit(device, storage.shard_bytes);
+  storage.charged.clear();
 }
 
-// OB-1: the last reference frees the shards everywhere. Those of a spoiled storage go as soon as no node is left that was
-// sent with it: nothing may read them, and the record of the failure is kept here.
+// OB-1: the last reference frees the shards everywhere. Those of a spoiled storage go as soon as no
+// node is left that was sent with it: nothing may read them, and the record of the failure is kept
+// here.
 void Island::Reclaim(uint64_t id, Actions& actions) {
   auto it = storages_.find(id);
   StorageState& storage = it->second;
@@ -119,7 +132,8 @@ void Island::Reclaim(uint64_t id, Actions& actions) {
   std::vector<uint32_t> workers;
   for (uint32_t device : storage.devices) {
     uint32_t worker = devices_[device].worker;
-    if (std::find(workers.begin(), workers.end(), worker) == workers.end()) workers.push_back(worker);
+    if (std::find(workers.begin(), workers.end(), worker) == workers.end())
+      workers.push_back(worker);
   }
   if (storage.freed) storages_.erase(it);
   if (reclaimed) return;

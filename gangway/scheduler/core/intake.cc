@@ -1,7 +1,9 @@
-// What the controller sends: nodes are described, linked to their producers, and passed on to their workers.
+// What the controller sends: nodes are described, linked to their producers, and passed on to their
+// workers.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/scheduler/core/island.h"
 #include "gangway/wire/failure.h"
 
@@ -16,15 +18,24 @@ void AddUnique(std::vector<uint32_t>& list, uint32_t value) {
 
 void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
   switch (item.item_case()) {
-    case wire::IslandItem::kNode: return OnNode(*item.mutable_node(), now, actions);
-    case wire::IslandItem::kFree: return OnFree(item.free(), actions);
-    case wire::IslandItem::kLoad: return OnLoad(item.load(), actions);
-    case wire::IslandItem::kUnload: return OnUnload(item.unload(), actions);
-    case wire::IslandItem::kEndSession: return OnEndSession(item.end_session().session(), actions);
-    case wire::IslandItem::kReleased: return OnReleasedElsewhere(item.released());
-    case wire::IslandItem::kCancel: return OnCancel(item.cancel(), actions);
-    case wire::IslandItem::kProbe: return OnProbe(item.probe(), actions);
-    default: return;   // scheduler -> worker items, and those of a newer controller
+    case wire::IslandItem::kNode:
+      return OnNode(*item.mutable_node(), now, actions);
+    case wire::IslandItem::kFree:
+      return OnFree(item.free(), actions);
+    case wire::IslandItem::kLoad:
+      return OnLoad(item.load(), actions);
+    case wire::IslandItem::kUnload:
+      return OnUnload(item.unload(), actions);
+    case wire::IslandItem::kEndSession:
+      return OnEndSession(item.end_session().session(), actions);
+    case wire::IslandItem::kReleased:
+      return OnReleasedElsewhere(item.released());
+    case wire::IslandItem::kCancel:
+      return OnCancel(item.cancel(), actions);
+    case wire::IslandItem::kProbe:
+      return OnProbe(item.probe(), actions);
+    default:
+      return;  // scheduler -> worker items, and those of a newer controller
   }
 }
 
@@ -41,7 +52,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   node.open_workers = node.workers;
   NodeState& kept = nodes_.emplace(node.ordinal, std::move(node)).first->second;
   kept.unsent = MustWaitForWorkers(kept);
-  if (failure) {   // never sent: its workers need not know
+  if (failure) {  // never sent: its workers need not know
     kept.unsent = true;
     return FailUnreleased(kept.ordinal, *std::move(failure), actions);
   }
@@ -60,10 +71,17 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
 
 std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeState& node) {
   switch (message.kind_case()) {
-    case wire::Node::kLaunch: return DescribeLaunch(message.launch(), node);
-    case wire::Node::kUpload: DescribeUpload(message.upload(), node); break;
-    case wire::Node::kCopy: DescribeCopy(message.copy(), node); break;
-    case wire::Node::kFetch: DescribeFetch(message.fetch(), node); break;
+    case wire::Node::kLaunch:
+      return DescribeLaunch(message.launch(), node);
+    case wire::Node::kUpload:
+      DescribeUpload(message.upload(), node);
+      break;
+    case wire::Node::kCopy:
+      DescribeCopy(message.copy(), node);
+      break;
+    case wire::Node::kFetch:
+      DescribeFetch(message.fetch(), node);
+      break;
     default:
       return wire::MakeFailure(absl::StatusCode::kUnimplemented,
                                "this scheduler does not know the kind of node that it was sent",
@@ -73,11 +91,13 @@ std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeSta
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("node names no device of island ", config_.island));
   }
-  if (config_.budget_bytes != 0 && node.result_bytes > config_.budget_bytes) {   // GS-2: alone too large
-    return wire::MakeFailure(absl::StatusCode::kResourceExhausted,
-                             absl::StrCat("an array needs ", node.result_bytes,
-                                          " bytes on each device, the budget is ", config_.budget_bytes),
-                             "Shard it over more devices, or raise the budget.");
+  if (config_.budget_bytes != 0 &&
+      node.result_bytes > config_.budget_bytes) {  // GS-2: alone too large
+    return wire::MakeFailure(
+        absl::StatusCode::kResourceExhausted,
+        absl::StrCat("an array needs ", node.result_bytes, " bytes on each device, the budget is ",
+                     config_.budget_bytes),
+        "Shard it over more devices, or raise the budget.");
   }
   return std::nullopt;
 }
@@ -89,14 +109,15 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   if (found == executables_.end()) {
     for (uint64_t result : launch.results()) AddResult(result, {}, 0, node);
     return wire::MakeFailure(absl::StatusCode::kNotFound,
-                             absl::StrCat("executable ", launch.executable(), " is not loaded on island ",
-                                          config_.island),
+                             absl::StrCat("executable ", launch.executable(),
+                                          " is not loaded on island ", config_.island),
                              "It was dropped before this call; compile it again.");
   }
   const wire::Load& load = found->second;
   node.program = load.name();
   AddPlaces(load.devices(), node, /*charge=*/true);
-  for (const wire::ArrayRef& argument : launch.arguments()) AddReads(argument, load.devices(), node);
+  for (const wire::ArrayRef& argument : launch.arguments())
+    AddReads(argument, load.devices(), node);
   for (uint32_t index : launch.donated()) {
     if (index >= static_cast<uint32_t>(launch.arguments_size())) continue;
     for (const wire::ShardRun& run : launch.arguments(index).runs()) {
@@ -106,7 +127,8 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
       }
     }
   }
-  for (const wire::TensorSpec& parameter : load.parameters()) node.argument_bytes += parameter.shard_bytes();
+  for (const wire::TensorSpec& parameter : load.parameters())
+    node.argument_bytes += parameter.shard_bytes();
   node.temp_bytes = load.memory().temp_bytes();
   for (int i = 0; i < launch.results_size(); ++i) {
     uint64_t bytes = i < load.results_size() ? load.results(i).shard_bytes() : 0;
@@ -124,9 +146,10 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   if (config_.budget_bytes != 0 && alone > config_.budget_bytes) {
     return wire::MakeFailure(
         absl::StatusCode::kResourceExhausted,
-        absl::StrCat("program ", load.name(), " alone needs ", alone, " bytes on each device (arguments ",
-                     node.argument_bytes, ", results ", node.result_bytes, ", temporaries ", node.temp_bytes,
-                     ", reused by donation ", node.alias_bytes, "), the budget is ", config_.budget_bytes),
+        absl::StrCat("program ", load.name(), " alone needs ", alone,
+                     " bytes on each device (arguments ", node.argument_bytes, ", results ",
+                     node.result_bytes, ", temporaries ", node.temp_bytes, ", reused by donation ",
+                     node.alias_bytes, "), the budget is ", config_.budget_bytes),
         "Shard it over more devices, donate arguments, or raise the budget.");
   }
   return std::nullopt;
@@ -148,7 +171,8 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
   if (has_sink) AddResult(copy.storage(), copy.spec().devices(), copy.spec().shard_bytes(), node);
   const auto& from = copy.source_spec().devices();
   const auto& to = copy.spec().devices();
-  for (int i = 0; i < std::min(from.size(), to.size()); ++i) {   // shard i of the result comes from shard i
+  for (int i = 0; i < std::min(from.size(), to.size());
+       ++i) {  // shard i of the result comes from shard i
     bool from_here = device_index_.contains(from.Get(i));
     bool to_here = device_index_.contains(to.Get(i));
     node.from_other_island |= to_here && !from_here;
@@ -163,21 +187,23 @@ void Island::DescribeFetch(const wire::Fetch& fetch, NodeState& node) {
 }
 
 // Only runs with a shard on this island: an array may be put together out of storages of several.
-void Island::AddReads(const wire::ArrayRef& ref, const google::protobuf::RepeatedField<uint32_t>& devices,
-                      NodeState& node) {
+void Island::AddReads(const wire::ArrayRef& ref,
+                      const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node) {
   int position = 0;
   for (const wire::ShardRun& run : ref.runs()) {
     bool here = false;
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
       here |= device_index_.contains(devices.Get(position));
     }
-    if (here && std::find(node.reads.begin(), node.reads.end(), run.storage()) == node.reads.end()) {
+    if (here &&
+        std::find(node.reads.begin(), node.reads.end(), run.storage()) == node.reads.end()) {
       node.reads.push_back(run.storage());
     }
   }
 }
 
-void Island::AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node, bool charge) {
+void Island::AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node,
+                       bool charge) {
   for (uint32_t id : devices) {
     auto it = device_index_.find(id);
     if (it == device_index_.end()) continue;
@@ -200,7 +226,8 @@ void Island::AddResult(uint64_t storage, const google::protobuf::RepeatedField<u
   }
 }
 
-// Counts what the node waits for. Every storage that it reads or writes gets one use, given back by End().
+// Counts what the node waits for. Every storage that it reads or writes gets one use, given back by
+// End().
 std::optional<wire::Failure> Island::Link(NodeState& node) {
   std::optional<wire::Failure> failure;
   for (uint64_t id : node.writes) ++storages_[id].uses;
@@ -210,17 +237,19 @@ std::optional<wire::Failure> Island::Link(NodeState& node) {
     if (it == storages_.end()) {
       failure = last_loss_ ? *last_loss_
                            : wire::MakeFailure(absl::StatusCode::kDataLoss,
-                                               absl::StrCat("input storage ", id, " is not on island ",
-                                                            config_.island));
+                                               absl::StrCat("input storage ", id,
+                                                            " is not on island ", config_.island));
       continue;
     }
     known.push_back(id);
     StorageState& storage = it->second;
     ++storage.uses;
-    bool consumed = std::find(node.consumes.begin(), node.consumes.end(), id) != node.consumes.end();
+    bool consumed =
+        std::find(node.consumes.begin(), node.consumes.end(), id) != node.consumes.end();
     if (!consumed) ++storage.unreleased_readers;
     auto producer = nodes_.find(storage.producer);
-    if (producer != nodes_.end() && (!producer->second.released || producer->second.kind == Kind::kUpload)) {
+    if (producer != nodes_.end() &&
+        (!producer->second.released || producer->second.kind == Kind::kUpload)) {
       ++node.blockers;
       producer->second.waiters.push_back(node.ordinal);
     }
@@ -265,7 +294,8 @@ void Island::Unload(Actions& actions) {
   }
   for (uint64_t executable : item.unload().executables()) unloading_.erase(executable);
   if (!item.has_unload()) return;
-  for (uint32_t worker = 0; worker < workers_.size(); ++worker) SendToWorkers({worker}, item, actions);
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker)
+    SendToWorkers({worker}, item, actions);
 }
 
 void Island::OnFree(const wire::Free& free, Actions& actions) {
@@ -283,17 +313,20 @@ void Island::OnEndSession(uint64_t session, Actions& actions) {
     if (node.session == session && !node.released) unreleased.push_back(ordinal);
   }
   for (uint64_t ordinal : unreleased) {
-    FailUnreleased(ordinal, wire::MakeFailure(absl::StatusCode::kCancelled, "its session ended"), actions);
+    FailUnreleased(ordinal, wire::MakeFailure(absl::StatusCode::kCancelled, "its session ended"),
+                   actions);
   }
   wire::IslandItem item;
   item.mutable_end_session()->set_session(session);
-  for (uint32_t worker = 0; worker < workers_.size(); ++worker) SendToWorkers({worker}, item, actions);
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker)
+    SendToWorkers({worker}, item, actions);
 }
 
 void Island::OnReleasedElsewhere(const wire::Released& released) {
   for (uint64_t ordinal : released.ordinals()) {
     auto it = nodes_.find(ordinal);
-    if (it == nodes_.end() || !it->second.from_other_island) continue;   // it has failed here meanwhile
+    if (it == nodes_.end() || !it->second.from_other_island)
+      continue;  // it has failed here meanwhile
     it->second.from_other_island = false;
     Unblock(ordinal);
   }
@@ -305,7 +338,8 @@ void Island::OnCancel(const wire::Cancel& cancel, Actions& actions) {
     if (it == nodes_.end()) continue;
     if (!it->second.released) {
       FailUnreleased(ordinal, cancel.failure(), actions);
-    } else if (it->second.kind == Kind::kCopy) {   // its workers may be waiting for shards that will never come
+    } else if (it->second.kind ==
+               Kind::kCopy) {  // its workers may be waiting for shards that will never come
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(ordinal);
       *item.mutable_cancel()->mutable_failure() = cancel.failure();

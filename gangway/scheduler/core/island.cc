@@ -35,7 +35,7 @@ void Island::Step(Event event, Time now, Actions& actions) {
   } else if (auto* reports = std::get_if<FromWorker>(&event)) {
     bool known = reports->worker < workers_.size() && workers_[reports->worker].incarnation != 0 &&
                  workers_[reports->worker].incarnation == reports->incarnation;
-    if (!known) return;   // of an incarnation that was declared dead
+    if (!known) return;  // of an incarnation that was declared dead
     for (wire::Report& report : *reports->batch.mutable_reports()) {
       OnReport(reports->worker, report, actions);
     }

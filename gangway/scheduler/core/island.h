@@ -1,13 +1,16 @@
-// One island's scheduler: the single order of its gangs. A pure state machine; service/ gives it threads and links.
+// One island's scheduler: the single order of its gangs. A pure state machine; service/ gives it
+// threads and links.
 //
-// Nodes arrive in ordinal order and go to their workers at once, for host-side work (DF-2). A node becomes ready when
-// every producer of its inputs is released or has ended, an upload when it has ended (GS-4), and every earlier reader of
-// what it donates is released. Ready nodes are taken in ordinal order: one that lacks memory (GS-2) or window slots claims
-// its devices, so that no later node can overtake it there; one that still waits for producers is overtaken. The order of
-// the Release messages is the island's order, the same for all workers (GS-1).
+// Nodes arrive in ordinal order and go to their workers at once, for host-side work (DF-2). A node
+// becomes ready when every producer of its inputs is released or has ended, an upload when it has
+// ended (GS-4), and every earlier reader of what it donates is released. Ready nodes are taken in
+// ordinal order: one that lacks memory (GS-2) or window slots claims its devices, so that no later
+// node can overtake it there; one that still waits for producers is overtaken. The order of the
+// Release messages is the island's order, the same for all workers (GS-1).
 //
-// Fails: a node whose worker, input or executable is lost, ends with a failure record; its results keep it. Input is
-// trusted to be well-formed wire messages but not to be consistent: unknown ids fail nodes, never the process.
+// Fails: a node whose worker, input or executable is lost, ends with a failure record; its results
+// keep it. Input is trusted to be well-formed wire messages but not to be consistent: unknown ids
+// fail nodes, never the process.
 #ifndef GANGWAY_SCHEDULER_CORE_ISLAND_H_
 #define GANGWAY_SCHEDULER_CORE_ISLAND_H_
 
@@ -23,6 +26,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+
 #include "gangway/scheduler/core/ledger.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -31,14 +35,14 @@ namespace gangway::scheduler {
 using Time = std::chrono::steady_clock::time_point;
 
 struct WorkerSpec {
-  std::vector<uint32_t> devices;   // global ids
+  std::vector<uint32_t> devices;  // global ids
 };
 
 struct IslandConfig {
   uint32_t island = 0;
-  std::vector<WorkerSpec> workers;                // by index in the island
-  uint32_t window = 16;                           // launches in flight per device; below the backend's own limit
-  uint64_t budget_bytes = 0;                      // per device; 0 = no limit
+  std::vector<WorkerSpec> workers;  // by index in the island
+  uint32_t window = 16;             // launches in flight per device; below the backend's own limit
+  uint64_t budget_bytes = 0;        // per device; 0 = no limit
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds worker_wait_max{20000};
 };
@@ -67,7 +71,7 @@ struct Tick {};
 using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, Tick>;
 
 struct Actions {
-  std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;   // worker index in the island
+  std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;  // worker index in the island
   std::vector<wire::Report> to_controller;
 };
 
@@ -91,52 +95,53 @@ class Island {
     uint64_t ordinal = 0;
     uint64_t session = 0;
     Kind kind = Kind::kLaunch;
-    wire::Node message;                    // kept only while a worker that needs it is down
-    std::vector<uint32_t> workers;         // that take part
-    std::vector<uint32_t> devices;         // island-local, where memory is charged or slots are taken
-    std::vector<uint64_t> reads;           // storages; consumed ones too
+    wire::Node message;             // kept only while a worker that needs it is down
+    std::vector<uint32_t> workers;  // that take part
+    std::vector<uint32_t> devices;  // island-local, where memory is charged or slots are taken
+    std::vector<uint64_t> reads;    // storages; consumed ones too
     std::vector<uint64_t> consumes;
     std::vector<uint64_t> writes;
-    uint64_t result_bytes = 0;             // per device of `devices`
+    uint64_t result_bytes = 0;  // per device of `devices`
     uint64_t temp_bytes = 0;
-    uint64_t alias_bytes = 0;              // of result_bytes, taken over from consumed storages
+    uint64_t alias_bytes = 0;  // of result_bytes, taken over from consumed storages
     uint64_t argument_bytes = 0;
     uint64_t executable = 0;
     std::string program;
-    std::vector<uint64_t> waiters;         // nodes to unblock when this is released (an upload: ended)
+    std::vector<uint64_t> waiters;  // nodes to unblock when this is released (an upload: ended)
     uint32_t blockers = 0;
-    bool from_other_island = false;        // shards come from there: waits for Released of its own ordinal
-    bool to_other_island = false;          // shards go there: reports Released
-    bool unsent = false;                   // a worker, or a producer's, is down; waits for it
+    bool from_other_island =
+        false;                     // shards come from there: waits for Released of its own ordinal
+    bool to_other_island = false;  // shards go there: reports Released
+    bool unsent = false;           // a worker, or a producer's, is down; waits for it
     bool released = false;
-    std::vector<uint32_t> open_workers;    // that have not reported Done
+    std::vector<uint32_t> open_workers;  // that have not reported Done
     std::optional<wire::Failure> failure;
     Time arrived;
   };
 
   struct StorageState {
-    uint64_t producer = 0;                 // node that has not ended; 0 = there
+    uint64_t producer = 0;  // node that has not ended; 0 = there
     uint64_t session = 0;
-    std::vector<uint32_t> devices;         // island-local
+    std::vector<uint32_t> devices;  // island-local
     uint64_t shard_bytes = 0;
-    uint32_t uses = 0;                     // nodes not ended that read or write it (OB-1)
+    uint32_t uses = 0;  // nodes not ended that read or write it (OB-1)
     uint32_t unreleased_readers = 0;
-    uint64_t consumer = 0;                 // node that waits for those readers
-    bool charged = false;
-    bool freed = false;                    // no handle is left
-    bool reclaimed = false;                // its shards are gone from the workers
+    uint64_t consumer = 0;          // node that waits for those readers
+    std::vector<uint32_t> charged;  // of `devices`, those whose ledger counts it
+    bool freed = false;             // no handle is left
+    bool reclaimed = false;         // its shards are gone from the workers
     std::optional<wire::Failure> failure;
   };
 
   struct WorkerState {
-    uint64_t incarnation = 0;              // 0 = down
+    uint64_t incarnation = 0;  // 0 = down
     wire::WorkerRegistration registration;
     uint64_t process_id = 0;
   };
 
   struct DeviceState {
     uint32_t worker = 0;
-    uint32_t id = 0;                       // global
+    uint32_t id = 0;  // global
     uint32_t slots_taken = 0;
   };
 
@@ -150,9 +155,10 @@ class Island {
   void DescribeFetch(const wire::Fetch& fetch, NodeState& node);
   void AddReads(const wire::ArrayRef& ref, const google::protobuf::RepeatedField<uint32_t>& devices,
                 NodeState& node);
-  void AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node, bool charge);
-  void AddResult(uint64_t storage, const google::protobuf::RepeatedField<uint32_t>& devices, uint64_t shard_bytes,
-                 NodeState& node);
+  void AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node,
+                 bool charge);
+  void AddResult(uint64_t storage, const google::protobuf::RepeatedField<uint32_t>& devices,
+                 uint64_t shard_bytes, NodeState& node);
   std::optional<wire::Failure> Link(NodeState& node);
   void OnLoad(const wire::Load& load, Actions& actions);
   void OnUnload(const wire::Unload& unload, Actions& actions);
@@ -198,29 +204,30 @@ class Island {
   void OnWorkerDeadlines(Time now, Actions& actions);
   bool MustWaitForWorkers(const NodeState& node) const;
   void ResumeUnsent(Actions& actions);
-  void SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item, Actions& actions);
+  void SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
+                     Actions& actions);
   std::string WorkerName(uint32_t worker) const;
 
   const IslandConfig config_;
   const PlantedBug bug_;
-  std::vector<DeviceState> devices_;                              // island-local index
-  absl::flat_hash_map<uint32_t, uint32_t> device_index_;          // global id -> island-local
+  std::vector<DeviceState> devices_;                      // island-local index
+  absl::flat_hash_map<uint32_t, uint32_t> device_index_;  // global id -> island-local
   std::vector<WorkerState> workers_;
   Ledger ledger_;
-  std::map<uint64_t, NodeState> nodes_;                           // not ended
+  std::map<uint64_t, NodeState> nodes_;  // not ended
   absl::flat_hash_map<uint64_t, StorageState> storages_;
   std::map<uint64_t, wire::Load> executables_;
   absl::flat_hash_map<uint64_t, wire::Failure> load_failures_;
-  std::set<uint64_t> ready_;                                      // unreleased, no blockers, need memory or slots
-  std::set<uint64_t> ready_light_;                                // unreleased, no blockers, need neither
-  std::map<uint64_t, Time> memory_blocked_;                       // ready nodes that wait for memory, since when
+  std::set<uint64_t> ready_;                 // unreleased, no blockers, need memory or slots
+  std::set<uint64_t> ready_light_;           // unreleased, no blockers, need neither
+  std::map<uint64_t, Time> memory_blocked_;  // ready nodes that wait for memory, since when
   std::set<uint64_t> unsent_;
-  bool unsent_input_failed_ = false;                              // some unsent node may have to fail
-  std::vector<uint64_t> exchanges_;                               // copies both ways whose own sources are on their way
-  std::set<uint64_t> unloading_;                                  // executables to unload, once no unsent node needs them
-  std::optional<wire::Failure> last_loss_;                        // of a worker, for inputs that went with it
-  std::vector<uint64_t> prepared_;                                // per worker; only for the planted bug
-  std::vector<std::vector<uint64_t>> held_releases_;              // per worker; only for the planted bug
+  bool unsent_input_failed_ = false;        // some unsent node may have to fail
+  std::vector<uint64_t> exchanges_;         // copies both ways whose own sources are on their way
+  std::set<uint64_t> unloading_;            // executables to unload, once no unsent node needs them
+  std::optional<wire::Failure> last_loss_;  // of a worker, for inputs that went with it
+  std::vector<uint64_t> prepared_;          // per worker; only for the planted bug
+  std::vector<std::vector<uint64_t>> held_releases_;  // per worker; only for the planted bug
 };
 
 }  // namespace gangway::scheduler

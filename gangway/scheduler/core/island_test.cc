@@ -1,3 +1,4 @@
+// The scheduler core alone: order, memory, references, workers that come and go.
 #include "gangway/scheduler/core/island.h"
 
 #include <gmock/gmock.h>
@@ -403,6 +404,20 @@ TEST_F(IslandTest, AConsumedStorageThatACopyStillReadsIsNotChargedTwice_GS2) {
   Done(0, 1);
   EXPECT_EQ(SentFrees(0, 50), 1);
   EXPECT_EQ(Used(0), 16u);
+}
+
+TEST_F(IslandTest, DonatingOneShardLeavesTheOthersCharged_GS2) {
+  Make(40);
+  Load(1, {0}, 0, /*alias_bytes=*/16);
+  Have(50, {0, 1});
+  Copy(1, 50, {0, 1}, 90, {4, 5});
+  Launch(2, 1, 50, 1, 51, /*donate=*/true);
+  Free({50});
+  Done(0, 2);
+  EXPECT_EQ(Used(0), 16u);
+  EXPECT_EQ(Used(1), 16u) << "the copy still reads the shard there";
+  Done(0, 1);
+  EXPECT_EQ(Used(1), 0u);
 }
 
 TEST_F(IslandTest, AChainOfTenThousandRunsInTheMemoryOfFourArrays_GS2) {

@@ -1,5 +1,5 @@
-// Bytes charged per device of one island, with the peak. Upholds GS-2: the scheduler asks before it admits.
-// Pure accounting; not thread-safe.
+// Bytes charged per device of one island, with the peak. Upholds GS-2: the scheduler asks before it
+// admits. Pure accounting; not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_LEDGER_H_
 #define GANGWAY_SCHEDULER_CORE_LEDGER_H_
 

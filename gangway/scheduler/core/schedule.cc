@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/scheduler/core/island.h"
 #include "gangway/wire/failure.h"
 
@@ -18,10 +19,12 @@ void Island::Unblock(uint64_t ordinal) {
   NoteExchange(it->second);
 }
 
-// A copy whose shards cross between islands in both directions: each side tells the other as soon as its own sources are
-// on their way (GS-4 asks for no more), or both would wait for the other's release for ever.
+// A copy whose shards cross between islands in both directions: each side tells the other as soon
+// as its own sources are on their way (GS-4 asks for no more), or both would wait for the other's
+// release for ever.
 void Island::NoteExchange(const NodeState& node) {
-  if (node.from_other_island && node.to_other_island && node.blockers == 1) exchanges_.push_back(node.ordinal);
+  if (node.from_other_island && node.to_other_island && node.blockers == 1)
+    exchanges_.push_back(node.ordinal);
 }
 
 void Island::ReportExchanges(Actions& actions) {
@@ -37,7 +40,7 @@ void Island::ReportExchanges(Actions& actions) {
 }
 
 void Island::Schedule(Time now, Actions& actions) {
-  do {   // what needs neither memory nor slots may be what others wait for
+  do {  // what needs neither memory nor slots may be what others wait for
     while (!ready_light_.empty()) TryRelease(nodes_.at(*ready_light_.begin()), now, actions);
     ScheduleHeavy(now, actions);
   } while (!ready_light_.empty());
@@ -46,7 +49,8 @@ void Island::Schedule(Time now, Actions& actions) {
 void Island::ScheduleHeavy(Time now, Actions& actions) {
   std::vector<bool> claimed(devices_.size(), false);
   size_t claimed_count = 0;
-  uint64_t next = 0;   // releases make later nodes ready: the walk goes on from the ordinal, not from an iterator
+  uint64_t next = 0;  // releases make later nodes ready: the walk goes on from the ordinal, not
+                      // from an iterator
   while (claimed_count < devices_.size()) {
     auto it = ready_.lower_bound(next);
     if (it == ready_.end()) break;
@@ -95,8 +99,9 @@ bool Island::HasMemory(const NodeState& node) const {
 
 bool Island::HasSlots(const NodeState& node) const {
   return node.kind != Kind::kLaunch ||
-         std::all_of(node.devices.begin(), node.devices.end(),
-                     [&](uint32_t device) { return devices_[device].slots_taken < config_.window; });
+         std::all_of(node.devices.begin(), node.devices.end(), [&](uint32_t device) {
+           return devices_[device].slots_taken < config_.window;
+         });
 }
 
 void Island::Charge(NodeState& node) {
@@ -104,7 +109,7 @@ void Island::Charge(NodeState& node) {
     ledger_.Charge(device, node.result_bytes + node.temp_bytes - node.alias_bytes);
     if (node.kind == Kind::kLaunch) ++devices_[device].slots_taken;
   }
-  for (uint64_t id : node.writes) storages_.at(id).charged = true;
+  for (uint64_t id : node.writes) storages_.at(id).charged = storages_.at(id).devices;
 }
 
 void Island::Release(NodeState& node, Actions& actions) {
@@ -125,7 +130,7 @@ void Island::Release(NodeState& node, Actions& actions) {
     if (std::find(consumes.begin(), consumes.end(), id) != consumes.end()) continue;
     if (--storage.unreleased_readers == 0 && storage.consumer != 0) Unblock(storage.consumer);
   }
-  if (node.kind == Kind::kUpload) return;   // its waiters need the bytes, not the release
+  if (node.kind == Kind::kUpload) return;  // its waiters need the bytes, not the release
   for (uint64_t waiter : node.waiters) Unblock(waiter);
   node.waiters.clear();
 }
@@ -176,13 +181,13 @@ void Island::OnMemoryDeadlines(Time now, Actions& actions) {
 
 // GS-2: names the sizes and who holds the memory of the fullest device.
 wire::Failure Island::MemoryFailure(const NodeState& node) const {
-  uint32_t device = *std::max_element(node.devices.begin(), node.devices.end(), [this](uint32_t a, uint32_t b) {
-    return ledger_.used_bytes(a) < ledger_.used_bytes(b);
-  });
+  uint32_t device = *std::max_element(
+      node.devices.begin(), node.devices.end(),
+      [this](uint32_t a, uint32_t b) { return ledger_.used_bytes(a) < ledger_.used_bytes(b); });
   std::map<uint64_t, uint64_t> held;
   for (const auto& [id, storage] : storages_) {
-    auto& places = storage.devices;
-    if (storage.charged && std::find(places.begin(), places.end(), device) != places.end()) {
+    if (std::find(storage.charged.begin(), storage.charged.end(), device) !=
+        storage.charged.end()) {
       held[storage.session] += storage.shard_bytes;
     }
   }
@@ -194,8 +199,9 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
   wire::Failure failure = wire::MakeFailure(
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("waited ", config_.memory_wait_max.count(), " ms for ",
-                   node.result_bytes + node.temp_bytes - node.alias_bytes, " bytes on device ", devices_[device].id,
-                   ": ", ledger_.used_bytes(device), " of ", ledger_.budget_bytes(), " bytes are held, by ",
+                   node.result_bytes + node.temp_bytes - node.alias_bytes, " bytes on device ",
+                   devices_[device].id, ": ", ledger_.used_bytes(device), " of ",
+                   ledger_.budget_bytes(), " bytes are held, by ",
                    holders.empty() ? "nobody" : holders),
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
   failure.set_program(node.program);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/scheduler/core/island.h"
 #include "gangway/wire/failure.h"
 
@@ -12,7 +13,8 @@ std::string Island::WorkerName(uint32_t worker) const {
 }
 
 // Items for a worker that is down are dropped: whatever it must know, it is told when it comes up.
-void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item, Actions& actions) {
+void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
+                           Actions& actions) {
   for (uint32_t worker : workers) {
     if (workers_[worker].incarnation != 0) actions.to_workers.emplace_back(worker, item);
   }
@@ -20,11 +22,13 @@ void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::Isl
 
 void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   uint32_t index = event.registration.index();
-  if (index >= workers_.size()) return;   // the service refuses such a registration; here it is only ignored
+  if (index >= workers_.size())
+    return;  // the service refuses such a registration; here it is only ignored
   WorkerState& worker = workers_[index];
   if (worker.incarnation != 0) {
-    WorkerDown down{index, worker.incarnation,
-                    wire::MakeFailure(absl::StatusCode::kUnavailable, "replaced by a newer incarnation")};
+    WorkerDown down{
+        index, worker.incarnation,
+        wire::MakeFailure(absl::StatusCode::kUnavailable, "replaced by a newer incarnation")};
     OnWorkerDown(down, actions);
   }
   worker.incarnation = event.registration.incarnation();
@@ -65,12 +69,14 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
 }
 
 void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
-  if (event.worker >= workers_.size() || workers_[event.worker].incarnation != event.incarnation) return;
+  if (event.worker >= workers_.size() || workers_[event.worker].incarnation != event.incarnation)
+    return;
   workers_[event.worker].incarnation = 0;
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
       absl::StrCat("the worker that held this array is gone: ", event.why.message()),
-      "Make the array again, from a checkpoint if need be; the worker is restarted by its supervisor.");
+      "Make the array again, from a checkpoint if need be; the worker is restarted by its "
+      "supervisor.");
   lost.set_worker(WorkerName(event.worker));
   lost.set_incarnation(event.incarnation);
   last_loss_ = lost;
@@ -81,14 +87,16 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   state->mutable_worker()->set_island(config_.island);
   state->mutable_worker()->set_index(event.worker);
   state->mutable_worker()->set_incarnation(event.incarnation);
-  for (uint32_t id : config_.workers[event.worker].devices) state->mutable_worker()->add_devices(id);
-  actions.to_controller.push_back(std::move(report));   // before the ends that it causes
+  for (uint32_t id : config_.workers[event.worker].devices)
+    state->mutable_worker()->add_devices(id);
+  actions.to_controller.push_back(std::move(report));  // before the ends that it causes
   EndLost(event.worker, lost, actions);
   // After the ends: those settle what donation saved.
   std::set<uint64_t> gone;
   for (auto& [id, storage] : storages_) {
-    bool here = std::any_of(storage.devices.begin(), storage.devices.end(),
-                            [&](uint32_t device) { return devices_[device].worker == event.worker; });
+    bool here = std::any_of(storage.devices.begin(), storage.devices.end(), [&](uint32_t device) {
+      return devices_[device].worker == event.worker;
+    });
     auto producer = nodes_.find(storage.producer);
     bool on_its_way = producer != nodes_.end() && producer->second.unsent;
     if (!here || on_its_way) continue;
@@ -99,12 +107,13 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   unsent_input_failed_ |= !unsent_.empty();
 }
 
-// Nodes that the worker took part in fail. Where other workers run their part of one, it is over when they say so: until
-// then they use its storages (OB-1).
+// Nodes that the worker took part in fail. Where other workers run their part of one, it is over
+// when they say so: until then they use its storages (OB-1).
 void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions) {
   std::vector<uint64_t> failed;
   for (auto& [ordinal, node] : nodes_) {
-    bool takes_part = std::find(node.workers.begin(), node.workers.end(), worker) != node.workers.end();
+    bool takes_part =
+        std::find(node.workers.begin(), node.workers.end(), worker) != node.workers.end();
     if (takes_part && !node.unsent) failed.push_back(ordinal);
   }
   for (uint64_t ordinal : failed) {
@@ -122,7 +131,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
     std::erase(node.open_workers, worker);
     if (node.open_workers.empty()) {
       End(ordinal, actions);
-    } else if (node.kind == Kind::kCopy) {   // the others may be waiting for this worker's shards
+    } else if (node.kind == Kind::kCopy) {  // the others may be waiting for this worker's shards
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(ordinal);
       *item.mutable_cancel()->mutable_failure() = *node.failure;
@@ -131,12 +140,14 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
   }
 }
 
-// What reads the results of a node that was not sent yet cannot be sent either: its workers would not know them.
+// What reads the results of a node that was not sent yet cannot be sent either: its workers would
+// not know them.
 bool Island::MustWaitForWorkers(const NodeState& node) const {
   auto is_down = [this](uint32_t worker) { return workers_[worker].incarnation == 0; };
   auto is_unsent = [this](uint64_t id) {
     auto storage = storages_.find(id);
-    auto producer = storage == storages_.end() ? nodes_.end() : nodes_.find(storage->second.producer);
+    auto producer =
+        storage == storages_.end() ? nodes_.end() : nodes_.find(storage->second.producer);
     return producer != nodes_.end() && producer->second.unsent;
   };
   return std::any_of(node.workers.begin(), node.workers.end(), is_down) ||
@@ -169,10 +180,11 @@ void Island::OnWorkerDeadlines(Time now, Actions& actions) {
     if (now < node.arrived + config_.worker_wait_max) return;
     auto down = std::find_if(node.workers.begin(), node.workers.end(),
                              [this](uint32_t w) { return workers_[w].incarnation == 0; });
-    wire::Failure failure = wire::MakeFailure(
-        absl::StatusCode::kUnavailable,
-        absl::StrCat("a worker that this needs has not been there for ", config_.worker_wait_max.count(), " ms"),
-        "See `gangway status`; start the worker.");
+    wire::Failure failure =
+        wire::MakeFailure(absl::StatusCode::kUnavailable,
+                          absl::StrCat("a worker that this needs has not been there for ",
+                                       config_.worker_wait_max.count(), " ms"),
+                          "See `gangway status`; start the worker.");
     if (down != node.workers.end()) failure.set_worker(WorkerName(*down));
     failure.set_program(node.program);
     failure.set_gang(node.ordinal);

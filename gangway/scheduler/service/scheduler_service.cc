@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -11,7 +12,8 @@ namespace gangway::scheduler {
 
 class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
  public:
-  WorkerEndpoint(SchedulerService* service, std::shared_ptr<bool> alive, uint32_t worker, uint64_t incarnation)
+  WorkerEndpoint(SchedulerService* service, std::shared_ptr<bool> alive, uint32_t worker,
+                 uint64_t incarnation)
       : service_(service), alive_(std::move(alive)), worker_(worker), incarnation_(incarnation) {}
   void OnFrame(wire::Frame frame) override {
     if (*alive_) service_->OnWorkerFrame(worker_, incarnation_, std::move(frame));
@@ -43,12 +45,14 @@ SchedulerService::SchedulerService(EventLoop* loop, SchedulerOptions options)
 
 SchedulerService::~SchedulerService() { *alive_ = false; }
 
-absl::Status SchedulerService::ConnectController(transport::Transport& transport, const std::string& address,
+absl::Status SchedulerService::ConnectController(transport::Transport& transport,
+                                                 const std::string& address,
                                                  std::chrono::milliseconds limit) {
   transport::LinkEvents events;
   events.executor = loop_;
   events.on_frame = [this, alive = alive_](wire::Frame frame) {
-    if (*alive && frame.has_island_batch()) Step(FromController{std::move(*frame.mutable_island_batch())});
+    if (*alive && frame.has_island_batch())
+      Step(FromController{std::move(*frame.mutable_island_batch())});
   };
   events.on_closed = [this, alive = alive_](const absl::Status& why) {
     if (*alive) Say(absl::StrCat("the link to the controller closed: ", why.ToString()));
@@ -75,24 +79,28 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
   uint32_t index = registration.index();
   std::string name = absl::StrCat("island", registration.island(), "/worker", index);
   if (registration.island() != options_.island.island || index >= workers_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is not declared: this island has ", workers_.size(),
-                                                   " workers. Start it with the island and index it was declared with."));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is not declared: this island has ", workers_.size(),
+                     " workers. Start it with the island and index it was declared with."));
   }
   size_t declared = options_.island.workers[index].devices.size();
   if (registration.device_count() != declared) {
     return absl::FailedPreconditionError(absl::StrCat(name, " has ", registration.device_count(),
                                                       " devices, it was declared with ", declared));
   }
-  if (registration.incarnation() == 0) return absl::InvalidArgumentError("a worker needs an incarnation");
+  if (registration.incarnation() == 0)
+    return absl::InvalidArgumentError("a worker needs an incarnation");
   wire::Frame reply;
   reply.set_epoch(options_.epoch);
   reply.mutable_hello_reply()->set_epoch(options_.epoch);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
   WorkerLink& worker = workers_[index];
-  if (worker.link) worker.link->Close(absl::AbortedError("a newer incarnation of this worker registered"));
+  if (worker.link)
+    worker.link->Close(absl::AbortedError("a newer incarnation of this worker registered"));
   worker.link = link;
   worker.incarnation = registration.incarnation();
+  worker.process_id = hello.process_id();
   worker.heard = EventLoop::Clock::now();
   worker.batch.Clear();
   Say(absl::StrCat(name, " is up (pid ", hello.process_id(), ", ", registration.device_count(), " ",
@@ -104,14 +112,17 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
 void SchedulerService::OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame) {
   if (workers_[worker].incarnation != incarnation) return;
   workers_[worker].heard = EventLoop::Clock::now();
-  if (frame.has_report_batch()) Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
+  if (frame.has_report_batch())
+    Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
 }
 
-void SchedulerService::OnWorkerClosed(uint32_t worker, uint64_t incarnation, const absl::Status& why) {
+void SchedulerService::OnWorkerClosed(uint32_t worker, uint64_t incarnation,
+                                      const absl::Status& why) {
   if (workers_[worker].incarnation != incarnation) return;
   workers_[worker].link.reset();
   workers_[worker].incarnation = 0;
-  Say(absl::StrCat("island", options_.island.island, "/worker", worker, " is down: ", why.message()));
+  Say(absl::StrCat("island", options_.island.island, "/worker", worker,
+                   " is down: ", why.message()));
   Step(WorkerDown{worker, incarnation,
                   wire::MakeFailure(absl::StatusCode::kUnavailable,
                                     absl::StrCat("its link closed (", why.message(), ")"))});
@@ -126,6 +137,7 @@ void SchedulerService::WatchSilence() {
         absl::StrCat("silent for ", options_.silence_max.count(), " ms"));
     state.link->Close(why);
     OnWorkerClosed(worker, state.incarnation, why);
+    if (options_.on_silent) options_.on_silent(state.process_id);
   }
   loop_->PostAt(now + std::chrono::milliseconds(500), [this, alive = alive_] {
     if (*alive) WatchSilence();
@@ -135,7 +147,8 @@ void SchedulerService::WatchSilence() {
 void SchedulerService::Step(Event event) {
   Actions actions;
   island_.Step(std::move(event), EventLoop::Clock::now(), actions);
-  for (auto& [worker, item] : actions.to_workers) *workers_[worker].batch.add_items() = std::move(item);
+  for (auto& [worker, item] : actions.to_workers)
+    *workers_[worker].batch.add_items() = std::move(item);
   for (wire::Report& report : actions.to_controller) *reports_.add_reports() = std::move(report);
   Arm();
 }
@@ -162,7 +175,8 @@ void SchedulerService::Flush() {
     if (!worker.link) continue;
     absl::Status sent = worker.link->Send(std::move(frame));
     if (sent.ok()) continue;
-    // A worker that does not take its messages is as good as gone; what it missed cannot be replayed.
+    // A worker that does not take its messages is as good as gone; what it missed cannot be
+    // replayed.
     worker.link->Close(sent);
     OnWorkerClosed(index, worker.incarnation, sent);
   }

@@ -1,8 +1,9 @@
-// The scheduler of one island around scheduler/core: links to its workers and to the controller, timers, liveness.
+// The scheduler of one island around scheduler/core: links to its workers and to the controller,
+// timers, liveness.
 //
-// Threading: everything on the event loop that is given, which outlives this. What one round of the loop produces leaves
-// as one frame per link.
-// Liveness: a worker whose link closes is dead at once; one that is silent for 5 s is dead and fenced by its incarnation.
+// Threading: everything on the event loop that is given, which outlives this. What one round of the
+// loop produces leaves as one frame per link. Liveness: a worker whose link closes is dead at once;
+// one that is silent for 5 s is dead and fenced by its incarnation.
 #ifndef GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 #define GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 
@@ -22,29 +23,32 @@ struct SchedulerOptions {
   IslandConfig island;
   uint64_t epoch = 0;
   std::chrono::milliseconds silence_max{5000};
-  std::function<void(const std::string& event)> on_event;   // for people: one line each; may be empty
+  std::function<void(uint64_t process_id)> on_silent;  // a worker was declared dead by silence
+  std::function<void(const std::string& event)>
+      on_event;  // for people: one line each; may be empty
 };
 
 class SchedulerService {
  public:
   SchedulerService(EventLoop* loop, SchedulerOptions options);
-  ~SchedulerService();   // on the loop, or after it has stopped
+  ~SchedulerService();  // on the loop, or after it has stopped
 
   // Opens the link to the controller. Blocks for at most `limit`; not on the loop.
   absl::Status ConnectController(transport::Transport& transport, const std::string& address,
                                  std::chrono::milliseconds limit);
 
   // Takes a worker's link. On the loop.
-  absl::StatusOr<std::unique_ptr<transport::Endpoint>> WelcomeWorker(const std::shared_ptr<transport::Link>& link,
-                                                                     const wire::Hello& hello);
+  absl::StatusOr<std::unique_ptr<transport::Endpoint>> WelcomeWorker(
+      const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
 
  private:
   class WorkerEndpoint;
   struct WorkerLink {
     std::shared_ptr<transport::Link> link;
     uint64_t incarnation = 0;
+    uint64_t process_id = 0;
     EventLoop::Clock::time_point heard;
-    wire::IslandBatch batch;     // of this round
+    wire::IslandBatch batch;  // of this round
   };
 
   void Step(Event event);
@@ -60,7 +64,7 @@ class SchedulerService {
   Island island_;
   std::vector<WorkerLink> workers_;
   std::shared_ptr<transport::Link> controller_;
-  wire::ReportBatch reports_;    // of this round
+  wire::ReportBatch reports_;  // of this round
   std::optional<Time> armed_;
   std::shared_ptr<bool> alive_;  // false once destroyed: timers and flushes look
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -14,10 +15,10 @@ constexpr std::chrono::seconds kHelloLimit{10};
 
 absl::Status CheckVersions(const wire::Hello& hello) {
   if (hello.protocol_version() == wire::kProtocolVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      hello.name(), " runs Gangway ", hello.build_version(), " (protocol ", hello.protocol_version(),
-      "), this side runs ", wire::kBuildVersion, " (protocol ", wire::kProtocolVersion,
-      "): install the same version on both."));
+  return absl::FailedPreconditionError(
+      absl::StrCat(hello.name(), " runs Gangway ", hello.build_version(), " (protocol ",
+                   hello.protocol_version(), "), this side runs ", wire::kBuildVersion,
+                   " (protocol ", wire::kProtocolVersion, "): install the same version on both."));
 }
 
 class Greeter : public std::enable_shared_from_this<Greeter> {
@@ -33,7 +34,10 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     });
     return {.executor = loop_,
             .on_frame = [self](wire::Frame frame) { self->OnFrame(std::move(frame)); },
-            .on_writable = [self] { if (self->endpoint_) self->endpoint_->OnWritable(); },
+            .on_writable =
+                [self] {
+                  if (self->endpoint_) self->endpoint_->OnWritable();
+                },
             .on_closed = [self](const absl::Status& why) { self->OnClosed(why); }};
   }
 
@@ -51,7 +55,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
       }
     }
     if (!refused.ok()) return Refuse(refused);
-    link_.reset();   // the endpoint keeps it from here on
+    link_.reset();  // the endpoint keeps it from here on
   }
 
   void OnHelloLimit() {
@@ -62,7 +66,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     wire::Frame reply;
     *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
     reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
-    (void)link_->Send(std::move(reply));   // closing either way
+    (void)link_->Send(std::move(reply));  // closing either way
     link_->Close(why);
     link_.reset();
   }
@@ -73,7 +77,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   }
 
   EventLoop* const loop_;
-  std::shared_ptr<Link> link_;   // until the endpoint has it, or the link is over
+  std::shared_ptr<Link> link_;  // until the endpoint has it, or the link is over
   const Welcome welcome_;
   std::unique_ptr<Endpoint> endpoint_;
 };

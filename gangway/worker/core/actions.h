@@ -1,5 +1,5 @@
-// What the worker's core is told (Event) and what it wants done (Action). Plain data; devices are local indices.
-// The service carries the actions out in the order given; none of them may block it.
+// What the worker's core is told (Event) and what it wants done (Action). Plain data; devices are
+// local indices. The service carries the actions out in the order given; none of them may block it.
 #ifndef GANGWAY_WORKER_CORE_ACTIONS_H_
 #define GANGWAY_WORKER_CORE_ACTIONS_H_
 
@@ -19,7 +19,8 @@ struct ShardKey {
   bool operator==(const ShardKey&) const = default;
 };
 
-// ---- Events -------------------------------------------------------------------------------------------------------
+// ---- Events
+// -------------------------------------------------------------------------------------------------------
 
 // From the scheduler, in the order of its stream.
 struct ItemArrived {
@@ -46,7 +47,8 @@ struct StreamsGone {
   uint64_t session = 0;
 };
 
-// All local devices have ended a node that was Run or Fill. A fetch names the shards that it could not send.
+// All local devices have ended a node that was Run or Fill. A fetch names the shards that it could
+// not send.
 struct NodeEnded {
   uint64_t ordinal = 0;
   wire::Failure failure;
@@ -56,10 +58,11 @@ struct NodeEnded {
 // The service has handled all that it had: the batched reports may go.
 struct RoundEnded {};
 
-using Event =
-    std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, StreamsGone, NodeEnded, RoundEnded>;
+using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, StreamsGone, NodeEnded,
+                           RoundEnded>;
 
-// ---- Actions ------------------------------------------------------------------------------------------------------
+// ---- Actions
+// ------------------------------------------------------------------------------------------------------
 
 struct LocalShard {
   uint32_t shard = 0;
@@ -89,7 +92,7 @@ struct PrepareLaunch {
   uint64_t executable = 0;
   std::string program;
   std::vector<LaunchPosition> positions;
-  std::vector<uint64_t> results;    // storages; position i makes shard i of each
+  std::vector<uint64_t> results;  // storages; position i makes shard i of each
   std::vector<uint32_t> donated;
   uint32_t launch_id = 0;
 };
@@ -110,7 +113,7 @@ struct PrepareFetch {
   struct Part {
     ShardKey from;
     int device = 0;
-    uint32_t shard = 0;   // what the chunks call it
+    uint32_t shard = 0;  // what the chunks call it
   };
   uint64_t ordinal = 0;
   uint64_t session = 0;
@@ -118,7 +121,8 @@ struct PrepareFetch {
   std::vector<Part> parts;
 };
 
-// A prepared node goes: put it in the queues of its devices, behind all earlier ones (GS-1). Ends with NodeEnded.
+// A prepared node goes: put it in the queues of its devices, behind all earlier ones (GS-1). Ends
+// with NodeEnded.
 struct Run {
   uint64_t ordinal = 0;
 };
@@ -191,9 +195,10 @@ struct Complain {
   std::string text;
 };
 
-using Action = std::variant<CreateStorage, PrepareLaunch, PrepareCopy, PrepareFetch, Run, Discard, FillUpload,
-                            DropUpload, PoisonStorage, FailFetch, DropStorage, LoadExecutable, UnloadExecutable,
-                            EndStreams, ReportUsage, SendReports, Complain>;
+using Action =
+    std::variant<CreateStorage, PrepareLaunch, PrepareCopy, PrepareFetch, Run, Discard, FillUpload,
+                 DropUpload, PoisonStorage, FailFetch, DropStorage, LoadExecutable,
+                 UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
 
 }  // namespace gangway::worker
 

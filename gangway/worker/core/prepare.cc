@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 #include "gangway/worker/core/worker_core.h"
 
@@ -27,15 +28,24 @@ CreateStorage MakeStorage(uint64_t storage, uint64_t session, const wire::ArrayS
 void WorkerCore::Prepare(const wire::Node& message) {
   uint64_t ordinal = message.ordinal();
   auto [entry, is_new] = nodes_.try_emplace(ordinal);
-  if (!is_new) return Emit(Complain{absl::StrCat("Node ", ordinal, " came twice; the second was ignored")});
+  if (!is_new)
+    return Emit(Complain{absl::StrCat("Node ", ordinal, " came twice; the second was ignored")});
   Node& node = entry->second;
   node.session = message.session();
   absl::Status status;
   switch (message.kind_case()) {
-    case wire::Node::kLaunch: status = PrepareLaunchNode(message, node); break;
-    case wire::Node::kUpload: status = PrepareUploadNode(message, node); break;
-    case wire::Node::kCopy: status = PrepareCopyNode(message, node); break;
-    case wire::Node::kFetch: status = PrepareFetchNode(message, node); break;
+    case wire::Node::kLaunch:
+      status = PrepareLaunchNode(message, node);
+      break;
+    case wire::Node::kUpload:
+      status = PrepareUploadNode(message, node);
+      break;
+    case wire::Node::kCopy:
+      status = PrepareCopyNode(message, node);
+      break;
+    case wire::Node::kFetch:
+      status = PrepareFetchNode(message, node);
+      break;
     case wire::Node::KIND_NOT_SET:
       status = absl::UnimplementedError("The node is of a kind that this worker does not know.");
       break;
@@ -52,14 +62,16 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
   node.executable = launch.executable();
   auto entry = executables_.find(launch.executable());
   if (entry == executables_.end()) {
-    return absl::DataLossError(absl::StrCat("Executable ", launch.executable(), " is not loaded on ", identity_.name,
+    return absl::DataLossError(absl::StrCat("Executable ", launch.executable(),
+                                            " is not loaded on ", identity_.name,
                                             "; the worker was started again, or it was unloaded."));
   }
   const Executable& executable = entry->second;
   node.program = executable.name;
   if (launch.results_size() != static_cast<int>(executable.results.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("The launch names ", launch.results_size(), " results and ",
-                                                   executable.name, " has ", executable.results.size(), "."));
+    return absl::InvalidArgumentError(absl::StrCat("The launch names ", launch.results_size(),
+                                                   " results and ", executable.name, " has ",
+                                                   executable.results.size(), "."));
   }
   PrepareLaunch prepare{.ordinal = message.ordinal(),
                         .executable = launch.executable(),
@@ -73,17 +85,19 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
   }
   std::vector<ShardKey> shards;
   for (int k = 0; k < launch.arguments_size(); ++k) {
-    absl::Status status =
-        Resolve(launch.arguments(k), executable.devices, absl::StrCat("Argument ", k), node, shards);
+    absl::Status status = Resolve(launch.arguments(k), executable.devices,
+                                  absl::StrCat("Argument ", k), node, shards);
     if (!status.ok()) return status;
-    for (LaunchPosition& position : prepare.positions) position.arguments.push_back(shards[position.position]);
+    for (LaunchPosition& position : prepare.positions)
+      position.arguments.push_back(shards[position.position]);
   }
   for (uint32_t k : prepare.donated) {
     if (k >= static_cast<uint32_t>(launch.arguments_size())) {
-      return absl::InvalidArgumentError(absl::StrCat("Argument ", k, " is to be donated; there are only ",
-                                                     launch.arguments_size(), "."));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Argument ", k, " is to be donated; there are only ", launch.arguments_size(), "."));
     }
-    for (const LaunchPosition& position : prepare.positions) AddOnce(node.consumed, position.arguments[k].storage);
+    for (const LaunchPosition& position : prepare.positions)
+      AddOnce(node.consumed, position.arguments[k].storage);
   }
   for (int r = 0; r < launch.results_size(); ++r) {
     const wire::TensorSpec& spec = executable.results[r];
@@ -106,12 +120,14 @@ absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
   std::vector<int> devices = LocalDevices(upload.spec().devices());
-  absl::Status status = AddResult(node, MakeStorage(upload.storage(), message.session(), upload.spec()), devices);
+  absl::Status status =
+      AddResult(node, MakeStorage(upload.storage(), message.session(), upload.spec()), devices);
   if (!status.ok() || node.outputs.empty()) return status;
   UploadKey key{message.session(), upload.upload()};
   Upload& state = uploads_[key];
   if (state.ordinal != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("Upload ", upload.upload(), " was declared twice."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("Upload ", upload.upload(), " was declared twice."));
   }
   node.upload = upload.upload();
   state.ordinal = message.ordinal();
@@ -130,8 +146,8 @@ absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) 
   std::vector<int> from = LocalDevices(copy.source_spec().devices());
   std::vector<int> to = LocalDevices(copy.spec().devices());
   if (from.size() != to.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("A copy from ", from.size(), " to ", to.size(), " shards; the counts must be equal."));
+    return absl::InvalidArgumentError(absl::StrCat("A copy from ", from.size(), " to ", to.size(),
+                                                   " shards; the counts must be equal."));
   }
   std::vector<ShardKey> shards;
   absl::Status status = Resolve(copy.source(), from, "The source", node, shards);
@@ -142,12 +158,13 @@ absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) 
     // One end is here and the other is not: where sending and receiving a transfer will start.
     if (from[i] < 0 || to[i] < 0) {
       const auto& far = (from[i] < 0 ? copy.source_spec() : copy.spec()).devices();
-      return absl::UnimplementedError(absl::StrCat("Shard ", i, " goes ", from[i] < 0 ? "to " : "from ",
-                                                   identity_.name, from[i] < 0 ? " from " : " to ",
-                                                   "the worker of device ", far.Get(i),
-                                                   "; copies between workers cannot be done yet."));
+      return absl::UnimplementedError(
+          absl::StrCat("Shard ", i, " goes ", from[i] < 0 ? "to " : "from ", identity_.name,
+                       from[i] < 0 ? " from " : " to ", "the worker of device ", far.Get(i),
+                       "; copies between workers cannot be done yet."));
     }
-    prepare.moves.push_back({shards[i], {copy.storage(), static_cast<uint32_t>(i)}, from[i], to[i]});
+    prepare.moves.push_back(
+        {shards[i], {copy.storage(), static_cast<uint32_t>(i)}, from[i], to[i]});
   }
   status = AddResult(node, MakeStorage(copy.storage(), message.session(), copy.spec()), to);
   if (!status.ok() || prepare.moves.empty()) return status;
@@ -161,7 +178,8 @@ absl::Status WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node)
   node.kind = Node::Kind::kFetch;
   node.fetch = fetch.fetch();
   std::vector<int> devices = LocalDevices(fetch.spec().devices());
-  PrepareFetch prepare{.ordinal = message.ordinal(), .session = message.session(), .fetch = fetch.fetch()};
+  PrepareFetch prepare{
+      .ordinal = message.ordinal(), .session = message.session(), .fetch = fetch.fetch()};
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] < 0) continue;
     uint32_t shard = static_cast<int>(i) < fetch.shards_size() ? fetch.shards(i) : i;
@@ -181,8 +199,9 @@ absl::Status WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node)
   return absl::OkStatus();
 }
 
-absl::Status WorkerCore::Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices, const std::string& what,
-                                 Node& node, std::vector<ShardKey>& shards) {
+absl::Status WorkerCore::Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices,
+                                 const std::string& what, Node& node,
+                                 std::vector<ShardKey>& shards) {
   shards.assign(devices.size(), {});
   size_t position = 0;
   for (const wire::ShardRun& run : ref.runs()) {
@@ -195,38 +214,43 @@ absl::Status WorkerCore::Resolve(const wire::ArrayRef& ref, const std::vector<in
     }
   }
   if (position == devices.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " has ", position, " shards where ", devices.size(), " devices each need one."));
+  return absl::InvalidArgumentError(absl::StrCat(what, " has ", position, " shards where ",
+                                                 devices.size(), " devices each need one."));
 }
 
-absl::Status WorkerCore::CheckShard(const ShardKey& key, int device, const std::string& what) const {
+absl::Status WorkerCore::CheckShard(const ShardKey& key, int device,
+                                    const std::string& what) const {
   auto entry = storages_.find(key.storage);
   if (entry == storages_.end()) {
-    return absl::DataLossError(absl::StrCat(what, " refers to storage ", key.storage, ", which ", identity_.name,
-                                            " does not hold; the worker was started again and lost its arrays, or "
-                                            "it was freed."));
+    return absl::DataLossError(
+        absl::StrCat(what, " refers to storage ", key.storage, ", which ", identity_.name,
+                     " does not hold; the worker was started again and lost its arrays, or "
+                     "it was freed."));
   }
   const Storage& storage = entry->second;
   if (storage.devices.empty()) return absl::OkStatus();  // failed before its shards were known
   if (key.shard >= storage.devices.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " refers to shard ", key.shard, " of storage ", key.storage,
-                                                   ", which has ", storage.devices.size(), "."));
+    return absl::InvalidArgumentError(absl::StrCat(what, " refers to shard ", key.shard,
+                                                   " of storage ", key.storage, ", which has ",
+                                                   storage.devices.size(), "."));
   }
   int actual = storage.devices[key.shard];
   if (actual == device) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      what, " has shard ", key.shard, " of storage ", key.storage, " on ", DeviceName(actual), " where ",
-      DeviceName(device), " needs it; copy it there first."));
+      what, " has shard ", key.shard, " of storage ", key.storage, " on ", DeviceName(actual),
+      " where ", DeviceName(device), " needs it; copy it there first."));
 }
 
-absl::Status WorkerCore::AddResult(Node& node, CreateStorage result, const std::vector<int>& devices) {
+absl::Status WorkerCore::AddResult(Node& node, CreateStorage result,
+                                   const std::vector<int>& devices) {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= 0) result.shards.push_back({static_cast<uint32_t>(i), devices[i]});
   }
   if (result.shards.empty()) return absl::OkStatus();
   auto [entry, is_new] = storages_.try_emplace(result.storage);
   if (!is_new) {
-    return absl::InvalidArgumentError(absl::StrCat("Storage ", result.storage, " is there already."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("Storage ", result.storage, " is there already."));
   }
   entry->second.devices = devices;
   node.outputs.push_back(result.storage);
@@ -237,7 +261,8 @@ absl::Status WorkerCore::AddResult(Node& node, CreateStorage result, const std::
 // Readers of the results must find the node's failure, not a storage that was never heard of.
 void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
   std::vector<uint64_t> results;
-  if (message.has_launch()) results.assign(message.launch().results().begin(), message.launch().results().end());
+  if (message.has_launch())
+    results.assign(message.launch().results().begin(), message.launch().results().end());
   if (message.has_upload()) results.push_back(message.upload().storage());
   if (message.has_copy()) results.push_back(message.copy().storage());
   for (uint64_t result : results) {
@@ -246,7 +271,8 @@ void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
   for (uint64_t output : node.outputs) Settle(output, node.failure);
 }
 
-std::vector<int> WorkerCore::LocalDevices(const google::protobuf::RepeatedField<uint32_t>& global) const {
+std::vector<int> WorkerCore::LocalDevices(
+    const google::protobuf::RepeatedField<uint32_t>& global) const {
   std::vector<int> local;
   local.reserve(global.size());
   for (uint32_t device : global) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
@@ -48,8 +49,9 @@ void WorkerCore::On(ItemArrived& event) {
       return Emit(ReportUsage{item.probe()});
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::ITEM_NOT_SET:
-      return Emit(Complain{absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),
-                                        " came from the scheduler and was ignored; do the versions match?")});
+      return Emit(Complain{
+          absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),
+                       " came from the scheduler and was ignored; do the versions match?")});
   }
 }
 
@@ -59,8 +61,8 @@ void WorkerCore::Open(const wire::OpenDevices& open) {
     local_devices_[open.devices(i)] = i;
   }
   if (open.devices_size() != identity_.device_count) {
-    Emit(Complain{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ", identity_.name,
-                               ", which has ", identity_.device_count)});
+    Emit(Complain{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ",
+                               identity_.name, ", which has ", identity_.device_count)});
   }
 }
 
@@ -73,13 +75,15 @@ void WorkerCore::Load(wire::Load& load) {
   wire::Report report;
   report.mutable_loaded()->set_executable(load.executable());
   if (all && any) {
-    Emit(LoadExecutable{load.executable(), load.name(), std::move(*load.mutable_serialized()), executable.devices});
+    Emit(LoadExecutable{load.executable(), load.name(), std::move(*load.mutable_serialized()),
+                        executable.devices});
   } else if (any) {
-    executable.failure = Fail(
-        absl::UnimplementedError(absl::StrCat("Program ", load.name(), " spans ", identity_.name,
-                                              " and other workers, which programs cannot do yet. Use devices of "
-                                              "one worker for one jit, and device_put between them.")),
-        0, load.name());
+    executable.failure =
+        Fail(absl::UnimplementedError(
+                 absl::StrCat("Program ", load.name(), " spans ", identity_.name,
+                              " and other workers, which programs cannot do yet. Use devices of "
+                              "one worker for one jit, and device_put between them.")),
+             0, load.name());
     *report.mutable_loaded()->mutable_failure() = executable.failure;
     *reports_.add_reports() = std::move(report);
   } else {
@@ -89,7 +93,8 @@ void WorkerCore::Load(wire::Load& load) {
 }
 
 void WorkerCore::On(ExecutableLoaded& event) {
-  if (auto entry = executables_.find(event.executable); entry != executables_.end() && event.failure.code() != 0) {
+  if (auto entry = executables_.find(event.executable);
+      entry != executables_.end() && event.failure.code() != 0) {
     wire::Failure& failure = event.failure;
     if (failure.worker().empty()) failure.set_worker(identity_.name);
     if (failure.incarnation() == 0) failure.set_incarnation(identity_.incarnation);
@@ -138,14 +143,16 @@ void WorkerCore::On(RoundEnded&) {
 void WorkerCore::Release(uint64_t ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
-    return Report(ordinal, Fail(absl::DataLossError("A node was released that this worker does not have; it was "
-                                                    "started again, or a message was lost."),
+    return Report(ordinal, Fail(absl::DataLossError(
+                                    "A node was released that this worker does not have; it was "
+                                    "started again, or a message was lost."),
                                 ordinal, ""));
   }
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
   node.released = true;
-  if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node)) return Finish(ordinal, *failure);
+  if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node))
+    return Finish(ordinal, *failure);
   RunNode(ordinal, node);
 }
 
@@ -153,29 +160,33 @@ void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
   if (node.kind == Node::Kind::kUpload) {
     UploadKey key{node.session, node.upload};
     auto upload = uploads_.find(key);
-    if (upload != uploads_.end() && upload->second.ordinal == ordinal) return TryFill(key, upload->second);
+    if (upload != uploads_.end() && upload->second.ordinal == ordinal)
+      return TryFill(key, upload->second);
   }
   for (uint64_t storage : node.consumed) {
-    if (auto used = storages_.find(storage); used != storages_.end()) used->second.consumed_by = ordinal;
+    if (auto used = storages_.find(storage); used != storages_.end())
+      used->second.consumed_by = ordinal;
   }
   if (node.prepared) return Emit(Run{ordinal});
   Finish(ordinal, {});  // nothing of it is on this worker
 }
 
-// What is known, at the release, to keep the node from running: the verdict for all its local devices at once.
+// What is known, at the release, to keep the node from running: the verdict for all its local
+// devices at once.
 std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const Node& node) const {
   if (node.failure.code() != 0) return node.failure;
   for (uint64_t input : node.inputs) {
     auto entry = storages_.find(input);
     if (entry == storages_.end()) {
-      return Fail(absl::DataLossError(absl::StrCat("Storage ", input, " was freed before it was used.")), ordinal,
-                  node.program);
+      return Fail(
+          absl::DataLossError(absl::StrCat("Storage ", input, " was freed before it was used.")),
+          ordinal, node.program);
     }
     const Storage& storage = entry->second;
     if (storage.state == Storage::State::kFailed) return storage.failure;
     if (storage.consumed_by != 0) {
-      return Fail(absl::InvalidArgumentError(
-                      absl::StrCat("An argument was donated to gang ", storage.consumed_by, " before.")),
+      return Fail(absl::InvalidArgumentError(absl::StrCat("An argument was donated to gang ",
+                                                          storage.consumed_by, " before.")),
                   ordinal, node.program);
     }
   }
@@ -194,10 +205,12 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
   Node& node = entry->second;
   for (uint32_t shard : upload.wanted) {
     auto staged = upload.staged.find(shard);
-    if (staged == upload.staged.end() || staged->second == upload.shard_bytes || upload.failure.code() != 0) continue;
+    if (staged == upload.staged.end() || staged->second == upload.shard_bytes ||
+        upload.failure.code() != 0)
+      continue;
     upload.failure = Fail(absl::InvalidArgumentError(absl::StrCat(
-                              "Shard ", shard, " of upload ", key.upload, " came with ", staged->second,
-                              " bytes and has ", upload.shard_bytes, ".")),
+                              "Shard ", shard, " of upload ", key.upload, " came with ",
+                              staged->second, " bytes and has ", upload.shard_bytes, ".")),
                           0, "");
   }
   if (upload.failure.code() != 0) {
@@ -217,12 +230,15 @@ void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;  // it never came, or has ended
   Node& node = entry->second;
-  if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was cancelled after its release")});
+  if (node.released)
+    return Emit(Complain{absl::StrCat("Node ", ordinal, " was cancelled after its release")});
   wire::Failure reason = failure;
-  if (reason.code() == 0) reason = wire::MakeFailure(absl::StatusCode::kCancelled, "The work was cancelled.");
+  if (reason.code() == 0)
+    reason = wire::MakeFailure(absl::StatusCode::kCancelled, "The work was cancelled.");
   if (node.prepared) Emit(Discard{ordinal});
   for (uint64_t output : node.outputs) Settle(output, reason);
-  if (!node.fetch_shards.empty()) Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
+  if (!node.fetch_shards.empty())
+    Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
   ForgetUpload(ordinal, node);
   nodes_.erase(entry);
 }
@@ -250,7 +266,8 @@ void WorkerCore::EndSession(uint64_t session) {
 
 void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
   std::vector<UploadKey> keys;
-  for (auto it = uploads_.lower_bound({session, 0}); it != uploads_.end() && it->first.session == session; ++it) {
+  for (auto it = uploads_.lower_bound({session, 0});
+       it != uploads_.end() && it->first.session == session; ++it) {
     keys.push_back(it->first);
   }
   for (const UploadKey& key : keys) {
@@ -264,9 +281,9 @@ void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
       Emit(DropUpload{key.session, key.upload});
       continue;
     }
-    entry->second.failure =
-        Fail(absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
-             upload.ordinal, "");
+    entry->second.failure = Fail(
+        absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
+        upload.ordinal, "");
     uint64_t ordinal = upload.ordinal;
     ForgetUpload(ordinal, entry->second);
     if (entry->second.released) Finish(ordinal, entry->second.failure);
@@ -293,7 +310,8 @@ void WorkerCore::Report(uint64_t ordinal, const wire::Failure& failure) {
   if (failure.code() != 0) *done.mutable_failure() = failure;
 }
 
-// A device says that the node failed. If an input has failed, that is why; if one may still fail, wait for it.
+// A device says that the node failed. If an input has failed, that is why; if one may still fail,
+// wait for it.
 void WorkerCore::Verdict(uint64_t ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;
@@ -302,8 +320,10 @@ void WorkerCore::Verdict(uint64_t ordinal) {
   for (uint64_t input : entry->second.inputs) {
     auto storage = storages_.find(input);
     if (storage == storages_.end()) continue;
-    if (storage->second.state == Storage::State::kFailed) return Finish(ordinal, storage->second.failure);
-    if (storage->second.state == Storage::State::kPending && pending == nullptr) pending = &storage->second;
+    if (storage->second.state == Storage::State::kFailed)
+      return Finish(ordinal, storage->second.failure);
+    if (storage->second.state == Storage::State::kPending && pending == nullptr)
+      pending = &storage->second;
   }
   if (pending != nullptr) return pending->waiters.push_back(ordinal);
   Finish(ordinal, verdict);
@@ -333,7 +353,8 @@ void WorkerCore::SettleWaiters() {
   }
 }
 
-wire::Failure WorkerCore::Fail(absl::Status status, uint64_t ordinal, const std::string& program) const {
+wire::Failure WorkerCore::Fail(absl::Status status, uint64_t ordinal,
+                               const std::string& program) const {
   wire::Failure failure = wire::ToFailure(status);
   failure.set_program(program);
   failure.set_gang(ordinal);

@@ -1,18 +1,23 @@
-// The worker as a pure state machine: what is stored here, which nodes wait, run or are spoiled. No threads, clocks,
-// sockets or devices; the service does those, as the returned actions say.
+// The worker as a pure state machine: what is stored here, which nodes wait, run or are spoiled. No
+// threads, clocks, sockets or devices; the service does those, as the returned actions say.
 //
 // Rules it keeps:
-//   * A node's host-side work (CreateStorage, Prepare*) is asked for in the Step that brings the node, whatever is missing
+//   * A node's host-side work (CreateStorage, Prepare*) is asked for in the Step that brings the
+//   node, whatever is missing
 //     (DF-2); everything else waits for its Release.
 //   * Runs are emitted in the order of the Releases (GS-1).
-//   * A storage is pending, there or failed as a whole: its local shards are never spoiled one by one.
-//   * A gang with a failed argument does not run. Its results, and its Done, get the argument's failure unchanged, so the
-//     root cause is what every later reader sees (ER-1). Where a device reports an error of a gang before the gang that
-//     caused it has ended, the verdict waits for that one.
+//   * A storage is pending, there or failed as a whole: its local shards are never spoiled one by
+//   one.
+//   * A gang with a failed argument does not run. Its results, and its Done, get the argument's
+//   failure unchanged, so the
+//     root cause is what every later reader sees (ER-1). Where a device reports an error of a gang
+//     before the gang that caused it has ended, the verdict waits for that one.
 //   * One Done per released node; none for a cancelled one.
-//   * Nothing that a message says can break it: references to what is not here fail the node (DATA_LOSS).
+//   * Nothing that a message says can break it: references to what is not here fail the node
+//   (DATA_LOSS).
 //
-// Only the part of a node on this worker's devices counts; storages without a local shard are not kept.
+// Only the part of a node on this worker's devices counts; storages without a local shard are not
+// kept.
 #ifndef GANGWAY_WORKER_CORE_WORKER_CORE_H_
 #define GANGWAY_WORKER_CORE_WORKER_CORE_H_
 
@@ -26,13 +31,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "gangway/worker/core/actions.h"
 
 namespace gangway::worker {
 
 // Who the worker is: what its failures say.
 struct Identity {
-  std::string name;            // "island0/worker1"
+  std::string name;  // "island0/worker1"
   uint64_t incarnation = 0;
   int device_count = 0;
 };
@@ -58,27 +64,28 @@ class WorkerCore {
   struct Storage {
     enum class State { kPending, kThere, kFailed };
     State state = State::kPending;
-    std::vector<int> devices;         // of shard i; -1: not on this worker. Empty: unknown, and then it has failed
+    std::vector<int>
+        devices;  // of shard i; -1: not on this worker. Empty: unknown, and then it has failed
     wire::Failure failure;
-    uint64_t consumed_by = 0;         // the launch that took it as donated
-    std::vector<uint64_t> waiters;    // ended nodes whose verdict waits for this storage
+    uint64_t consumed_by = 0;       // the launch that took it as donated
+    std::vector<uint64_t> waiters;  // ended nodes whose verdict waits for this storage
   };
 
   struct Node {
     enum class Kind { kLaunch, kUpload, kCopy, kFetch };
     Kind kind = Kind::kLaunch;
     bool released = false;
-    bool prepared = false;            // the service holds something for it
+    bool prepared = false;  // the service holds something for it
     uint64_t session = 0;
     std::string program;
-    std::vector<uint64_t> inputs;     // storages with local shards, each once
-    std::vector<uint64_t> consumed;   // of these, the donated ones
+    std::vector<uint64_t> inputs;    // storages with local shards, each once
+    std::vector<uint64_t> consumed;  // of these, the donated ones
     std::vector<uint64_t> outputs;
     uint64_t executable = 0;
-    wire::Failure failure;            // code 0: none so far
+    wire::Failure failure;  // code 0: none so far
     uint64_t upload = 0;
     uint64_t fetch = 0;
-    std::vector<uint32_t> fetch_shards;   // local ones
+    std::vector<uint32_t> fetch_shards;  // local ones
   };
 
   struct UploadKey {
@@ -89,19 +96,19 @@ class WorkerCore {
 
   // An upload of which the node or some bytes have come.
   struct Upload {
-    uint64_t ordinal = 0;                          // 0: the node has not come
+    uint64_t ordinal = 0;  // 0: the node has not come
     uint64_t storage = 0;
     uint64_t shard_bytes = 0;
-    std::vector<uint32_t> wanted;                  // local shards
-    std::map<uint32_t, uint64_t> staged;           // shard -> bytes
+    std::vector<uint32_t> wanted;         // local shards
+    std::map<uint32_t, uint64_t> staged;  // shard -> bytes
     wire::Failure failure;
   };
 
   struct Executable {
     std::string name;
-    std::vector<int> devices;                      // of position i; -1: not on this worker
+    std::vector<int> devices;  // of position i; -1: not on this worker
     std::vector<wire::TensorSpec> results;
-    wire::Failure failure;                         // of loading
+    wire::Failure failure;  // of loading
   };
 
   // Events.
@@ -126,10 +133,10 @@ class WorkerCore {
   absl::Status PrepareUploadNode(const wire::Node& message, Node& node);
   absl::Status PrepareCopyNode(const wire::Node& message, Node& node);
   absl::Status PrepareFetchNode(const wire::Node& message, Node& node);
-  // The storage shard at each position of `ref` that `devices` says is on this worker; checks that it is there and
-  // lies on that device. Non-local positions stay {0, 0}.
-  absl::Status Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices, const std::string& what,
-                       Node& node, std::vector<ShardKey>& shards);
+  // The storage shard at each position of `ref` that `devices` says is on this worker; checks that
+  // it is there and lies on that device. Non-local positions stay {0, 0}.
+  absl::Status Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices,
+                       const std::string& what, Node& node, std::vector<ShardKey>& shards);
   absl::Status CheckShard(const ShardKey& key, int device, const std::string& what) const;
   absl::Status AddResult(Node& node, CreateStorage result, const std::vector<int>& devices);
   void PoisonResultsOf(const wire::Node& message, Node& node);
@@ -155,16 +162,16 @@ class WorkerCore {
   }
 
   const Identity identity_;
-  std::map<uint32_t, int> local_devices_;          // global id -> local index
+  std::map<uint32_t, int> local_devices_;  // global id -> local index
   std::unordered_map<uint64_t, Storage> storages_;
   std::unordered_map<uint64_t, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;
   std::unordered_map<uint64_t, Executable> executables_;
-  uint64_t prepared_ = 0;                          // highest ordinal whose host-side work is done
+  uint64_t prepared_ = 0;  // highest ordinal whose host-side work is done
   uint64_t prepared_reported_ = 0;
   wire::ReportBatch reports_;
-  std::vector<uint64_t> woken_;                    // nodes whose verdict may be due
-  std::vector<Action> actions_;                    // of this Step
+  std::vector<uint64_t> woken_;  // nodes whose verdict may be due
+  std::vector<Action> actions_;  // of this Step
 };
 
 }  // namespace gangway::worker

@@ -1,3 +1,4 @@
+// Tests of worker_core.h.
 #include "gangway/worker/core/worker_core.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,9 @@ class WorkerCoreTest : public ::testing::Test {
     LoadProgram(kExecutable, {10, 11}, 1);
   }
 
-  std::vector<Action> Item(wire::IslandItem item) { return Keep(core_.Step(ItemArrived{std::move(item)})); }
+  std::vector<Action> Item(wire::IslandItem item) {
+    return Keep(core_.Step(ItemArrived{std::move(item)}));
+  }
   std::vector<Action> Keep(std::vector<Action> actions) {
     log_.insert(log_.end(), actions.begin(), actions.end());
     return actions;
@@ -75,8 +78,9 @@ class WorkerCoreTest : public ::testing::Test {
     *body.mutable_spec() = Spec({10, 11});
     return Item(item);
   }
-  std::vector<Action> Launch(uint64_t ordinal, std::vector<wire::ArrayRef> arguments, uint64_t result,
-                             std::vector<uint32_t> donated = {}, uint64_t executable = kExecutable) {
+  std::vector<Action> Launch(uint64_t ordinal, std::vector<wire::ArrayRef> arguments,
+                             uint64_t result, std::vector<uint32_t> donated = {},
+                             uint64_t executable = kExecutable) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Launch& body = *item.mutable_node()->mutable_launch();
     body.set_executable(executable);
@@ -376,7 +380,8 @@ TEST_F(WorkerCoreTest, DonatedStorageIsNotUsedAgain) {
 TEST_F(WorkerCoreTest, LoadFailureIsReportedAndFailsItsGangs) {
   Have(100);
   Launch(1, {Ref(100)}, 101);
-  core_.Step(ExecutableLoaded{kExecutable, wire::MakeFailure(absl::StatusCode::kInternal, "bad code")});
+  core_.Step(
+      ExecutableLoaded{kExecutable, wire::MakeFailure(absl::StatusCode::kInternal, "bad code")});
   EXPECT_THAT(Runs(Release({1})), IsEmpty());
   wire::ReportBatch batch = Round();
   EXPECT_EQ(batch.reports(0).loaded().executable(), kExecutable);
@@ -388,7 +393,8 @@ TEST_F(WorkerCoreTest, LoadFailureIsReportedAndFailsItsGangs) {
 TEST_F(WorkerCoreTest, ProgramAcrossWorkersIsUnimplemented) {
   LoadProgram(91, {10, 12}, 1);
   wire::ReportBatch batch = Round();
-  EXPECT_EQ(batch.reports(0).loaded().failure().code(), static_cast<int>(absl::StatusCode::kUnimplemented));
+  EXPECT_EQ(batch.reports(0).loaded().failure().code(),
+            static_cast<int>(absl::StatusCode::kUnimplemented));
 }
 
 TEST_F(WorkerCoreTest, CopiesLocallyAndRefusesOtherWorkers) {

@@ -1,4 +1,5 @@
-// Host bytes that grow at their end, 64-byte aligned, so that a device runtime can keep them as a buffer's memory.
+// Host bytes that grow at their end, 64-byte aligned, so that a device runtime can keep them as a
+// buffer's memory.
 #ifndef GANGWAY_WORKER_SERVICE_ALIGNED_BYTES_H_
 #define GANGWAY_WORKER_SERVICE_ALIGNED_BYTES_H_
 
@@ -18,7 +19,8 @@ class AlignedBytes {
   [[nodiscard]] bool Reserve(size_t size) {
     if (data_ != nullptr && size <= capacity_) return true;
     size_t capacity = (std::max<size_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    std::unique_ptr<std::byte, Freer> grown(static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity)));
+    std::unique_ptr<std::byte, Freer> grown(
+        static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity)));
     if (grown == nullptr) return false;
     if (size_ != 0) std::memcpy(grown.get(), data_.get(), size_);
     data_ = std::move(grown);
@@ -27,9 +29,11 @@ class AlignedBytes {
   }
 
   [[nodiscard]] bool Append(std::string_view bytes) {
-    // The first piece gets what it needs: most shards come in one. Then doubling keeps the copies linear.
+    // The first piece gets what it needs: most shards come in one. Then doubling keeps the copies
+    // linear.
     size_t needed = size_ + bytes.size();
-    if ((data_ == nullptr || needed > capacity_) && !Reserve(std::max(needed, capacity_ * 2))) return false;
+    if ((data_ == nullptr || needed > capacity_) && !Reserve(std::max(needed, capacity_ * 2)))
+      return false;
     if (!bytes.empty()) std::memcpy(data_.get() + size_, bytes.data(), bytes.size());
     size_ = needed;
     return true;

@@ -5,8 +5,8 @@
 
 namespace gangway::worker {
 
-CopyTask::CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::string memory_kind,
-                   std::vector<Move> moves)
+CopyTask::CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+                   std::string memory_kind, std::vector<Move> moves)
     : NodeTask(std::move(environment), ordinal, "copy", moves.size()),
       memory_kind_(std::move(memory_kind)),
       moves_(std::move(moves)) {}

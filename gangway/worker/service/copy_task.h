@@ -1,5 +1,6 @@
-// Copies shards between (or within) local devices. Each move is issued on its source device's thread, so that it reads
-// what earlier programs made there and later ones have not taken yet. A move that stays in place shares the buffer.
+// Copies shards between (or within) local devices. Each move is issued on its source device's
+// thread, so that it reads what earlier programs made there and later ones have not taken yet. A
+// move that stays in place shares the buffer.
 #ifndef GANGWAY_WORKER_SERVICE_COPY_TASK_H_
 #define GANGWAY_WORKER_SERVICE_COPY_TASK_H_
 
@@ -18,8 +19,8 @@ class CopyTask final : public NodeTask {
     std::shared_ptr<store::Slot> to;
   };
 
-  CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::string memory_kind,
-           std::vector<Move> moves);
+  CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+           std::string memory_kind, std::vector<Move> moves);
 
   void Enqueue() override;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -16,8 +17,12 @@ constexpr size_t kEndedMax = 4096;
 
 }  // namespace
 
-DataStreams::DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max, Events events)
-    : loop_(loop), incarnation_(incarnation), staged_bytes_max_(staged_bytes_max), events_(std::move(events)) {}
+DataStreams::DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max,
+                         Events events)
+    : loop_(loop),
+      incarnation_(incarnation),
+      staged_bytes_max_(staged_bytes_max),
+      events_(std::move(events)) {}
 
 transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link) {
   uint64_t id = next_id_.fetch_add(1);
@@ -28,7 +33,8 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
           .on_writable =
               [this, id] {
                 auto stream = streams_.find(id);
-                if (stream != streams_.end() && stream->second.session != 0) Pump(stream->second.session);
+                if (stream != streams_.end() && stream->second.session != 0)
+                  Pump(stream->second.session);
               },
           .on_closed = [this, id](const absl::Status&) { OnClosed(id); }};
 }
@@ -38,7 +44,8 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   if (entry == streams_.end()) return;  // refused before
   Stream& stream = entry->second;
   if (stream.session == 0) {
-    if (!frame.has_hello()) return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
+    if (!frame.has_hello())
+      return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
     return OnHello(id, stream, frame.hello());
   }
   if (frame.has_data_chunk()) OnChunk(id, stream, std::move(*frame.mutable_data_chunk()));
@@ -46,16 +53,19 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
   if (hello.protocol_version() != wire::kProtocolVersion) {
-    return Refuse(id, absl::FailedPreconditionError(
-                          absl::StrCat("This worker speaks protocol ", wire::kProtocolVersion, " (version ",
-                                       wire::kBuildVersion, "), the peer ", hello.protocol_version(),
-                                       " (version ", hello.build_version(), "); install the same version on both.")));
+    return Refuse(id,
+                  absl::FailedPreconditionError(absl::StrCat(
+                      "This worker speaks protocol ", wire::kProtocolVersion, " (version ",
+                      wire::kBuildVersion, "), the peer ", hello.protocol_version(), " (version ",
+                      hello.build_version(), "); install the same version on both.")));
   }
   if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
-    return Refuse(id, absl::InvalidArgumentError("This address takes data streams only, which name their session."));
+    return Refuse(id, absl::InvalidArgumentError(
+                          "This address takes data streams only, which name their session."));
   }
   if (ended_.contains(hello.session())) {
-    return Refuse(id, absl::FailedPreconditionError(absl::StrCat("Session ", hello.session(), " has ended.")));
+    return Refuse(id, absl::FailedPreconditionError(
+                          absl::StrCat("Session ", hello.session(), " has ended.")));
   }
   stream.session = hello.session();
   Session& session = SessionOf(stream.session);
@@ -69,7 +79,8 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
 }
 
 void DataStreams::OnChunk(uint64_t id, Stream& stream, wire::DataChunk chunk) {
-  if (chunk.name_case() != wire::DataChunk::kUpload) return;  // transfers between workers will come here
+  if (chunk.name_case() != wire::DataChunk::kUpload)
+    return;  // transfers between workers will come here
   Session& session = SessionOf(stream.session);
   absl::StatusOr<bool> complete = session.staging.Add(chunk);
   if (!complete.ok()) return Refuse(id, complete.status());
@@ -109,12 +120,14 @@ DataStreams::Session& DataStreams::SessionOf(uint64_t session) {
 
 void DataStreams::SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
                             std::function<void()> sent) {
-  Enqueue(session, {.fetch = fetch, .shard = shard, .bytes = std::move(bytes), .sent = std::move(sent)});
+  Enqueue(session,
+          {.fetch = fetch, .shard = shard, .bytes = std::move(bytes), .sent = std::move(sent)});
 }
 
 void DataStreams::FailShards(const FailFetch& fail) {
   for (uint32_t shard : fail.shards) {
-    Enqueue(fail.session, {.fetch = fail.fetch, .shard = shard, .failure = fail.failure, .sent = [] {}});
+    Enqueue(fail.session,
+            {.fetch = fail.fetch, .shard = shard, .failure = fail.failure, .sent = [] {}});
   }
 }
 
@@ -122,7 +135,8 @@ void DataStreams::Enqueue(uint64_t session_id, Outgoing outgoing) {
   if (ended_.contains(session_id)) return outgoing.sent();
   Session& session = SessionOf(session_id);
   session.outgoing.push_back(std::move(outgoing));
-  if (session.streams.empty() && session.had_stream) return DropOutgoing(session);  // the client is gone
+  if (session.streams.empty() && session.had_stream)
+    return DropOutgoing(session);  // the client is gone
   Pump(session_id);
 }
 
@@ -157,7 +171,8 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
     chunk.set_data(outgoing.bytes.data() + outgoing.offset, piece);
     if (outgoing.failure.code() != 0) *chunk.mutable_failure() = outgoing.failure;
     absl::Status status = SendFrame(stream, std::move(frame));
-    if (!status.ok()) return false;  // full: on_writable comes. Closed: on_closed comes and drops it
+    if (!status.ok())
+      return false;  // full: on_writable comes. Closed: on_closed comes and drops it
     outgoing.offset += piece;
     if (outgoing.offset == size) return true;
   }
@@ -179,7 +194,8 @@ UploadStaging::Shards DataStreams::TakeUpload(uint64_t session, uint64_t upload)
 
 void DataStreams::EndSession(uint64_t session_id) {
   ended_.insert(session_id);
-  if (ended_.size() > kEndedMax) ended_.erase(ended_.begin());  // the oldest: the controller counts upwards
+  if (ended_.size() > kEndedMax)
+    ended_.erase(ended_.begin());  // the oldest: the controller counts upwards
   auto entry = sessions_.find(session_id);
   if (entry == sessions_.end()) return;
   for (uint64_t id : entry->second.streams) {
@@ -191,7 +207,8 @@ void DataStreams::EndSession(uint64_t session_id) {
 }
 
 void DataStreams::CloseAll() {
-  for (auto& [id, stream] : streams_) stream.link->Close(absl::UnavailableError("The worker ends."));
+  for (auto& [id, stream] : streams_)
+    stream.link->Close(absl::UnavailableError("The worker ends."));
   streams_.clear();
   sessions_.clear();
 }

@@ -1,8 +1,9 @@
-// The data streams of clients: uploads come in, fetched shards go out. One or more streams per session; a fetch goes out on
-// the oldest. Everything but Accept belongs to the event loop.
+// The data streams of clients: uploads come in, fetched shards go out. One or more streams per
+// session; a fetch goes out on the oldest. Everything but Accept belongs to the event loop.
 //
-// Sending never blocks: what the link does not take waits in order until it is writable. While a session has not opened
-// a stream yet, its shards wait for it; once its streams are gone, they are dropped.
+// Sending never blocks: what the link does not take waits in order until it is writable. While a
+// session has not opened a stream yet, its shards wait for it; once its streams are gone, they are
+// dropped.
 #ifndef GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
 #define GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
 
@@ -38,7 +39,8 @@ class DataStreams {
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
 
-  void SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes, std::function<void()> sent);
+  void SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
+                 std::function<void()> sent);
   void FailShards(const FailFetch& fail);
 
   UploadStaging::Shards TakeUpload(uint64_t session, uint64_t upload);
@@ -52,7 +54,7 @@ class DataStreams {
  private:
   struct Stream {
     std::shared_ptr<transport::Link> link;
-    uint64_t session = 0;      // 0: no Hello yet
+    uint64_t session = 0;  // 0: no Hello yet
     uint64_t sequence = 0;
   };
 
@@ -61,14 +63,14 @@ class DataStreams {
     uint64_t fetch = 0;
     uint32_t shard = 0;
     std::string bytes;
-    size_t offset = 0;         // sent so far
+    size_t offset = 0;  // sent so far
     wire::Failure failure;
     std::function<void()> sent;
   };
 
   struct Session {
     explicit Session(size_t staged_bytes_max) : staging(staged_bytes_max) {}
-    std::vector<uint64_t> streams;    // oldest first
+    std::vector<uint64_t> streams;  // oldest first
     bool had_stream = false;
     UploadStaging staging;
     std::deque<Outgoing> outgoing;
@@ -94,7 +96,7 @@ class DataStreams {
   std::atomic<uint64_t> next_id_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::map<uint64_t, Session> sessions_;
-  std::set<uint64_t> ended_;          // sessions, the latest of them: late work for them is dropped
+  std::set<uint64_t> ended_;  // sessions, the latest of them: late work for them is dropped
 };
 
 }  // namespace gangway::worker

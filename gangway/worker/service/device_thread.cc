@@ -8,7 +8,9 @@
 namespace gangway::worker {
 
 DeviceThread::DeviceThread(const std::string& name, int inflight_max)
-    : name_(name), executes_(std::make_shared<InFlight>(inflight_max)), thread_([this] { Run(); }) {}
+    : name_(name),
+      executes_(std::make_shared<InFlight>(inflight_max)),
+      thread_([this] { Run(); }) {}
 
 DeviceThread::~DeviceThread() {
   if (thread_.joinable()) thread_.join();

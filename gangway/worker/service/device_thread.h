@@ -1,6 +1,7 @@
-// The one thread of a local device that touches its buffers and calls ExecuteOn, in the order of Post (GS-1). A program
-// may run inside ExecuteOn and wait there for its peers, so nothing else is done here: no bytes, no messages.
-// A task may wait for slots and for a place in flight; both are freed by earlier work only (GS-4), so it ends.
+// The one thread of a local device that touches its buffers and calls ExecuteOn, in the order of
+// Post (GS-1). A program may run inside ExecuteOn and wait there for its peers, so nothing else is
+// done here: no bytes, no messages. A task may wait for slots and for a place in flight; both are
+// freed by earlier work only (GS-4), so it ends.
 #ifndef GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 #define GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 
@@ -27,8 +28,8 @@ class DeviceThread {
 
   const std::shared_ptr<InFlight>& executes() const { return executes_; }
 
-  // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at `deadline`; then the
-  // process can only be ended.
+  // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at
+  // `deadline`; then the process can only be ended.
   [[nodiscard]] bool Stop(InFlight::Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
  private:

@@ -1,5 +1,6 @@
-// The promise of a loaded executable: made when Load arrives, set by the loader thread, waited for by device threads.
-// Thread-safe. Every waiter of a failed load gets the same failure, so all devices of a gang agree.
+// The promise of a loaded executable: made when Load arrives, set by the loader thread, waited for
+// by device threads. Thread-safe. Every waiter of a failed load gets the same failure, so all
+// devices of a gang agree.
 #ifndef GANGWAY_WORKER_SERVICE_EXECUTABLE_SLOT_H_
 #define GANGWAY_WORKER_SERVICE_EXECUTABLE_SLOT_H_
 
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
 
@@ -20,7 +22,8 @@ class ExecutableSlot {
  public:
   explicit ExecutableSlot(std::string name) : name_(std::move(name)) {}
 
-  void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable) GANGWAY_EXCLUDES(mutex_) {
+  void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable)
+      GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     executable_ = std::move(executable);
     set_ = true;
@@ -31,8 +34,10 @@ class ExecutableSlot {
   absl::StatusOr<device::Executable*> Wait(std::chrono::steady_clock::time_point deadline)
       GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    if (!set_ && !changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return set_; })) {
-      return absl::DeadlineExceededError(absl::StrCat("Program ", name_, " is still being loaded."));
+    if (!set_ &&
+        !changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return set_; })) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("Program ", name_, " is still being loaded."));
     }
     if (!executable_.ok()) return executable_.status();
     return executable_->get();

@@ -8,8 +8,8 @@
 
 namespace gangway::worker {
 
-FetchTask::FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::vector<Part> parts,
-                     Send send)
+FetchTask::FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+                     std::vector<Part> parts, Send send)
     : NodeTask(std::move(environment), ordinal, "fetch", parts.size()),
       parts_(std::move(parts)),
       send_(std::move(send)) {}
@@ -26,13 +26,14 @@ void FetchTask::Read(const Part& part) {
   if (!content.ok()) return Fail(part, content.status());
   std::shared_ptr<device::Buffer> buffer = content->buffer;
   std::optional<size_t> size = device::HostBytes(buffer->spec());
-  if (!size) return Fail(part, absl::InternalError("The array's element type has no size in host memory."));
+  if (!size)
+    return Fail(part, absl::InternalError("The array's element type has no size in host memory."));
   auto bytes = std::make_shared<std::string>(*size, '\0');
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
   buffer->CopyToHost(bytes->data(), *size, Owed([self, &part, bytes, buffer](absl::Status status) {
-    if (!status.ok()) return self->Fail(part, status);
-    self->send_(part.shard, std::move(*bytes), [self] { self->EndPart(); });
-  }));
+                       if (!status.ok()) return self->Fail(part, status);
+                       self->send_(part.shard, std::move(*bytes), [self] { self->EndPart(); });
+                     }));
 }
 
 void FetchTask::Fail(const Part& part, const absl::Status& status) {

@@ -1,5 +1,6 @@
-// Reads shards back to the host and hands them to the session's data stream. The reads are issued on the devices' threads,
-// in order, so that a later donation waits for them; the bytes are sent from the event loop.
+// Reads shards back to the host and hands them to the session's data stream. The reads are issued
+// on the devices' threads, in order, so that a later donation waits for them; the bytes are sent
+// from the event loop.
 #ifndef GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
 
@@ -21,7 +22,8 @@ class FetchTask final : public NodeTask {
   // Sends one shard, from any thread; calls `sent` once when the stream has taken it, or is gone.
   using Send = std::function<void(uint32_t shard, std::string bytes, std::function<void()> sent)>;
 
-  FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::vector<Part> parts, Send send);
+  FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+            std::vector<Part> parts, Send send);
 
   void Enqueue() override;
 

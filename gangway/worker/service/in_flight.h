@@ -1,5 +1,6 @@
-// Counts work that something else will end: executes of one device, callbacks that the runtime still owes. Thread-safe;
-// shared by whoever begins, ends and waits, so that a late end never finds it gone.
+// Counts work that something else will end: executes of one device, callbacks that the runtime
+// still owes. Thread-safe; shared by whoever begins, ends and waits, so that a late end never finds
+// it gone.
 #ifndef GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_
 #define GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_
 
@@ -19,7 +20,8 @@ class InFlight {
   // Waits for a place. False: none came free by `deadline`, or Abort was called.
   [[nodiscard]] bool Begin(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    auto ready = [this]() GANGWAY_NO_ANALYSIS { return aborted_ || limit_ == 0 || count_ < limit_; };
+    auto ready = [this]()
+                     GANGWAY_NO_ANALYSIS { return aborted_ || limit_ == 0 || count_ < limit_; };
     if (!ready() && !changed_.WaitUntil(mutex_, deadline, ready)) return false;
     if (aborted_) return false;
     ++count_;
@@ -48,7 +50,8 @@ class InFlight {
   // False: some have not ended by `deadline`.
   bool WaitIdle(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    return changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return count_ == 0; });
+    return changed_.WaitUntil(mutex_, deadline,
+                              [this]() GANGWAY_NO_ANALYSIS { return count_ == 0; });
   }
 
  private:

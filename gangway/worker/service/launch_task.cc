@@ -5,19 +5,23 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
 namespace {
 
-// An execute may complete before its outputs are in their slots: a position has ended when both have happened.
+// An execute may complete before its outputs are in their slots: a position has ended when both
+// have happened.
 constexpr size_t kPartsPerPosition = 2;
 
 }  // namespace
 
-LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment, const PrepareLaunch& launch,
-                       std::shared_ptr<ExecutableSlot> executable, std::vector<Position> positions)
-    : NodeTask(std::move(environment), launch.ordinal, launch.program, positions.size() * kPartsPerPosition),
+LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
+                       const PrepareLaunch& launch, std::shared_ptr<ExecutableSlot> executable,
+                       std::vector<Position> positions)
+    : NodeTask(std::move(environment), launch.ordinal, launch.program,
+               positions.size() * kPartsPerPosition),
       executable_(std::move(executable)),
       positions_(std::move(positions)),
       launch_id_(launch.launch_id) {
@@ -28,7 +32,8 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment, const
 void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   for (Position& position : positions_) {
-    environment().devices[position.device]->Post([self, &position] { self->RunPosition(position); });
+    environment().devices[position.device]->Post(
+        [self, &position] { self->RunPosition(position); });
   }
 }
 
@@ -53,21 +58,25 @@ absl::Status LaunchTask::Execute(Position& position) {
   for (size_t k = 0; k < position.arguments.size(); ++k) {
     absl::StatusOr<store::Content> content = position.arguments[k]->Wait(deadline);
     if (!content.ok()) return content.status();
-    if (!donated_[k] || content->sharing == store::Sharing::kShared) options.non_donatable.push_back(k);
+    if (!donated_[k] || content->sharing == store::Sharing::kShared)
+      options.non_donatable.push_back(k);
     arguments.push_back(content->buffer.get());
     contents.push_back(*std::move(content));
   }
   const std::shared_ptr<InFlight>& executes = environment().devices[position.device]->executes();
   if (!executes->Begin(deadline)) {
-    return absl::DeadlineExceededError("No earlier program on this device ended in time to start another.");
+    return absl::DeadlineExceededError(
+        "No earlier program on this device ended in time to start another.");
   }
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
-  auto outputs = (*executable)->ExecuteOn(position.device, arguments, options,
-                                          Owed([self, executes, device = position.device](absl::Status status) {
-                                            executes->End();
-                                            if (!status.ok()) self->Note(status, device);
-                                            self->EndPart();
-                                          }));
+  auto outputs =
+      (*executable)
+          ->ExecuteOn(position.device, arguments, options,
+                      Owed([self, executes, device = position.device](absl::Status status) {
+                        executes->End();
+                        if (!status.ok()) self->Note(status, device);
+                        self->EndPart();
+                      }));
   if (!outputs.ok()) {
     executes->End();  // a refused execute runs no callback
     return outputs.status();
@@ -79,7 +88,8 @@ absl::Status LaunchTask::Execute(Position& position) {
   return absl::OkStatus();
 }
 
-void LaunchTask::TakeOutputs(Position& position, std::vector<std::unique_ptr<device::Buffer>> outputs) {
+void LaunchTask::TakeOutputs(Position& position,
+                             std::vector<std::unique_ptr<device::Buffer>> outputs) {
   if (outputs.size() != position.results.size()) {
     Note(absl::InternalError(absl::StrCat("The program made ", outputs.size(), " results where ",
                                           position.results.size(), " were announced.")),

@@ -1,7 +1,8 @@
 // A gang: one execute on each local device of an executable, all or none.
-// The first device thread that reaches it takes the verdict for all: where an argument is known to be spoiled, or one
-// device could not execute, no further device does, and all result shards get the one failure. What a device reports
-// after its execute was enqueued cannot stop the others any more.
+// The first device thread that reaches it takes the verdict for all: where an argument is known to
+// be spoiled, or one device could not execute, no further device does, and all result shards get
+// the one failure. What a device reports after its execute was enqueued cannot stop the others any
+// more.
 #ifndef GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 
@@ -35,8 +36,8 @@ class LaunchTask final : public NodeTask {
   void FailResults(const wire::Failure& failure);
 
   const std::shared_ptr<ExecutableSlot> executable_;
-  std::vector<Position> positions_;     // each one used by its device's thread, the slots by all
-  std::vector<bool> donated_;           // by argument
+  std::vector<Position> positions_;  // each one used by its device's thread, the slots by all
+  std::vector<bool> donated_;        // by argument
   const uint32_t launch_id_;
   Mutex verdict_mutex_;
   bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;

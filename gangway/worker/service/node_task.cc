@@ -7,18 +7,24 @@
 
 namespace gangway::worker {
 
-NodeTask::NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::string program,
-                   size_t parts)
-    : environment_(std::move(environment)), ordinal_(ordinal), program_(std::move(program)), parts_left_(parts) {}
+NodeTask::NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+                   std::string program, size_t parts)
+    : environment_(std::move(environment)),
+      ordinal_(ordinal),
+      program_(std::move(program)),
+      parts_left_(parts) {}
 
 device::StatusCallback NodeTask::Owed(device::StatusCallback callback) {
-  return CountOwed(environment_->callbacks, [self = shared_from_this(), callback = std::move(callback)](
-                                                absl::Status status) { callback(std::move(status)); });
+  return CountOwed(environment_->callbacks,
+                   [self = shared_from_this(), callback = std::move(callback)](
+                       absl::Status status) { callback(std::move(status)); });
 }
 
-device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks, device::StatusCallback callback) {
+device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
+                                 device::StatusCallback callback) {
   callbacks->Add();
-  // Captured first, so it goes last: after all that the callback holds. Also when the runtime drops it unused.
+  // Captured first, so it goes last: after all that the callback holds. Also when the runtime drops
+  // it unused.
   std::shared_ptr<void> counted(nullptr, [callbacks](void*) { callbacks->End(); });
   return [counted = std::move(counted), callback = std::move(callback)](absl::Status status) {
     callback(std::move(status));

@@ -1,6 +1,7 @@
-// The device-side work of one released node, split in parts that end independently. Made on the event loop when the node
-// arrives (DF-2); Enqueue puts its parts into the device threads; the last part to end reports NodeEnded.
-// Tasks are shared by the closures that work for them, and may be destroyed on any thread.
+// The device-side work of one released node, split in parts that end independently. Made on the
+// event loop when the node arrives (DF-2); Enqueue puts its parts into the device threads; the last
+// part to end reports NodeEnded. Tasks are shared by the closures that work for them, and may be
+// destroyed on any thread.
 #ifndef GANGWAY_WORKER_SERVICE_NODE_TASK_H_
 #define GANGWAY_WORKER_SERVICE_NODE_TASK_H_
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
 #include "gangway/store/slot.h"
@@ -34,11 +36,13 @@ struct TaskEnvironment {
 };
 
 // `callback`, counted as owed by the runtime until it and all that it holds are gone.
-device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks, device::StatusCallback callback);
+device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
+                                 device::StatusCallback callback);
 
 class NodeTask : public std::enable_shared_from_this<NodeTask> {
  public:
-  NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, std::string program, size_t parts);
+  NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+           std::string program, size_t parts);
   virtual ~NodeTask() = default;
   NodeTask(const NodeTask&) = delete;
   NodeTask& operator=(const NodeTask&) = delete;
@@ -56,7 +60,8 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   // A callback that counts as owed by the runtime and keeps the task alive.
   device::StatusCallback Owed(device::StatusCallback callback);
 
-  // A failure record of `error` on local device `device`; a record that the status carries stays as it is.
+  // A failure record of `error` on local device `device`; a record that the status carries stays as
+  // it is.
   wire::Failure Describe(const absl::Status& error, int device) const;
 
   // Keeps the first failure. `device`: where `error` came up.

@@ -10,18 +10,21 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
   auto [entry, is_new] = uploads_[chunk.upload()].try_emplace(chunk.shard());
   if (is_new && ++shard_count_ > kShardsMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "More than ", kShardsMax, " shards of uploads came before anything took them; declare uploads as they start."));
+        "More than ", kShardsMax,
+        " shards of uploads came before anything took them; declare uploads as they start."));
   }
   Shard& shard = entry->second;
   if (shard.complete || chunk.offset() != shard.bytes->size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "A chunk of upload ", chunk.upload(), " shard ", chunk.shard(), " has offset ", chunk.offset(), " where ",
-        shard.bytes->size(), " bytes came before", shard.complete ? " and the shard was complete." : "."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("A chunk of upload ", chunk.upload(), " shard ", chunk.shard(), " has offset ",
+                     chunk.offset(), " where ", shard.bytes->size(), " bytes came before",
+                     shard.complete ? " and the shard was complete." : "."));
   }
   if (staged_bytes_ + chunk.data().size() > bytes_max_ || !shard.bytes->Append(chunk.data())) {
-    return absl::ResourceExhaustedError(absl::StrCat("The uploads of this session that no buffer was made of yet hold ",
-                                                     staged_bytes_, " bytes, the most is ", bytes_max_,
-                                                     "; raise the worker's staging limit or upload less at once."));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("The uploads of this session that no buffer was made of yet hold ",
+                     staged_bytes_, " bytes, the most is ", bytes_max_,
+                     "; raise the worker's staging limit or upload less at once."));
   }
   staged_bytes_ += chunk.data().size();
   shard.complete = chunk.last() || chunk.has_failure();

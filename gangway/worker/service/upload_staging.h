@@ -1,5 +1,5 @@
-// The bytes of uploads between their arrival and their buffers, by upload and shard, of one session. Bounded (TM-2).
-// Belongs to the event loop.
+// The bytes of uploads between their arrival and their buffers, by upload and shard, of one
+// session. Bounded (TM-2). Belongs to the event loop.
 #ifndef GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
 #define GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
 
@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/service/aligned_bytes.h"
 
@@ -20,8 +21,9 @@ class UploadStaging {
 
   explicit UploadStaging(size_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Takes an upload's chunk; true: the shard is complete. INVALID_ARGUMENT: out of order, or after the last one;
-  // RESOURCE_EXHAUSTED: more bytes or shards than may be staged. Then the stream is of no more use.
+  // Takes an upload's chunk; true: the shard is complete. INVALID_ARGUMENT: out of order, or after
+  // the last one; RESOURCE_EXHAUSTED: more bytes or shards than may be staged. Then the stream is
+  // of no more use.
   absl::StatusOr<bool> Add(const wire::DataChunk& chunk);
 
   size_t ShardBytes(uint64_t upload, uint32_t shard) const;

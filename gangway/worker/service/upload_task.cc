@@ -5,8 +5,9 @@
 
 namespace gangway::worker {
 
-UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, device::Backend* backend,
-                       device::ArraySpec spec, std::string memory_kind, std::vector<Shard> shards)
+UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+                       device::Backend* backend, device::ArraySpec spec, std::string memory_kind,
+                       std::vector<Shard> shards)
     : NodeTask(std::move(environment), ordinal, "upload", shards.size()),
       backend_(backend),
       spec_(std::move(spec)),
@@ -43,13 +44,14 @@ void UploadTask::Enqueue() {
 }
 
 absl::StatusOr<std::shared_ptr<device::Buffer>> UploadTask::MakeBuffer(const Shard& shard) {
-  auto semantics = backend_->capabilities().host_zero_copy ? device::HostSemantics::kZeroCopy
-                                                            : device::HostSemantics::kUntilTransferDone;
-  // The bytes live in the callback: until the runtime has no more use for them. Not Owed: a zero-copy buffer keeps
-  // them for as long as anybody reads it.
+  auto semantics = backend_->capabilities().host_zero_copy
+                       ? device::HostSemantics::kZeroCopy
+                       : device::HostSemantics::kUntilTransferDone;
+  // The bytes live in the callback: until the runtime has no more use for them. Not Owed: a
+  // zero-copy buffer keeps them for as long as anybody reads it.
   auto done = CountOwed(environment().callbacks, [bytes = shard.bytes](absl::Status) {});
-  auto buffer = backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_, shard.bytes->span(),
-                                         semantics, std::move(done));
+  auto buffer = backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_,
+                                         shard.bytes->span(), semantics, std::move(done));
   if (!buffer.ok()) return buffer.status();
   return std::shared_ptr<device::Buffer>(*std::move(buffer));
 }

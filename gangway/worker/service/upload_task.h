@@ -1,5 +1,6 @@
-// Makes the device buffers of a complete upload out of its staged bytes, on the event loop: the runtime keeps the bytes or
-// copies them in the background. All shards together, all filled or all failed.
+// Makes the device buffers of a complete upload out of its staged bytes, on the event loop: the
+// runtime keeps the bytes or copies them in the background. All shards together, all filled or all
+// failed.
 #ifndef GANGWAY_WORKER_SERVICE_UPLOAD_TASK_H_
 #define GANGWAY_WORKER_SERVICE_UPLOAD_TASK_H_
 
@@ -19,8 +20,9 @@ class UploadTask final : public NodeTask {
     std::shared_ptr<AlignedBytes> bytes;
   };
 
-  UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal, device::Backend* backend,
-             device::ArraySpec spec, std::string memory_kind, std::vector<Shard> shards);
+  UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+             device::Backend* backend, device::ArraySpec spec, std::string memory_kind,
+             std::vector<Shard> shards);
 
   void Enqueue() override;
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/wire/failure.h"
@@ -45,8 +46,8 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
   if (!backend.ok()) return backend;
   if (static_cast<int>((*backend)->devices().size()) != options.device_count) {
     return absl::FailedPreconditionError(
-        absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices where ", options.device_count,
-                     " were declared for this worker; make the two agree."));
+        absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices where ",
+                     options.device_count, " were declared for this worker; make the two agree."));
   }
   return backend;
 }
@@ -57,7 +58,8 @@ uint64_t NewIncarnation() {
   return (bits >> 1) | 1;  // 63 bits, never 0
 }
 
-// The link to the scheduler. Send is for any thread: the sequence number and the place in the stream are taken together.
+// The link to the scheduler. Send is for any thread: the sequence number and the place in the
+// stream are taken together.
 class ControlLink {
  public:
   ControlLink(uint64_t incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
@@ -80,8 +82,8 @@ class ControlLink {
     frame.set_sequence(++sequence_);
     absl::Status status = link_->Send(std::move(frame));
     if (!status.ok()) {
-      stop_.Stop(absl::UnavailableError(
-          absl::StrCat("The link to the scheduler takes no more messages: ", std::string(status.message()))));
+      stop_.Stop(absl::UnavailableError(absl::StrCat(
+          "The link to the scheduler takes no more messages: ", std::string(status.message()))));
     }
   }
 
@@ -103,8 +105,8 @@ class ControlLink {
   uint64_t sequence_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
-wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& service, const device::Backend& backend,
-                      const std::string& data_address) {
+wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& service,
+                      const device::Backend& backend, const std::string& data_address) {
   wire::Frame frame;
   wire::Hello& hello = *frame.mutable_hello();
   hello.set_protocol_version(wire::kProtocolVersion);
@@ -127,10 +129,11 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
 }
 
 // Frames of the scheduler, on the loop.
-void OnControlFrame(wire::Frame frame, uint64_t incarnation, ControlLink& link, WorkerService& service,
-                    StopFlag& stop) {
+void OnControlFrame(wire::Frame frame, uint64_t incarnation, ControlLink& link,
+                    WorkerService& service, StopFlag& stop) {
   if (frame.incarnation() != 0 && frame.incarnation() != incarnation) {
-    return spdlog::warn("A message for incarnation {} came to {} and was dropped", frame.incarnation(), incarnation);
+    return spdlog::warn("A message for incarnation {} came to {} and was dropped",
+                        frame.incarnation(), incarnation);
   }
   if (frame.has_hello_reply()) {
     link.SetEpoch(frame.hello_reply().epoch());
@@ -140,10 +143,9 @@ void OnControlFrame(wire::Frame frame, uint64_t incarnation, ControlLink& link, 
   if (frame.has_island_batch()) service.OnBatch(std::move(*frame.mutable_island_batch()));
 }
 
-absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(const WorkerOptions& options,
-                                                                  transport::Transport& control,
-                                                                  const transport::LinkEvents& events,
-                                                                  StopFlag& stop) {
+absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
+    const WorkerOptions& options, transport::Transport& control,
+    const transport::LinkEvents& events, StopFlag& stop) {
   auto deadline = std::chrono::steady_clock::now() + options.connect_limit;
   while (true) {
     auto link = control.Connect(options.scheduler_address, events, std::chrono::milliseconds(1000));
@@ -163,7 +165,8 @@ void StopFlag::Stop(absl::Status reason) {
 
 bool StopFlag::WaitFor(std::chrono::milliseconds limit) {
   MutexLock lock(mutex_);
-  return changed_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return reason_.has_value(); });
+  return changed_.WaitFor(mutex_, limit,
+                          [this]() GANGWAY_NO_ANALYSIS { return reason_.has_value(); });
 }
 
 absl::Status StopFlag::reason() const {
@@ -171,8 +174,8 @@ absl::Status StopFlag::reason() const {
   return reason_.value_or(absl::OkStatus());
 }
 
-absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control, transport::Transport& data,
-                       StopFlag& stop) {
+absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,
+                       transport::Transport& data, StopFlag& stop) {
   absl::StatusOr<std::unique_ptr<device::Backend>> backend = OpenBackend(options);
   if (!backend.ok()) return backend.status();
   ServiceOptions service_options{
@@ -186,33 +189,41 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
   uint64_t incarnation = service_options.identity.incarnation;
   ControlLink link(incarnation, stop);
   auto loop = std::make_shared<EventLoop>("worker");
-  WorkerService service(service_options, loop, backend->get(), [&link](wire::Frame frame) { link.Send(std::move(frame)); });
-  auto listener = data.Listen(options.data_listen_address, [&service](std::shared_ptr<transport::Link> accepted) {
-    return service.AcceptData(std::move(accepted));
-  });
+  WorkerService service(service_options, loop, backend->get(),
+                        [&link](wire::Frame frame) { link.Send(std::move(frame)); });
+  auto listener = data.Listen(options.data_listen_address,
+                              [&service](std::shared_ptr<transport::Link> accepted) {
+                                return service.AcceptData(std::move(accepted));
+                              });
   if (!listener.ok()) stop.Stop(listener.status());
 
   transport::LinkEvents events{
       .executor = loop.get(),
-      .on_frame = [&](wire::Frame frame) { OnControlFrame(std::move(frame), incarnation, link, service, stop); },
-      .on_closed = [&](const absl::Status& why) {
-        stop.Stop(absl::UnavailableError(
-            absl::StrCat("The link to the scheduler at ", options.scheduler_address, " is gone: ",
-                         std::string(why.message()))));
-      }};
+      .on_frame =
+          [&](wire::Frame frame) {
+            OnControlFrame(std::move(frame), incarnation, link, service, stop);
+          },
+      .on_closed =
+          [&](const absl::Status& why) {
+            stop.Stop(absl::UnavailableError(
+                absl::StrCat("The link to the scheduler at ", options.scheduler_address,
+                             " is gone: ", std::string(why.message()))));
+          }};
   if (listener.ok()) {
     auto connected = ConnectScheduler(options, control, events, stop);
     if (!connected.ok()) stop.Stop(connected.status());
     if (connected.ok()) {
       link.Set(*std::move(connected));
       link.Send(MakeHello(options, service_options, **backend, (*listener)->address()));
-      spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation, options.device_count,
-                   (*backend)->capabilities().platform, options.scheduler_address);
+      spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation,
+                   options.device_count, (*backend)->capabilities().platform,
+                   options.scheduler_address);
     }
   }
   while (!stop.WaitFor(options.heartbeat_interval)) {
     wire::Frame beat;
-    beat.mutable_heartbeat()->set_time_ns(std::chrono::steady_clock::now().time_since_epoch().count());
+    beat.mutable_heartbeat()->set_time_ns(
+        std::chrono::steady_clock::now().time_since_epoch().count());
     link.Send(std::move(beat));
   }
 

@@ -1,5 +1,5 @@
-// A worker process's life: opens the device runtime, registers with its scheduler, works until told to stop or until the
-// scheduler is gone. Also runs inside a test, over any transport.
+// A worker process's life: opens the device runtime, registers with its scheduler, works until told
+// to stop or until the scheduler is gone. Also runs inside a test, over any transport.
 #ifndef GANGWAY_WORKER_SERVICE_WORKER_H_
 #define GANGWAY_WORKER_SERVICE_WORKER_H_
 
@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
 #include "gangway/transport/transport.h"
@@ -20,25 +21,29 @@ namespace gangway::worker {
 
 struct WorkerOptions {
   std::string scheduler_address;
-  std::string data_listen_address;      // "127.0.0.1:0", or a name of the in-process transport
+  std::string data_listen_address;  // "127.0.0.1:0", or a name of the in-process transport
   uint32_t island = 0;
-  uint32_t index = 0;                   // in the island
+  uint32_t index = 0;  // in the island
   std::string host = "localhost";
 
   int device_count = 1;
-  std::string plugin_path;              // of a PJRT plugin
-  bool sim = false;                     // simulated devices instead
+  std::string plugin_path;  // of a PJRT plugin
+  bool sim = false;         // simulated devices instead
   // Instead of both, for tests. The runtime's device count must be device_count.
   std::function<absl::StatusOr<std::unique_ptr<device::Backend>>()> open_backend;
-  int thread_pool_size = 64;            // XLA CPU's; also sets the bits of its results, so the same everywhere
-  std::chrono::seconds collective_timeout{300};   // XLA CPU then ends the process; its supervisor starts another
+  int thread_pool_size =
+      64;  // XLA CPU's; also sets the bits of its results, so the same everywhere
+  std::chrono::seconds collective_timeout{
+      300};  // XLA CPU then ends the process; its supervisor starts another
 
-  uint64_t memory_budget_bytes = 0;     // per device, as reported; 0: unknown
-  size_t staged_bytes_max = size_t{8} << 30;      // per session, of uploads that no buffer was made of yet
+  uint64_t memory_budget_bytes = 0;  // per device, as reported; 0: unknown
+  size_t staged_bytes_max = size_t{8}
+                            << 30;  // per session, of uploads that no buffer was made of yet
   std::chrono::milliseconds connect_limit{30'000};
   std::chrono::milliseconds heartbeat_interval{500};
   std::chrono::milliseconds shutdown_limit{5'000};
-  std::chrono::milliseconds wait_limit{600'000};  // of a device thread, for what an earlier program makes
+  std::chrono::milliseconds wait_limit{
+      600'000};  // of a device thread, for what an earlier program makes
 };
 
 // Ends RunWorker from another thread. The first reason stays.
@@ -57,12 +62,13 @@ class StopFlag {
   std::optional<absl::Status> reason_ GANGWAY_GUARDED_BY(mutex_);
 };
 
-// Returns when `stop` is set, with its reason. Itself sets it: UNAVAILABLE, the scheduler did not answer within
-// connect_limit or is gone; the scheduler's own failure, it refused the worker. Errors of opening the devices or the data
-// address come back before anything is registered. Blocks its caller, whose thread sends the heartbeats. Where a device
-// is stuck in a program at the end, it ends the process, since the runtime cannot be closed then.
-absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control, transport::Transport& data,
-                       StopFlag& stop);
+// Returns when `stop` is set, with its reason. Itself sets it: UNAVAILABLE, the scheduler did not
+// answer within connect_limit or is gone; the scheduler's own failure, it refused the worker.
+// Errors of opening the devices or the data address come back before anything is registered. Blocks
+// its caller, whose thread sends the heartbeats. Where a device is stuck in a program at the end,
+// it ends the process, since the runtime cannot be closed then.
+absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,
+                       transport::Transport& data, StopFlag& stop);
 
 }  // namespace gangway::worker
 

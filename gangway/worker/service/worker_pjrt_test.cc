@@ -26,7 +26,8 @@ class WorkerPjrtTest : public WorkerHarness {
     static device::Backend& compiler = **new auto(*device::OpenTestPlugin(kDevices));
     std::vector<int> devices;
     for (int i = 0; i < device_count; ++i) devices.push_back(i);
-    auto executable = compiler.Compile({program.code, program.format}, program.compile_options, devices);
+    auto executable =
+        compiler.Compile({program.code, program.format}, program.compile_options, devices);
     ASSERT_TRUE(executable.ok()) << executable.status();
     LoadExecutable(id, "test", *(*executable)->Serialize(), device_count, results);
     ASSERT_EQ(WaitLoaded(id).code(), 0) << loaded_[id].DebugString();
@@ -108,7 +109,7 @@ TEST_F(WorkerPjrtTest, DonatedArgumentsGiveTheirMemoryBack) {
   OpenStream();
   CompileAndLoad(1, device::DonatingProgram(), 1, {kFour});
   Upload(1, 10, kFour, {Floats({1, 1, 1, 1})});
-  FetchNode(2, 10, kFour, 1);    // reads before the donation takes it
+  FetchNode(2, 10, kFour, 1);  // reads before the donation takes it
   LaunchNode(3, 1, {10}, {11}, 1, {0});
   LaunchNode(4, 1, {10}, {12}, 1);
   FetchNode(5, 11, kFour, 1);
@@ -145,7 +146,8 @@ TEST_F(WorkerPjrtTest, CopiesBetweenLocalDevicesAndInPlace) {
   };
   copy(2, 11, 3);
   copy(3, 12, 0);
-  LaunchNode(4, 1, {12}, {13}, 1, {0});   // donates what stayed in place: the other owner keeps its contents
+  LaunchNode(4, 1, {12}, {13}, 1,
+             {0});  // donates what stayed in place: the other owner keeps its contents
   FetchNode(5, 10, kFour, 1);
   wire::IslandItem fetch = NodeItem(6);
   *fetch.mutable_node()->mutable_fetch()->mutable_source() = Ref(11, 1);
@@ -191,7 +193,8 @@ TEST_F(WorkerPjrtTest, WrongShapesFailTheGangAndNothingElse_ER2) {
   FetchNode(6, 21, kFour, 1);
   Release({3, 4, 5, 6});
   wire::Failure failure = WaitDone(3);
-  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kInvalidArgument)) << failure.message();
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kInvalidArgument))
+      << failure.message();
   EXPECT_EQ(failure.program(), "test");
   EXPECT_EQ(failure.gang(), 3u);
   EXPECT_EQ(failure.worker(), "island0/worker0");
@@ -243,7 +246,8 @@ TEST_F(WorkerPjrtTest, CancelledWorkNeverRuns) {
   FetchNode(3, 11, kFour, 1);
   wire::IslandItem cancel;
   cancel.mutable_cancel()->add_ordinals(2);
-  cancel.mutable_cancel()->mutable_failure()->set_code(static_cast<int>(absl::StatusCode::kDataLoss));
+  cancel.mutable_cancel()->mutable_failure()->set_code(
+      static_cast<int>(absl::StatusCode::kDataLoss));
   cancel.mutable_cancel()->mutable_failure()->set_message("a worker died");
   Item(cancel);
   Release({3});
@@ -260,7 +264,7 @@ TEST_F(WorkerPjrtTest, SessionEndAndFreeLeaveNothing_OB2) {
   Release({2});
   EXPECT_EQ(WaitDone(2).code(), 0);
   UploadNode(3, 12, kFour, 1);
-  Release({3});   // its bytes never come
+  Release({3});  // its bytes never come
   EXPECT_EQ(Probe().devices(5).bytes(), 8u);
   wire::IslandItem end;
   end.mutable_end_session()->set_session(kSession);
@@ -289,7 +293,8 @@ TEST_F(WorkerPjrtTest, StreamWithoutAHelloIsRefused) {
   ASSERT_TRUE(link.ok());
   data_ = *std::move(link);
   SendChunk({});
-  ASSERT_TRUE(data_inbox_.Until([](wire::Frame& frame) { return frame.hello_reply().has_failure(); }));
+  ASSERT_TRUE(
+      data_inbox_.Until([](wire::Frame& frame) { return frame.hello_reply().has_failure(); }));
   EXPECT_TRUE(data_inbox_.WaitClosed());
 }
 
@@ -302,7 +307,8 @@ TEST_F(WorkerPjrtTest, EndsWhenTheSchedulerIsGone) {
 
 TEST_F(WorkerPjrtTest, RefusedWorkerEndsWithTheReason) {
   wire::Frame reply;
-  reply.mutable_hello_reply()->mutable_failure()->set_code(static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  reply.mutable_hello_reply()->mutable_failure()->set_code(
+      static_cast<int>(absl::StatusCode::kFailedPrecondition));
   reply.mutable_hello_reply()->mutable_failure()->set_message("wrong version");
   ASSERT_TRUE(control_->Send(reply).ok());
   worker_.join();

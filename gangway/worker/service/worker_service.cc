@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/fetch_task.h"
@@ -20,8 +21,8 @@ constexpr std::chrono::seconds kUsageInterval{1};
 
 }  // namespace
 
-WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop, device::Backend* backend,
-                             std::function<void(wire::Frame)> send)
+WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop,
+                             device::Backend* backend, std::function<void(wire::Frame)> send)
     : options_(std::move(options)),
       loop_(std::move(loop)),
       backend_(backend),
@@ -82,8 +83,9 @@ void WorkerService::Post(Event event) {
 }
 
 std::shared_ptr<store::Slot> WorkerService::Storage::Find(uint32_t shard) const {
-  auto entry = std::lower_bound(shards.begin(), shards.end(), shard,
-                                [](const auto& each, uint32_t wanted) { return each.first < wanted; });
+  auto entry =
+      std::lower_bound(shards.begin(), shards.end(), shard,
+                       [](const auto& each, uint32_t wanted) { return each.first < wanted; });
   return entry != shards.end() && entry->first == shard ? entry->second : nullptr;
 }
 
@@ -91,10 +93,13 @@ std::shared_ptr<store::Slot> WorkerService::FindSlot(const ShardKey& key, int de
   if (auto entry = storages_.find(key.storage); entry != storages_.end()) {
     if (std::shared_ptr<store::Slot> slot = entry->second.Find(key.shard)) return slot;
   }
-  // Also where the storage failed before its shards were known: its readers are told at their release.
-  auto slot = std::make_shared<store::Slot>(store::SlotName{key.storage, key.shard, device}, ledger_);
-  slot->Fail(wire::MakeFailure(absl::StatusCode::kDataLoss,
-                               absl::StrCat(slot->name().Text(), " is not held by ", options_.identity.name, ".")));
+  // Also where the storage failed before its shards were known: its readers are told at their
+  // release.
+  auto slot =
+      std::make_shared<store::Slot>(store::SlotName{key.storage, key.shard, device}, ledger_);
+  slot->Fail(wire::MakeFailure(
+      absl::StatusCode::kDataLoss,
+      absl::StrCat(slot->name().Text(), " is not held by ", options_.identity.name, ".")));
   return slot;
 }
 
@@ -103,7 +108,8 @@ void WorkerService::Do(CreateStorage& action) {
   storage.spec = {action.element_type, std::move(action.dims)};
   storage.memory_kind = std::move(action.memory_kind);
   for (const LocalShard& shard : action.shards) {
-    store::SlotName name{action.storage, shard.shard, shard.device, action.session, action.shard_bytes};
+    store::SlotName name{action.storage, shard.shard, shard.device, action.session,
+                         action.shard_bytes};
     storage.shards.emplace_back(shard.shard, std::make_shared<store::Slot>(name, ledger_));
   }
 }
@@ -112,12 +118,14 @@ void WorkerService::Do(PrepareLaunch& action) {
   std::vector<LaunchTask::Position> positions;
   for (const LaunchPosition& each : action.positions) {
     LaunchTask::Position position{.device = each.device};
-    for (const ShardKey& key : each.arguments) position.arguments.push_back(FindSlot(key, each.device));
-    for (uint64_t result : action.results) position.results.push_back(FindSlot({result, each.position}, each.device));
+    for (const ShardKey& key : each.arguments)
+      position.arguments.push_back(FindSlot(key, each.device));
+    for (uint64_t result : action.results)
+      position.results.push_back(FindSlot({result, each.position}, each.device));
     positions.push_back(std::move(position));
   }
-  tasks_[action.ordinal] = std::make_shared<LaunchTask>(environment_, action, executables_.at(action.executable),
-                                                        std::move(positions));
+  tasks_[action.ordinal] = std::make_shared<LaunchTask>(
+      environment_, action, executables_.at(action.executable), std::move(positions));
 }
 
 void WorkerService::Do(PrepareCopy& action) {
@@ -125,18 +133,20 @@ void WorkerService::Do(PrepareCopy& action) {
   for (const PrepareCopy::Move& move : action.moves) {
     moves.push_back({FindSlot(move.from, move.from_device), FindSlot(move.to, move.to_device)});
   }
-  tasks_[action.ordinal] =
-      std::make_shared<CopyTask>(environment_, action.ordinal, std::move(action.memory_kind), std::move(moves));
+  tasks_[action.ordinal] = std::make_shared<CopyTask>(
+      environment_, action.ordinal, std::move(action.memory_kind), std::move(moves));
 }
 
 void WorkerService::Do(PrepareFetch& action) {
   std::vector<FetchTask::Part> parts;
-  for (const PrepareFetch::Part& part : action.parts) parts.push_back({FindSlot(part.from, part.device), part.shard});
+  for (const PrepareFetch::Part& part : action.parts)
+    parts.push_back({FindSlot(part.from, part.device), part.shard});
   auto send = [this, loop = loop_, session = action.session, fetch = action.fetch](
                   uint32_t shard, std::string bytes, std::function<void()> sent) {
-    loop->Post([this, session, fetch, shard, bytes = std::move(bytes), sent = std::move(sent)]() mutable {
-      streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
-    });
+    loop->Post(
+        [this, session, fetch, shard, bytes = std::move(bytes), sent = std::move(sent)]() mutable {
+          streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
+        });
   };
   tasks_[action.ordinal] =
       std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts), std::move(send));
@@ -158,8 +168,8 @@ void WorkerService::Do(FillUpload& action) {
     if (bytes == nullptr) bytes = std::make_shared<AlignedBytes>();  // refused for its size below
     shards.push_back({slot, std::move(bytes)});
   }
-  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage.spec, storage.memory_kind,
-                               std::move(shards))
+  std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage.spec,
+                               storage.memory_kind, std::move(shards))
       ->Enqueue();
 }
 
@@ -202,7 +212,8 @@ void WorkerService::Do(EndStreams& action) { streams_.EndSession(action.session)
 void WorkerService::Do(SendReports& action) {
   // One frame per round.
   auto& usage = *usage_reports_.mutable_reports();
-  std::move(usage.begin(), usage.end(), google::protobuf::RepeatedPtrFieldBackInserter(action.batch.mutable_reports()));
+  std::move(usage.begin(), usage.end(),
+            google::protobuf::RepeatedPtrFieldBackInserter(action.batch.mutable_reports()));
   usage_reports_.Clear();
   wire::Frame frame;
   frame.mutable_report_batch()->Swap(&action.batch);
@@ -213,7 +224,9 @@ void WorkerService::Do(ReportUsage& action) {
   *usage_reports_.add_reports()->mutable_usage() = MakeUsage(action.probe);
 }
 
-void WorkerService::Do(Complain& action) { spdlog::warn("{}: {}", options_.identity.name, action.text); }
+void WorkerService::Do(Complain& action) {
+  spdlog::warn("{}: {}", options_.identity.name, action.text);
+}
 
 wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
   wire::Usage usage;
@@ -253,7 +266,8 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   });
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i]->Stop(deadline)) continue;
-    return absl::DeadlineExceededError(absl::StrCat("Local device ", i, " of ", options_.identity.name,
+    return absl::DeadlineExceededError(absl::StrCat("Local device ", i, " of ",
+                                                    options_.identity.name,
                                                     " is stuck in a program and does not end."));
   }
   loader_.Stop();
@@ -261,8 +275,8 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   storages_.clear();
   executables_.clear();
   if (callbacks_->WaitIdle(deadline)) return absl::OkStatus();
-  return absl::DeadlineExceededError(
-      absl::StrCat("The device runtime of ", options_.identity.name, " still works and does not end."));
+  return absl::DeadlineExceededError(absl::StrCat("The device runtime of ", options_.identity.name,
+                                                  " still works and does not end."));
 }
 
 }  // namespace gangway::worker

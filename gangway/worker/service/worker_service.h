@@ -1,8 +1,9 @@
-// Carries out what the worker's core decides: owns the slots, executables, device threads and data streams, on one event
-// loop. Made and destroyed by RunWorker (worker.h), which also owns the links.
+// Carries out what the worker's core decides: owns the slots, executables, device threads and data
+// streams, on one event loop. Made and destroyed by RunWorker (worker.h), which also owns the
+// links.
 //
-// Threading: the event loop owns all state here; nothing on it blocks. Executables are loaded on a thread of their own.
-// Device threads and runtime callbacks come back by posting.
+// Threading: the event loop owns all state here; nothing on it blocks. Executables are loaded on a
+// thread of their own. Device threads and runtime callbacks come back by posting.
 #ifndef GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
 #define GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
 
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+
 #include "gangway/base/executor.h"
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
@@ -29,17 +31,18 @@ namespace gangway::worker {
 
 struct ServiceOptions {
   Identity identity;
-  uint64_t memory_budget_bytes = 0;     // per device, reported; 0: unknown
+  uint64_t memory_budget_bytes = 0;  // per device, reported; 0: unknown
   size_t staged_bytes_max = size_t{8} << 30;
   std::chrono::milliseconds wait_limit{600'000};
 };
 
 class WorkerService {
  public:
-  // `send` takes a frame for the scheduler, on the loop. `backend` and `loop` outlive this and the runtime's callbacks.
+  // `send` takes a frame for the scheduler, on the loop. `backend` and `loop` outlive this and the
+  // runtime's callbacks.
   WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop, device::Backend* backend,
                 std::function<void(wire::Frame)> send);
-  ~WorkerService();   // after Shutdown, and the loop has stopped
+  ~WorkerService();  // after Shutdown, and the loop has stopped
 
   // On the loop.
   void OnBatch(wire::IslandBatch batch);
@@ -48,8 +51,9 @@ class WorkerService {
     return streams_.Accept(std::move(link));
   }
 
-  // Ends the streams and the device threads, and waits for the runtime's callbacks. Not on the loop; once.
-  // DEADLINE_EXCEEDED: a device is stuck in a program, as the text says; only the end of the process helps.
+  // Ends the streams and the device threads, and waits for the runtime's callbacks. Not on the
+  // loop; once. DEADLINE_EXCEEDED: a device is stuck in a program, as the text says; only the end
+  // of the process helps.
   absl::Status Shutdown(std::chrono::milliseconds limit);
 
  private:
@@ -57,13 +61,13 @@ class WorkerService {
   struct Storage {
     device::ArraySpec spec;
     std::string memory_kind;
-    std::vector<std::pair<uint32_t, std::shared_ptr<store::Slot>>> shards;   // by index, increasing
+    std::vector<std::pair<uint32_t, std::shared_ptr<store::Slot>>> shards;  // by index, increasing
 
     std::shared_ptr<store::Slot> Find(uint32_t shard) const;
   };
 
   void Step(Event event);
-  void Post(Event event);   // any thread
+  void Post(Event event);  // any thread
   void ReportChangedUsage();
 
   void Do(CreateStorage& action);
@@ -101,10 +105,10 @@ class WorkerService {
   std::shared_ptr<const TaskEnvironment> environment_;
   std::unordered_map<uint64_t, Storage> storages_;
   std::unordered_map<uint64_t, std::shared_ptr<ExecutableSlot>> executables_;
-  std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;     // prepared, not released
-  wire::ReportBatch usage_reports_;                                   // of this round
+  std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
+  wire::ReportBatch usage_reports_;                                // of this round
   uint64_t reported_bytes_ = 0;
-  EventLoop loader_;    // last: its tasks use the rest
+  EventLoop loader_;  // last: its tasks use the rest
 };
 
 }  // namespace gangway::worker

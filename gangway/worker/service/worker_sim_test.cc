@@ -18,8 +18,12 @@ class WorkerSimTest : public WorkerHarness {
     auto shared = std::make_shared<std::unique_ptr<device::Backend>>(std::move(sim));
     WorkerOptions options;
     options.heartbeat_interval = std::chrono::milliseconds(10);
-    Start(kDevices, [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> { return std::move(*shared); },
-          options);
+    Start(
+        kDevices,
+        [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
+          return std::move(*shared);
+        },
+        options);
   }
 
   void CompileAndLoad(uint64_t id, const std::string& text, int device_count) {
@@ -36,12 +40,14 @@ class WorkerSimTest : public WorkerHarness {
 };
 
 constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 4\n";
-constexpr char kCollective[] = "sim 1\nname gang\npartitions 4\ncollective\ncost_us 100\ninput 11 4\noutput 11 4\n";
+constexpr char kCollective[] =
+    "sim 1\nname gang\npartitions 4\ncollective\ncost_us 100\ninput 11 4\noutput 11 4\n";
 
 TEST_F(WorkerSimTest, SameResultEveryTime_DF3) {
   OpenStream();
   CompileAndLoad(1, kCollective, kDevices);
-  Upload(1, 10, kFour, {Floats({1, 2, 3, 4}), Floats({5, 6, 7, 8}), Floats({9, 9, 9, 9}), Floats({0, 0, 0, 1})});
+  Upload(1, 10, kFour,
+         {Floats({1, 2, 3, 4}), Floats({5, 6, 7, 8}), Floats({9, 9, 9, 9}), Floats({0, 0, 0, 1})});
   LaunchNode(2, 1, {10}, {11}, kDevices);
   LaunchNode(3, 1, {10}, {12}, kDevices);
   FetchNode(4, 11, kFour, kDevices);
@@ -62,7 +68,7 @@ TEST_F(WorkerSimTest, FailureOnTheDeviceIsTheRootCauseOfAChain_ER1) {
                 .device = 0,
                 .error = absl::InternalError("a bit flipped")});
   for (uint64_t i = 0; i < 5; ++i) LaunchNode(2 + i, 1, {10 + i}, {11 + i}, 1);
-  LaunchNode(7, 1, {10}, {30}, 1);   // depends on none of them
+  LaunchNode(7, 1, {10}, {30}, 1);  // depends on none of them
   FetchNode(8, 15, kFour, 1);
   FetchNode(9, 30, kFour, 1);
   Release({2, 3, 4, 5, 6, 7, 8, 9});
@@ -83,7 +89,9 @@ TEST_F(WorkerSimTest, OneFailedMemberSpoilsAllShards) {
   OpenStream();
   CompileAndLoad(1, kCollective, kDevices);
   Upload(1, 10, kFour, std::vector<std::string>(kDevices, Floats({1, 2, 3, 4})));
-  sim_->Inject({.kind = device::SimFault::Kind::kFail, .device = 2, .error = absl::InternalError("device lost")});
+  sim_->Inject({.kind = device::SimFault::Kind::kFail,
+                .device = 2,
+                .error = absl::InternalError("device lost")});
   LaunchNode(2, 1, {10}, {11}, kDevices);
   Release({2});
   EXPECT_NE(WaitDone(2).code(), 0);
@@ -98,7 +106,7 @@ TEST_F(WorkerSimTest, HeartbeatsGoOnWhileADeviceHangs) {
   Upload(1, 10, kFour, {Floats({1, 2, 3, 4})});
   sim_->Inject({.kind = device::SimFault::Kind::kHang, .device = 0});
   std::vector<uint64_t> ordinals;
-  for (uint64_t i = 0; i < 50; ++i) {   // more than the device takes
+  for (uint64_t i = 0; i < 50; ++i) {  // more than the device takes
     LaunchNode(2 + i, 1, {10}, {20 + i}, 1);
     ordinals.push_back(2 + i);
   }
@@ -115,14 +123,14 @@ TEST_F(WorkerSimTest, SlowClientStopsNobody) {
   Tensor big{{4 << 20}, uint64_t{16} << 20};
   Upload(1, 10, big, {std::string(big.bytes, 'x')});
   std::vector<uint64_t> ordinals;
-  for (uint64_t i = 0; i < 24; ++i) {   // 384 MiB, more than a link queues
+  for (uint64_t i = 0; i < 24; ++i) {  // 384 MiB, more than a link queues
     FetchNode(2 + i, 10, big, 1);
     ordinals.push_back(2 + i);
   }
   Mutex mutex;
   CondVar changed;
   bool go = false;
-  data_loop_.Post([&] {   // the client reads nothing meanwhile
+  data_loop_.Post([&] {  // the client reads nothing meanwhile
     MutexLock lock(mutex);
     changed.WaitFor(mutex, kPatience, [&] { return go; });
   });

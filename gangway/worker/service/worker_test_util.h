@@ -1,5 +1,5 @@
-// For tests: a scheduler and a client that say what the test tells them, around a real worker in this process, over the
-// in-process transport.
+// For tests: a scheduler and a client that say what the test tells them, around a real worker in
+// this process, over the in-process transport.
 #ifndef GANGWAY_WORKER_SERVICE_WORKER_TEST_UTIL_H_
 #define GANGWAY_WORKER_SERVICE_WORKER_TEST_UTIL_H_
 
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
@@ -57,7 +58,8 @@ class Inbox {
       wire::Frame frame;
       {
         MutexLock lock(mutex_);
-        if (!changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return next_ < frames_.size(); })) {
+        if (!changed_.WaitUntil(mutex_, deadline,
+                                [this]() GANGWAY_NO_ANALYSIS { return next_ < frames_.size(); })) {
           return testing::AssertionFailure() << "the wanted frame did not come";
         }
         frame = frames_[next_++];
@@ -99,7 +101,8 @@ class WorkerHarness : public testing::Test {
     options.data_listen_address = "worker-data";
     options.device_count = device_count;
     options.open_backend = std::move(open);
-    worker_ = std::thread([this, options] { ended_with_ = RunWorker(options, *hub_, *hub_, stop_); });
+    worker_ =
+        std::thread([this, options] { ended_with_ = RunWorker(options, *hub_, *hub_, stop_); });
     ASSERT_TRUE(control_inbox_.Until([this](wire::Frame& frame) {
       if (frame.has_hello()) hello_ = frame.hello();
       return frame.has_hello();
@@ -108,7 +111,8 @@ class WorkerHarness : public testing::Test {
     reply.mutable_hello_reply()->set_epoch(9);
     ASSERT_TRUE(control_->Send(reply).ok());
     wire::IslandItem open_devices;
-    for (int i = 0; i < device_count; ++i) open_devices.mutable_open_devices()->add_devices(100 + i);
+    for (int i = 0; i < device_count; ++i)
+      open_devices.mutable_open_devices()->add_devices(100 + i);
     Item(open_devices);
   }
 
@@ -140,8 +144,8 @@ class WorkerHarness : public testing::Test {
     ASSERT_TRUE(data_inbox_.Until([](wire::Frame& f) { return f.has_hello_reply(); }));
   }
 
-  void LoadExecutable(uint64_t id, const std::string& name, const std::string& serialized, int device_count,
-                      const std::vector<Tensor>& results) {
+  void LoadExecutable(uint64_t id, const std::string& name, const std::string& serialized,
+                      int device_count, const std::vector<Tensor>& results) {
     wire::IslandItem item;
     wire::Load& load = *item.mutable_load();
     load.set_executable(id);
@@ -189,7 +193,8 @@ class WorkerHarness : public testing::Test {
     Item(item);
   }
   void LaunchNode(uint64_t ordinal, uint64_t executable, const std::vector<uint64_t>& arguments,
-                  const std::vector<uint64_t>& results, int count, std::vector<uint32_t> donated = {}) {
+                  const std::vector<uint64_t>& results, int count,
+                  std::vector<uint32_t> donated = {}) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Launch& launch = *item.mutable_node()->mutable_launch();
     launch.set_executable(executable);
@@ -224,7 +229,8 @@ class WorkerHarness : public testing::Test {
     *frame.mutable_data_chunk() = std::move(chunk);
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
   }
-  void SendShard(uint64_t upload, uint32_t shard, const std::string& bytes, size_t piece = size_t{1} << 20) {
+  void SendShard(uint64_t upload, uint32_t shard, const std::string& bytes,
+                 size_t piece = size_t{1} << 20) {
     size_t offset = 0;
     do {
       wire::DataChunk chunk;
@@ -240,7 +246,8 @@ class WorkerHarness : public testing::Test {
   }
 
   // Declares, releases and sends an array, and waits until it is there.
-  void Upload(uint64_t ordinal, uint64_t storage, const Tensor& tensor, const std::vector<std::string>& shards) {
+  void Upload(uint64_t ordinal, uint64_t storage, const Tensor& tensor,
+              const std::vector<std::string>& shards) {
     UploadNode(ordinal, storage, tensor, static_cast<int>(shards.size()));
     Release({ordinal});
     for (size_t i = 0; i < shards.size(); ++i) SendShard(ordinal, i, shards[i]);
@@ -282,7 +289,8 @@ class WorkerHarness : public testing::Test {
     return usage_[probe];
   }
 
-  // The bytes of all `count` shards of a fetch; `pieces` counts the chunks. A failure ends the shard.
+  // The bytes of all `count` shards of a fetch; `pieces` counts the chunks. A failure ends the
+  // shard.
   struct Fetched {
     std::map<uint32_t, std::string> bytes;
     std::map<uint32_t, wire::Failure> failures;
@@ -300,7 +308,8 @@ class WorkerHarness : public testing::Test {
   }
   void TakeChunk(const wire::DataChunk& chunk) {
     Fetched& fetched = fetched_[chunk.fetch()];
-    EXPECT_FALSE(ended_shards_[chunk.fetch()].contains(chunk.shard())) << "a chunk after the last one";
+    EXPECT_FALSE(ended_shards_[chunk.fetch()].contains(chunk.shard()))
+        << "a chunk after the last one";
     ++fetched.pieces;
     fetched.biggest_piece = std::max(fetched.biggest_piece, chunk.data().size());
     if (chunk.has_failure()) {

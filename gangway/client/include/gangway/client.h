@@ -1,12 +1,13 @@
 // The client library: one session with a Gangway cluster.
 //
-// Everything is submitted without waiting: handles are chosen here, calls return at once, errors stick to the arrays that
-// they spoil and come back from Await and Fetch (ER-1). Calls made by one thread reach the cluster in that order; what
-// was submitted earlier is seen by what comes later. Batches are flushed by the library itself.
+// Everything is submitted without waiting: handles are chosen here, calls return at once, errors
+// stick to the arrays that they spoil and come back from Await and Fetch (ER-1). Calls made by one
+// thread reach the cluster in that order; what was submitted earlier is seen by what comes later.
+// Batches are flushed by the library itself.
 //
-// Threading: thread-safe. Callbacks run one at a time on the client's own event loop; they may call the client, must not
-// block. Destroying the client ends the session: everything that it owned is freed (OB-2); callbacks that have not
-// come are called with CANCELLED first.
+// Threading: thread-safe. Callbacks run one at a time on the client's own event loop; they may call
+// the client, must not block. Destroying the client ends the session: everything that it owned is
+// freed (OB-2); callbacks that have not come are called with CANCELLED first.
 #ifndef GANGWAY_CLIENT_H_
 #define GANGWAY_CLIENT_H_
 
@@ -22,32 +23,33 @@
 
 namespace gangway {
 
-using ArrayHandle = uint64_t;        // 0 = none; never reused in a session
+using ArrayHandle = uint64_t;  // 0 = none; never reused in a session
 using ExecutableHandle = uint64_t;
 
 struct DeviceInfo {
-  uint32_t id = 0;          // global, from the declared topology
+  uint32_t id = 0;  // global, from the declared topology
   uint32_t island = 0;
-  uint32_t worker = 0;      // index in the island
-  uint32_t index = 0;       // on the worker
-  std::string kind;         // as the backend plugin reports it
+  uint32_t worker = 0;  // index in the island
+  uint32_t index = 0;   // on the worker
+  std::string kind;     // as the backend plugin reports it
 };
 
 struct ClusterInfo {
-  std::string platform;             // "cpu", "cuda", "tpu"
+  std::string platform;  // "cpu", "cuda", "tpu"
   std::string platform_version;
   std::vector<DeviceInfo> devices;  // by id
   uint64_t epoch = 0;
   uint64_t session = 0;
 };
 
-// Shards of one array: the same element type (XLA PrimitiveType number) and dims everywhere; shard i is on devices[i].
+// Shards of one array: the same element type (XLA PrimitiveType number) and dims everywhere; shard
+// i is on devices[i].
 struct ArraySpec {
   int32_t element_type = 0;
   std::vector<int64_t> shard_dims;
   std::vector<uint32_t> devices;
-  std::string memory_kind;          // "" = device
-  uint64_t shard_bytes = 0;         // dense, row-major
+  std::string memory_kind;   // "" = device
+  uint64_t shard_bytes = 0;  // dense, row-major
 };
 
 struct TensorSpec {
@@ -63,10 +65,10 @@ struct ExecutableInfo {
   std::string fingerprint;
   std::vector<TensorSpec> parameters;
   std::vector<TensorSpec> results;
-  std::vector<uint32_t> donated;             // parameter indices
+  std::vector<uint32_t> donated;  // parameter indices
   uint64_t argument_bytes = 0, output_bytes = 0, temp_bytes = 0, alias_bytes = 0, code_bytes = 0;
   std::vector<std::pair<std::string, double>> cost;
-  std::string optimized_program;             // serialized HloModuleProtoWithConfig
+  std::string optimized_program;  // serialized HloModuleProtoWithConfig
 };
 
 // A shard of an existing array.
@@ -80,9 +82,10 @@ using CompileCallback = std::function<void(absl::StatusOr<std::shared_ptr<const 
 
 // Receives the bytes of a fetch. Calls come in any order of shards, on the client's loop.
 struct FetchSink {
-  // `data` goes to `offset` of the dense, row-major bytes of shards[index] of the request. Valid during the call.
+  // `data` goes to `offset` of the dense, row-major bytes of shards[index] of the request. Valid
+  // during the call.
   std::function<void(size_t index, uint64_t offset, std::string_view data)> on_data;
-  std::function<void(absl::Status)> on_done;   // last, exactly once
+  std::function<void(absl::Status)> on_done;  // last, exactly once
 };
 
 class Client {
@@ -93,29 +96,33 @@ class Client {
 
   virtual ArrayHandle NewArrayHandle() = 0;
 
-  // Accepts handles made elsewhere (a front door's own client numbers them): both ranges must not overlap; NewArrayHandle
-  // gives numbers from 2^62 on.
+  // Accepts handles made elsewhere (a front door's own client numbers them): both ranges must not
+  // overlap; NewArrayHandle gives numbers from 2^62 on.
 
-  // Compiles for logical positions 0..n-1, position i on devices[i]. `options`: serialized xla.CompileOptionsProto, its
-  // device assignment ignored. The handle may be used in Call once `done` was called with success.
-  // Errors: INVALID_ARGUMENT the compiler's own text; UNIMPLEMENTED devices on several workers, naming them; UNAVAILABLE
-  // the compiler died while it compiled this.
+  // Compiles for logical positions 0..n-1, position i on devices[i]. `options`: serialized
+  // xla.CompileOptionsProto, its device assignment ignored. The handle may be used in Call once
+  // `done` was called with success. Errors: INVALID_ARGUMENT the compiler's own text; UNIMPLEMENTED
+  // devices on several workers, naming them; UNAVAILABLE the compiler died while it compiled this.
   virtual ExecutableHandle Compile(std::string program, std::string format, std::string options,
                                    std::vector<uint32_t> devices, CompileCallback done) = 0;
   virtual void DropExecutables(std::span<const ExecutableHandle> executables) = 0;
 
-  // Declares `array`; its bytes follow with Push, in any order among shards. Returns the name for Push.
+  // Declares `array`; its bytes follow with Push, in any order among shards. Returns the name for
+  // Push.
   virtual uint64_t Upload(ArrayHandle array, const ArraySpec& spec) = 0;
 
-  // Bytes of shards of an upload, dense and row-major. `data` stays valid and unchanged until `released` is called (on
-  // any thread). A shard index may be listed several times in an upload only by distinct pushes of distinct shards.
-  virtual void Push(uint64_t upload, uint32_t shard, std::string_view data, std::function<void()> released) = 0;
+  // Bytes of shards of an upload, dense and row-major. `data` stays valid and unchanged until
+  // `released` is called (on any thread). A shard index may be listed several times in an upload
+  // only by distinct pushes of distinct shards.
+  virtual void Push(uint64_t upload, uint32_t shard, std::string_view data,
+                    std::function<void()> released) = 0;
 
   // The bytes will never come: spoils the array with `why`.
   virtual void AbandonUpload(uint64_t upload, absl::Status why) = 0;
 
-  // Runs `executable`: one gang, all devices or none. Arguments that the program donates are consumed unless their index
-  // is in `keep`. Never fails here: unknown, freed or foreign arguments spoil the results.
+  // Runs `executable`: one gang, all devices or none. Arguments that the program donates are
+  // consumed unless their index is in `keep`. Never fails here: unknown, freed or foreign arguments
+  // spoil the results.
   virtual void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
                     std::span<const ArrayHandle> results, std::span<const uint32_t> keep = {},
                     uint32_t launch_id = 0) = 0;
@@ -124,7 +131,8 @@ class Client {
   virtual void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
                     std::span<const uint32_t> devices, const std::string& memory_kind) = 0;
 
-  // New arrays that share shards of others: views, disassembly, assembly, permutation. Nothing is moved.
+  // New arrays that share shards of others: views, disassembly, assembly, permutation. Nothing is
+  // moved.
   struct Regrouped {
     ArrayHandle array = 0;
     std::vector<ShardOf> shards;
@@ -134,8 +142,9 @@ class Client {
   // Bytes of the named shards of `array`, once it is there.
   virtual void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) = 0;
 
-  // Calls `done` when all arrays are there, or with the first failure among them in their order (an absl::Status that
-  // carries the whole failure record: see wire/failure.h). Unknown handles: INVALID_ARGUMENT.
+  // Calls `done` when all arrays are there, or with the first failure among them in their order (an
+  // absl::Status that carries the whole failure record: see wire/failure.h). Unknown handles:
+  // INVALID_ARGUMENT.
   virtual void Await(std::span<const ArrayHandle> arrays, StatusCallback done) = 0;
 
   // Gives handles back. Unknown or consumed ones are fine.
@@ -147,8 +156,8 @@ class Client {
   // Makes arrays that are errors from the start.
   virtual void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) = 0;
 
-  // Nodes submitted and not ended. TM-2: a front door stops reading its client's session while this is at or above
-  // pending_max(), and is told by `on_room` when there is room again.
+  // Nodes submitted and not ended. TM-2: a front door stops reading its client's session while this
+  // is at or above pending_max(), and is told by `on_room` when there is room again.
   virtual uint64_t pending() const = 0;
   virtual uint64_t pending_max() const = 0;
   virtual void WhenRoom(std::function<void()> on_room) = 0;

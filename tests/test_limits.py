@@ -1,0 +1,131 @@
+"""Memory budgets and many gangs at once, end to end: nothing hangs, nothing is lost, errors have sizes."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import textwrap
+from collections.abc import Callable
+
+import pytest
+from harness import Cluster, client_environment
+
+NewCluster = Callable[..., Cluster]
+MIB = 1 << 20
+
+
+def run_script(cluster: Cluster, folder: pathlib.Path, text: str, timeout_s: float = 120) -> str:
+    """What a plain JAX script prints on the cluster; it must succeed."""
+    script = folder / "script.py"
+    script.write_text("import jax, jax.numpy as jnp, numpy as np\n" + textwrap.dedent(text))
+    result = start_script(cluster, script)
+    output, _ = result.communicate(timeout=timeout_s)
+    assert result.returncode == 0, output
+    return output
+
+
+def start_script(cluster: Cluster, script: pathlib.Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(cluster.binary), "run", "--port", str(cluster.port), str(script)],
+        env=client_environment(cluster.port),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.timeout(240)
+def test_ten_thousand_undonated_steps_in_the_memory_of_four_arrays_GS_2(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(1, 1, 1, "--memory", str(4 * MIB)).start()
+    output = run_script(
+        cluster,
+        tmp_path,
+        """
+        x = jax.device_put(np.zeros(256 * 1024, np.float32))
+        f = jax.jit(lambda x: x + 1)
+        for _ in range(10000):
+            x = f(x)
+        print("last", float(x[7]))
+        """,
+        200,
+    )
+    assert "last 10000.0" in output, output
+    (device,) = cluster.workers()[0]["devices"]
+    assert device["peak_bytes"] <= 4 * MIB, device
+    assert device["bytes_in_use"] == 0, device
+
+
+def test_a_program_over_the_budget_fails_at_once_with_the_sizes_GS_2(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(1, 1, 1, "--memory", str(4 * MIB)).start()
+    output = run_script(
+        cluster,
+        tmp_path,
+        """
+        import time
+        x = jax.device_put(np.zeros(256 * 1024, np.float32))
+        began = time.monotonic()
+        try:
+            jax.jit(lambda x: jnp.stack([x + i for i in range(9)]))(x).block_until_ready()
+            print("no error")
+        except Exception as error:
+            print("took", time.monotonic() - began, "error", error)
+        print("alive", float(jax.jit(jnp.sum)(x)))
+        """,
+    )
+    assert "RESOURCE_EXHAUSTED" in output and f"the budget is {4 * MIB}" in output, output
+    assert str(9 * MIB) in output and "alive 0.0" in output, output
+    took = float(output.split("took ")[1].split()[0])
+    assert took < 10, output  # compile included; the wait for memory would be 30 s
+
+
+def test_donation_reuses_memory_DF_3(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
+    cluster = new_cluster(1, 1, 1).start()
+    output = run_script(
+        cluster,
+        tmp_path,
+        """
+        x = jax.device_put(np.zeros(4 << 20, np.float32))
+        f = jax.jit(lambda x: x + 1, donate_argnums=0)
+        for _ in range(50):
+            x = f(x)
+        print("last", float(x[3]))
+        """,
+    )
+    assert "last 50.0" in output, output
+    (device,) = cluster.workers()[0]["devices"]
+    assert 16 * MIB <= device["peak_bytes"] < 24 * MIB, device  # one array of 16 MiB, not two
+
+
+@pytest.mark.timeout(180)
+def test_two_hundred_gangs_of_four_sessions_with_collectives_finish_GS_1(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    script = tmp_path / "gangs.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import functools
+            import jax, jax.numpy as jnp, numpy as np
+            from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+            mesh = Mesh(np.array(jax.devices()), ("d",))
+            @jax.jit
+            @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+            def step(x):
+                return jax.lax.psum(x, "d") / 8 + 1
+            x = jax.device_put(jnp.zeros((8, 4)), NamedSharding(mesh, P("d")))
+            results = [step(x) for _ in range(25)]        # independent gangs
+            for _ in range(25):
+                x = step(x)                               # and a chain of them
+            print("sum", float(sum(r.sum() for r in results)), "chain", float(x[0, 0]))
+            """
+        )
+    )
+    running = [start_script(cluster, script) for _ in range(4)]
+    for each in running:
+        output, _ = each.communicate(timeout=150)
+        assert each.returncode == 0 and "sum 800.0 chain 25.0" in output, output
