@@ -58,9 +58,13 @@ class Cluster:
         assert GANGWAY.exists(), f"{GANGWAY} is missing: build it first (make)"
         self.port = free_port()
         self._state = tempfile.TemporaryDirectory(prefix="gangway-test-")
-        self._environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}
+        self.environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}
         counts = ["--islands", islands, "--workers", workers, "--devices", devices]
         self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]
+
+    @property
+    def state_dir(self) -> str:
+        return self._state.name
 
     @property
     def binary(self) -> pathlib.Path:
@@ -72,7 +76,7 @@ class Cluster:
         """Runs `gangway ARGUMENTS`; its result, whatever its exit status."""
         return subprocess.run(
             [str(GANGWAY), *arguments],
-            env={**client_environment(self.port), **self._environment, **options.pop("env", {})},
+            env={**client_environment(self.port), **self.environment, **options.pop("env", {})},
             capture_output=True,
             text=True,
             timeout=timeout_s,

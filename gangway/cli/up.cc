@@ -60,6 +60,12 @@ SupervisorOptions Describe(const UpOptions& options, const StateDir& dir) {
   return supervised;
 }
 
+// Shared by all clusters of the state folder, unless the user names another.
+std::string CacheFolder(const StateDir& dir) {
+  const char* named = getenv("GANGWAY_CACHE_DIR");
+  return named != nullptr && *named != '\0' ? named : dir.root() + "/cache";
+}
+
 int RunForeground(const UpOptions& options, StateDir& dir) {
   SupervisorOptions supervised = Describe(options, dir);
   supervised.say = [](const std::string& line) { WriteLine(STDOUT_FILENO, line); };
@@ -170,9 +176,8 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--front-door", absl::StrCat("127.0.0.1:", options.port),
                   "--control",    ControlAddress(dir)};
   children.push_back({"head", [head](const std::string&) { return head; }});
-  Command compiler = {
-      binary,     "compiler",     "--devices", text(options.devices),
-      "--plugin", options.plugin, "--cache",   dir.root() + "/cache"};  // of all clusters
+  Command compiler = {binary,     "compiler",     "--devices", text(options.devices),
+                      "--plugin", options.plugin, "--cache",   CacheFolder(dir)};
   children.push_back({"compiler", [compiler](const std::string& control) {
                         Command command = compiler;
                         command.insert(command.end(), {"--control", control});

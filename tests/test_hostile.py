@@ -1,0 +1,178 @@
+"""Bad bytes, vanishing clients and a full disk: a clear word where one is due, and nobody else notices."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import textwrap
+from collections.abc import Callable, Iterator
+
+from harness import Cluster, wait_for
+from test_limits import run_script, start_script
+
+NewCluster = Callable[..., Cluster]
+ANSWER_S = 2
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def descriptors(cluster: Cluster) -> dict[int, int]:
+    return {pid: len(os.listdir(f"/proc/{pid}/fd")) for pid in cluster.processes()}
+
+
+def threads(cluster: Cluster) -> dict[int, int]:
+    return {pid: len(os.listdir(f"/proc/{pid}/task")) for pid in cluster.processes()}
+
+
+def garbage() -> Iterator[bytes]:
+    """What a peer that speaks something else, or lies, may send; the same on every run."""
+    chance = random.Random(7)
+    yield b""
+    yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    yield HTTP2
+    yield HTTP2 + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" + b"\xff\xff\xff\x01\x04\x00\x00\x00\x01"
+    for size in (1, 9, 100, 4096, 1 << 20):
+        yield chance.randbytes(size)
+        yield HTTP2 + chance.randbytes(size)
+
+
+def ports(cluster: Cluster) -> list[tuple[int, str | tuple[str, int]]]:
+    """The front door, the control socket, and every other port that a process of the cluster listens on."""
+    found: list[tuple[int, str | tuple[str, int]]] = [
+        (socket.AF_INET, ("127.0.0.1", cluster.port)),
+        (socket.AF_UNIX, str(next(pathlib.Path(cluster.state_dir).rglob("control.sock")))),
+    ]
+    inodes = set()
+    for pid in cluster.processes():
+        for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = os.readlink(entry)
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            port = int(fields[1].rpartition(":")[2], 16)
+            if fields[3] == "0A" and fields[9] in inodes and port != cluster.port:
+                found.append((socket.AF_INET, ("127.0.0.1", port)))
+    return found
+
+
+def test_hostile_bytes_on_every_port_change_nothing(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    before = cluster.processes()
+    fds = descriptors(cluster)
+    listening = ports(cluster)
+    assert len(listening) >= 3, listening  # front door, control, the worker's data
+    for family, address in listening:
+        for data in garbage():
+            with socket.socket(family) as peer:
+                peer.settimeout(5)
+                peer.connect(address)
+                try:
+                    peer.sendall(data)
+                    peer.shutdown(socket.SHUT_WR)
+                    while peer.recv(65536):
+                        pass
+                except OSError:  # it hung up on us, or does not answer: both are fine
+                    pass
+    assert sorted(cluster.processes()) == sorted(before)
+    output = run_script(
+        cluster, tmp_path, "print('sum', float(jnp.sum(jax.device_put(np.ones(8)))))"
+    )
+    assert "sum 8.0" in output, output
+    wait_for(
+        "as many descriptors as before",
+        lambda: all(count <= fds[pid] + 2 for pid, count in descriptors(cluster).items()),
+        15,
+    )
+
+
+def test_a_client_killed_in_mid_upload_leaves_nothing_OB_2(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    started = threads(cluster)
+    script = tmp_path / "upload.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import jax, numpy as np
+            data = np.ones(16 << 20, np.float32)
+            print("go", flush=True)
+            kept = [jax.device_put(data, d) for _ in range(4) for d in jax.devices()]
+            print("submitted", flush=True)
+            """
+        )
+    )
+    client = start_script(cluster, script)
+    assert client.stdout
+    for line in client.stdout:
+        if line.strip() == "go":
+            break
+    wait_for("an array of the client", lambda: cluster.status()["arrays"] > 0, 20)
+    client.kill()
+    client.communicate(timeout=10)
+    wait_for("no session left", lambda: not cluster.status()["sessions"], ANSWER_S)
+    wait_for(
+        "no byte left on the devices",
+        lambda: all(d["bytes_in_use"] == 0 for d in cluster.workers()[0]["devices"]),
+        ANSWER_S + 3,
+    )
+    wait_for(
+        "as many threads as before",
+        lambda: all(count <= started[pid] + 2 for pid, count in threads(cluster).items()),
+        15,
+    )
+
+
+def test_a_full_disk_only_turns_the_cache_off(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    subprocess.run(
+        [*sudo, "mount", "-t", "tmpfs", "-o", "size=16k,mode=0700", "none", full], check=True
+    )
+    try:
+        cluster = new_cluster(1, 1, 2)
+        cluster.environment["GANGWAY_CACHE_DIR"] = str(full)
+        cluster.start()
+        output = run_script(
+            cluster,
+            tmp_path,
+            """
+            for n in range(6):
+                print("sum", float(jax.jit(lambda x: (jnp.sin(x) * n).sum())(jnp.zeros(n + 3))))
+            """,
+        )
+        assert output.count("sum 0.0") == 6, output
+        assert "full" in cluster.logs() or "No space" in cluster.logs(), cluster.logs()
+    finally:
+        subprocess.run([*sudo, "umount", "-l", full], check=True)
+
+
+def test_calls_after_the_first_make_no_round_trip(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    def frames(calls: int) -> int:
+        before = cluster.status()["counters"]["frames_to_clients"]
+        run_script(
+            cluster,
+            tmp_path,
+            f"""
+            f = jax.jit(lambda x: x + 1)
+            x = jax.device_put(np.zeros(8, np.float32))
+            for _ in range({calls}):
+                x = f(x)
+            assert float(x[0]) == {calls}
+            """,
+        )
+        after: int = cluster.status()["counters"]["frames_to_clients"]
+        return after - before
+
+    few, many = frames(10), frames(3010)
+    assert many - few <= 3000 // 100, (few, many)  # Progress, once in 256 calls
