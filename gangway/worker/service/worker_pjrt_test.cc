@@ -23,11 +23,11 @@ class WorkerPjrtTest : public WorkerHarness {
   // Compiles in a client of its own, as the compiler process does, and loads in the worker.
   void CompileAndLoad(uint64_t id, const device::TestProgram& program, int device_count,
                       const std::vector<Tensor>& results) {
-    static device::Backend& compiler = **new auto(*device::OpenTestPlugin(kDevices));
+    static device::Backend* const compiler = (*device::OpenTestPlugin(kDevices)).release();
     std::vector<int> devices;
     for (int i = 0; i < device_count; ++i) devices.push_back(i);
     auto executable =
-        compiler.Compile({program.code, program.format}, program.compile_options, devices);
+        compiler->Compile({program.code, program.format}, program.compile_options, devices);
     ASSERT_TRUE(executable.ok()) << executable.status();
     LoadExecutable(id, "test", *(*executable)->Serialize(), device_count, results);
     ASSERT_EQ(WaitLoaded(id).code(), 0) << loaded_[id].DebugString();
