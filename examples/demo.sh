@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 gangway=${GANGWAY_BIN:-bin/gangway}
 python=${GANGWAY_PYTHON:-.venv/bin/python}
 out=${GANGWAY_DEMO_OUT:-examples/out}
-steps=${GANGWAY_DEMO_STEPS:-150}
+steps=${GANGWAY_DEMO_STEPS:-250}
 for needed in "$gangway" "$python"; do
   command -v "$needed" >/dev/null || { echo "demo: $needed is missing: run \`make\` first" >&2; exit 1; }
 done

@@ -293,7 +293,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Train a small language model on Python's standard library."
     )
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=250)
     parser.add_argument(
         "--batch", type=int, default=16, help="sequences per step (rounded up to the data axis)"
     )

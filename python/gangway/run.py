@@ -62,6 +62,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     os.environ.update(environment(port))
     _make_importable()
+    # The proxy client warns of plaintext on loopback, and prints a stack trace when it hangs up.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.argv = [args.script, *args.arguments]
     if args.module:
         sys.path[0] = os.getcwd()
