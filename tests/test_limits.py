@@ -82,7 +82,7 @@ def test_a_program_over_the_budget_fails_at_once_with_the_sizes_GS_2(
     assert took < 10, output  # compile included; the wait for memory would be 30 s
 
 
-def test_donation_reuses_memory_DF_3(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
+def test_donation_reuses_memory_GS_2(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
     cluster = new_cluster(1, 1, 1).start()
     output = run_script(
         cluster,
