@@ -25,7 +25,9 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options) {
 
 namespace client {
 namespace {
-constexpr int kBatchOps = 4096;        // per frame
+constexpr int kBatchOps = 4096;  // per frame
+// For what nobody waits for: it leaves with what is sent next, or then.
+constexpr std::chrono::milliseconds kSoon{1};
 constexpr int kShutdownRounds = 1000;  // of callbacks that ask again while everything ends
 }  // namespace
 
@@ -47,20 +49,20 @@ absl::Status ClientImpl::Open() {
   auto link = options_.control->Connect(options_.controller_address, std::move(events),
                                         options_.connect_limit);
   if (!link.ok()) return link.status();
-  loop_.Post([this, link = *std::move(link)]() mutable {
-    control_ = std::move(link);
-    wire::Frame frame;
-    wire::Hello* hello = frame.mutable_hello();
-    hello->set_protocol_version(wire::kProtocolVersion);
-    hello->set_build_version(wire::kBuildVersion);
-    hello->set_role(wire::ROLE_CLIENT);
-    hello->set_name(options_.name);
-    hello->set_process_id(static_cast<uint64_t>(getpid()));
-    hello->set_tenant(options_.tenant);
-    std::vector<wire::Frame> frames;
-    frames.push_back(std::move(frame));
-    SendBatches(std::move(frames));
-  });
+  wire::Frame frame;
+  wire::Hello* hello = frame.mutable_hello();
+  hello->set_protocol_version(wire::kProtocolVersion);
+  hello->set_build_version(wire::kBuildVersion);
+  hello->set_role(wire::ROLE_CLIENT);
+  hello->set_name(options_.name);
+  hello->set_process_id(static_cast<uint64_t>(getpid()));
+  hello->set_tenant(options_.tenant);
+  {
+    MutexLock lock(mutex_);
+    control_ = *std::move(link);
+    batches_.push_back(std::move(frame));
+  }
+  SendBatches();
   MutexLock lock(mutex_);
   opened_.WaitUntil(mutex_, deadline,
                     [this]() GANGWAY_NO_ANALYSIS { return welcome_.has_value(); });
@@ -116,32 +118,53 @@ void ClientImpl::OnControlClosed(const absl::Status& why) {
 }
 
 void ClientImpl::Flush() {
-  std::vector<wire::Frame> batches;
   std::vector<OutgoingPush> pushes;
   {
     MutexLock lock(mutex_);
     flush_posted_ = false;
-    batches.swap(batches_);
     pushes.swap(pushes_);
   }
-  SendBatches(std::move(batches));
+  SendBatches();
   for (OutgoingPush& outgoing : pushes) {
     data_links_->Add(worker_of_.at(outgoing.device), std::move(outgoing.push));
   }
   RunDeferred();
 }
 
-void ClientImpl::SendBatches(std::vector<wire::Frame> frames) {
-  for (wire::Frame& frame : frames) {
-    if (!control_) return;
-    frame.set_epoch(cluster_.epoch);
-    frame.set_sequence(++control_sequence_);
-    absl::Status sent = control_->Send(std::move(frame));
-    if (!sent.ok()) {
-      OnControlClosed(sent);
-      return;
+// What others append meanwhile leaves with the thread that is sending, in order.
+void ClientImpl::SendBatches() {
+  std::vector<wire::Frame> frames;
+  std::shared_ptr<transport::Link> link;
+  bool sending = false;
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (sending_ && !sending) return;
+      frames.clear();
+      frames.swap(batches_);
+      link = control_;
+      sending = sending_ = !frames.empty();
+      if (!sending) return;
+    }
+    for (wire::Frame& frame : frames) {
+      if (!link) break;  // lost
+      frame.set_epoch(cluster_.epoch);
+      frame.set_sequence(++control_sequence_);
+      absl::Status sent = link->Send(std::move(frame));
+      if (sent.ok()) continue;
+      loop_.Post([this, sent] { OnControlClosed(sent); });
+      break;
     }
   }
+}
+
+void ClientImpl::SendOrWake() {
+  {
+    MutexLock lock(mutex_);
+    if (batches_.empty()) return;
+    if (sending_ || !control_ || control_->queued_bytes() > 0) return Wake();
+  }
+  SendBatches();
 }
 
 void ClientImpl::RunDeferred() {
@@ -170,8 +193,10 @@ void ClientImpl::Lose(const absl::Status& why) {
 void ClientImpl::EndPending(const absl::Status& why) {
   Pending pending;
   std::vector<OutgoingPush> pushes;
+  std::shared_ptr<transport::Link> control;
   {
     MutexLock lock(mutex_);
+    control = std::exchange(control_, nullptr);
     pending = std::exchange(pending_, {});
     pushes.swap(pushes_);
     uploads_.clear();
@@ -184,7 +209,7 @@ void ClientImpl::EndPending(const absl::Status& why) {
     if (outgoing.push.released) outgoing.push.released();
   }
   if (data_links_) data_links_->Close(why);
-  if (auto control = std::exchange(control_, nullptr)) control->Close(why);
+  if (control) control->Close(why);
   for (auto& [id, done] : pending.compiles) done(why);
   for (auto& [id, done] : pending.awaits) done(why);
   for (auto& [id, fetching] : pending.fetches) fetching->sink.on_done(why);
@@ -208,8 +233,19 @@ wire::Op* ClientImpl::NewOp(uint64_t nodes) {
   if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
     batches_.emplace_back();
   submitted_.fetch_add(nodes, std::memory_order_relaxed);
-  Wake();
   return batches_.back().mutable_session_batch()->add_ops();
+}
+
+void ClientImpl::SendSoon() {
+  if (send_soon_) return;
+  send_soon_ = true;
+  loop_.PostAt(EventLoop::Clock::now() + kSoon, [this] {
+    {
+      MutexLock lock(mutex_);
+      send_soon_ = false;
+    }
+    SendBatches();
+  });
 }
 
 void ClientImpl::Wake() {

@@ -84,6 +84,17 @@ class ClientImpl final : public Client {
     uint32_t device = 0;
     client::Push push;
   };
+  // Declared before the lock under which an operation is appended: sends it once that is released,
+  // on the caller's thread (a link's Send never blocks), which spares each call a switch of
+  // threads.
+  class Sending {
+   public:
+    explicit Sending(ClientImpl* client) : client_(client) {}
+    ~Sending() { client_->SendOrWake(); }
+
+   private:
+    ClientImpl* const client_;
+  };
   struct Pending {  // callbacks that have not come
     std::map<uint64_t, CompileCallback> compiles;
     std::map<uint64_t, StatusCallback> awaits;
@@ -96,12 +107,14 @@ class ClientImpl final : public Client {
   void OnWelcome(const wire::HelloReply& reply);
   void OnControlClosed(const absl::Status& why);
   void Flush();
-  void SendBatches(std::vector<wire::Frame> frames);
+  void SendBatches() GANGWAY_EXCLUDES(mutex_);
+  void SendOrWake() GANGWAY_EXCLUDES(mutex_);
   void RunDeferred();
   void Lose(const absl::Status& why);        // the session is gone
   void EndPending(const absl::Status& why);  // calls everything back
   void Shutdown();
-  wire::Op* NewOp(uint64_t nodes) GANGWAY_REQUIRES(mutex_);  // also wakes the loop
+  wire::Op* NewOp(uint64_t nodes) GANGWAY_REQUIRES(mutex_);  // Sending or SendSoon sends it
+  void SendSoon() GANGWAY_REQUIRES(mutex_);
   void Wake() GANGWAY_REQUIRES(mutex_);
   void Defer(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
   void PushFailures(uint64_t upload, const Uploading& uploading, const absl::Status& why)
@@ -132,6 +145,9 @@ class ClientImpl final : public Client {
   std::optional<absl::Status> welcome_ GANGWAY_GUARDED_BY(mutex_);
   absl::Status lost_ GANGWAY_GUARDED_BY(mutex_);  // not OK: nothing is submitted any more
   bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;    // some thread is in SendBatches
+  bool send_soon_ GANGWAY_GUARDED_BY(mutex_) = false;  // a timer will send
+  std::shared_ptr<transport::Link> control_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
   std::vector<OutgoingPush> pushes_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
@@ -143,9 +159,7 @@ class ClientImpl final : public Client {
   absl::flat_hash_map<ExecutableHandle, Devices> executables_ GANGWAY_GUARDED_BY(mutex_);
   StatusCallback on_lost_ GANGWAY_GUARDED_BY(mutex_);
 
-  // The loop's own.
-  std::shared_ptr<transport::Link> control_;
-  uint64_t control_sequence_ = 0;
+  uint64_t control_sequence_ = 0;  // of the one thread that is in SendBatches
 
   EventLoop loop_{"gw-client"};
   std::unique_ptr<DataLinks> data_links_;  // made and used on the loop; destroyed before it

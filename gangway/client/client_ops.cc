@@ -20,6 +20,7 @@ void Append(std::span<const From> from, To* to) {
 
 ExecutableHandle ClientImpl::Compile(std::string program, std::string format, std::string options,
                                      std::vector<uint32_t> devices, CompileCallback done) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   const ExecutableHandle handle = next_id_++;
   if (!lost_.ok()) {
@@ -38,6 +39,7 @@ ExecutableHandle ClientImpl::Compile(std::string program, std::string format, st
 }
 
 void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   Append(executables, NewOp(0)->mutable_drop_executables()->mutable_handles());
@@ -45,6 +47,7 @@ void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) 
 }
 
 uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
   if (!lost_.ok()) return id;
@@ -126,6 +129,7 @@ void ClientImpl::PushFailures(uint64_t upload, const Uploading& uploading,
 void ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
                       std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
                       uint32_t launch_id) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   wire::CallOp* op = NewOp(1)->mutable_call();
@@ -141,6 +145,7 @@ void ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> 
 
 void ClientImpl::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
                       std::span<const uint32_t> devices, const std::string& memory_kind) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   wire::CopyOp* op = NewOp(std::min(sources.size(), results.size()))->mutable_copy();
@@ -153,6 +158,7 @@ void ClientImpl::Copy(std::span<const ArrayHandle> sources, std::span<const Arra
 }
 
 void ClientImpl::Regroup(std::vector<Regrouped> results) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   wire::RegroupOp* op = NewOp(0)->mutable_regroup();
@@ -174,6 +180,7 @@ void ClientImpl::Regroup(std::vector<Regrouped> results) {
 }
 
 void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   auto fetching = std::make_shared<Fetching>();
   fetching->received.resize(shards.size());
@@ -201,6 +208,7 @@ void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSin
 }
 
 void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) {
     Defer([done = std::move(done), why = lost_] { done(why); });
@@ -216,11 +224,13 @@ void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done)
 void ClientImpl::Drop(std::span<const ArrayHandle> arrays) {
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
+  SendSoon();
   Append(arrays, NewOp(0)->mutable_drop()->mutable_handles());
   for (ArrayHandle array : arrays) placements_.erase(array);
 }
 
 void ClientImpl::Delete(std::span<const ArrayHandle> arrays) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   Append(arrays, NewOp(0)->mutable_delete_()->mutable_handles());
@@ -228,6 +238,7 @@ void ClientImpl::Delete(std::span<const ArrayHandle> arrays) {
 }
 
 void ClientImpl::Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) {
+  Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   wire::PoisonOp* op = NewOp(0)->mutable_poison();

@@ -6,6 +6,9 @@
 #include "gangway/frontdoor/ifrt/status.h"
 
 namespace gangway::ifrt {
+namespace {
+constexpr size_t kSoonMax = 64;  // so many are worth a message without waiting for more
+}
 
 IfrtResponse ReplyTo(uint64_t op_id) {
   IfrtResponse response;
@@ -19,64 +22,68 @@ IfrtResponse ErrorReply(uint64_t op_id, const absl::Status& status) {
   return response;
 }
 
-ResponseWriter::ResponseWriter(Stream* stream, grpc::ServerContext* context, size_t queue_max)
-    : stream_(stream), context_(context), queue_max_(queue_max), thread_([this] { Run(); }) {}
+std::optional<IfrtResponse> ResponseWriter::TakeLocked(grpc::WriteOptions& options) {
+  if (writing_ || broken_ || queue_.empty()) return std::nullopt;
+  std::optional<IfrtResponse> response = std::move(queue_.front());
+  queue_.pop_front();
+  if (!queue_.empty()) options.set_buffer_hint();
+  writing_ = true;
+  return response;
+}
 
-ResponseWriter::~ResponseWriter() { Close(); }
-
-void ResponseWriter::Send(IfrtResponse response) {
-  bool notify = false;
+void ResponseWriter::Send(IfrtResponse response, Urgency urgency) {
+  grpc::WriteOptions options;
+  std::optional<IfrtResponse> next;
+  bool full = false, call_soon = false;
   {
     MutexLock lock(mutex_);
     if (closing_ || broken_) return;
-    if (queue_.size() >= queue_max_) {
-      broken_ = true;
-      context_->TryCancel();
-      return;
+    full = broken_ = queue_.size() >= queue_max_;
+    if (!full) queue_.push_back(std::move(response));
+    if (urgency == Urgency::kAtOnce || queue_.size() >= kSoonMax) {
+      next = TakeLocked(options);
+    } else if (!writing_) {
+      call_soon = !std::exchange(soon_, true);
     }
-    queue_.push_back(std::move(response));
-    notify = idle_;
-    idle_ = false;
   }
-  if (notify) wake_.NotifyOne();
+  if (full) cancel_();
+  if (call_soon) call_soon_();
+  if (next.has_value()) write_(*next, options);
 }
 
-void ResponseWriter::Close() {
+void ResponseWriter::Flush() {
+  grpc::WriteOptions options;
+  std::optional<IfrtResponse> next;
   {
     MutexLock lock(mutex_);
-    closing_ = true;
-    wake_.NotifyOne();
+    soon_ = false;
+    next = TakeLocked(options);
   }
-  if (thread_.joinable()) thread_.join();
+  if (next.has_value()) write_(*next, options);
 }
 
-void ResponseWriter::Run() {
-  std::vector<IfrtResponse> batch;
-  for (;;) {
-    batch.clear();
-    {
-      MutexLock lock(mutex_);
-      while (queue_.empty() && !closing_) {
-        idle_ = true;
-        // An idle session has nothing to write for as long as it likes; the limit only bounds one
-        // sleep.
-        wake_.WaitFor(mutex_, std::chrono::minutes(1),
-                      [this]() GANGWAY_NO_ANALYSIS { return !queue_.empty() || closing_; });
-      }
-      idle_ = false;
-      if (queue_.empty() || broken_) return;
-      batch.swap(queue_);
-    }
-    for (size_t i = 0; i < batch.size(); ++i) {
-      grpc::WriteOptions options;
-      if (i + 1 < batch.size()) options.set_buffer_hint();
-      if (!stream_->Write(batch[i], options)) {
-        MutexLock lock(mutex_);
-        broken_ = true;
-        return;
-      }
-    }
+void ResponseWriter::Written(bool ok) {
+  grpc::WriteOptions options;
+  std::optional<IfrtResponse> next;
+  {
+    MutexLock lock(mutex_);
+    writing_ = false;
+    if (!ok) broken_ = true;
+    next = TakeLocked(options);
+    if (!writing_) idle_.NotifyAll();
   }
+  if (next.has_value()) write_(*next, options);
+}
+
+void ResponseWriter::Drain(std::chrono::seconds limit) {
+  Flush();
+  MutexLock lock(mutex_);
+  closing_ = true;
+  const auto idle = [this]() GANGWAY_NO_ANALYSIS { return !writing_; };
+  if (idle_.WaitFor(mutex_, limit, idle)) return;
+  broken_ = true;
+  cancel_();  // completes the write at once
+  idle_.WaitFor(mutex_, limit, idle);
 }
 
 }  // namespace gangway::ifrt

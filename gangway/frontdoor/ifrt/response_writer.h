@@ -3,10 +3,13 @@
 #ifndef GANGWAY_FRONTDOOR_IFRT_RESPONSE_WRITER_H_
 #define GANGWAY_FRONTDOOR_IFRT_RESPONSE_WRITER_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
-#include <vector>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 
@@ -18,46 +21,59 @@ namespace gangway::ifrt {
 using ::xla::ifrt::proxy::IfrtRequest;
 using ::xla::ifrt::proxy::IfrtResponse;
 
+// kSoon: an answer that no client waits for. It leaves with the next one that is sent at once, or
+// within a millisecond: many make one message of the network.
+enum class Urgency { kAtOnce, kSoon };
+
 class Replies {
  public:
   virtual ~Replies() = default;
   // Never blocks. Thread-safe.
-  virtual void Send(IfrtResponse response) = 0;
+  virtual void Send(IfrtResponse response, Urgency urgency = Urgency::kAtOnce) = 0;
 };
 
 // A response to `op_id` whose body is still to be set, and one that is an error.
 IfrtResponse ReplyTo(uint64_t op_id);
 IfrtResponse ErrorReply(uint64_t op_id, const absl::Status& status);
 
-// Writes to a session's stream with a thread of its own, which takes all that is queued at once and
-// lets gRPC coalesce it. A client that does not read makes the queue grow; at `queue_max` the
-// session is ended (TM-2).
+// Writes to a session's stream, one message in flight: the sender writes itself when the stream is
+// idle, and what queues up meanwhile goes out in one go. A client that does not read makes the
+// queue grow; at `queue_max` the session is ended (TM-2). Thread-safe.
 class ResponseWriter final : public Replies {
  public:
-  using Stream = grpc::ServerReaderWriter<IfrtResponse, IfrtRequest>;
+  // Starts one write; Written is called when it has completed.
+  using Write = std::function<void(const IfrtResponse&, const grpc::WriteOptions&)>;
+  using Cancel = std::function<void()>;    // ends the stream
+  using CallSoon = std::function<void()>;  // has Flush called within a millisecond
 
-  // Both outlive this object.
-  ResponseWriter(Stream* stream, grpc::ServerContext* context, size_t queue_max);
-  ~ResponseWriter() override;  // Close()
+  ResponseWriter(Write write, Cancel cancel, CallSoon call_soon, size_t queue_max)
+      : write_(std::move(write)),
+        cancel_(std::move(cancel)),
+        call_soon_(std::move(call_soon)),
+        queue_max_(queue_max) {}
 
-  void Send(IfrtResponse response) override;
+  void Send(IfrtResponse response, Urgency urgency) override GANGWAY_EXCLUDES(mutex_);
+  void Flush() GANGWAY_EXCLUDES(mutex_);
+  void Written(bool ok) GANGWAY_EXCLUDES(mutex_);
 
-  // Writes what is queued, unless the stream is broken, and ends the thread.
-  void Close();
+  // Takes no more, and waits until the last write has completed; cancels it after `limit`.
+  void Drain(std::chrono::seconds limit) GANGWAY_EXCLUDES(mutex_);
 
  private:
-  void Run();
+  // The next of the queue, or nothing where that is empty or the stream broken.
+  std::optional<IfrtResponse> TakeLocked(grpc::WriteOptions& options) GANGWAY_REQUIRES(mutex_);
 
-  Stream* const stream_;
-  grpc::ServerContext* const context_;
+  const Write write_;
+  const Cancel cancel_;
+  const CallSoon call_soon_;
   const size_t queue_max_;
   Mutex mutex_;
-  CondVar wake_;
-  std::vector<IfrtResponse> queue_ GANGWAY_GUARDED_BY(mutex_);
-  bool idle_ GANGWAY_GUARDED_BY(mutex_) = false;
+  CondVar idle_;
+  std::deque<IfrtResponse> queue_ GANGWAY_GUARDED_BY(mutex_);
+  bool soon_ GANGWAY_GUARDED_BY(mutex_) = false;  // Flush will be called
+  bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: starts when the rest is there
 };
 
 }  // namespace gangway::ifrt

@@ -32,8 +32,10 @@ SessionContext::SessionContext(Client& client, Replies& replies, HostBuffers& bu
 }
 
 Session::Session(uint64_t id, std::unique_ptr<Client> client, Replies& replies,
-                 HostBuffers& buffers)
-    : buffers_(buffers), client_(std::move(client)), context_(*client_, replies, buffers, id) {
+                 std::shared_ptr<HostBuffers> buffers)
+    : buffers_(std::move(buffers)),
+      client_(std::move(client)),
+      context_(*client_, replies, *buffers_, id) {
   client_->OnLost([lost = lost_](absl::Status why) {
     MutexLock lock(lost->mutex);
     lost->why = why;
@@ -42,8 +44,8 @@ Session::Session(uint64_t id, std::unique_ptr<Client> client, Replies& replies,
 }
 
 Session::~Session() {
-  buffers_.Close();  // no callback of theirs uses the client any more
-  client_.reset();   // its last callbacks still find the context
+  buffers_->Close();  // no callback of theirs uses the client any more
+  client_.reset();    // its last callbacks still find the context
 }
 
 void Session::Handle(IfrtRequest& request) {
@@ -58,7 +60,13 @@ void Session::Handle(IfrtRequest& request) {
     status = Dispatch(request, response, answered_later);
   }
   if (answered_later) return;
-  context_.replies.Send(status.ok() ? std::move(response) : ErrorReply(op_id, status));
+  if (status.ok()) {
+    // JAX goes on without these answers: it chose the handles, and drops are nobody's business.
+    const bool awaited = !request.has_execute() && !request.has_destruct_array();
+    context_.replies.Send(std::move(response), awaited ? Urgency::kAtOnce : Urgency::kSoon);
+  } else {
+    context_.replies.Send(ErrorReply(op_id, status));
+  }
 }
 
 absl::Status Session::Dispatch(IfrtRequest& request, IfrtResponse& response, bool& answered_later) {
@@ -131,23 +139,10 @@ absl::Status Session::Dispatch(IfrtRequest& request, IfrtResponse& response, boo
   }
 }
 
-bool Session::WaitForRoom(std::chrono::milliseconds limit) {
+bool Session::HasRoomOr(std::function<void()> resume) {
   if (client_->pending() < client_->pending_max()) return true;
-  {
-    MutexLock lock(room_->mutex);
-    if (room_->asked)
-      return room_->changed.WaitFor(room_->mutex, limit,
-                                    [this]() GANGWAY_NO_ANALYSIS { return !room_->asked; });
-    room_->asked = true;
-  }
-  client_->WhenRoom([room = room_] {
-    MutexLock lock(room->mutex);
-    room->asked = false;
-    room->changed.NotifyAll();
-  });
-  MutexLock lock(room_->mutex);
-  return room_->changed.WaitFor(room_->mutex, limit,
-                                [this]() GANGWAY_NO_ANALYSIS { return !room_->asked; });
+  client_->WhenRoom(std::move(resume));
+  return false;
 }
 
 }  // namespace gangway::ifrt

@@ -7,10 +7,10 @@
 
 namespace gangway::transport {
 
-ClientStream::ClientStream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
-                           size_t message_bytes_max, std::string address,
+ClientStream::ClientStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue,
+                           LinkOptions options, size_t message_bytes_max, std::string address,
                            std::shared_ptr<grpc::Channel> channel)
-    : Stream(set, queue, options, message_bytes_max),
+    : Stream(std::move(set), queue, options, message_bytes_max),
       queue_(queue),
       channel_(std::move(channel)),
       context_(std::make_unique<grpc::ClientContext>()) {

@@ -20,7 +20,7 @@ inline constexpr char kAcceptedKey[] = "gangway-link";
 
 class ClientStream final : public Stream {
  public:
-  ClientStream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
+  ClientStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
                size_t message_bytes_max, std::string address,
                std::shared_ptr<grpc::Channel> channel);
 

@@ -12,13 +12,16 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/check.h"
+#include "gangway/base/mutex.h"
 #include "gangway/transport/grpc/address.h"
 #include "gangway/transport/grpc/client_stream.h"
-#include "gangway/transport/grpc/completion_thread.h"
 #include "gangway/transport/grpc/server_stream.h"
 
 namespace gangway::transport {
 namespace {
+
+constexpr std::chrono::seconds kShutdownLimit{30};
 
 // Settings of both ends: windows wide enough for bulk chunks without probing, large HTTP/2 frames,
 // nothing from the environment.
@@ -38,13 +41,22 @@ class GrpcListener final : public Listener {
         accept_(std::move(accept)),
         link_options_(link_options) {}
 
+  // The thread still runs what gRPC cancels.
   ~GrpcListener() override {
     if (server_ == nullptr) return;
-    streams_.Shut(absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
+    streams_->Shut(absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
     server_->Shutdown(std::chrono::system_clock::now());
-    thread_->Stop();
+    {
+      MutexLock lock(mutex_);
+      // gRPC completes it at once, and looks at the server while it does.
+      const bool none = idle_.WaitFor(mutex_, kShutdownLimit,
+                                      [this]() GANGWAY_NO_ANALYSIS { return !requested_; });
+      GANGWAY_CHECK(none, "gRPC did not complete a request for calls that its server ended");
+    }
     server_.reset();
   }
+
+  const std::shared_ptr<CompletionThread>& thread() const { return thread_; }
 
   absl::Status Open(const std::string& address, const Address& parsed, const GrpcOptions& options) {
     grpc::ServerBuilder builder;
@@ -62,7 +74,7 @@ class GrpcListener final : public Listener {
     for (const auto& [name, value] : CommonArguments()) builder.AddChannelArgument(name, value);
     auto queue = builder.AddCompletionQueue();
     queue_ = queue.get();
-    thread_ = std::make_unique<CompletionThread>(std::move(queue));
+    thread_ = std::make_shared<CompletionThread>(std::move(queue));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
       if (server_ != nullptr) server_->Shutdown();
@@ -83,7 +95,7 @@ class GrpcListener final : public Listener {
   struct Request final : Completion {
     void Run(bool ok) override {
       std::unique_ptr<Request> self(this);
-      if (!ok) return;
+      if (!ok) return listener->OnNoMoreCalls();
       listener->RequestCall();
       listener->OnCall(std::move(call));
     }
@@ -92,6 +104,10 @@ class GrpcListener final : public Listener {
   };
 
   void RequestCall() {
+    {
+      MutexLock lock(mutex_);
+      requested_ = true;
+    }
     auto* request = new Request;
     request->listener = this;
     ServerCall& call = *request->call;
@@ -99,12 +115,18 @@ class GrpcListener final : public Listener {
                          static_cast<Completion*>(request));
   }
 
+  void OnNoMoreCalls() {
+    MutexLock lock(mutex_);
+    requested_ = false;
+    idle_.NotifyAll();
+  }
+
   void OnCall(std::unique_ptr<ServerCall> call) {
     bool known = call->context.method() == kMethod;
-    auto stream = std::make_shared<ServerStream>(&streams_, queue_, link_options_,
+    auto stream = std::make_shared<ServerStream>(streams_, queue_, link_options_,
                                                  message_bytes_max_, std::move(call));
     stream->Init();
-    if (!streams_.Add(stream)) return;  // shutting down; the server cancels the call
+    if (!streams_->Add(stream)) return;  // shutting down; the server cancels the call
     if (!known)
       return stream->Refuse(
           {grpc::StatusCode::UNIMPLEMENTED, "only /gangway.Link/Open is served here"});
@@ -116,18 +138,21 @@ class GrpcListener final : public Listener {
   const Accept accept_;
   const LinkOptions link_options_;
   std::string address_;
-  StreamSet streams_;
+  const std::shared_ptr<StreamSet> streams_ = std::make_shared<StreamSet>();
   grpc::AsyncGenericService service_;
-  std::unique_ptr<CompletionThread> thread_;
+  std::shared_ptr<CompletionThread> thread_;
   grpc::ServerCompletionQueue* queue_ = nullptr;  // of thread_
   std::unique_ptr<grpc::Server> server_;
+  Mutex mutex_;
+  CondVar idle_;
+  bool requested_ GANGWAY_GUARDED_BY(mutex_) = false;  // gRPC holds a Request
 };
 
 class GrpcTransport final : public Transport {
  public:
   explicit GrpcTransport(GrpcOptions options) : options_(std::move(options)) {}
   ~GrpcTransport() override {
-    streams_.Shut(absl::CancelledError("the gRPC transport was closed"));
+    streams_->Shut(absl::CancelledError("the gRPC transport was closed"));
   }
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
@@ -138,6 +163,8 @@ class GrpcTransport final : public Transport {
     auto listener = std::make_unique<GrpcListener>(options_, std::move(accept), options);
     if (absl::Status status = listener->Open(address, *parsed, options_); !status.ok())
       return status;
+    MutexLock lock(mutex_);
+    if (thread_ == nullptr) thread_ = listener->thread();
     return listener;
   }
 
@@ -150,10 +177,10 @@ class GrpcTransport final : public Transport {
       return absl::InvalidArgumentError(absl::StrCat("cannot connect to port 0 of ", address));
     }
     auto stream =
-        std::make_shared<ClientStream>(&streams_, Queue(), options, options_.message_bytes_max,
+        std::make_shared<ClientStream>(streams_, Queue(), options, options_.message_bytes_max,
                                        address, NewChannel(parsed->target));
     stream->Init();
-    if (!streams_.Add(stream)) return absl::UnavailableError("the gRPC transport is closed");
+    if (!streams_->Add(stream)) return absl::UnavailableError("the gRPC transport is closed");
     if (absl::Status status = stream->Open(limit); !status.ok()) return status;
     stream->Start(std::move(events));
     return std::make_shared<GrpcLink>(std::move(stream));
@@ -177,21 +204,20 @@ class GrpcTransport final : public Transport {
     return grpc::CreateCustomChannel(target, credentials, arguments);
   }
 
-  // The thread starts with the first link.
+  // The thread of the first listener or else one of its own, started with the first link.
   grpc::CompletionQueue* Queue() {
     MutexLock lock(mutex_);
     if (thread_ == nullptr) {
-      thread_ = std::make_unique<CompletionThread>(std::make_unique<grpc::CompletionQueue>());
+      thread_ = std::make_shared<CompletionThread>(std::make_unique<grpc::CompletionQueue>());
       thread_->Start();
     }
     return thread_->queue();
   }
 
   const GrpcOptions options_;
-  StreamSet streams_;
+  const std::shared_ptr<StreamSet> streams_ = std::make_shared<StreamSet>();
   Mutex mutex_;
-  std::unique_ptr<CompletionThread> thread_
-      GANGWAY_GUARDED_BY(mutex_);  // ends before the set that it calls
+  std::shared_ptr<CompletionThread> thread_ GANGWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -9,9 +9,10 @@
 
 namespace gangway::transport {
 
-ServerStream::ServerStream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
-                           size_t message_bytes_max, std::unique_ptr<ServerCall> call)
-    : Stream(set, queue, options, message_bytes_max), call_(std::move(call)) {
+ServerStream::ServerStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue,
+                           LinkOptions options, size_t message_bytes_max,
+                           std::unique_ptr<ServerCall> call)
+    : Stream(std::move(set), queue, options, message_bytes_max), call_(std::move(call)) {
   peer_.address = call_->context.peer();
   if (auto auth = call_->context.auth_context()) peer_.authenticated = auth->IsPeerAuthenticated();
 }

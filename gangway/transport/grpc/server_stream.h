@@ -18,7 +18,7 @@ struct ServerCall {
 
 class ServerStream final : public Stream {
  public:
-  ServerStream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
+  ServerStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
                size_t message_bytes_max, std::unique_ptr<ServerCall> call);
 
   void Accept();                            // once: tells the client that its link is open

@@ -20,9 +20,12 @@ constexpr std::chrono::seconds kCancelLimit{5};  // gRPC completes a cancelled c
 
 }  // namespace
 
-Stream::Stream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
+Stream::Stream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
                size_t message_bytes_max)
-    : set_(set), queue_(queue), options_(options), message_bytes_max_(message_bytes_max) {
+    : set_(std::move(set)),
+      queue_(queue),
+      options_(options),
+      message_bytes_max_(message_bytes_max) {
   for (int i = 0; i < 6; ++i) {
     tags_[i].stream = this;
     tags_[i].operation = static_cast<Operation>(i);

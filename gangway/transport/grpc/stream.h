@@ -23,9 +23,9 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/completion_thread.h"
 #include "gangway/base/mutex.h"
 #include "gangway/transport/event_queue.h"
-#include "gangway/transport/grpc/completion_thread.h"
 #include "gangway/transport/grpc/outbox.h"
 #include "gangway/transport/transport.h"
 
@@ -37,7 +37,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
  public:
   enum class Operation { kStart, kMetadata, kRead, kWrite, kFinish, kDeadline };
 
-  Stream(StreamSet* set, grpc::CompletionQueue* queue, LinkOptions options,
+  Stream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
          size_t message_bytes_max);
   virtual ~Stream() = default;
   void Init();  // once it is shared
@@ -107,7 +107,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void OnFinish();
   void Settle() GANGWAY_EXCLUDES(mutex_);
 
-  StreamSet* const set_;
+  const std::shared_ptr<StreamSet> set_;
   grpc::CompletionQueue* const queue_;
   const LinkOptions options_;
   const size_t message_bytes_max_;

@@ -1,8 +1,13 @@
 // CompletionThread: one thread that runs what gRPC completes on one queue. Each tag given to gRPC
 // is a Completion*; it is run once, there. Stop shuts the queue down, runs what is left and joins:
-// everything that could still complete must have been cancelled before.
-#ifndef GANGWAY_TRANSPORT_GRPC_COMPLETION_THREAD_H_
-#define GANGWAY_TRANSPORT_GRPC_COMPLETION_THREAD_H_
+// everything that could still complete must have been cancelled before. Not stopped or destroyed on
+// its own thread.
+//
+// All pollers of a process wait in one epoll set of gRPC, where whichever is awake takes the events
+// of the others and hands them over: each further queue costs every message a switch of threads. So
+// a process has as few of these as it can.
+#ifndef GANGWAY_BASE_COMPLETION_THREAD_H_
+#define GANGWAY_BASE_COMPLETION_THREAD_H_
 
 #include <grpcpp/completion_queue.h>
 #include <pthread.h>
@@ -11,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-namespace gangway::transport {
+namespace gangway {
 
 class Completion {
  public:
@@ -57,6 +62,6 @@ class CompletionThread {
   bool stopped_ = false;
 };
 
-}  // namespace gangway::transport
+}  // namespace gangway
 
-#endif  // GANGWAY_TRANSPORT_GRPC_COMPLETION_THREAD_H_
+#endif  // GANGWAY_BASE_COMPLETION_THREAD_H_

@@ -1,0 +1,119 @@
+// What every incoming gRPC call of the front door has in common: it is asked for, begins when a
+// client made it, and deletes itself when gRPC has completed the last of its operations.
+//
+// Threading: gRPC completes a call's operations on the one completion thread of the server, where
+// nothing may block. Failure: a call ends itself with a status; a server that shuts down cancels
+// all and waits in LiveCalls until they have gone.
+#ifndef GANGWAY_FRONTDOOR_IFRT_CALL_H_
+#define GANGWAY_FRONTDOOR_IFRT_CALL_H_
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "grpcpp/server_context.h"
+
+#include "gangway/base/completion_thread.h"
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/frontdoor/ifrt/server.h"
+#include "gangway/frontdoor/ifrt/session_registry.h"
+#include "gangway/xla/ifrt_service.grpc.pb.h"
+
+namespace gangway::ifrt {
+
+namespace proxy = ::xla::ifrt::proxy;
+
+class LiveCalls {
+ public:
+  void Add() {
+    MutexLock lock(mutex_);
+    ++count_;
+  }
+  void Remove() {
+    MutexLock lock(mutex_);
+    if (--count_ == 0) none_.NotifyAll();
+  }
+  bool WaitForNone(std::chrono::seconds limit) {
+    MutexLock lock(mutex_);
+    return none_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return count_ == 0; });
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar none_;
+  int count_ GANGWAY_GUARDED_BY(mutex_) = 0;
+};
+
+// What the calls share. Outlives them.
+struct CallEnvironment {
+  ClientFactory factory;
+  IfrtServerOptions options;
+  SessionRegistry registry;
+  LiveCalls live;
+  EventLoop bulk{"ifrt-bulk"};  // copies what is too large for the completion thread
+  EventLoop timers{"ifrt-timers"};
+  proxy::GrpcIfrtService::AsyncService service;
+  grpc::ServerCompletionQueue* queue = nullptr;  // not owned
+};
+
+class Call {
+ public:
+  explicit Call(CallEnvironment& environment) : environment_(environment) {
+    environment_.live.Add();
+  }
+  virtual ~Call() { environment_.live.Remove(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  // Asks gRPC for the next call of this kind; `tag` completes when there is one.
+  virtual void Request(void* tag) = 0;
+  // A client made the call. From here on it owns itself.
+  virtual void Begin() = 0;
+
+ protected:
+  CallEnvironment& environment_;
+};
+
+// Waits for calls of one kind, one after the other, until the server shuts down.
+class Acceptor final : public Completion {
+ public:
+  using Make = std::unique_ptr<Call> (*)(CallEnvironment&);
+
+  static void Start(CallEnvironment& environment, Make make) {
+    auto* acceptor = new Acceptor(environment, make);
+    acceptor->call_->Request(static_cast<Completion*>(acceptor));
+  }
+
+  void Run(bool ok) override {
+    std::unique_ptr<Acceptor> self(this);
+    if (!ok) return;
+    Start(environment_, make_);
+    call_.release()->Begin();
+  }
+
+ private:
+  Acceptor(CallEnvironment& environment, Make make)
+      : environment_(environment), make_(make), call_(make(environment)) {}
+
+  CallEnvironment& environment_;
+  const Make make_;
+  std::unique_ptr<Call> call_;
+};
+
+template <typename Message>
+absl::Status ReadMetadata(const grpc::ServerContext& context, const char* key, Message& message) {
+  auto found = context.client_metadata().find(key);
+  if (found == context.client_metadata().end() ||
+      !message.ParseFromArray(found->second.data(), static_cast<int>(found->second.size()))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the call lacks valid '", key, "' metadata: its client is no IFRT proxy client"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gangway::ifrt
+
+#endif  // GANGWAY_FRONTDOOR_IFRT_CALL_H_

@@ -1,0 +1,183 @@
+// Implementation of session_call.h.
+#include "gangway/frontdoor/ifrt/session_call.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "gangway/frontdoor/ifrt/requests.h"
+#include "gangway/frontdoor/ifrt/status.h"
+
+namespace gangway::ifrt {
+namespace {
+
+constexpr char kSessionMetadata[] = "ifrt-proxy-grpc-ifrt-session-metadata-bin";
+// For answers that a client which ended its requests does not take.
+constexpr std::chrono::seconds kDrainLimit{5};
+constexpr std::chrono::milliseconds kSoon{1};
+
+google::protobuf::ArenaOptions StartingWith(char* block, size_t bytes) {
+  google::protobuf::ArenaOptions options;
+  options.initial_block = block;
+  options.initial_block_size = bytes;
+  return options;
+}
+
+}  // namespace
+
+SessionCall::SessionCall(CallEnvironment& environment)
+    : Call(environment),
+      stream_(&context_),
+      writer_([this](const IfrtResponse& response,
+                     const grpc::WriteOptions& options) { StartWrite(response, options); },
+              [this] { context_.TryCancel(); }, [this] { FlushSoon(); },
+              environment.options.response_queue_max),
+      arena_(StartingWith(first_block_, sizeof(first_block_))) {
+  for (int i = 0; i < 4; ++i) {
+    tags_[i].call = this;
+    tags_[i].operation = static_cast<Operation>(i);
+  }
+}
+
+void SessionCall::Request(void* tag) {
+  context_.AsyncNotifyWhenDone(TagOf(Operation::kDone));
+  environment_.service.RequestIfrtSession(&context_, &stream_, environment_.queue,
+                                          environment_.queue, tag);
+}
+
+void SessionCall::Begin() {
+  {
+    MutexLock lock(mutex_);
+    operations_ = 1;  // kDone
+  }
+  thread_ = std::thread([this] { Serve(); });
+}
+
+absl::Status SessionCall::CheckMetadata() const {
+  proxy::SessionMetadata metadata;
+  if (absl::Status status = ReadMetadata(context_, kSessionMetadata, metadata); !status.ok())
+    return status;
+  return NegotiateVersion(metadata.version(), metadata.version()).status();
+}
+
+absl::Status SessionCall::Open() {
+  auto client = environment_.factory(absl::StrCat("jax ", context_.peer()));
+  if (!client.ok()) return client.status();
+  const IfrtServerOptions& options = environment_.options;
+  auto buffers = std::make_shared<HostBuffers>(options.host_bytes_max, options.host_buffer_limit);
+  const uint64_t id = environment_.registry.Add(buffers);
+  session_ = std::make_unique<Session>(id, *std::move(client), writer_, std::move(buffers));
+  return absl::OkStatus();
+}
+
+void SessionCall::Serve() {
+  pthread_setname_np(pthread_self(), "ifrt-session");
+  absl::Status status = CheckMetadata();
+  if (status.ok()) {
+    status = refused_ = Open();
+    StartRead();
+    WaitForEnd();
+    if (session_ != nullptr) environment_.registry.Remove(session_->id());
+    session_.reset();
+    writer_.Drain(kDrainLimit);
+  }
+  {
+    MutexLock lock(mutex_);
+    ++operations_;
+  }
+  stream_.Finish(ToGrpc(status), TagOf(Operation::kFinish));
+}
+
+void SessionCall::WaitForEnd() {
+  MutexLock lock(mutex_);
+  // A session lasts as long as its client likes; the limit only bounds one sleep.
+  while (!changed_.WaitFor(mutex_, std::chrono::hours(1),
+                           [this]() GANGWAY_NO_ANALYSIS { return ended_ && reading_ == 0; })) {
+  }
+}
+
+void SessionCall::StartRead() {
+  {
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    ++reading_;
+    ++operations_;
+  }
+  arena_.Reset();
+  request_ = google::protobuf::Arena::CreateMessage<IfrtRequest>(&arena_);
+  stream_.Read(request_, TagOf(Operation::kRead));
+}
+
+void SessionCall::StartWrite(const IfrtResponse& response, const grpc::WriteOptions& options) {
+  {
+    MutexLock lock(mutex_);
+    ++operations_;
+  }
+  stream_.Write(response, options, TagOf(Operation::kWrite));
+}
+
+void SessionCall::OnRead(bool ok) {
+  bool room = false;
+  if (ok && !refused_.ok()) {
+    writer_.Send(ErrorReply(request_->request_metadata().op_id(), refused_), Urgency::kAtOnce);
+    ok = false;
+  } else if (ok) {
+    session_->Handle(*request_);
+    room = session_->HasRoomOr([this] { StartRead(); });
+  }
+  {
+    MutexLock lock(mutex_);
+    --reading_;
+    if (!ok) ended_ = true;
+    if (ended_) changed_.NotifyAll();
+  }
+  if (room) StartRead();
+}
+
+void SessionCall::End() {
+  MutexLock lock(mutex_);
+  ended_ = true;
+  changed_.NotifyAll();
+}
+
+void SessionCall::Completed(Operation operation, bool ok) {
+  switch (operation) {
+    case Operation::kRead:
+      OnRead(ok);
+      break;
+    case Operation::kWrite:
+      writer_.Written(ok);
+      break;
+    case Operation::kDone:
+      End();
+      break;
+    case Operation::kFinish: {
+      MutexLock lock(mutex_);
+      finished_ = true;
+      break;
+    }
+  }
+  Settle();
+}
+
+void SessionCall::FlushSoon() {
+  {
+    MutexLock lock(mutex_);
+    ++operations_;
+  }
+  environment_.timers.PostAt(EventLoop::Clock::now() + kSoon, [this] {
+    writer_.Flush();
+    Settle();
+  });
+}
+
+void SessionCall::Settle() {
+  {
+    MutexLock lock(mutex_);
+    if (--operations_ > 0 || !finished_) return;
+  }
+  thread_.join();  // it has nothing left to do
+  delete this;
+}
+
+}  // namespace gangway::ifrt
