@@ -93,7 +93,7 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     options.name = options_.name;
     options.epoch = reply.epoch();
     options.session = reply.session();
-    options.on_chunk = [this](wire::DataChunk chunk) { OnChunk(chunk); };
+    options.on_chunk = [this](const wire::DataChunk& chunk) { OnChunk(chunk); };
     options.on_lost = [this](WorkerKey worker, const absl::Status& why) {
       OnWorkerLost(worker, why);
     };

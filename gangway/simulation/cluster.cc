@@ -202,12 +202,13 @@ SimWorker::World Cluster::MakeWorkerWorld(uint32_t island, uint32_t index) {
   world.report = [this, island, index](wire::Report report) {
     islands_[island].from_worker[index]->Send(std::move(report));
   };
-  world.send_fetched = [this](uint64_t session, uint64_t fetch, uint32_t shard, Content content) {
+  world.send_fetched = [this](uint64_t session, uint64_t fetch, uint32_t shard,
+                              const Content& content) {
     timeline_.After(Delay(), [this, session, fetch, shard, content] {
       sessions_.at(session).client->OnFetched(fetch, shard, content);
     });
   };
-  world.offer = [this](uint32_t device, uint64_t ordinal, uint32_t shard, Content content,
+  world.offer = [this](uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
                        std::function<void()> taken) {
     Offer(device, ordinal, shard, content, std::move(taken));
   };
@@ -243,7 +244,7 @@ void Cluster::AddSession(uint64_t number) {
         StepController(controller::FromClient{number, std::move(batch)});
       });
   session.from_controller = std::make_unique<Stream<wire::SessionEvents>>(
-      &timeline_, &random_, Delay(), [this, number](wire::SessionEvents events) {
+      &timeline_, &random_, Delay(), [this, number](const wire::SessionEvents& events) {
         sessions_.at(number).client->OnEvents(events);
       });
   StepController(controller::SessionOpened{number, absl::StrCat("simulated session ", number)});

@@ -46,7 +46,7 @@ int64_t SimWorker::used_bytes() const {
   return bytes;
 }
 
-void SimWorker::OnBatch(wire::IslandBatch batch) {
+void SimWorker::OnBatch(const wire::IslandBatch& batch) {
   for (const wire::IslandItem& item : batch.items()) OnItem(item);
   Pump();
 }

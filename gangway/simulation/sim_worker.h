@@ -66,7 +66,7 @@ class SimWorker {
   WorkerKey key() const { return key_; }
   const std::vector<uint32_t>& devices() const { return devices_; }
 
-  void OnBatch(wire::IslandBatch batch);
+  void OnBatch(const wire::IslandBatch& batch);
   void Stage(uint64_t session, uint64_t upload, uint32_t shard, uint64_t value);
   // False: the node is not here (yet, or any more).
   bool TakeOffer(uint64_t ordinal, uint32_t shard, const Content& content);
@@ -126,7 +126,7 @@ class SimWorker {
                      const std::vector<uint64_t>& arguments);
   void EndPosition(uint32_t device, uint64_t ordinal, uint32_t position);
   void PumpCopy(uint64_t ordinal, Node& node);
-  void Offer(uint64_t ordinal, uint32_t device, uint32_t shard, Content content);
+  void Offer(uint64_t ordinal, uint32_t device, uint32_t shard, const Content& content);
   void Receive(Node& node, uint32_t shard, const Content& content);
   void PumpFetch(uint64_t ordinal, Node& node);
   void PumpUpload(uint64_t ordinal, Node& node);

@@ -177,7 +177,7 @@ void SimWorker::PumpCopy(uint64_t ordinal, Node& node) {
   }
 }
 
-void SimWorker::Offer(uint64_t ordinal, uint32_t device, uint32_t shard, Content content) {
+void SimWorker::Offer(uint64_t ordinal, uint32_t device, uint32_t shard, const Content& content) {
   auto taken = [this, incarnation = incarnation_, ordinal, shard] {
     auto it = nodes_.find(ordinal);
     if (incarnation != incarnation_ || it == nodes_.end()) return;

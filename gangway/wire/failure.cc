@@ -39,7 +39,7 @@ Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string
 std::string ToText(const Failure& failure) {
   std::string text = failure.message();
   std::string where;
-  auto add = [&where](auto... parts) {
+  auto add = [&where](const auto&... parts) {
     absl::StrAppend(&where, where.empty() ? "" : ", ", parts...);
   };
   if (!failure.program().empty()) add("program ", failure.program());

@@ -55,7 +55,7 @@ void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array arra
                       Actions& actions) {
   for (const Run& run : array.runs) ++storages_.at(run.storage).handles;
   if (CanBind(id, session, handle)) {
-    session.arrays.emplace(handle, std::move(array));
+    session.arrays[handle] = std::move(array);
     return;
   }
   for (const Run& run : array.runs) Unref(run.storage, actions);

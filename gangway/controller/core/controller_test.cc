@@ -42,8 +42,8 @@ class ControllerTest : public ::testing::Test {
   void Step(Event event) {
     actions_ = {};
     controller_->Step(std::move(event), now_, actions_);
-    for (auto& [session, event] : actions_.to_clients) events_.push_back({session, event});
-    for (auto& [island, item] : actions_.to_islands) items_.push_back({island, item});
+    for (auto& [session, event] : actions_.to_clients) events_.emplace_back(session, event);
+    for (auto& [island, item] : actions_.to_islands) items_.emplace_back(island, item);
     for (wire::CompileRequest& request : actions_.to_compiler) requests_.push_back(request);
   }
   void Tick(milliseconds later) {

@@ -110,7 +110,7 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
 std::optional<wire::Failure> Controller::CheckCall(const Session& session,
                                                    const Executable& executable,
                                                    const wire::CallOp& op) const {
-  auto invalid = [&](auto... parts) {
+  auto invalid = [&](const auto&... parts) {
     wire::Failure failure = wire::MakeFailure(StatusCode::kInvalidArgument, absl::StrCat(parts...));
     failure.set_program(executable.info.name());
     return failure;

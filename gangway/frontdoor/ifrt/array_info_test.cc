@@ -79,7 +79,6 @@ TEST(ArrayInfo, RefusesWhatDoesNotFit) {
 }
 
 TEST(ArrayInfo, HostileBytesGiveStatus) {
-  const std::string good = Rows({4, 5, 6, 7}).serialized().data();
   std::mt19937 random(1);
   int refused = 0;
   for (int round = 0; round < 20000; ++round) {

@@ -12,7 +12,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::UnorderedElementsAre;
 
 using Devices = std::vector<uint32_t>;
 using Ordinals = std::vector<uint64_t>;

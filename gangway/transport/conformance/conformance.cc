@@ -416,7 +416,7 @@ TEST_P(TransportConformance, ManyLinksAtOnce) {
   for (uint64_t round = 0; round < 20; ++round) {
     for (auto& link : links) ASSERT_TRUE(link->Send(Numbered(round)).ok());
   }
-  ASSERT_TRUE(client_.WaitFrames(64 * 20));
+  ASSERT_TRUE(client_.WaitFrames(size_t{64} * 20));
   EXPECT_EQ(received, 64 * 20);
   for (auto& link : links) link->Close(absl::CancelledError("done"));
   *listener = nullptr;

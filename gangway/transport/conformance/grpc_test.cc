@@ -2,11 +2,11 @@
 // promises: loopback only (SE-1), and a killed peer seen at once.
 #include "gangway/transport/grpc/grpc.h"
 
-#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 
 #include "gangway/transport/conformance/conformance.h"

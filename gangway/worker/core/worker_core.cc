@@ -290,7 +290,9 @@ void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
   }
 }
 
-// `failure` is the verdict (code 0: it ran).
+// `failure` is the verdict (code 0: it ran); a copy, since callers give one that lies in a storage,
+// which settling may move.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 void WorkerCore::Finish(uint64_t ordinal, wire::Failure failure) {
   auto entry = nodes_.find(ordinal);
   Node node = std::move(entry->second);

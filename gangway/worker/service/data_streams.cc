@@ -78,7 +78,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   Pump(stream.session);
 }
 
-void DataStreams::OnChunk(uint64_t id, Stream& stream, wire::DataChunk chunk) {
+void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
   if (chunk.name_case() != wire::DataChunk::kUpload)
     return;  // transfers between workers will come here
   Session& session = SessionOf(stream.session);

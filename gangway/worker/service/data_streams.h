@@ -78,7 +78,7 @@ class DataStreams {
 
   void OnFrame(uint64_t id, wire::Frame frame);
   void OnHello(uint64_t id, Stream& stream, const wire::Hello& hello);
-  void OnChunk(uint64_t id, Stream& stream, wire::DataChunk chunk);
+  void OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
   void OnClosed(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& why);
   Session& SessionOf(uint64_t session);
