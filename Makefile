@@ -2,7 +2,7 @@
 # pinned versions (tools/setup.sh; nothing to do the second time) and builds.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test asan tsan nightly format tidy bench clean
+.PHONY: help setup build demo test asan tsan fuzz nightly format tidy bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -25,7 +25,10 @@ asan: setup  ## C++ unit tests under AddressSanitizer and UBSan
 tsan: setup  ## the concurrent part of the C++ unit tests under ThreadSanitizer
 	@tools/test.sh tsan
 
-nightly: build  ## make test, then clang-tidy on every file, the release build and repeated tests
+fuzz: setup  ## the fuzz targets, each for FUZZ_SECONDS (30)
+	@tools/fuzz.sh
+
+nightly: build  ## make test, then all of clang-tidy, fuzzing, the release build and repeated tests
 	@tools/test.sh all nightly
 
 format: setup  ## formats C++ and Python in place

@@ -1,6 +1,8 @@
 # gangway_library(<name> SRCS a.cc ... DEPS gangway_base absl::status ...)      a static library
 # gangway_proto(<name> PROTOS a.proto ... [DEPS ...] [GRPC])                    a library of generated messages
 # gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [LABELS ...])   a GoogleTest binary run by ctest
+# gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): in the preset fuzz driven by libFuzzer,
+#                                                       in all others a test over its seeds and some mutations of them
 # Includes are "gangway/<folder>/<file>.h" in every case, generated headers too.
 #
 # A test has its folders as labels (gangway/worker/core: worker, core), so `ctest -L '^scheduler$'` runs one folder's. Two
@@ -11,6 +13,7 @@ include_guard()
 set(GANGWAY_TSAN_FOLDERS base program core service simulation)
 add_custom_target(gangway_tests)
 add_custom_target(gangway_tests_tsan)
+add_custom_target(gangway_fuzzers)
 
 add_library(gangway_options INTERFACE)
 target_include_directories(gangway_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
@@ -72,6 +75,23 @@ function(gangway_test name)
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE gangway_options ${arg_DEPS} GTest::gtest GTest::gmock GTest::gtest_main
                                         Threads::Threads)
+  gangway_register_test(${name} ${arg_TIMEOUT} "${arg_LABELS}")
+endfunction()
+
+function(gangway_fuzz name)
+  cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SRCS})
+  if(GANGWAY_FUZZ)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    add_dependencies(gangway_fuzzers ${name})
+  else()
+    gangway_register_test(${name} 60 "fuzz")
+  endif()
+  target_link_libraries(${name} PRIVATE gangway_options gangway_fuzz_main ${arg_DEPS} Threads::Threads)
+endfunction()
+
+# Labels, time limit and sanitizer options of a test's executable.
+function(gangway_register_test name timeout extra_labels)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/gangway OUTPUT_VARIABLE folder)
   string(REPLACE "/" ";" labels "${folder}")
   foreach(label ${labels})
@@ -79,7 +99,7 @@ function(gangway_test name)
       list(APPEND labels tsan)
     endif()
   endforeach()
-  list(APPEND labels ${arg_LABELS})
+  list(APPEND labels ${extra_labels})
   list(REMOVE_DUPLICATES labels)
   add_dependencies(gangway_tests ${name})
   if("tsan" IN_LIST labels)
@@ -90,11 +110,11 @@ function(gangway_test name)
   set(suppressions ${CMAKE_SOURCE_DIR}/tools/sanitizers)
   set(environment)
   if(GANGWAY_SANITIZER)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 4")  # instrumented code is that much slower
+    math(EXPR timeout "${timeout} * 4")  # instrumented code is that much slower
     set(environment
         "ASAN_OPTIONS=detect_stack_use_after_return=1" "UBSAN_OPTIONS=print_stacktrace=1"
         "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
         "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:halt_on_error=1:second_deadlock_stack=1")
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${labels}" ENVIRONMENT "${environment}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${environment}")
 endfunction()

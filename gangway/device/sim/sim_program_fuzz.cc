@@ -1,0 +1,26 @@
+// The text of simulated programs, which clients send: understood or refused, and the same after
+// printing.
+#include "gangway/base/check.h"
+#include "gangway/base/fuzz.h"
+#include "gangway/device/sim/sim_program.h"
+
+namespace gangway::fuzz {
+
+std::vector<std::string> Seeds() {
+  return {
+      "sim 1\nname step\npartitions 4\ncollective\ncost_us 330\ntemp_bytes 4096\n"
+      "input 11 128 4\noutput 11 128 4\noutput 11 128 4 donates 0\n",
+      "sim 1 # nothing\n\nname x\n"};
+}
+
+}  // namespace gangway::fuzz
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  auto program = gangway::device::ParseSimProgram(gangway::fuzz::View(data, size));
+  if (!program.ok()) return 0;
+  const std::string text = gangway::device::FormatSimProgram(*program);
+  auto again = gangway::device::ParseSimProgram(text);
+  GANGWAY_CHECK(again.ok() && gangway::device::FormatSimProgram(*again) == text,
+                "a program that was understood survives its text form");
+  return 0;
+}

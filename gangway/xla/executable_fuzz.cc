@@ -1,0 +1,76 @@
+// The optimized HLO of a plugin: any bytes are described or refused, and a description keeps its
+// promises.
+#include <random>
+
+#include "gangway/base/check.h"
+#include "gangway/base/fuzz.h"
+#include "gangway/xla/executable.h"
+#include "gangway/xla/fuzz_message.h"
+#include "gangway/xla/hlo_text.pb.h"
+
+namespace gangway::fuzz {
+
+std::vector<std::string> Seeds() {
+  xla::HloModuleWithConfigProto split;
+  split.mutable_config()->set_num_partitions(4);
+  xla::HloModuleProto& module = *split.mutable_module();
+  module.set_name("jit_f");
+  auto array = [](xla::ShapeProto& shape) {
+    shape.set_element_type(xla::TYPE_F32);
+    shape.add_dimensions(8);
+    shape.add_dimensions(2);
+  };
+  array(*module.mutable_host_program_shape()->add_parameters());
+  xla::ShapeProto& result = *module.mutable_host_program_shape()->mutable_result();
+  result.set_element_type(xla::TYPE_TUPLE);
+  array(*result.add_tuple_shapes());
+  xla::OpShardingProto& sharding = *module.add_spmd_parameters_shardings();
+  sharding.set_type(xla::OpShardingProto::TYPE_OTHER);
+  sharding.add_tile_assignment_dimensions(2);
+  sharding.add_tile_assignment_dimensions(2);
+  for (int i = 0; i < 4; ++i) sharding.add_tile_assignment_devices(i);
+  *module.mutable_spmd_output_sharding()->add_tuple_shardings() = sharding;
+  module.mutable_spmd_output_sharding()->set_type(xla::OpShardingProto::TYPE_TUPLE);
+  module.mutable_input_output_alias()->add_entries();
+
+  xla::HloWithConfigTextProto text;
+  auto& computation = *text.mutable_module()->add_computations();
+  computation.set_name("main");
+  auto& parameter = *computation.add_instructions();
+  parameter.set_id(1);
+  parameter.set_opcode("parameter");
+  auto& call = *computation.add_instructions();
+  call.set_opcode("custom-call");
+  call.set_custom_call_target("f");
+  call.add_operand_ids(1);
+  return {split.SerializeAsString(), text.SerializeAsString()};
+}
+
+}  // namespace gangway::fuzz
+
+size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max, unsigned int seed) {
+  std::mt19937 random(seed);
+  const std::string_view bytes = gangway::fuzz::View(data, size);
+  const std::string mutated =
+      random() % 2 == 0
+          ? gangway::xla::MutatedMessage<gangway::xla::HloModuleWithConfigProto>(bytes, random)
+          : gangway::xla::MutatedMessage<gangway::xla::HloWithConfigTextProto>(bytes, random);
+  return mutated.copy(reinterpret_cast<char*>(data), size_max);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view bytes = gangway::fuzz::View(data, size);
+  (void)gangway::xla::ProgramText(bytes);
+  auto description = gangway::xla::DescribeExecutable(bytes);
+  if (!description.ok()) return 0;
+  GANGWAY_CHECK(description->partition_count >= 1 && description->replica_count >= 1,
+                "a program runs somewhere");
+  for (int32_t index : description->donated) {
+    GANGWAY_CHECK(index >= 0 && index < static_cast<int32_t>(description->parameters.size()),
+                  "what is donated is a parameter");
+  }
+  for (const auto& operand : description->parameters) {
+    GANGWAY_CHECK(operand.global_dims.size() == operand.shard_dims.size(), "ranks agree");
+  }
+  return 0;
+}
