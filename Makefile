@@ -37,7 +37,7 @@ format: setup  ## formats C++ and Python in place
 
 tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs from BASE (default HEAD)
 	@tools/tidy --headers
-	@tools/clang_tidy_changed.sh $(or $(BASE),HEAD)
+	@tools/clang_tidy $(or $(BASE),HEAD)
 
 bench: setup  ## every benchmark, with its peers
 	@tools/bench.sh

@@ -4,7 +4,7 @@
 # JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel tests (default 2: most start threads of their own).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-readonly all_stages=(format tidy scripts unit e2e asan tsan)
+readonly all_stages=(format tidy scripts unit clang_tidy e2e asan tsan)
 readonly test_jobs=${TEST_JOBS:-2}
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
@@ -17,16 +17,18 @@ stage_scripts() {
   local shell scripts
   mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run tools/format)
   mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
-    'bench/*.py' 'examples/*.py' 'tests/*.py' 'tools/*.py')
+    'bench/*.py' 'examples/*.py' 'tests/*.py' 'tools/*.py' tools/clang_tidy)
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)
 }
 stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }
+# After the dev build, whose records of includes say what has changed since a file passed (tools/clang_tidy).
+stage_clang_tidy() { tools/build.sh dev && tools/clang_tidy; }
 stage_e2e() { tools/build.sh dev && .venv/bin/pytest -q tests; }
 stage_asan() { tools/build.sh asan gangway_tests && run_ctest build/asan -LE '^unsanitized$'; }
 stage_tsan() { tools/build.sh tsan gangway_tests_tsan && run_ctest build/tsan -L '^tsan$'; }
 stage_nightly() {
   export GANGWAY_NIGHTLY=1  # simulations and property tests take more seeds
-  tools/clang_tidy_changed.sh --all &&
+  tools/build.sh dev && CLANG_TIDY_TIMEOUT_S=7200 tools/clang_tidy --all && tools/fuzz.sh &&
     tools/build.sh release && run_ctest build/release --repeat until-fail:5 &&
     .venv/bin/pytest -q tests --timeout=1200
 }
@@ -49,7 +51,7 @@ run_stages() {
       124 | 137) status="FAILED: past its limit of $(limit_s "$stage") s" failed=1 ;;
       *) status=FAILED failed=1 ;;
     esac
-    summary+=("$(printf '%-8s %5d s  %s' "$stage" "$seconds" "$status")")
+    summary+=("$(printf '%-10s %5d s  %s' "$stage" "$seconds" "$status")")
   done
   printf '\n== summary, %d s\n' "$SECONDS"
   printf '%s\n' "${summary[@]}"
