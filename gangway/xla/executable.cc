@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kDevicesMax = int64_t{1} << 20;
 
-absl::Status Malformed(std::string why) {
+absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("malformed compiled program: ", why));
 }
 

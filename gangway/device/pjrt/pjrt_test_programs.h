@@ -35,7 +35,7 @@ inline std::string TestCompileOptions(int num_replicas, int num_partitions) {
   return options + build;
 }
 
-inline TestProgram Mlir(std::string body, int num_replicas = 1, int num_partitions = 1) {
+inline TestProgram Mlir(const std::string& body, int num_replicas = 1, int num_partitions = 1) {
   return {
       absl::Substitute(
           "module @test attributes {mhlo.num_replicas = $0 : i32, mhlo.num_partitions = $1 : i32} "
