@@ -1,6 +1,7 @@
 // Implementation of strided.h.
 #include "gangway/xla/strided.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace gangway::xla {
 namespace {
 
 constexpr int64_t kBytesMax = int64_t{1} << 62;
+constexpr int64_t kAllocatedMax = int64_t{1} << 40;
 
 absl::Status OutOfRange() {
   return absl::InvalidArgumentError("byte strides of a host buffer span more than 2^62 bytes");
@@ -70,6 +72,15 @@ absl::Status WrongSize(std::string_view what, size_t got, int64_t want) {
       absl::StrCat(std::string(what), " holds ", got, " bytes; its shape and strides need ", want));
 }
 
+absl::StatusOr<int64_t> DenseSize(int64_t element_bytes, std::span<const int64_t> dims) {
+  absl::StatusOr<int64_t> count = ElementCount(dims);
+  if (!count.ok()) return count;
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(*count, element_bytes, &bytes) || bytes > kAllocatedMax)
+    return OutOfRange();
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<StridedRegion> Region(int64_t element_bytes, std::span<const int64_t> dims,
@@ -98,27 +109,62 @@ absl::StatusOr<StridedRegion> Region(int64_t element_bytes, std::span<const int6
   return StridedRegion{high - low, -low, dense};
 }
 
-absl::StatusOr<std::string> ToDense(std::string_view region, int64_t element_bytes,
-                                    std::span<const int64_t> dims,
-                                    std::span<const int64_t> byte_strides) {
+absl::Status CopyToDense(std::string_view region, int64_t element_bytes,
+                         std::span<const int64_t> dims, std::span<const int64_t> byte_strides,
+                         std::span<char> dense) {
   absl::StatusOr<StridedRegion> layout = Region(element_bytes, dims, byte_strides);
   if (!layout.ok()) return layout.status();
   if (static_cast<int64_t>(region.size()) != layout->bytes)
     return WrongSize("a host buffer", region.size(), layout->bytes);
-  if (layout->dense) return std::string(region);
-  // Repeated elements (stride 0) make the dense form larger than the region, so that its size is
-  // checked by itself.
-  const int64_t count = *ElementCount(dims);
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(count, element_bytes, &bytes) || bytes > (int64_t{1} << 40))
-    return OutOfRange();
-  std::string dense(bytes, '\0');
+  absl::StatusOr<int64_t> bytes = DenseSize(element_bytes, dims);
+  if (!bytes.ok()) return bytes.status();
+  if (static_cast<int64_t>(dense.size()) != *bytes)
+    return WrongSize("a dense array", dense.size(), *bytes);
+  if (layout->dense) {
+    std::copy(region.begin(), region.end(), dense.begin());
+    return absl::OkStatus();
+  }
   const int64_t row = dims.back();
   ForEachRow(dims, byte_strides, row * element_bytes, [&](int64_t strided, int64_t offset) {
     CopyRow(dense.data() + offset, element_bytes, region.data() + layout->zero_offset + strided,
             byte_strides.back(), row, element_bytes);
   });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ToDense(std::string_view region, int64_t element_bytes,
+                                    std::span<const int64_t> dims,
+                                    std::span<const int64_t> byte_strides) {
+  absl::StatusOr<int64_t> bytes = DenseSize(element_bytes, dims);
+  if (!bytes.ok()) return bytes.status();
+  std::string dense(*bytes, '\0');
+  absl::Status status = CopyToDense(region, element_bytes, dims, byte_strides, dense);
+  if (!status.ok()) return status;
   return dense;
+}
+
+absl::Status CopyFromDense(std::string_view dense, int64_t element_bytes,
+                           std::span<const int64_t> dims, std::span<const int64_t> byte_strides,
+                           std::span<char> region) {
+  absl::StatusOr<StridedRegion> layout = Region(element_bytes, dims, byte_strides);
+  if (!layout.ok()) return layout.status();
+  absl::StatusOr<int64_t> bytes = DenseSize(element_bytes, dims);
+  if (!bytes.ok()) return bytes.status();
+  if (static_cast<int64_t>(dense.size()) != *bytes)
+    return WrongSize("a dense array", dense.size(), *bytes);
+  if (static_cast<int64_t>(region.size()) != layout->bytes)
+    return WrongSize("a host buffer", region.size(), layout->bytes);
+  if (layout->dense) {
+    std::copy(dense.begin(), dense.end(), region.begin());
+    return absl::OkStatus();
+  }
+  std::fill(region.begin(), region.end(), '\0');
+  const int64_t row = dims.back();
+  ForEachRow(dims, byte_strides, row * element_bytes, [&](int64_t strided, int64_t offset) {
+    CopyRow(region.data() + layout->zero_offset + strided, byte_strides.back(),
+            dense.data() + offset, element_bytes, row, element_bytes);
+  });
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> FromDense(std::string_view dense, int64_t element_bytes,
@@ -126,18 +172,10 @@ absl::StatusOr<std::string> FromDense(std::string_view dense, int64_t element_by
                                       std::span<const int64_t> byte_strides) {
   absl::StatusOr<StridedRegion> layout = Region(element_bytes, dims, byte_strides);
   if (!layout.ok()) return layout.status();
-  int64_t bytes = 0;
-  if (__builtin_mul_overflow(*ElementCount(dims), element_bytes, &bytes)) return OutOfRange();
-  if (static_cast<int64_t>(dense.size()) != bytes)
-    return WrongSize("a dense array", dense.size(), bytes);
-  if (layout->dense) return std::string(dense);
-  if (layout->bytes > (int64_t{1} << 40)) return OutOfRange();
+  if (layout->bytes > kAllocatedMax) return OutOfRange();
   std::string region(layout->bytes, '\0');
-  const int64_t row = dims.back();
-  ForEachRow(dims, byte_strides, row * element_bytes, [&](int64_t strided, int64_t offset) {
-    CopyRow(region.data() + layout->zero_offset + strided, byte_strides.back(),
-            dense.data() + offset, element_bytes, row, element_bytes);
-  });
+  absl::Status status = CopyFromDense(dense, element_bytes, dims, byte_strides, region);
+  if (!status.ok()) return status;
   return region;
 }
 

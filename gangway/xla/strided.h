@@ -31,10 +31,20 @@ absl::StatusOr<std::string> ToDense(std::string_view region, int64_t element_byt
                                     std::span<const int64_t> dims,
                                     std::span<const int64_t> byte_strides);
 
+// The same into memory of the caller's, of exactly the dense form's size: repeated elements (stride
+// 0) make that form larger than what was sent, by any factor, so that who reads from a client
+// charges it first.
+absl::Status CopyToDense(std::string_view region, int64_t element_bytes,
+                         std::span<const int64_t> dims, std::span<const int64_t> byte_strides,
+                         std::span<char> dense);
+
 // The inverse; bytes of the region that no element covers are zero.
 absl::StatusOr<std::string> FromDense(std::string_view dense, int64_t element_bytes,
                                       std::span<const int64_t> dims,
                                       std::span<const int64_t> byte_strides);
+absl::Status CopyFromDense(std::string_view dense, int64_t element_bytes,
+                           std::span<const int64_t> dims, std::span<const int64_t> byte_strides,
+                           std::span<char> region);
 
 }  // namespace gangway::xla
 

@@ -292,6 +292,19 @@ TEST_F(ServerTest, BytesBeforeAndAfterTheirRequest) {
   EXPECT_EQ(*peer.Fetch(2), "late");
 }
 
+// TM-2: a stride of 0 makes an array of any size out of one byte; it is charged before it is made.
+TEST_F(ServerTest, RepeatedBytesThatNoMemoryHoldsAreRefused) {
+  Peer peer(server_->port());
+  ASSERT_TRUE(peer.Store(1, "a").ok());
+  peer.Ask(Put(1, {int64_t{1} << 45}, {0}));
+  proxy::IfrtRequest ready;
+  ready.mutable_check_value_ready()->add_value_handles(1);
+  EXPECT_EQ(Code(peer.Ask(ready)), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  ASSERT_TRUE(peer.Store(2, "b").ok());  // the session lives, and repeats what fits
+  peer.Ask(Put(2, {3}, {0}));
+  EXPECT_EQ(*peer.Fetch(2), "bbb");
+}
+
 TEST_F(ServerTest, StridesBothWays) {
   Peer peer(server_->port());
   ASSERT_TRUE(peer.Store(1, "acebdf").ok());

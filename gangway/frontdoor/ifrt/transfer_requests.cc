@@ -44,13 +44,6 @@ absl::StatusOr<BufferForm> ReadForm(int32_t element_type, std::span<const int64_
   return form;
 }
 
-absl::StatusOr<HostBytesRef> Copied(std::string_view bytes, HostBuffers& buffers) {
-  absl::StatusOr<std::shared_ptr<HostBytes>> copy = buffers.TryAllocate(bytes.size());
-  if (!copy.ok()) return copy.status();
-  std::memcpy((*copy)->data(), bytes.data(), bytes.size());
-  return HostBytesRef(*std::move(copy));
-}
-
 // The dense form of what the client sent: the very bytes where they are dense already.
 absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const BufferForm& form,
                                      HostBuffers& buffers) {
@@ -62,10 +55,13 @@ absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const B
                                                    form.region.bytes));
   }
   if (form.region.dense) return bytes;
-  absl::StatusOr<std::string> dense =
-      xla::ToDense(view, form.element_bytes, form.dims, form.byte_strides);
+  // Charged before it is made: strides of 0 make much of a few bytes.
+  absl::StatusOr<std::shared_ptr<HostBytes>> dense = buffers.TryAllocate(form.dense_bytes);
   if (!dense.ok()) return dense.status();
-  return Copied(*dense, buffers);
+  absl::Status status = xla::CopyToDense(view, form.element_bytes, form.dims, form.byte_strides,
+                                         {(*dense)->data(), (*dense)->size()});
+  if (!status.ok()) return status;
+  return HostBytesRef(*std::move(dense));
 }
 
 // Pushes the bytes of `handle` to `shards` of `upload` when they are there.
@@ -74,7 +70,7 @@ void PushWhenThere(SessionContext& context, uint64_t handle, uint64_t upload,
   if (form.dense_bytes == 0) {
     // Nothing has to come for an empty array; if something does, it is taken and forgotten.
     for (uint32_t shard : shards) context.client.Push(upload, shard, {}, [] {});
-    return context.buffers.Take(handle, [](absl::StatusOr<HostBytesRef>) {});
+    return context.buffers.Take(handle, [](const absl::StatusOr<HostBytesRef>&) {});
   }
   context.buffers.Take(handle, [&client = context.client, &buffers = context.buffers, upload,
                                 shards = std::move(shards),
@@ -201,12 +197,13 @@ struct Fetching {
 
 absl::Status Store(const Fetching& fetching, uint64_t handle, HostBuffers& buffers) {
   if (fetching.form.region.dense) return buffers.Put(handle, HostBytesRef(fetching.dense));
-  absl::StatusOr<std::string> strided =
-      xla::FromDense(fetching.dense->view(), fetching.form.element_bytes, fetching.form.dims,
-                     fetching.form.byte_strides);
+  absl::StatusOr<std::shared_ptr<HostBytes>> strided =
+      buffers.TryAllocate(static_cast<uint64_t>(fetching.form.region.bytes));
   if (!strided.ok()) return strided.status();
-  absl::StatusOr<HostBytesRef> bytes = Copied(*strided, buffers);
-  return bytes.ok() ? buffers.Put(handle, *std::move(bytes)) : bytes.status();
+  absl::Status status =
+      xla::CopyFromDense(fetching.dense->view(), fetching.form.element_bytes, fetching.form.dims,
+                         fetching.form.byte_strides, {(*strided)->data(), (*strided)->size()});
+  return status.ok() ? buffers.Put(handle, HostBytesRef(*std::move(strided))) : status;
 }
 
 absl::Status StartFetch(SessionContext& context, uint64_t op_id,
@@ -257,7 +254,7 @@ absl::Status MakeArray(SessionContext& context, const xla::MakeArrayFromHostBuff
                        IfrtResponse& response) {
   absl::Status status = MakeOne(context, request, response);
   if (status.ok()) return status;
-  context.buffers.Take(request.host_buffer_handle(), [](absl::StatusOr<HostBytesRef>) {});
+  context.buffers.Take(request.host_buffer_handle(), [](const absl::StatusOr<HostBytesRef>&) {});
   const uint64_t named = request.array_handle();
   return Spoil(context, std::span<const uint64_t>(&named, 1), status);
 }
@@ -270,7 +267,7 @@ absl::Status MakeShardedArrays(SessionContext& context, const ShardsRequest& req
   if (status.ok()) return status;
   for (const auto& spec : request.specs()) {
     for (const auto& buffer : spec.host_buffers()) {
-      context.buffers.Take(buffer.host_buffer_handle(), [](absl::StatusOr<HostBytesRef>) {});
+      context.buffers.Take(buffer.host_buffer_handle(), [](const absl::StatusOr<HostBytesRef>&) {});
     }
   }
   return Spoil(context, named, status);
