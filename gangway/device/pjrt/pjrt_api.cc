@@ -88,7 +88,7 @@ absl::Status CheckTable(const std::string& path, const PJRT_Api* table) {
     const bool beyond = needed.offset + sizeof(void*) > table->struct_size;
     if (beyond || *reinterpret_cast<void* const*>(reinterpret_cast<const char*>(table) +
                                                   needed.offset) == nullptr) {
-      missing.push_back(needed.name);
+      missing.emplace_back(needed.name);
     }
   }
   if (missing.empty()) return absl::OkStatus();
@@ -147,7 +147,7 @@ absl::Status FindMarked(std::string_view message) {
   const size_t colon = rest.find(": ");
   int code = 0;
   if (colon == std::string_view::npos ||
-      !absl::SimpleAtoi(absl::string_view(rest.data(), colon), &code) || code <= 0 ||
+      !absl::SimpleAtoi(std::string(rest.substr(0, colon)), &code) || code <= 0 ||
       code > PJRT_Error_Code_UNAUTHENTICATED) {
     return absl::OkStatus();
   }

@@ -228,12 +228,10 @@ bool PjrtBuffer::IsDeleted() const {
   return client_->api().Call(&PJRT_Api::PJRT_Buffer_IsDeleted, args).ok() && args.is_deleted;
 }
 
-absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(std::shared_ptr<const PjrtClient> client,
-                                                           int device, std::string_view memory_kind,
-                                                           const ArraySpec& spec,
-                                                           std::span<const std::byte> bytes,
-                                                           HostSemantics semantics,
-                                                           StatusCallback on_done) {
+absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(
+    const std::shared_ptr<const PjrtClient>& client, int device, std::string_view memory_kind,
+    const ArraySpec& spec, std::span<const std::byte> bytes, HostSemantics semantics,
+    StatusCallback on_done) {
   if (absl::Status status = CheckSize(spec, bytes.size()); !status.ok()) return status;
   absl::StatusOr<PJRT_Buffer_Type> type = ToPjrtType(spec.element_type);
   if (!type.ok()) return type.status();
@@ -261,7 +259,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(std::shared_ptr<const
   return buffer;
 }
 
-absl::StatusOr<Placeholder> CreatePjrtPlaceholder(std::shared_ptr<const PjrtClient> client,
+absl::StatusOr<Placeholder> CreatePjrtPlaceholder(const std::shared_ptr<const PjrtClient>& client,
                                                   int device, const ArraySpec& spec) {
   absl::StatusOr<PJRT_Buffer_Type> type = ToPjrtType(spec.element_type);
   if (!type.ok()) return type.status();

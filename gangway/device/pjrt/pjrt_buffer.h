@@ -38,14 +38,12 @@ class PjrtBuffer final : public Buffer {
   const std::shared_ptr<const ArraySpec> spec_;
 };
 
-absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(std::shared_ptr<const PjrtClient> client,
-                                                           int device, std::string_view memory_kind,
-                                                           const ArraySpec& spec,
-                                                           std::span<const std::byte> bytes,
-                                                           HostSemantics semantics,
-                                                           StatusCallback on_done);
+absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(
+    const std::shared_ptr<const PjrtClient>& client, int device, std::string_view memory_kind,
+    const ArraySpec& spec, std::span<const std::byte> bytes, HostSemantics semantics,
+    StatusCallback on_done);
 
-absl::StatusOr<Placeholder> CreatePjrtPlaceholder(std::shared_ptr<const PjrtClient> client,
+absl::StatusOr<Placeholder> CreatePjrtPlaceholder(const std::shared_ptr<const PjrtClient>& client,
                                                   int device, const ArraySpec& spec);
 
 }  // namespace gangway::device

@@ -76,7 +76,7 @@ absl::Status RegisterOne(const PjrtApi& api, const FfiExtension& extension,
 
 }  // namespace
 
-absl::Status RegisterPjrtFfiHandlers(std::shared_ptr<const PjrtClient> client,
+absl::Status RegisterPjrtFfiHandlers(const std::shared_ptr<const PjrtClient>& client,
                                      std::span<const FfiHandler> handlers) {
   if (!client->capabilities().ffi_handlers) {
     return absl::UnimplementedError(

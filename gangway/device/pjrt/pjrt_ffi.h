@@ -13,7 +13,7 @@
 namespace gangway::device {
 
 // See Backend::RegisterFfiHandlers. ALREADY_EXISTS: a name was registered with another address.
-absl::Status RegisterPjrtFfiHandlers(std::shared_ptr<const PjrtClient> client,
+absl::Status RegisterPjrtFfiHandlers(const std::shared_ptr<const PjrtClient>& client,
                                      std::span<const FfiHandler> handlers);
 
 }  // namespace gangway::device

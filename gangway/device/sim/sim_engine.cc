@@ -7,7 +7,7 @@
 
 namespace gangway::device {
 
-absl::Status SimEngine::Enqueue(std::shared_ptr<SimRun> run, uint64_t executable,
+absl::Status SimEngine::Enqueue(const std::shared_ptr<SimRun>& run, uint64_t executable,
                                 int32_t launch_id) {
   {
     MutexLock lock(mutex_);

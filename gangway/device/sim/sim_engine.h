@@ -58,7 +58,7 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   // `executable` and `launch_id` say which runs are one gang (0: the k-th run on each device).
   // RESOURCE_EXHAUSTED: the device's window is full; INVALID_ARGUMENT: this launch ran on this
   // device before; CANCELLED: closed.
-  absl::Status Enqueue(std::shared_ptr<SimRun> run, uint64_t executable, int32_t launch_id);
+  absl::Status Enqueue(const std::shared_ptr<SimRun>& run, uint64_t executable, int32_t launch_id);
 
   void Inject(SimFault fault);
   void ReleaseHung();

@@ -23,7 +23,8 @@ class SimStorage {
   // late.
   using Callback = std::function<void(const absl::Status&, const Contents&, int64_t at_us)>;
 
-  // False if it was settled before (then nothing happens).
+  // False if it was settled before (then nothing happens). Takes copies, since a callback may drop
+  // what the caller holds. NOLINTNEXTLINE(performance-unnecessary-value-param)
   bool Settle(absl::Status status, Contents contents, int64_t at_us) {
     std::vector<Callback> callbacks;
     {
