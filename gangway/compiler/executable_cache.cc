@@ -174,7 +174,7 @@ absl::Status ExecutableCache::Write(const std::string& key, std::string_view pay
   int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Errno("cannot create", temporary);
   absl::Status status =
-      WriteAll(fd, absl::StrCat(kMagic.data(), Checksum(key, payload)), temporary);
+      WriteAll(fd, absl::StrCat(std::string(kMagic), Checksum(key, payload)), temporary);
   if (status.ok()) status = WriteAll(fd, payload, temporary);
   // No fsync: what a crash of the machine leaves behind fails its checksum.
   if (::close(fd) != 0 && status.ok()) status = Errno("cannot write", temporary);
