@@ -80,7 +80,7 @@ absl::Status StateDir::Lock() {
 }
 
 absl::StatusOr<pid_t> StateDir::Supervisor() const {
-  const absl::Status nobody = absl::NotFoundError(
+  absl::Status nobody = absl::NotFoundError(
       absl::StrCat("no cluster runs on port ", port_, " (looked in ", path_,
                    "): start one with `gangway up --port ", port_,
                    "`, or give the port of a running one (--port or GANGWAY_PORT)"));
