@@ -25,7 +25,7 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
         EndFetch(event.fetch_failed().fetch(), wire::ToStatus(event.fetch_failed().failure()));
         break;
       case wire::SessionEvent::kWorkerState:
-        data_links_->SetWorker(event.worker_state().worker(), event.worker_state().up());
+        NoteWorker(event.worker_state().worker(), event.worker_state().up());
         break;
       case wire::SessionEvent::kProgress:
         OnProgress(event.progress().ended());

@@ -101,12 +101,21 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     for (const wire::Worker& worker : reply.topology().workers()) {
       for (uint32_t device : worker.devices())
         worker_of_[device] = {worker.island(), worker.index()};
-      data_links_->SetWorker(worker, !worker.data_address().empty());
+      NoteWorker(worker, !worker.data_address().empty());
     }
   }
   MutexLock lock(mutex_);
   if (!welcome_) welcome_ = refused;
   opened_.NotifyAll();
+}
+
+void ClientImpl::NoteWorker(const wire::Worker& worker, bool up) {
+  {
+    MutexLock lock(mutex_);
+    workers_[{worker.island(), worker.index()}] = {.incarnation = worker.incarnation(),
+                                                   .next = !up};
+  }
+  data_links_->SetWorker(worker, up);
 }
 
 void ClientImpl::OnControlClosed(const absl::Status& why) {

@@ -66,6 +66,7 @@ class ClientImpl final : public Client {
   // An upload whose bytes have not all been pushed.
   struct Uploading {
     Devices devices;
+    std::map<WorkerKey, Destination> destinations;
     uint64_t shard_bytes = 0;
     std::vector<bool> pushed;
     size_t left = 0;
@@ -117,6 +118,11 @@ class ClientImpl final : public Client {
   void SendSoon() GANGWAY_REQUIRES(mutex_);
   void Wake() GANGWAY_REQUIRES(mutex_);
   void Defer(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
+  std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
+      GANGWAY_REQUIRES(mutex_);
+  OutgoingPush NewPush(uint64_t upload, const Uploading& uploading, uint32_t shard) const
+      GANGWAY_REQUIRES(mutex_);
+  void NoteWorker(const wire::Worker& worker, bool up);
   void PushFailures(uint64_t upload, const Uploading& uploading, const absl::Status& why)
       GANGWAY_REQUIRES(mutex_);
 
@@ -150,6 +156,7 @@ class ClientImpl final : public Client {
   std::shared_ptr<transport::Link> control_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
   std::vector<OutgoingPush> pushes_ GANGWAY_GUARDED_BY(mutex_);
+  std::map<WorkerKey, Destination> workers_ GANGWAY_GUARDED_BY(mutex_);  // for bytes sent now
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   uint64_t next_id_ GANGWAY_GUARDED_BY(mutex_) = 1;  // of executables, uploads, fetches, awaits
   Pending pending_ GANGWAY_GUARDED_BY(mutex_);

@@ -56,12 +56,43 @@ uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec) {
   op->set_upload(id);
   ToWire(spec, op->mutable_spec());
   auto devices = std::make_shared<const std::vector<uint32_t>>(spec.devices);
+  auto destinations = DestinationsOf(*devices);
+  for (const auto& [worker, to] : destinations) {
+    wire::Destination* destination = op->add_destinations();
+    destination->set_island(worker.first);
+    destination->set_index(worker.second);
+    destination->set_incarnation(to.incarnation);
+    destination->set_next(to.next);
+  }
   uploads_[id] = {.devices = devices,
+                  .destinations = std::move(destinations),
                   .shard_bytes = spec.shard_bytes,
                   .pushed = std::vector<bool>(spec.devices.size()),
                   .left = spec.devices.size()};
   placements_[array] = std::move(devices);
   return id;
+}
+
+std::map<WorkerKey, Destination> ClientImpl::DestinationsOf(
+    const std::vector<uint32_t>& devices) const {
+  std::map<WorkerKey, Destination> destinations;
+  for (uint32_t device : devices) {
+    auto worker = worker_of_.find(device);
+    if (worker == worker_of_.end()) continue;
+    auto known = workers_.find(worker->second);
+    if (known != workers_.end()) destinations.insert(*known);
+  }
+  return destinations;
+}
+
+ClientImpl::OutgoingPush ClientImpl::NewPush(uint64_t upload, const Uploading& uploading,
+                                             uint32_t shard) const {
+  OutgoingPush outgoing{.device = (*uploading.devices)[shard]};
+  outgoing.push.upload = upload;
+  outgoing.push.shard = shard;
+  auto to = uploading.destinations.find(worker_of_.at(outgoing.device));
+  if (to != uploading.destinations.end()) outgoing.push.to = to->second;
+  return outgoing;
 }
 
 void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
@@ -93,9 +124,7 @@ void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
     return;
   }
   uploading.pushed[shard] = true;
-  OutgoingPush outgoing{.device = (*uploading.devices)[shard]};
-  outgoing.push.upload = upload;
-  outgoing.push.shard = shard;
+  OutgoingPush outgoing = NewPush(upload, uploading, shard);
   outgoing.push.data = data;
   outgoing.push.released = std::move(released);
   pushes_.push_back(std::move(outgoing));
@@ -117,9 +146,7 @@ void ClientImpl::PushFailures(uint64_t upload, const Uploading& uploading,
   for (uint32_t shard = 0; shard < uploading.pushed.size(); ++shard) {
     const uint32_t device = (*uploading.devices)[shard];
     if (uploading.pushed[shard] || !worker_of_.contains(device)) continue;
-    OutgoingPush outgoing{.device = device};
-    outgoing.push.upload = upload;
-    outgoing.push.shard = shard;
+    OutgoingPush outgoing = NewPush(upload, uploading, shard);
     outgoing.push.failure = wire::ToFailure(why);
     pushes_.push_back(std::move(outgoing));
   }

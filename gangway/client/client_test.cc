@@ -345,9 +345,10 @@ TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAga
   EXPECT_TRUE(on_other.Get().ok());
 }
 
-TEST_F(ClientTest, WorkerThatIsDownDropsPushesAndANewIncarnationGetsANewStream) {
+TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Open();
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));
+  const uint64_t late = client_->Upload(1, Spec({2}, 4));
   wire::SessionEvent event;
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1);
   event.mutable_worker_state()->set_up(false);
@@ -355,22 +356,34 @@ TEST_F(ClientTest, WorkerThatIsDownDropsPushesAndANewIncarnationGetsANewStream) 
   Arrival<absl::Status> seen;  // events come in order: an answer after it says that it was handled
   client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
   event.Clear();
-  event.mutable_await_done()->set_await(cluster_.controller().Ops(1).at(0).await().await());
+  event.mutable_await_done()->set_await(cluster_.controller().Ops(2).at(1).await().await());
   cluster_.controller().SendEvent(event);
   EXPECT_TRUE(seen.Get().ok());
   const std::string data(4, 'x');
-  Arrival<int> dropped, sent;
-  client_->Push(client_->Upload(1, Spec({2}, 4)), 0, data, [&] { dropped.Set(0); });
+  Arrival<int> dropped, kept, sent;
+  client_->Push(late, 0, data, [&] { dropped.Set(0); });
   dropped.Get();
+  const uint64_t held = client_->Upload(2, Spec({2}, 4));
+  client_->Push(held, 0, data, [&] { kept.Set(0); });
+  const std::vector<wire::Op> ops = cluster_.controller().Ops(3);
+  ASSERT_EQ(ops.at(0).upload().destinations_size(), 1);
+  EXPECT_EQ(ops.at(0).upload().destinations(0).incarnation(), 1u);
+  EXPECT_FALSE(ops.at(0).upload().destinations(0).next());
+  EXPECT_EQ(ops.at(2).upload().destinations(0).island(), 1u);
+  EXPECT_EQ(ops.at(2).upload().destinations(0).incarnation(), 1u);
+  EXPECT_TRUE(ops.at(2).upload().destinations(0).next());
   event.Clear();
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1, /*incarnation=*/2);
   event.mutable_worker_state()->set_up(true);
   cluster_.controller().SendEvent(event);
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(2));
   EXPECT_EQ(cluster_.worker(1).frames().back().incarnation(), 2u);
-  client_->Push(client_->Upload(2, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
-  EXPECT_EQ(cluster_.worker(1).Chunks(1).size(), 1u);
+  kept.Get();
+  client_->Push(client_->Upload(3, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
   sent.Get();
+  const auto chunks = cluster_.worker(1).Chunks(2);
+  ASSERT_EQ(chunks.size(), 2u);
+  EXPECT_EQ(chunks[0].upload(), held);
 }
 
 TEST_F(ClientTest, FailedUploadNeedsNoBytes) {

@@ -46,6 +46,7 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
   if (same) return;
   const bool was_up = std::exchange(to.up, reachable);
   const wire::Worker old = std::exchange(to.worker, worker);
+  if (old.incarnation() != worker.incarnation()) to.previous = old.incarnation();
   HangUp(to, absl::CancelledError("the worker went down"));
   to.failures = 0;
   if (was_up) {
@@ -58,12 +59,18 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
 
 void DataLinks::Add(WorkerKey key, Push push) {
   auto it = workers_.find(key);
-  if (closed_ || it == workers_.end() || !it->second.up) {
+  if (closed_ || it == workers_.end() || !IsFor(it->second, push.to)) {
     Released(push);
     return;
   }
   it->second.waiting.push_back({.push = std::move(push)});
   SchedulePump(key);
+}
+
+bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
+  const uint64_t incarnation = worker.worker.incarnation();
+  if (worker.up) return to.incarnation == (to.next ? worker.previous : incarnation);
+  return to.next && to.incarnation == incarnation;
 }
 
 void DataLinks::Forget(uint64_t upload) {

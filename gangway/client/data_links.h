@@ -28,9 +28,18 @@ namespace gangway::client {
 
 using WorkerKey = std::pair<uint32_t, uint32_t>;  // island, index
 
+// Which process of a worker gets the bytes of an upload: the one of this incarnation or, where that
+// was down when the upload was declared, the next one. The cluster refuses the upload where that
+// process is gone, so bytes must never go to another one.
+struct Destination {
+  uint64_t incarnation = 0;
+  bool next = false;
+};
+
 // The bytes of one shard, or why they will never come.
 struct Push {
   uint64_t upload = 0;
+  Destination to;
   uint32_t shard = 0;
   std::string_view data;
   wire::Failure failure;           // code != 0: instead of data
@@ -66,7 +75,8 @@ class DataLinks {
   // it.
   void SetWorker(const wire::Worker& worker, bool up);
 
-  // Sends as the link permits. A worker that is not up drops it: the controller fails the array.
+  // Sends as the link permits. Drops what is for a process that is gone: the cluster fails the
+  // array. What is for the next one is kept until that is up.
   void Add(WorkerKey worker, Push push);
 
   // Its bytes need not be sent any more.
@@ -88,6 +98,7 @@ class DataLinks {
   };
   struct WorkerLink {
     wire::Worker worker;
+    uint64_t previous = 0;  // the incarnation before this one
     bool up = false;
     int failures = 0;                  // in a row
     std::shared_ptr<Attempt> attempt;  // null: none under way
@@ -96,6 +107,7 @@ class DataLinks {
     std::deque<Pushing> waiting;
   };
 
+  static bool IsFor(const WorkerLink& worker, const Destination& to);
   void Dial(WorkerKey key);
   void HangUp(WorkerLink& to, const absl::Status& reason);
   void Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,

@@ -262,6 +262,15 @@ void AnswerChecker::OnAnswered(uint64_t session, const std::string& kind, uint64
   answered_.insert(question);
 }
 
+void AnswerChecker::OnUploadFailed(uint64_t session, uint64_t upload, const wire::Failure& failure,
+                                   bool withheld) {
+  if (failure.code() != static_cast<int>(absl::StatusCode::kDeadlineExceeded)) return;
+  ++late_upload_count_;
+  if (withheld) return;
+  violations_->Add("TM-1", absl::StrCat("upload ", upload, " of session ", session,
+                                        " waited out its deadline, and its bytes had been sent"));
+}
+
 void AnswerChecker::OnSessionEnd(uint64_t session) {
   std::erase_if(open_,
                 [session](const auto& entry) { return std::get<0>(entry.first) == session; });

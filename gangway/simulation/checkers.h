@@ -145,6 +145,10 @@ class AnswerChecker {
   void OnAsked(uint64_t session, const std::string& kind, uint64_t number, Outcome allowed);
   void OnAnswered(uint64_t session, const std::string& kind, uint64_t number,
                   const wire::Failure* failure);
+  // TM-1: nothing waits out a deadline for bytes that were sent.
+  void OnUploadFailed(uint64_t session, uint64_t upload, const wire::Failure& failure,
+                      bool withheld);
+  uint64_t late_upload_count() const { return late_upload_count_; }
   void OnSessionEnd(uint64_t session);
   void Drained();
   uint64_t answered_count() const { return answered_.size(); }
@@ -156,6 +160,7 @@ class AnswerChecker {
   std::map<Question, Outcome> open_;
   std::set<Question> answered_;
   std::map<int, uint64_t> failures_by_code_;
+  uint64_t late_upload_count_ = 0;
 };
 
 // GS-2: neither the scheduler's ledger nor what a device really holds is ever above the budget.

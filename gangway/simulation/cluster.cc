@@ -61,8 +61,8 @@ class Cluster {
   void StepController(controller::Event event);
   void StepIsland(uint32_t island, scheduler::Event event);
   void Observe(uint32_t island, const scheduler::Actions& actions);
-  void SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device,
-                 uint64_t value);
+  void SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device, uint64_t value,
+                 uint64_t incarnation);
   void Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
              std::function<void()> taken);
   SimWorker& WorkerOfDevice(uint32_t device) {
@@ -160,6 +160,7 @@ void Cluster::AddIsland(uint32_t index) {
   config.window = scenario_.window;
   config.budget_bytes = scenario_.budget_bytes;
   config.memory_wait_max = std::chrono::milliseconds(3000);
+  config.upload_wait_max = std::chrono::milliseconds(2000);
   for (uint32_t w = 0; w < kWorkersPerIsland; ++w) {
     scheduler::WorkerSpec spec;
     for (uint32_t i = 0; i < kDevicesPerWorker; ++i) {
@@ -219,8 +220,11 @@ void Cluster::AddSession(uint64_t number) {
   Session& session = sessions_[number];
   ClientConfig config;
   config.session = number;
+  config.withheld_percent = scenario_.faults ? 1 : 0;
   config.certain = !scenario_.faults && scenario_.budget_bytes == 0;
   config.live_arrays_max = scenario_.budget_bytes == 0 ? 24 : 8;
+  for (const auto& [device, island] : IslandsOfDevices())
+    config.worker_of[device] = {island, WorkerOf(device)};
   for (uint32_t island = 0; island < kIslands; ++island) {
     uint32_t d = island * kWorkersPerIsland * kDevicesPerWorker;
     config.placements.push_back(
@@ -235,8 +239,8 @@ void Cluster::AddSession(uint64_t number) {
     sessions_.at(number).to_controller->Send(std::move(batch));
   };
   world.send_shard = [this, number](uint64_t upload, uint32_t shard, uint32_t device,
-                                    uint64_t value) {
-    SendShard(number, upload, shard, device, value);
+                                    uint64_t value, uint64_t incarnation) {
+    SendShard(number, upload, shard, device, value, incarnation);
   };
   session.client = std::make_unique<SimClient>(std::move(config), std::move(world));
   session.to_controller = std::make_unique<Stream<wire::SessionBatch>>(
@@ -326,13 +330,10 @@ void Cluster::Observe(uint32_t island, const scheduler::Actions& actions) {
 // ----------------------------------------------------------------------------------------------------
 
 void Cluster::SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device,
-                        uint64_t value) {
+                        uint64_t value, uint64_t incarnation) {
   timeline_.After(Delay(), [=, this] {
-    if (!sessions_.at(session).client->WantsShard(upload)) return;
     SimWorker& worker = WorkerOfDevice(device);
-    if (worker.up()) return worker.Stage(session, upload, shard, value);
-    timeline_.After(Milliseconds(20),
-                    [=, this] { SendShard(session, upload, shard, device, value); });
+    if (worker.incarnation() == incarnation) worker.Stage(session, upload, shard, value);
   });
 }
 
@@ -546,6 +547,7 @@ Outcome Cluster::Run() {
   outcome_.releases = releases_.released_count();
   outcome_.shards_compared = results_.compared_count();
   outcome_.answers = answers_.answered_count();
+  outcome_.late_uploads = answers_.late_upload_count();
   outcome_.failures = answers_.failures_by_code();
   return std::move(outcome_);
 }

@@ -35,6 +35,7 @@ struct Outcome {
   uint64_t answers = 0;
   std::map<int, uint64_t> failures;  // answers that were failures, by absl::StatusCode
   uint64_t workers_lost = 0;
+  uint64_t late_uploads = 0;  // that passed their deadline
   uint64_t fingerprint = 0;  // of the releases in their order: two runs of a scenario have the same
 };
 

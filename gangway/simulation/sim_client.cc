@@ -63,17 +63,52 @@ void SimClient::OnEvents(const wire::SessionEvents& events) {
         answer("fetch", event.fetch_failed().fetch(), &event.fetch_failed().failure());
       }
     } else if (event.has_upload_failed()) {
-      failed_uploads_.insert(event.upload_failed().upload());
-    } else if (event.has_worker_state() && event.worker_state().up()) {
-      // What an earlier incarnation had got is lost; this one may be told of the upload after that.
-      for (const UploadShard& shard : upload_shards_) {
-        const auto& devices = event.worker_state().worker().devices();
-        bool there = std::find(devices.begin(), devices.end(), shard.device) != devices.end();
-        if (there && WantsShard(shard.upload))
-          world_.send_shard(shard.upload, shard.shard, shard.device, shard.value);
-      }
+      OnUploadFailed(event.upload_failed());
+    } else if (event.has_worker_state()) {
+      OnWorkerState(event.worker_state());
     }
   }
+}
+
+void SimClient::OnUploadFailed(const wire::UploadFailed& failed) {
+  failed_uploads_.insert(failed.upload());
+  world_.answers->OnUploadFailed(config_.session, failed.upload(), failed.failure(),
+                                 withheld_uploads_.count(failed.upload()) != 0);
+}
+
+void SimClient::OnWorkerState(const wire::WorkerState& state) {
+  WorkerKey key(state.worker().island(), state.worker().index());
+  Worker& worker = workers_[key];
+  uint64_t incarnation = state.worker().incarnation();
+  if (incarnation != worker.incarnation)
+    worker.previous = std::exchange(worker.incarnation, incarnation);
+  worker.up = state.up();
+  for (const UploadShard& shard : std::exchange(held_shards_, {})) SendShard(shard);
+}
+
+// As the client library does it: bytes go to the process that the upload names, or nowhere.
+wire::Destination SimClient::DestinationOf(uint32_t device) const {
+  wire::Destination to;
+  WorkerKey key = config_.worker_of.at(device);
+  to.set_island(key.first);
+  to.set_index(key.second);
+  auto known = workers_.find(key);
+  to.set_next(known == workers_.end() || !known->second.up);
+  if (known != workers_.end()) to.set_incarnation(known->second.incarnation);
+  return to;
+}
+
+void SimClient::SendShard(const UploadShard& shard) {
+  if (ended_ || failed_uploads_.count(shard.upload) != 0) return;
+  const Worker& worker = workers_[config_.worker_of.at(shard.device)];
+  if (!worker.up) {
+    if (shard.to.next() && shard.to.incarnation() == worker.incarnation)
+      held_shards_.push_back(shard);
+    return;
+  }
+  uint64_t expected = shard.to.next() ? worker.previous : worker.incarnation;
+  if (shard.to.incarnation() != expected) return;  // it went to a process that is gone
+  world_.send_shard(shard.upload, shard.shard, shard.device, shard.value, worker.incarnation);
 }
 
 void SimClient::OnFetched(uint64_t number, uint32_t shard, const Content& content) {

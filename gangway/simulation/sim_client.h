@@ -27,8 +27,10 @@ struct ClientConfig {
   std::vector<std::vector<std::vector<uint32_t>>>
       placements;  // per island: device lists that programs run on
   uint32_t live_arrays_max = 16;
-  bool certain = true;   // nothing but its own mistakes can fail
-  bool mistakes = true;  // now and then it names what it must not
+  std::map<uint32_t, WorkerKey> worker_of;  // by device
+  uint32_t withheld_percent = 0;            // of uploads: one shard is never sent
+  bool certain = true;                      // nothing but its own mistakes can fail
+  bool mistakes = true;                     // now and then it names what it must not
 };
 
 class SimClient {
@@ -37,8 +39,9 @@ class SimClient {
     Timeline* timeline = nullptr;
     Random* random = nullptr;
     std::function<void(wire::SessionBatch)> send;
-    // One shard of an upload is on its way to the worker of `device`.
-    std::function<void(uint64_t upload, uint32_t shard, uint32_t device, uint64_t value)>
+    // One shard of an upload is on its way to this incarnation of the worker of `device`.
+    std::function<void(uint64_t upload, uint32_t shard, uint32_t device, uint64_t value,
+                       uint64_t incarnation)>
         send_shard;
     ResultChecker* results = nullptr;
     AnswerChecker* answers = nullptr;
@@ -55,7 +58,6 @@ class SimClient {
 
   void OnEvents(const wire::SessionEvents& events);
   void OnFetched(uint64_t fetch, uint32_t shard, const Content& content);
-  bool WantsShard(uint64_t upload) const { return !ended_ && failed_uploads_.count(upload) == 0; }
 
   // What its handles stand for, if nothing has failed that need not.
   struct Storage {
@@ -92,12 +94,23 @@ class SimClient {
     uint32_t shard = 0;
     uint32_t device = 0;
     uint64_t value = 0;
+    wire::Destination to;
+  };
+  // What the controller has said of a worker.
+  struct Worker {
+    uint64_t incarnation = 0;
+    uint64_t previous = 0;
+    bool up = false;
   };
 
   void Turn();
   void OneOp();
   void Compile();
   void Upload(const std::vector<uint32_t>& devices, uint32_t size);
+  wire::Destination DestinationOf(uint32_t device) const;
+  void SendShard(const UploadShard& shard);
+  void OnUploadFailed(const wire::UploadFailed& failed);
+  void OnWorkerState(const wire::WorkerState& state);
   void Call();
   std::optional<uint64_t> FindArgument(const Executable& executable);
   void Copy();
@@ -135,7 +148,9 @@ class SimClient {
   std::map<uint64_t, Storage> storages_;
   std::map<uint64_t, Executable> executables_;
   std::map<uint64_t, Fetch> fetches_;
-  std::vector<UploadShard> upload_shards_;
+  std::map<WorkerKey, Worker> workers_;
+  std::vector<UploadShard> held_shards_;  // for the next incarnation of a worker that is down
+  std::set<uint64_t> withheld_uploads_;
   std::set<uint64_t> failed_uploads_;
   program::Program program_;
   uint32_t result_count_ = 0;

@@ -89,14 +89,16 @@ void SimClient::Upload(const std::vector<uint32_t>& devices, uint32_t size) {
   Array array{.value = program_.AddArgument(devices), .devices = devices, .size = size};
   array.storages.assign(devices.size(), NewStorage(devices));
   program::Array argument{.devices = devices};
+  std::set<WorkerKey> workers;
+  bool withheld = world_.random->Percent(config_.withheld_percent);
+  if (withheld) withheld_uploads_.insert(number);
   for (uint32_t i = 0; i < devices.size(); ++i) {
-    UploadShard shard{number, i, devices[i], world_.random->Next()};
+    UploadShard shard{number, i, devices[i], world_.random->Next(), DestinationOf(devices[i])};
+    if (workers.insert(config_.worker_of.at(devices[i])).second) *op->add_destinations() = shard.to;
     argument.shards.push_back(ContentBytes(shard.value));
-    upload_shards_.push_back(shard);
-    world_.timeline->After(Microseconds(world_.random->Below(3000)), [this, shard] {
-      if (WantsShard(shard.upload))
-        world_.send_shard(shard.upload, shard.shard, shard.device, shard.value);
-    });
+    if (withheld && i == 0) continue;
+    world_.timeline->After(Microseconds(world_.random->Below(3000)),
+                           [this, shard] { SendShard(shard); });
   }
   arguments_.push_back(std::move(argument));
   AddArray(handle, std::move(array));

@@ -197,12 +197,13 @@ void SimWorker::OnCancel(uint64_t ordinal, const wire::Failure& failure) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end()) return;
   Node& node = it->second;
-  if (node.released && !node.message.has_copy()) return;  // it ends by itself
+  bool waits_for_others = node.message.has_copy() || node.message.has_upload();
+  if (node.released && !waits_for_others) return;  // it ends by itself
   node.failure = failure;
+  if (node.message.has_upload())
+    staged_.erase({node.message.session(), node.message.upload().upload()});
   if (!node.released) {
     for (uint64_t id : node.outputs) storages_.at(id).failure = failure;
-    if (node.message.has_upload())
-      staged_.erase({node.message.session(), node.message.upload().upload()});
     nodes_.erase(it);
     return world_.references->OnEnd(key_, ordinal);
   }

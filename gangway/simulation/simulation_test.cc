@@ -51,6 +51,7 @@ Outcome RunSeeds(bool (*wanted)(const Scenario&)) {
     total.shards_compared += outcome.shards_compared;
     total.answers += outcome.answers;
     total.workers_lost += outcome.workers_lost;
+    total.late_uploads += outcome.late_uploads;
     for (auto [code, count] : outcome.failures) total.failures[code] += count;
     if (only_seed != 0) {
       std::cout << Replay(scenario) << "\n  " << outcome.events << " events, " << outcome.releases
@@ -87,11 +88,12 @@ TEST(SimulationTest, TightMemory_GS1_GS2_GS4_OB1_OB2_DF3) {
   }
 }
 
-TEST(SimulationTest, Faults_GS1_GS2_GS4_OB1_OB2_DF3_ER2) {
+TEST(SimulationTest, Faults_GS1_GS2_GS4_OB1_OB2_DF3_ER2_TM1) {
   Outcome total = RunSeeds([](const Scenario& s) { return s.faults; });
   ExpectWork(total);
   if (only_seed == 0) {
     EXPECT_GT(total.workers_lost, seed_count / 10);
+    EXPECT_GT(total.late_uploads, seed_count / 20) << "no client held its bytes back";
     EXPECT_GT(total.failures[static_cast<int>(absl::StatusCode::kDataLoss)], 0u);
     EXPECT_GT(total.failures[static_cast<int>(absl::StatusCode::kUnavailable)], 0u);
   }
@@ -127,6 +129,15 @@ TEST(PlantedBugTest, OrderByArrivalIsCaught_GS1) {
 
 TEST(PlantedBugTest, ReleaseWithoutProducersIsCaught_GS4) {
   ExpectCaught(scheduler::PlantedBug::kReleaseWithoutProducers, "GS-4", 20);
+}
+
+// An upload that waits for bytes which died with a worker: found by the deadline that it waits out.
+TEST(PlantedBugTest, WaitingForLostBytesIsCaught_TM1) {
+  ExpectCaught(scheduler::PlantedBug::kIgnoreDestinations, "TM-1", 200);
+}
+
+TEST(PlantedBugTest, WaitingForBytesForEverIsCaught) {
+  ExpectCaught(scheduler::PlantedBug::kNoDeadlineOfUploads, "progress", 50);
 }
 
 }  // namespace

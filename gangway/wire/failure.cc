@@ -7,7 +7,38 @@
 namespace gangway::wire {
 namespace {
 constexpr char kPayload[] = "gangway/failure";
+
+bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+// Bytes of the valid UTF-8 sequence (RFC 3629) that `text`, which is not empty, starts with; 0:
+// none.
+size_t SequenceSize(std::string_view text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  if (first < 0x80) return 1;
+  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if (!IsContinuation(text[i])) return 0;
+  }
+  const auto second = static_cast<unsigned char>(text[1]);
+  if (first == 0xe0 && second < 0xa0) return 0;  // overlong
+  if (first == 0xed && second > 0x9f) return 0;  // a surrogate
+  if (first == 0xf0 && second < 0x90) return 0;  // overlong
+  if (first == 0xf4 && second > 0x8f) return 0;  // above U+10FFFF
+  return size;
+}
+
 }  // namespace
+
+std::string ValidUtf8(std::string_view text) {
+  std::string valid(text);
+  for (size_t i = 0; i < valid.size();) {
+    const size_t size = SequenceSize(std::string_view(valid).substr(i));
+    if (size == 0) valid[i] = '?';
+    i += size == 0 ? 1 : size;
+  }
+  return valid;
+}
 
 absl::Status ToStatus(const Failure& failure) {
   if (failure.code() == 0) return absl::OkStatus();
@@ -24,15 +55,16 @@ Failure ToFailure(const absl::Status& status) {
     failure.Clear();
   }
   failure.set_code(static_cast<int>(status.code()));
-  failure.set_message(std::string(status.message()));
+  absl::string_view message = status.message();
+  failure.set_message(ValidUtf8({message.data(), message.size()}));
   return failure;
 }
 
 Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string_view advice) {
   Failure failure;
   failure.set_code(static_cast<int>(code));
-  failure.set_message(std::string(message));
-  failure.set_advice(std::string(advice));
+  failure.set_message(ValidUtf8(message));
+  failure.set_advice(ValidUtf8(advice));
   return failure;
 }
 

@@ -26,5 +26,28 @@ TEST(FailureTest, StatusWithoutRecordKeepsCodeAndMessage) {
   EXPECT_TRUE(ToStatus(Failure()).ok());
 }
 
+TEST(FailureTest, BytesThatAreNoTextDoNotSpoilTheRecord) {
+  const std::string good = "gr\u00fc\u00df \u20ac \U0001f600";
+  EXPECT_EQ(ValidUtf8(good), good);
+  EXPECT_EQ(ValidUtf8(""), "");
+  EXPECT_EQ(ValidUtf8("a\xff\x80z"), "a??z");
+  EXPECT_EQ(ValidUtf8("\xc3"), "?");                 // cut off
+  EXPECT_EQ(ValidUtf8("\xc0\xaf"), "??");            // overlong
+  EXPECT_EQ(ValidUtf8("\xe0\x80\xaf"), "???");       // overlong
+  EXPECT_EQ(ValidUtf8("\xed\xa0\x80"), "???");       // a surrogate
+  EXPECT_EQ(ValidUtf8("\xf4\x90\x80\x80"), "????");  // above the last code point
+  EXPECT_EQ(ValidUtf8("\xe2\x82"
+                      "euro"),
+            "??euro");
+  for (const Failure& failure :
+       {ToFailure(absl::InternalError("bad \xfe bytes")),
+        MakeFailure(absl::StatusCode::kInternal, "bad \xfe bytes", "\xfe"),
+        ToFailure(ToStatus(MakeFailure(absl::StatusCode::kInternal, "\xfe")))}) {
+    Failure again;
+    EXPECT_TRUE(again.ParseFromString(failure.SerializeAsString()));
+    EXPECT_EQ(again.message(), failure.message());
+  }
+}
+
 }  // namespace
 }  // namespace gangway::wire

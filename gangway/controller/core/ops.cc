@@ -102,6 +102,7 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
   wire::Upload* upload = item.mutable_node()->mutable_upload();
   upload->set_storage(storage);
   upload->set_upload(op.upload());
+  upload->mutable_destinations()->Swap(op.mutable_destinations());
   upload->mutable_spec()->Swap(op.mutable_spec());
   for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
 }

@@ -8,12 +8,14 @@
 
 namespace gangway::scheduler {
 
-void Island::OnReport(uint32_t worker, wire::Report& report, Actions& actions) {
+void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions) {
   switch (report.report_case()) {
     case wire::Report::kDone:
       return OnWorkerDone(worker, *report.mutable_done(), actions);
     case wire::Report::kPrepared:
       return OnPrepared(worker, report.prepared().ordinal(), actions);
+    case wire::Report::kStaging:
+      return OnStaging(report.staging(), now);
     case wire::Report::kLoaded:
       if (report.loaded().has_failure() && executables_.count(report.loaded().executable()) != 0) {
         load_failures_[report.loaded().executable()] = report.loaded().failure();
@@ -48,6 +50,10 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
 // comes.
 void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions) {
   NodeState& node = nodes_.at(ordinal);
+  if (node.unsent && node.kind == Kind::kUpload) {  // its workers may hold bytes of it
+    SendNode(node, std::move(node.message), actions);
+    node.unsent = false;
+  }
   if (!node.unsent) {
     wire::IslandItem item;
     item.mutable_cancel()->add_ordinals(ordinal);
@@ -72,7 +78,8 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   auto found = nodes_.find(ordinal);
   NodeState node = std::move(found->second);
   nodes_.erase(found);
-  ready_.erase(ordinal);
+  ready_.Erase(ordinal, node.devices);
+  StopWaitingForBytes(node);
   ready_light_.erase(ordinal);
   memory_blocked_.erase(ordinal);
   unsent_.erase(ordinal);

@@ -49,11 +49,13 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   std::optional<wire::Failure> lost_input = Link(node);
   if (!failure) failure = lost_input;
   if (!failure) failure = InputFailure(node);
+  if (!failure) failure = LostBytes(message);
   node.open_workers = node.workers;
   NodeState& kept = nodes_.emplace(node.ordinal, std::move(node)).first->second;
   kept.unsent = MustWaitForWorkers(kept);
-  if (failure) {  // never sent: its workers need not know
+  if (failure) {
     kept.unsent = true;
+    kept.message = std::move(message);
     return FailUnreleased(kept.ordinal, *std::move(failure), actions);
   }
   if (kept.unsent) {
@@ -61,12 +63,39 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
     unsent_.insert(kept.ordinal);
     kept.message = std::move(message);
   } else {
-    wire::IslandItem item;
-    *item.mutable_node() = std::move(message);
-    SendToWorkers(kept.workers, item, actions);
+    SendNode(kept, std::move(message), actions);
   }
   if (kept.blockers == 0) MakeReady(kept);
   NoteExchange(kept);
+}
+
+void Island::SendNode(const NodeState& node, wire::Node message, Actions& actions) {
+  wire::IslandItem item;
+  *item.mutable_node() = std::move(message);
+  SendToWorkers(node.workers, item, actions);
+}
+
+// DATA_LOSS where an upload's bytes went to an incarnation of a worker that is gone: those that are
+// there now would wait for them for ever.
+std::optional<wire::Failure> Island::LostBytes(const wire::Node& message) const {
+  if (!message.has_upload() || bug_ == PlantedBug::kIgnoreDestinations) return std::nullopt;
+  for (const wire::Destination& to : message.upload().destinations()) {
+    if (to.island() != config_.island || to.index() >= workers_.size()) continue;
+    const WorkerState& worker = workers_[to.index()];
+    bool up = worker.incarnation != 0;
+    // A worker that is down and whose next incarnation gets the bytes is waited for.
+    uint64_t expected = !to.next() ? worker.incarnation : up ? worker.before_latest : worker.latest;
+    if ((up || to.next()) && to.incarnation() == expected) continue;
+    wire::Failure failure = wire::MakeFailure(
+        absl::StatusCode::kDataLoss,
+        "the bytes of this array were sent to a process of the worker that is gone",
+        "Make the array again; the worker is restarted by its supervisor.");
+    failure.set_worker(WorkerName(to.index()));
+    if (!to.next()) failure.set_incarnation(to.incarnation());
+    failure.set_gang(message.ordinal());
+    return failure;
+  }
+  return std::nullopt;
 }
 
 std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeState& node) {
@@ -338,8 +367,7 @@ void Island::OnCancel(const wire::Cancel& cancel, Actions& actions) {
     if (it == nodes_.end()) continue;
     if (!it->second.released) {
       FailUnreleased(ordinal, cancel.failure(), actions);
-    } else if (it->second.kind ==
-               Kind::kCopy) {  // its workers may be waiting for shards that will never come
+    } else if (MayWaitForOthers(it->second)) {
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(ordinal);
       *item.mutable_cancel()->mutable_failure() = cancel.failure();

@@ -37,7 +37,7 @@ void Island::Step(Event event, Time now, Actions& actions) {
                  workers_[reports->worker].incarnation == reports->incarnation;
     if (!known) return;  // of an incarnation that was declared dead
     for (wire::Report& report : *reports->batch.mutable_reports()) {
-      OnReport(reports->worker, report, actions);
+      OnReport(reports->worker, report, now, actions);
     }
   } else if (auto* up = std::get_if<WorkerUp>(&event)) {
     OnWorkerUp(*up, now, actions);
@@ -48,6 +48,7 @@ void Island::Step(Event event, Time now, Actions& actions) {
   if (unsent_input_failed_) ResumeUnsent(actions);
   if (!unloading_.empty()) Unload(actions);
   OnMemoryDeadlines(now, actions);
+  OnUploadDeadlines(now, actions);
   Schedule(now, actions);
   ReportExchanges(actions);
 }
@@ -59,6 +60,7 @@ std::optional<Time> Island::next_deadline() const {
   };
   for (const auto& [ordinal, since] : memory_blocked_) consider(since + config_.memory_wait_max);
   if (!unsent_.empty()) consider(nodes_.at(*unsent_.begin()).arrived + config_.worker_wait_max);
+  if (!uploads_.empty()) consider(uploads_.begin()->first + config_.upload_wait_max);
   return next;
 }
 

@@ -28,6 +28,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "gangway/scheduler/core/ledger.h"
+#include "gangway/scheduler/core/ready_queue.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::scheduler {
@@ -45,10 +46,17 @@ struct IslandConfig {
   uint64_t budget_bytes = 0;        // per device; 0 = no limit
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds worker_wait_max{20000};
+  std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload
 };
 
 // Deliberate bugs, to prove that the simulation's checkers can fail. Never set in the product.
-enum class PlantedBug { kNone, kOrderByArrival, kReleaseWithoutProducers };
+enum class PlantedBug {
+  kNone,
+  kOrderByArrival,
+  kReleaseWithoutProducers,
+  kIgnoreDestinations,   // of uploads: bytes that died with a worker are waited for
+  kNoDeadlineOfUploads,  // bytes that are never sent are waited for
+};
 
 struct FromController {
   wire::IslandBatch batch;
@@ -73,6 +81,7 @@ using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, Tic
 struct Actions {
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;  // worker index in the island
   std::vector<wire::Report> to_controller;
+  std::vector<std::string> notices;  // for people: waits that passed their deadline (TM-1)
 };
 
 class Island {
@@ -117,6 +126,7 @@ class Island {
     std::vector<uint32_t> open_workers;  // that have not reported Done
     std::optional<wire::Failure> failure;
     Time arrived;
+    std::optional<Time> waits_since;  // released upload: when its last bytes came
   };
 
   struct StorageState {
@@ -134,7 +144,9 @@ class Island {
   };
 
   struct WorkerState {
-    uint64_t incarnation = 0;  // 0 = down
+    uint64_t incarnation = 0;    // 0 = down
+    uint64_t latest = 0;         // the one that is up, or was last
+    uint64_t before_latest = 0;  // 0 = none
     wire::WorkerRegistration registration;
     uint64_t process_id = 0;
   };
@@ -160,6 +172,8 @@ class Island {
   void AddResult(uint64_t storage, const google::protobuf::RepeatedField<uint32_t>& devices,
                  uint64_t shard_bytes, NodeState& node);
   std::optional<wire::Failure> Link(NodeState& node);
+  void SendNode(const NodeState& node, wire::Node message, Actions& actions);
+  std::optional<wire::Failure> LostBytes(const wire::Node& message) const;
   void OnLoad(const wire::Load& load, Actions& actions);
   void OnUnload(const wire::Unload& unload, Actions& actions);
   void Unload(Actions& actions);
@@ -187,9 +201,13 @@ class Island {
   void OnPrepared(uint32_t worker, uint64_t ordinal, Actions& actions);
   void OnMemoryDeadlines(Time now, Actions& actions);
   wire::Failure MemoryFailure(const NodeState& node) const;
+  void WaitForBytes(NodeState& node, Time now);
+  void StopWaitingForBytes(NodeState& node);
+  void OnStaging(const wire::Staging& staging, Time now);
+  void OnUploadDeadlines(Time now, Actions& actions);
 
   // completion.cc: ends, failures, frees.
-  void OnReport(uint32_t worker, wire::Report& report, Actions& actions);
+  void OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions);
   void OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions);
   void FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions);
   void End(uint64_t ordinal, Actions& actions);
@@ -203,6 +221,10 @@ class Island {
   void EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions);
   void OnWorkerDeadlines(Time now, Actions& actions);
   bool MustWaitForWorkers(const NodeState& node) const;
+  // Its workers may be waiting for shards, or bytes, that will never come.
+  static bool MayWaitForOthers(const NodeState& node) {
+    return node.kind == Kind::kCopy || node.kind == Kind::kUpload;
+  }
   void ResumeUnsent(Actions& actions);
   void SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
                      Actions& actions);
@@ -218,9 +240,10 @@ class Island {
   absl::flat_hash_map<uint64_t, StorageState> storages_;
   std::map<uint64_t, wire::Load> executables_;
   absl::flat_hash_map<uint64_t, wire::Failure> load_failures_;
-  std::set<uint64_t> ready_;                 // unreleased, no blockers, need memory or slots
-  std::set<uint64_t> ready_light_;           // unreleased, no blockers, need neither
-  std::map<uint64_t, Time> memory_blocked_;  // ready nodes that wait for memory, since when
+  ReadyQueue ready_;                             // unreleased, no blockers, need memory or slots
+  std::set<uint64_t> ready_light_;               // unreleased, no blockers, need neither
+  std::map<uint64_t, Time> memory_blocked_;      // ready nodes that wait for memory, since when
+  std::set<std::pair<Time, uint64_t>> uploads_;  // released ones, by waits_since
   std::set<uint64_t> unsent_;
   bool unsent_input_failed_ = false;        // some unsent node may have to fail
   std::vector<uint64_t> exchanges_;         // copies both ways whose own sources are on their way

@@ -32,6 +32,7 @@ class IslandTest : public ::testing::Test {
     config.window = window;
     config.memory_wait_max = milliseconds(3000);
     config.worker_wait_max = milliseconds(2000);
+    config.upload_wait_max = milliseconds(500);
     island_ = std::make_unique<Island>(config);
     Up(0, 11);
     Up(1, 21);
@@ -120,6 +121,20 @@ class IslandTest : public ::testing::Test {
     item.mutable_node()->mutable_upload()->set_storage(storage);
     *item.mutable_node()->mutable_upload()->mutable_spec() = Spec(devices, bytes);
     Item(item);
+  }
+  // An upload whose bytes go to this incarnation of worker 0, or to the one after it.
+  void UploadTo(uint64_t ordinal, uint64_t incarnation, bool next) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Upload* upload = item.mutable_node()->mutable_upload();
+    upload->set_storage(ordinal);
+    *upload->mutable_spec() = Spec({0, 1});
+    upload->add_destinations()->set_incarnation(incarnation);
+    upload->mutable_destinations(0)->set_next(next);
+    upload->add_destinations()->set_island(1);  // none of this island's business
+    Item(item);
+  }
+  int SentCancels(uint32_t worker) const {
+    return Sent(worker, [](const auto& item) { return item.has_cancel(); });
   }
   // An upload that is over: the storage is there.
   void Have(uint64_t storage, const Devices& devices, uint64_t session = kSession) {
@@ -626,6 +641,91 @@ TEST_F(IslandTest, ACopyThatLostItsSourceIsCancelledOnTheOtherWorker_ER2) {
   EXPECT_EQ(Sent(1, [](const auto& item) { return item.has_cancel(); }), 1);
   Done(1, 1);
   EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(IslandTest, AnUploadWhoseBytesWentToALostWorkerFailsAtOnce_ER1) {
+  UploadTo(1, 11, /*next=*/false);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  Down(0);
+  EXPECT_EQ(done_.at(1).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  UploadTo(2, 11, false);  // the client had not heard of it
+  EXPECT_EQ(done_.at(2).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(done_.at(2).worker(), "island0/worker0");
+  EXPECT_EQ(done_.at(2).incarnation(), 11u);
+  Up(0, 12);
+  UploadTo(3, 11, false);
+  EXPECT_EQ(done_.at(3).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(SentNodes(0), 1) << "a worker that may hold bytes of it must forget them";
+  EXPECT_EQ(SentCancels(0), 1);
+  UploadTo(4, 12, false);
+  EXPECT_THAT(TakeReleased(), ElementsAre(4));
+  Done(0, 4);
+  EXPECT_EQ(done_.at(4).code(), 0);
+}
+
+TEST_F(IslandTest, AnUploadForTheNextIncarnationWaitsForThatOneOnly) {
+  Down(0);
+  UploadTo(1, 11, /*next=*/true);
+  EXPECT_EQ(done_.count(1), 0u);
+  Up(0, 12);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  UploadTo(2, 11, true);  // declared while it was down
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+  Down(0);
+  EXPECT_EQ(done_.at(1).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  UploadTo(3, 11, true);  // its bytes went to 12
+  EXPECT_EQ(done_.at(3).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  UploadTo(4, 12, true);
+  Up(0, 13);
+  EXPECT_THAT(TakeReleased(), ElementsAre(4));
+}
+
+TEST_F(IslandTest, AParkedUploadWhoseOtherWorkerDiesFails_ER1) {
+  Down(1);
+  wire::IslandItem item = NodeItem(1);
+  wire::Upload* upload = item.mutable_node()->mutable_upload();
+  upload->set_storage(1);
+  *upload->mutable_spec() = Spec({0, 2});
+  upload->add_destinations()->set_incarnation(11);
+  upload->add_destinations()->set_index(1);
+  upload->mutable_destinations(1)->set_incarnation(21);
+  upload->mutable_destinations(1)->set_next(true);
+  Item(item);
+  EXPECT_EQ(done_.count(1), 0u);
+  Down(0);
+  EXPECT_EQ(done_.at(1).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(done_.at(1).worker(), "island0/worker0");
+}
+
+TEST_F(IslandTest, AWaitForBytesEndsAfterTheDeadlineAndNamesTheSession_TM1) {
+  Upload(1, 100, {0, 1, 2, 3}, /*session=*/9);
+  Done(0, 1);
+  Tick(milliseconds(400));
+  FromWorker event{1, 21, {}};
+  event.batch.add_reports()->mutable_staging()->add_ordinals(1);
+  Step(event);  // some came: the wait begins anew
+  Tick(milliseconds(499));
+  EXPECT_EQ(SentCancels(1), 0);
+  EXPECT_EQ(island_->next_deadline(), now_ + milliseconds(1));
+  Tick(milliseconds(1));
+  EXPECT_EQ(SentCancels(0), 0) << "it has its bytes";
+  ASSERT_EQ(SentCancels(1), 1);
+  wire::Failure failure = actions_.to_workers.back().second.cancel().failure();
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(failure.message(), HasSubstr("session 9"));
+  EXPECT_THAT(failure.message(), HasSubstr("island0/worker1"));
+  EXPECT_THAT(actions_.notices, ElementsAre(failure.message()));
+  Done(1, 1, &failure);
+  EXPECT_EQ(done_.at(1).code(), failure.code());
+  EXPECT_EQ(island_->next_deadline(), std::nullopt);
+}
+
+TEST_F(IslandTest, CancelOfAReleasedUploadReachesTheWorkersThatWait_ER2) {
+  Upload(1, 100, {0, 1, 2, 3});
+  Done(0, 1);
+  Cancel(1);
+  EXPECT_EQ(SentCancels(0), 0);
+  EXPECT_EQ(SentCancels(1), 1);
 }
 
 TEST_F(IslandTest, ReportsOfADeadIncarnationAreIgnored) {

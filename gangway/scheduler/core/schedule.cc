@@ -9,7 +9,11 @@
 namespace gangway::scheduler {
 
 void Island::MakeReady(const NodeState& node) {
-  (node.devices.empty() ? ready_light_ : ready_).insert(node.ordinal);
+  if (node.devices.empty()) {
+    ready_light_.insert(node.ordinal);
+  } else {
+    ready_.Insert(node.ordinal, node.devices);
+  }
 }
 
 void Island::Unblock(uint64_t ordinal) {
@@ -52,10 +56,10 @@ void Island::ScheduleHeavy(Time now, Actions& actions) {
   uint64_t next = 0;  // releases make later nodes ready: the walk goes on from the ordinal, not
                       // from an iterator
   while (claimed_count < devices_.size()) {
-    auto it = ready_.lower_bound(next);
-    if (it == ready_.end()) break;
-    next = *it + 1;
-    NodeState& node = nodes_.at(*it);
+    std::optional<uint64_t> head = ready_.NextHead(next);
+    if (!head) break;
+    next = *head + 1;
+    NodeState& node = nodes_.at(*head);
     auto is_claimed = [&claimed](uint32_t device) { return claimed[device]; };
     if (std::any_of(node.devices.begin(), node.devices.end(), is_claimed)) continue;
     Outcome outcome = TryRelease(node, now, actions);
@@ -80,6 +84,7 @@ Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) 
   if (!HasSlots(node)) return Outcome::kNoSlots;
   Charge(node);
   Release(node, actions);
+  if (node.kind == Kind::kUpload) WaitForBytes(node, now);
   return Outcome::kReleased;
 }
 
@@ -114,7 +119,7 @@ void Island::Charge(NodeState& node) {
 
 void Island::Release(NodeState& node, Actions& actions) {
   node.released = true;
-  ready_.erase(node.ordinal);
+  ready_.Erase(node.ordinal, node.devices);
   ready_light_.erase(node.ordinal);
   for (uint32_t worker : node.workers) SendRelease(worker, node.ordinal, actions);
   if (node.to_other_island) {
@@ -176,6 +181,49 @@ void Island::OnMemoryDeadlines(Time now, Actions& actions) {
     } else {
       FailUnreleased(ordinal, MemoryFailure(it->second), actions);
     }
+  }
+}
+
+void Island::WaitForBytes(NodeState& node, Time now) {
+  if (bug_ == PlantedBug::kNoDeadlineOfUploads) return;
+  StopWaitingForBytes(node);
+  node.waits_since = now;
+  uploads_.emplace(now, node.ordinal);
+}
+
+void Island::StopWaitingForBytes(NodeState& node) {
+  if (node.waits_since) uploads_.erase({*node.waits_since, node.ordinal});
+  node.waits_since.reset();
+}
+
+void Island::OnStaging(const wire::Staging& staging, Time now) {
+  for (uint64_t ordinal : staging.ordinals()) {
+    auto it = nodes_.find(ordinal);
+    if (it != nodes_.end() && it->second.waits_since) WaitForBytes(it->second, now);
+  }
+}
+
+// TM-1: the workers that wait are told to give up, and say so; one that has all its bytes by now
+// ends well.
+void Island::OnUploadDeadlines(Time now, Actions& actions) {
+  while (!uploads_.empty() && uploads_.begin()->first + config_.upload_wait_max <= now) {
+    NodeState& node = nodes_.at(uploads_.begin()->second);
+    StopWaitingForBytes(node);
+    std::string workers;
+    for (uint32_t worker : node.open_workers)
+      absl::StrAppend(&workers, workers.empty() ? "" : ", ", WorkerName(worker));
+    wire::IslandItem item;
+    wire::Cancel* cancel = item.mutable_cancel();
+    cancel->add_ordinals(node.ordinal);
+    *cancel->mutable_failure() = wire::MakeFailure(
+        absl::StatusCode::kDeadlineExceeded,
+        absl::StrCat("no bytes of this array came to ", workers, " for ",
+                     config_.upload_wait_max.count(), " ms: waited for the client of session ",
+                     node.session, " to send them"),
+        "Look whether the client still runs; then make the array again.");
+    cancel->mutable_failure()->set_gang(node.ordinal);
+    actions.notices.push_back(cancel->failure().message());
+    SendToWorkers(node.open_workers, item, actions);
   }
 }
 

@@ -32,6 +32,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
     OnWorkerDown(down, actions);
   }
   worker.incarnation = event.registration.incarnation();
+  worker.before_latest = std::exchange(worker.latest, worker.incarnation);
   worker.registration = event.registration;
   worker.process_id = event.process_id;
   prepared_[index] = 0;
@@ -131,7 +132,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
     std::erase(node.open_workers, worker);
     if (node.open_workers.empty()) {
       End(ordinal, actions);
-    } else if (node.kind == Kind::kCopy) {  // the others may be waiting for this worker's shards
+    } else if (MayWaitForOthers(node)) {
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(ordinal);
       *item.mutable_cancel()->mutable_failure() = *node.failure;
@@ -159,16 +160,16 @@ void Island::ResumeUnsent(Actions& actions) {
   std::vector<uint64_t> unsent(unsent_.begin(), unsent_.end());
   for (uint64_t ordinal : unsent) {
     NodeState& node = nodes_.at(ordinal);
-    if (auto failure = InputFailure(node)) {
+    std::optional<wire::Failure> failure = InputFailure(node);
+    if (!failure) failure = LostBytes(node.message);
+    if (failure) {
       FailUnreleased(ordinal, *std::move(failure), actions);
       continue;
     }
     if (MustWaitForWorkers(node)) continue;
     unsent_.erase(ordinal);
     node.unsent = false;
-    wire::IslandItem item;
-    *item.mutable_node() = std::move(node.message);
-    SendToWorkers(node.workers, item, actions);
+    SendNode(node, std::move(node.message), actions);
     Unblock(ordinal);
   }
   unsent_input_failed_ = false;

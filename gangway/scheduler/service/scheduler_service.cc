@@ -149,6 +149,8 @@ void SchedulerService::Step(Event event) {
   island_.Step(std::move(event), EventLoop::Clock::now(), actions);
   for (auto& [worker, item] : actions.to_workers)
     *workers_[worker].batch.add_items() = std::move(item);
+  for (const std::string& notice : actions.notices)
+    Say(absl::StrCat("island", options_.island.island, ": ", notice));
   for (wire::Report& report : actions.to_controller) *reports_.add_reports() = std::move(report);
   Arm();
 }

@@ -42,6 +42,12 @@ struct UploadShardStaged {
   wire::Failure failure;
 };
 
+// Some bytes of these uploads came since the last such event.
+struct UploadsMoved {
+  uint64_t session = 0;
+  std::vector<uint64_t> uploads;
+};
+
 // The last data stream of a session is gone: no more upload bytes will come.
 struct StreamsGone {
   uint64_t session = 0;
@@ -58,8 +64,8 @@ struct NodeEnded {
 // The service has handled all that it had: the batched reports may go.
 struct RoundEnded {};
 
-using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, StreamsGone, NodeEnded,
-                           RoundEnded>;
+using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, UploadsMoved,
+                           StreamsGone, NodeEnded, RoundEnded>;
 
 // ---- Actions
 // ------------------------------------------------------------------------------------------------------
@@ -140,7 +146,7 @@ struct FillUpload {
   uint64_t storage = 0;
 };
 
-// Forget the staged bytes of an upload.
+// Forget the staged bytes of an upload, and drop those that still come.
 struct DropUpload {
   uint64_t session = 0;
   uint64_t upload = 0;

@@ -47,6 +47,7 @@ void WorkerCore::On(ItemArrived& event) {
       return EndSession(item.end_session().session());
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
+    case wire::IslandItem::kPeers:     // copies between workers are refused
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::ITEM_NOT_SET:
       return Emit(Complain{
@@ -112,6 +113,16 @@ void WorkerCore::On(UploadShardStaged& event) {
   upload.staged[event.shard] = event.bytes;
   if (event.failure.code() != 0 && upload.failure.code() == 0) upload.failure = event.failure;
   TryFill(key, upload);
+}
+
+void WorkerCore::On(UploadsMoved& event) {
+  wire::Staging moved;
+  for (uint64_t upload : event.uploads) {
+    auto entry = uploads_.find({event.session, upload});
+    if (entry == uploads_.end() || !nodes_.contains(entry->second.ordinal)) continue;
+    if (nodes_.at(entry->second.ordinal).released) moved.add_ordinals(entry->second.ordinal);
+  }
+  if (!moved.ordinals().empty()) *reports_.add_reports()->mutable_staging() = std::move(moved);
 }
 
 void WorkerCore::On(StreamsGone& event) {
@@ -230,17 +241,27 @@ void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;  // it never came, or has ended
   Node& node = entry->second;
-  if (node.released)
-    return Emit(Complain{absl::StrCat("Node ", ordinal, " was cancelled after its release")});
   wire::Failure reason = failure;
   if (reason.code() == 0)
     reason = wire::MakeFailure(absl::StatusCode::kCancelled, "The work was cancelled.");
+  if (node.released) return CancelReleased(ordinal, node, reason);
   if (node.prepared) Emit(Discard{ordinal});
   for (uint64_t output : node.outputs) Settle(output, reason);
   if (!node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
   ForgetUpload(ordinal, node);
   nodes_.erase(entry);
+}
+
+void WorkerCore::CancelReleased(uint64_t ordinal, Node& node, const wire::Failure& failure) {
+  bool waits_for_bytes = node.kind == Node::Kind::kUpload && !node.prepared;
+  if (!waits_for_bytes) return;  // it ends by itself
+  wire::Failure reason = failure;
+  if (reason.worker().empty()) {
+    reason.set_worker(identity_.name);
+    reason.set_incarnation(identity_.incarnation);
+  }
+  Finish(ordinal, std::move(reason));
 }
 
 void WorkerCore::ForgetUpload(uint64_t ordinal, const Node& node) {
@@ -261,6 +282,9 @@ void WorkerCore::Free(uint64_t storage) {
 
 void WorkerCore::EndSession(uint64_t session) {
   AbandonUploads(session, "the session ended before all bytes had come");
+  std::erase_if(uploads_, [this, session](const auto& entry) {
+    return entry.first.session == session && !nodes_.contains(entry.second.ordinal);
+  });
   Emit(EndStreams{session});
 }
 
@@ -270,24 +294,25 @@ void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
        it != uploads_.end() && it->first.session == session; ++it) {
     keys.push_back(it->first);
   }
-  for (const UploadKey& key : keys) {
-    Upload& upload = uploads_[key];
-    auto entry = nodes_.find(upload.ordinal);
-    bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
-                                [&](uint32_t shard) { return upload.staged.contains(shard); });
-    if (entry != nodes_.end() && complete) continue;  // waits for its release only
-    if (entry == nodes_.end()) {
-      uploads_.erase(key);
-      Emit(DropUpload{key.session, key.upload});
-      continue;
-    }
-    entry->second.failure = Fail(
-        absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
-        upload.ordinal, "");
-    uint64_t ordinal = upload.ordinal;
-    ForgetUpload(ordinal, entry->second);
-    if (entry->second.released) Finish(ordinal, entry->second.failure);
+  for (const UploadKey& key : keys) Abandon(key, uploads_[key], why);
+}
+
+void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string& why) {
+  wire::Failure failure =
+      Fail(absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
+           upload.ordinal, "");
+  auto entry = nodes_.find(upload.ordinal);
+  if (entry == nodes_.end()) {  // its node, when it comes, must not wait for what is lost
+    upload.failure = std::move(failure);
+    return Emit(DropUpload{key.session, key.upload});
   }
+  bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
+                              [&](uint32_t shard) { return upload.staged.contains(shard); });
+  if (complete) return;  // waits for its release only
+  entry->second.failure = std::move(failure);
+  uint64_t ordinal = upload.ordinal;
+  ForgetUpload(ordinal, entry->second);
+  if (entry->second.released) Finish(ordinal, entry->second.failure);
 }
 
 // `failure` is the verdict (code 0: it ran); a copy, since callers give one that lies in a storage,

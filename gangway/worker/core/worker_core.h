@@ -12,7 +12,9 @@
 //   failure unchanged, so the
 //     root cause is what every later reader sees (ER-1). Where a device reports an error of a gang
 //     before the gang that caused it has ended, the verdict waits for that one.
-//   * One Done per released node; none for a cancelled one.
+//   * One Done per released node; none for one that was cancelled before its release. A Cancel of a
+//   released node ends it where it waits for others (an upload, for its client), and is ignored
+//   where it ends by itself.
 //   * Nothing that a message says can break it: references to what is not here fail the node
 //   (DATA_LOSS).
 //
@@ -115,6 +117,7 @@ class WorkerCore {
   void On(ItemArrived& event);
   void On(ExecutableLoaded& event);
   void On(UploadShardStaged& event);
+  void On(UploadsMoved& event);
   void On(StreamsGone& event);
   void On(NodeEnded& event);
   void On(RoundEnded& event);
@@ -124,6 +127,7 @@ class WorkerCore {
   void Load(wire::Load& load);
   void Release(uint64_t ordinal);
   void Cancel(uint64_t ordinal, const wire::Failure& failure);
+  void CancelReleased(uint64_t ordinal, Node& node, const wire::Failure& failure);
   void Free(uint64_t storage);
   void EndSession(uint64_t session);
 
@@ -148,6 +152,7 @@ class WorkerCore {
   void RunNode(uint64_t ordinal, Node& node);
   void TryFill(const UploadKey& key, Upload& upload);
   void AbandonUploads(uint64_t session, const std::string& why);
+  void Abandon(const UploadKey& key, Upload& upload, const std::string& why);
   void Finish(uint64_t ordinal, wire::Failure failure);
   void Verdict(uint64_t ordinal);
   void Settle(uint64_t storage, const wire::Failure& failure);

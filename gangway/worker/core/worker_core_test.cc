@@ -315,6 +315,57 @@ TEST_F(WorkerCoreTest, CancelledNodesPoisonAndReportNothing) {
   EXPECT_EQ(core_.counts().nodes, 0u);
 }
 
+TEST_F(WorkerCoreTest, CancelOfAReleasedUploadEndsItsWait_TM1) {
+  auto cancel = [](uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_cancel()->add_ordinals(ordinal);
+    *item.mutable_cancel()->mutable_failure() = Broken("nobody sent the bytes");
+    return item;
+  };
+  Upload(1, 100, 7);
+  Release({1});
+  Staged(7, 0);
+  std::vector<Action> actions = Item(cancel(1));
+  EXPECT_EQ(All<PoisonStorage>(actions).size(), 1u);
+  EXPECT_EQ(All<DropUpload>(actions).size(), 1u);
+  auto dones = Dones();
+  EXPECT_EQ(dones[1].message(), "nobody sent the bytes");
+  EXPECT_EQ(dones[1].worker(), "island0/worker0");
+  // What ends by itself, does: an upload whose bytes are there, a gang.
+  Upload(2, 101, 8);
+  Release({2});
+  Staged(8, 0);
+  Staged(8, 1);
+  Launch(3, {Ref(101)}, 102);
+  Release({3});
+  EXPECT_TRUE(Item(cancel(2)).empty());
+  EXPECT_TRUE(Item(cancel(3)).empty());
+  Ended(2);
+  Ended(3);
+  dones = Dones();
+  EXPECT_EQ(dones.at(2).code(), 0);
+  EXPECT_EQ(dones.at(3).code(), 0);
+}
+
+TEST_F(WorkerCoreTest, BytesThatWereLostWithTheirStreamFailTheNodeThatComesLater) {
+  Staged(7, 0);
+  EXPECT_EQ(All<DropUpload>(Keep(core_.Step(StreamsGone{kSession}))).size(), 1u);
+  Upload(1, 100, 7);
+  Release({1});
+  EXPECT_EQ(Dones().at(1).code(), static_cast<int>(absl::StatusCode::kCancelled));
+  EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
+TEST_F(WorkerCoreTest, UploadsThatGotBytesAreReportedWhileTheyWait_TM1) {
+  Upload(1, 100, 7);
+  Upload(2, 101, 8);
+  Release({1});
+  Keep(core_.Step(UploadsMoved{kSession, {7, 8, 99}}));
+  wire::ReportBatch batch = Round();
+  ASSERT_EQ(batch.reports_size(), 2);  // beside Prepared
+  EXPECT_THAT(batch.reports(0).staging().ordinals(), ElementsAre(1));
+}
+
 TEST_F(WorkerCoreTest, FetchOfAFailedArraySendsTheFailure_ER1) {
   Have(100);
   Launch(1, {Ref(100)}, 101);

@@ -192,6 +192,19 @@ UploadStaging::Shards DataStreams::TakeUpload(uint64_t session, uint64_t upload)
   return entry->second.staging.Take(upload);
 }
 
+void DataStreams::RefuseUpload(uint64_t session, uint64_t upload) {
+  if (!ended_.contains(session)) SessionOf(session).staging.Refuse(upload);
+}
+
+std::vector<UploadsMoved> DataStreams::TakeMoved() {
+  std::vector<UploadsMoved> moved;
+  for (auto& [id, session] : sessions_) {
+    std::vector<uint64_t> uploads = session.staging.TakeMoved();
+    if (!uploads.empty()) moved.push_back({id, std::move(uploads)});
+  }
+  return moved;
+}
+
 void DataStreams::EndSession(uint64_t session_id) {
   ended_.insert(session_id);
   if (ended_.size() > kEndedMax)

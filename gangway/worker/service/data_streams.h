@@ -44,6 +44,8 @@ class DataStreams {
   void FailShards(const FailFetch& fail);
 
   UploadStaging::Shards TakeUpload(uint64_t session, uint64_t upload);
+  void RefuseUpload(uint64_t session, uint64_t upload);
+  std::vector<UploadsMoved> TakeMoved();
 
   // Closes the session's streams and forgets it.
   void EndSession(uint64_t session);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -31,17 +33,29 @@ class UploadStaging {
   // Takes all shards of an upload out.
   Shards Take(uint64_t upload);
 
+  // Drops an upload, and every chunk of it that still comes.
+  void Refuse(uint64_t upload);
+
+  // Uploads of which bytes came since the last call.
+  std::vector<uint64_t> TakeMoved();
+
   size_t staged_bytes() const { return staged_bytes_; }
 
  private:
   static constexpr size_t kShardsMax = 65536;
+  static constexpr size_t kRefusedMax = 65536;
   struct Shard {
     std::shared_ptr<AlignedBytes> bytes = std::make_shared<AlignedBytes>();
     bool complete = false;
   };
+  struct Upload {
+    std::map<uint32_t, Shard> shards;
+    bool moved = false;
+  };
 
   const size_t bytes_max_;
-  std::map<uint64_t, std::map<uint32_t, Shard>> uploads_;
+  std::map<uint64_t, Upload> uploads_;
+  std::set<uint64_t> refused_;  // the latest of them: a client counts its uploads upwards
   size_t staged_bytes_ = 0;
   size_t shard_count_ = 0;
 };

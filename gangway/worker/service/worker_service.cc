@@ -17,7 +17,7 @@
 namespace gangway::worker {
 namespace {
 
-constexpr std::chrono::seconds kUsageInterval{1};
+constexpr std::chrono::seconds kReportInterval{1};
 
 }  // namespace
 
@@ -46,7 +46,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
     frame.mutable_report_batch()->Swap(&usage_reports_);
     send_(std::move(frame));
   });
-  loop_->Post([this] { ReportChangedUsage(); });
+  loop_->Post([this] { ReportChanges(); });
 }
 
 WorkerService::~WorkerService() = default;
@@ -173,7 +173,7 @@ void WorkerService::Do(FillUpload& action) {
       ->Enqueue();
 }
 
-void WorkerService::Do(DropUpload& action) { streams_.TakeUpload(action.session, action.upload); }
+void WorkerService::Do(DropUpload& action) { streams_.RefuseUpload(action.session, action.upload); }
 
 void WorkerService::Do(PoisonStorage& action) {
   auto entry = storages_.find(action.storage);
@@ -244,13 +244,14 @@ wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
   return usage;
 }
 
-void WorkerService::ReportChangedUsage() {
+void WorkerService::ReportChanges() {
+  for (UploadsMoved& moved : streams_.TakeMoved()) Step(std::move(moved));
   uint64_t bytes = ledger_->Total().current;
   if (bytes != reported_bytes_) {
     reported_bytes_ = bytes;
     *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
   }
-  loop_->PostAt(EventLoop::Clock::now() + kUsageInterval, [this] { ReportChangedUsage(); });
+  loop_->PostAt(EventLoop::Clock::now() + kReportInterval, [this] { ReportChanges(); });
 }
 
 absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {

@@ -68,7 +68,7 @@ class WorkerService {
 
   void Step(Event event);
   void Post(Event event);  // any thread
-  void ReportChangedUsage();
+  void ReportChanges();    // every second: what the devices hold, what uploads got
 
   void Do(CreateStorage& action);
   void Do(PrepareLaunch& action);

@@ -148,5 +148,32 @@ TEST_F(WorkerSimTest, SlowClientStopsNobody) {
   }
 }
 
+TEST_F(WorkerSimTest, ACancelledUploadEndsAndItsLateBytesCostNothing_TM1) {
+  OpenStream();
+  Tensor big{{1 << 18}, uint64_t{1} << 20};
+  UploadNode(1, 10, big, 2);
+  Release({1});
+  SendShard(1, 0, std::string(big.bytes, 'x'));
+  wire::DataChunk half;
+  half.set_session(kSession);
+  half.set_upload(1);
+  half.set_shard(1);
+  half.set_data(std::string(1000, 'y'));
+  SendChunk(half);
+  wire::IslandItem item;
+  item.mutable_cancel()->add_ordinals(1);
+  item.mutable_cancel()->mutable_failure()->set_code(
+      static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  item.mutable_cancel()->mutable_failure()->set_message("waited for the client");
+  Item(item);
+  wire::Failure failure = WaitDone(1);
+  EXPECT_EQ(failure.message(), "waited for the client");
+  EXPECT_EQ(failure.worker(), "island0/worker0");
+  half.set_offset(1000);  // the client has not heard of it yet
+  half.set_last(true);
+  SendChunk(half);
+  Upload(2, 11, big, {std::string(big.bytes, 'z')});  // the stream is still good
+}
+
 }  // namespace
 }  // namespace gangway::worker

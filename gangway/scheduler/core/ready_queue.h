@@ -1,0 +1,55 @@
+// Nodes that are ready and wait for memory or window slots, in ordinal order, by the devices that
+// they wait for: one lane per list of devices. Whoever walks it looks at the first node of each
+// lane only, so that a thousand gangs behind a busy device cost nothing. Pure data; not
+// thread-safe.
+#ifndef GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
+#define GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace gangway::scheduler {
+
+class ReadyQueue {
+ public:
+  using Devices = std::vector<uint32_t>;  // island-local
+
+  void Insert(uint64_t ordinal, const Devices& devices) {
+    Lane& lane = lanes_[devices];
+    if (!lane.empty()) heads_.erase(*lane.begin());
+    lane.insert(ordinal);
+    heads_[*lane.begin()] = &lane;
+  }
+
+  void Erase(uint64_t ordinal, const Devices& devices) {
+    auto it = lanes_.find(devices);
+    if (it == lanes_.end()) return;
+    Lane& lane = it->second;
+    if (!lane.empty()) heads_.erase(*lane.begin());
+    lane.erase(ordinal);
+    if (lane.empty()) {
+      lanes_.erase(it);
+    } else {
+      heads_[*lane.begin()] = &lane;
+    }
+  }
+
+  // The smallest ordinal from `from` on that is the first of its lane.
+  std::optional<uint64_t> NextHead(uint64_t from) const {
+    auto it = heads_.lower_bound(from);
+    if (it == heads_.end()) return std::nullopt;
+    return it->first;
+  }
+
+ private:
+  using Lane = std::set<uint64_t>;
+  std::map<Devices, Lane> lanes_;    // none is empty
+  std::map<uint64_t, Lane*> heads_;  // by first ordinal
+};
+
+}  // namespace gangway::scheduler
+
+#endif  // GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
