@@ -13,6 +13,7 @@
 #include "gangway/frontdoor/ifrt/server.h"
 #include "gangway/scheduler/service/scheduler_service.h"
 #include "gangway/transport/grpc/grpc.h"
+#include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/inproc/inproc.h"
 
@@ -21,6 +22,8 @@ namespace {
 
 constexpr char kControllerName[] = "controller";  // on the in-process transport
 constexpr std::chrono::seconds kConnectLimit{5};
+// The controller's answer, which names the absent, comes before the client's own deadline.
+constexpr std::chrono::seconds kWelcomeMargin{15};
 
 // Device ids come from the declared topology, never from the order of arrival.
 std::vector<wire::Worker> DeclareWorkers(const HeadOptions& options) {
@@ -72,6 +75,7 @@ class HeadImpl final : public Head {
           client.name = name;
           client.control = inproc_.get();
           client.data = network_.get();
+          client.connect_limit = options_.welcome_max + kWelcomeMargin;
           return Connect(client);
         });
     if (!front_door.ok()) return front_door.status();
@@ -87,16 +91,19 @@ class HeadImpl final : public Head {
     controller::ControllerOptions controller;
     controller.core.epoch = NewEpoch();
     controller.core.workers = DeclareWorkers(options_);
+    controller.data_key = transport::NewDataKey();
     controller.welcome_max = options_.welcome_max;
     controller.on_event = options_.on_event;
     for (uint32_t island = 0; island < options_.islands; ++island) {
       scheduler::SchedulerOptions scheduler;
       scheduler.epoch = controller.core.epoch;
+      scheduler.data_key = controller.data_key;
       scheduler.on_event = options_.on_event;
       scheduler.on_silent = options_.on_silent;
       scheduler.island.island = island;
       scheduler.island.budget_bytes = options_.budget_bytes;
       scheduler.island.memory_wait_max = options_.memory_wait_max;
+      scheduler.island.worker_wait_max = options_.worker_wait_max;
       for (const wire::Worker& worker : controller.core.workers) {
         if (worker.island() != island) continue;
         scheduler.island.workers.push_back({{worker.devices().begin(), worker.devices().end()}});

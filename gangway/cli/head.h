@@ -18,12 +18,13 @@ namespace gangway::cli {
 
 struct HeadOptions {
   uint32_t islands = 1;
-  uint32_t workers = 1;            // per island
-  uint32_t devices = 1;            // per worker
-  uint64_t budget_bytes = 0;       // per device; 0 = no limit
-  std::string control_address;     // "unix:/path" or "127.0.0.1:port"
-  std::string front_door_address;  // "127.0.0.1:port"; port 0 = any free one
-  std::chrono::milliseconds welcome_max{15000};
+  uint32_t workers = 1;                              // per island
+  uint32_t devices = 1;                              // per worker
+  uint64_t budget_bytes = 0;                         // per device; 0 = no limit
+  std::string control_address;                       // "unix:/path" or "127.0.0.1:port"
+  std::string front_door_address;                    // "127.0.0.1:port"; port 0 = any free one
+  std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
+  std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
   std::chrono::milliseconds memory_wait_max{30000};
   std::function<void(uint64_t process_id)> on_silent;  // a worker was declared dead by silence
   std::function<void(const std::string&)>

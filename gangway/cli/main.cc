@@ -21,6 +21,19 @@ void AddCluster(CLI::App* command, ClusterChoice& cluster) {
                       "default: GANGWAY_STATE_DIR, or ~/.gangway");
 }
 
+void AddWaits(CLI::App* command, WaitLimits& waits) {
+  command
+      ->add_option("--session-wait", waits.session_s,
+                   "seconds that a new client waits for workers that are not there")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  command
+      ->add_option("--worker-wait", waits.worker_s,
+                   "seconds that work waits for a worker that is down")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+}
+
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
   CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
   command->add_option("--islands", up.islands, "groups of workers with a fast network among them")
@@ -43,6 +56,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command->add_option("--state-dir", up.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
   command->add_option("--ready-limit", up.ready_limit_s, "seconds until all must be there")
       ->capture_default_str();
+  AddWaits(command, up.waits);
   command->callback([&] { result = Up(up); });
 }
 
@@ -62,7 +76,7 @@ void AddTools(CLI::App& app, ClusterChoice& cluster, StatusForm& form, int& resu
   app.add_subcommand("version", "print the version")->callback([] { puts(wire::kBuildVersion); });
 }
 
-void AddRoles(CLI::App& app, HeadOptions& head, WorkerRoleOptions& worker,
+void AddRoles(CLI::App& app, HeadOptions& head, WaitLimits& waits, WorkerRoleOptions& worker,
               CompilerRoleOptions& compiler, int& result) {
   CLI::App* command =
       app.add_subcommand("head", "controller, schedulers and front door")->group("roles");
@@ -72,7 +86,12 @@ void AddRoles(CLI::App& app, HeadOptions& head, WorkerRoleOptions& worker,
   command->add_option("--memory", head.budget_bytes);
   command->add_option("--control", head.control_address)->required();
   command->add_option("--front-door", head.front_door_address)->required();
-  command->callback([&] { result = RunHeadRole(head); });
+  AddWaits(command, waits);
+  command->callback([&] {
+    head.welcome_max = std::chrono::seconds(waits.session_s);
+    head.worker_wait_max = std::chrono::seconds(waits.worker_s);
+    result = RunHeadRole(head);
+  });
   command = app.add_subcommand("worker", "owns devices")->group("roles");
   command->add_option("--control", worker.control_address)->required();
   command->add_option("--island", worker.island);
@@ -97,11 +116,12 @@ int Main(int argc, char** argv) {
   ClusterChoice cluster;
   StatusForm form = StatusForm::kTable;
   HeadOptions head;
+  WaitLimits waits;
   WorkerRoleOptions worker;
   CompilerRoleOptions compiler;
   AddUp(app, up, result);
   AddTools(app, cluster, form, result);
-  AddRoles(app, head, worker, compiler, result);
+  AddRoles(app, head, waits, worker, compiler, result);
   CLI11_PARSE(app, argc, argv);
   return result;
 }

@@ -168,13 +168,15 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   const std::string binary = RoleBinary();
   auto text = [](auto number) { return absl::StrCat(number); };
   std::vector<ChildSpec> children;
-  Command head = {binary,         "head",
-                  "--islands",    text(options.islands),
-                  "--workers",    text(options.workers),
-                  "--devices",    text(options.devices),
-                  "--memory",     text(options.memory_bytes),
-                  "--front-door", absl::StrCat("127.0.0.1:", options.port),
-                  "--control",    ControlAddress(dir)};
+  Command head = {binary,           "head",
+                  "--islands",      text(options.islands),
+                  "--workers",      text(options.workers),
+                  "--devices",      text(options.devices),
+                  "--memory",       text(options.memory_bytes),
+                  "--session-wait", text(options.waits.session_s),
+                  "--worker-wait",  text(options.waits.worker_s),
+                  "--front-door",   absl::StrCat("127.0.0.1:", options.port),
+                  "--control",      ControlAddress(dir)};
   children.push_back({"head", [head](const std::string&) { return head; }});
   Command compiler = {binary,     "compiler",     "--devices", text(options.devices),
                       "--plugin", options.plugin, "--cache",   CacheFolder(dir)};

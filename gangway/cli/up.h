@@ -13,6 +13,12 @@
 
 namespace gangway::cli {
 
+// How long the head waits, in seconds, before it says who is missing.
+struct WaitLimits {
+  uint32_t session_s = 15;  // a new session, for the declared workers
+  uint32_t worker_s = 20;   // work, for a worker that is down
+};
+
 struct UpOptions {
   uint32_t islands = 1;
   uint32_t workers = 1;  // per island
@@ -23,6 +29,7 @@ struct UpOptions {
   bool detach = false;
   std::string state_root;
   uint32_t ready_limit_s = 30;
+  WaitLimits waits;
 };
 
 // GANGWAY_PLUGIN, or the one that this build was made with.

@@ -29,6 +29,16 @@ constexpr int kBatchOps = 4096;  // per frame
 // For what nobody waits for: it leaves with what is sent next, or then.
 constexpr std::chrono::milliseconds kSoon{1};
 constexpr int kShutdownRounds = 1000;  // of callbacks that ask again while everything ends
+
+// A controller refuses clients of other versions itself; one that did not know how to must not be
+// believed either.
+absl::Status CheckVersion(const wire::HelloReply& reply, const std::string& address) {
+  if (reply.protocol_version() == wire::kProtocolVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the controller at ", address, " runs Gangway ", reply.build_version(), " (protocol ",
+      reply.protocol_version(), "), this client runs ", wire::kBuildVersion, " (protocol ",
+      wire::kProtocolVersion, "): install the same version on both."));
+}
 }  // namespace
 
 ClientImpl::ClientImpl(const ClientOptions& options) : options_(options) {}
@@ -85,6 +95,7 @@ void ClientImpl::OnFrame(wire::Frame frame) {
 void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
   if (data_links_) return;  // a second welcome says nothing
   absl::Status refused = wire::ToStatus(reply.failure());
+  if (refused.ok()) refused = CheckVersion(reply, options_.controller_address);
   if (refused.ok()) {
     cluster_ = ToClusterInfo(reply);
     DataLinks::Options options;
@@ -93,6 +104,7 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     options.name = options_.name;
     options.epoch = reply.epoch();
     options.session = reply.session();
+    options.token = reply.data_token();
     options.on_chunk = [this](const wire::DataChunk& chunk) { OnChunk(chunk); };
     options.on_lost = [this](WorkerKey worker, const absl::Status& why) {
       OnWorkerLost(worker, why);

@@ -143,6 +143,7 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   hello->set_name(options_.name);
   hello->set_process_id(static_cast<uint64_t>(getpid()));
   hello->set_session(options_.session);
+  hello->set_token(options_.token);
   absl::Status sent = attempt->link->Send(std::move(frame));
   if (!sent.ok()) {
     Lost(key, attempt, sent);

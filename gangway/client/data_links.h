@@ -60,6 +60,7 @@ class DataLinks {
     std::string name;
     uint64_t epoch = 0;
     uint64_t session = 0;
+    std::string token;  // of the session, for the workers
     std::chrono::milliseconds connect_limit{2000};
     std::chrono::milliseconds retry_first{20};  // doubled each time
     int attempts = 8;  // in a row: then what waits on the worker ends, and retries grow no rarer

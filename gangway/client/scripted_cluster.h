@@ -14,6 +14,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
 #include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/version.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::client {
@@ -186,6 +187,7 @@ class ScriptedCluster {
  private:
   static wire::HelloReply DefaultReply() {
     wire::HelloReply reply;
+    reply.set_protocol_version(wire::kProtocolVersion);
     reply.set_epoch(7);
     reply.set_session(42);
     reply.mutable_topology()->set_platform("cpu");

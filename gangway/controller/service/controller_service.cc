@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/transport/handshake/data_token.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -60,6 +61,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
   reply.set_epoch(options_.core.epoch);
   reply.mutable_hello_reply()->set_epoch(options_.core.epoch);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   switch (hello.role()) {
     case wire::ROLE_CLIENT:
       clients_[key] = {.link = link, .name = hello.name(), .since = EventLoop::Clock::now()};
@@ -147,6 +149,8 @@ void ControllerService::SendWelcome(uint64_t session, ClientLink& client) {
   reply->set_epoch(options_.core.epoch);
   reply->set_session(session);
   reply->set_build_version(wire::kBuildVersion);
+  reply->set_protocol_version(wire::kProtocolVersion);
+  reply->set_data_token(transport::DataToken(options_.data_key, session));
   core_.FillTopology(*reply->mutable_topology());
   (void)client.link->Send(std::move(frame));  // a link that closed tells so by its event
 }

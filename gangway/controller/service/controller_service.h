@@ -25,6 +25,7 @@ namespace gangway::controller {
 struct ControllerOptions {
   ControllerConfig core;
   std::chrono::milliseconds welcome_max{15000};  // for the declared workers, at a client's Hello
+  std::string data_key;  // makes clients' data tokens; the same as the schedulers'
   std::function<void(const std::string& event)>
       on_event;  // for people: one line each; may be empty
 };

@@ -94,6 +94,8 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
   reply.set_epoch(options_.epoch);
   reply.mutable_hello_reply()->set_epoch(options_.epoch);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  reply.mutable_hello_reply()->set_data_key(options_.data_key);
   if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
   WorkerLink& worker = workers_[index];
   if (worker.link)

@@ -22,6 +22,7 @@ namespace gangway::scheduler {
 struct SchedulerOptions {
   IslandConfig island;
   uint64_t epoch = 0;
+  std::string data_key;  // workers check clients' data tokens with it
   std::chrono::milliseconds silence_max{5000};
   std::function<void(uint64_t process_id)> on_silent;  // a worker was declared dead by silence
   std::function<void(const std::string& event)>

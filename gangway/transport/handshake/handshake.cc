@@ -66,6 +66,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     wire::Frame reply;
     *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
     reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+    reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
     (void)link_->Send(std::move(reply));  // closing either way
     link_->Close(why);
     link_.reset();

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/transport/handshake/data_token.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kEndedMax = 4096;
+constexpr std::chrono::seconds kHelloLimit{10};
 
 }  // namespace
 
@@ -27,7 +29,14 @@ DataStreams::DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_by
 transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link) {
   uint64_t id = next_id_.fetch_add(1);
   // The link's events come through the same loop, behind this.
-  loop_->Post([this, id, link = std::move(link)] { streams_[id].link = link; });
+  loop_->Post([this, id, link = std::move(link)] {
+    streams_[id].link = link;
+    loop_->PostAt(EventLoop::Clock::now() + kHelloLimit, [this, id] {
+      auto stream = streams_.find(id);
+      if (stream != streams_.end() && stream->second.session == 0)
+        Refuse(id, absl::DeadlineExceededError("No Hello came within 10 s."));
+    });
+  });
   return {.executor = loop_,
           .on_frame = [this, id](wire::Frame frame) { OnFrame(id, std::move(frame)); },
           .on_writable =
@@ -63,6 +72,12 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
     return Refuse(id, absl::InvalidArgumentError(
                           "This address takes data streams only, which name their session."));
   }
+  if (!transport::IsDataToken(key_, hello.session(), hello.token())) {
+    return Refuse(id,
+                  absl::PermissionDeniedError(absl::StrCat(
+                      "The token is not that of session ", hello.session(),
+                      "; open data streams with the data token of this session's own welcome.")));
+  }
   if (ended_.contains(hello.session())) {
     return Refuse(id, absl::FailedPreconditionError(
                           absl::StrCat("Session ", hello.session(), " has ended.")));
@@ -74,6 +89,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   wire::Frame reply;
   reply.mutable_hello_reply()->set_session(stream.session);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   (void)SendFrame(stream, std::move(reply));  // a closed link says so by itself
   Pump(stream.session);
 }

@@ -1,5 +1,6 @@
 // The data streams of clients: uploads come in, fetched shards go out. One or more streams per
-// session; a fetch goes out on the oldest. Everything but Accept belongs to the event loop.
+// session; a fetch goes out on the oldest. A stream belongs to the session whose token its Hello
+// carries (OB-3). Everything but Accept belongs to the event loop.
 //
 // Sending never blocks: what the link does not take waits in order until it is writable. While a
 // session has not opened a stream yet, its shards wait for it; once its streams are gone, they are
@@ -38,6 +39,9 @@ class DataStreams {
 
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
+
+  // What data tokens are checked with. Until it is known, every stream is refused.
+  void SetKey(std::string key) { key_ = std::move(key); }
 
   void SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
                  std::function<void()> sent);
@@ -95,6 +99,7 @@ class DataStreams {
   const uint64_t incarnation_;
   const size_t staged_bytes_max_;
   const Events events_;
+  std::string key_;
   std::atomic<uint64_t> next_id_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::map<uint64_t, Session> sessions_;

@@ -137,6 +137,7 @@ void OnControlFrame(wire::Frame frame, uint64_t incarnation, ControlLink& link,
   }
   if (frame.has_hello_reply()) {
     link.SetEpoch(frame.hello_reply().epoch());
+    service.SetDataKey(frame.hello_reply().data_key());
     if (frame.hello_reply().has_failure()) stop.Stop(wire::ToStatus(frame.hello_reply().failure()));
     return;
   }

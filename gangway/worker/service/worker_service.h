@@ -46,6 +46,7 @@ class WorkerService {
 
   // On the loop.
   void OnBatch(wire::IslandBatch batch);
+  void SetDataKey(std::string key) { streams_.SetKey(std::move(key)); }
 
   transport::LinkEvents AcceptData(std::shared_ptr<transport::Link> link) {  // any thread
     return streams_.Accept(std::move(link));

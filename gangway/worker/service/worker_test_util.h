@@ -23,6 +23,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
+#include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/inproc/inproc.h"
 #include "gangway/wire/version.h"
 #include "gangway/worker/service/worker.h"
@@ -31,6 +32,7 @@ namespace gangway::worker {
 
 constexpr std::chrono::seconds kPatience{30};
 constexpr uint64_t kSession = 5;
+constexpr char kDataKey[] = "of the test";
 
 // The frames that came over one link, in order; a test waits for what it wants to see.
 class Inbox {
@@ -109,6 +111,7 @@ class WorkerHarness : public testing::Test {
     }));
     wire::Frame reply;
     reply.mutable_hello_reply()->set_epoch(9);
+    reply.mutable_hello_reply()->set_data_key(kDataKey);
     ASSERT_TRUE(control_->Send(reply).ok());
     wire::IslandItem open_devices;
     for (int i = 0; i < device_count; ++i)
@@ -140,6 +143,7 @@ class WorkerHarness : public testing::Test {
     frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
     frame.mutable_hello()->set_role(wire::ROLE_DATA);
     frame.mutable_hello()->set_session(session);
+    frame.mutable_hello()->set_token(transport::DataToken(kDataKey, session));
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
     ASSERT_TRUE(data_inbox_.Until([](wire::Frame& f) { return f.has_hello_reply(); }));
   }

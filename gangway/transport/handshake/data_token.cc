@@ -1,0 +1,45 @@
+// Implementation of data_token.h.
+#include "gangway/transport/handshake/data_token.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/check.h"
+
+namespace gangway::transport {
+namespace {
+
+constexpr int kKeyBytes = 32;
+
+}  // namespace
+
+std::string NewDataKey() {
+  std::string key(kKeyBytes, '\0');
+  const int made = RAND_bytes(reinterpret_cast<unsigned char*>(key.data()), kKeyBytes);
+  GANGWAY_CHECK(made == 1, "the system gave no random bytes for the key of data streams");
+  return key;
+}
+
+std::string DataToken(std::string_view key, uint64_t session) {
+  const std::string text = absl::StrCat("gangway data stream of session ", session);
+  unsigned char token[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  const void* made =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), token, &size);
+  GANGWAY_CHECK(made != nullptr, "no HMAC-SHA-256");
+  return {reinterpret_cast<const char*>(token), size};
+}
+
+bool IsDataToken(std::string_view key, uint64_t session, std::string_view token) {
+  if (key.empty()) return false;
+  const std::string right = DataToken(key, session);
+  return token.size() == right.size() &&
+         CRYPTO_memcmp(token.data(), right.data(), right.size()) == 0;
+}
+
+}  // namespace gangway::transport
