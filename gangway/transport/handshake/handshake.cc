@@ -13,14 +13,6 @@ namespace {
 
 constexpr std::chrono::seconds kHelloLimit{10};
 
-absl::Status CheckVersions(const wire::Hello& hello) {
-  if (hello.protocol_version() == wire::kProtocolVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(hello.name(), " runs Gangway ", hello.build_version(), " (protocol ",
-                   hello.protocol_version(), "), this side runs ", wire::kBuildVersion,
-                   " (protocol ", wire::kProtocolVersion, "): install the same version on both."));
-}
-
 class Greeter : public std::enable_shared_from_this<Greeter> {
  public:
   Greeter(EventLoop* loop, std::shared_ptr<Link> link, Welcome welcome)
@@ -84,6 +76,14 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
 };
 
 }  // namespace
+
+absl::Status CheckVersions(const wire::Hello& hello) {
+  if (hello.protocol_version() == wire::kProtocolVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(hello.name(), " runs Gangway ", hello.build_version(), " (protocol ",
+                   hello.protocol_version(), "), this side runs ", wire::kBuildVersion,
+                   " (protocol ", wire::kProtocolVersion, "): install the same version on both."));
+}
 
 Accept Greet(EventLoop* loop, Welcome welcome) {
   return [loop, welcome = std::move(welcome)](std::shared_ptr<Link> link) {

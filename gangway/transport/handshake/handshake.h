@@ -18,6 +18,9 @@
 
 namespace gangway::transport {
 
+// FAILED_PRECONDITION: the peer speaks another version of the protocol; names both.
+absl::Status CheckVersions(const wire::Hello& hello);
+
 // What a service does with a link after its Hello.
 class Endpoint {
  public:

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/transport/handshake/data_token.h"
+#include "gangway/transport/handshake/handshake.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -61,13 +62,7 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
 }
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
-  if (hello.protocol_version() != wire::kProtocolVersion) {
-    return Refuse(id,
-                  absl::FailedPreconditionError(absl::StrCat(
-                      "This worker speaks protocol ", wire::kProtocolVersion, " (version ",
-                      wire::kBuildVersion, "), the peer ", hello.protocol_version(), " (version ",
-                      hello.build_version(), "); install the same version on both.")));
-  }
+  if (absl::Status same = transport::CheckVersions(hello); !same.ok()) return Refuse(id, same);
   if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
     return Refuse(id, absl::InvalidArgumentError(
                           "This address takes data streams only, which name their session."));

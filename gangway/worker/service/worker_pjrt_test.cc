@@ -298,6 +298,23 @@ TEST_F(WorkerPjrtTest, StreamWithoutAHelloIsRefused) {
   EXPECT_TRUE(data_inbox_.WaitClosed());
 }
 
+TEST_F(WorkerPjrtTest, StreamWithAnotherSessionsTokenIsRefused_OB3) {
+  auto link = hub_->Connect("worker-data", data_inbox_.Events(&data_loop_), kPatience);
+  ASSERT_TRUE(link.ok());
+  data_ = *std::move(link);
+  wire::Frame frame;
+  frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
+  frame.mutable_hello()->set_role(wire::ROLE_DATA);
+  frame.mutable_hello()->set_session(kSession);
+  frame.mutable_hello()->set_token(transport::DataToken(kDataKey, kSession + 1));
+  ASSERT_TRUE(data_->Send(std::move(frame)).ok());
+  ASSERT_TRUE(data_inbox_.Until([](wire::Frame& reply) {
+    return reply.hello_reply().failure().code() ==
+           static_cast<int>(absl::StatusCode::kPermissionDenied);
+  }));
+  EXPECT_TRUE(data_inbox_.WaitClosed());
+}
+
 TEST_F(WorkerPjrtTest, EndsWhenTheSchedulerIsGone) {
   control_->Close(absl::UnavailableError("the scheduler crashed"));
   worker_.join();
