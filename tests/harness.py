@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,13 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GANGWAY = pathlib.Path(os.environ.get("GANGWAY_BIN", ROOT / "bin" / "gangway"))
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
+CENSUS_TIMEOUT_S = 30
+# By the first 15 characters of their names. gRPC keeps these in pools that breathe by a thread or two, in idle
+# processes as well.
+GRPC_POOLS = {
+    *("default-executo", "event_engine", "grpc_global_tim", "grpcpp_sync_ser"),
+    *("resolver-execut", "timer_manager"),
+}
+GRPC_POOLS_SLACK = 3
 
 
 def free_port() -> int:
@@ -61,6 +70,7 @@ class Cluster:
         self.environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}
         counts = ["--islands", islands, "--workers", workers, "--devices", devices]
         self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]
+        self._warm = False
 
     @property
     def state_dir(self) -> str:
@@ -94,6 +104,27 @@ class Cluster:
                 f"gangway up failed:\n{result.stdout}{result.stderr}\n{self.logs()}"
             )
         return self
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """While `gangway up` still waits for somebody; the folder with the control address is there."""
+        process = subprocess.Popen(
+            [str(GANGWAY), *self._up],
+            env={**client_environment(self.port), **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            wait_for("the head listening", (self._folder / "control").exists, 20)
+            yield
+        finally:
+            process.kill()  # it only tells; the cluster is another process
+            process.communicate(timeout=10)
+
+    def wait_for_words(self, words: str, timeout_s: float = 20) -> None:
+        """Until the cluster's logs say so."""
+        wait_for(f"{words!r} in the logs", lambda: words in self.logs(1 << 20), timeout_s)
 
     def stop(self) -> None:
         """Brings the cluster down and proves that nothing of it is left running."""
@@ -137,6 +168,90 @@ class Cluster:
 
     def workers(self) -> list[dict[str, Any]]:
         return [worker for island in self.status()["islands"] for worker in island["workers"]]
+
+    @property
+    def control(self) -> str:
+        """The address of the control socket, where native clients connect."""
+        return (self._folder / "control").read_text().strip()
+
+    @property
+    def _folder(self) -> pathlib.Path:
+        return pathlib.Path(self._state.name) / str(self.port)
+
+    def census(self) -> dict[str, int]:
+        """What may leak, by name. A process goes by its role, so that one started again is compared
+        with the one before.
+        """
+        status = self.status()
+        workers = self.workers()
+        counts = {
+            "sessions": len(status["sessions"]),
+            "arrays": status["arrays"],
+            "bytes": status["bytes"],
+            "bytes on devices": sum(d["bytes_in_use"] for w in workers for d in w["devices"]),
+            "absent roles": sum(role["state"] != "up" for role in [status["compiler"], *workers]),
+        }
+        pids = {worker["name"]: worker["pid"] for worker in workers}
+        pids["compiler"] = status["compiler"]["pid"]
+        pids["head"] = int((self._folder / "head.pid").read_text())
+        for name, pid in pids.items():
+            with contextlib.suppress(OSError):  # gone: counted as absent
+                counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
+                threads = [
+                    path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/comm")
+                ]
+                pooled = sum(thread.strip() in GRPC_POOLS for thread in threads)
+                counts[f"threads of {name}"] = len(threads) - pooled
+                counts[f"threads of gRPC in {name}"] = pooled
+        return counts
+
+    @contextlib.contextmanager
+    def left_as_found(
+        self, first: Callable[[], None] | None = None, within_s: float = CENSUS_TIMEOUT_S
+    ) -> Iterator[None]:
+        """Around a fault and the clients that saw it: arrays, bytes, sessions, threads and descriptors
+        return to where they were. `first` makes what a first client makes for good; by default one
+        that does a bit of everything, once per cluster.
+        """
+        if first:
+            first()
+        elif not self._warm:
+            warm_up(self)
+            self._warm = True
+        before = self.census()
+        yield
+        more: dict[str, str] = {}
+
+        def returned() -> bool:
+            more.clear()
+            for name, count in self.census().items():
+                slack = GRPC_POOLS_SLACK if "of gRPC" in name else 0
+                if count > before.get(name, 0) + slack:
+                    more[name] = f"{count}, were {before.get(name, 0)}"
+            return not more
+
+        try:
+            wait_for("counts as before", returned, within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {more}") from None
+
+
+def warm_up(cluster: Cluster) -> None:
+    """One client that does a bit of everything, and leaves."""
+    code = (
+        "import gangway; gangway.connect(); import jax, numpy as np\n"
+        "xs = [jax.device_put(np.ones(1 << 20, 'float32'), d) for d in jax.devices()]\n"
+        "assert all(float(jax.jit(lambda x: x[0] + 1)(x)) == 2 for x in xs)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=client_environment(cluster.port),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert result.returncode == 0, result.stderr
+    wait_for("the first client gone", lambda: not cluster.status()["sessions"], 10)
 
 
 @dataclasses.dataclass

@@ -4,6 +4,7 @@ soon, and in which words. Every wait here is for an event, with the deadline tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -13,12 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import pytest
-from harness import ROOT, Cluster, client_environment, wait_for
+from harness import ROOT, Cluster, client_environment, run_cases, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -67,25 +68,12 @@ class Console:
         assert "ok" in answer, answer
         return answer["ok"]
 
-    def close(self) -> None:
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait(5)
-
-
-@pytest.fixture
-def console() -> Iterator[Callable[[Cluster], Console]]:
-    made: list[Console] = []
-
-    def make(cluster: Cluster) -> Console:
-        made.append(Console(cluster))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-NewConsole = Callable[[Cluster], Console]
 
 
 def only_worker(cluster: Cluster) -> dict[str, Any]:
@@ -117,94 +105,94 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_killed_client_is_freed_within_two_seconds_OB_2(
-    new_cluster: NewCluster, console: NewConsole
-) -> None:
+def test_a_killed_client_is_freed_within_two_seconds_OB_2(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 8).start()
-    survivor, victim = console(cluster), console(cluster)
-    survivor.do("x = jax.device_put(np.arange(8.0, dtype='float32')); x.block_until_ready()")
-    before = cluster.status()
-    victim.do(
-        "xs = [jax.device_put(np.ones(1 << 20, 'float32'), d) for d in jax.devices()]; "
-        "jax.block_until_ready(xs)"
-    )
-    held = cluster.status()
-    assert held["arrays"] >= before["arrays"] + 8
-    assert held["bytes"] >= before["bytes"] + 8 * 4 * MIB
-    assert len(held["sessions"]) == 2
-    victim.send("ys = [x + 1 for x in xs for _ in range(50)]")  # killed with work in flight
-    os.kill(victim.pid, signal.SIGKILL)
-    killed = time.monotonic()
+    with cluster.left_as_found(), Console(cluster) as survivor, Console(cluster) as victim:
+        survivor.do("x = jax.device_put(np.arange(8.0, dtype='float32')); x.block_until_ready()")
+        before = cluster.status()
+        victim.do(
+            "xs = [jax.device_put(np.ones(1 << 20, 'float32'), d) for d in jax.devices()]; "
+            "jax.block_until_ready(xs)"
+        )
+        held = cluster.status()
+        assert held["arrays"] >= before["arrays"] + 8
+        assert held["bytes"] >= before["bytes"] + 8 * 4 * MIB
+        assert len(held["sessions"]) == 2
+        victim.send("ys = [x + 1 for x in xs for _ in range(50)]")  # killed with work in flight
+        os.kill(victim.pid, signal.SIGKILL)
+        killed = time.monotonic()
 
-    def freed() -> bool:
-        status = cluster.status()
-        return (status["arrays"], status["bytes"]) == (before["arrays"], before["bytes"])
+        def freed() -> bool:
+            status = cluster.status()
+            return (status["arrays"], status["bytes"]) == (before["arrays"], before["bytes"])
 
-    wait_for("the killed client's arrays freed", freed, 2)
-    assert time.monotonic() - killed < 2.5
-    assert len(cluster.status()["sessions"]) == 1
-    used = sum(device["bytes_in_use"] for device in only_worker(cluster)["devices"])
-    assert used <= before["bytes"] + MIB
-    assert survivor.do("result = float((x + 1).sum())") == 36
+        wait_for("the killed client's arrays freed", freed, 2)
+        assert time.monotonic() - killed < 2.5
+        assert len(cluster.status()["sessions"]) == 1
+        used = sum(device["bytes_in_use"] for device in only_worker(cluster)["devices"])
+        assert used <= before["bytes"] + MIB
+        assert survivor.do("result = float((x + 1).sum())") == 36
 
 
 def test_a_killed_worker_is_an_error_on_its_arrays_and_the_client_goes_on_ER_1(
-    new_cluster: NewCluster, console: NewConsole
+    new_cluster: NewCluster,
 ) -> None:
     cluster = new_cluster(1, 1, 8).start()
-    client = console(cluster)
-    client.do("f = jax.jit(lambda x: x * 2 + 1); x = f(np.arange(8, dtype='float32'))")
-    client.do("x.block_until_ready()")
-    old = only_worker(cluster)
-    os.kill(old["pid"], signal.SIGKILL)
-    failed = client.ask("np.asarray(x)")
-    assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
-    # An error sticks to whatever is computed from it, root cause first.
-    dependent = client.ask("np.asarray(f(x) + 3)")
-    assert "DATA_LOSS" in dependent["error"] and "island0/worker0" in dependent["error"], dependent
-    wait_for_restart(cluster, old)
-    assert client.do("result = [device.id for device in jax.devices()]") == client.device_ids
-    assert client.do("result = float(f(np.arange(8, dtype='float32')).sum())") == 64
-    assert client.do("result = float(jax.jit(lambda x: x - 5)(np.float32(7)))") == 2
-    wait_for("lost arrays not counted", lambda: cluster.status()["bytes"] < MIB, 5)
-
-
-def test_a_worker_killed_with_gangs_in_flight_ER_2(
-    new_cluster: NewCluster, console: NewConsole
-) -> None:
-    cluster = new_cluster(1, 2, 4).start()
-    lost, other = console(cluster), console(cluster)
-    victim = next(w for w in cluster.workers() if w["name"] == "island0/worker0")
-    other.do("d = jax.devices()[7]; y = jax.device_put(np.ones(4, 'float32'), d); result = d.id")
-    lost.do("f = jax.jit(lambda x: jnp.sin(x @ x)); d = jax.devices()[0]")
-    lost.do("x = jax.device_put(np.ones((1024, 1024), 'float32'), d); f(x).block_until_ready()")
-    lost.send("for _ in range(200): x = f(x)")
-    lost.answer(20)
-    os.kill(victim["pid"], signal.SIGKILL)
-    failed = lost.ask("x.block_until_ready()")
-    assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
-    # The other worker's arrays, and the other client, never noticed.
-    assert other.do("result = float((y + 1).sum())") == 8
-    wait_for_restart(cluster, victim)
-    assert lost.do("result = float(f(jax.device_put(np.zeros((4, 4), 'float32'), d)).sum())") == 0
-
-
-def test_a_silent_worker_is_declared_dead_TM_1(
-    new_cluster: NewCluster, console: NewConsole
-) -> None:
-    cluster = new_cluster(1, 1, 8).start()
-    client = console(cluster)
-    client.do("x = jax.device_put(np.ones(8, 'float32')); x.block_until_ready()")
-    old = only_worker(cluster)
-    os.kill(old["pid"], signal.SIGSTOP)
-    try:
-        failed = client.ask("np.asarray(x + 1)", timeout_s=15)  # 5 s of silence, then an answer
-        assert "island0/worker0" in failed["error"], failed
+    with cluster.left_as_found(), Console(cluster) as client:
+        client.do("f = jax.jit(lambda x: x * 2 + 1); x = f(np.arange(8, dtype='float32'))")
+        client.do("x.block_until_ready()")
+        old = only_worker(cluster)
+        os.kill(old["pid"], signal.SIGKILL)
+        failed = client.ask("np.asarray(x)")
+        assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
+        # An error sticks to whatever is computed from it, root cause first.
+        dependent = client.ask("np.asarray(f(x) + 3)")
+        assert "DATA_LOSS" in dependent["error"] and "island0/worker0" in dependent["error"], (
+            dependent
+        )
         wait_for_restart(cluster, old)
-    finally:
-        if pathlib.Path(f"/proc/{old['pid']}").exists():
-            os.kill(old["pid"], signal.SIGCONT)
-    assert client.do("result = float(jax.jit(jnp.sum)(np.ones(3, 'float32')))") == 3
+        assert client.do("result = [device.id for device in jax.devices()]") == client.device_ids
+        assert client.do("result = float(f(np.arange(8, dtype='float32')).sum())") == 64
+        assert client.do("result = float(jax.jit(lambda x: x - 5)(np.float32(7)))") == 2
+        wait_for("lost arrays not counted", lambda: cluster.status()["bytes"] < MIB, 5)
+
+
+def test_a_worker_killed_with_gangs_in_flight_ER_2(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 2, 4).start()
+    with cluster.left_as_found(), Console(cluster) as lost, Console(cluster) as other:
+        victim = next(w for w in cluster.workers() if w["name"] == "island0/worker0")
+        other.do(
+            "d = jax.devices()[7]; y = jax.device_put(np.ones(4, 'float32'), d); result = d.id"
+        )
+        lost.do("f = jax.jit(lambda x: jnp.sin(x @ x)); d = jax.devices()[0]")
+        lost.do("x = jax.device_put(np.ones((1024, 1024), 'float32'), d); f(x).block_until_ready()")
+        lost.send("for _ in range(200): x = f(x)")
+        lost.answer(20)
+        os.kill(victim["pid"], signal.SIGKILL)
+        failed = lost.ask("x.block_until_ready()")
+        assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
+        # The other worker's arrays, and the other client, never noticed.
+        assert other.do("result = float((y + 1).sum())") == 8
+        wait_for_restart(cluster, victim)
+        assert (
+            lost.do("result = float(f(jax.device_put(np.zeros((4, 4), 'float32'), d)).sum())") == 0
+        )
+
+
+def test_a_silent_worker_is_declared_dead_TM_1(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 1, 8).start()
+    with cluster.left_as_found(), Console(cluster) as client:
+        client.do("x = jax.device_put(np.ones(8, 'float32')); x.block_until_ready()")
+        old = only_worker(cluster)
+        os.kill(old["pid"], signal.SIGSTOP)
+        try:
+            failed = client.ask("np.asarray(x + 1)", timeout_s=15)  # 5 s of silence, then an answer
+            assert "island0/worker0" in failed["error"], failed
+            wait_for_restart(cluster, old)
+        finally:
+            if pathlib.Path(f"/proc/{old['pid']}").exists():
+                os.kill(old["pid"], signal.SIGCONT)
+        assert client.do("result = float(jax.jit(jnp.sum)(np.ones(3, 'float32')))") == 3
 
 
 def test_a_wrong_plugin_path_is_named(new_cluster: NewCluster) -> None:
@@ -223,65 +211,95 @@ def test_a_plugin_that_is_none_is_named(new_cluster: NewCluster, tmp_path: pathl
 
 def test_an_absent_worker_is_named_within_a_deadline(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 2, 4).start()
-    absent = next(w for w in cluster.workers() if w["name"] == "island0/worker1")
-    os.kill(absent["pid"], signal.SIGSTOP)  # neither gone nor there
-    try:
-        began = time.monotonic()
-        result = subprocess.run(
-            [sys.executable, "-c", "import gangway; print(len(gangway.connect()))"],
-            env=client_environment(cluster.port),
-            capture_output=True,
-            text=True,
-            timeout=45,
-        )
-        took = time.monotonic() - began
-        if result.returncode:  # the deadline passed first, and the message says who is missing
-            assert "island0/worker1" in result.stderr, result.stderr
-        else:  # it was replaced in time
-            assert result.stdout.strip() == "8", result.stdout
-            wait_for_restart(cluster, absent)
-        assert took < 40
-    finally:
-        if pathlib.Path(f"/proc/{absent['pid']}").exists():
-            os.kill(absent["pid"], signal.SIGCONT)
+    with cluster.left_as_found():
+        absent = next(w for w in cluster.workers() if w["name"] == "island0/worker1")
+        os.kill(absent["pid"], signal.SIGSTOP)  # neither gone nor there
+        try:
+            began = time.monotonic()
+            result = subprocess.run(
+                [sys.executable, "-c", "import gangway; print(len(gangway.connect()))"],
+                env=client_environment(cluster.port),
+                capture_output=True,
+                text=True,
+                timeout=45,
+            )
+            took = time.monotonic() - began
+            if result.returncode:  # the deadline passed first, and the message says who is missing
+                assert "island0/worker1" in result.stderr, result.stderr
+            else:  # it was replaced in time
+                assert result.stdout.strip() == "8", result.stdout
+                wait_for_restart(cluster, absent)
+            assert took < 40
+        finally:
+            if pathlib.Path(f"/proc/{absent['pid']}").exists():
+                os.kill(absent["pid"], signal.SIGCONT)
 
 
 def test_a_client_of_another_version_is_told(cluster: Cluster) -> None:
     # GetVersionRequest {min_version {1, 0}, max_version {1, 0}}: a client from before everything.
     request = b"\x0a\x04\x08\x01\x10\x00\x12\x04\x08\x01\x10\x00"
-    with grpc.insecure_channel(f"127.0.0.1:{cluster.port}") as channel:
-        call = channel.unary_unary("/xla.ifrt.proxy.GrpcIfrtService/GetVersion")
-        with pytest.raises(grpc.RpcError) as raised:
-            call(request, timeout=10)
+    with cluster.left_as_found():
+        with grpc.insecure_channel(f"127.0.0.1:{cluster.port}") as channel:
+            call = channel.unary_unary("/xla.ifrt.proxy.GrpcIfrtService/GetVersion")
+            with pytest.raises(grpc.RpcError) as raised:
+                call(request, timeout=10)
     error: Any = raised.value
     assert error.code() == grpc.StatusCode.FAILED_PRECONDITION, error
     assert "version" in error.details() and "jaxlib" in error.details(), error.details()
 
 
 def test_a_compiler_killed_in_mid_compile_costs_nobody_else_anything(
-    new_cluster: NewCluster, console: NewConsole
+    new_cluster: NewCluster,
 ) -> None:
     cluster = new_cluster(1, 1, 8).start()
-    client, other = console(cluster), console(cluster)
-    client.do("x = np.ones((8, 8), 'float32'); kept = jax.device_put(x); kept.block_until_ready()")
-    client.do("g = lambda x: [x := jnp.sort(jnp.tanh(x @ x + i), axis=0) for i in range(400)][-1]")
-    client.do("lowered = jax.jit(g).lower(x)", 40)
-    compiler, worker = cluster.status()["compiler"], only_worker(cluster)
-    used = cpu_seconds(compiler["pid"])
-    client.send("lowered.compile()")
-    wait_for("the compiler at work", lambda: cpu_seconds(compiler["pid"]) > used + 0.3, 20)
-    os.kill(compiler["pid"], signal.SIGKILL)
-    answer = client.answer(50)  # compiled once more, or an error that says why not
-    assert "ok" in answer or "compiler" in answer["error"], answer
-    assert client.do("result = float((kept + 41).max())", 30) == 42
-    assert other.do("result = float(jax.jit(lambda x: x * 6)(np.float32(7)))", 30) == 42
-    after = cluster.status()["compiler"]
-    assert after["state"] == "up" and after["pid"] != compiler["pid"]
-    assert only_worker(cluster)["pid"] == worker["pid"]
+    with cluster.left_as_found(), Console(cluster) as client, Console(cluster) as other:
+        client.do(
+            "x = np.ones((8, 8), 'float32'); kept = jax.device_put(x); kept.block_until_ready()"
+        )
+        client.do(
+            "g = lambda x: [x := jnp.sort(jnp.tanh(x @ x + i), axis=0) for i in range(400)][-1]"
+        )
+        client.do("lowered = jax.jit(g).lower(x)", 40)
+        compiler, worker = cluster.status()["compiler"], only_worker(cluster)
+        used = cpu_seconds(compiler["pid"])
+        client.send("lowered.compile()")
+        wait_for("the compiler at work", lambda: cpu_seconds(compiler["pid"]) > used + 0.3, 20)
+        os.kill(compiler["pid"], signal.SIGKILL)
+        answer = client.answer(50)  # compiled once more, or an error that says why not
+        assert "ok" in answer or "compiler" in answer["error"], answer
+        assert client.do("result = float((kept + 41).max())", 30) == 42
+        assert other.do("result = float(jax.jit(lambda x: x * 6)(np.float32(7)))", 30) == 42
+        after = cluster.status()["compiler"]
+        assert after["state"] == "up" and after["pid"] != compiler["pid"]
+        assert only_worker(cluster)["pid"] == worker["pid"]
+
+
+def test_what_stays_behind_is_noticed(cluster: Cluster) -> None:
+    with contextlib.ExitStack() as stack:
+        with (
+            pytest.raises(AssertionError, match=r"'sessions': '1, were 0'.*'descriptors of head'"),
+            cluster.left_as_found(within_s=1),
+        ):
+            stack.enter_context(Console(cluster))
+
+
+def test_wrong_use_by_a_jax_client_leaves_nothing(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """What these clients are told is asserted in the cases themselves, which test_jax.py runs too."""
+    cases = [
+        "programs.case_compile_error",
+        "programs.case_shape_errors",
+        "programs.case_device_mismatch",
+        "compute.case_use_after_donation",
+        "arrays.case_delete",
+    ]
+    with cluster.left_as_found():
+        for name, outcome in run_cases("gangway", cases, tmp_path, cluster.port).items():
+            assert not outcome.error, f"{name}: {outcome.error}"
 
 
 def test_up_on_a_taken_port_says_so(cluster: Cluster) -> None:
-    result = cluster.up()
+    with cluster.left_as_found():
+        result = cluster.up()
     assert result.returncode != 0
     assert str(cluster.port) in result.stderr, result.stderr
     assert only_worker(cluster)["state"] == "up"

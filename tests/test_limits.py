@@ -34,27 +34,36 @@ def start_script(cluster: Cluster, script: pathlib.Path) -> subprocess.Popen[str
     )
 
 
-@pytest.mark.timeout(240)
-def test_ten_thousand_undonated_steps_in_the_memory_of_four_arrays_GS_2(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
-    cluster = new_cluster(1, 1, 1, "--memory", str(4 * MIB)).start()
+def steps(
+    cluster: Cluster, folder: pathlib.Path, count: int, elements: int, jit_flags: str = ""
+) -> dict[str, int]:
+    """The one device of the cluster after `count` times `x = f(x)` on so many floats."""
     output = run_script(
         cluster,
-        tmp_path,
-        """
-        x = jax.device_put(np.zeros(256 * 1024, np.float32))
-        f = jax.jit(lambda x: x + 1)
-        for _ in range(10000):
+        folder,
+        f"""
+        x = jax.device_put(np.zeros({elements}, np.float32))
+        f = jax.jit(lambda x: x + 1, {jit_flags})
+        for _ in range({count}):
             x = f(x)
         print("last", float(x[7]))
         """,
         200,
     )
-    assert "last 10000.0" in output, output
+    assert f"last {count}.0" in output, output
+    device: dict[str, int]
     (device,) = cluster.workers()[0]["devices"]
-    assert device["peak_bytes"] <= 4 * MIB, device
     assert device["bytes_in_use"] == 0, device
+    return device
+
+
+@pytest.mark.timeout(240)
+def test_ten_thousand_undonated_steps_in_the_memory_of_four_arrays_GS_2(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(1, 1, 1, "--memory", str(4 * MIB)).start()
+    device = steps(cluster, tmp_path, 10000, MIB // 4)
+    assert device["peak_bytes"] <= 4 * MIB, device
 
 
 def test_a_program_over_the_budget_fails_at_once_with_the_sizes_GS_2(
@@ -84,19 +93,7 @@ def test_a_program_over_the_budget_fails_at_once_with_the_sizes_GS_2(
 
 def test_donation_reuses_memory_GS_2(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
     cluster = new_cluster(1, 1, 1).start()
-    output = run_script(
-        cluster,
-        tmp_path,
-        """
-        x = jax.device_put(np.zeros(4 << 20, np.float32))
-        f = jax.jit(lambda x: x + 1, donate_argnums=0)
-        for _ in range(50):
-            x = f(x)
-        print("last", float(x[3]))
-        """,
-    )
-    assert "last 50.0" in output, output
-    (device,) = cluster.workers()[0]["devices"]
+    device = steps(cluster, tmp_path, 50, 16 * MIB // 4, "donate_argnums=0")
     assert 16 * MIB <= device["peak_bytes"] < 24 * MIB, device  # one array of 16 MiB, not two
 
 

@@ -1,0 +1,233 @@
+// For native_client_e2e_test: a client of the library whose answers a test can wait for, and a bare
+// link that says whatever a test makes it say, to any port of a cluster.
+//
+// Threading: each object belongs to the test's thread; what comes on others is kept under a lock.
+// Failure: every wait has kLimit; past it the test fails with what was waited for.
+#ifndef TESTS_NATIVE_NATIVE_CLIENT_H_
+#define TESTS_NATIVE_NATIVE_CLIENT_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/client/connect.h"
+#include "gangway/transport/transport.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+#include "gangway/wire/wire.pb.h"
+#include "gangway/xla/compile_options.pb.h"
+
+namespace gangway::e2e {
+
+inline constexpr std::chrono::seconds kLimit{25};
+inline constexpr int32_t kF32 = 11;  // XLA PrimitiveType
+
+// One value that a callback brings. Shared with the callback, which may outlive a wait that failed.
+template <typename T>
+class Arrival {
+ public:
+  void Set(T value) {
+    MutexLock lock(mutex_);
+    value_ = std::move(value);
+    changed_.NotifyAll();
+  }
+  std::optional<T> Wait() {
+    MutexLock lock(mutex_);
+    changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return value_.has_value(); });
+    return value_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<T> value_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+inline const absl::Status& Late() {
+  static const absl::Status late = absl::DeadlineExceededError("the test waited in vain");
+  return late;
+}
+
+// The library's client, one float array shard per array, on device 0.
+class NativeClient {
+ public:
+  explicit NativeClient(std::unique_ptr<Client> client) : client_(std::move(client)) {}
+
+  Client& operator*() { return *client_; }
+  Client* operator->() { return client_.get(); }
+
+  ArrayHandle Put(const std::vector<float>& values) {
+    const ArrayHandle array = client_->NewArrayHandle();
+    ArraySpec spec{.element_type = kF32,
+                   .shard_dims = {static_cast<int64_t>(values.size())},
+                   .devices = {0},
+                   .shard_bytes = values.size() * sizeof(float)};
+    auto bytes = std::make_shared<std::string>(reinterpret_cast<const char*>(values.data()),
+                                               spec.shard_bytes);
+    client_->Push(client_->Upload(array, spec), 0, *bytes, [bytes] {});
+    return array;
+  }
+
+  // `x -> x + x` for four floats.
+  absl::StatusOr<ExecutableHandle> CompileDouble() {
+    xla::CompileOptionsProto options;
+    options.mutable_executable_build_options()->set_num_replicas(1);
+    options.mutable_executable_build_options()->set_num_partitions(1);
+    auto compiled = std::make_shared<Arrival<absl::Status>>();
+    const ExecutableHandle handle =
+        client_->Compile(R"(module @double {
+          func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+            %y = stablehlo.add %x, %x : tensor<4xf32>
+            return %y : tensor<4xf32>
+          }
+        })",
+                         "mlir", options.SerializeAsString(), {0},
+                         [compiled](auto info) { compiled->Set(info.status()); });
+    const absl::Status status = compiled->Wait().value_or(Late());
+    if (!status.ok()) return status;
+    return handle;
+  }
+
+  ArrayHandle Run(ExecutableHandle executable, ArrayHandle argument) {
+    const ArrayHandle result = client_->NewArrayHandle();
+    client_->Call(executable, std::vector{argument}, std::vector{result});
+    return result;
+  }
+
+  absl::Status Await(ArrayHandle array) {
+    auto done = std::make_shared<Arrival<absl::Status>>();
+    client_->Await(std::vector{array}, [done](absl::Status status) { done->Set(status); });
+    return done->Wait().value_or(Late());
+  }
+
+  absl::StatusOr<std::vector<float>> Get(ArrayHandle array) {
+    auto done = std::make_shared<Arrival<absl::Status>>();
+    auto bytes = std::make_shared<std::string>();
+    client_->Fetch(array, {0},
+                   {.on_data = [bytes](size_t, uint64_t, std::string_view data) { *bytes += data; },
+                    .on_done = [done](absl::Status status) { done->Set(status); }});
+    const absl::Status status = done->Wait().value_or(Late());
+    if (!status.ok()) return status;
+    const auto* values = reinterpret_cast<const float*>(bytes->data());
+    return std::vector<float>(values, values + bytes->size() / sizeof(float));
+  }
+
+ private:
+  std::unique_ptr<Client> client_;
+};
+
+inline wire::Frame HelloFrame(wire::Role role) {
+  wire::Frame frame;
+  wire::Hello* hello = frame.mutable_hello();
+  hello->set_protocol_version(wire::kProtocolVersion);
+  hello->set_build_version(wire::kBuildVersion);
+  hello->set_role(role);
+  hello->set_name("a bare link");
+  return frame;
+}
+
+// A link without the client library: nothing checks what is sent.
+class BareLink {
+ public:
+  BareLink(transport::Transport& transport, const std::string& address) : loop_("bare") {
+    transport::LinkEvents events;
+    events.executor = &loop_;
+    events.on_frame = [this](wire::Frame frame) {
+      MutexLock lock(mutex_);
+      frames_.push_back(std::move(frame));
+      changed_.NotifyAll();
+    };
+    events.on_closed = [this](const absl::Status&) {
+      MutexLock lock(mutex_);
+      closed_ = true;
+      changed_.NotifyAll();
+    };
+    auto link = transport.Connect(address, std::move(events), kLimit);
+    EXPECT_TRUE(link.ok()) << link.status();
+    if (link.ok()) link_ = *std::move(link);
+  }
+  ~BareLink() {
+    loop_.Post([link = std::exchange(link_, nullptr)] {
+      if (link) link->Close(absl::CancelledError("the test is done"));
+    });
+    loop_.Stop();
+  }
+
+  void Send(wire::Frame frame) {
+    frame.set_sequence(++sequence_);
+    const absl::Status sent = link_ ? link_->Send(std::move(frame)) : Late();
+    EXPECT_TRUE(sent.ok()) << sent;
+  }
+  void Send(wire::Op op) {
+    wire::Frame frame;
+    *frame.mutable_session_batch()->add_ops() = std::move(op);
+    Send(std::move(frame));
+  }
+
+  // The first frame, of those not taken yet, that `wanted` holds for; empty at the limit. The
+  // others stay.
+  wire::Frame Take(const std::function<bool(const wire::Frame&)>& wanted) {
+    wire::Frame frame;
+    MutexLock lock(mutex_);
+    auto find = [&]() GANGWAY_NO_ANALYSIS {
+      auto it = std::find_if(frames_.begin(), frames_.end(), wanted);
+      if (it == frames_.end()) return closed_;
+      frame = std::move(*it);
+      frames_.erase(it);
+      return true;
+    };
+    EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, find)) << "the wanted frame did not come";
+    return frame;
+  }
+  wire::HelloReply TakeHelloReply() {
+    return Take([](const wire::Frame& frame) { return frame.has_hello_reply(); }).hello_reply();
+  }
+  // The first event, of those not taken yet, that `wanted` holds for.
+  wire::SessionEvent TakeEvent(const std::function<bool(const wire::SessionEvent&)>& wanted) {
+    wire::SessionEvent found;
+    Take([&](const wire::Frame& frame) {
+      for (const wire::SessionEvent& event : frame.session_events().events()) {
+        if (!wanted(event)) continue;
+        found = event;
+        return true;
+      }
+      return false;
+    });
+    return found;
+  }
+
+  // What came and was not taken, once the other side has hung up.
+  std::deque<wire::Frame> WaitClosed() {
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return closed_; }))
+        << "the link was not closed";
+    return frames_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<wire::Frame> frames_ GANGWAY_GUARDED_BY(mutex_);
+  bool closed_ GANGWAY_GUARDED_BY(mutex_) = false;
+  EventLoop loop_;
+  std::shared_ptr<transport::Link> link_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace gangway::e2e
+
+#endif  // TESTS_NATIVE_NATIVE_CLIENT_H_

@@ -1,0 +1,387 @@
+// Clients of the native protocol against real processes. Each case runs alone, against a cluster
+// that tests/test_native.py has started: GANGWAY_TEST_CONTROL names its control address.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "tests/native/native_client.h"
+
+#include "gangway/transport/grpc/grpc.h"
+
+namespace gangway::e2e {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr ArrayHandle kNeverMade = 987654321;
+
+class NativeE2eTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* control = std::getenv("GANGWAY_TEST_CONTROL");
+    ASSERT_NE(control, nullptr) << "tests/test_native.py runs these cases, each with its cluster";
+    control_ = control;
+    auto transport = transport::NewGrpcTransport();
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    transport_ = *std::move(transport);
+  }
+
+  absl::StatusOr<NativeClient> TryConnect(const std::string& address) {
+    ClientOptions options;
+    options.controller_address = address;
+    options.name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    options.control = transport_.get();
+    options.data = transport_.get();
+    options.connect_limit = kLimit;
+    auto client = Connect(options);
+    if (!client.ok()) return client.status();
+    return NativeClient(*std::move(client));
+  }
+  NativeClient MustConnect() {
+    auto client = TryConnect(control_);
+    if (!client.ok()) ADD_FAILURE() << client.status();
+    return client.ok() ? *std::move(client) : NativeClient(nullptr);
+  }
+
+  // A session whose frames the test makes itself.
+  std::unique_ptr<BareLink> BareSession(wire::HelloReply* welcome = nullptr) {
+    auto link = std::make_unique<BareLink>(*transport_, control_);
+    link->Send(HelloFrame(wire::ROLE_CLIENT));
+    wire::HelloReply reply = link->TakeHelloReply();
+    EXPECT_EQ(reply.failure().code(), 0) << reply.failure().DebugString();
+    if (welcome != nullptr) *welcome = reply;
+    return link;
+  }
+
+  wire::StatusReply Status() {
+    BareLink tool(*transport_, control_);
+    tool.Send(HelloFrame(wire::ROLE_TOOL));
+    wire::Frame ask;
+    ask.mutable_status_request();
+    tool.Send(std::move(ask));
+    return tool.Take([](const wire::Frame& frame) { return frame.has_status_reply(); })
+        .status_reply();
+  }
+
+  // Whether the controller has come to know that the array is lost, which no event tells.
+  static bool WaitLost(NativeClient& client, ArrayHandle array) {
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (client.Await(array).ok()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+
+  std::string control_;
+  std::unique_ptr<transport::Transport> transport_;
+};
+
+// What a user is told of a handle that means nothing in this session: which, and what to do.
+void ExpectNamed(const absl::Status& status, uint64_t handle) {
+  const wire::Failure failure = wire::ToFailure(status);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kInvalidArgument)) << status;
+  EXPECT_THAT(failure.message(), HasSubstr(absl::StrCat("handle ", handle, " is not known")));
+  EXPECT_THAT(failure.advice(), HasSubstr("belongs to another session"));
+}
+
+TEST_F(NativeE2eTest, UnknownFreedAndForeignHandlesAreNamed_OB_3) {
+  NativeClient owner = MustConnect(), client = MustConnect();
+  // Both number their arrays alike; the last of the owner is none of the client's.
+  ArrayHandle foreign = 0;
+  for (int i = 0; i < 100; ++i) foreign = owner.Put({5, 6, 7, 8});
+  ASSERT_TRUE(owner.Await(foreign).ok());
+  const ArrayHandle kept = client.Put({1, 2, 3, 4}), freed = client.Put({9, 9, 9, 9});
+  ASSERT_TRUE(client.Await(freed).ok());
+  client->Drop(std::vector{freed});
+  auto twice = client.CompileDouble();
+  ASSERT_TRUE(twice.ok()) << twice.status();
+
+  for (ArrayHandle bad : {kNeverMade, freed, foreign}) {
+    SCOPED_TRACE(bad);
+    ExpectNamed(client.Get(bad).status(), bad);
+    ExpectNamed(client.Await(bad), bad);
+    const ArrayHandle result = client.Run(*twice, bad);
+    ExpectNamed(client.Await(result), bad);
+    ExpectNamed(client.Get(client.Run(*twice, result)).status(), bad);  // it sticks (ER-1)
+    const ArrayHandle copied = client->NewArrayHandle(), view = client->NewArrayHandle();
+    client->Copy(std::vector{bad}, std::vector{copied}, std::vector<uint32_t>{0}, "");
+    client->Regroup({{.array = view, .shards = {{bad, 0}}}});
+    ExpectNamed(client.Await(copied), bad);
+    ExpectNamed(client.Await(view), bad);
+    client->Drop(std::vector{bad, bad});
+    client->Delete(std::vector{bad});
+    auto goes_on = client.Get(client.Run(*twice, kept));
+    ASSERT_TRUE(goes_on.ok()) << goes_on.status();
+    EXPECT_THAT(*goes_on, ElementsAre(2, 4, 6, 8));
+  }
+  auto unharmed = owner.Get(foreign);
+  ASSERT_TRUE(unharmed.ok()) << unharmed.status();
+  EXPECT_THAT(*unharmed, ElementsAre(5, 6, 7, 8));
+}
+
+// One operation on a handle that is another session's, in every place where a handle may stand.
+std::vector<wire::Op> UsesOf(uint64_t handle, uint64_t executable, uint64_t first_result) {
+  std::vector<wire::Op> ops(4);
+  ops[0].mutable_call()->set_executable(executable);
+  ops[0].mutable_call()->add_arguments(handle);
+  ops[0].mutable_call()->add_results(first_result);
+  ops[1].mutable_copy()->add_sources(handle);
+  ops[1].mutable_copy()->add_results(first_result + 1);
+  ops[1].mutable_copy()->add_devices(0);
+  wire::RegroupOp::Result* view = ops[2].mutable_regroup()->add_results();
+  view->set_array(first_result + 2);
+  view->add_shards()->set_array(handle);
+  wire::RegroupOp::Result* far = ops[3].mutable_regroup()->add_results();
+  far->set_array(first_result + 3);
+  far->add_shards()->set_array(handle);
+  far->mutable_shards(0)->set_shard(1u << 31);
+  return ops;
+}
+
+TEST_F(NativeE2eTest, BareFramesReachNothingOfAnotherSession_OB_3) {
+  NativeClient owner = MustConnect();
+  const ArrayHandle foreign = owner.Put({5, 6, 7, 8});
+  auto foreign_executable = owner.CompileDouble();
+  ASSERT_TRUE(foreign_executable.ok()) << foreign_executable.status();
+  ASSERT_TRUE(owner.Await(foreign).ok());
+  auto link = BareSession();
+
+  uint64_t await = 0;
+  auto expect_spoiled = [&](uint64_t array, const std::string& words) {
+    wire::Op op;
+    op.mutable_await()->set_await(++await);
+    op.mutable_await()->add_arrays(array);
+    link->Send(op);
+    const wire::Failure failure = link->TakeEvent([&](const wire::SessionEvent& event) {
+                                        return event.await_done().await() == await;
+                                      })
+                                      .await_done()
+                                      .failure();
+    EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+    EXPECT_THAT(failure.message(), HasSubstr(words));
+    EXPECT_THAT(failure.advice(), HasSubstr("belongs to another session"));
+  };
+  for (const wire::Op& op : UsesOf(foreign, *foreign_executable, 100)) link->Send(op);
+  expect_spoiled(100, absl::StrCat("executable handle ", *foreign_executable));
+  for (uint64_t result : {101, 102, 103})
+    expect_spoiled(result, absl::StrCat("array handle ", foreign));
+
+  wire::Op fetch;
+  fetch.mutable_fetch()->set_fetch(7);
+  fetch.mutable_fetch()->set_array(foreign);
+  fetch.mutable_fetch()->add_shards(0);
+  link->Send(fetch);
+  const wire::SessionEvent refused =
+      link->TakeEvent([](const wire::SessionEvent& event) { return event.has_fetch_failed(); });
+  EXPECT_THAT(refused.fetch_failed().failure().message(),
+              HasSubstr(absl::StrCat("array handle ", foreign)));
+
+  wire::Op drop, destroy, drop_executable;
+  drop.mutable_drop()->add_handles(foreign);
+  destroy.mutable_delete_()->add_handles(foreign);
+  drop_executable.mutable_drop_executables()->add_handles(*foreign_executable);
+  for (const wire::Op& op : {drop, destroy, drop_executable}) link->Send(op);
+  expect_spoiled(foreign, absl::StrCat("array handle ", foreign));  // all of it was taken in
+
+  auto unharmed = owner.Get(owner.Run(*foreign_executable, foreign));
+  ASSERT_TRUE(unharmed.ok()) << unharmed.status();
+  EXPECT_THAT(*unharmed, ElementsAre(10, 12, 14, 16));
+}
+
+void ExpectRefused(BareLink& stream) {
+  const wire::Failure refusal = stream.TakeHelloReply().failure();
+  EXPECT_EQ(refusal.code(), static_cast<int>(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(refusal.message(), HasSubstr("token"));
+  if (refusal.code() == 0) return;
+  for (const wire::Frame& frame : stream.WaitClosed()) EXPECT_FALSE(frame.has_data_chunk());
+}
+
+TEST_F(NativeE2eTest, ADataStreamOpensOnlyWithItsSessionsToken_OB_3) {
+  wire::HelloReply welcome;
+  auto intruder = BareSession(&welcome);
+  const std::string worker = welcome.topology().workers(0).data_address();
+  auto open = [&](uint64_t session, const std::string& token) {
+    auto link = std::make_unique<BareLink>(*transport_, worker);
+    wire::Frame hello = HelloFrame(wire::ROLE_DATA);
+    hello.mutable_hello()->set_session(session);
+    hello.mutable_hello()->set_token(token);
+    link->Send(std::move(hello));
+    return link;
+  };
+  auto own = open(welcome.session(), welcome.data_token());
+  EXPECT_EQ(own->TakeHelloReply().failure().code(), 0);
+
+  // Sessions are numbered: the next ones can be guessed, before or after they open.
+  std::vector<std::unique_ptr<BareLink>> early, late;
+  for (uint64_t next = 1; next <= 3; ++next) {
+    early.push_back(open(welcome.session() + next, ""));
+    early.push_back(open(welcome.session() + next, welcome.data_token()));
+  }
+  for (auto& link : early) ExpectRefused(*link);
+  NativeClient owner = MustConnect();
+  const uint64_t session = owner->cluster().session;
+  ASSERT_LE(session, welcome.session() + 3) << "the early links guessed wrong";
+  const ArrayHandle secret = owner.Put({5, 6, 7, 8});
+  for (const std::string& token : {std::string(), welcome.data_token(), std::string(32, 'x')})
+    late.push_back(open(session, token));
+  auto read = owner.Get(secret);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(*read, ElementsAre(5, 6, 7, 8));
+
+  for (auto& link : late) ExpectRefused(*link);
+}
+
+TEST_F(NativeE2eTest, AKilledWorkerIsARecordOnItsArrays_ER_1) {
+  NativeClient client = MustConnect();
+  auto twice = client.CompileDouble();
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  const ArrayHandle x = client.Put({1, 2, 3, 4}), y = client.Run(*twice, x);
+  ASSERT_TRUE(client.Await(y).ok());
+  const wire::WorkerState old = Status().workers(0).state();
+  ASSERT_TRUE(old.up());
+  ASSERT_EQ(kill(static_cast<pid_t>(old.process_id()), SIGKILL), 0);
+
+  ASSERT_TRUE(WaitLost(client, y));
+  for (const absl::Status& status : {client.Await(y), client.Await(x), client.Get(x).status(),
+                                     client.Await(client.Run(*twice, y))}) {
+    const wire::Failure record = wire::ToFailure(status);
+    EXPECT_EQ(record.code(), static_cast<int>(absl::StatusCode::kDataLoss)) << status;
+    EXPECT_EQ(record.worker(), "island0/worker0");
+    EXPECT_EQ(record.incarnation(), old.worker().incarnation());
+    EXPECT_THAT(record.message(), HasSubstr("the worker that held this array is gone"));
+    EXPECT_THAT(record.advice(), HasSubstr("Make the array again"));
+    EXPECT_EQ(record.device(), 0) << "the whole worker went, no single device";
+    EXPECT_EQ(record.shard(), 0);
+  }
+
+  // At once, while the worker is down or starting: new arrays wait for it, and what was compiled
+  // is loaded again.
+  auto again = client.Get(client.Run(*twice, client.Put({5, 6, 7, 8})));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT(*again, ElementsAre(10, 12, 14, 16));
+  const wire::WorkerState fresh = Status().workers(0).state();
+  EXPECT_TRUE(fresh.up());
+  EXPECT_NE(fresh.process_id(), old.process_id());
+  EXPECT_NE(fresh.worker().incarnation(), old.worker().incarnation());
+  EXPECT_THAT(fresh.worker().devices(), testing::ElementsAreArray(old.worker().devices()));
+}
+
+TEST_F(NativeE2eTest, APeerOfAnotherVersionIsToldBoth) {
+  wire::HelloReply welcome;
+  auto session = BareSession(&welcome);
+  const std::string worker = welcome.topology().workers(0).data_address();
+  for (wire::Role role : {wire::ROLE_CLIENT, wire::ROLE_WORKER, wire::ROLE_COMPILER,
+                          wire::ROLE_TOOL, wire::ROLE_DATA}) {
+    for (uint32_t version : {wire::kProtocolVersion - 1, wire::kProtocolVersion + 1}) {
+      SCOPED_TRACE(absl::StrCat("role ", role, " version ", version));
+      BareLink link(*transport_, role == wire::ROLE_DATA ? worker : control_);
+      wire::Frame hello = HelloFrame(role);
+      hello.mutable_hello()->set_protocol_version(version);
+      hello.mutable_hello()->set_build_version("7.7.7");
+      link.Send(std::move(hello));
+      const wire::HelloReply reply = link.TakeHelloReply();
+      EXPECT_EQ(reply.failure().code(), static_cast<int>(absl::StatusCode::kFailedPrecondition));
+      for (const std::string& part :
+           {absl::StrCat("protocol ", version), std::string("7.7.7"),
+            absl::StrCat("protocol ", wire::kProtocolVersion), std::string(wire::kBuildVersion),
+            std::string("install the same version on both")}) {
+        EXPECT_THAT(reply.failure().message(), HasSubstr(part));
+      }
+      link.WaitClosed();
+    }
+  }
+  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "the others go on";
+}
+
+// A server of another version, as far as a client can tell: `answer` to every Hello.
+TEST_F(NativeE2eTest, AClientOfAServerOfAnotherVersionIsToldBoth) {
+  wire::HelloReply refusal, welcome;
+  *refusal.mutable_failure() =
+      wire::MakeFailure(absl::StatusCode::kFailedPrecondition,
+                        absl::StrCat("the client runs Gangway ", wire::kBuildVersion, " (protocol ",
+                                     wire::kProtocolVersion,
+                                     "), this side runs 7.7.7 (protocol 77): install the "
+                                     "same version on both."));
+  welcome.set_session(1);  // one that does not compare versions
+  for (wire::HelloReply* reply : {&refusal, &welcome}) {
+    reply->set_build_version("7.7.7");
+    reply->set_protocol_version(77);
+    EventLoop loop("other version");
+    std::shared_ptr<transport::Link> kept;
+    auto listener = transport_->Listen("127.0.0.1:0", [&](std::shared_ptr<transport::Link> link) {
+      auto answer = [&, link](const wire::Frame&) {
+        wire::Frame frame;
+        *frame.mutable_hello_reply() = *reply;
+        EXPECT_TRUE(link->Send(std::move(frame)).ok());
+        kept = link;
+      };
+      return transport::LinkEvents{
+          .executor = &loop, .on_frame = answer, .on_closed = [](const absl::Status&) {}};
+    });
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    const absl::Status status = TryConnect((*listener)->address()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    for (const std::string& part :
+         {std::string("7.7.7 (protocol 77)"),
+          absl::StrCat(wire::kBuildVersion, " (protocol ", wire::kProtocolVersion, ")"),
+          std::string("install the same version on both")}) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    }
+    listener->reset();
+    loop.Stop();
+  }
+}
+
+// The worker never comes; the cluster was started with --session-wait 2.
+TEST_F(NativeE2eTest, AnAbsentWorkerIsNamedWithinTheDeadline_TM_1) {
+  const auto began = std::chrono::steady_clock::now();
+  const absl::Status status = TryConnect(control_).status();
+  const auto took = std::chrono::steady_clock::now() - began;
+  const wire::Failure record = wire::ToFailure(status);
+  EXPECT_EQ(record.code(), static_cast<int>(absl::StatusCode::kUnavailable)) << status;
+  EXPECT_THAT(record.message(), HasSubstr("island0/worker1"));
+  EXPECT_THAT(record.message(), Not(HasSubstr("island0/worker0"))) << "that one is there";
+  EXPECT_THAT(record.advice(), HasSubstr("gangway status"));
+  EXPECT_GE(took, std::chrono::milliseconds(1900));
+  EXPECT_LT(took, std::chrono::seconds(5));
+}
+
+// Connects before the worker is there.
+TEST_F(NativeE2eTest, AClientThatWaitsGoesOnWhenTheWorkerComes) {
+  NativeClient client = MustConnect();
+  auto values = client.Get(client.Put({1, 2, 3, 4}));
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(*values, ElementsAre(1, 2, 3, 4));
+}
+
+// The worker goes and does not come back; the cluster was started with --worker-wait 2.
+TEST_F(NativeE2eTest, WorkForAWorkerThatStaysAwayEndsNamingIt_TM_1) {
+  NativeClient client = MustConnect();
+  auto twice = client.CompileDouble();
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  const pid_t pid = static_cast<pid_t>(Status().workers(0).state().process_id());
+  const ArrayHandle before = client.Put({1, 2, 3, 4});
+  ASSERT_TRUE(client.Await(before).ok());
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  ASSERT_TRUE(WaitLost(client, before));
+  const auto began = std::chrono::steady_clock::now();
+  const absl::Status status = client.Get(client.Run(*twice, client.Put({1, 2, 3, 4}))).status();
+  const auto took = std::chrono::steady_clock::now() - began;
+  const wire::Failure record = wire::ToFailure(status);
+  EXPECT_EQ(record.code(), static_cast<int>(absl::StatusCode::kUnavailable)) << status;
+  EXPECT_EQ(record.worker(), "island0/worker0");
+  EXPECT_THAT(record.message(), HasSubstr("2000 ms"));
+  EXPECT_THAT(record.advice(), HasSubstr("start the worker"));
+  EXPECT_LT(took, std::chrono::seconds(6));
+}
+
+}  // namespace
+}  // namespace gangway::e2e

@@ -1,0 +1,174 @@
+"""Clients of the native protocol, in C++ (tests/native), and clusters whose worker is late or never
+comes, as native and JAX clients see it. Each case of the C++ program runs against a cluster that the
+test here has started.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from harness import GANGWAY, ROOT, Cluster, client_environment, wait_for
+
+pytestmark = pytest.mark.faults
+NewCluster = Callable[..., Cluster]
+PROGRAM = ROOT / "build" / "dev" / "tests" / "native" / "native_client_e2e_test"
+
+
+def start_case(cluster: Cluster, case: str) -> subprocess.Popen[str]:
+    program = pathlib.Path(os.environ.get("GANGWAY_NATIVE_E2E", PROGRAM))
+    assert program.exists(), f"{program} is missing: build it first (make)"
+    return subprocess.Popen(
+        [str(program), f"--gtest_filter=NativeE2eTest.{case}"],
+        env={**os.environ, "GANGWAY_TEST_CONTROL": cluster.control},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def end_case(process: subprocess.Popen[str], timeout_s: float = 50) -> None:
+    try:
+        output, _ = process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+    assert process.returncode == 0 and "[  PASSED  ] 1 test" in output, output
+
+
+def run_case(cluster: Cluster, case: str) -> None:
+    end_case(start_case(cluster, case))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "UnknownFreedAndForeignHandlesAreNamed_OB_3",
+        "BareFramesReachNothingOfAnotherSession_OB_3",
+        "ADataStreamOpensOnlyWithItsSessionsToken_OB_3",
+        "APeerOfAnotherVersionIsToldBoth",
+        "AClientOfAServerOfAnotherVersionIsToldBoth",
+    ],
+)
+def test_native_clients(cluster: Cluster, case: str) -> None:
+    with cluster.left_as_found():
+        run_case(cluster, case)
+
+
+def test_a_killed_worker_is_a_record_to_a_native_client_that_goes_on_ER_1(
+    new_cluster: NewCluster,
+) -> None:
+    cluster = new_cluster(1, 1, 2).start()
+    with cluster.left_as_found():
+        run_case(cluster, "AKilledWorkerIsARecordOnItsArrays_ER_1")
+
+
+class Gate:
+    """Worker `index` starts only while the gate is open; until then its process hangs, as one whose
+    device runtime does not come up.
+    """
+
+    def __init__(self, cluster: Cluster, folder: pathlib.Path, index: int) -> None:
+        self._open = folder / "open"
+        self._held = folder / "held"
+        script = folder / "role.sh"
+        script.write_text(
+            "#!/bin/sh\n"
+            'case "$*" in\n'
+            f'"worker "*" --index {index} "*)\n'
+            f"  touch '{self._held}'\n"
+            f"  until [ -e '{self._open}' ]; do sleep 0.05; done ;;\n"
+            "esac\n"
+            f"exec '{GANGWAY}' \"$@\"\n"
+        )
+        script.chmod(0o700)
+        cluster.environment["GANGWAY_ROLE_BINARY"] = str(script)
+
+    def open(self) -> None:
+        self._open.touch()
+
+    def shut(self) -> None:
+        self._open.unlink()
+        self._held.unlink(missing_ok=True)
+
+    def wait_held(self) -> None:
+        wait_for("the worker's process at the gate", self._held.exists, 20)
+
+
+def start_jax(cluster: Cluster) -> subprocess.Popen[str]:
+    code = "import gangway; gangway.connect(); import jax; print(jax.numpy.arange(4).sum())"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=client_environment(cluster.port),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def refuse_jax_naming_the_absent(cluster: Cluster) -> None:
+    process = start_jax(cluster)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1, output
+    last = output.strip().splitlines()[-1]
+    assert "island0/worker1" in last and "island0/worker0" not in last, output
+    assert "gangway status" in last, output
+
+
+@pytest.mark.timeout(150)
+def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(1, 2, 1, "--session-wait", "2", "--ready-limit", "120")
+    gate = Gate(cluster, tmp_path, 1)
+
+    def all_but_one() -> bool:
+        states = [worker["state"] for worker in cluster.workers()]
+        return states == ["up", "down"] and cluster.status()["compiler"]["state"] == "up"
+
+    def refuse_both() -> None:
+        run_case(cluster, "AnAbsentWorkerIsNamedWithinTheDeadline_TM_1")
+        refuse_jax_naming_the_absent(cluster)
+
+    with cluster.starting():
+        gate.wait_held()
+        wait_for("all but the late worker", all_but_one, 20)
+        with cluster.left_as_found(first=refuse_both):
+            refuse_both()
+        native = start_case(cluster, "AClientThatWaitsGoesOnWhenTheWorkerComes")
+        cluster.wait_for_words("opens for AClientThatWaits")
+        gate.open()  # while that one waits
+        end_case(native)
+        output, _ = start_jax(cluster).communicate(timeout=30)
+        assert output.strip() == "6", output
+
+
+def test_a_jax_client_that_waits_goes_on_when_the_worker_comes(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(1, 2, 1, "--session-wait", "30")
+    gate = Gate(cluster, tmp_path, 1)
+    with cluster.starting():
+        gate.wait_held()
+        process = start_jax(cluster)
+        cluster.wait_for_words("opens for jax")
+        assert process.poll() is None
+        gate.open()
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode == 0 and output.strip() == "6", output
+
+
+def test_work_for_a_worker_that_stays_away_ends_naming_it_TM_1(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(1, 1, 1, "--worker-wait", "2")
+    gate = Gate(cluster, tmp_path, 0)
+    gate.open()
+    cluster.start()
+    with cluster.left_as_found():
+        gate.shut()
+        run_case(cluster, "WorkForAWorkerThatStaysAwayEndsNamingIt_TM_1")
+        gate.open()
