@@ -133,7 +133,7 @@ class InertClient final : public Client {
 
 class CountingReplies final : public Replies {
  public:
-  void Send(IfrtResponse response) override {
+  void Send(IfrtResponse response, Urgency urgency) override {
     const uint64_t op_id = response.response_metadata().op_id();
     GANGWAY_CHECK(++answers_[op_id] <= 1, "a request is answered once");
   }
@@ -263,10 +263,11 @@ size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max, unsi
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace gangway::ifrt;
   CountingReplies replies;
-  HostBuffers buffers(kHostBytesMax, std::chrono::milliseconds(0));
+  auto shared = std::make_shared<HostBuffers>(kHostBytesMax, std::chrono::milliseconds(0));
+  HostBuffers& buffers = *shared;
   auto owned = std::make_unique<InertClient>();
   InertClient& client = *owned;
-  Session session(1, std::move(owned), replies, buffers);
+  Session session(1, std::move(owned), replies, std::move(shared));
   uint64_t op_id = 0;
   for (std::string_view piece : gangway::fuzz::Split(gangway::fuzz::View(data, size))) {
     if (!piece.empty()) Apply(piece, ++op_id, session, buffers, client);

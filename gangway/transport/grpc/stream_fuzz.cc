@@ -86,13 +86,13 @@ void RunStream(std::string_view bytes) {
   static auto* queue = new grpc::CompletionQueue;  // lives as long as the process
   Inline executor;
   Seen seen;
-  StreamSet set;
+  auto set = std::make_shared<StreamSet>();
   const size_t slice_bytes = bytes.empty() ? 1 : 1 + static_cast<unsigned char>(bytes[0]);
   std::weak_ptr<FuzzStream> alive;
   {
-    auto stream = std::make_shared<FuzzStream>(&set, queue, LinkOptions(), size_t{1} << 20);
+    auto stream = std::make_shared<FuzzStream>(set, queue, LinkOptions(), size_t{1} << 20);
     stream->Init();
-    GANGWAY_CHECK(set.Add(stream), "an open set");
+    GANGWAY_CHECK(set->Add(stream), "an open set");
     alive = stream;
     stream->Start(Observe(&executor, &seen));
     std::vector<std::string> expected;
