@@ -22,6 +22,13 @@ foreach(needed ${GANGWAY_PJRT_INCLUDE}/pjrt_c_api.h ${GANGWAY_PJRT_PLUGIN} ${GAN
   endif()
 endforeach()
 
+# OpenBLAS's flavour with POSIX threads, the only one that several threads may call at once; by path, whatever the
+# alternatives system prefers. It is loaded at run time and not linked. lapack.h is liblapacke-dev's.
+find_library(GANGWAY_OPENBLAS libopenblas.so.0 REQUIRED NO_DEFAULT_PATH
+             PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread)
+find_path(GANGWAY_OPENBLAS_INCLUDE cblas.h REQUIRED NO_DEFAULT_PATH
+          PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread)
+
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   # Debian's libraries come from GCC 12; from version 18 on, clang mangles constrained templates in another way.
   add_compile_options(-fclang-abi-compat=17)

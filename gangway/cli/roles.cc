@@ -18,6 +18,7 @@
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/compiler/compiler.h"
+#include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/worker/service/worker.h"
@@ -151,6 +152,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   pjrt.device_count = options.devices;
   auto backend = device::OpenPjrt(pjrt);
   if (!backend.ok()) return Fail(backend.status());
+  device::OfferLinalg(**backend);
   auto transport = transport::NewGrpcTransport();
   if (!transport.ok()) return Fail(transport.status());
   compiler::CompilerOptions compiler;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/wire/failure.h"
@@ -42,6 +43,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
     backend = device::OpenPjrt({.plugin_path = options.plugin_path,
                                 .device_count = options.device_count,
                                 .nproc = options.thread_pool_size});
+    if (backend.ok()) device::OfferLinalg(**backend);
   }
   if (!backend.ok()) return backend;
   if (static_cast<int>((*backend)->devices().size()) != options.device_count) {
