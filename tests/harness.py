@@ -272,14 +272,18 @@ def records(path: pathlib.Path) -> Iterable[tuple[Any, ...]]:
 
 
 def start_cases(
-    backend: str, names: list[str], out: pathlib.Path, port: int = 0
+    backend: str,
+    names: list[str],
+    out: pathlib.Path,
+    port: int = 0,
+    env: dict[str, str] | None = None,
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             *[sys.executable, str(ROOT / "tests" / "run_cases.py")],
             *["--backend", backend, "--out", str(out), "--cases", *names],
         ],
-        env={**client_environment(port), "NPROC": "64"},
+        env={**client_environment(port), "NPROC": "64", **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -302,7 +306,12 @@ def outcomes(path: pathlib.Path, output: str, code: int) -> dict[str, Outcome]:
 
 
 def run_cases(
-    backend: str, names: list[str], folder: pathlib.Path, port: int = 0, timeout_s: float = 240
+    backend: str,
+    names: list[str],
+    folder: pathlib.Path,
+    port: int = 0,
+    timeout_s: float = 240,
+    env: dict[str, str] | None = None,
 ) -> dict[str, Outcome]:
     """Every case's outcome; after a crash the rest go on in a new process."""
     found: dict[str, Outcome] = {}
@@ -312,7 +321,7 @@ def run_cases(
         if not left:
             break
         out = folder / f"{backend}-{attempt}.pickle"
-        process = start_cases(backend, left, out, port)
+        process = start_cases(backend, left, out, port, env)
         try:
             output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

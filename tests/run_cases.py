@@ -2,16 +2,18 @@
 
     python tests/run_cases.py --backend gangway|reference|cpu --out FILE [--cases NAME ...]
 
-Every case appends to FILE, as a pickle each: ("start", name), then ("done", name, value, seconds)
-or ("failed", name, traceback). So a crash is charged to the case that was running. One that runs
-longer than the limit ends the process with a traceback of all threads on stderr. `gangway` takes
-the cluster's port from GANGWAY_PORT.
+A case is MODULE.FUNCTION of tests/cases, and .ARGUMENT for each of its arguments. Every case appends
+to FILE, as a pickle each: ("start", name), then ("done", name, value, seconds) or ("failed", name,
+traceback). So a crash is charged to the case that was running. One that runs longer than the limit
+ends the process with a traceback of all threads on stderr. `gangway` takes the cluster's port from
+GANGWAY_PORT.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import functools
 import importlib
 import os
 import pathlib
@@ -54,9 +56,9 @@ def use_backend(name: str) -> None:
 
 
 def load(name: str) -> Callable[[], Any]:
-    module, function = name.split(".")
-    case: Callable[[], Any] = getattr(importlib.import_module(f"cases.{module}"), function)
-    return case
+    module, function, *arguments = name.split(".")
+    case: Callable[..., Any] = getattr(importlib.import_module(f"cases.{module}"), function)
+    return functools.partial(case, *arguments)
 
 
 def main() -> None:
