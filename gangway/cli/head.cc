@@ -51,9 +51,9 @@ class HeadImpl final : public Head {
   explicit HeadImpl(const HeadOptions& options) : options_(options), loop_("head") {}
 
   ~HeadImpl() override {
-    front_door_.reset();  // its sessions end first
+    local_listener_.reset();  // a client that is being welcomed fails at once
+    front_door_.reset();
     control_listener_.reset();
-    local_listener_.reset();
     loop_.Stop();
   }
 

@@ -28,6 +28,7 @@ namespace {
 constexpr int kBatchOps = 4096;  // per frame
 // For what nobody waits for: it leaves with what is sent next, or then.
 constexpr std::chrono::milliseconds kSoon{1};
+constexpr int kSendRounds = 4;
 constexpr int kShutdownRounds = 1000;  // of callbacks that ask again while everything ends
 
 // A controller refuses clients of other versions itself; one that did not know how to must not be
@@ -152,15 +153,21 @@ void ClientImpl::Flush() {
   RunDeferred();
 }
 
-// What others append meanwhile leaves with the thread that is sending, in order.
+// What others append meanwhile leaves with the thread that is sending, in order; after some rounds
+// with the loop, so that no caller is held for as long as others call. A link that failed is not
+// used again: what follows must not arrive without what was lost.
 void ClientImpl::SendBatches() {
   std::vector<wire::Frame> frames;
   std::shared_ptr<transport::Link> link;
   bool sending = false;
-  for (;;) {
+  for (int round = 0;; ++round) {
     {
       MutexLock lock(mutex_);
       if (sending_ && !sending) return;
+      if (round == kSendRounds && !batches_.empty()) {
+        sending_ = false;
+        return Wake();
+      }
       frames.clear();
       frames.swap(batches_);
       link = control_;
@@ -173,8 +180,7 @@ void ClientImpl::SendBatches() {
       frame.set_sequence(++control_sequence_);
       absl::Status sent = link->Send(std::move(frame));
       if (sent.ok()) continue;
-      loop_.Post([this, sent] { OnControlClosed(sent); });
-      break;
+      return loop_.Post([this, sent] { OnControlClosed(sent); });  // still `sending_`
     }
   }
 }

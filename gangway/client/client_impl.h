@@ -1,10 +1,10 @@
-// The Client of one session. Submitting threads append to one pending batch under a lock and wake
-// the client's loop, which sends what has gathered as one frame: the cost of a call is that of
-// building its message. See client.h for the contract towards callers.
+// The Client of one session. Submitting threads append to one pending batch under a lock; on an
+// idle link they send it themselves, on a busy one the client's loop sends what has gathered as one
+// frame. See client.h for the contract towards callers.
 //
 // Threading: `mutex_` guards what submitting threads and the loop share; it is never held while a
-// callback runs. Links are touched on the loop only. Failure: losing the controller ends everything
-// pending with UNAVAILABLE, for good.
+// callback runs. Data links are touched on the loop only. Failure: losing the controller ends
+// everything pending with UNAVAILABLE, for good.
 #ifndef GANGWAY_CLIENT_CLIENT_IMPL_H_
 #define GANGWAY_CLIENT_CLIENT_IMPL_H_
 

@@ -16,7 +16,6 @@ namespace {
 
 constexpr char kStoreMetadata[] = "ifrt-proxy-grpc-host-buffer-store-metadata-bin";
 constexpr size_t kLookupChunkBytes = size_t{4} << 20;
-constexpr size_t kInlineBytes = size_t{64} << 10;  // a copy cheaper than a switch of threads
 
 // A call with one request and one response, answered at once.
 template <typename RequestMessage, typename ResponseMessage>

@@ -2,8 +2,9 @@
 // client made it, and deletes itself when gRPC has completed the last of its operations.
 //
 // Threading: gRPC completes a call's operations on the one completion thread of the server, where
-// nothing may block. Failure: a call ends itself with a status; a server that shuts down cancels
-// all and waits in LiveCalls until they have gone.
+// nothing may block or copy much: it serves all sessions. (Parsing a large program is accepted.)
+// Failure: a call ends itself with a status; a server that shuts down cancels all and waits in
+// LiveCalls until they have gone.
 #ifndef GANGWAY_FRONTDOOR_IFRT_CALL_H_
 #define GANGWAY_FRONTDOOR_IFRT_CALL_H_
 

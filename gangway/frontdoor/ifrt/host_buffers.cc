@@ -50,7 +50,7 @@ absl::StatusOr<std::shared_ptr<HostBytes>> HostBuffers::TryAllocate(uint64_t siz
 }
 
 absl::Status HostBuffers::Put(uint64_t handle, absl::StatusOr<HostBytesRef> bytes) {
-  Ready ready;
+  Waiting taker;
   {
     MutexLock lock(mutex_);
     if (closed_) return absl::CancelledError("the session has ended");
@@ -59,22 +59,23 @@ absl::Status HostBuffers::Put(uint64_t handle, absl::StatusOr<HostBytesRef> byte
       if (there_.try_emplace(handle, std::move(bytes)).second) return absl::OkStatus();
       return absl::InvalidArgumentError(absl::StrCat("host buffer ", handle, " was stored twice"));
     }
-    ready = std::move(waiting->second);
+    taker = std::move(waiting->second);
     waiting_.erase(waiting);
     ++callbacks_running_;
   }
-  Call(std::move(ready), std::move(bytes));
+  Call(std::move(taker), std::move(bytes));
   return absl::OkStatus();
 }
 
-void HostBuffers::Take(uint64_t handle, Ready ready) {
+void HostBuffers::Take(uint64_t handle, Ready ready, Executor* executor) {
+  Waiting taker{std::move(ready), executor};
   absl::StatusOr<HostBytesRef> bytes = absl::InternalError("unset");
   {
     MutexLock lock(mutex_);
     if (closed_) return;
     auto there = there_.find(handle);
     if (there == there_.end()) {
-      if (waiting_.try_emplace(handle, std::move(ready)).second) {
+      if (waiting_.try_emplace(handle, std::move(taker)).second) {
         deadlines_.emplace_back(Clock::now() + take_limit_, handle);
         return;
       }
@@ -86,7 +87,7 @@ void HostBuffers::Take(uint64_t handle, Ready ready) {
     }
     ++callbacks_running_;
   }
-  Call(std::move(ready), std::move(bytes));
+  Call(std::move(taker), std::move(bytes));
 }
 
 absl::StatusOr<HostBytesRef> HostBuffers::Get(uint64_t handle) const {
@@ -107,7 +108,7 @@ void HostBuffers::Erase(uint64_t handle) {
 }
 
 void HostBuffers::Expire(Clock::time_point now) {
-  std::vector<std::pair<uint64_t, Ready>> late;
+  std::vector<std::pair<uint64_t, Waiting>> late;
   {
     MutexLock lock(mutex_);
     for (; !deadlines_.empty() && deadlines_.front().first <= now; deadlines_.pop_front()) {
@@ -118,14 +119,22 @@ void HostBuffers::Expire(Clock::time_point now) {
       ++callbacks_running_;
     }
   }
-  for (auto& [handle, ready] : late) {
-    Call(std::move(ready), absl::DeadlineExceededError(
+  for (auto& [handle, taker] : late) {
+    Call(std::move(taker), absl::DeadlineExceededError(
                                absl::StrCat("the client did not send the bytes of host buffer ",
                                             handle, " within ", take_limit_.count(), " ms")));
   }
 }
 
-void HostBuffers::Call(Ready ready, absl::StatusOr<HostBytesRef> bytes) {
+void HostBuffers::Call(Waiting waiting, absl::StatusOr<HostBytesRef> bytes) {
+  if (waiting.executor == nullptr) return Run(std::move(waiting.ready), std::move(bytes));
+  waiting.executor->Post(
+      [this, ready = std::move(waiting.ready), bytes = std::move(bytes)]() mutable {
+        Run(std::move(ready), std::move(bytes));
+      });
+}
+
+void HostBuffers::Run(Ready ready, absl::StatusOr<HostBytesRef> bytes) {
   ready(std::move(bytes));
   ready = nullptr;  // what it captured goes before Close() may return
   MutexLock lock(mutex_);

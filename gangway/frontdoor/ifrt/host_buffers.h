@@ -3,7 +3,8 @@
 //
 // Bytes may come before or after the request that uses them; Take joins the two. What is held,
 // including bytes that the client library is still sending, counts against a limit (TM-2).
-// Thread-safe; callbacks run on the thread that completes the pair, and must not block.
+// Thread-safe; a callback runs on the thread that completes the pair, where it must neither block
+// nor copy much, or on the executor that it was given with.
 #ifndef GANGWAY_FRONTDOOR_IFRT_HOST_BUFFERS_H_
 #define GANGWAY_FRONTDOOR_IFRT_HOST_BUFFERS_H_
 
@@ -20,9 +21,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 
 namespace gangway::ifrt {
+
+// A copy of so much is cheaper than a switch of threads.
+inline constexpr size_t kInlineBytes = size_t{64} << 10;
 
 // Counts bytes of host memory against a limit.
 class HostBudget {
@@ -79,9 +84,10 @@ class HostBuffers {
   // already.
   absl::Status Put(uint64_t handle, absl::StatusOr<HostBytesRef> bytes);
 
-  // Calls `ready` once, when `handle` is there, and forgets the handle. DEADLINE_EXCEEDED if it has
+  // Calls `ready` once, when `handle` is there, and forgets the handle; on `executor`, if there is
+  // one (not owned; outlives this object). DEADLINE_EXCEEDED if it has
   // not come within the take limit (seen at the next Expire). After Close() it is never called.
-  void Take(uint64_t handle, Ready ready);
+  void Take(uint64_t handle, Ready ready, Executor* executor = nullptr);
 
   // NOT_FOUND if it is not there.
   absl::StatusOr<HostBytesRef> Get(uint64_t handle) const;
@@ -96,15 +102,20 @@ class HostBuffers {
   uint64_t bytes() const { return budget_->used(); }
 
  private:
-  // Runs `ready` without the lock, known to Close().
-  void Call(Ready ready, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);
+  struct Waiting {
+    Ready ready;
+    Executor* executor = nullptr;
+  };
+  // Runs `waiting` without the lock, known to Close().
+  void Call(Waiting waiting, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);
+  void Run(Ready ready, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<HostBudget> budget_;
   const std::chrono::milliseconds take_limit_;
   mutable Mutex mutex_;
   CondVar idle_;
   absl::flat_hash_map<uint64_t, absl::StatusOr<HostBytesRef>> there_ GANGWAY_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, Ready> waiting_ GANGWAY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Waiting> waiting_ GANGWAY_GUARDED_BY(mutex_);
   std::deque<std::pair<Clock::time_point, uint64_t>> deadlines_
       GANGWAY_GUARDED_BY(mutex_);  // ascending
   int callbacks_running_ GANGWAY_GUARDED_BY(mutex_) = 0;

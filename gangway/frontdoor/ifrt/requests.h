@@ -1,6 +1,6 @@
 // The requests of a session, one function each, by concern: handshake, arrays, transfers between
-// host and devices, executables. All run on the session's reader thread, in the order in which the
-// client sent them, and never wait.
+// host and devices, executables. All run on the thread that serves every session, in the
+// order in which the client sent them, and never wait or copy much.
 //
 // A function that returns a Status fills `response` at once (an error replaces it); one that takes
 // an op_id answers later by context.replies. What a failed request should have made is spoiled with
@@ -37,7 +37,7 @@ struct Executable {
   xla::ExecutableMetadataResponse metadata;
 };
 
-// Executables come from the client library's callbacks and are used by the reader thread.
+// Executables come from the client library's callbacks and are used by the thread of the requests.
 class ExecutableTable {
  public:
   void Add(std::shared_ptr<const Executable> executable);
@@ -66,15 +66,17 @@ class ExecuteStatus {
 };
 
 struct SessionContext {
-  SessionContext(Client& client, Replies& replies, HostBuffers& buffers, uint64_t session_id);
+  SessionContext(Client& client, Replies& replies, HostBuffers& buffers, Executor* bulk,
+                 uint64_t session_id);
 
   Client& client;
   Replies& replies;
   HostBuffers& buffers;
+  Executor* const bulk;  // for copies that would keep other requests waiting; null: there are none
   const uint64_t session_id;
   DeviceSet devices;
-  ArrayTable arrays;                                                       // reader thread only
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ExecuteStatus>> statuses;  // reader thread only
+  ArrayTable arrays;                                                       // of the requests
+  absl::flat_hash_map<uint64_t, std::shared_ptr<ExecuteStatus>> statuses;  // of the requests
   ExecutableTable executables;
 };
 

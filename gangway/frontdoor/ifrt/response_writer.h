@@ -21,8 +21,8 @@ namespace gangway::ifrt {
 using ::xla::ifrt::proxy::IfrtRequest;
 using ::xla::ifrt::proxy::IfrtResponse;
 
-// kSoon: an answer that no client waits for. It leaves with the next one that is sent at once, or
-// within a millisecond: many make one message of the network.
+// kSoon: an answer that no client waits for. It leaves with the next one that is sent at once, with
+// 63 others, or within a millisecond: many make one message of the network.
 enum class Urgency { kAtOnce, kSoon };
 
 class Replies {

@@ -19,7 +19,7 @@ namespace gangway::ifrt {
 namespace {
 
 constexpr std::chrono::seconds kExpiryPeriod{5};
-// A client that is being welcomed is waited for; everything else ends at once.
+// Calls end at once when they are cancelled, if the factory does (see server.h).
 constexpr std::chrono::seconds kShutdownLimit{60};
 constexpr int kLookaheadBytes = 4 << 20;  // of one stream, on the way: without probing for it
 

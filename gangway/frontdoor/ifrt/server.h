@@ -19,8 +19,8 @@
 
 namespace gangway::ifrt {
 
-// Opens a Client for a session; `name` is for people. May block. Its error is what the JAX client
-// is told.
+// Opens a Client for a session; `name` is for people. May block, but not when the server shuts
+// down: then it must fail within seconds. Its error is what the JAX client is told.
 using ClientFactory =
     std::function<absl::StatusOr<std::unique_ptr<Client>>(const std::string& name)>;
 

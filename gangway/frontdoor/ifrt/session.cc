@@ -26,16 +26,16 @@ absl::Status Unserved(const IfrtRequest& request) {
 }  // namespace
 
 SessionContext::SessionContext(Client& client, Replies& replies, HostBuffers& buffers,
-                               uint64_t session_id)
-    : client(client), replies(replies), buffers(buffers), session_id(session_id) {
+                               Executor* bulk, uint64_t session_id)
+    : client(client), replies(replies), buffers(buffers), bulk(bulk), session_id(session_id) {
   for (const DeviceInfo& device : client.cluster().devices) devices.insert(device.id);
 }
 
 Session::Session(uint64_t id, std::unique_ptr<Client> client, Replies& replies,
-                 std::shared_ptr<HostBuffers> buffers)
+                 std::shared_ptr<HostBuffers> buffers, Executor* bulk)
     : buffers_(std::move(buffers)),
       client_(std::move(client)),
-      context_(*client_, replies, *buffers_, id) {
+      context_(*client_, replies, *buffers_, bulk, id) {
   client_->OnLost([lost = lost_](absl::Status why) {
     MutexLock lock(lost->mutex);
     lost->why = why;
@@ -61,8 +61,9 @@ void Session::Handle(IfrtRequest& request) {
   }
   if (answered_later) return;
   if (status.ok()) {
-    // JAX goes on without these answers: it chose the handles, and drops are nobody's business.
-    const bool awaited = !request.has_execute() && !request.has_destruct_array();
+    // JAX goes on without these answers: where it chose the handles, and for drops.
+    const bool awaited = !request.has_destruct_array() &&
+                         !(request.has_execute() && request.execute().result_handles_size() > 0);
     context_.replies.Send(std::move(response), awaited ? Urgency::kAtOnce : Urgency::kSoon);
   } else {
     context_.replies.Send(ErrorReply(op_id, status));

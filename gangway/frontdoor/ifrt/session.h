@@ -24,9 +24,9 @@ namespace gangway::ifrt {
 
 class Session {
  public:
-  // `replies` outlives the session.
+  // `replies` and `bulk` (which may be null) outlive the session; large copies go to `bulk`.
   Session(uint64_t id, std::unique_ptr<Client> client, Replies& replies,
-          std::shared_ptr<HostBuffers> buffers);
+          std::shared_ptr<HostBuffers> buffers, Executor* bulk);
   ~Session();  // closes the buffers, then ends the client
 
   // Applies `request` and answers it, now or later. Never waits for anything but its own work.

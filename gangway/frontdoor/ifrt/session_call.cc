@@ -66,7 +66,8 @@ absl::Status SessionCall::Open() {
   const IfrtServerOptions& options = environment_.options;
   auto buffers = std::make_shared<HostBuffers>(options.host_bytes_max, options.host_buffer_limit);
   const uint64_t id = environment_.registry.Add(buffers);
-  session_ = std::make_unique<Session>(id, *std::move(client), writer_, std::move(buffers));
+  session_ = std::make_unique<Session>(id, *std::move(client), writer_, std::move(buffers),
+                                       &environment_.bulk);
   return absl::OkStatus();
 }
 

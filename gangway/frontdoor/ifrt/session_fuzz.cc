@@ -267,7 +267,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HostBuffers& buffers = *shared;
   auto owned = std::make_unique<InertClient>();
   InertClient& client = *owned;
-  Session session(1, std::move(owned), replies, std::move(shared));
+  Session session(1, std::move(owned), replies, std::move(shared), nullptr);
   uint64_t op_id = 0;
   for (std::string_view piece : gangway::fuzz::Split(gangway::fuzz::View(data, size))) {
     if (!piece.empty()) Apply(piece, ++op_id, session, buffers, client);

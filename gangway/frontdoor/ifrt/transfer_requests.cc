@@ -1,6 +1,6 @@
 // Requests that move bytes between the client's host buffers and arrays. An array is declared at
-// once; its bytes are pushed when the HostBufferStore call that carries them has come, from that
-// call's thread.
+// once; its bytes are pushed when the HostBufferStore call that carries them has come, by whoever
+// completes the pair, or on the bulk executor where they must be copied first.
 #include <cstring>
 #include <utility>
 
@@ -72,13 +72,15 @@ void PushWhenThere(SessionContext& context, uint64_t handle, uint64_t upload,
     for (uint32_t shard : shards) context.client.Push(upload, shard, {}, [] {});
     return context.buffers.Take(handle, [](const absl::StatusOr<HostBytesRef>&) {});
   }
-  context.buffers.Take(handle, [&client = context.client, &buffers = context.buffers, upload,
-                                shards = std::move(shards),
-                                form = std::move(form)](absl::StatusOr<HostBytesRef> sent) {
+  const bool copied = !form.region.dense && form.dense_bytes > kInlineBytes;
+  const auto push = [&client = context.client, &buffers = context.buffers, upload,
+                     shards = std::move(shards),
+                     form = std::move(form)](absl::StatusOr<HostBytesRef> sent) {
     absl::StatusOr<HostBytesRef> bytes = Densify(std::move(sent), form, buffers);
     if (!bytes.ok()) return client.AbandonUpload(upload, bytes.status());
     for (uint32_t shard : shards) client.Push(upload, shard, (*bytes)->view(), [kept = *bytes] {});
-  });
+  };
+  context.buffers.Take(handle, push, copied ? context.bulk : nullptr);
 }
 
 std::vector<uint32_t> AllShards(const ArrayInfo& info) {
