@@ -21,7 +21,6 @@ namespace gangway::cli {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Millis = RestartPolicy::Millis;
 
@@ -160,6 +159,11 @@ wire::StatusReply SomeStatus() {
   usage->set_bytes(2048);
   usage->set_budget_bytes(1 << 20);
   usage->set_peak_bytes(4096);
+  wire::DataBytes* data = status.mutable_workers(0)->mutable_data();
+  data->set_from_clients(1);
+  data->set_to_clients(2);
+  data->set_from_workers(3);
+  data->set_to_workers(3 << 20);
   auto* session = status.add_sessions();
   session->set_session(9);
   session->set_name("a \"quoted\"\tname");
@@ -173,10 +177,13 @@ TEST(StatusTextTest, JsonHasEveryField) {
       ToJson(SomeStatus()),
       "{\"epoch\":5,\"islands\":[{\"id\":0,\"workers\":["
       "{\"name\":\"island0/"
-      "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"devices\":[{\"id\":0,"
+      "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"data_bytes\":{\"from_clients\":1,"
+      "\"to_clients\":2,\"from_workers\":3,\"to_workers\":3145728},\"devices\":[{\"id\":0,"
       "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096}]},"
       "{\"name\":\"island0/"
-      "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"devices\":[{\"id\":1,"
+      "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"data_bytes\":{\"from_clients\":"
+      "0,"
+      "\"to_clients\":0,\"from_workers\":0,\"to_workers\":0},\"devices\":[{\"id\":1,"
       "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0}]}]}],"
       "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
       "\\\"quoted\\\"\\u0009name\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"
@@ -189,6 +196,7 @@ TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
   const std::string table = ToTable(SomeStatus());
   EXPECT_THAT(table, HasSubstr("it was silent for 5 s"));
   EXPECT_THAT(table, HasSubstr("cpu:0 2.0 KiB of 1.0 MiB"));
+  EXPECT_THAT(table, HasSubstr("clients 1 B in, 2 B out; workers 3 B in, 3.0 MiB out"));
   EXPECT_THAT(ToTable({}), HasSubstr("no sessions"));
 }
 

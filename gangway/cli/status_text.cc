@@ -68,11 +68,19 @@ std::vector<wire::DeviceUsage> Devices(const WorkerStatus& worker) {
   return devices;
 }
 
+// Bulk bytes by path, since the worker started.
+std::string DataJson(const wire::DataBytes& data) {
+  return absl::StrCat(
+      "{\"from_clients\":", data.from_clients(), ",\"to_clients\":", data.to_clients(),
+      ",\"from_workers\":", data.from_workers(), ",\"to_workers\":", data.to_workers(), "}");
+}
+
 std::string WorkerJson(const WorkerStatus& worker) {
   const wire::WorkerState& state = worker.state();
   return absl::StrCat("{\"name\":", Quoted(Name(state.worker())), ",\"pid\":", state.process_id(),
                       ",\"incarnation\":", state.worker().incarnation(),
-                      ",\"state\":", state.up() ? "\"up\"" : "\"down\"", ",\"devices\":",
+                      ",\"state\":", state.up() ? "\"up\"" : "\"down\"",
+                      ",\"data_bytes\":", DataJson(worker.data()), ",\"devices\":",
                       Joined(
                           '[', Devices(worker),
                           [&](const wire::DeviceUsage& device) {
@@ -153,6 +161,11 @@ std::string ToTable(const wire::StatusReply& status) {
         absl::StrAppend(&devices, " of ", Bytes(device.budget_bytes()));
     }
     absl::StrAppend(&text, devices, "\n");
+    const wire::DataBytes& data = worker.data();
+    if (data.ByteSizeLong() == 0) continue;
+    absl::StrAppendFormat(&text, "%-18s %-6s clients %s in, %s out; workers %s in, %s out\n", "",
+                          "", Bytes(data.from_clients()), Bytes(data.to_clients()),
+                          Bytes(data.from_workers()), Bytes(data.to_workers()));
   }
   absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", "compiler", status.compiler_up() ? "up" : "down",
                         status.compiler_process_id());

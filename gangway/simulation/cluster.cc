@@ -64,7 +64,7 @@ class Cluster {
   void SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device, uint64_t value,
                  uint64_t incarnation);
   void Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
-             std::function<void()> taken);
+             uint64_t incarnation, std::function<void()> taken);
   SimWorker& WorkerOfDevice(uint32_t device) {
     return *islands_[IslandOf(device)].workers[WorkerOf(device)];
   }
@@ -170,9 +170,9 @@ void Cluster::AddIsland(uint32_t index) {
         std::make_unique<SimWorker>(WorkerKey(index, w), spec.devices, MakeWorkerWorld(index, w)));
     config.workers.push_back(std::move(spec));
     island.to_worker.push_back(std::make_unique<Stream<wire::IslandBatch>>(
-        &timeline_, &random_, Delay(), [this, index, w](wire::IslandBatch batch) {
+        &timeline_, &random_, Delay(), [this, index, w](const wire::IslandBatch& batch) {
           SimWorker& worker = *islands_[index].workers[w];
-          if (worker.up()) worker.OnBatch(std::move(batch));
+          if (worker.up()) worker.OnBatch(batch);
         }));
     island.from_worker.push_back(std::make_unique<Stream<wire::Report>>(
         &timeline_, &random_, Delay(), [this, index, w](wire::Report report) {
@@ -210,8 +210,8 @@ SimWorker::World Cluster::MakeWorkerWorld(uint32_t island, uint32_t index) {
     });
   };
   world.offer = [this](uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
-                       std::function<void()> taken) {
-    Offer(device, ordinal, shard, content, std::move(taken));
+                       uint64_t incarnation, std::function<void()> taken) {
+    Offer(device, ordinal, shard, content, incarnation, std::move(taken));
   };
   return world;
 }
@@ -338,13 +338,13 @@ void Cluster::SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint3
 }
 
 void Cluster::Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
-                    std::function<void()> taken) {
-  timeline_.After(Delay(),
-                  [this, device, ordinal, shard, content, taken = std::move(taken)]() mutable {
-                    SimWorker& worker = WorkerOfDevice(device);
-                    if (!worker.up() || !worker.TakeOffer(ordinal, shard, content)) return;
-                    timeline_.After(Delay(), std::move(taken));
-                  });
+                    uint64_t incarnation, std::function<void()> taken) {
+  timeline_.After(Delay(), [this, device, ordinal, shard, content, incarnation,
+                            taken = std::move(taken)]() mutable {
+    SimWorker& worker = WorkerOfDevice(device);
+    if (worker.up() && worker.TakeOffer(ordinal, shard, content, incarnation))
+      timeline_.After(Delay(), std::move(taken));
+  });
 }
 
 // ---- faults

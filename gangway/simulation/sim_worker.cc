@@ -55,6 +55,8 @@ void SimWorker::OnItem(const wire::IslandItem& item) {
   switch (item.item_case()) {
     case wire::IslandItem::kNode:
       return OnNode(item.node());
+    case wire::IslandItem::kPeers:
+      return OnPeers(item.peers());
     case wire::IslandItem::kRelease:
       for (uint64_t ordinal : item.release().ordinals()) OnRelease(ordinal);
       return;
@@ -165,11 +167,33 @@ void SimWorker::OnNode(const wire::Node& message) {
   });
 }
 
+void SimWorker::OnPeers(const wire::Peers& peers) {
+  auto it = nodes_.find(peers.ordinal());
+  if (it == nodes_.end()) return;
+  for (const wire::Worker& worker : peers.workers()) {
+    for (uint32_t device : worker.devices()) it->second.peers[device] = worker.incarnation();
+  }
+}
+
+// A shard whose sender nobody names any more is lost.
+void SimWorker::CheckPeers(Node& node) {
+  const auto& devices = node.message.copy().source_spec().devices();
+  for (uint32_t shard : std::set<uint32_t>(node.open)) {
+    uint32_t device = devices.Get(static_cast<int>(shard));
+    if (IsLocal(device)) node.peers[device] = incarnation_;
+    if (node.peers.count(device) != 0) continue;
+    node.failure = wire::MakeFailure(absl::StatusCode::kDataLoss, "the sender of a shard is gone");
+    node.open.clear();
+    node.unsent.clear();
+  }
+}
+
 void SimWorker::OnRelease(uint64_t ordinal) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end()) return;
   Node& node = it->second;
   node.released = true;
+  if (node.message.has_copy()) CheckPeers(node);
   std::set<uint64_t> consumed;
   if (node.message.has_launch()) {
     const wire::Launch& launch = node.message.launch();

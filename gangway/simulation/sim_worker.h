@@ -3,9 +3,10 @@
 // speaks the wire messages of a real worker. It knows more than one does today: gangs over several
 // workers, and transfers between workers.
 //
-// Protocol of a transfer: the sending half offers each shard until the receiving worker, which must
-// have the node, takes it; the acknowledgement ends the sending half. A Cancel of a released copy
-// ends what waits for the other side.
+// Protocol of a transfer: the receiving half, once released, takes shards from the incarnations
+// that its Peers name, and from nobody else. Here the sending half offers each shard until it is
+// taken, which stands for the request of a real worker; the acknowledgement ends the sending half.
+// A Cancel of a released copy ends what waits for the other side.
 #ifndef GANGWAY_SIMULATION_SIM_WORKER_H_
 #define GANGWAY_SIMULATION_SIM_WORKER_H_
 
@@ -49,7 +50,7 @@ class SimWorker {
     // Offers a shard to the worker of `device`; `taken` is called later, unless the offer was in
     // vain.
     std::function<void(uint32_t device, uint64_t ordinal, uint32_t shard, Content,
-                       std::function<void()> taken)>
+                       uint64_t incarnation, std::function<void()> taken)>
         offer;
     OrderChecker* order = nullptr;
     ReferenceChecker* references = nullptr;
@@ -68,8 +69,9 @@ class SimWorker {
 
   void OnBatch(const wire::IslandBatch& batch);
   void Stage(uint64_t session, uint64_t upload, uint32_t shard, uint64_t value);
-  // False: the node is not here (yet, or any more).
-  bool TakeOffer(uint64_t ordinal, uint32_t shard, const Content& content);
+  // `incarnation`: of the worker that offers it. False: the node is not here (yet, or any more), or
+  // the shard is another worker's to send.
+  bool TakeOffer(uint64_t ordinal, uint32_t shard, const Content& content, uint64_t incarnation);
 
   std::vector<std::pair<uint64_t, uint64_t>> HeldStorages() const;  // storage, session
   size_t node_count() const { return nodes_.size(); }
@@ -95,7 +97,8 @@ class SimWorker {
     std::map<std::pair<uint64_t, uint32_t>, uint64_t> made;  // storage, shard -> value
     std::set<uint32_t> open;    // launch: positions; copy: shards to come; fetch: parts to send
     std::set<uint32_t> unsent;  // copy: shards to send, not begun
-    std::set<uint32_t> unacknowledged;  // copy: begun
+    std::set<uint32_t> unacknowledged;   // copy: begun
+    std::map<uint32_t, uint64_t> peers;  // copy: incarnation that sends, by device
   };
   struct Device {
     std::deque<std::pair<uint64_t, uint32_t>> queue;  // ordinal, position
@@ -115,6 +118,8 @@ class SimWorker {
   void AddOutput(Node& node, uint64_t storage,
                  const google::protobuf::RepeatedField<uint32_t>& devices, uint64_t shard_bytes);
   void OnRelease(uint64_t ordinal);
+  void OnPeers(const wire::Peers& peers);
+  void CheckPeers(Node& node);
   void OnCancel(uint64_t ordinal, const wire::Failure& failure);
   void OnFree(uint64_t storage);
   void OnEndSession(uint64_t session);

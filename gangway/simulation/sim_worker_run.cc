@@ -187,11 +187,11 @@ void SimWorker::Offer(uint64_t ordinal, uint32_t device, uint32_t shard, const C
   };
   if (IsLocal(device)) {
     Later(Microseconds(world_.random->Between(1, 50)), [this, ordinal, shard, content, taken] {
-      if (TakeOffer(ordinal, shard, content)) taken();
+      if (TakeOffer(ordinal, shard, content, incarnation_)) taken();
     });
     return;
   }
-  world_.offer(device, ordinal, shard, content, taken);
+  world_.offer(device, ordinal, shard, content, incarnation_, taken);
   Later(kOfferAgain, [this, ordinal, device, shard, content] {
     auto it = nodes_.find(ordinal);
     if (it != nodes_.end() && it->second.unacknowledged.count(shard) != 0)
@@ -199,9 +199,12 @@ void SimWorker::Offer(uint64_t ordinal, uint32_t device, uint32_t shard, const C
   });
 }
 
-bool SimWorker::TakeOffer(uint64_t ordinal, uint32_t shard, const Content& content) {
+bool SimWorker::TakeOffer(uint64_t ordinal, uint32_t shard, const Content& content,
+                          uint64_t incarnation) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end() || !it->second.released) return false;
+  const auto& devices = it->second.message.copy().source_spec().devices();
+  if (it->second.peers[devices.Get(static_cast<int>(shard))] != incarnation) return false;
   if (it->second.open.count(shard) != 0) Receive(it->second, shard, content);
   EndIfOver(ordinal);
   Pump();

@@ -136,6 +136,10 @@ TEST(PlantedBugTest, WaitingForLostBytesIsCaught_TM1) {
   ExpectCaught(scheduler::PlantedBug::kIgnoreDestinations, "TM-1", 200);
 }
 
+TEST(PlantedBugTest, AReceiverWithoutPeersIsCaught) {
+  ExpectCaught(scheduler::PlantedBug::kForgetPeers, "answers", 20);
+}
+
 TEST(PlantedBugTest, WaitingForBytesForEverIsCaught) {
   ExpectCaught(scheduler::PlantedBug::kNoDeadlineOfUploads, "progress", 50);
 }

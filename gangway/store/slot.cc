@@ -20,14 +20,30 @@ Slot::Slot(SlotName name, std::shared_ptr<Ledger> ledger)
 Slot::~Slot() { Empty(); }
 
 void Slot::Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) {
+  Notice notice;
   {
     MutexLock lock(mutex_);
     if (state_ != State::kPromised) return;  // the argument goes after the lock
-    content_ = {std::move(buffer), sharing};
+    content_ = {std::move(buffer), waiting_.empty() ? sharing : Sharing::kShared};
     state_ = State::kFilled;
     ledger_->Charge(name_.device, name_.session, name_.bytes);
+    notice = TakeNotice();
   }
   settled_.NotifyAll();
+  notice.Tell();
+}
+
+// Taken where the slot settles: a launch that empties it must not come between.
+Slot::Notice Slot::TakeNotice() {
+  Notice notice;
+  if (waiting_.empty()) return notice;
+  notice.waiting.swap(waiting_);
+  notice.outcome = Outcome();
+  return notice;
+}
+
+void Slot::Notice::Tell() {
+  for (Settled& settled : waiting) settled(*outcome);
 }
 
 std::shared_ptr<device::Buffer> Slot::TakeOut(State next) {
@@ -38,23 +54,38 @@ std::shared_ptr<device::Buffer> Slot::TakeOut(State next) {
 
 void Slot::Fail(const wire::Failure& failure) {
   std::shared_ptr<device::Buffer> dropped;  // destroyed outside of the lock
+  Notice notice;
   {
     MutexLock lock(mutex_);
     if (state_ == State::kFailed) return;
     dropped = TakeOut(State::kFailed);
     failure_ = std::make_unique<wire::Failure>(failure);
+    notice = TakeNotice();
   }
   settled_.NotifyAll();
+  notice.Tell();
 }
 
 void Slot::Empty() {
   std::shared_ptr<device::Buffer> dropped;
+  Notice notice;
   {
     MutexLock lock(mutex_);
     if (state_ == State::kFailed) return;
     dropped = TakeOut(State::kEmptied);
+    notice = TakeNotice();
   }
   settled_.NotifyAll();
+  notice.Tell();
+}
+
+absl::StatusOr<Content> Slot::Outcome() const {
+  if (state_ == State::kFailed) return wire::ToStatus(*failure_);
+  if (state_ == State::kEmptied) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("The contents of ", name_.Text(), " were donated to an earlier launch."));
+  }
+  return content_;
 }
 
 absl::StatusOr<Content> Slot::Wait(Clock::time_point deadline) {
@@ -65,12 +96,21 @@ absl::StatusOr<Content> Slot::Wait(Clock::time_point deadline) {
     return absl::DeadlineExceededError(absl::StrCat("Nothing was put into ", name_.Text(),
                                                     " in time: the work that makes it is stuck."));
   }
-  if (state_ == State::kFailed) return wire::ToStatus(*failure_);
-  if (state_ == State::kEmptied) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The contents of ", name_.Text(), " were donated to an earlier launch."));
+  return Outcome();
+}
+
+void Slot::ShareWhenSettled(Settled settled) {
+  std::optional<absl::StatusOr<Content>> outcome;
+  {
+    MutexLock lock(mutex_);
+    if (state_ == State::kPromised) {
+      waiting_.push_back(std::move(settled));
+      return;
+    }
+    content_.sharing = Sharing::kShared;
+    outcome = Outcome();
   }
-  return content_;
+  settled(*std::move(outcome));
 }
 
 absl::StatusOr<Content> Slot::Share(Clock::time_point deadline) {

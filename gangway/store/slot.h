@@ -9,9 +9,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -62,6 +64,13 @@ class Slot {
   // INVALID_ARGUMENT when emptied; DEADLINE_EXCEEDED naming the shard.
   absl::StatusOr<Content> Wait(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
+  using Settled = std::function<void(absl::StatusOr<Content>)>;
+
+  // As Share, without waiting: the contents, now or to come, are shared from this call on, and
+  // `settled` gets them (or what Wait would return) once they are there. It runs in this call or
+  // on the thread that settles the slot, and must not call the slot.
+  void ShareWhenSettled(Settled settled) GANGWAY_EXCLUDES(mutex_);
+
   // The failure, if it has failed by now. Does not wait.
   std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
 
@@ -75,6 +84,14 @@ class Slot {
   enum class State { kPromised, kFilled, kFailed, kEmptied };
 
   std::shared_ptr<device::Buffer> TakeOut(State next) GANGWAY_REQUIRES(mutex_);
+  absl::StatusOr<Content> Outcome() const GANGWAY_REQUIRES(mutex_);  // of a settled slot
+  // What those who wait are to be told, outside of the lock.
+  struct Notice {
+    std::vector<Settled> waiting;
+    std::optional<absl::StatusOr<Content>> outcome;
+    void Tell();
+  };
+  Notice TakeNotice() GANGWAY_REQUIRES(mutex_);
 
   const SlotName name_;
   const std::shared_ptr<Ledger> ledger_;
@@ -83,6 +100,7 @@ class Slot {
   State state_ GANGWAY_GUARDED_BY(mutex_) = State::kPromised;
   Content content_ GANGWAY_GUARDED_BY(mutex_);
   std::unique_ptr<wire::Failure> failure_ GANGWAY_GUARDED_BY(mutex_);
+  std::vector<Settled> waiting_ GANGWAY_GUARDED_BY(mutex_);  // while promised
 };
 
 }  // namespace gangway::store

@@ -91,6 +91,28 @@ TEST_F(SlotTest, ShareMarksBothSides) {
   EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kShared);
 }
 
+TEST_F(SlotTest, WhatIsAskedForBeforeItIsThereIsSharedFromTheStart_OB1) {
+  auto slot = Make();
+  std::vector<absl::StatusOr<Content>> seen;
+  auto keep = [&seen](absl::StatusOr<Content> content) { seen.push_back(std::move(content)); };
+  slot->ShareWhenSettled(keep);
+  EXPECT_TRUE(seen.empty());
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0]->sharing, Sharing::kShared);
+  EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kShared) << "a later launch must not reuse it";
+  slot->ShareWhenSettled(keep);
+  ASSERT_EQ(seen.size(), 2u);
+  slot->Empty();
+  EXPECT_EQ(alive_, 1) << "a transfer in flight holds it";
+  slot->ShareWhenSettled(keep);
+  EXPECT_EQ(seen.at(2).status().code(), absl::StatusCode::kInvalidArgument);
+  auto failed = Make();
+  failed->ShareWhenSettled(keep);
+  failed->Fail(wire::MakeFailure(absl::StatusCode::kDataLoss, "why"));
+  EXPECT_EQ(wire::ToFailure(seen.at(3).status()).message(), "why");
+}
+
 TEST_F(SlotTest, DroppedSlotRefunds) {
   auto slot = Make();
   slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);

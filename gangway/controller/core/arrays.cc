@@ -162,6 +162,27 @@ std::vector<uint32_t> Controller::CrossingSources(
   return IslandsOf(leaving);
 }
 
+// Workers, by their index in workers_, that some shard leaves for another island.
+std::vector<size_t> Controller::Senders(const google::protobuf::RepeatedField<uint32_t>& from,
+                                        const google::protobuf::RepeatedField<uint32_t>& to) const {
+  std::vector<size_t> senders;
+  for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
+    const DeviceState& source = devices_.at(from.Get(i));
+    if (source.island == devices_.at(to.Get(i)).island) continue;
+    if (std::find(senders.begin(), senders.end(), source.owner) == senders.end())
+      senders.push_back(source.owner);
+  }
+  return senders;
+}
+
+bool Controller::CrossesWorkers(const google::protobuf::RepeatedField<uint32_t>& from,
+                                const google::protobuf::RepeatedField<uint32_t>& to) const {
+  for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
+    if (devices_.at(from.Get(i)).owner != devices_.at(to.Get(i)).owner) return true;
+  }
+  return false;
+}
+
 std::optional<wire::Failure> Controller::CheckDevices(
     const google::protobuf::RepeatedField<uint32_t>& devices) const {
   if (devices.empty()) {

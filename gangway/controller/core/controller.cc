@@ -12,8 +12,10 @@ Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
     island_count_ = std::max(island_count_, worker.island() + 1);
     workers_.push_back({.declared = worker});
     for (int i = 0; i < worker.devices_size(); ++i) {
-      devices_[worker.devices(i)] = {
-          .island = worker.island(), .worker = worker.index(), .local = static_cast<uint32_t>(i)};
+      devices_[worker.devices(i)] = {.island = worker.island(),
+                                     .worker = worker.index(),
+                                     .local = static_cast<uint32_t>(i),
+                                     .owner = workers_.size() - 1};
     }
   }
 }

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,6 +41,8 @@ struct ControllerConfig {
   uint64_t arrays_max = 4u << 20;                      // per session
   uint32_t compiles_max = 1024;                        // queued, over all sessions
   std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
+  // 32 bytes that nobody can guess, for each copy between workers. Empty: none (simulation, tests).
+  std::function<std::string()> new_token;
   bool allow_multi_worker_programs = false;  // within one island; workers cannot run them yet
 };
 
@@ -145,9 +148,10 @@ class Controller {
     std::vector<uint64_t> results;  // storages
     std::vector<uint32_t> open_islands;
     std::vector<uint32_t>
-        unreleased_sources;  // islands whose shards of a copy others wait for (GS-4)
-    uint64_t fetch = 0;      // the client's number, for fetches
-    uint64_t upload = 0;     // the client's number, for uploads
+        unreleased_sources;       // islands whose shards of a copy others wait for (GS-4)
+    std::vector<size_t> senders;  // of a copy: workers whose shards go to other islands
+    uint64_t fetch = 0;           // the client's number, for fetches
+    uint64_t upload = 0;          // the client's number, for uploads
     std::optional<wire::Failure> failure;
   };
 
@@ -163,6 +167,7 @@ class Controller {
     uint32_t island = 0;
     uint32_t worker = 0;  // index in the island
     uint32_t local = 0;   // index on the worker
+    size_t owner = 0;     // index in workers_
   };
 
   struct WorkerInfo {
@@ -222,6 +227,10 @@ class Controller {
   std::vector<uint32_t> IslandsOf(const google::protobuf::RepeatedField<uint32_t>& devices) const;
   std::vector<uint32_t> CrossingSources(const google::protobuf::RepeatedField<uint32_t>& from,
                                         const google::protobuf::RepeatedField<uint32_t>& to) const;
+  std::vector<size_t> Senders(const google::protobuf::RepeatedField<uint32_t>& from,
+                              const google::protobuf::RepeatedField<uint32_t>& to) const;
+  bool CrossesWorkers(const google::protobuf::RepeatedField<uint32_t>& from,
+                      const google::protobuf::RepeatedField<uint32_t>& to) const;
   std::optional<wire::Failure> CheckDevices(
       const google::protobuf::RepeatedField<uint32_t>& devices) const;
 

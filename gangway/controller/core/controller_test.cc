@@ -33,6 +33,7 @@ class ControllerTest : public ::testing::Test {
       config.workers.push_back(std::move(worker));
     }
     config.compiler_wait_max = milliseconds(1000);
+    config.new_token = [this] { return std::string(32, static_cast<char>('a' + tokens_++)); };
     controller_ = std::make_unique<Controller>(config);
     Step(CompilerUp{1});
     Step(SessionOpened{1, "one"});
@@ -202,6 +203,7 @@ class ControllerTest : public ::testing::Test {
   }
 
   Time now_ = Time() + std::chrono::hours(1);
+  int tokens_ = 0;
   std::unique_ptr<Controller> controller_;
   Actions actions_;  // of the last step
   std::vector<std::pair<uint64_t, wire::SessionEvent>> events_;
@@ -454,6 +456,42 @@ TEST_F(ControllerTest, ACopyBetweenIslandsIsReleasedThereOnceItsSourcesAre_GS4) 
   items_.clear();
   Report(1, released);
   EXPECT_THAT(items_, IsEmpty());
+}
+
+TEST_F(ControllerTest, OnlyCopiesBetweenWorkersGetATokenAndEachItsOwn) {
+  Have(10, {0, 1});
+  items_.clear();
+  Copy(10, 11, {1, 0});
+  Copy(10, 12, {2, 0});
+  Copy(10, 13, {4, 5});
+  std::vector<std::string> tokens;
+  for (const auto& [island, item] : items_) tokens.push_back(item.node().copy().token());
+  ASSERT_EQ(tokens.size(), 4u);
+  EXPECT_EQ(tokens[0], "") << "no byte leaves the worker";
+  EXPECT_NE(tokens[1], "");
+  EXPECT_NE(tokens[2], tokens[1]);
+  EXPECT_EQ(tokens[2], tokens[3]) << "both islands of one copy";
+}
+
+TEST_F(ControllerTest, AReleaseNamesTheProcessesThatHoldTheShards) {
+  wire::Report up;
+  up.mutable_worker_state()->set_up(true);
+  up.mutable_worker_state()->mutable_worker()->set_incarnation(31);
+  up.mutable_worker_state()->mutable_worker()->set_data_address("somewhere:1");
+  Report(0, up);
+  Have(10, {0, 2});
+  uint64_t ordinal = Copy(10, 11, {4, 3});  // from worker 0 to island 1; the other shard stays
+  items_.clear();
+  wire::Report released;
+  released.mutable_released()->add_ordinals(ordinal);
+  Report(0, released);
+  ASSERT_EQ(items_.size(), 2u);
+  for (const auto& [island, item] : items_) {
+    ASSERT_EQ(item.released().sources_size(), 1);
+    EXPECT_EQ(item.released().sources(0).incarnation(), 31u);
+    EXPECT_EQ(item.released().sources(0).data_address(), "somewhere:1");
+    EXPECT_THAT(item.released().sources(0).devices(), ElementsAre(0, 1));
+  }
 }
 
 TEST_F(ControllerTest, AHalfThatFailsCancelsTheOther_ER2) {

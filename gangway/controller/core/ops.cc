@@ -265,6 +265,7 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
   uint64_t storage = NewStorage(id, array.spec, ordinal);
   nodes_[ordinal].results = {storage};
   nodes_[ordinal].unreleased_sources = CrossingSources(source->spec.devices(), op.devices());
+  nodes_[ordinal].senders = Senders(source->spec.devices(), op.devices());
   wire::IslandItem item;
   item.mutable_node()->set_ordinal(ordinal);
   item.mutable_node()->set_session(id);
@@ -273,6 +274,8 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
   *copy->mutable_source_spec() = source->spec;
   copy->set_storage(storage);
   *copy->mutable_spec() = array.spec;
+  if (config_.new_token && CrossesWorkers(source->spec.devices(), op.devices()))
+    copy->set_token(config_.new_token());
   for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
   array.runs = {{storage, 0, static_cast<uint32_t>(op.devices_size())}};
   Bind(id, session, op.results(index), std::move(array), actions);

@@ -23,7 +23,8 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
   }
 }
 
-// Once all islands that shards leave have said so, the others may release their half.
+// Once all islands that shards leave have said so, the others may release their half, and are told
+// whom to ask for the shards: the processes that hold them now.
 void Controller::OnReleased(uint32_t island, uint64_t ordinal, Actions& actions) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end() || std::erase(it->second.unreleased_sources, island) == 0) return;
@@ -31,6 +32,9 @@ void Controller::OnReleased(uint32_t island, uint64_t ordinal, Actions& actions)
   for (uint32_t open : it->second.open_islands) {
     wire::IslandItem item;
     item.mutable_released()->add_ordinals(ordinal);
+    for (size_t sender : it->second.senders) {
+      if (workers_[sender].up) *item.mutable_released()->add_sources() = workers_[sender].declared;
+    }
     actions.to_islands.emplace_back(open, std::move(item));
   }
 }

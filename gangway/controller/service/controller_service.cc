@@ -20,6 +20,11 @@ uint32_t CountIslands(const ControllerConfig& config) {
   return count;
 }
 
+ControllerOptions WithTokens(ControllerOptions options) {
+  if (!options.core.new_token) options.core.new_token = transport::NewDataKey;
+  return options;
+}
+
 }  // namespace
 
 class ControllerService::LinkEndpoint final : public transport::Endpoint {
@@ -43,7 +48,7 @@ class ControllerService::LinkEndpoint final : public transport::Endpoint {
 
 ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
     : loop_(loop),
-      options_(std::move(options)),
+      options_(WithTokens(std::move(options))),
       core_(options_.core),
       islands_(CountIslands(options_.core)),
       alive_(std::make_shared<bool>(true)) {
@@ -164,7 +169,7 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
   } else if (role == wire::ROLE_SCHEDULER && frame.has_report_batch()) {
     bool workers_changed = false;
     for (const wire::Report& report : frame.report_batch().reports()) {
-      if (report.has_usage()) OnUsage(report.usage());
+      if (report.has_usage()) OnUsage(static_cast<uint32_t>(key), report.usage());
       workers_changed |= report.has_worker_state();
     }
     Step(FromScheduler{static_cast<uint32_t>(key), std::move(*frame.mutable_report_batch())});
@@ -207,11 +212,13 @@ void ControllerService::OnStatusRequest(uint64_t tool) {
   if (query.missing == 0) FinishStatus(probe);
 }
 
-void ControllerService::OnUsage(const wire::Usage& usage) {
+void ControllerService::OnUsage(uint32_t island, const wire::Usage& usage) {
   auto it = queries_.find(usage.probe());
   if (it == queries_.end()) return;
   for (const wire::DeviceUsage& device : usage.devices())
     it->second.devices[device.device()] = device;
+  for (int i = 0; i < usage.workers_size(); ++i)
+    it->second.data[{island, static_cast<uint32_t>(i)}] = usage.workers(i);
   if (--it->second.missing == 0) FinishStatus(usage.probe());
 }
 
@@ -228,6 +235,8 @@ void ControllerService::FinishStatus(uint64_t probe) {
   (*reply->mutable_counters())["frames_from_clients"] = frames_received_;
   (*reply->mutable_counters())["frames_to_clients"] = frames_sent_;
   for (auto& worker : *reply->mutable_workers()) {
+    *worker.mutable_data() =
+        query.data[{worker.state().worker().island(), worker.state().worker().index()}];
     for (uint32_t device : worker.state().worker().devices()) {
       auto usage = query.devices.find(device);
       if (usage != query.devices.end()) *worker.add_devices() = usage->second;

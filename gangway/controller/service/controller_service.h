@@ -56,6 +56,7 @@ class ControllerService {
     std::shared_ptr<transport::Link> link;
     uint32_t missing = 0;
     std::map<uint32_t, wire::DeviceUsage> devices;
+    std::map<std::pair<uint32_t, uint32_t>, wire::DataBytes> data;  // by island and worker
   };
 
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
@@ -64,7 +65,7 @@ class ControllerService {
   void SendWelcome(uint64_t session, ClientLink& client);
   std::string AbsentWorkers() const;
   void OnStatusRequest(uint64_t tool);
-  void OnUsage(const wire::Usage& usage);
+  void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);
   void Step(Event event);
   void Arm();

@@ -16,6 +16,9 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
       return OnPrepared(worker, report.prepared().ordinal(), actions);
     case wire::Report::kStaging:
       return OnStaging(report.staging(), now);
+    case wire::Report::kUsage:
+      workers_[worker].data = report.usage().data();
+      return;
     case wire::Report::kLoaded:
       if (report.loaded().has_failure() && executables_.count(report.loaded().executable()) != 0) {
         load_failures_[report.loaded().executable()] = report.loaded().failure();
@@ -42,8 +45,19 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
   auto position = std::find(open.begin(), open.end(), worker);
   if (position == open.end()) return;
   open.erase(position);
-  if (done.has_failure() && !node.failure) node.failure = std::move(*done.mutable_failure());
+  if (done.has_failure() && !node.failure) {
+    node.failure = std::move(*done.mutable_failure());
+    if (MayWaitForOthers(node)) CancelOpenWorkers(node, actions);
+  }
   if (open.empty()) End(node.ordinal, actions);
+}
+
+// All or none: what one part of the node failed with ends the wait of the others.
+void Island::CancelOpenWorkers(const NodeState& node, Actions& actions) {
+  wire::IslandItem item;
+  item.mutable_cancel()->add_ordinals(node.ordinal);
+  *item.mutable_cancel()->mutable_failure() = *node.failure;
+  SendToWorkers(node.open_workers, item, actions);
 }
 
 // ER-2: the node's results are spoiled, its workers are told, its dependents fail when their turn

@@ -29,7 +29,7 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
     case wire::IslandItem::kEndSession:
       return OnEndSession(item.end_session().session(), actions);
     case wire::IslandItem::kReleased:
-      return OnReleasedElsewhere(item.released());
+      return OnReleasedElsewhere(*item.mutable_released());
     case wire::IslandItem::kCancel:
       return OnCancel(item.cancel(), actions);
     case wire::IslandItem::kProbe:
@@ -202,10 +202,17 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
   const auto& to = copy.spec().devices();
   for (int i = 0; i < std::min(from.size(), to.size());
        ++i) {  // shard i of the result comes from shard i
-    bool from_here = device_index_.contains(from.Get(i));
-    bool to_here = device_index_.contains(to.Get(i));
+    auto source = device_index_.find(from.Get(i));
+    auto sink = device_index_.find(to.Get(i));
+    bool from_here = source != device_index_.end();
+    bool to_here = sink != device_index_.end();
     node.from_other_island |= to_here && !from_here;
     node.to_other_island |= from_here && !to_here;
+    if (!to_here) continue;
+    uint32_t receiver = devices_[sink->second].worker;
+    if (from_here && devices_[source->second].worker == receiver) continue;
+    AddUnique(node.receivers, receiver);
+    if (from_here) AddUnique(node.senders, devices_[source->second].worker);
   }
 }
 
@@ -351,12 +358,13 @@ void Island::OnEndSession(uint64_t session, Actions& actions) {
     SendToWorkers({worker}, item, actions);
 }
 
-void Island::OnReleasedElsewhere(const wire::Released& released) {
+void Island::OnReleasedElsewhere(wire::Released& released) {
   for (uint64_t ordinal : released.ordinals()) {
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end() || !it->second.from_other_island)
       continue;  // it has failed here meanwhile
     it->second.from_other_island = false;
+    it->second.far_senders.assign(released.sources().begin(), released.sources().end());
     Unblock(ordinal);
   }
 }
@@ -382,6 +390,7 @@ void Island::OnProbe(uint64_t probe, Actions& actions) {
   usage->set_probe(probe);
   usage->set_nodes(nodes_.size());
   usage->set_storages(storages_.size());
+  for (const WorkerState& worker : workers_) *usage->add_workers() = worker.data;
   for (uint32_t i = 0; i < devices_.size(); ++i) {
     wire::DeviceUsage* device = usage->add_devices();
     device->set_device(devices_[i].id);

@@ -56,6 +56,7 @@ enum class PlantedBug {
   kReleaseWithoutProducers,
   kIgnoreDestinations,   // of uploads: bytes that died with a worker are waited for
   kNoDeadlineOfUploads,  // bytes that are never sent are waited for
+  kForgetPeers,          // receivers of a copy are not told whom to ask
 };
 
 struct FromController {
@@ -119,9 +120,12 @@ class Island {
     std::vector<uint64_t> waiters;  // nodes to unblock when this is released (an upload: ended)
     uint32_t blockers = 0;
     bool from_other_island =
-        false;                     // shards come from there: waits for Released of its own ordinal
-    bool to_other_island = false;  // shards go there: reports Released
-    bool unsent = false;           // a worker, or a producer's, is down; waits for it
+        false;                      // shards come from there: waits for Released of its own ordinal
+    bool to_other_island = false;   // shards go there: reports Released
+    std::vector<uint32_t> senders;  // of a copy: workers whose shards go to others of this island
+    std::vector<uint32_t> receivers;  // workers that get shards of another one, here or elsewhere
+    std::vector<wire::Worker> far_senders;  // of other islands
+    bool unsent = false;                    // a worker, or a producer's, is down; waits for it
     bool released = false;
     std::vector<uint32_t> open_workers;  // that have not reported Done
     std::optional<wire::Failure> failure;
@@ -149,6 +153,7 @@ class Island {
     uint64_t before_latest = 0;  // 0 = none
     wire::WorkerRegistration registration;
     uint64_t process_id = 0;
+    wire::DataBytes data;  // as it last said
   };
 
   struct DeviceState {
@@ -179,7 +184,7 @@ class Island {
   void Unload(Actions& actions);
   void OnFree(const wire::Free& free, Actions& actions);
   void OnEndSession(uint64_t session, Actions& actions);
-  void OnReleasedElsewhere(const wire::Released& released);
+  void OnReleasedElsewhere(wire::Released& released);
   void OnCancel(const wire::Cancel& cancel, Actions& actions);
   void OnProbe(uint64_t probe, Actions& actions);
 
@@ -193,6 +198,7 @@ class Island {
   std::optional<wire::Failure> InputFailure(const NodeState& node) const;
   void Charge(NodeState& node);
   void Release(NodeState& node, Actions& actions);
+  void SendPeers(const NodeState& node, Actions& actions);
   void MakeReady(const NodeState& node);
   void NoteExchange(const NodeState& node);
   void ReportExchanges(Actions& actions);
@@ -209,6 +215,7 @@ class Island {
   // completion.cc: ends, failures, frees.
   void OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions);
   void OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions);
+  void CancelOpenWorkers(const NodeState& node, Actions& actions);
   void FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions);
   void End(uint64_t ordinal, Actions& actions);
   void Unuse(uint64_t storage, Actions& actions);
@@ -229,6 +236,7 @@ class Island {
   void SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
                      Actions& actions);
   std::string WorkerName(uint32_t worker) const;
+  wire::Worker DescribeWorker(uint32_t worker) const;
 
   const IslandConfig config_;
   const PlantedBug bug_;

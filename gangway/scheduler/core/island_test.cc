@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 
 namespace gangway::scheduler {
@@ -58,6 +60,7 @@ class IslandTest : public ::testing::Test {
     WorkerUp event;
     event.registration.set_index(worker);
     event.registration.set_incarnation(incarnation);
+    event.registration.set_data_address(absl::StrCat("address", worker));
     Step(event);
     incarnations_[worker] = incarnation;
   }
@@ -326,6 +329,52 @@ TEST_F(IslandTest, CancelOfAReleasedCopyReachesTheWorkersThatWait_ER2) {
   wire::Failure failure = wire::MakeFailure(absl::StatusCode::kDataLoss, "gave up");
   Done(0, 1, &failure);
   EXPECT_EQ(done_[1].message(), "gave up");
+}
+
+TEST_F(IslandTest, AReceiverIsToldWhomToAskBeforeItsRelease) {
+  Have(100, {0, 1});
+  Copy(1, 100, {0, 1}, 101, {2, 1});
+  std::vector<std::string> seen;
+  for (const auto& [worker, item] : actions_.to_workers) {
+    if (item.has_release()) seen.push_back(absl::StrCat("release ", worker));
+    if (!item.has_peers()) continue;
+    seen.push_back(absl::StrCat("peers ", worker));
+    EXPECT_EQ(item.peers().ordinal(), 1u);
+    ASSERT_EQ(item.peers().workers_size(), 1);
+    EXPECT_EQ(item.peers().workers(0).incarnation(), 11u);
+    EXPECT_EQ(item.peers().workers(0).data_address(), "address0");
+    EXPECT_THAT(item.peers().workers(0).devices(), ElementsAre(0, 1));
+  }
+  EXPECT_THAT(seen, ElementsAre("peers 1", "release 0", "release 1"));
+  Copy(2, 100, {0, 1}, 102, {1, 0});
+  EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_peers(); }), 0) << "nothing crosses";
+}
+
+TEST_F(IslandTest, SendersOfAnotherIslandAreNamedWithTheirRelease) {
+  Copy(1, 500, {4, 5}, 101, {0, 2});
+  wire::IslandItem item;
+  item.mutable_released()->add_ordinals(1);
+  item.mutable_released()->add_sources()->set_incarnation(77);
+  Item(item);
+  for (uint32_t worker : {0, 1}) {
+    EXPECT_EQ(Sent(worker,
+                   [](const auto& sent) {
+                     return sent.has_peers() && sent.peers().workers(0).incarnation() == 77;
+                   }),
+              1);
+  }
+}
+
+TEST_F(IslandTest, ASenderThatFailsEndsTheWaitOfTheReceiver_ER1) {
+  Have(100, {0, 1});
+  Copy(1, 100, {0, 1}, 101, {2, 3});
+  wire::Failure root = wire::MakeFailure(absl::StatusCode::kInternal, "the root cause");
+  Done(0, 1, &root);
+  EXPECT_EQ(SentCancels(1), 1);
+  EXPECT_EQ(actions_.to_workers.back().second.cancel().failure().message(), "the root cause");
+  wire::Failure other = wire::MakeFailure(absl::StatusCode::kCancelled, "was told to");
+  Done(1, 1, &other);
+  EXPECT_EQ(done_.at(1).message(), "the root cause");
 }
 
 TEST_F(IslandTest, ReadsOnlyTheShardsOfAnArrayThatAreHere) {

@@ -121,6 +121,7 @@ void Island::Release(NodeState& node, Actions& actions) {
   node.released = true;
   ready_.Erase(node.ordinal, node.devices);
   ready_light_.erase(node.ordinal);
+  if (!node.receivers.empty() && bug_ != PlantedBug::kForgetPeers) SendPeers(node, actions);
   for (uint32_t worker : node.workers) SendRelease(worker, node.ordinal, actions);
   if (node.to_other_island) {
     wire::Report report;
@@ -138,6 +139,17 @@ void Island::Release(NodeState& node, Actions& actions) {
   if (node.kind == Kind::kUpload) return;  // its waiters need the bytes, not the release
   for (uint64_t waiter : node.waiters) Unblock(waiter);
   node.waiters.clear();
+}
+
+// Known by now: those of this island are up, since the node was sent to them; those of others were
+// named with their release.
+void Island::SendPeers(const NodeState& node, Actions& actions) {
+  wire::IslandItem item;
+  wire::Peers* peers = item.mutable_peers();
+  peers->set_ordinal(node.ordinal);
+  for (uint32_t sender : node.senders) *peers->add_workers() = DescribeWorker(sender);
+  for (const wire::Worker& sender : node.far_senders) *peers->add_workers() = sender;
+  SendToWorkers(node.receivers, item, actions);
 }
 
 void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {

@@ -12,6 +12,20 @@ std::string Island::WorkerName(uint32_t worker) const {
   return absl::StrCat("island", config_.island, "/worker", worker);
 }
 
+wire::Worker Island::DescribeWorker(uint32_t index) const {
+  const WorkerState& worker = workers_[index];
+  wire::Worker described;
+  described.set_island(config_.island);
+  described.set_index(index);
+  described.set_incarnation(worker.incarnation);
+  described.set_device_kind(worker.registration.device_kind());
+  described.set_platform(worker.registration.platform());
+  described.set_platform_version(worker.registration.platform_version());
+  described.set_data_address(worker.registration.data_address());
+  for (uint32_t id : config_.workers[index].devices) described.add_devices(id);
+  return described;
+}
+
 // Items for a worker that is down are dropped: whatever it must know, it is told when it comes up.
 void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
                            Actions& actions) {
@@ -35,6 +49,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   worker.before_latest = std::exchange(worker.latest, worker.incarnation);
   worker.registration = event.registration;
   worker.process_id = event.process_id;
+  worker.data.Clear();
   prepared_[index] = 0;
   held_releases_[index].clear();
   wire::IslandItem open;
@@ -58,14 +73,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   wire::WorkerState* state = report.mutable_worker_state();
   state->set_up(true);
   state->set_process_id(event.process_id);
-  state->mutable_worker()->set_island(config_.island);
-  state->mutable_worker()->set_index(index);
-  state->mutable_worker()->set_incarnation(worker.incarnation);
-  state->mutable_worker()->set_device_kind(worker.registration.device_kind());
-  state->mutable_worker()->set_platform(worker.registration.platform());
-  state->mutable_worker()->set_platform_version(worker.registration.platform_version());
-  state->mutable_worker()->set_data_address(worker.registration.data_address());
-  for (uint32_t id : config_.workers[index].devices) state->mutable_worker()->add_devices(id);
+  *state->mutable_worker() = DescribeWorker(index);
   actions.to_controller.push_back(std::move(report));
 }
 
@@ -133,10 +141,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
     if (node.open_workers.empty()) {
       End(ordinal, actions);
     } else if (MayWaitForOthers(node)) {
-      wire::IslandItem item;
-      item.mutable_cancel()->add_ordinals(ordinal);
-      *item.mutable_cancel()->mutable_failure() = *node.failure;
-      SendToWorkers(node.open_workers, item, actions);
+      CancelOpenWorkers(node, actions);
     }
   }
 }

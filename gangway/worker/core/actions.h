@@ -103,6 +103,7 @@ struct PrepareLaunch {
   uint32_t launch_id = 0;
 };
 
+// Shards that move here, that leave for other workers, and that come from others.
 struct PrepareCopy {
   struct Move {
     ShardKey from;
@@ -110,9 +111,35 @@ struct PrepareCopy {
     int from_device = 0;
     int to_device = 0;
   };
+  struct Send {
+    ShardKey from;
+    int device = 0;
+    uint32_t shard = 0;      // of the copy
+    uint32_t to_device = 0;  // global id
+  };
+  struct Receive {
+    ShardKey to;
+    int device = 0;
+    uint32_t from_device = 0;  // global id; the shard of the copy is that of `to`
+  };
   uint64_t ordinal = 0;
   std::vector<Move> moves;
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
   std::string memory_kind;
+  std::string token;
+};
+
+// Whom to ask for the shards that a prepared copy receives.
+struct NamePeers {
+  uint64_t ordinal = 0;
+  std::vector<wire::Worker> workers;
+};
+
+// A released copy gives up what it waits for from other workers. Still ends with NodeEnded.
+struct CancelTransfers {
+  uint64_t ordinal = 0;
+  wire::Failure failure;
 };
 
 struct PrepareFetch {
@@ -201,10 +228,10 @@ struct Complain {
   std::string text;
 };
 
-using Action =
-    std::variant<CreateStorage, PrepareLaunch, PrepareCopy, PrepareFetch, Run, Discard, FillUpload,
-                 DropUpload, PoisonStorage, FailFetch, DropStorage, LoadExecutable,
-                 UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
+using Action = std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
+                            PrepareFetch, Run, Discard, FillUpload, DropUpload, PoisonStorage,
+                            FailFetch, DropStorage, LoadExecutable, UnloadExecutable, EndStreams,
+                            ReportUsage, SendReports, Complain>;
 
 }  // namespace gangway::worker
 

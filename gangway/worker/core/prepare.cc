@@ -152,25 +152,31 @@ absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) 
   std::vector<ShardKey> shards;
   absl::Status status = Resolve(copy.source(), from, "The source", node, shards);
   if (!status.ok()) return status;
-  PrepareCopy prepare{.ordinal = message.ordinal(), .memory_kind = copy.spec().memory_kind()};
-  for (size_t i = 0; i < from.size(); ++i) {
-    if (from[i] < 0 && to[i] < 0) continue;
-    // One end is here and the other is not: where sending and receiving a transfer will start.
-    if (from[i] < 0 || to[i] < 0) {
-      const auto& far = (from[i] < 0 ? copy.source_spec() : copy.spec()).devices();
-      return absl::UnimplementedError(
-          absl::StrCat("Shard ", i, " goes ", from[i] < 0 ? "to " : "from ", identity_.name,
-                       from[i] < 0 ? " from " : " to ", "the worker of device ", far.Get(i),
-                       "; copies between workers cannot be done yet."));
-    }
-    prepare.moves.push_back(
-        {shards[i], {copy.storage(), static_cast<uint32_t>(i)}, from[i], to[i]});
-  }
+  PrepareCopy prepare{.ordinal = message.ordinal(),
+                      .memory_kind = copy.spec().memory_kind(),
+                      .token = copy.token()};
+  for (size_t i = 0; i < from.size(); ++i)
+    AddShard(copy, static_cast<uint32_t>(i), shards[i], from[i], to[i], prepare);
   status = AddResult(node, MakeStorage(copy.storage(), message.session(), copy.spec()), to);
-  if (!status.ok() || prepare.moves.empty()) return status;
+  node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
+  if (!status.ok() || (prepare.moves.empty() && !node.transfers)) return status;
   node.prepared = true;
   Emit(std::move(prepare));
   return absl::OkStatus();
+}
+
+// `from`, `to`: local devices, -1 on another worker.
+void WorkerCore::AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
+                          int to, PrepareCopy& prepare) {
+  ShardKey result{copy.storage(), shard};
+  auto index = static_cast<int>(shard);
+  if (from >= 0 && to >= 0) {
+    prepare.moves.push_back({source, result, from, to});
+  } else if (from >= 0) {
+    prepare.sends.push_back({source, from, shard, copy.spec().devices(index)});
+  } else if (to >= 0) {
+    prepare.receives.push_back({result, to, copy.source_spec().devices(index)});
+  }
 }
 
 absl::Status WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node) {

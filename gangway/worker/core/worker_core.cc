@@ -45,9 +45,12 @@ void WorkerCore::On(ItemArrived& event) {
       return Open(item.open_devices());
     case wire::IslandItem::kEndSession:
       return EndSession(item.end_session().session());
+    case wire::IslandItem::kPeers:
+      if (!nodes_.contains(item.peers().ordinal())) return;
+      return Emit(NamePeers{item.peers().ordinal(),
+                            {item.peers().workers().begin(), item.peers().workers().end()}});
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
-    case wire::IslandItem::kPeers:     // copies between workers are refused
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::ITEM_NOT_SET:
       return Emit(Complain{
@@ -254,6 +257,7 @@ void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
 }
 
 void WorkerCore::CancelReleased(uint64_t ordinal, Node& node, const wire::Failure& failure) {
+  if (node.transfers && node.prepared) return Emit(CancelTransfers{ordinal, failure});
   bool waits_for_bytes = node.kind == Node::Kind::kUpload && !node.prepared;
   if (!waits_for_bytes) return;  // it ends by itself
   wire::Failure reason = failure;

@@ -13,8 +13,8 @@
 //     root cause is what every later reader sees (ER-1). Where a device reports an error of a gang
 //     before the gang that caused it has ended, the verdict waits for that one.
 //   * One Done per released node; none for one that was cancelled before its release. A Cancel of a
-//   released node ends it where it waits for others (an upload, for its client), and is ignored
-//   where it ends by itself.
+//   released node ends it where it waits for others (an upload for its client, a copy for other
+//   workers), and is ignored where it ends by itself.
 //   * Nothing that a message says can break it: references to what is not here fail the node
 //   (DATA_LOSS).
 //
@@ -86,6 +86,7 @@ class WorkerCore {
     uint64_t executable = 0;
     wire::Failure failure;  // code 0: none so far
     uint64_t upload = 0;
+    bool transfers = false;  // a copy from or to other workers
     uint64_t fetch = 0;
     std::vector<uint32_t> fetch_shards;  // local ones
   };
@@ -136,6 +137,8 @@ class WorkerCore {
   absl::Status PrepareLaunchNode(const wire::Node& message, Node& node);
   absl::Status PrepareUploadNode(const wire::Node& message, Node& node);
   absl::Status PrepareCopyNode(const wire::Node& message, Node& node);
+  static void AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
+                       int to, PrepareCopy& prepare);
   absl::Status PrepareFetchNode(const wire::Node& message, Node& node);
   // The storage shard at each position of `ref` that `devices` says is on this worker; checks that
   // it is there and lies on that device. Non-local positions stay {0, 0}.

@@ -99,6 +99,18 @@ class WorkerCoreTest : public ::testing::Test {
     body.add_shards(5);
     return Item(item);
   }
+  // As many shards of `source` as there are devices.
+  std::vector<Action> Copy(uint64_t ordinal, std::vector<uint32_t> from, std::vector<uint32_t> to,
+                           uint64_t result, uint64_t source = 100) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Copy& copy = *item.mutable_node()->mutable_copy();
+    *copy.mutable_source() = Ref(source, static_cast<uint32_t>(from.size()));
+    *copy.mutable_source_spec() = Spec(from);
+    *copy.mutable_spec() = Spec(to);
+    copy.set_storage(result);
+    copy.set_token("a token");
+    return Item(item);
+  }
   std::vector<Action> Release(std::vector<uint64_t> ordinals) {
     wire::IslandItem item;
     item.mutable_release()->mutable_ordinals()->Add(ordinals.begin(), ordinals.end());
@@ -448,27 +460,70 @@ TEST_F(WorkerCoreTest, ProgramAcrossWorkersIsUnimplemented) {
             static_cast<int>(absl::StatusCode::kUnimplemented));
 }
 
-TEST_F(WorkerCoreTest, CopiesLocallyAndRefusesOtherWorkers) {
+TEST_F(WorkerCoreTest, ACopyKnowsWhatMovesWhatLeavesAndWhatComes) {
   Have(100);
-  wire::IslandItem item = NodeItem(1);
-  wire::Copy& copy = *item.mutable_node()->mutable_copy();
-  *copy.mutable_source() = Ref(100);
-  *copy.mutable_source_spec() = Spec({10, 11});
-  *copy.mutable_spec() = Spec({11, 10});
-  copy.set_storage(101);
-  PrepareCopy prepare = All<PrepareCopy>(Item(item)).at(0);
-  ASSERT_EQ(prepare.moves.size(), 2u);
-  EXPECT_EQ(prepare.moves[0].from, (ShardKey{100, 0}));
-  EXPECT_EQ(prepare.moves[0].to, (ShardKey{101, 0}));
-  EXPECT_EQ(prepare.moves[0].to_device, 1);
-  item.mutable_node()->set_ordinal(2);
-  copy.set_storage(102);
-  *copy.mutable_spec() = Spec({11, 25});
-  EXPECT_TRUE(All<PrepareCopy>(Item(item)).empty());
+  PrepareCopy local = All<PrepareCopy>(Copy(1, {10, 11}, {11, 10}, 101)).at(0);
+  ASSERT_EQ(local.moves.size(), 2u);
+  EXPECT_EQ(local.moves[0].from, (ShardKey{100, 0}));
+  EXPECT_EQ(local.moves[0].to, (ShardKey{101, 0}));
+  EXPECT_EQ(local.moves[0].to_device, 1);
+  EXPECT_TRUE(local.sends.empty() && local.receives.empty());
+  PrepareCopy mixed = All<PrepareCopy>(Copy(2, {10, 11, 24, 25}, {11, 25, 10, 24}, 102)).at(0);
+  ASSERT_EQ(mixed.moves.size(), 1u);
+  ASSERT_EQ(mixed.sends.size(), 1u);
+  EXPECT_EQ(mixed.sends[0].from, (ShardKey{100, 1}));
+  EXPECT_EQ(mixed.sends[0].device, 1);
+  EXPECT_EQ(mixed.sends[0].to_device, 25u);
+  ASSERT_EQ(mixed.receives.size(), 1u);
+  EXPECT_EQ(mixed.receives[0].to, (ShardKey{102, 2}));
+  EXPECT_EQ(mixed.receives[0].device, 0);
+  EXPECT_EQ(mixed.receives[0].from_device, 24u);
+  EXPECT_EQ(mixed.token, "a token");
+  EXPECT_TRUE(All<PrepareCopy>(Copy(3, {24, 25}, {25, 24}, 103)).empty()) << "none of it is here";
+  EXPECT_THAT(Runs(Release({1, 2, 3})), ElementsAre(1, 2));
+  EXPECT_THAT(Dones().size(), 1u);
+}
+
+TEST_F(WorkerCoreTest, PeersGoToTheCopyBeforeItRuns) {
+  Copy(1, {24, 25}, {10, 11}, 101);
+  wire::IslandItem item;
+  item.mutable_peers()->set_ordinal(1);
+  item.mutable_peers()->add_workers()->set_incarnation(5);
+  NamePeers named = All<NamePeers>(Item(item)).at(0);
+  EXPECT_EQ(named.ordinal, 1u);
+  EXPECT_EQ(named.workers.at(0).incarnation(), 5u);
+  item.mutable_peers()->set_ordinal(77);
+  EXPECT_TRUE(Item(item).empty()) << "of a node that is not here";
+}
+
+TEST_F(WorkerCoreTest, CancelOfAReleasedCopyEndsWhatItWaitsForElsewhere_ER2) {
+  Have(100);
+  Copy(1, {10, 11}, {24, 25}, 101);
+  Copy(2, {10, 11}, {11, 10}, 102);
   Release({1, 2});
-  auto dones = Dones();
-  EXPECT_EQ(dones[2].code(), static_cast<int>(absl::StatusCode::kUnimplemented));
-  EXPECT_THAT(dones[2].message(), HasSubstr("device 25"));
+  wire::IslandItem cancel;
+  cancel.mutable_cancel()->add_ordinals(1);
+  cancel.mutable_cancel()->add_ordinals(2);
+  *cancel.mutable_cancel()->mutable_failure() = Broken("the other half failed");
+  std::vector<CancelTransfers> cancels = All<CancelTransfers>(Item(cancel));
+  ASSERT_EQ(cancels.size(), 1u) << "what stays here ends by itself";
+  EXPECT_EQ(cancels[0].ordinal, 1u);
+  EXPECT_EQ(cancels[0].failure.message(), "the other half failed");
+  EXPECT_TRUE(Dones().empty()) << "the service says when it has ended";
+  Ended(1, cancels[0].failure);
+  EXPECT_EQ(Dones().at(1).message(), "the other half failed");
+}
+
+// The sender's verdict is the root cause, whatever the device said of the buffer that it read.
+TEST_F(WorkerCoreTest, AFailedSourceIsTheVerdictOfItsTransfer_ER1) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101);
+  Copy(2, {10, 11}, {24, 25}, 102, 101);
+  Release({1, 2});
+  Ended(2, Broken("a buffer with an error"));
+  EXPECT_TRUE(Dones().empty());
+  Ended(1, Broken("the root cause"));
+  EXPECT_EQ(Dones().at(2).message(), "the root cause");
 }
 
 TEST_F(WorkerCoreTest, NodesWithoutALocalPartAreDoneAtTheirRelease) {

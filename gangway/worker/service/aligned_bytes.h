@@ -39,6 +39,14 @@ class AlignedBytes {
     return true;
   }
 
+  // Exactly `size` bytes, whose new ones are not set. False: no memory.
+  [[nodiscard]] bool Resize(size_t size) {
+    if (!Reserve(size)) return false;
+    size_ = size;
+    return true;
+  }
+
+  std::byte* data() { return data_.get(); }
   size_t size() const { return size_; }
   std::span<const std::byte> span() const { return {data_.get(), size_}; }
 

@@ -1,35 +1,62 @@
 // Implementation of copy_task.h.
 #include "gangway/worker/service/copy_task.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/device/element_type.h"
+#include "gangway/wire/failure.h"
 
 namespace gangway::worker {
 
 CopyTask::CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
-                   std::string memory_kind, std::vector<Move> moves)
-    : NodeTask(std::move(environment), ordinal, "copy", moves.size()),
-      memory_kind_(std::move(memory_kind)),
-      moves_(std::move(moves)) {}
+                   device::Backend* backend, TransferPlane* plane, Parts parts)
+    : NodeTask(std::move(environment), ordinal, "copy",
+               parts.moves.size() + parts.sends.size() + parts.receives.size()),
+      backend_(backend),
+      plane_(plane),
+      parts_(std::move(parts)),
+      token_(TransferToken::Split(parts_.token)) {
+  if (parts_.receives.empty()) return;
+  gather_left_ = parts_.moves.size() + parts_.receives.size();
+  gathered_.resize(gather_left_);
+}
+
+const std::shared_ptr<store::Slot>& CopyTask::Result(size_t index) const {
+  const size_t moves = parts_.moves.size();
+  return index < moves ? parts_.moves[index].to : parts_.receives[index - moves].to;
+}
 
 void CopyTask::Enqueue() {
   auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
-  for (const Move& move : moves_) {
-    environment().devices[move.from->name().device]->Post([self, &move] { self->RunMove(move); });
+  for (size_t i = 0; i < parts_.moves.size(); ++i) {
+    environment().devices[parts_.moves[i].from->name().device]->Post(
+        [self, i] { self->RunMove(i); });
   }
+  for (const Send& send : parts_.sends) OfferShard(send);
+  for (size_t i = 0; i < parts_.receives.size(); ++i) AskFor(parts_.moves.size() + i);
 }
 
-void CopyTask::RunMove(const Move& move) {
-  int device = move.from->name().device;
+void CopyTask::RunMove(size_t index) {
+  const Move& move = parts_.moves[index];
   absl::StatusOr<store::Content> copied = CopyOrShare(move);
-  if (!copied.ok()) {
-    Note(copied.status(), device);
-    for (const Move& each : moves_) each.to->Fail(*failure());
-    return EndPart();
+  if (!copied.ok()) Note(copied.status(), move.from->name().device);
+  if (!parts_.receives.empty()) {
+    if (!copied.ok()) return Gather(index, copied.status());
+    return Gather(index, Gathered{.content = *std::move(copied)});
   }
-  std::shared_ptr<device::Buffer> buffer = copied->buffer;
-  move.to->Fill(copied->buffer, copied->sharing);
+  if (copied.ok()) return FinishMove(move, *std::move(copied));
+  for (const Move& each : parts_.moves) each.to->Fail(*failure());
+  EndPart();
+}
+
+void CopyTask::FinishMove(const Move& move, store::Content content) {
+  std::shared_ptr<device::Buffer> buffer = content.buffer;
+  move.to->Fill(std::move(content.buffer), content.sharing);
   auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
-  buffer->OnReady(Owed([self, device](absl::Status status) {
+  buffer->OnReady(Owed([self, device = move.to->name().device](absl::Status status) {
     if (!status.ok()) self->Note(status, device);
     self->EndPart();
   }));
@@ -40,11 +67,140 @@ absl::StatusOr<store::Content> CopyTask::CopyOrShare(const Move& move) {
   if (!source.ok()) return source;
   int to_device = move.to->name().device;
   bool stays = to_device == move.from->name().device &&
-               (memory_kind_.empty() || memory_kind_ == source->buffer->memory_kind());
+               (parts_.memory_kind.empty() || parts_.memory_kind == source->buffer->memory_kind());
   if (stays) return move.from->Share(Deadline());
-  auto copy = source->buffer->CopyToDevice(to_device, memory_kind_);
+  auto copy = source->buffer->CopyToDevice(to_device, parts_.memory_kind);
   if (!copy.ok()) return copy.status();
   return store::Content{*std::move(copy), store::Sharing::kOwned};
+}
+
+// No device thread waits here: the buffer is shared from now on, so that a later donation leaves it
+// alone, whenever it is read.
+void CopyTask::OfferShard(const Send& send) {
+  auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
+  const TransferKey key = Key(send.shard);
+  const int device = send.from->name().device;
+  plane_->Offer({.key = key,
+                 .token = token_,
+                 .receiver = absl::StrCat("the worker of device ", send.to_device),
+                 .taken = [self, device](const absl::Status& status) {
+                   if (!status.ok()) self->Note(status, device);
+                   self->EndPart();
+                 }});
+  send.from->ShareWhenSettled([self, key](absl::StatusOr<store::Content> content) {
+    if (!content.ok()) return self->plane_->Settle(key, content.status());
+    std::shared_ptr<device::Buffer> buffer = content->buffer;
+    buffer->OnReady(self->Owed([self, key, buffer](absl::Status status) {
+      if (!status.ok()) return self->plane_->Settle(key, std::move(status));
+      self->plane_->Settle(key, buffer);
+    }));
+  });
+}
+
+void CopyTask::AskFor(size_t index) {
+  const Receive& receive = parts_.receives[index - parts_.moves.size()];
+  const store::SlotName& name = receive.to->name();
+  auto holds = [&receive](const wire::Worker& worker) {
+    const auto& devices = worker.devices();
+    return std::find(devices.begin(), devices.end(), receive.from_device) != devices.end();
+  };
+  auto from = std::find_if(peers_.begin(), peers_.end(), holds);
+  std::optional<size_t> size = device::HostBytes(parts_.spec);
+  absl::Status status;
+  if (from == peers_.end()) {
+    status = absl::DataLossError(absl::StrCat("The worker of device ", receive.from_device,
+                                              ", which held the source, is gone."));
+  } else if (!size) {
+    status = absl::InternalError("The array's element type has no size in host memory.");
+  }
+  if (!status.ok()) {
+    Note(status, name.device);
+    return Gather(index, status);
+  }
+  auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
+  plane_->Ask({.key = Key(name.shard),
+               .token = token_,
+               .from = *from,
+               .size = *size,
+               .arrived = [self, index](absl::StatusOr<std::shared_ptr<AlignedBytes>> bytes) {
+                 if (bytes.ok()) return self->Gather(index, Gathered{.bytes = *std::move(bytes)});
+                 self->Note(bytes.status(), self->Result(index)->name().device);
+                 self->Gather(index, bytes.status());
+               }});
+}
+
+// The last one to come fills all, or ends all.
+void CopyTask::Gather(size_t index, absl::StatusOr<Gathered> gathered) {
+  if (!gathered.ok()) GiveUp();
+  bool last = false;
+  {
+    MutexLock lock(gather_mutex_);
+    if (gathered.ok()) gathered_[index] = *std::move(gathered);
+    last = --gather_left_ == 0;
+  }
+  if (last) Fill();
+}
+
+void CopyTask::Fill() {
+  std::vector<Gathered> gathered;
+  {
+    MutexLock lock(gather_mutex_);
+    gathered.swap(gathered_);
+  }
+  std::vector<store::Content> contents;
+  for (size_t i = 0; i < gathered.size() && !failure(); ++i) {
+    absl::StatusOr<store::Content> content = MakeContent(*Result(i), gathered[i]);
+    if (content.ok()) {
+      contents.push_back(*std::move(content));
+    } else {
+      Note(content.status(), Result(i)->name().device);
+    }
+  }
+  const bool failed = failure().has_value();
+  if (failed) GiveUp();
+  auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
+  for (size_t i = 0; i < gathered.size(); ++i) {
+    if (failed) {
+      EndPart();
+      continue;
+    }
+    std::shared_ptr<device::Buffer> buffer = contents[i].buffer;
+    Result(i)->Fill(buffer, contents[i].sharing);
+    buffer->OnReady(Owed([self, device = Result(i)->name().device](absl::Status status) {
+      if (!status.ok()) self->Note(status, device);
+      self->EndPart();
+    }));
+  }
+}
+
+absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Gathered& gathered) {
+  if (gathered.bytes == nullptr) return std::move(gathered.content);
+  auto semantics = backend_->capabilities().host_zero_copy
+                       ? device::HostSemantics::kZeroCopy
+                       : device::HostSemantics::kUntilTransferDone;
+  // The bytes live in the callback: until the runtime has no more use for them.
+  auto done = CountOwed(environment().callbacks, [bytes = gathered.bytes](absl::Status) {});
+  auto buffer = backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
+                                         gathered.bytes->span(), semantics, std::move(done));
+  if (!buffer.ok()) return buffer.status();
+  return store::Content{*std::move(buffer), store::Sharing::kOwned};
+}
+
+// All shards of the result are spoiled; nothing more is wanted of other workers.
+void CopyTask::GiveUp() {
+  const wire::Failure why = *failure();
+  for (const Move& move : parts_.moves) move.to->Fail(why);
+  for (const Receive& receive : parts_.receives) {
+    receive.to->Fail(why);
+    plane_->Cancel(Key(receive.to->name().shard), wire::ToStatus(why));
+  }
+}
+
+void CopyTask::CancelTransfers(const wire::Failure& why) {
+  Note(wire::ToStatus(why),
+       parts_.sends.empty() ? Result(0)->name().device : parts_.sends[0].from->name().device);
+  if (!parts_.receives.empty()) GiveUp();
+  for (const Send& send : parts_.sends) plane_->Cancel(Key(send.shard), wire::ToStatus(why));
 }
 
 }  // namespace gangway::worker

@@ -1,6 +1,10 @@
-// Copies shards between (or within) local devices. Each move is issued on its source device's
-// thread, so that it reads what earlier programs made there and later ones have not taken yet. A
-// move that stays in place shares the buffer.
+// Copies shards: within this worker, to other workers, and from them.
+//
+// A shard that moves here is copied on its source device's thread, so that the copy reads what
+// earlier programs made there and later ones have not taken yet; one that stays in place shares the
+// buffer. A shard that leaves is offered to the transfer plane, and shared with it until the
+// receiver has it (OB-1). Shards that come from other workers are asked for at once; all shards of
+// the result that do not come by a device copy alone are filled together, or fail together.
 #ifndef GANGWAY_WORKER_SERVICE_COPY_TASK_H_
 #define GANGWAY_WORKER_SERVICE_COPY_TASK_H_
 
@@ -9,6 +13,7 @@
 #include <vector>
 
 #include "gangway/worker/service/node_task.h"
+#include "gangway/worker/service/transfer_plane.h"
 
 namespace gangway::worker {
 
@@ -18,18 +23,62 @@ class CopyTask final : public NodeTask {
     std::shared_ptr<store::Slot> from;
     std::shared_ptr<store::Slot> to;
   };
+  struct Send {
+    std::shared_ptr<store::Slot> from;
+    uint32_t shard = 0;
+    uint32_t to_device = 0;  // global id
+  };
+  struct Receive {
+    std::shared_ptr<store::Slot> to;
+    uint32_t from_device = 0;  // global id
+  };
+  struct Parts {
+    std::vector<Move> moves;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    device::ArraySpec spec;  // of the result's shards
+    std::string memory_kind;
+    std::string token;
+  };
 
+  // `backend` and `plane` outlive this.
   CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
-           std::string memory_kind, std::vector<Move> moves);
+           device::Backend* backend, TransferPlane* plane, Parts parts);
 
+  void NamePeers(std::vector<wire::Worker> peers) { peers_ = std::move(peers); }  // before Enqueue
   void Enqueue() override;
 
- private:
-  void RunMove(const Move& move);
-  absl::StatusOr<store::Content> CopyOrShare(const Move& move);
+  // Gives up what it waits for from other workers. On the event loop, after Enqueue.
+  void CancelTransfers(const wire::Failure& why);
 
-  const std::string memory_kind_;
-  const std::vector<Move> moves_;
+ private:
+  // A shard of a result that is gathered: what will be filled in.
+  struct Gathered {
+    store::Content content;               // of a move
+    std::shared_ptr<AlignedBytes> bytes;  // of a receive
+  };
+
+  void RunMove(size_t index);
+  void FinishMove(const Move& move, store::Content content);
+  absl::StatusOr<store::Content> CopyOrShare(const Move& move);
+  void OfferShard(const Send& send);
+  void AskFor(size_t index);
+  void Gather(size_t index, absl::StatusOr<Gathered> gathered) GANGWAY_EXCLUDES(gather_mutex_);
+  void Fill();
+  absl::StatusOr<store::Content> MakeContent(const store::Slot& slot, Gathered& gathered);
+  void GiveUp();
+  const std::shared_ptr<store::Slot>& Result(size_t index) const;
+  TransferKey Key(uint32_t shard) const { return {ordinal(), shard}; }
+
+  device::Backend* const backend_;
+  TransferPlane* const plane_;
+  const Parts parts_;
+  const TransferToken token_;
+  std::vector<wire::Worker> peers_;
+  Mutex gather_mutex_;
+  // Moves, then receives; empty where nothing comes from other workers.
+  std::vector<Gathered> gathered_ GANGWAY_GUARDED_BY(gather_mutex_);
+  size_t gather_left_ GANGWAY_GUARDED_BY(gather_mutex_) = 0;
 };
 
 }  // namespace gangway::worker

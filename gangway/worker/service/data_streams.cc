@@ -21,10 +21,11 @@ constexpr std::chrono::seconds kHelloLimit{10};
 }  // namespace
 
 DataStreams::DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max,
-                         Events events)
+                         StreamTransfers* transfers, Events events)
     : loop_(loop),
       incarnation_(incarnation),
       staged_bytes_max_(staged_bytes_max),
+      transfers_(transfers),
       events_(std::move(events)) {}
 
 transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link) {
@@ -34,35 +35,39 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
     streams_[id].link = link;
     loop_->PostAt(EventLoop::Clock::now() + kHelloLimit, [this, id] {
       auto stream = streams_.find(id);
-      if (stream != streams_.end() && stream->second.session == 0)
+      if (stream != streams_.end() && stream->second.session == 0 && !stream->second.peer)
         Refuse(id, absl::DeadlineExceededError("No Hello came within 10 s."));
     });
   });
   return {.executor = loop_,
           .on_frame = [this, id](wire::Frame frame) { OnFrame(id, std::move(frame)); },
-          .on_writable =
-              [this, id] {
-                auto stream = streams_.find(id);
-                if (stream != streams_.end() && stream->second.session != 0)
-                  Pump(stream->second.session);
-              },
+          .on_writable = [this, id] { OnWritable(id); },
           .on_closed = [this, id](const absl::Status&) { OnClosed(id); }};
+}
+
+void DataStreams::OnWritable(uint64_t id) {
+  auto stream = streams_.find(id);
+  if (stream == streams_.end()) return;
+  if (stream->second.peer) return transfers_->OnPeerWritable(id);
+  if (stream->second.session != 0) Pump(stream->second.session);
 }
 
 void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;  // refused before
   Stream& stream = entry->second;
+  if (stream.peer) return transfers_->OnPeerFrame(id, std::move(frame));
   if (stream.session == 0) {
     if (!frame.has_hello())
       return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
     return OnHello(id, stream, frame.hello());
   }
-  if (frame.has_data_chunk()) OnChunk(id, stream, std::move(*frame.mutable_data_chunk()));
+  if (frame.has_data_chunk()) OnChunk(id, stream, frame.data_chunk());
 }
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
   if (absl::Status same = transport::CheckVersions(hello); !same.ok()) return Refuse(id, same);
+  if (hello.role() == wire::ROLE_PEER) return OnPeerHello(id, stream, hello);
   if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
     return Refuse(id, absl::InvalidArgumentError(
                           "This address takes data streams only, which name their session."));
@@ -89,9 +94,20 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   Pump(stream.session);
 }
 
+// A worker proves that it knows the cluster's key; what it may have is for the tokens of copies.
+void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
+  if (!transport::IsDataToken(key_, kPeerSession, hello.token())) {
+    return Refuse(id, absl::PermissionDeniedError(
+                          "The token is not that of the cluster's workers; only they may open "
+                          "streams to one another."));
+  }
+  stream.peer = true;
+  transfers_->AcceptPeer(id, stream.link, hello.name());
+}
+
 void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
-  if (chunk.name_case() != wire::DataChunk::kUpload)
-    return;  // transfers between workers will come here
+  if (chunk.name_case() != wire::DataChunk::kUpload) return;  // nothing else is a client's to send
+  received_bytes_ += chunk.data().size();
   Session& session = SessionOf(stream.session);
   absl::StatusOr<bool> complete = session.staging.Add(chunk);
   if (!complete.ok()) return Refuse(id, complete.status());
@@ -107,6 +123,7 @@ void DataStreams::OnClosed(uint64_t id) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;
   uint64_t session_id = entry->second.session;
+  if (entry->second.peer) transfers_->OnPeerClosed(id);
   streams_.erase(entry);
   auto session = sessions_.find(session_id);
   if (session == sessions_.end()) return;
@@ -185,6 +202,7 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
     if (!status.ok())
       return false;  // full: on_writable comes. Closed: on_closed comes and drops it
     outgoing.offset += piece;
+    sent_bytes_ += piece;
     if (outgoing.offset == size) return true;
   }
 }

@@ -1,6 +1,7 @@
 // The data streams of clients: uploads come in, fetched shards go out. One or more streams per
 // session; a fetch goes out on the oldest. A stream belongs to the session whose token its Hello
-// carries (OB-3). Everything but Accept belongs to the event loop.
+// carries (OB-3). Streams of other workers come in at the same door and are handed on. Everything
+// but Accept belongs to the event loop.
 //
 // Sending never blocks: what the link does not take waits in order until it is writable. While a
 // session has not opened a stream yet, its shards wait for it; once its streams are gone, they are
@@ -22,6 +23,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/actions.h"
+#include "gangway/worker/service/stream_transfers.h"
 #include "gangway/worker/service/upload_staging.h"
 
 namespace gangway::worker {
@@ -34,8 +36,9 @@ class DataStreams {
     std::function<void(StreamsGone)> on_gone;
   };
 
-  // `loop` outlives the links; `staged_bytes_max` is per session.
-  DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max, Events events);
+  // `loop` outlives the links; `staged_bytes_max` is per session; `transfers` outlives this.
+  DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max,
+              StreamTransfers* transfers, Events events);
 
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
@@ -51,16 +54,22 @@ class DataStreams {
   void RefuseUpload(uint64_t session, uint64_t upload);
   std::vector<UploadsMoved> TakeMoved();
 
+  // A worker's stream was closed by whoever has it.
+  void ForgetPeer(uint64_t id) { streams_.erase(id); }
+
   // Closes the session's streams and forgets it.
   void EndSession(uint64_t session);
   void CloseAll();
 
   size_t session_count() const { return sessions_.size(); }
+  uint64_t received_bytes() const { return received_bytes_; }
+  uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
   struct Stream {
     std::shared_ptr<transport::Link> link;
     uint64_t session = 0;  // 0: no Hello yet
+    bool peer = false;     // of a worker, handed on
     uint64_t sequence = 0;
   };
 
@@ -84,6 +93,8 @@ class DataStreams {
 
   void OnFrame(uint64_t id, wire::Frame frame);
   void OnHello(uint64_t id, Stream& stream, const wire::Hello& hello);
+  void OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello);
+  void OnWritable(uint64_t id);
   void OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
   void OnClosed(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& why);
@@ -98,11 +109,14 @@ class DataStreams {
   EventLoop* const loop_;
   const uint64_t incarnation_;
   const size_t staged_bytes_max_;
+  StreamTransfers* const transfers_;
   const Events events_;
   std::string key_;
   std::atomic<uint64_t> next_id_ = 1;
   std::map<uint64_t, Stream> streams_;
   std::map<uint64_t, Session> sessions_;
+  uint64_t received_bytes_ = 0;
+  uint64_t sent_bytes_ = 0;
   std::set<uint64_t> ended_;  // sessions, the latest of them: late work for them is dropped
 };
 

@@ -20,7 +20,8 @@
 namespace gangway::worker {
 namespace {
 
-constexpr int kStuckExitCode = 70;  // EX_SOFTWARE
+constexpr int kStuckExitCode = 70;                    // EX_SOFTWARE
+constexpr size_t kDataQueueBytes = size_t{64} << 20;  // in flight on one data stream
 
 // XLA reads its flags once, when the plugin is loaded. What the user has set stays.
 void SetCollectiveTimeout(std::chrono::seconds timeout) {
@@ -187,17 +188,19 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
                    .device_count = options.device_count},
       .memory_budget_bytes = options.memory_budget_bytes,
       .staged_bytes_max = options.staged_bytes_max,
-      .wait_limit = options.wait_limit};
+      .wait_limit = options.wait_limit,
+      .transfer_silence_max = options.transfer_silence_max};
   const std::string& name = service_options.identity.name;
   uint64_t incarnation = service_options.identity.incarnation;
   ControlLink link(incarnation, stop);
   auto loop = std::make_shared<EventLoop>("worker");
-  WorkerService service(service_options, loop, backend->get(),
+  WorkerService service(service_options, loop, backend->get(), &data,
                         [&link](wire::Frame frame) { link.Send(std::move(frame)); });
   auto listener = data.Listen(options.data_listen_address,
                               [&service](std::shared_ptr<transport::Link> accepted) {
                                 return service.AcceptData(std::move(accepted));
-                              });
+                              },
+                              {.queue_bytes_max = kDataQueueBytes});
   if (!listener.ok()) stop.Stop(listener.status());
 
   transport::LinkEvents events{

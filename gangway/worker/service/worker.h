@@ -44,6 +44,7 @@ struct WorkerOptions {
   std::chrono::milliseconds shutdown_limit{5'000};
   std::chrono::milliseconds wait_limit{
       600'000};  // of a device thread, for what an earlier program makes
+  std::chrono::milliseconds transfer_silence_max{10'000};  // of a worker that shards are due from
 };
 
 // Ends RunWorker from another thread. The first reason stays.

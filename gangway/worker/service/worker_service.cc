@@ -22,14 +22,22 @@ constexpr std::chrono::seconds kReportInterval{1};
 }  // namespace
 
 WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop,
-                             device::Backend* backend, std::function<void(wire::Frame)> send)
+                             device::Backend* backend, transport::Transport* data,
+                             std::function<void(wire::Frame)> send)
     : options_(std::move(options)),
       loop_(std::move(loop)),
       backend_(backend),
       send_(std::move(send)),
       ledger_(std::make_shared<store::Ledger>(options_.identity.device_count)),
       core_(options_.identity),
-      streams_(loop_.get(), options_.identity.incarnation, options_.staged_bytes_max,
+      transfers_(
+          {.identity = options_.identity,
+           .transport = data,
+           .callbacks = callbacks_,
+           .on_refused = [this, loop = loop_](
+                             uint64_t id) { loop->Post([this, id] { streams_.ForgetPeer(id); }); },
+           .silence_max = options_.transfer_silence_max}),
+      streams_(loop_.get(), options_.identity.incarnation, options_.staged_bytes_max, &transfers_,
                {.on_staged = [this](UploadShardStaged event) { Step(std::move(event)); },
                 .on_gone = [this](StreamsGone event) { Step(event); }}),
       loader_("loader") {
@@ -64,11 +72,16 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->devices = devices_;
   environment->global_devices.assign(open.devices().begin(), open.devices().end());
   environment->ended = [this, loop = loop_](NodeEnded event) {
-    loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
+    loop->Post([this, event = std::move(event)]() mutable { OnEnded(std::move(event)); });
   };
   environment->callbacks = callbacks_;
   environment->wait_limit = options_.wait_limit;
   environment_ = std::move(environment);
+}
+
+void WorkerService::OnEnded(NodeEnded event) {
+  copies_.erase(event.ordinal);
+  Step(std::move(event));
 }
 
 void WorkerService::Step(Event event) {
@@ -129,12 +142,33 @@ void WorkerService::Do(PrepareLaunch& action) {
 }
 
 void WorkerService::Do(PrepareCopy& action) {
-  std::vector<CopyTask::Move> moves;
+  CopyTask::Parts parts{.memory_kind = std::move(action.memory_kind),
+                        .token = std::move(action.token)};
   for (const PrepareCopy::Move& move : action.moves) {
-    moves.push_back({FindSlot(move.from, move.from_device), FindSlot(move.to, move.to_device)});
+    parts.moves.push_back(
+        {FindSlot(move.from, move.from_device), FindSlot(move.to, move.to_device)});
   }
-  tasks_[action.ordinal] = std::make_shared<CopyTask>(
-      environment_, action.ordinal, std::move(action.memory_kind), std::move(moves));
+  for (const PrepareCopy::Send& send : action.sends)
+    parts.sends.push_back({FindSlot(send.from, send.device), send.shard, send.to_device});
+  for (const PrepareCopy::Receive& receive : action.receives) {
+    parts.receives.push_back({FindSlot(receive.to, receive.device), receive.from_device});
+    parts.spec = storages_[receive.to.storage].spec;
+  }
+  const bool transfers = !parts.sends.empty() || !parts.receives.empty();
+  auto task = std::make_shared<CopyTask>(environment_, action.ordinal, backend_, &transfers_,
+                                         std::move(parts));
+  if (transfers) copies_[action.ordinal] = task;
+  tasks_[action.ordinal] = std::move(task);
+}
+
+void WorkerService::Do(NamePeers& action) {
+  auto copy = copies_.find(action.ordinal);
+  if (copy != copies_.end()) copy->second->NamePeers(std::move(action.workers));
+}
+
+void WorkerService::Do(CancelTransfers& action) {
+  auto copy = copies_.find(action.ordinal);
+  if (copy != copies_.end()) copy->second->CancelTransfers(action.failure);
 }
 
 void WorkerService::Do(PrepareFetch& action) {
@@ -157,7 +191,10 @@ void WorkerService::Do(Run& action) {
   if (!task.empty()) task.mapped()->Enqueue();
 }
 
-void WorkerService::Do(Discard& action) { tasks_.erase(action.ordinal); }
+void WorkerService::Do(Discard& action) {
+  tasks_.erase(action.ordinal);
+  copies_.erase(action.ordinal);
+}
 
 void WorkerService::Do(FillUpload& action) {
   Storage& storage = storages_[action.storage];
@@ -228,11 +265,21 @@ void WorkerService::Do(Complain& action) {
   spdlog::warn("{}: {}", options_.identity.name, action.text);
 }
 
+wire::DataBytes WorkerService::MakeDataBytes() const {
+  wire::DataBytes data;
+  data.set_from_clients(streams_.received_bytes());
+  data.set_to_clients(streams_.sent_bytes());
+  data.set_from_workers(transfers_.received_bytes());
+  data.set_to_workers(transfers_.sent_bytes());
+  return data;
+}
+
 wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
   wire::Usage usage;
   usage.set_probe(probe);
   usage.set_nodes(core_.counts().nodes);
   usage.set_storages(core_.counts().storages);
+  *usage.mutable_data() = MakeDataBytes();
   for (size_t i = 0; i < environment_->global_devices.size() && i < devices_.size(); ++i) {
     wire::DeviceUsage& device = *usage.add_devices();
     store::Bytes bytes = ledger_->Device(static_cast<int>(i));
@@ -247,8 +294,10 @@ wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
 void WorkerService::ReportChanges() {
   for (UploadsMoved& moved : streams_.TakeMoved()) Step(std::move(moved));
   uint64_t bytes = ledger_->Total().current;
-  if (bytes != reported_bytes_) {
+  std::string data = MakeDataBytes().SerializeAsString();
+  if (bytes != reported_bytes_ || data != reported_data_) {
     reported_bytes_ = bytes;
+    reported_data_ = std::move(data);
     *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
   }
   loop_->PostAt(EventLoop::Clock::now() + kReportInterval, [this] { ReportChanges(); });
@@ -256,6 +305,7 @@ void WorkerService::ReportChanges() {
 
 absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   auto deadline = std::chrono::steady_clock::now() + limit;
+  transfers_.Stop();
   loop_->Post([this] {
     streams_.CloseAll();
     // Wakes device threads that wait for a shard.
@@ -264,6 +314,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
       for (auto& [index, slot] : storage.shards) slot->Fail(ends);
     }
     tasks_.clear();
+    copies_.clear();
   });
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i]->Stop(deadline)) continue;

@@ -23,9 +23,11 @@
 #include "gangway/store/ledger.h"
 #include "gangway/store/slot.h"
 #include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/data_streams.h"
 #include "gangway/worker/service/executable_slot.h"
 #include "gangway/worker/service/node_task.h"
+#include "gangway/worker/service/stream_transfers.h"
 
 namespace gangway::worker {
 
@@ -34,19 +36,23 @@ struct ServiceOptions {
   uint64_t memory_budget_bytes = 0;  // per device, reported; 0: unknown
   size_t staged_bytes_max = size_t{8} << 30;
   std::chrono::milliseconds wait_limit{600'000};
+  std::chrono::milliseconds transfer_silence_max{10'000};
 };
 
 class WorkerService {
  public:
   // `send` takes a frame for the scheduler, on the loop. `backend` and `loop` outlive this and the
-  // runtime's callbacks.
+  // runtime's callbacks; `data` connects to other workers, and outlives this too.
   WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop, device::Backend* backend,
-                std::function<void(wire::Frame)> send);
+                transport::Transport* data, std::function<void(wire::Frame)> send);
   ~WorkerService();  // after Shutdown, and the loop has stopped
 
   // On the loop.
   void OnBatch(wire::IslandBatch batch);
-  void SetDataKey(std::string key) { streams_.SetKey(std::move(key)); }
+  void SetDataKey(std::string key) {
+    transfers_.SetDataKey(key);
+    streams_.SetKey(std::move(key));
+  }
 
   transport::LinkEvents AcceptData(std::shared_ptr<transport::Link> link) {  // any thread
     return streams_.Accept(std::move(link));
@@ -74,6 +80,8 @@ class WorkerService {
   void Do(CreateStorage& action);
   void Do(PrepareLaunch& action);
   void Do(PrepareCopy& action);
+  void Do(NamePeers& action);
+  void Do(CancelTransfers& action);
   void Do(PrepareFetch& action);
   void Do(Run& action);
   void Do(Discard& action);
@@ -90,9 +98,11 @@ class WorkerService {
   void Do(Complain& action);
 
   void OpenDevices(const wire::OpenDevices& open);
+  void OnEnded(NodeEnded event);
   // An emptied, failed slot where the core's view and this one differ, which is a bug; never null.
   std::shared_ptr<store::Slot> FindSlot(const ShardKey& key, int device);
   wire::Usage MakeUsage(uint64_t probe) const;
+  wire::DataBytes MakeDataBytes() const;
 
   const ServiceOptions options_;
   const std::shared_ptr<EventLoop> loop_;
@@ -101,15 +111,19 @@ class WorkerService {
   const std::shared_ptr<store::Ledger> ledger_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
   WorkerCore core_;
+  StreamTransfers transfers_;
   DataStreams streams_;
   std::vector<std::shared_ptr<DeviceThread>> devices_;
   std::shared_ptr<const TaskEnvironment> environment_;
   std::unordered_map<uint64_t, Storage> storages_;
   std::unordered_map<uint64_t, std::shared_ptr<ExecutableSlot>> executables_;
   std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
-  wire::ReportBatch usage_reports_;                                // of this round
+  // Those that send or receive, prepared or running.
+  std::unordered_map<uint64_t, std::shared_ptr<CopyTask>> copies_;
+  wire::ReportBatch usage_reports_;  // of this round
   uint64_t reported_bytes_ = 0;
-  EventLoop loader_;  // last: its tasks use the rest
+  std::string reported_data_;  // serialized DataBytes
+  EventLoop loader_;           // last: its tasks use the rest
 };
 
 }  // namespace gangway::worker

@@ -1,0 +1,229 @@
+// Implementation of shard_receiver.h.
+#include "gangway/worker/service/shard_receiver.h"
+
+#include <unistd.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr std::chrono::milliseconds kBeatInterval{1000};
+
+std::string Name(const wire::Worker& worker) {
+  return absl::StrCat("island", worker.island(), "/worker", worker.index());
+}
+
+}  // namespace
+
+ShardReceiver::ShardReceiver(Options options)
+    : options_(std::move(options)), dialer_("transfer-dial") {}
+
+ShardReceiver::~ShardReceiver() { dialer_.Stop(); }
+
+void ShardReceiver::Ask(TransferPlane::Asking asking) {
+  if (closed_) return asking.arrived(absl::UnavailableError("The worker ends."));
+  TransferKey key = asking.key;
+  auto [entry, is_new] = asked_.try_emplace(key);
+  if (!is_new) return asking.arrived(absl::InternalError("The shard was asked for already."));
+  PeerPtr& peer = peers_[asking.from.incarnation()];
+  const bool dial = peer == nullptr;
+  if (dial) {
+    peer = std::make_shared<Peer>();
+    peer->worker = asking.from;
+  }
+  if (peer->asked.empty()) peer->heard = Clock::now();
+  peer->asked.insert(key);
+  entry->second.asking = std::move(asking);
+  if (dial) return Dial(peer);
+  if (peer->link != nullptr) SendRequest(*peer, entry->second.asking);
+}
+
+void ShardReceiver::Dial(const PeerPtr& peer) {
+  transport::LinkEvents events;
+  events.executor = options_.loop;
+  events.on_frame = [this, peer](const wire::Frame& frame) { OnFrame(peer, frame); };
+  events.on_closed = [this, peer](const absl::Status& why) { Lose(peer, why); };
+  dialer_.Post(
+      [this, peer, address = peer->worker.data_address(), events = std::move(events)]() mutable {
+        auto link = options_.transport->Connect(address, std::move(events), options_.connect_limit);
+        options_.loop->Post(
+            [this, peer, link = std::move(link)]() mutable { OnDialed(peer, std::move(link)); });
+      });
+}
+
+void ShardReceiver::OnDialed(const PeerPtr& peer,
+                             absl::StatusOr<std::shared_ptr<transport::Link>> link) {
+  if (!link.ok()) return Lose(peer, link.status());
+  auto known = peers_.find(peer->worker.incarnation());
+  if (closed_ || known == peers_.end() || known->second != peer)
+    return (*link)->Close(absl::CancelledError("not wanted any more"));
+  peer->link = *std::move(link);
+  peer->heard = Clock::now();
+  SendHello(*peer);
+  for (TransferKey key : std::set<TransferKey>(peer->asked)) {
+    if (peer->link != nullptr) SendRequest(*peer, asked_.at(key).asking);
+  }
+}
+
+void ShardReceiver::SendHello(Peer& peer) {
+  wire::Frame frame;
+  wire::Hello& hello = *frame.mutable_hello();
+  hello.set_protocol_version(wire::kProtocolVersion);
+  hello.set_build_version(wire::kBuildVersion);
+  hello.set_role(wire::ROLE_PEER);
+  hello.set_token(token_);
+  hello.set_name(options_.identity.name);
+  hello.set_process_id(static_cast<uint64_t>(getpid()));
+  Send(peer, std::move(frame));
+}
+
+void ShardReceiver::SendRequest(Peer& peer, const TransferPlane::Asking& asking) {
+  wire::Frame frame;
+  wire::ShardRequest& request = *frame.mutable_shard_request();
+  request.set_ordinal(asking.key.ordinal);
+  request.set_shard(asking.key.shard);
+  request.set_token(asking.token.ask);
+  Send(peer, std::move(frame));
+  if (!std::exchange(watching_, true)) WatchSilence();
+}
+
+void ShardReceiver::SendReceived(Peer& peer, TransferKey key) {
+  wire::Frame frame;
+  wire::ShardRequest& request = *frame.mutable_shard_request();
+  request.set_ordinal(key.ordinal);
+  request.set_shard(key.shard);
+  request.set_received(true);
+  Send(peer, std::move(frame));
+}
+
+// A stream that takes no small frame is cut: its silence will tell.
+void ShardReceiver::Send(Peer& peer, wire::Frame frame) {
+  frame.set_incarnation(peer.worker.incarnation());
+  frame.set_sequence(peer.sequence + 1);
+  if (peer.link->Send(std::move(frame)).ok()) ++peer.sequence;
+}
+
+void ShardReceiver::OnFrame(const PeerPtr& peer, const wire::Frame& frame) {
+  if (peer->link == nullptr) return;  // lost before
+  peer->heard = Clock::now();
+  if (frame.has_hello_reply() && frame.hello_reply().has_failure()) {
+    Lose(peer, wire::ToStatus(frame.hello_reply().failure()));
+  } else if (frame.has_data_chunk()) {
+    OnChunk(peer, frame.data_chunk());
+  }
+}
+
+void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
+  TransferKey key{chunk.transfer(), chunk.shard()};
+  if (chunk.name_case() != wire::DataChunk::kTransfer || !peer->asked.contains(key))
+    return;  // cancelled meanwhile
+  Asked& asked = asked_.at(key);
+  const bool first = asked.bytes == nullptr;
+  if (first && chunk.proof() != asked.asking.token.proof) {
+    return Lose(peer, absl::PermissionDeniedError(absl::StrCat(
+                          "the process at ", peer->worker.data_address(),
+                          " does not know the copy that it sends; it is not the worker that was "
+                          "asked")));
+  }
+  if (absl::Status taken = Take(asked, chunk); !taken.ok()) return End(key, taken);
+  received_bytes_ += chunk.data().size();
+  if (!chunk.last()) return;
+  if (asked.bytes->size() != asked.asking.size) {
+    return End(key,
+               absl::InternalError(absl::StrCat(Name(peer->worker), " sent ", asked.bytes->size(),
+                                                " bytes of a shard of ", asked.asking.size, ".")));
+  }
+  SendReceived(*peer, key);
+  End(key, std::move(asked.bytes));
+}
+
+absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
+  const TransferPlane::Asking& asking = asked.asking;
+  if (asked.bytes == nullptr) {
+    asked.bytes = std::make_shared<AlignedBytes>();
+    if (!asked.bytes->Reserve(asking.size)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("No host memory for the ", asking.size, " bytes of a shard that comes."));
+    }
+  }
+  const bool fits = chunk.offset() == asked.bytes->size() &&
+                    chunk.data().size() <= asking.size - asked.bytes->size();
+  if (fits && asked.bytes->Append(chunk.data())) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      Name(asking.from), " sent ", chunk.data().size(), " bytes at offset ", chunk.offset(),
+      " of a shard of ", asking.size, ", of which ", asked.bytes->size(), " had come."));
+}
+
+void ShardReceiver::Lose(const PeerPtr& peer, const absl::Status& why) {
+  auto known = peers_.find(peer->worker.incarnation());
+  if (known != peers_.end() && known->second == peer) peers_.erase(known);
+  // The link's events hold the peer: it must let go of the link.
+  if (auto link = std::exchange(peer->link, nullptr)) link->Close(why);
+  for (TransferKey key : std::exchange(peer->asked, {})) {
+    wire::Failure failure =
+        wire::MakeFailure(absl::StatusCode::kDataLoss,
+                          absl::StrCat("shard ", key.shard, " was lost on its way from ",
+                                       Name(peer->worker), ": ", std::string(why.message())),
+                          "Copy the array again if its source is still there.");
+    failure.set_worker(Name(peer->worker));
+    failure.set_incarnation(peer->worker.incarnation());
+    failure.set_gang(key.ordinal);
+    failure.set_shard(static_cast<int32_t>(key.shard) + 1);
+    End(key, wire::ToStatus(failure));
+  }
+}
+
+bool ShardReceiver::Cancel(TransferKey key, const absl::Status& why) {
+  if (!asked_.contains(key)) return false;
+  End(key, why);
+  return true;
+}
+
+void ShardReceiver::End(TransferKey key, absl::StatusOr<std::shared_ptr<AlignedBytes>> outcome) {
+  auto entry = asked_.extract(key);
+  if (entry.empty()) return;
+  TransferPlane::Asking& asking = entry.mapped().asking;
+  auto peer = peers_.find(asking.from.incarnation());
+  if (peer != peers_.end()) peer->second->asked.erase(key);
+  asking.arrived(std::move(outcome));
+}
+
+void ShardReceiver::Close(const absl::Status& why) {
+  closed_ = true;
+  while (!peers_.empty()) {
+    const PeerPtr peer = peers_.begin()->second;  // Lose erases it
+    Lose(peer, why);
+  }
+}
+
+// Beats while shards are due; nothing ticks otherwise.
+void ShardReceiver::WatchSilence() {
+  const Clock::time_point now = Clock::now();
+  std::vector<PeerPtr> silent;
+  watching_ = false;
+  for (const auto& [incarnation, peer] : peers_) {
+    if (peer->link == nullptr || peer->asked.empty()) continue;
+    watching_ = true;
+    if (now - peer->heard >= options_.silence_max) {
+      silent.push_back(peer);
+      continue;
+    }
+    wire::Frame frame;
+    frame.mutable_heartbeat()->set_time_ns(static_cast<uint64_t>(now.time_since_epoch().count()));
+    Send(*peer, std::move(frame));
+  }
+  for (const PeerPtr& peer : silent) {
+    Lose(peer, absl::DeadlineExceededError(
+                   absl::StrCat("silent for ", options_.silence_max.count(), " ms")));
+  }
+  if (watching_) options_.loop->PostAt(now + kBeatInterval, [this] { WatchSilence(); });
+}
+
+}  // namespace gangway::worker

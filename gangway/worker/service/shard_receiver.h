@@ -1,0 +1,88 @@
+// The receiving half of transfers over streams: a stream to each worker that shards are asked of,
+// and the shards that come. Belongs to one event loop; connecting, which blocks, has a thread of
+// its own that posts its outcome back.
+//
+// A stream is named by the incarnation of its worker, opened at the first request and kept. When it
+// cannot be opened, closes, or is silent for `silence_max` while shards are due (TM-1), these fail
+// with DATA_LOSS and a record that names the worker.
+#ifndef GANGWAY_WORKER_SERVICE_SHARD_RECEIVER_H_
+#define GANGWAY_WORKER_SERVICE_SHARD_RECEIVER_H_
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "gangway/base/executor.h"
+#include "gangway/transport/transport.h"
+#include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/transfer_plane.h"
+
+namespace gangway::worker {
+
+class ShardReceiver {
+ public:
+  struct Options {
+    EventLoop* loop = nullptr;
+    transport::Transport* transport = nullptr;
+    Identity identity;
+    std::chrono::milliseconds connect_limit{5'000};
+    std::chrono::milliseconds silence_max{10'000};
+  };
+  explicit ShardReceiver(Options options);
+  ~ShardReceiver();  // after Close, and the loop has stopped
+
+  void SetToken(std::string token) { token_ = std::move(token); }  // for the Hello
+  void Ask(TransferPlane::Asking asking);
+  // False: not asked for.
+  bool Cancel(TransferKey key, const absl::Status& why);
+  void Close(const absl::Status& why);
+
+  uint64_t received_bytes() const { return received_bytes_; }  // any thread
+
+ private:
+  using Clock = EventLoop::Clock;
+
+  struct Asked {
+    TransferPlane::Asking asking;
+    std::shared_ptr<AlignedBytes> bytes;  // null: nothing has come
+  };
+  // A worker's stream: being opened, then open.
+  struct Peer {
+    wire::Worker worker;
+    std::shared_ptr<transport::Link> link;  // null: being opened
+    uint64_t sequence = 0;
+    std::set<TransferKey> asked;
+    Clock::time_point heard;
+  };
+  using PeerPtr = std::shared_ptr<Peer>;
+
+  void Dial(const PeerPtr& peer);
+  void OnDialed(const PeerPtr& peer, absl::StatusOr<std::shared_ptr<transport::Link>> link);
+  void OnFrame(const PeerPtr& peer, const wire::Frame& frame);
+  void OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk);
+  absl::Status Take(Asked& asked, const wire::DataChunk& chunk);
+  void SendHello(Peer& peer);
+  void SendRequest(Peer& peer, const TransferPlane::Asking& asking);
+  void SendReceived(Peer& peer, TransferKey key);
+  void Send(Peer& peer, wire::Frame frame);
+  void Lose(const PeerPtr& peer, const absl::Status& why);
+  void End(TransferKey key, absl::StatusOr<std::shared_ptr<AlignedBytes>> outcome);
+  void WatchSilence();
+
+  const Options options_;
+  std::string token_;
+  std::map<uint64_t, PeerPtr> peers_;  // by incarnation
+  std::map<TransferKey, Asked> asked_;
+  bool closed_ = false;
+  bool watching_ = false;
+  std::atomic<uint64_t> received_bytes_ = 0;
+  EventLoop dialer_;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_SHARD_RECEIVER_H_

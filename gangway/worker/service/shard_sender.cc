@@ -1,0 +1,349 @@
+// Implementation of shard_sender.h.
+#include "gangway/worker/service/shard_sender.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/device/element_type.h"
+#include "gangway/wire/failure.h"
+#include "gangway/wire/version.h"
+#include "gangway/worker/service/node_task.h"
+
+namespace gangway::worker {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kActiveMax = 4;       // shards of a stream that take turns
+constexpr size_t kParkedMax = 65'536;  // per stream
+constexpr std::chrono::milliseconds kWatchInterval{500};
+
+// In a time that does not tell how much of a guess was right.
+bool SameSecret(const std::string& a, const std::string& b) {
+  if (a.size() != b.size() || a.empty()) return false;
+  unsigned char difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+}  // namespace
+
+ShardSender::ShardSender(Options options) : options_(std::move(options)) {}
+
+void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer) {
+  Stream& stream = streams_[id];
+  stream.link = std::move(link);
+  stream.peer = std::move(peer);
+  stream.heard = Clock::now();
+  wire::Frame reply;
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  (void)SendFrame(stream, std::move(reply));  // a closed link says so by itself
+}
+
+void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
+  auto stream = streams_.find(id);
+  if (stream == streams_.end()) return;
+  stream->second.heard = Clock::now();
+  if (frame.has_heartbeat()) {
+    wire::Frame echo;
+    *echo.mutable_heartbeat() = frame.heartbeat();
+    (void)SendFrame(stream->second, std::move(echo));  // a full queue is life enough
+  } else if (frame.has_shard_request()) {
+    OnRequest(id, stream->second, frame.shard_request());
+  }
+}
+
+void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request) {
+  TransferKey key{request.ordinal(), request.shard()};
+  auto offered = offered_.find(key);
+  if (request.received()) {
+    bool mine = offered != offered_.end() && offered->second.stream == id;
+    if (mine && offered->second.state == State::kSent) End(key, absl::OkStatus());
+    return;
+  }
+  if (offered != offered_.end()) return Assign(key, id, request.token());
+  if (++stream.parked > kParkedMax) {
+    return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("More than ", kParkedMax,
+                                                                " requests wait for shards that "
+                                                                "were never offered.")));
+  }
+  parked_.emplace(key, Parked{id, request.token()});
+}
+
+void ShardSender::Assign(TransferKey key, uint64_t id, const std::string& ask) {
+  Offered& offered = offered_.at(key);
+  if (!SameSecret(ask, offered.offering.token.ask) || offered.stream != 0) {
+    return Refuse(id, absl::PermissionDeniedError(
+                          absl::StrCat("Shard ", key.shard, " of copy ", key.ordinal,
+                                       " is not for whoever asks for it without its token.")));
+  }
+  offered.stream = id;
+  if (!std::exchange(watching_, true))
+    options_.loop->PostAt(Clock::now() + kWatchInterval, [this] { WatchDeadlines(); });
+  Advance(key);
+}
+
+void ShardSender::Offer(TransferPlane::Offering offering) {
+  TransferKey key = offering.key;
+  auto [entry, is_new] = offered_.try_emplace(key);
+  if (!is_new) return offering.taken(absl::InternalError("The shard is offered already."));
+  entry->second.offering = std::move(offering);
+  std::vector<Parked> requests;
+  auto [first, last] = parked_.equal_range(key);
+  for (auto it = first; it != last; ++it) requests.push_back(std::move(it->second));
+  parked_.erase(first, last);
+  for (const Parked& request : requests) {
+    auto stream = streams_.find(request.stream);
+    if (stream == streams_.end() || !offered_.contains(key)) continue;
+    --stream->second.parked;
+    Assign(key, request.stream, request.ask);
+  }
+}
+
+void ShardSender::Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) {
+  auto entry = offered_.find(key);
+  if (entry == offered_.end() || entry->second.state != State::kUnsettled) return;
+  Offered& offered = entry->second;
+  offered.state = State::kSettled;
+  if (shard.ok()) {
+    offered.buffer = *std::move(shard);
+  } else {
+    offered.failure = shard.status();
+  }
+  Advance(key);
+}
+
+// As far as an offer goes that is both asked for and settled.
+void ShardSender::Advance(TransferKey key) {
+  Offered& offered = offered_.at(key);
+  if (offered.state != State::kSettled) return;
+  // Not told on the stream: the scheduler tells the receiver, with the record of the root cause.
+  if (!offered.failure.ok()) return End(key, absl::Status(offered.failure));
+  auto stream = streams_.find(offered.stream);
+  if (stream == streams_.end()) return;
+  stream->second.waiting.push_back(key);
+  Pump(stream->first);
+}
+
+void ShardSender::Pump(uint64_t id) {
+  auto entry = streams_.find(id);
+  if (entry == streams_.end()) return;
+  Stream& stream = entry->second;
+  while (!stream.waiting.empty() && stream.reading + stream.active.size() < kActiveMax) {
+    TransferKey key = stream.waiting.front();
+    auto offered = offered_.find(key);
+    if (offered != offered_.end()) {
+      size_t size = device::HostBytes(offered->second.buffer->spec()).value_or(0);
+      if (read_bytes_ != 0 && read_bytes_ + size > options_.read_bytes_max) break;
+      Read(id, key);
+    }
+    stream.waiting.pop_front();
+  }
+  while (!stream.active.empty()) {
+    TransferKey key = stream.active.front();
+    auto offered = offered_.find(key);
+    if (offered == offered_.end()) {  // cancelled
+      stream.active.pop_front();
+      continue;
+    }
+    if (!SendPiece(stream, offered->second)) return;  // full: OnWritable comes, or OnClosed
+    stream.active.pop_front();
+    if (offered->second.state != State::kSent) stream.active.push_back(key);
+  }
+}
+
+void ShardSender::PumpAll() {
+  pump_posted_ = false;
+  std::vector<uint64_t> ids;
+  for (const auto& [id, stream] : streams_) ids.push_back(id);
+  for (uint64_t id : ids) Pump(id);
+}
+
+// What waits for its turn to be read, on any stream, may begin.
+void ShardSender::ReleaseBytes(size_t size) {
+  read_bytes_ -= size;
+  if (!std::exchange(pump_posted_, true)) options_.loop->Post([this] { PumpAll(); });
+}
+
+void ShardSender::Read(uint64_t id, TransferKey key) {
+  Offered& offered = offered_.at(key);
+  std::optional<size_t> size = device::HostBytes(offered.buffer->spec());
+  auto bytes = std::make_shared<AlignedBytes>();
+  if (!size || !bytes->Resize(*size)) {
+    offered.failure = absl::ResourceExhaustedError(
+        absl::StrCat("No host memory for the ", size.value_or(0), " bytes of a shard to send."));
+    options_.loop->Post([this, key] {
+      if (offered_.contains(key)) Advance(key);
+    });
+    return;
+  }
+  offered.state = State::kReading;
+  ++streams_.at(id).reading;
+  read_bytes_ += *size;
+  offered.buffer->CopyToHost(
+      bytes->data(), *size,
+      CountOwed(options_.callbacks,
+                [this, id, key, bytes, buffer = offered.buffer](absl::Status status) {
+                  options_.loop->Post([this, id, key, bytes, status = std::move(status)]() mutable {
+                    OnRead(id, key, std::move(bytes), status);
+                  });
+                }));
+}
+
+void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBytes> bytes,
+                         const absl::Status& status) {
+  auto stream = streams_.find(id);
+  if (stream != streams_.end()) --stream->second.reading;
+  auto entry = offered_.find(key);
+  bool wanted = entry != offered_.end() && entry->second.state == State::kReading;
+  if (!wanted || !status.ok() || stream == streams_.end()) {
+    ReleaseBytes(bytes->size());
+    if (wanted) {
+      entry->second.state = State::kSettled;
+      entry->second.failure = status.ok() ? absl::UnavailableError("its stream closed") : status;
+      Advance(key);
+    }
+    return;
+  }
+  Offered& offered = entry->second;
+  offered.bytes = std::move(bytes);
+  offered.buffer.reset();
+  offered.state = State::kSending;
+  offered.since = Clock::now();
+  stream->second.active.push_back(key);
+  Pump(id);
+}
+
+// False: the link takes no more for now.
+bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
+  std::span<const std::byte> all = offered.bytes->span();
+  const size_t size = std::min(kPieceBytes, all.size() - offered.offset);
+  wire::Frame frame;
+  wire::DataChunk& chunk = *frame.mutable_data_chunk();
+  chunk.set_transfer(offered.offering.key.ordinal);
+  chunk.set_shard(offered.offering.key.shard);
+  chunk.set_offset(offered.offset);
+  if (offered.offset == 0) chunk.set_proof(offered.offering.token.proof);
+  chunk.set_data(reinterpret_cast<const char*>(all.data()) + offered.offset, size);
+  chunk.set_last(offered.offset + size == all.size());
+  if (!SendFrame(stream, std::move(frame)).ok()) return false;
+  offered.offset += size;
+  offered.since = Clock::now();
+  sent_bytes_ += size;
+  if (offered.offset < all.size()) return true;
+  offered.state = State::kSent;
+  ReleaseBytes(offered.bytes->size());
+  offered.bytes.reset();
+  return true;
+}
+
+absl::Status ShardSender::SendFrame(Stream& stream, wire::Frame frame) {
+  frame.set_incarnation(options_.incarnation);
+  frame.set_sequence(stream.sequence + 1);
+  absl::Status status = stream.link->Send(std::move(frame));
+  if (status.ok()) ++stream.sequence;
+  return status;
+}
+
+void ShardSender::OnWritable(uint64_t id) { Pump(id); }
+
+void ShardSender::OnClosed(uint64_t id) {
+  auto entry = streams_.find(id);
+  if (entry == streams_.end()) return;
+  const std::string peer = entry->second.peer;
+  streams_.erase(entry);
+  std::erase_if(parked_, [id](const auto& parked) { return parked.second.stream == id; });
+  std::vector<TransferKey> lost;
+  for (const auto& [key, offered] : offered_) {
+    if (offered.stream == id) lost.push_back(key);
+  }
+  for (TransferKey key : lost) {
+    wire::Failure failure = wire::MakeFailure(
+        absl::StatusCode::kDataLoss,
+        absl::StrCat("the data stream to ", peer, " closed before it had taken shard ", key.shard),
+        "Copy the array again once the worker is back.");
+    failure.set_worker(peer);
+    failure.set_gang(key.ordinal);
+    failure.set_shard(static_cast<int32_t>(key.shard) + 1);
+    End(key, wire::ToStatus(failure));
+  }
+}
+
+bool ShardSender::Cancel(TransferKey key, const absl::Status& why) {
+  if (!offered_.contains(key)) return false;
+  End(key, why);
+  return true;
+}
+
+void ShardSender::End(TransferKey key, const absl::Status& status) {
+  auto entry = offered_.extract(key);
+  if (entry.empty()) return;
+  Offered& offered = entry.mapped();
+  if (offered.bytes != nullptr) ReleaseBytes(offered.bytes->size());
+  offered.offering.taken(status);
+}
+
+void ShardSender::Refuse(uint64_t id, const absl::Status& why) {
+  auto stream = streams_.find(id);
+  if (stream == streams_.end()) return;
+  wire::Frame reply;
+  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
+  (void)SendFrame(stream->second, std::move(reply));
+  stream->second.link->Close(why);
+  OnClosed(id);
+  options_.on_refused(id);
+}
+
+void ShardSender::Close(const absl::Status& why) {
+  for (auto& [id, stream] : streams_) stream.link->Close(why);
+  streams_.clear();
+  parked_.clear();
+  while (!offered_.empty()) End(offered_.begin()->first, why);
+}
+
+// Looks while somebody waits for a shard; nothing ticks otherwise.
+void ShardSender::WatchDeadlines() {
+  const Clock::time_point now = Clock::now();
+  std::vector<std::pair<TransferKey, absl::Status>> late;
+  watching_ = false;
+  for (const auto& [key, offered] : offered_) {
+    if (offered.stream == 0) continue;
+    watching_ = true;
+    if (auto why = Late(offered, now)) late.emplace_back(key, *std::move(why));
+  }
+  for (const auto& [key, why] : late) {
+    auto offered = offered_.find(key);
+    if (offered == offered_.end()) continue;
+    uint64_t stream = offered->second.stream;
+    End(key, why);
+    Refuse(stream, why);  // nothing moves on it: what else it carries would wait as long
+  }
+  if (watching_) options_.loop->PostAt(now + kWatchInterval, [this] { WatchDeadlines(); });
+}
+
+std::optional<absl::Status> ShardSender::Late(const Offered& offered, Clock::time_point now) const {
+  const Stream& stream = streams_.at(offered.stream);
+  const bool sending = offered.state == State::kSending || offered.state == State::kSent;
+  std::string what;
+  if (now - stream.heard >= options_.silence_max) {
+    what = absl::StrCat("was silent for ", options_.silence_max.count(), " ms");
+  } else if (sending && now - offered.since >= options_.wait_max) {
+    what = absl::StrCat("took no bytes for ", options_.wait_max.count(), " ms");
+  } else {
+    return std::nullopt;
+  }
+  wire::Failure failure =
+      wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
+                        absl::StrCat(stream.peer, ", to which shard ", offered.offering.key.shard,
+                                     " of a copy goes, ", what),
+                        "See `gangway status`; copy the array again.");
+  failure.set_worker(stream.peer);
+  failure.set_gang(offered.offering.key.ordinal);
+  failure.set_shard(static_cast<int32_t>(offered.offering.key.shard) + 1);
+  return wire::ToStatus(failure);
+}
+
+}  // namespace gangway::worker

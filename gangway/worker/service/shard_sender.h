@@ -1,0 +1,115 @@
+// The sending half of transfers over streams: what is offered, who asked for it, and the pieces on
+// their way. Belongs to one event loop.
+//
+// A request may come before its offer and before the shard: it waits. Of each stream a few shards
+// take turns, piece by piece; they are read from the device when their turn begins, so that the
+// bytes in host memory are bounded (TM-2). A shard has ended when its receiver says that it has all
+// of it. A shard that moves no further for `wait_max` once it is being sent fails, and so does a
+// stream whose receiver waits for shards and is silent for `silence_max` (TM-1). That nobody asks
+// is no fault: the receiver's node may wait for memory; its end, if it fails, comes as a Cancel.
+#ifndef GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
+#define GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gangway/base/executor.h"
+#include "gangway/transport/transport.h"
+#include "gangway/worker/service/in_flight.h"
+#include "gangway/worker/service/transfer_plane.h"
+
+namespace gangway::worker {
+
+class ShardSender {
+ public:
+  struct Options {
+    EventLoop* loop = nullptr;
+    uint64_t incarnation = 0;
+    std::chrono::milliseconds wait_max{60'000};
+    std::chrono::milliseconds silence_max{10'000};
+    size_t read_bytes_max = size_t{256} << 20;    // in host memory; one shard may exceed it alone
+    std::shared_ptr<InFlight> callbacks;          // those that the device runtime owes us
+    std::function<void(uint64_t id)> on_refused;  // a stream was closed from here
+  };
+  explicit ShardSender(Options options);
+
+  // A worker's stream, after its Hello. Then its frames and events, under `id`.
+  void Accept(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer);
+  void OnFrame(uint64_t id, const wire::Frame& frame);
+  void OnWritable(uint64_t id);
+  void OnClosed(uint64_t id);
+
+  void Offer(TransferPlane::Offering offering);
+  void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard);
+  // False: not offered.
+  bool Cancel(TransferKey key, const absl::Status& why);
+  void Close(const absl::Status& why);
+
+  uint64_t sent_bytes() const { return sent_bytes_; }  // any thread
+
+ private:
+  using Clock = EventLoop::Clock;
+  enum class State { kUnsettled, kSettled, kReading, kSending, kSent };
+
+  struct Offered {
+    TransferPlane::Offering offering;
+    State state = State::kUnsettled;
+    uint64_t stream = 0;  // that asked for it; 0: nobody has
+    std::shared_ptr<device::Buffer> buffer;
+    absl::Status failure;
+    std::shared_ptr<AlignedBytes> bytes;
+    size_t offset = 0;  // sent so far
+    Clock::time_point since;
+  };
+  struct Stream {
+    std::shared_ptr<transport::Link> link;
+    std::string peer;
+    uint64_t sequence = 0;
+    std::deque<TransferKey> waiting;  // asked for and settled
+    std::deque<TransferKey> active;   // read; take turns
+    size_t reading = 0;
+    size_t parked = 0;
+    Clock::time_point heard;
+  };
+  // A request that came before its offer.
+  struct Parked {
+    uint64_t stream = 0;
+    std::string ask;
+  };
+
+  void OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request);
+  void Assign(TransferKey key, uint64_t id, const std::string& ask);
+  void Advance(TransferKey key);
+  void Pump(uint64_t id);
+  void PumpAll();
+  void ReleaseBytes(size_t size);
+  void Read(uint64_t id, TransferKey key);
+  void OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBytes> bytes,
+              const absl::Status& status);
+  bool SendPiece(Stream& stream, Offered& offered);
+  absl::Status SendFrame(Stream& stream, wire::Frame frame);
+  void End(TransferKey key, const absl::Status& status);
+  void Refuse(uint64_t id, const absl::Status& why);
+  void WatchDeadlines();
+  std::optional<absl::Status> Late(const Offered& offered, Clock::time_point now) const;
+
+  const Options options_;
+  std::map<TransferKey, Offered> offered_;
+  std::multimap<TransferKey, Parked> parked_;
+  std::map<uint64_t, Stream> streams_;
+  size_t read_bytes_ = 0;  // in host memory now
+  bool pump_posted_ = false;
+  bool watching_ = false;
+  std::atomic<uint64_t> sent_bytes_ = 0;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_

@@ -1,0 +1,64 @@
+// The transfer plane over streams of frames, of any transport. Both halves run on an event loop of
+// their own, so that bulk bytes hold up nothing else.
+#ifndef GANGWAY_WORKER_SERVICE_STREAM_TRANSFERS_H_
+#define GANGWAY_WORKER_SERVICE_STREAM_TRANSFERS_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gangway/base/executor.h"
+#include "gangway/transport/transport.h"
+#include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/in_flight.h"
+#include "gangway/worker/service/shard_receiver.h"
+#include "gangway/worker/service/shard_sender.h"
+#include "gangway/worker/service/transfer_plane.h"
+
+namespace gangway::worker {
+
+// The "session" of streams between workers, under the data key (data_token.h); no client has it.
+inline constexpr uint64_t kPeerSession = 0;
+
+class StreamTransfers final : public TransferPlane {
+ public:
+  struct Options {
+    Identity identity;
+    transport::Transport* transport = nullptr;      // outlives this
+    std::shared_ptr<InFlight> callbacks;            // counts those that the device runtime owes
+    std::function<void(uint64_t id)> on_refused;    // closed an incoming stream; any thread
+    std::chrono::milliseconds silence_max{10'000};  // of a worker that shards go to or come from
+  };
+  explicit StreamTransfers(Options options);
+  ~StreamTransfers() override;  // after Stop
+
+  // What the Hello of streams to other workers is signed with, before anything is asked for.
+  void SetDataKey(const std::string& key);
+
+  void Offer(Offering offering) override;
+  void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) override;
+  void Ask(Asking asking) override;
+  void Cancel(TransferKey key, absl::Status why) override;
+
+  // An incoming stream whose Hello said that it is a worker's, and its events. Any thread.
+  void AcceptPeer(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer);
+  void OnPeerFrame(uint64_t id, wire::Frame frame);
+  void OnPeerWritable(uint64_t id);
+  void OnPeerClosed(uint64_t id);
+
+  uint64_t sent_bytes() const { return sender_.sent_bytes(); }
+  uint64_t received_bytes() const { return receiver_.received_bytes(); }
+
+  // Ends all transfers and streams, and the loop. Once, not on the loop.
+  void Stop();
+
+ private:
+  EventLoop loop_;
+  ShardSender sender_;
+  ShardReceiver receiver_;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_STREAM_TRANSFERS_H_

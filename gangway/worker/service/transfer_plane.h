@@ -1,0 +1,88 @@
+// How shards cross between workers: the sender offers them, the receiver asks for them, whatever
+// medium is between (stream_transfers.h: any transport; shared memory and RDMA can come beside it).
+// The receiver asks as soon as its node is released, usually before the shard exists, so that bytes
+// leave the moment they are there.
+//
+// Who may take part is said by the copy's token (wire.proto): its first half asks, its second half
+// proves that the bytes come from where they were asked.
+//
+// Threading: every call is for any thread and never blocks; callbacks run on a thread of the plane,
+// once each. A status that is not OK carries a failure record where one is known (ER-1).
+#ifndef GANGWAY_WORKER_SERVICE_TRANSFER_PLANE_H_
+#define GANGWAY_WORKER_SERVICE_TRANSFER_PLANE_H_
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/device/device.h"
+#include "gangway/wire/wire.pb.h"
+#include "gangway/worker/service/aligned_bytes.h"
+
+namespace gangway::worker {
+
+// One shard of one copy; the same on both sides.
+struct TransferKey {
+  uint64_t ordinal = 0;
+  uint32_t shard = 0;
+
+  auto operator<=>(const TransferKey&) const = default;
+};
+
+struct TransferToken {
+  std::string ask;
+  std::string proof;
+
+  static TransferToken Split(std::string_view token) {
+    return {std::string(token.substr(0, token.size() / 2)),
+            std::string(token.substr(token.size() / 2))};
+  }
+};
+
+class TransferPlane {
+ public:
+  virtual ~TransferPlane() = default;
+
+  using Taken = std::function<void(const absl::Status&)>;
+  using Arrived = std::function<void(absl::StatusOr<std::shared_ptr<AlignedBytes>>)>;
+
+  // A shard that another worker will ask for. `receiver` is for people. `taken`: the receiver has
+  // all bytes; or the error that the shard was settled with; DEADLINE_EXCEEDED, the receiver asked
+  // for it and takes nothing; DATA_LOSS, the receiver is gone.
+  struct Offering {
+    TransferKey key;
+    TransferToken token;
+    std::string receiver;
+    Taken taken;
+  };
+  virtual void Offer(Offering offering) = 0;
+
+  // The shard is there, or will never be. The buffer is ready, and kept until `taken`.
+  virtual void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) = 0;
+
+  // Asks `from` for a shard of exactly `size` host bytes. `arrived`: the bytes; DATA_LOSS naming
+  // `from` when it is gone; INTERNAL, it sent something else. That the shard is spoiled is not told
+  // here but by a Cancel, which comes with the record of the root cause.
+  struct Asking {
+    TransferKey key;
+    TransferToken token;
+    wire::Worker from;
+    size_t size = 0;
+    Arrived arrived;
+  };
+  virtual void Ask(Asking asking) = 0;
+
+  // Ends an offer or a request with `why`, unless it has ended.
+  virtual void Cancel(TransferKey key, absl::Status why) = 0;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_TRANSFER_PLANE_H_

@@ -1,0 +1,626 @@
+// Transfers between real workers in this process, over the in-process transport and over gRPC. The
+// test is their scheduler and their client.
+#include <gmock/gmock.h>
+
+#include "gangway/device/sim/sim_backend.h"
+#include "gangway/transport/grpc/grpc.h"
+#include "gangway/wire/failure.h"
+#include "gangway/worker/service/stream_transfers.h"
+#include "gangway/worker/service/worker_test_util.h"
+
+namespace gangway::worker {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr std::chrono::milliseconds kSilence{1500};
+const std::string kToken = "the first half..the second half.";
+
+// One worker with two simulated devices: 10 * number and the next.
+class OneWorker {
+ public:
+  OneWorker(int number, transport::Transport* control, transport::Transport* data,
+            std::string data_address)
+      : number_(number), control_transport_(control), data_transport_(data) {
+    std::string name = absl::StrCat("scheduler", number);
+    listener_ = *control->Listen(name, [this](std::shared_ptr<transport::Link> link) {
+      control_ = std::move(link);
+      return control_inbox_.Events(&loop_);
+    });
+    auto sim = device::OpenSim({.device_count = 2});
+    sim_ = sim.get();
+    auto shared = std::make_shared<std::unique_ptr<device::Backend>>(std::move(sim));
+    WorkerOptions options;
+    options.scheduler_address = name;
+    options.data_listen_address = std::move(data_address);
+    options.index = static_cast<uint32_t>(number);
+    options.device_count = 2;
+    options.transfer_silence_max = kSilence;
+    options.open_backend = [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
+      return std::move(*shared);
+    };
+    thread_ = std::thread([this, options] {
+      (void)RunWorker(options, *control_transport_, *data_transport_, stop_);
+    });
+    EXPECT_TRUE(control_inbox_.Until([this](wire::Frame& frame) {
+      if (frame.has_hello()) hello_ = frame.hello();
+      return frame.has_hello();
+    }));
+    wire::Frame reply;
+    reply.mutable_hello_reply()->set_epoch(9);
+    reply.mutable_hello_reply()->set_data_key(kDataKey);
+    EXPECT_TRUE(control_->Send(reply).ok());
+    wire::IslandItem open;
+    for (uint32_t device : devices()) open.mutable_open_devices()->add_devices(device);
+    Item(open);
+  }
+  ~OneWorker() {
+    Stop();
+    data_.reset();
+    control_.reset();
+    listener_.reset();
+    loop_.Stop();
+  }
+
+  void Stop() {
+    stop_.Stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  std::vector<uint32_t> devices() const {
+    auto first = static_cast<uint32_t>(10 * number_);
+    return {first, first + 1};
+  }
+  std::string name() const { return absl::StrCat("island0/worker", number_); }
+  const std::string& data_address() const { return hello_.worker().data_address(); }
+  device::SimBackend* sim() { return sim_; }
+  wire::Worker Describe() const {
+    wire::Worker worker;
+    worker.set_index(static_cast<uint32_t>(number_));
+    worker.set_incarnation(hello_.worker().incarnation());
+    worker.set_data_address(data_address());
+    for (uint32_t device : devices()) worker.add_devices(device);
+    return worker;
+  }
+
+  void Item(wire::IslandItem item) {
+    wire::Frame frame;
+    *frame.mutable_island_batch()->add_items() = std::move(item);
+    EXPECT_TRUE(control_->Send(std::move(frame)).ok());
+  }
+  void Release(std::vector<uint64_t> ordinals) {
+    wire::IslandItem item;
+    item.mutable_release()->mutable_ordinals()->Add(ordinals.begin(), ordinals.end());
+    Item(item);
+  }
+  void Cancel(uint64_t ordinal, const wire::Failure& failure) {
+    wire::IslandItem item;
+    item.mutable_cancel()->add_ordinals(ordinal);
+    *item.mutable_cancel()->mutable_failure() = failure;
+    Item(item);
+  }
+  void Free(std::vector<uint64_t> storages) {
+    wire::IslandItem item;
+    item.mutable_free()->mutable_storages()->Add(storages.begin(), storages.end());
+    Item(item);
+  }
+  wire::Failure WaitDone(uint64_t ordinal) {
+    Watch([&] { return dones_.contains(ordinal); });
+    return dones_[ordinal];
+  }
+  bool IsDone(uint64_t ordinal) const { return dones_.contains(ordinal); }
+  wire::Usage Probe() {
+    uint64_t probe = ++last_probe_;
+    wire::IslandItem item;
+    item.set_probe(probe);
+    Item(item);
+    Watch([&] { return usage_.contains(probe); });
+    return usage_[probe];
+  }
+
+  void OpenStream() {
+    if (data_ != nullptr) return;
+    auto link =
+        data_transport_->Connect(data_address(), data_inbox_.Events(&data_loop_), kPatience);
+    ASSERT_TRUE(link.ok()) << link.status();
+    data_ = *std::move(link);
+    wire::Frame frame;
+    frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
+    frame.mutable_hello()->set_role(wire::ROLE_DATA);
+    frame.mutable_hello()->set_session(kSession);
+    frame.mutable_hello()->set_token(transport::DataToken(kDataKey, kSession));
+    ASSERT_TRUE(data_->Send(std::move(frame)).ok());
+  }
+  void SendShard(uint64_t upload, uint32_t shard, const std::string& bytes) {
+    wire::Frame frame;
+    wire::DataChunk& chunk = *frame.mutable_data_chunk();
+    chunk.set_session(kSession);
+    chunk.set_upload(upload);
+    chunk.set_shard(shard);
+    chunk.set_data(bytes);
+    chunk.set_last(true);
+    ASSERT_TRUE(data_->Send(std::move(frame)).ok());
+  }
+  std::map<uint32_t, std::string> Fetched(uint64_t fetch, size_t count) {
+    std::map<uint32_t, std::string> bytes;
+    size_t complete = 0;
+    EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& frame) {
+      const wire::DataChunk& chunk = frame.data_chunk();
+      if (!frame.has_data_chunk() || chunk.fetch() != fetch) return false;
+      EXPECT_FALSE(chunk.has_failure()) << chunk.failure().message();
+      bytes[chunk.shard()] += chunk.data();
+      return chunk.last() && ++complete == count;
+    }));
+    return bytes;
+  }
+
+ private:
+  void Watch(const std::function<bool()>& enough) {
+    if (enough()) return;
+    ASSERT_TRUE(control_inbox_.Until([&](wire::Frame& frame) {
+      for (const wire::Report& report : frame.report_batch().reports()) {
+        if (report.has_done()) {
+          EXPECT_TRUE(dones_.emplace(report.done().ordinal(), report.done().failure()).second);
+        }
+        if (report.has_usage()) usage_[report.usage().probe()] = report.usage();
+      }
+      return enough();
+    }));
+  }
+
+  const int number_;
+  transport::Transport* const control_transport_;
+  transport::Transport* const data_transport_;
+  device::SimBackend* sim_ = nullptr;
+  EventLoop loop_{"test"};
+  EventLoop data_loop_{"test-data"};
+  Inbox control_inbox_;
+  Inbox data_inbox_;
+  std::unique_ptr<transport::Listener> listener_;
+  std::shared_ptr<transport::Link> control_;
+  std::shared_ptr<transport::Link> data_;
+  StopFlag stop_;
+  std::thread thread_;
+  wire::Hello hello_;
+  std::map<uint64_t, wire::Failure> dones_;
+  std::map<uint64_t, wire::Usage> usage_;
+  uint64_t last_probe_ = 0;
+};
+
+enum class Medium { kInproc, kGrpc };
+
+class TransferTest : public testing::TestWithParam<Medium> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Medium::kGrpc) {
+      auto grpc = transport::NewGrpcTransport();
+      ASSERT_TRUE(grpc.ok()) << grpc.status();
+      grpc_ = *std::move(grpc);
+    }
+    for (int i = 0; i < 3; ++i) {
+      workers_.push_back(std::make_unique<OneWorker>(
+          i, hub_.get(), data(), grpc_ ? "127.0.0.1:0" : absl::StrCat("data", i)));
+    }
+  }
+  transport::Transport* data() { return grpc_ ? grpc_.get() : hub_.get(); }
+  OneWorker& worker(int i) { return *workers_.at(i); }
+
+  static wire::ArraySpec Spec(const std::vector<uint32_t>& devices, size_t bytes) {
+    wire::ArraySpec spec;
+    spec.set_element_type(6);  // U8
+    spec.add_shard_dims(static_cast<int64_t>(bytes));
+    spec.set_shard_bytes(bytes);
+    spec.mutable_devices()->Add(devices.begin(), devices.end());
+    return spec;
+  }
+  static void Refer(wire::ArrayRef* ref, uint64_t storage, size_t count) {
+    ref->add_runs()->set_storage(storage);
+    ref->mutable_runs(0)->set_count(static_cast<uint32_t>(count));
+  }
+  static wire::IslandItem NodeItem(uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_node()->set_ordinal(ordinal);
+    item.mutable_node()->set_session(kSession);
+    return item;
+  }
+  static std::string Bytes(size_t size, int seed) {
+    std::string bytes(size, '\0');
+    uint32_t state = static_cast<uint32_t>(seed) * 2654435761u + 1;
+    for (char& c : bytes) c = static_cast<char>((state = state * 1664525u + 1013904223u) >> 24);
+    return bytes;
+  }
+
+  // An array on both devices of a worker, whose bytes the test sends when it likes.
+  void Declare(int at, uint64_t ordinal, uint64_t storage, size_t bytes) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Upload& upload = *item.mutable_node()->mutable_upload();
+    upload.set_storage(storage);
+    upload.set_upload(ordinal);
+    *upload.mutable_spec() = Spec(worker(at).devices(), bytes);
+    worker(at).Item(item);
+    worker(at).Release({ordinal});
+  }
+  void Supply(int at, uint64_t ordinal, size_t bytes, int seed) {
+    for (uint32_t shard : {0, 1})
+      worker(at).SendShard(ordinal, shard, Bytes(bytes, seed + static_cast<int>(shard)));
+  }
+  void Have(int at, uint64_t ordinal, uint64_t storage, size_t bytes, int seed) {
+    worker(at).OpenStream();
+    Declare(at, ordinal, storage, bytes);
+    Supply(at, ordinal, bytes, seed);
+    ASSERT_EQ(worker(at).WaitDone(ordinal).code(), 0);
+  }
+  // Both halves of a copy of a two-shard array; neither is released.
+  void Copy(uint64_t ordinal, int from, uint64_t source, int to, uint64_t result, size_t bytes,
+            const std::string& token = kToken) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Copy& copy = *item.mutable_node()->mutable_copy();
+    Refer(copy.mutable_source(), source, 2);
+    *copy.mutable_source_spec() = Spec(worker(from).devices(), bytes);
+    *copy.mutable_spec() = Spec(worker(to).devices(), bytes);
+    copy.set_storage(result);
+    copy.set_token(token);
+    worker(from).Item(item);
+    worker(to).Item(item);
+  }
+  void ReleaseReceiver(uint64_t ordinal, int to, const wire::Worker& from) {
+    wire::IslandItem item;
+    item.mutable_peers()->set_ordinal(ordinal);
+    *item.mutable_peers()->add_workers() = from;
+    worker(to).Item(item);
+    worker(to).Release({ordinal});
+  }
+  void ExpectContents(int at, uint64_t ordinal, uint64_t storage, size_t bytes, int seed) {
+    wire::IslandItem item = NodeItem(ordinal);
+    wire::Fetch& fetch = *item.mutable_node()->mutable_fetch();
+    Refer(fetch.mutable_source(), storage, 2);
+    *fetch.mutable_spec() = Spec(worker(at).devices(), bytes);
+    fetch.set_fetch(ordinal);
+    fetch.add_shards(0);
+    fetch.add_shards(1);
+    worker(at).Item(item);
+    worker(at).Release({ordinal});
+    std::map<uint32_t, std::string> got = worker(at).Fetched(ordinal, 2);
+    EXPECT_TRUE(got[0] == Bytes(bytes, seed)) << bytes << " bytes of shard 0 differ";
+    EXPECT_TRUE(got[1] == Bytes(bytes, seed + 1)) << bytes << " bytes of shard 1 differ";
+  }
+  void ExpectNothingLeft(int at) {
+    wire::Usage usage = worker(at).Probe();
+    EXPECT_EQ(usage.nodes(), 0u);
+    EXPECT_EQ(usage.storages(), 0u);
+    for (const wire::DeviceUsage& device : usage.devices()) EXPECT_EQ(device.bytes(), 0u);
+  }
+
+  // A stream to a worker's data port, as one worker opens it to another.
+  std::shared_ptr<transport::Link> Stranger(
+      int to, Inbox& inbox, EventLoop& loop,
+      const std::string& token = transport::DataToken(kDataKey, kPeerSession)) {
+    auto link = data()->Connect(worker(to).data_address(), inbox.Events(&loop), kPatience);
+    EXPECT_TRUE(link.ok()) << link.status();
+    wire::Frame frame;
+    frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
+    frame.mutable_hello()->set_role(wire::ROLE_PEER);
+    frame.mutable_hello()->set_name("island9/worker9");
+    frame.mutable_hello()->set_token(token);
+    EXPECT_TRUE((*link)->Send(std::move(frame)).ok());
+    EXPECT_TRUE(inbox.Until([](wire::Frame& f) { return f.has_hello_reply(); }));
+    return *std::move(link);
+  }
+
+  std::unique_ptr<transport::Transport> hub_ = transport::NewInprocTransport();
+  std::unique_ptr<transport::Transport> grpc_;
+  std::vector<std::unique_ptr<OneWorker>> workers_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Media, TransferTest, testing::Values(Medium::kInproc, Medium::kGrpc),
+                         [](const auto& info) {
+                           return info.param == Medium::kInproc ? "Inproc" : "Grpc";
+                         });
+
+TEST_P(TransferTest, ShardsArriveBitwiseWhateverTheirSizeAndBytesAreCounted) {
+  worker(1).OpenStream();
+  uint64_t next = 1;
+  uint64_t total = 0;
+  for (size_t bytes : {size_t{0}, size_t{1}, size_t{1} << 20, (size_t{5} << 20) + 3}) {
+    const uint64_t n = next;
+    next += 10;
+    Have(0, n, n, bytes, static_cast<int>(n));
+    Copy(n + 1, 0, n, 1, n + 1, bytes);
+    worker(0).Release({n + 1});
+    ReleaseReceiver(n + 1, 1, worker(0).Describe());
+    EXPECT_EQ(worker(1).WaitDone(n + 1).code(), 0);
+    EXPECT_EQ(worker(0).WaitDone(n + 1).code(), 0);
+    ExpectContents(1, n + 2, n + 1, bytes, static_cast<int>(n));
+    total += 2 * bytes;
+    worker(0).Free({n});
+    worker(1).Free({n + 1});
+  }
+  wire::DataBytes sent = worker(0).Probe().data(), received = worker(1).Probe().data();
+  EXPECT_EQ(sent.to_workers(), total);
+  EXPECT_EQ(received.from_workers(), total);
+  EXPECT_EQ(sent.from_workers() + received.to_workers() + sent.to_clients(), 0u);
+  EXPECT_EQ(sent.from_clients(), total);
+  EXPECT_EQ(received.to_clients(), total);
+  ExpectNothingLeft(0);
+  ExpectNothingLeft(1);
+}
+
+// The receiver asks before the sender knows the node, and before the array is there.
+TEST_P(TransferTest, ARequestMayComeBeforeItsShard) {
+  worker(0).OpenStream();
+  worker(1).OpenStream();
+  wire::IslandItem item = NodeItem(2);
+  wire::Copy& copy = *item.mutable_node()->mutable_copy();
+  Refer(copy.mutable_source(), 1, 2);
+  *copy.mutable_source_spec() = Spec(worker(0).devices(), 1000);
+  *copy.mutable_spec() = Spec(worker(1).devices(), 1000);
+  copy.set_storage(2);
+  copy.set_token(kToken);
+  worker(1).Item(item);
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  worker(1).Probe();
+  Declare(0, 1, 1, 1000);
+  worker(0).Item(item);
+  worker(0).Release({2});
+  worker(0).Probe();
+  EXPECT_FALSE(worker(1).IsDone(2));
+  Supply(0, 1, 1000, 5);
+  EXPECT_EQ(worker(1).WaitDone(2).code(), 0);
+  EXPECT_EQ(worker(0).WaitDone(2).code(), 0);
+  ExpectContents(1, 3, 2, 1000, 5);
+}
+
+TEST_P(TransferTest, AChainOfHopsRunsWithoutAnybodyWaiting_DF2) {
+  for (int i = 0; i < 3; ++i) worker(i).OpenStream();
+  Declare(0, 1, 1, 70000);
+  Copy(2, 0, 1, 1, 2, 70000);
+  Copy(3, 1, 2, 2, 3, 70000);
+  Copy(4, 2, 3, 0, 4, 70000);
+  worker(0).Release({2});
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  worker(1).Release({3});
+  ReleaseReceiver(3, 2, worker(1).Describe());
+  worker(2).Release({4});
+  ReleaseReceiver(4, 0, worker(2).Describe());
+  Supply(0, 1, 70000, 9);
+  for (int i = 0; i < 3; ++i) {
+    for (uint64_t ordinal : {2, 3, 4}) {
+      bool takes_part =
+          (ordinal == 2 && i != 2) || (ordinal == 3 && i != 0) || (ordinal == 4 && i != 1);
+      if (takes_part) {
+        EXPECT_EQ(worker(i).WaitDone(ordinal).code(), 0) << ordinal;
+      }
+    }
+  }
+  ExpectContents(0, 5, 4, 70000, 9);
+}
+
+TEST_P(TransferTest, ManyAtOnceInBothDirections) {
+  Have(0, 1, 1, 300000, 1);
+  Have(1, 2, 2, 300000, 3);
+  constexpr uint64_t kCount = 40;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    Copy(100 + i, 0, 1, 1, 100 + i, 300000);
+    Copy(200 + i, 1, 2, 0, 200 + i, 300000);
+  }
+  for (uint64_t i = 0; i < kCount; ++i) {
+    worker(0).Release({100 + i});
+    ReleaseReceiver(100 + i, 1, worker(0).Describe());
+    worker(1).Release({200 + i});
+    ReleaseReceiver(200 + i, 0, worker(1).Describe());
+  }
+  for (uint64_t i = 0; i < kCount; ++i) {
+    for (int at : {0, 1}) {
+      EXPECT_EQ(worker(at).WaitDone(100 + i).code(), 0);
+      EXPECT_EQ(worker(at).WaitDone(200 + i).code(), 0);
+    }
+  }
+  ExpectContents(1, 500, 100 + kCount - 1, 300000, 1);
+  ExpectContents(0, 501, 200 + kCount - 1, 300000, 3);
+  EXPECT_EQ(worker(0).Probe().data().to_workers(), kCount * 2 * 300000);
+}
+
+// As the scheduler does it: the sender's record ends the receiver's wait.
+TEST_P(TransferTest, ASpoiledSourceIsTheRecordOnBothSides_ER1) {
+  worker(0).OpenStream();
+  Declare(0, 1, 1, 1000);
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  wire::Failure root = wire::MakeFailure(absl::StatusCode::kDeadlineExceeded, "the client sleeps");
+  root.set_worker("island0/worker0");
+  root.set_gang(1);
+  worker(0).Cancel(1, root);
+  EXPECT_EQ(worker(0).WaitDone(1).SerializeAsString(), root.SerializeAsString());
+  wire::Failure sender = worker(0).WaitDone(2);
+  EXPECT_EQ(sender.SerializeAsString(), root.SerializeAsString());
+  worker(1).Cancel(2, sender);
+  EXPECT_EQ(worker(1).WaitDone(2).SerializeAsString(), root.SerializeAsString());
+  worker(0).Free({1});
+  worker(1).Free({2});
+  ExpectNothingLeft(0);
+  ExpectNothingLeft(1);
+}
+
+TEST_P(TransferTest, ASenderThatDiesIsNamed_ER1) {
+  worker(0).OpenStream();
+  Declare(0, 1, 1, 1000);
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  const wire::Worker sender = worker(0).Describe();
+  ReleaseReceiver(2, 1, sender);
+  worker(0).Probe();
+  worker(1).Probe();
+  worker(0).Stop();
+  wire::Failure failure = worker(1).WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(failure.worker(), "island0/worker0");
+  EXPECT_EQ(failure.incarnation(), sender.incarnation());
+  EXPECT_EQ(failure.gang(), 2u);
+  worker(1).Free({2});
+  ExpectNothingLeft(1);
+  // One that was gone before anybody asked.
+  Copy(3, 2, 1, 1, 3, 1000);
+  ReleaseReceiver(3, 1, sender);
+  EXPECT_EQ(worker(1).WaitDone(3).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+}
+
+TEST_P(TransferTest, AReceiverThatDiesIsNamed_ER1) {
+  worker(0).OpenStream();
+  Declare(0, 1, 1, 1000);
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  Copy(3, 0, 1, 2, 3, 1000);  // another one goes on
+  worker(0).Release({3});
+  ReleaseReceiver(3, 2, worker(0).Describe());
+  Have(0, 10, 10, 8, 1);  // comes behind the request for 2, on the same stream
+  Copy(11, 0, 10, 1, 11, 8);
+  worker(0).Release({11});
+  ReleaseReceiver(11, 1, worker(0).Describe());
+  EXPECT_EQ(worker(1).WaitDone(11).code(), 0);
+  worker(1).Stop();
+  Supply(0, 1, 1000, 4);  // the verdict waits for the source, which may be to blame
+  wire::Failure failure = worker(0).WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(failure.worker(), "island0/worker1");
+  EXPECT_EQ(worker(2).WaitDone(3).code(), 0);
+  EXPECT_EQ(worker(0).WaitDone(3).code(), 0);
+}
+
+TEST_P(TransferTest, OnlyTheClustersWorkersMayOpenAStream) {
+  for (const std::string& token :
+       {std::string(), std::string("a guess"), transport::DataToken(kDataKey, kSession)}) {
+    Inbox inbox;
+    EventLoop loop("stranger");
+    auto link = Stranger(0, inbox, loop, token);
+    EXPECT_TRUE(inbox.WaitClosed());
+    loop.Stop();
+  }
+}
+
+// Not even one of them, without the token of the copy.
+TEST_P(TransferTest, AStrangerCanNeitherReadNorDisturb) {
+  Have(0, 1, 1, 1000, 1);
+  worker(1).OpenStream();
+  Inbox before_inbox, after_inbox;
+  EventLoop loop("stranger");
+  auto ask = [](transport::Link& link, const std::string& token) {
+    wire::Frame frame;
+    frame.mutable_shard_request()->set_ordinal(2);
+    frame.mutable_shard_request()->set_token(token);
+    EXPECT_TRUE(link.Send(std::move(frame)).ok());
+  };
+  auto before = Stranger(0, before_inbox, loop);  // asks before the shard is offered
+  ask(*before, "a guess.........");
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  worker(0).Probe();
+  auto after = Stranger(0, after_inbox, loop);
+  ask(*after, "");
+  EXPECT_TRUE(before_inbox.WaitClosed());
+  EXPECT_TRUE(after_inbox.WaitClosed());
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  EXPECT_EQ(worker(1).WaitDone(2).code(), 0);
+  ExpectContents(1, 3, 2, 1000, 1);
+  EXPECT_EQ(worker(0).Probe().data().to_workers(), 2000u);
+  loop.Stop();
+}
+
+// Another process may listen where a worker that died did.
+TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
+  Inbox inbox;
+  EventLoop loop("impostor");
+  std::shared_ptr<transport::Link> link;
+  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "impostor",
+                                 [&](std::shared_ptr<transport::Link> accepted) {
+                                   link = std::move(accepted);
+                                   return inbox.Events(&loop);
+                                 });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  wire::Worker impostor = worker(0).Describe();
+  impostor.set_data_address((*listener)->address());
+  Copy(2, 0, 1, 1, 2, 4);
+  ReleaseReceiver(2, 1, impostor);
+  wire::ShardRequest request;
+  EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
+    if (frame.has_shard_request()) request = frame.shard_request();
+    return frame.has_shard_request();
+  }));
+  wire::Frame frame;
+  wire::DataChunk& chunk = *frame.mutable_data_chunk();
+  chunk.set_transfer(2);
+  chunk.set_shard(request.shard());
+  chunk.set_data("lies");
+  chunk.set_last(true);
+  chunk.set_proof(request.token());
+  EXPECT_TRUE(link->Send(std::move(frame)).ok());
+  wire::Failure failure = worker(1).WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(failure.message(), HasSubstr("not the worker"));
+  listener->reset();
+  loop.Stop();
+}
+
+TEST_P(TransferTest, ASilentPeerIsADeadline_TM1) {
+  Inbox inbox;
+  EventLoop loop("silent");
+  std::shared_ptr<transport::Link> link;
+  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "silent",
+                                 [&](std::shared_ptr<transport::Link> accepted) {
+                                   link = std::move(accepted);
+                                   return inbox.Events(&loop);
+                                 });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  wire::Worker silent = worker(0).Describe();
+  silent.set_data_address((*listener)->address());
+  Copy(2, 0, 1, 1, 2, 4);
+  ReleaseReceiver(2, 1, silent);
+  wire::Failure failure = worker(1).WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(failure.worker(), "island0/worker0");
+  EXPECT_THAT(failure.message(), HasSubstr("silent"));
+  listener->reset();
+  loop.Stop();
+}
+
+// A live sender that waits for its own source beats, however long.
+TEST_P(TransferTest, ASlowSourceIsNoSilence_TM1) {
+  worker(0).OpenStream();
+  worker(1).OpenStream();
+  Declare(0, 1, 1, 1000);
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  auto later = std::chrono::steady_clock::now() + 2 * kSilence;
+  while (std::chrono::steady_clock::now() < later) {
+    worker(0).Probe();
+    worker(1).Probe();
+  }
+  EXPECT_FALSE(worker(1).IsDone(2));
+  Supply(0, 1, 1000, 2);
+  EXPECT_EQ(worker(1).WaitDone(2).code(), 0);
+  ExpectContents(1, 3, 2, 1000, 2);
+}
+
+TEST_P(TransferTest, ACancelEndsBothHalves_ER2) {
+  worker(0).OpenStream();
+  Declare(0, 1, 1, 1000);
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  const wire::Failure why = wire::MakeFailure(absl::StatusCode::kCancelled, "no longer wanted");
+  worker(1).Cancel(2, why);
+  EXPECT_EQ(worker(1).WaitDone(2).message(), "no longer wanted");
+  worker(0).Cancel(2, why);
+  Supply(0, 1, 1000, 2);
+  EXPECT_EQ(worker(0).WaitDone(2).message(), "no longer wanted");
+  EXPECT_EQ(worker(0).WaitDone(1).code(), 0);
+  worker(0).Free({1});
+  worker(1).Free({2});
+  ExpectNothingLeft(0);
+  ExpectNothingLeft(1);
+}
+
+}  // namespace
+}  // namespace gangway::worker

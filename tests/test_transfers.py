@@ -1,0 +1,314 @@
+"""Arrays between workers: two islands of two workers with two devices each. What arrives is bitwise
+what was sent, by the direct way from worker to worker, and a lost worker is an error with its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from harness import Cluster, wait_for
+from test_faults import Console, wait_for_restart
+
+NewCluster = Callable[..., Cluster]
+MIB = 1 << 20
+DEVICES = 8
+# Mesh i is worker i; a mesh over devices 1 and 2 has a worker's boundary inside.
+SETUP = """
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+import ml_dtypes, hashlib
+devices = jax.devices()
+mesh = [Mesh(np.array(devices[2 * i : 2 * i + 2]), ("x",)) for i in range(4)]
+on = [NamedSharding(m, P("x")) for m in mesh]
+whole = [NamedSharding(m, P()) for m in mesh]
+def noise(n, dtype="uint8", seed=0):
+    raw = np.random.default_rng(seed).integers(0, 256, n * np.dtype(dtype).itemsize, dtype="uint8")
+    return raw.view(dtype) if np.dtype(dtype) != bool else raw[:n] % 2 == 0
+def same(a, b):
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+"""
+
+
+def run(client: Console, statements: str) -> None:
+    client.do(f"exec({statements!r}, globals())", 60)
+
+
+@pytest.fixture(scope="module")
+def two_islands() -> Iterator[Cluster]:
+    running = Cluster(islands=2, workers=2, devices=2).start()
+    yield running
+    running.stop()
+
+
+@contextlib.contextmanager
+def session(cluster: Cluster) -> Iterator[Console]:
+    with Console(cluster) as client:
+        run(client, SETUP)
+        yield client
+
+
+@pytest.fixture
+def client(two_islands: Cluster) -> Iterator[Console]:
+    with session(two_islands) as client:
+        yield client
+
+
+def all_pairs(cluster: Cluster) -> None:
+    """Opens every stream between workers: those that nothing breaks stay open."""
+    with session(cluster) as client:
+        run(client, "xs = [jax.device_put(noise(4), s) for s in on]")
+        run(client, "ys = [jax.device_put(x, s) for x in xs for s in on]")
+        run(client, "fs = [jax.jit(lambda v: v + 1)(y) for y in ys]; jax.block_until_ready(fs)")
+
+
+def data_bytes(cluster: Cluster) -> dict[str, int]:
+    """Bulk bytes by path, summed over the workers."""
+    total: dict[str, int] = {}
+    for worker in cluster.workers():
+        for path, count in worker["data_bytes"].items():
+            total[path] = total.get(path, 0) + count
+    return total
+
+
+def used_bytes(cluster: Cluster) -> int:
+    return sum(d["bytes_in_use"] for w in cluster.workers() for d in w["devices"])
+
+
+def worker_of(cluster: Cluster, name: str) -> dict[str, Any]:
+    worker: dict[str, Any] = next(w for w in cluster.workers() if w["name"] == name)
+    return worker
+
+
+def resident_bytes(pid: int) -> int:
+    pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("to", [1, 2, 3])
+def test_sharded_arrays_arrive_bitwise(client: Console, to: int) -> None:
+    run(client, "x = noise(1 << 16, 'float32')")
+    run(client, f"y = jax.device_put(jax.device_put(x, on[0]), on[{to}])")
+    assert client.do("result = same(y, x)")
+    assert client.do("result = sorted(d.id for d in y.devices())") == [2 * to, 2 * to + 1]
+    assert client.do("result = float(jax.jit(lambda v: jnp.nansum(v * 0))(y))") == 0
+
+
+def test_every_element_type_arrives_bitwise(client: Console) -> None:
+    run(
+        client,
+        """
+types = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+         "float16", "float32", "float64", "complex64", "complex128", ml_dtypes.bfloat16,
+         ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.int4, ml_dtypes.uint4]
+jax.config.update("jax_enable_x64", True)
+bad = []
+for i, t in enumerate(types):
+    x = noise(64, t, i)
+    if np.dtype(t) in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)):
+        x = (np.arange(64) % 7).astype(t)
+    if not same(jax.device_put(jax.device_put(x, on[i % 4]), on[(i + 1 + i // 4) % 4]), x):
+        bad.append(str(t))
+jax.config.update("jax_enable_x64", False)
+""",
+    )
+    assert client.do("result = bad") == []
+
+
+def test_every_size_arrives_bitwise(client: Console) -> None:
+    run(
+        client,
+        f"""
+bad = []
+for n in [0, 2, 6, 4096, {MIB} - 2, {MIB}, {MIB} + 2, 5 * {MIB} + 2, 16 * {MIB}]:
+    x = noise(n)
+    for a, b in ((0, 1), (3, 0)):
+        if not same(jax.device_put(jax.device_put(x, on[a]), on[b]), x): bad.append(n)
+""",
+    )
+    assert client.do("result = bad") == []
+
+
+def test_layouts_of_all_kinds_arrive(client: Console) -> None:
+    run(
+        client,
+        """
+x = noise(4096, 'float32').reshape(64, 64)
+one = jax.device_put(jax.device_put(x, devices[0]), devices[7])
+copies = jax.device_put(jax.device_put(x, whole[0]), whole[3])
+across = [NamedSharding(Mesh(np.array([devices[i] for i in ids]), ("x",)), P("x"))
+          for ids in ([0, 1, 2, 6], [6, 5, 0, 1], [4, 2, 7, 0], [1, 7, 4, 5])]
+spread = jax.device_put(x, across[0])
+for s in across[1:]: spread = jax.device_put(spread, s)
+scalar = jax.device_put(jax.device_put(np.float32(3), devices[1]), devices[6])
+result_of = [same(one, x), same(copies, x), same(spread, x), float(scalar) == 3]
+""",
+    )
+    assert client.do("result = result_of") == [True] * 4
+
+
+def test_a_chain_of_hops_is_submitted_without_waiting(client: Console) -> None:
+    run(
+        client,
+        """
+f = [jax.jit(lambda v: v * 2 + 1, out_shardings=s) for s in on]
+x = jax.device_put(np.arange(1 << 16, dtype="float32"), on[0])
+expected = np.arange(1 << 16, dtype="float32")
+for hop in range(12):
+    x = f[hop % 4](x)
+    expected = expected * 2 + 1
+    x = jax.device_put(x, on[(hop + 1) % 4])
+""",
+    )
+    assert client.do("result = same(x, expected)")
+
+
+def test_a_donated_source_is_read_first(client: Console) -> None:
+    run(
+        client,
+        """
+g = jax.jit(lambda v: v + 1, donate_argnums=0, out_shardings=on[0])
+x = jax.device_put(np.zeros(1 << 20, "float32"), on[0])
+copies = []
+for i in range(20):
+    copies.append(jax.device_put(x, on[1 + i % 3]))
+    x = g(x)
+seen = [sorted(set(np.asarray(c).tolist())) for c in copies]
+last = float(np.asarray(x)[0])
+""",
+    )
+    assert client.do("result = seen") == [[float(i)] for i in range(20)]
+    assert client.do("result = last") == 20
+
+
+def test_many_arrays_at_once_in_all_directions(client: Console) -> None:
+    run(
+        client,
+        """
+xs = [noise(100_000, seed=i) for i in range(48)]
+at = [jax.device_put(x, on[i % 4]) for i, x in enumerate(xs)]
+moved = jax.device_put(at, [on[(i * 7 + 1 + i // 4) % 4] for i in range(48)])
+good = [same(m, x) for m, x in zip(moved, xs)]
+""",
+    )
+    assert client.do("result = all(good) and len(good) == 48")
+
+
+def test_bytes_go_from_worker_to_worker_only_and_are_counted(
+    two_islands: Cluster, client: Console
+) -> None:
+    size = 8 * MIB
+    run(client, f"x = jax.device_put(noise({size}), on[0]); x.block_until_ready()")
+    time.sleep(1.2)  # workers say once a second what crossed
+    before = data_bytes(two_islands)
+    frames = two_islands.status()["counters"]["frames_from_clients"]
+    run(client, "ys = [jax.device_put(x, on[i]) for i in (1, 2, 3)]; jax.block_until_ready(ys)")
+    wait_for(
+        "the transfers' bytes counted",
+        lambda: data_bytes(two_islands)["from_workers"] >= before["from_workers"] + 3 * size,
+        5,
+    )
+    after = data_bytes(two_islands)
+    assert after["from_workers"] == before["from_workers"] + 3 * size
+    assert after["to_workers"] == before["to_workers"] + 3 * size
+    assert after["from_clients"] == before["from_clients"]
+    assert after["to_clients"] == before["to_clients"]
+    assert two_islands.status()["counters"]["frames_from_clients"] < frames + 20
+    assert "workers" in two_islands.command("status").stdout
+
+
+def test_counts_return_to_zero(two_islands: Cluster) -> None:
+    before = used_bytes(two_islands)
+    with session(two_islands) as client:
+        chain_and_drop(two_islands, client, before)  # and killed in mid-transfer
+    wait_for("a killed client's arrays freed", lambda: used_bytes(two_islands) == before, 5)
+    counters = two_islands.status()["counters"]
+    assert counters["storages"] == 0 and counters["nodes"] == 0, counters
+
+
+def chain_and_drop(two_islands: Cluster, client: Console, before: int) -> None:
+    run(
+        client,
+        """
+x = jax.device_put(noise(1 << 20), on[0])
+for i in range(40): x = jax.device_put(x, on[(i + 1) % 4])
+x.block_until_ready()
+""",
+    )
+    wait_for("only the last array held", lambda: used_bytes(two_islands) == before + MIB, 10)
+    run(client, "del x")
+    wait_for("nothing held", lambda: used_bytes(two_islands) == before, 10)
+    run(
+        client, "x = jax.device_put(noise(1 << 24), on[0]); ys = [jax.device_put(x, s) for s in on]"
+    )
+
+
+@pytest.mark.faults
+def test_poison_reaches_the_other_worker_as_the_same_error_ER_1(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(2, 2, 2).start()
+    with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
+        run(client, "x = jax.device_put(np.ones(1024, 'float32'), on[0]); x.block_until_ready()")
+        victim = worker_of(cluster, "island0/worker0")
+        os.kill(victim["pid"], signal.SIGKILL)
+        failed = client.ask("np.asarray(x)")
+        assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
+        for to in (1, 2, 3):
+            run(client, f"y = jax.device_put(x, on[{to}])")
+            copied = client.ask("y.block_until_ready()")
+            assert "DATA_LOSS" in copied["error"], copied
+            assert "island0/worker0" in copied["error"], copied
+        wait_for_restart(cluster, victim)
+        run(client, "y = jax.device_put(jax.device_put(noise(4096), on[0]), on[3])")
+        assert client.do("result = same(y, noise(4096))")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("lost", [0, 3], ids=["sender", "receiver"])
+def test_a_worker_killed_in_mid_transfer_is_named_ER_1(new_cluster: NewCluster, lost: int) -> None:
+    cluster = new_cluster(2, 2, 2).start()
+    with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
+        name = f"island{lost // 2}/worker{lost % 2}"
+        victim = worker_of(cluster, name)
+        run(client, f"x = jax.device_put(noise(64 * {MIB}), on[0]); x.block_until_ready()")
+        run(client, "other = jax.device_put(noise(4096), on[1]); other.block_until_ready()")
+        receiver = worker_of(cluster, "island1/worker1")["pid"]
+        empty = resident_bytes(receiver)
+        run(client, "ys = [jax.device_put(x, on[3]) for _ in range(8)]")
+        run(client, "w = jax.device_put(other, on[2])")
+        wait_for("bytes on their way", lambda: resident_bytes(receiver) > empty + 32 * MIB, 5)
+        os.kill(victim["pid"], signal.SIGKILL)
+        began = time.monotonic()
+        failed = client.ask("jax.block_until_ready(ys)")
+        assert time.monotonic() - began < 10
+        assert "DATA_LOSS" in failed["error"] and name in failed["error"], failed
+        assert client.do("result = same(w, noise(4096))"), "other transfers go on (ER-2)"
+        wait_for_restart(cluster, victim)
+        run(client, "z = jax.device_put(jax.device_put(noise(4096), on[0]), on[3])")
+        assert client.do("result = same(z, noise(4096))")
+        run(client, "del x, ys, other, w, z")
+        wait_for("nothing held", lambda: used_bytes(cluster) == 0, 10)
+
+
+@pytest.mark.faults
+def test_a_worker_that_stops_in_mid_transfer_is_dead_by_silence_TM_1(
+    new_cluster: NewCluster,
+) -> None:
+    cluster = new_cluster(2, 2, 2).start()
+    with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
+        victim = worker_of(cluster, "island0/worker1")
+        run(client, "x = jax.device_put(noise(4096), on[1]); x.block_until_ready()")
+        os.kill(victim["pid"], signal.SIGSTOP)
+        try:
+            run(client, "y = jax.device_put(x, on[2])")
+            failed = client.ask("y.block_until_ready()", timeout_s=15)
+            assert "DATA_LOSS" in failed["error"] and "island0/worker1" in failed["error"], failed
+            wait_for_restart(cluster, victim)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # its supervisor was faster
+                os.kill(victim["pid"], signal.SIGCONT)
