@@ -32,13 +32,9 @@ int Fail(const char* command, const absl::Status& status) {
   return 1;
 }
 
-absl::StatusOr<wire::StatusReply> Ask(const StateDir& dir) {
-  if (auto pid = dir.Supervisor(); !pid.ok()) return pid.status();
-  auto control = dir.Read(kControlAddress);
-  if (!control.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("the cluster on port ", dir.port(), " is still starting"));
-  }
+absl::StatusOr<wire::StatusReply> Ask(const ClusterChoice& cluster) {
+  auto control = ControlAddress(cluster);
+  if (!control.ok()) return control.status();
   auto transport = transport::NewGrpcTransport();
   if (!transport.ok()) return transport.status();
   return AskStatus(**transport, *control, kStatusLimit);
@@ -63,6 +59,16 @@ std::string Python() {
 
 }  // namespace
 
+absl::StatusOr<std::string> ControlAddress(const ClusterChoice& cluster) {
+  auto port = ChoosePort(cluster.port);
+  if (!port.ok()) return port.status();
+  StateDir dir(StateRoot(cluster.state_root), *port);
+  if (auto pid = dir.Supervisor(); !pid.ok()) return pid.status();
+  auto control = dir.Read(kControlAddress);
+  if (control.ok()) return control;
+  return absl::UnavailableError(absl::StrCat("the cluster on port ", *port, " is still starting"));
+}
+
 int Down(const ClusterChoice& cluster) {
   auto port = ChoosePort(cluster.port);
   if (!port.ok()) return Fail("down", port.status());
@@ -86,9 +92,7 @@ int Down(const ClusterChoice& cluster) {
 }
 
 int Status(const ClusterChoice& cluster, StatusForm form) {
-  auto port = ChoosePort(cluster.port);
-  if (!port.ok()) return Fail("status", port.status());
-  auto status = Ask(StateDir(StateRoot(cluster.state_root), *port));
+  auto status = Ask(cluster);
   if (!status.ok()) return Fail("status", status.status());
   const std::string text = form == StatusForm::kJson ? ToJson(*status) + "\n" : ToTable(*status);
   fwrite(text.data(), 1, text.size(), stdout);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace gangway::cli {
 
 // `port` negative: GANGWAY_PORT or the default. `state_root` empty: the default.
@@ -13,6 +15,9 @@ struct ClusterChoice {
   int port = -1;
   std::string state_root;
 };
+
+// Where the chosen cluster's controller listens for tools. UNAVAILABLE: it does not run, or starts.
+absl::StatusOr<std::string> ControlAddress(const ClusterChoice& cluster);
 
 // Ends the cluster and waits until all of it is gone.
 int Down(const ClusterChoice& cluster);

@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 
 #include "gangway/cli/commands.h"
+#include "gangway/cli/doctor.h"
 #include "gangway/cli/roles.h"
+#include "gangway/cli/seeing.h"
 #include "gangway/cli/up.h"
 #include "gangway/wire/version.h"
 
@@ -76,6 +78,23 @@ void AddTools(CLI::App& app, ClusterChoice& cluster, StatusForm& form, int& resu
   app.add_subcommand("version", "print the version")->callback([] { puts(wire::kBuildVersion); });
 }
 
+void AddSeeing(CLI::App& app, SeeingOptions& options, DoctorOptions& doctor, int& result) {
+  CLI::App* trace = app.add_subcommand("trace", "write what the cluster did last, for Perfetto");
+  AddCluster(trace, options.cluster);
+  trace->add_option("--out", options.out, "the file")->capture_default_str();
+  trace->callback([&] { result = WriteTrace(options); });
+  CLI::App* why = app.add_subcommand("why", "what work waits for, how long, and for whom");
+  AddCluster(why, options.cluster);
+  why->add_option("scope", options.scope, "cluster, session N, gang N or array N");
+  why->add_flag("--json", options.json, "one line for programs");
+  why->callback([&] { result = Why(options); });
+  CLI::App* command = app.add_subcommand("doctor", "look for what is wrong, and say what to do");
+  AddCluster(command, doctor.cluster);
+  command->add_option("--plugin", doctor.plugin,
+                      "the PJRT plugin to try (default: GANGWAY_PLUGIN, or XLA's CPU one)");
+  command->callback([&] { result = Doctor(doctor); });
+}
+
 void AddRoles(CLI::App& app, HeadOptions& head, WaitLimits& waits, WorkerRoleOptions& worker,
               CompilerRoleOptions& compiler, int& result) {
   CLI::App* command =
@@ -115,12 +134,15 @@ int Main(int argc, char** argv) {
   UpOptions up;
   ClusterChoice cluster;
   StatusForm form = StatusForm::kTable;
+  SeeingOptions seeing;
+  DoctorOptions doctor;
   HeadOptions head;
   WaitLimits waits;
   WorkerRoleOptions worker;
   CompilerRoleOptions compiler;
   AddUp(app, up, result);
   AddTools(app, cluster, form, result);
+  AddSeeing(app, seeing, doctor, result);
   AddRoles(app, head, waits, worker, compiler, result);
   CLI11_PARSE(app, argc, argv);
   return result;

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gangway/cli/json_text.h"
+
 namespace gangway::cli {
 namespace {
 
@@ -27,21 +29,6 @@ std::string Bytes(uint64_t bytes) {
     ++unit;
   }
   return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, units[unit]);
-}
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += static_cast<char>(c);
-    } else if (c < 0x20) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", c);
-    } else {
-      quoted += static_cast<char>(c);
-    }
-  }
-  return quoted + "\"";
 }
 
 // The elements, with commas between them, in the given brackets.

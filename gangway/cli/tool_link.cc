@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -19,68 +20,95 @@ namespace {
 
 // Shared by the asking thread and the loop of the link.
 struct Question {
+  std::function<bool(wire::Frame)> on_answer;  // on the loop, while nobody has ended the question
   Mutex mutex;
-  CondVar answered;
-  std::optional<absl::StatusOr<wire::StatusReply>> answer GANGWAY_GUARDED_BY(mutex);
+  CondVar ended;
+  std::optional<absl::Status> end GANGWAY_GUARDED_BY(mutex);
 
-  void Answer(absl::StatusOr<wire::StatusReply> value) {
+  void End(absl::Status status) {
     MutexLock lock(mutex);
-    if (!answer) answer = std::move(value);
-    answered.NotifyAll();
+    if (!end) end = std::move(status);
+    ended.NotifyAll();
   }
 };
 
 void OnFrame(Question& question, wire::Frame frame) {
+  {
+    MutexLock lock(question.mutex);
+    if (question.end) return;
+  }
   if (frame.has_hello_reply()) {
     absl::Status refused = wire::ToStatus(frame.hello_reply().failure());
-    if (!refused.ok()) question.Answer(refused);
-  } else if (frame.has_status_reply()) {
-    question.Answer(std::move(*frame.mutable_status_reply()));
+    if (!refused.ok()) return question.End(refused);
+  }
+  if (question.on_answer(std::move(frame))) {
+    question.End(absl::OkStatus());
   }
 }
 
-}  // namespace
-
-absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
-                                            const std::string& control_address,
-                                            std::chrono::milliseconds limit) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  auto question = std::make_shared<Question>();
-  EventLoop loop("gw-tool");
-  transport::LinkEvents events;
-  events.executor = &loop;
-  events.on_frame = [question](wire::Frame frame) { OnFrame(*question, std::move(frame)); };
-  events.on_closed = [question](const absl::Status& why) {
-    question->Answer(
-        absl::UnavailableError(absl::StrCat("the controller hung up: ", why.message())));
-  };
-  auto link = transport.Connect(control_address, std::move(events), limit);
-  if (!link.ok()) return link.status();
+wire::Frame ToolHello(const std::string& name) {
   wire::Frame frame;
   frame.set_sequence(1);
   frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
   frame.mutable_hello()->set_build_version(wire::kBuildVersion);
   frame.mutable_hello()->set_role(wire::ROLE_TOOL);
-  frame.mutable_hello()->set_name("gangway status");
+  frame.mutable_hello()->set_name(name);
   frame.mutable_hello()->set_process_id(static_cast<uint64_t>(getpid()));
-  absl::Status sent = (*link)->Send(std::move(frame));
-  frame.Clear();
-  frame.set_sequence(2);
-  frame.mutable_status_request();
-  if (sent.ok()) sent = (*link)->Send(std::move(frame));
-  if (!sent.ok()) question->Answer(sent);
-  absl::StatusOr<wire::StatusReply> answer = absl::DeadlineExceededError(absl::StrCat(
-      "the controller at ", control_address, " did not answer within ", limit.count(), " ms"));
+  return frame;
+}
+
+}  // namespace
+
+absl::Status AskTool(transport::Transport& transport, const std::string& control_address,
+                     const std::string& name, wire::Frame request, std::chrono::milliseconds limit,
+                     std::function<bool(wire::Frame)> on_answer) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  auto question = std::make_shared<Question>();
+  question->on_answer = std::move(on_answer);
+  EventLoop loop("gw-tool");
+  transport::LinkEvents events;
+  events.executor = &loop;
+  events.on_frame = [question](wire::Frame frame) { OnFrame(*question, std::move(frame)); };
+  events.on_closed = [question](const absl::Status& why) {
+    question->End(absl::UnavailableError(
+        absl::StrCat("the controller closed the connection: ", std::string(why.message()))));
+  };
+  auto link = transport.Connect(control_address, std::move(events), limit);
+  if (!link.ok()) return link.status();
+  absl::Status sent = (*link)->Send(ToolHello(name));
+  request.set_sequence(2);
+  if (sent.ok()) sent = (*link)->Send(std::move(request));
+  if (!sent.ok()) question->End(sent);
+  absl::Status end;
   {
     MutexLock lock(question->mutex);
-    question->answered.WaitUntil(question->mutex, deadline, [&]() GANGWAY_NO_ANALYSIS {
-      return question->answer.has_value();
-    });
-    if (question->answer) answer = *question->answer;
+    question->ended.WaitUntil(question->mutex, deadline,
+                              [&]() GANGWAY_NO_ANALYSIS { return question->end.has_value(); });
+    if (!question->end) {  // nothing is called from here on
+      question->end = absl::DeadlineExceededError(absl::StrCat(
+          "the controller at ", control_address, " did not answer within ", limit.count(), " ms"));
+    }
+    end = *question->end;
   }
   loop.Post([&link] { (*link)->Close(absl::CancelledError("done")); });
   loop.Stop();
-  return answer;
+  return end;
+}
+
+absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
+                                            const std::string& control_address,
+                                            std::chrono::milliseconds limit) {
+  wire::Frame request;
+  request.mutable_status_request();
+  wire::StatusReply reply;
+  absl::Status end = AskTool(transport, control_address, "gangway status", std::move(request),
+                             limit, [&reply](wire::Frame frame) {
+                               if (!frame.has_status_reply()) return false;
+                               reply = std::move(*frame.mutable_status_reply());
+                               return true;
+                             });
+  if (!end.ok()) return end;
+  return reply;
 }
 
 }  // namespace gangway::cli

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/trace.h"
 #include "gangway/client/convert.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -178,6 +179,7 @@ void ClientImpl::SendBatches() {
       if (!link) break;  // lost
       frame.set_epoch(cluster_.epoch);
       frame.set_sequence(++control_sequence_);
+      Trace(TraceKind::kSubmit, 0, cluster_.session, 0, control_sequence_);
       absl::Status sent = link->Send(std::move(frame));
       if (sent.ok()) continue;
       return loop_.Post([this, sent] { OnControlClosed(sent); });  // still `sending_`

@@ -16,9 +16,11 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/trace.h"
 #include "gangway/compiler/cache_key.h"
 #include "gangway/compiler/compile.h"
 #include "gangway/wire/failure.h"
+#include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
 
 namespace gangway::compiler {
@@ -187,6 +189,10 @@ void Compiler::OnFrame(wire::Frame frame) {
       return OnHelloReply(frame.hello_reply());
     case wire::Frame::kCompileRequest:
       return OnRequest(std::move(*frame.mutable_compile_request()));
+    case wire::Frame::kTraceRequest:
+      for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), "compiler"))
+        (void)Send(std::move(reply));  // who does not answer is left out
+      return;
     default:
       return;  // heartbeats, and what a later head may say
   }
@@ -217,7 +223,9 @@ void Compiler::OnRequest(wire::CompileRequest request) {
   auto shared = std::make_shared<wire::CompileRequest>(std::move(request));
   compiles_.Post([this, shared] {
     if (stopping_) return;
+    Trace(TraceKind::kCompileBegin, 0, 0, 0, shared->request());
     auto result = std::make_shared<wire::CompileResult>(Serve(*shared));
+    Trace(TraceKind::kCompileEnd, 0, 0, 0, shared->request());
     result->set_request(shared->request());
     control_.Post([this, result] { Answer(std::move(*result)); });
   });

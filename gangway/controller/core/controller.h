@@ -87,6 +87,9 @@ class Controller {
 
   // Everything but the devices' bytes, which the schedulers know.
   void FillStatus(wire::StatusReply& reply) const;
+  // What sessions wait for here, and what a scope means: `request` as the schedulers are asked, an
+  // array being the gang that makes it; nothing there is to be asked where false is returned.
+  bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
   void FillTopology(wire::Topology& topology) const;
 
   size_t storage_count() const { return storages_.size(); }
@@ -235,6 +238,8 @@ class Controller {
       const google::protobuf::RepeatedField<uint32_t>& devices) const;
 
   // reports.cc: what schedulers say.
+  void ExplainCompiles(uint64_t session, Time now, wire::WhyReply& reply) const;
+  uint64_t FindProducer(uint64_t session, uint64_t handle, wire::WhyReply& reply) const;
   void OnReport(uint32_t island, wire::Report& report, Actions& actions);
   void OnReleased(uint32_t island, uint64_t ordinal, Actions& actions);
   void OnDone(uint32_t island, wire::Done& done, Actions& actions);

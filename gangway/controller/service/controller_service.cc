@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -13,6 +14,16 @@ namespace gangway::controller {
 namespace {
 
 constexpr std::chrono::seconds kStatusLimit{2};
+
+// What a step decided, for the flight recorder. `batch`: the client's number of its batch.
+void Record(const Actions& actions, uint64_t batch, Time now) {
+  for (const auto& [island, item] : actions.to_islands) {
+    if (item.has_node())
+      TraceAt(now, TraceKind::kLower, island, item.node().session(), item.node().ordinal(), batch);
+    if (item.has_load())
+      NameTrace(TraceNameOf::kExecutable, item.load().executable(), item.load().name());
+  }
+}
 
 uint32_t CountIslands(const ControllerConfig& config) {
   uint32_t count = 0;
@@ -147,6 +158,7 @@ void ControllerService::WelcomeClients() {
 
 void ControllerService::SendWelcome(uint64_t session, ClientLink& client) {
   client.welcomed = true;
+  NameTrace(TraceNameOf::kSession, session, client.name);
   Step(SessionOpened{session, client.name});
   wire::Frame frame;
   frame.set_epoch(options_.core.epoch);
@@ -165,7 +177,7 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     auto it = clients_.find(key);
     if (it == clients_.end() || !it->second.welcomed) return;
     ++frames_received_;
-    Step(FromClient{key, std::move(*frame.mutable_session_batch())});
+    Step(FromClient{key, std::move(*frame.mutable_session_batch())}, frame.sequence());
   } else if (role == wire::ROLE_SCHEDULER && frame.has_report_batch()) {
     bool workers_changed = false;
     for (const wire::Report& report : frame.report_batch().reports()) {
@@ -178,6 +190,15 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     Step(FromCompiler{std::move(*frame.mutable_compile_result())});
   } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
     OnStatusRequest(key);
+  } else if (role == wire::ROLE_TOOL && frame.has_trace_request()) {
+    OnTraceRequest(key);
+  } else if (frame.has_trace_reply() &&
+             (role == wire::ROLE_SCHEDULER || role == wire::ROLE_COMPILER)) {
+    OnTraceReply(std::move(frame));
+  } else if (role == wire::ROLE_TOOL && frame.has_why_request()) {
+    OnWhyRequest(key, std::move(*frame.mutable_why_request()));
+  } else if (role == wire::ROLE_SCHEDULER && frame.has_why_reply()) {
+    OnWhyReply(static_cast<uint32_t>(key), *frame.mutable_why_reply());
   }
 }
 
@@ -245,9 +266,11 @@ void ControllerService::FinishStatus(uint64_t probe) {
   if (query.link) (void)query.link->Send(std::move(frame));  // a tool that left needs no answer
 }
 
-void ControllerService::Step(Event event) {
+void ControllerService::Step(Event event, uint64_t batch) {
   Actions actions;
-  core_.Step(std::move(event), EventLoop::Clock::now(), actions);
+  const Time now = EventLoop::Clock::now();
+  core_.Step(std::move(event), now, actions);
+  Record(actions, batch, now);
   for (auto& [session, out] : actions.to_clients) {
     auto it = clients_.find(session);
     if (it != clients_.end()) *it->second.batch.add_events() = std::move(out);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,18 @@ class ControllerService {
     std::map<std::pair<uint32_t, uint32_t>, wire::DataBytes> data;  // by island and worker
   };
 
+  struct TraceQuery {
+    std::shared_ptr<transport::Link> link;
+    uint64_t asked_ns = 0;
+    std::set<std::string> missing;  // processes
+  };
+
+  struct WhyQuery {
+    std::shared_ptr<transport::Link> link;
+    std::set<uint32_t> missing;  // islands
+    wire::WhyReply reply;
+  };
+
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
@@ -67,7 +80,15 @@ class ControllerService {
   void OnStatusRequest(uint64_t tool);
   void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);
-  void Step(Event event);
+  // seeing.cc
+  void OnWhyRequest(uint64_t tool, wire::WhyRequest request);
+  void ExplainClients(wire::WhyReply& reply) const;
+  void OnWhyReply(uint32_t island, wire::WhyReply& reply);
+  void FinishWhy(uint64_t probe);
+  void OnTraceRequest(uint64_t tool);
+  void OnTraceReply(wire::Frame frame);
+  void FinishTrace(uint64_t probe);
+  void Step(Event event, uint64_t batch = 0);
   void Arm();
   void Flush();
   void Say(const std::string& event);
@@ -81,6 +102,8 @@ class ControllerService {
   uint64_t compiler_key_ = 0;
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
   std::map<uint64_t, StatusQuery> queries_;
+  std::map<uint64_t, TraceQuery> traces_;
+  std::map<uint64_t, WhyQuery> whys_;
   uint64_t next_key_ = 1;         // sessions, tools, compilers, probes
   uint64_t frames_received_ = 0;  // from clients
   uint64_t frames_sent_ = 0;      // to clients

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/trace.h"
+
 namespace gangway::ifrt {
 namespace {
 
@@ -50,6 +52,8 @@ Session::~Session() {
 
 void Session::Handle(IfrtRequest& request) {
   const uint64_t op_id = request.request_metadata().op_id();
+  const auto began = std::chrono::steady_clock::now();
+  const auto request_case = static_cast<uint32_t>(request.request_case());
   IfrtResponse response = ReplyTo(op_id);
   bool answered_later = false;
   absl::Status status;
@@ -59,6 +63,8 @@ void Session::Handle(IfrtRequest& request) {
   } else {
     status = Dispatch(request, response, answered_later);
   }
+  TraceAt(began, TraceKind::kRequest, request_case, client_->cluster().session, 0,
+          static_cast<uint64_t>((std::chrono::steady_clock::now() - began).count()));
   if (answered_later) return;
   if (status.ok()) {
     // JAX goes on without these answers: where it chose the handles, and for drops.

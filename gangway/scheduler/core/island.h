@@ -91,6 +91,11 @@ class Island {
 
   void Step(Event event, Time now, Actions& actions);
 
+  // What nodes and workers wait for. `heard`: per worker, when a message of its last came; Time() =
+  // never. A gang comes with what it waits for, and so on.
+  void Explain(const wire::WhyRequest& request, Time now, const std::vector<Time>& heard,
+               wire::WhyReply& reply) const;
+
   // When a Tick is due, if ever.
   std::optional<Time> next_deadline() const;
 
@@ -130,6 +135,7 @@ class Island {
     std::vector<uint32_t> open_workers;  // that have not reported Done
     std::optional<wire::Failure> failure;
     Time arrived;
+    Time released_at;
     std::optional<Time> waits_since;  // released upload: when its last bytes came
   };
 
@@ -221,6 +227,18 @@ class Island {
   void Unuse(uint64_t storage, Actions& actions);
   void Discharge(StorageState& storage);
   void Reclaim(uint64_t id, Actions& actions);
+
+  // explain.cc
+  struct Heads;
+  Heads FindHeads() const;
+  void ExplainWorkers(Time now, const std::vector<Time>& heard, wire::WhyReply& reply) const;
+  void ExplainNode(const NodeState& node, Time now, const std::vector<Time>& heard,
+                   const Heads& heads, wire::Wait& wait) const;
+  void ExplainReleased(const NodeState& node, Time now, const std::vector<Time>& heard,
+                       const Heads& heads, wire::Wait& wait) const;
+  void ExplainBlocked(const NodeState& node, wire::Wait& wait) const;
+  void ExplainReady(const NodeState& node, Time now, const Heads& heads, wire::Wait& wait) const;
+  void ExplainMemory(const NodeState& node, wire::Wait& wait) const;
 
   // workers.cc: workers that come and go.
   void OnWorkerUp(WorkerUp& event, Time now, Actions& actions);

@@ -808,5 +808,127 @@ TEST_F(IslandTest, WhatIsInconsistentFailsNodesNotTheProcess) {
   ExpectEmpty();
 }
 
+// `gangway why`: what each node waits for, and for whom.
+class ExplainTest : public IslandTest {
+ protected:
+  // The wait of a gang, and the chain behind it.
+  wire::WhyReply Explain(uint64_t gang, milliseconds since_heard = milliseconds(0)) {
+    wire::WhyRequest request;
+    request.set_gang(gang);
+    wire::WhyReply reply;
+    island_->Explain(request, now_, {now_ - since_heard, now_ - since_heard}, reply);
+    return reply;
+  }
+  wire::Wait First(uint64_t gang) {
+    wire::WhyReply reply = Explain(gang);
+    return reply.waits_size() == 0 ? wire::Wait() : reply.waits(0);
+  }
+};
+
+TEST_F(ExplainTest, AGangThatWaitsForMemoryNamesTheSizesAndTheHolders_GS2) {
+  Make(/*budget_bytes=*/2 * kBytes);
+  Load(1, {0});
+  Have(1, {0}, /*session=*/3);
+  Have(2, {0}, /*session=*/4);
+  Launch(10, 1, 1, 1, 5);
+  Tick(milliseconds(700));
+  const wire::Wait wait = First(10);
+  EXPECT_EQ(wait.reason(), wire::Wait::REASON_MEMORY);
+  EXPECT_EQ(wait.program(), "step");
+  EXPECT_EQ(wait.session(), kSession);
+  EXPECT_EQ(wait.waited_ms(), 700u);
+  EXPECT_EQ(wait.limit_ms(), 3000u);
+  EXPECT_EQ(wait.needed_bytes(), kBytes);
+  EXPECT_EQ(wait.used_bytes(), 2 * kBytes);
+  EXPECT_EQ(wait.budget_bytes(), 2 * kBytes);
+  ASSERT_EQ(wait.holders_size(), 2);
+  EXPECT_EQ(wait.holders(0).session(), 3u);
+  EXPECT_EQ(wait.holders(1).session(), 4u);
+}
+
+TEST_F(ExplainTest, AChainLeadsToTheUploadWhoseBytesDoNotCome) {
+  Load(1, {0, 1});
+  Upload(10, 1, {0, 1});
+  Launch(11, 1, 1, 2, 2);
+  Launch(12, 1, 2, 2, 3);
+  Tick(milliseconds(300));
+  const wire::WhyReply reply = Explain(12);
+  ASSERT_EQ(reply.waits_size(), 3);
+  EXPECT_EQ(reply.waits(0).reason(), wire::Wait::REASON_INPUT);
+  EXPECT_EQ(reply.waits(0).for_gang(), 11u);
+  EXPECT_EQ(reply.waits(0).for_program(), "step");
+  EXPECT_EQ(reply.waits(1).for_gang(), 10u);
+  EXPECT_EQ(reply.waits(2).reason(), wire::Wait::REASON_UPLOAD_BYTES);
+  EXPECT_EQ(reply.waits(2).waited_ms(), 300u);
+  EXPECT_THAT(reply.waits(2).workers(), ElementsAre("island0/worker0"));
+}
+
+TEST_F(ExplainTest, ABusyDeviceNamesTheGangThatHasIt) {
+  Make(/*budget_bytes=*/0, /*window=*/1);
+  Load(1, {0});
+  Have(1, {0});
+  Launch(10, 1, 1, 1, 2);
+  Launch(11, 1, 1, 1, 3);
+  Launch(12, 1, 1, 1, 4);
+  Tick(milliseconds(9000));
+  const wire::Wait running = First(10);
+  EXPECT_EQ(running.reason(), wire::Wait::REASON_EXECUTING);
+  EXPECT_EQ(running.waited_ms(), 9000u);
+  EXPECT_EQ(running.for_gang(), 0u);
+  EXPECT_THAT(running.devices(), ElementsAre(0u));
+  EXPECT_EQ(First(11).reason(), wire::Wait::REASON_SLOTS);
+  EXPECT_EQ(First(11).for_gang(), 10u);
+  EXPECT_EQ(First(12).reason(), wire::Wait::REASON_EARLIER_GANG);
+  EXPECT_EQ(First(12).for_gang(), 11u);
+  EXPECT_EQ(First(12).for_session(), kSession);
+}
+
+TEST_F(ExplainTest, ASilentWorkerIsToldFromAStuckOne_TM1) {
+  Load(1, {0});
+  Have(1, {0});
+  Launch(10, 1, 1, 1, 2);
+  EXPECT_EQ(Explain(10, milliseconds(600)).waits(0).reason(), wire::Wait::REASON_EXECUTING);
+  const wire::WhyReply silent = Explain(10, milliseconds(2100));
+  EXPECT_EQ(silent.waits(0).reason(), wire::Wait::REASON_WORKER_SILENT);
+  EXPECT_EQ(silent.waits(0).waited_ms(), 2100u);
+  EXPECT_THAT(silent.waits(0).workers(), ElementsAre("island0/worker0"));
+}
+
+TEST_F(ExplainTest, AWorkerThatIsDownIsNamedWithAndWithoutWork_TM1) {
+  Down(1);
+  Upload(10, 1, {2});
+  EXPECT_EQ(First(10).reason(), wire::Wait::REASON_WORKER_DOWN);
+  EXPECT_EQ(First(10).limit_ms(), 2000u);
+  wire::WhyReply reply;
+  island_->Explain({}, now_, {now_, now_ - milliseconds(50)}, reply);
+  ASSERT_EQ(reply.waits_size(), 2);
+  EXPECT_EQ(reply.waits(1).kind(), "worker");
+  EXPECT_THAT(reply.waits(1).workers(), ElementsAre("island0/worker1"));
+}
+
+TEST_F(ExplainTest, ADonationWaitsForAReaderAndACopyForItsIsland) {
+  Make(/*budget_bytes=*/0, /*window=*/1);
+  Load(1, {0});
+  Have(1, {0});
+  Have(2, {0});
+  Launch(10, 1, 2, 1, 5);
+  Launch(11, 1, 1, 1, 6);  // reads 1, has no slot
+  Launch(12, 1, 1, 1, 7, /*donate=*/true);
+  EXPECT_EQ(First(12).reason(), wire::Wait::REASON_READERS);
+  EXPECT_EQ(First(12).for_gang(), 11u);
+  Copy(13, 9, {4}, 10, {2});
+  EXPECT_EQ(First(13).reason(), wire::Wait::REASON_OTHER_ISLAND);
+}
+
+TEST_F(ExplainTest, ManyWaitsAreCutAndCounted_TM2) {
+  Load(1, {0});
+  Upload(1, 1, {0});
+  for (uint64_t i = 2; i <= 400; ++i) Launch(i, 1, 1, 1, i);
+  wire::WhyReply reply;
+  island_->Explain({}, now_, {now_, now_}, reply);
+  EXPECT_EQ(reply.waits_size(), 256);
+  EXPECT_EQ(reply.left_out(), 144u);
+}
+
 }  // namespace
 }  // namespace gangway::scheduler

@@ -84,6 +84,7 @@ Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) 
   if (!HasSlots(node)) return Outcome::kNoSlots;
   Charge(node);
   Release(node, actions);
+  node.released_at = now;
   if (node.kind == Kind::kUpload) WaitForBytes(node, now);
   return Outcome::kReleased;
 }

@@ -5,10 +5,31 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
+#include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
 
 namespace gangway::scheduler {
+namespace {
+
+// What a step decided, for the flight recorder.
+void Record(const Actions& actions, uint32_t island, Time now) {
+  for (const auto& [worker, item] : actions.to_workers) {
+    for (uint64_t ordinal : item.release().ordinals())
+      TraceAt(now, TraceKind::kRelease, island, 0, ordinal);
+    if (item.has_node())
+      TraceAt(now, TraceKind::kQueue, island, item.node().session(), item.node().ordinal(),
+              item.node().launch().executable() * 8 + item.node().kind_case());
+  }
+  for (const wire::Report& report : actions.to_controller) {
+    if (report.has_done())
+      TraceAt(now, TraceKind::kDone, island, 0, report.done().ordinal(),
+              static_cast<uint64_t>(report.done().failure().code()));
+  }
+}
+
+}  // namespace
 
 class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
  public:
@@ -51,8 +72,7 @@ absl::Status SchedulerService::ConnectController(transport::Transport& transport
   transport::LinkEvents events;
   events.executor = loop_;
   events.on_frame = [this, alive = alive_](wire::Frame frame) {
-    if (*alive && frame.has_island_batch())
-      Step(FromController{std::move(*frame.mutable_island_batch())});
+    if (*alive) OnControllerFrame(std::move(frame));
   };
   events.on_closed = [this, alive = alive_](const absl::Status& why) {
     if (*alive) Say(absl::StrCat("the link to the controller closed: ", why.ToString()));
@@ -71,6 +91,38 @@ absl::Status SchedulerService::ConnectController(transport::Transport& transport
     if (*alive) controller_ = kept;
   });
   return sent;
+}
+
+void SchedulerService::OnControllerFrame(wire::Frame frame) {
+  if (frame.has_island_batch()) Step(FromController{std::move(*frame.mutable_island_batch())});
+  if (frame.has_why_request()) OnWhyRequest(frame.why_request());
+  if (frame.has_trace_request()) OnTraceRequest(frame.trace_request());
+}
+
+void SchedulerService::OnWhyRequest(const wire::WhyRequest& request) {
+  std::vector<Time> heard;
+  for (const WorkerLink& worker : workers_) heard.push_back(worker.heard);
+  wire::Frame frame;
+  frame.set_epoch(options_.epoch);
+  frame.mutable_why_reply()->set_probe(request.probe());
+  island_.Explain(request, EventLoop::Clock::now(), heard, *frame.mutable_why_reply());
+  if (controller_) (void)controller_->Send(std::move(frame));  // who does not answer is named
+}
+
+// Its own records, unless its process is the one that asks; and its workers'.
+void SchedulerService::OnTraceRequest(const wire::TraceRequest& request) {
+  for (WorkerLink& worker : workers_) {
+    if (!worker.link) continue;
+    wire::Frame frame;
+    frame.set_epoch(options_.epoch);
+    frame.set_incarnation(worker.incarnation);
+    *frame.mutable_trace_request() = request;
+    (void)worker.link->Send(std::move(frame));  // who does not answer is left out, by name
+  }
+  if (request.asker() == TraceProcess() || !controller_) return;
+  for (wire::Frame& reply :
+       wire::TraceFrames(request, absl::StrCat("scheduler ", options_.island.island)))
+    (void)controller_->Send(std::move(reply));
 }
 
 absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWorker(
@@ -114,6 +166,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
 void SchedulerService::OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame) {
   if (workers_[worker].incarnation != incarnation) return;
   workers_[worker].heard = EventLoop::Clock::now();
+  if (frame.has_trace_reply() && controller_) (void)controller_->Send(frame);
   if (frame.has_report_batch())
     Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
 }
@@ -148,7 +201,9 @@ void SchedulerService::WatchSilence() {
 
 void SchedulerService::Step(Event event) {
   Actions actions;
-  island_.Step(std::move(event), EventLoop::Clock::now(), actions);
+  const Time now = EventLoop::Clock::now();
+  island_.Step(std::move(event), now, actions);
+  Record(actions, options_.island.island, now);
   for (auto& [worker, item] : actions.to_workers)
     *workers_[worker].batch.add_items() = std::move(item);
   for (const std::string& notice : actions.notices)

@@ -56,6 +56,9 @@ class SchedulerService {
   void Flush();
   void Arm();
   void WatchSilence();
+  void OnControllerFrame(wire::Frame frame);
+  void OnWhyRequest(const wire::WhyRequest& request);
+  void OnTraceRequest(const wire::TraceRequest& request);
   void OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame);
   void OnWorkerClosed(uint32_t worker, uint64_t incarnation, const absl::Status& why);
   void Say(const std::string& event);

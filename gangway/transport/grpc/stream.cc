@@ -45,6 +45,7 @@ void Stream::Start(LinkEvents events) {
     started_ = true;
     read = TakeReadLocked();
   }
+  NameTrace(TraceNameOf::kLink, trace_link_, peer_.address);
   events_->Start(std::move(events));
   if (read) StartRead(&incoming_, TagOf(Operation::kRead));
 }
@@ -74,6 +75,7 @@ absl::Status Stream::Send(wire::Frame frame) {
                                                        queued, " of ", options_.queue_bytes_max,
                                                        " bytes: wait until it is writable"));
     }
+    Trace(TraceKind::kSend, trace_link_, 0, 0, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
@@ -153,6 +155,7 @@ void Stream::OnRead(bool ok) {
   }
   Batch batch;
   size_t bytes = incoming_.Length();
+  Trace(TraceKind::kReceive, trace_link_, 0, 0, bytes);
   bool valid;
   {
     grpc::ProtoBufferReader reader(&incoming_);

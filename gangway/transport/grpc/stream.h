@@ -25,6 +25,7 @@
 
 #include "gangway/base/completion_thread.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/trace.h"
 #include "gangway/transport/event_queue.h"
 #include "gangway/transport/grpc/outbox.h"
 #include "gangway/transport/transport.h"
@@ -111,6 +112,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   grpc::CompletionQueue* const queue_;
   const LinkOptions options_;
   const size_t message_bytes_max_;
+  const uint32_t trace_link_ = NextTraceLink();
   Tag tags_[6];
   std::shared_ptr<EventQueue> events_;
   grpc::ByteBuffer incoming_;  // of the read in flight

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/wire/failure.h"
@@ -112,6 +113,8 @@ void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& ch
   absl::StatusOr<bool> complete = session.staging.Add(chunk);
   if (!complete.ok()) return Refuse(id, complete.status());
   if (!*complete) return;
+  Trace(TraceKind::kUpload, chunk.shard(), stream.session, 0,
+        session.staging.ShardBytes(chunk.upload(), chunk.shard()));
   events_.on_staged({.session = stream.session,
                      .upload = chunk.upload(),
                      .shard = chunk.shard(),
@@ -203,7 +206,9 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
       return false;  // full: on_writable comes. Closed: on_closed comes and drops it
     outgoing.offset += piece;
     sent_bytes_ += piece;
-    if (outgoing.offset == size) return true;
+    if (outgoing.offset != size) continue;
+    Trace(TraceKind::kFetch, outgoing.shard, session, 0, size);
+    return true;
   }
 }
 

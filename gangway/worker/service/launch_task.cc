@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
@@ -68,17 +69,21 @@ absl::Status LaunchTask::Execute(Position& position) {
     return absl::DeadlineExceededError(
         "No earlier program on this device ended in time to start another.");
   }
+  const uint32_t place = GlobalDevice(position.device);
+  Trace(TraceKind::kExecuteBegin, place, 0, ordinal());
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   auto outputs =
       (*executable)
           ->ExecuteOn(position.device, arguments, options,
-                      Owed([self, executes, device = position.device](absl::Status status) {
+                      Owed([self, executes, place, device = position.device](absl::Status status) {
+                        Trace(TraceKind::kExecuteEnd, place, 0, self->ordinal());
                         executes->End();
                         if (!status.ok()) self->Note(status, device);
                         self->EndPart();
                       }));
   if (!outputs.ok()) {
     executes->End();  // a refused execute runs no callback
+    Trace(TraceKind::kExecuteEnd, place, 0, ordinal());
     return outputs.status();
   }
   for (size_t k = 0; k < donated_.size(); ++k) {

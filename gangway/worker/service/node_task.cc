@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
@@ -69,6 +70,7 @@ void NodeTask::EndPart() {
     ended.failure = failure_;
     ended.unsent_shards = unsent_;
   }
+  Trace(TraceKind::kEnd, 0, 0, ordinal_, static_cast<uint64_t>(ended.failure.code()));
   environment_->ended(std::move(ended));
 }
 

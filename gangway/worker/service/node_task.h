@@ -57,6 +57,11 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   uint64_t ordinal() const { return ordinal_; }
   Clock::time_point Deadline() const { return Clock::now() + environment_->wait_limit; }
 
+  uint32_t GlobalDevice(int local) const {
+    const auto& ids = environment_->global_devices;
+    return static_cast<size_t>(local) < ids.size() ? ids[local] : static_cast<uint32_t>(local);
+  }
+
   // A callback that counts as owed by the runtime and keeps the task alive.
   device::StatusCallback Owed(device::StatusCallback callback);
 

@@ -14,6 +14,7 @@
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/wire/failure.h"
+#include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
 #include "gangway/worker/service/worker_service.h"
 
@@ -132,8 +133,8 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
 }
 
 // Frames of the scheduler, on the loop.
-void OnControlFrame(wire::Frame frame, uint64_t incarnation, ControlLink& link,
-                    WorkerService& service, StopFlag& stop) {
+void OnControlFrame(wire::Frame frame, const std::string& name, uint64_t incarnation,
+                    ControlLink& link, WorkerService& service, StopFlag& stop) {
   if (frame.incarnation() != 0 && frame.incarnation() != incarnation) {
     return spdlog::warn("A message for incarnation {} came to {} and was dropped",
                         frame.incarnation(), incarnation);
@@ -142,6 +143,11 @@ void OnControlFrame(wire::Frame frame, uint64_t incarnation, ControlLink& link,
     link.SetEpoch(frame.hello_reply().epoch());
     service.SetDataKey(frame.hello_reply().data_key());
     if (frame.hello_reply().has_failure()) stop.Stop(wire::ToStatus(frame.hello_reply().failure()));
+    return;
+  }
+  if (frame.has_trace_request()) {
+    for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), name))
+      link.Send(std::move(reply));
     return;
   }
   if (frame.has_island_batch()) service.OnBatch(std::move(*frame.mutable_island_batch()));
@@ -207,7 +213,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
       .executor = loop.get(),
       .on_frame =
           [&](wire::Frame frame) {
-            OnControlFrame(std::move(frame), incarnation, link, service, stop);
+            OnControlFrame(std::move(frame), name, incarnation, link, service, stop);
           },
       .on_closed =
           [&](const absl::Status& why) {

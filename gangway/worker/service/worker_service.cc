@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/fetch_task.h"
@@ -139,6 +140,7 @@ void WorkerService::Do(PrepareLaunch& action) {
   }
   tasks_[action.ordinal] = std::make_shared<LaunchTask>(
       environment_, action, executables_.at(action.executable), std::move(positions));
+  Trace(TraceKind::kPrepare, 0, 0, action.ordinal, action.executable);
 }
 
 void WorkerService::Do(PrepareCopy& action) {
@@ -159,6 +161,7 @@ void WorkerService::Do(PrepareCopy& action) {
                                          std::move(parts));
   if (transfers) copies_[action.ordinal] = task;
   tasks_[action.ordinal] = std::move(task);
+  Trace(TraceKind::kPrepare, 0, 0, action.ordinal);
 }
 
 void WorkerService::Do(NamePeers& action) {
@@ -184,9 +187,11 @@ void WorkerService::Do(PrepareFetch& action) {
   };
   tasks_[action.ordinal] =
       std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts), std::move(send));
+  Trace(TraceKind::kPrepare, 0, action.session, action.ordinal);
 }
 
 void WorkerService::Do(Run& action) {
+  Trace(TraceKind::kStart, 0, 0, action.ordinal);
   auto task = tasks_.extract(action.ordinal);
   if (!task.empty()) task.mapped()->Enqueue();
 }
@@ -197,6 +202,7 @@ void WorkerService::Do(Discard& action) {
 }
 
 void WorkerService::Do(FillUpload& action) {
+  Trace(TraceKind::kStart, 0, action.session, action.ordinal);
   Storage& storage = storages_[action.storage];
   UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
   std::vector<UploadTask::Shard> shards;

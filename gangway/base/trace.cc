@@ -1,0 +1,140 @@
+// Implementation of trace.h.
+#include "gangway/base/trace.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string_view>
+
+#include "gangway/base/mutex.h"
+
+namespace gangway {
+namespace {
+
+constexpr size_t kNamesMax = 4096;  // of each sort
+constexpr size_t kNameBytesMax = 128;
+
+// The stamp is the record's number + 1 once the words are there, 0 while they are written. Words
+// are stored with release and loaded with acquire: free on x86, and needs no fences, which
+// ThreadSanitizer does not see.
+struct Slot {
+  std::atomic<uint64_t> stamp{0};
+  std::array<std::atomic<uint64_t>, 5> words{};
+};
+
+struct Ring {
+  std::atomic<uint64_t> next{0};
+  std::array<Slot, kTraceCapacity> slots{};
+};
+
+struct Names {
+  Mutex mutex;
+  std::map<std::pair<TraceNameOf, uint64_t>, std::string> names GANGWAY_GUARDED_BY(mutex);
+};
+
+// Never destroyed: threads of libraries record until the process is gone.
+Ring& TheRing() {
+  static Ring* const ring = new Ring;
+  return *ring;
+}
+
+Names& TheNames() {
+  static Names* const names = new Names;
+  return *names;
+}
+
+bool IsOn() {
+  static const bool on = [] {
+    const char* value = std::getenv("GANGWAY_TRACE");
+    return value == nullptr || std::string_view(value) != "off";
+  }();
+  return on;
+}
+
+uint64_t Nanoseconds(std::chrono::steady_clock::time_point when) {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count());
+}
+
+bool ReadSlot(const Slot& slot, uint64_t stamp, TraceRecord& record) {
+  if (slot.stamp.load(std::memory_order_acquire) != stamp) return false;
+  record.time_ns = slot.words[0].load(std::memory_order_acquire);
+  uint64_t kind_and_place = slot.words[1].load(std::memory_order_acquire);
+  record.kind = static_cast<TraceKind>(kind_and_place >> 32);
+  record.place = static_cast<uint32_t>(kind_and_place);
+  record.session = slot.words[2].load(std::memory_order_acquire);
+  record.gang = slot.words[3].load(std::memory_order_acquire);
+  record.value = slot.words[4].load(std::memory_order_acquire);
+  return slot.stamp.load(std::memory_order_relaxed) == stamp;
+}
+
+}  // namespace
+
+void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_t place,
+             uint64_t session, uint64_t gang, uint64_t value) {
+  if (!IsOn()) return;
+  Ring& ring = TheRing();
+  uint64_t number = ring.next.fetch_add(1, std::memory_order_relaxed);
+  Slot& slot = ring.slots[number % kTraceCapacity];
+  slot.stamp.store(0, std::memory_order_relaxed);
+  slot.words[0].store(Nanoseconds(when), std::memory_order_release);
+  slot.words[1].store((uint64_t{static_cast<uint8_t>(kind)} << 32) | place,
+                      std::memory_order_release);
+  slot.words[2].store(session, std::memory_order_release);
+  slot.words[3].store(gang, std::memory_order_release);
+  slot.words[4].store(value, std::memory_order_release);
+  slot.stamp.store(number + 1, std::memory_order_release);
+}
+
+void Trace(TraceKind kind, uint32_t place, uint64_t session, uint64_t gang, uint64_t value) {
+  if (!IsOn()) return;
+  TraceAt(std::chrono::steady_clock::now(), kind, place, session, gang, value);
+}
+
+void NameTrace(TraceNameOf what, uint64_t id, std::string name) {
+  if (!IsOn()) return;
+  if (name.size() > kNameBytesMax) name.resize(kNameBytesMax);
+  Names& all = TheNames();
+  MutexLock lock(all.mutex);
+  all.names[{what, id}] = std::move(name);
+  auto first = all.names.lower_bound({what, 0});
+  auto last = all.names.upper_bound({what, UINT64_MAX});
+  // Ids count upwards: the smallest is the oldest.
+  if (all.names.size() > kNamesMax && std::distance(first, last) > std::ptrdiff_t{kNamesMax})
+    all.names.erase(first);
+}
+
+TraceSnapshot ReadTrace() {
+  TraceSnapshot snapshot;
+  Ring& ring = TheRing();
+  snapshot.recorded = ring.next.load(std::memory_order_acquire);
+  uint64_t first = snapshot.recorded > kTraceCapacity ? snapshot.recorded - kTraceCapacity : 0;
+  snapshot.records.reserve(snapshot.recorded - first);
+  for (uint64_t number = first; number < snapshot.recorded; ++number) {
+    TraceRecord record;
+    if (ReadSlot(ring.slots[number % kTraceCapacity], number + 1, record))
+      snapshot.records.push_back(record);
+  }
+  Names& all = TheNames();
+  MutexLock lock(all.mutex);
+  for (const auto& [key, name] : all.names)
+    snapshot.names.push_back({.what = key.first, .id = key.second, .name = name});
+  return snapshot;
+}
+
+uint64_t TraceProcess() {
+  static const uint64_t process = [] {
+    std::random_device random;
+    return (uint64_t{random()} << 32) | random() | 1;
+  }();
+  return process;
+}
+
+uint32_t NextTraceLink() {
+  static std::atomic<uint32_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace gangway

@@ -1,0 +1,238 @@
+// Implementation of doctor.h.
+#include "gangway/cli/doctor.h"
+
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/cli/state_dir.h"
+#include "gangway/cli/tool_link.h"
+#include "gangway/cli/trace_file.h"
+#include "gangway/cli/up.h"
+#include "gangway/compiler/executable_cache.h"
+#include "gangway/device/pjrt/pjrt_api.h"
+#include "gangway/transport/grpc/grpc.h"
+#include "gangway/wire/version.h"
+
+namespace gangway::cli {
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr rlim_t kDescriptorsMin = 1024;
+constexpr uint64_t kMemoryMin = kGiB;
+constexpr uint64_t kDiskMin = kGiB;
+constexpr std::chrono::seconds kStatusLimit{5};
+constexpr std::chrono::seconds kRingsLimit{10};
+
+class Report {
+ public:
+  void Ok(const char* what, const std::string& text) { Line("ok   ", what, text); }
+  void Wrong(const char* what, const std::string& text) {
+    wrong_ = true;
+    Line("WRONG", what, text);
+  }
+  void Note(const char* what, const std::string& text) { Line("--   ", what, text); }
+  int exit_status() const { return wrong_ ? 1 : 0; }
+
+ private:
+  static void Line(const char* verdict, const char* what, const std::string& text) {
+    printf("%s %-12s %s\n", verdict, what, text.c_str());
+  }
+  bool wrong_ = false;
+};
+
+std::string GiB(uint64_t bytes) {
+  return absl::StrCat(bytes / kGiB, ".", bytes % kGiB * 10 / kGiB, " GiB");
+}
+
+void CheckPlugin(const DoctorOptions& options, Report& report) {
+  const std::string path = options.plugin.empty() ? DefaultPlugin() : options.plugin;
+  auto api = device::PjrtApi::Load(path, /*thread_pool_size=*/0);
+  if (!api.ok()) return report.Wrong("plugin", std::string(api.status().message()));
+  report.Ok("plugin", absl::StrCat(path, ", PJRT API ", (*api)->version()));
+}
+
+void CheckDescriptors(Report& report) {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= kDescriptorsMin)
+    return report.Ok("descriptors", absl::StrCat(limit.rlim_cur, " open files (ulimit -n)"));
+  report.Wrong("descriptors",
+               absl::StrCat("this shell allows ", limit.rlim_cur, " open files, which several ",
+                            "clients use up: run `ulimit -n ", kDescriptorsMin,
+                            "` or more before `gangway up`"));
+}
+
+void CheckMemory(Report& report) {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  uint64_t kib = 0;
+  while (file >> word) {
+    if (word == "MemAvailable:") file >> kib;
+  }
+  const uint64_t bytes = kib * 1024;
+  if (bytes >= kMemoryMin) return report.Ok("memory", absl::StrCat(GiB(bytes), " available"));
+  report.Wrong("memory", absl::StrCat("only ", GiB(bytes), " are available, workers need about ",
+                                      GiB(kMemoryMin),
+                                      ": end other programs, or start fewer "
+                                      "workers"));
+}
+
+void CheckDisk(Report& report) {
+  const std::string folder = compiler::DefaultCacheFolder();
+  if (folder.empty()) {
+    return report.Note("disk", "no cache of compiled programs: set HOME or GANGWAY_CACHE_DIR");
+  }
+  std::filesystem::path there = folder;
+  std::error_code error;
+  while (!std::filesystem::exists(there, error) && there.has_relative_path())
+    there = there.parent_path();
+  struct statvfs disk = {};
+  if (statvfs(there.c_str(), &disk) != 0 || access(there.c_str(), W_OK) != 0) {
+    return report.Wrong("disk", absl::StrCat("the cache folder ", folder, " cannot be written: ",
+                                             "give one with GANGWAY_CACHE_DIR"));
+  }
+  const uint64_t bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (bytes >= kDiskMin) return report.Ok("disk", absl::StrCat(GiB(bytes), " free for ", folder));
+  report.Wrong("disk", absl::StrCat("only ", GiB(bytes), " are free for ", folder,
+                                    ": compiled programs will not be kept; make room, or give "
+                                    "another folder with GANGWAY_CACHE_DIR"));
+}
+
+// A process of this machine whose program was replaced since it started.
+bool IsReplaced(uint64_t process_id) {
+  std::error_code error;
+  const auto program =
+      std::filesystem::read_symlink(absl::StrCat("/proc/", process_id, "/exe"), error);
+  return !error && program.string().ends_with(" (deleted)");
+}
+
+void CheckVersions(const std::string& build, const TraceCollection& rings, Report& report) {
+  if (build != wire::kBuildVersion) {
+    return report.Wrong("versions", absl::StrCat("the cluster runs ", build, ", this command is ",
+                                                 wire::kBuildVersion, ": use the same everywhere"));
+  }
+  for (const auto& process : rings.processes()) {
+    if (!IsReplaced(process.process_id)) continue;
+    return report.Wrong("versions",
+                        absl::StrCat(process.name, " (pid ", process.process_id,
+                                     ") runs a program that was replaced since it started: run "
+                                     "`gangway down`, then `gangway up`"));
+  }
+  // Whoever registered was of this version: others are refused at their Hello.
+  report.Ok("versions", absl::StrCat(build, " everywhere"));
+}
+
+void CheckClocks(const TraceCollection& rings, Report& report) {
+  std::string moved;
+  for (const auto& process : rings.processes()) {
+    if (process.offset_ns == 0) continue;
+    absl::StrAppend(&moved, moved.empty() ? "" : ", ", process.name, " by ",
+                    process.offset_ns / 1000, " us, give or take ", process.uncertain_ns / 1000);
+  }
+  report.Ok("clocks", moved.empty() ? "all processes read the same clock"
+                                    : absl::StrCat("traces are aligned: ", moved));
+}
+
+void CheckProcesses(const wire::StatusReply& status, Report& report) {
+  for (const auto& worker : status.workers()) {
+    const wire::WorkerState& state = worker.state();
+    if (state.up()) continue;
+    report.Wrong(
+        "processes",
+        absl::StrCat("island", state.worker().island(), "/worker", state.worker().index(),
+                     " is down", state.has_failure() ? ": " : "", state.failure().message(),
+                     ". See its log; its supervisor starts it again"));
+  }
+  if (!status.compiler_up()) report.Wrong("processes", "the compiler is down: see its log");
+}
+
+// What one round of asking every process tells.
+struct Rings {
+  std::string build;
+  TraceCollection collection;
+  std::vector<std::string> missing;
+};
+
+absl::Status AskRings(transport::Transport& transport, const std::string& control, Rings& rings) {
+  wire::Frame request;
+  request.mutable_trace_request();
+  return AskTool(transport, control, "gangway doctor", std::move(request), kRingsLimit,
+                 [&rings](wire::Frame frame) {
+                   if (frame.has_hello_reply()) rings.build = frame.hello_reply().build_version();
+                   if (!frame.has_trace_reply()) return false;
+                   const wire::TraceReply& reply = frame.trace_reply();
+                   if (!reply.end()) rings.collection.Add(reply);
+                   rings.missing.assign(reply.missing().begin(), reply.missing().end());
+                   return reply.end();
+                 });
+}
+
+void CheckLinks(const Rings& rings, Report& report) {
+  for (const std::string& name : rings.missing) {
+    report.Wrong("links", absl::StrCat(name,
+                                       " did not answer: it is down, stopped or cut off; `"
+                                       "gangway why` says since when"));
+  }
+  if (!rings.missing.empty()) return;
+  uint64_t slowest_ns = 0;
+  for (const auto& process : rings.collection.processes())
+    slowest_ns = std::max(slowest_ns, process.uncertain_ns * 2);
+  report.Ok("links",
+            absl::StrCat("all ", rings.collection.processes().size(),
+                         " processes answer, the slowest after ", slowest_ns / 1000, " us"));
+}
+
+void CheckCluster(const DoctorOptions& options, Report& report) {
+  auto port = ChoosePort(options.cluster.port);
+  if (!port.ok()) return report.Wrong("ports", std::string(port.status().message()));
+  StateDir dir(StateRoot(options.cluster.state_root), *port);
+  if (!dir.Supervisor().ok()) {
+    auto claimed = ClaimPort(*port);
+    if (!claimed.ok()) return report.Wrong("ports", std::string(claimed.status().message()));
+    return report.Note("cluster", absl::StrCat("none runs on port ", *port, ", which is free"));
+  }
+  if (ClaimPort(*port).ok()) {
+    report.Wrong("ports", absl::StrCat("nobody listens on port ", *port,
+                                       " though a cluster runs: see head.log in ", dir.path()));
+  } else {
+    report.Ok("ports", absl::StrCat("the front door listens on port ", *port));
+  }
+  auto control = ControlAddress(options.cluster);
+  auto transport = transport::NewGrpcTransport();
+  if (!control.ok()) return report.Wrong("cluster", std::string(control.status().message()));
+  if (!transport.ok()) return report.Wrong("cluster", std::string(transport.status().message()));
+  auto status = AskStatus(**transport, *control, kStatusLimit);
+  if (!status.ok()) return report.Wrong("cluster", std::string(status.status().message()));
+  report.Ok("cluster", absl::StrCat(status->workers_size(), " workers, ", status->sessions_size(),
+                                    " sessions, control at ", *control));
+  CheckProcesses(*status, report);
+  Rings rings;
+  absl::Status asked = AskRings(**transport, *control, rings);
+  if (!asked.ok()) return report.Wrong("links", std::string(asked.message()));
+  CheckLinks(rings, report);
+  CheckVersions(rings.build, rings.collection, report);
+  CheckClocks(rings.collection, report);
+}
+
+}  // namespace
+
+int Doctor(const DoctorOptions& options) {
+  Report report;
+  CheckPlugin(options, report);
+  CheckDescriptors(report);
+  CheckMemory(report);
+  CheckDisk(report);
+  CheckCluster(options, report);
+  return report.exit_status();
+}
+
+}  // namespace gangway::cli

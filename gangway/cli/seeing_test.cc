@@ -1,0 +1,122 @@
+// The pure parts of `gangway trace` and `gangway why`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gangway/cli/trace_file.h"
+#include "gangway/cli/why_text.h"
+#include "gangway/wire/trace.h"
+
+namespace gangway::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ClockOffsetTest, OneClockIsLeftAloneAndAnotherIsMovedToTheMiddle) {
+  EXPECT_EQ(ClockOffset(1000, 1040, 1100), 0);
+  EXPECT_EQ(ClockOffset(1000, 5050, 1100), -4000);
+  EXPECT_EQ(ClockOffset(5000, 50, 5100), 5000);
+}
+
+TraceCollection::Process Process(const std::string& name, std::vector<TraceRecord> records) {
+  return {.name = name, .process_id = 7, .read_ns = 9000, .records = std::move(records)};
+}
+
+TEST(TraceFileTest, AGangIsJoinedFromItsReleaseToItsDevicesAndItsEnd) {
+  auto head = Process(
+      "controller",
+      {{.time_ns = 1000, .kind = TraceKind::kSubmit, .session = 4, .value = 2},
+       {.time_ns = 1500, .kind = TraceKind::kLower, .session = 4, .gang = 9, .value = 2},
+       {.time_ns = 1600, .kind = TraceKind::kQueue, .session = 4, .gang = 9, .value = 5 * 8 + 3},
+       {.time_ns = 1700, .kind = TraceKind::kRelease, .gang = 9},
+       {.time_ns = 4000, .kind = TraceKind::kDone, .gang = 9}});
+  head.names[{TraceNameOf::kExecutable, 5}] = "jit_\"step\"";
+  auto worker = Process("island0/worker0",
+                        {{.time_ns = 2000, .kind = TraceKind::kExecuteBegin, .place = 0, .gang = 9},
+                         {.time_ns = 2100, .kind = TraceKind::kExecuteBegin, .place = 1, .gang = 9},
+                         {.time_ns = 3000, .kind = TraceKind::kExecuteEnd, .place = 0, .gang = 9}});
+  const std::string text = ToPerfetto({head, worker});
+  EXPECT_THAT(text, HasSubstr(R"("name":"jit_\"step\" #9")"));
+  EXPECT_THAT(text, HasSubstr(R"("ph":"X","pid":2,"tid":100000,"ts":2.000,"dur":1.000)"));
+  EXPECT_THAT(text, HasSubstr(R"x("name":"jit_\"step\" #9 (has not ended)")x"));
+  for (const char* flow : {"lowered", "released", "executed"}) {
+    EXPECT_THAT(text, HasSubstr(std::string(R"("ph":"s","cat":")") + flow));
+    EXPECT_THAT(text, HasSubstr(std::string(R"("ph":"f","bp":"e","cat":")") + flow));
+  }
+}
+
+TEST(TraceFileTest, WhatIsGivenToABusyDeviceIsDrawnBehindIt) {
+  auto worker = Process("w", {{.time_ns = 1000, .kind = TraceKind::kExecuteBegin, .gang = 1},
+                              {.time_ns = 1100, .kind = TraceKind::kExecuteBegin, .gang = 2},
+                              {.time_ns = 3000, .kind = TraceKind::kExecuteEnd, .gang = 1},
+                              {.time_ns = 5000, .kind = TraceKind::kExecuteEnd, .gang = 2}});
+  const std::string text = ToPerfetto({worker});
+  EXPECT_THAT(text, HasSubstr(R"("ts":1.000,"dur":2.000,"name":"gang #1")"));
+  EXPECT_THAT(text, HasSubstr(R"("ts":3.000,"dur":2.000,"name":"gang #2")"));
+}
+
+TEST(TraceFramesTest, RecordsGoThereAndBackInPieces) {
+  for (uint64_t i = 1; i <= kTraceCapacity; ++i) Trace(TraceKind::kRelease, 3, 5, i, i);
+  wire::TraceRequest request;
+  request.set_probe(8);
+  TraceCollection collection;
+  const std::vector<wire::Frame> frames = wire::TraceFrames(request, "me");
+  EXPECT_GT(frames.size(), 1u);
+  for (const wire::Frame& frame : frames) {
+    EXPECT_EQ(frame.trace_reply().probe(), 8u);
+    EXPECT_LT(frame.ByteSizeLong(), size_t{1} << 20);
+    EXPECT_EQ(frame.trace_reply().last(), &frame == &frames.back());
+    collection.Add(frame.trace_reply());
+  }
+  ASSERT_EQ(collection.processes().size(), 1u);
+  const auto& records = collection.processes()[0].records;
+  ASSERT_EQ(records.size(), kTraceCapacity);
+  EXPECT_EQ(records.back().gang, kTraceCapacity);
+  EXPECT_EQ(records.back().place, 3u);
+  EXPECT_EQ(records.back().kind, TraceKind::kRelease);
+}
+
+TEST(TraceCollectionTest, AReplyThatIsCutShortIsNoCrash) {
+  wire::TraceReply reply;
+  reply.set_process("x");
+  for (int i = 0; i < 7; ++i) reply.add_words(i);
+  TraceCollection collection;
+  collection.Add(reply);
+  EXPECT_EQ(collection.processes()[0].records.size(), 1u);
+}
+
+TEST(ScopeTest, WordsAreScopes) {
+  EXPECT_EQ(ParseScope({})->session(), 0u);
+  EXPECT_EQ(ParseScope({"session", "3"})->session(), 3u);
+  EXPECT_EQ(ParseScope({"gang", "12"})->gang(), 12u);
+  EXPECT_EQ(ParseScope({"array", "9"})->array(), 9u);
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"gang"}, {"gang", "x"}, {"gang", "0"}, {"devices", "3"}}) {
+    EXPECT_FALSE(ParseScope(wrong).ok()) << wrong[0];
+  }
+}
+
+TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {
+  wire::Wait wait;
+  wait.set_kind("call");
+  wait.set_gang(7);
+  wait.set_session(2);
+  wait.set_program("step");
+  wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
+  wait.set_waited_ms(2500);
+  wait.add_devices(3);
+  wait.set_for_gang(5);
+  wait.set_for_session(1);
+  wait.set_for_program("train");
+  EXPECT_EQ(WaitText(wait),
+            "gang 7, call (step) of session 2, waits behind gang 5 (train) of session 1, which "
+            "comes first on device 3, for 2.5 s");
+  wire::WhyReply reply;
+  EXPECT_EQ(WhyText(reply), "nothing waits\n");
+  *reply.add_waits() = wait;
+  EXPECT_THAT(WhyJson(reply), HasSubstr(R"("reason":"earlier_gang")"));
+  EXPECT_THAT(WhyText(reply), Not(HasSubstr("nothing")));
+}
+
+}  // namespace
+}  // namespace gangway::cli

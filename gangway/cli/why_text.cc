@@ -1,0 +1,181 @@
+// Implementation of why_text.h.
+#include "gangway/cli/why_text.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "gangway/cli/json_text.h"
+
+namespace gangway::cli {
+namespace {
+
+using wire::Wait;
+
+std::string Seconds(uint64_t ms) {
+  return ms < 10000 ? absl::StrFormat("%.1f s", static_cast<double>(ms) / 1000)
+                    : absl::StrCat(ms / 1000, " s");
+}
+
+template <typename List>
+std::string Names(const List& list, const char* prefix = "") {
+  std::string text;
+  for (const auto& each : list) absl::StrAppend(&text, text.empty() ? "" : ", ", prefix, each);
+  return text;
+}
+
+std::string Program(const std::string& name) {
+  return name.empty() ? "" : absl::StrCat(" (", name, ")");
+}
+
+std::string Subject(const Wait& wait) {
+  if (wait.kind() == "worker") return Names(wait.workers());
+  if (wait.kind() == "client")
+    return absl::StrCat("the new client ", wait.program(), " (session ", wait.session(), ")");
+  if (wait.kind() == "compile") return absl::StrCat("a compile of session ", wait.session());
+  return absl::StrCat("gang ", wait.gang(), ", ", wait.kind(), Program(wait.program()),
+                      " of session ", wait.session(), ",");
+}
+
+std::string ForGang(const Wait& wait) {
+  if (wait.for_gang() == 0) return "an earlier gang";
+  return absl::StrCat("gang ", wait.for_gang(), Program(wait.for_program()), " of session ",
+                      wait.for_session());
+}
+
+std::string MemoryText(const Wait& wait) {
+  std::string holders;
+  for (const Wait::Holder& holder : wait.holders()) {
+    absl::StrAppend(&holders, holders.empty() ? "" : ", ", "session ", holder.session(),
+                    holder.session() == wait.session() ? " (itself) " : " ", holder.bytes(),
+                    " bytes");
+  }
+  return absl::StrCat(" waits for ", wait.needed_bytes(), " bytes of memory on device ",
+                      Names(wait.devices()), ", where ", wait.used_bytes(), " of ",
+                      wait.budget_bytes(),
+                      " are held: ", holders.empty() ? "by running gangs" : holders);
+}
+
+std::string Reason(const Wait& wait) {
+  const std::string workers = Names(wait.workers());
+  switch (wait.reason()) {
+    case Wait::REASON_EXECUTING:
+      if (wait.for_gang() != 0) {
+        return absl::StrCat(" is with ", workers, ", in the queue of ",
+                            Names(wait.devices(), "device "), " behind ", ForGang(wait));
+      }
+      return absl::StrCat(" is being executed by ", workers, wait.devices().empty() ? "" : " on ",
+                          Names(wait.devices(), "device "), ", whose heartbeats come");
+    case Wait::REASON_WORKER_SILENT:
+      if (wait.kind() == "worker") return " is silent: no heartbeat comes; dead after 5 s";
+      return absl::StrCat(" waits for ", workers, ", which is silent: no heartbeat comes");
+    case Wait::REASON_WORKER_DOWN:
+      if (wait.kind() == "worker") return " is down, not heard of";
+      return absl::StrCat(" waits for ", workers, ", which is down, to come back");
+    case Wait::REASON_UPLOAD_BYTES:
+      return absl::StrCat(" waits for the client of session ", wait.session(), " to send bytes to ",
+                          workers);
+    case Wait::REASON_MEMORY:
+      return MemoryText(wait);
+    case Wait::REASON_SLOTS:
+      return absl::StrCat(" waits for a slot of device ", Names(wait.devices()),
+                          ": all are taken, the oldest by ", ForGang(wait));
+    case Wait::REASON_EARLIER_GANG:
+      return absl::StrCat(" waits behind ", ForGang(wait), ", which comes first on device ",
+                          Names(wait.devices()));
+    case Wait::REASON_INPUT:
+      return absl::StrCat(" waits for an input that ", ForGang(wait), " makes");
+    case Wait::REASON_READERS:
+      return absl::StrCat(" waits for ", ForGang(wait), ", which still reads what it donates");
+    case Wait::REASON_OTHER_ISLAND:
+      return " waits for shards from another island, whose part is not released yet";
+    case Wait::REASON_COMPILE:
+      return wait.workers().empty() ? " waits for the compiler"
+                                    : " waits for the compiler, which is down";
+    case Wait::REASON_WORKERS_ABSENT:
+      return absl::StrCat(" waits for declared workers that are absent: ", workers);
+    default:
+      return " waits for something that this version of the tool does not know";
+  }
+}
+
+std::string Words(const google::protobuf::RepeatedPtrField<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words)
+    absl::StrAppend(&text, text.empty() ? "" : ",", Quoted(word));
+  return absl::StrCat("[", text, "]");
+}
+
+std::string WaitJson(const Wait& wait) {
+  std::string reason = Wait::Reason_Name(wait.reason()).substr(7);  // without REASON_
+  std::transform(reason.begin(), reason.end(), reason.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  std::string holders;
+  for (const Wait::Holder& holder : wait.holders()) {
+    absl::StrAppend(&holders, holders.empty() ? "" : ",", "{\"session\":", holder.session(),
+                    ",\"bytes\":", holder.bytes(), "}");
+  }
+  return absl::StrCat(
+      "{\"kind\":", Quoted(wait.kind()), ",\"session\":", wait.session(), ",\"gang\":", wait.gang(),
+      ",\"program\":", Quoted(wait.program()), ",\"reason\":", Quoted(reason),
+      ",\"waited_ms\":", wait.waited_ms(), ",\"limit_ms\":", wait.limit_ms(),
+      ",\"workers\":", Words(wait.workers()), ",\"devices\":[", Names(wait.devices()),
+      "],\"for_gang\":", wait.for_gang(), ",\"for_session\":", wait.for_session(),
+      ",\"for_program\":", Quoted(wait.for_program()), ",\"needed_bytes\":", wait.needed_bytes(),
+      ",\"used_bytes\":", wait.used_bytes(), ",\"budget_bytes\":", wait.budget_bytes(),
+      ",\"holders\":[", holders, "],\"text\":", Quoted(WaitText(wait)), "}");
+}
+
+}  // namespace
+
+absl::StatusOr<wire::WhyRequest> ParseScope(const std::vector<std::string>& words) {
+  wire::WhyRequest request;
+  if (words.empty() || (words.size() == 1 && words[0] == "cluster")) return request;
+  uint64_t number = 0;
+  if (words.size() == 2 && absl::SimpleAtoi(words[1], &number) && number != 0) {
+    if (words[0] == "session") request.set_session(number);
+    if (words[0] == "gang") request.set_gang(number);
+    if (words[0] == "array") request.set_array(number);
+    if (request.session() + request.gang() + request.array() != 0) return request;
+  }
+  std::string given;
+  for (const std::string& word : words) absl::StrAppend(&given, given.empty() ? "" : " ", word);
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", given, "' is no scope: give cluster, session N, gang N or array N"));
+}
+
+void Arrange(wire::WhyReply& reply, const wire::WhyRequest& scope) {
+  if (scope.gang() != 0 || scope.array() != 0) return;
+  std::stable_sort(reply.mutable_waits()->begin(), reply.mutable_waits()->end(),
+                   [](const Wait& a, const Wait& b) { return a.waited_ms() > b.waited_ms(); });
+}
+
+std::string WaitText(const Wait& wait) {
+  std::string text = absl::StrCat(Subject(wait), Reason(wait));
+  if (wait.waited_ms() != 0) absl::StrAppend(&text, ", for ", Seconds(wait.waited_ms()));
+  if (wait.limit_ms() != 0) absl::StrAppend(&text, " (at most ", Seconds(wait.limit_ms()), ")");
+  return text;
+}
+
+std::string WhyText(const wire::WhyReply& reply) {
+  std::string text;
+  for (const std::string& remark : reply.remarks()) absl::StrAppend(&text, remark, "\n");
+  for (const Wait& wait : reply.waits()) absl::StrAppend(&text, WaitText(wait), "\n");
+  if (reply.left_out() != 0) absl::StrAppend(&text, "and ", reply.left_out(), " more\n");
+  for (const std::string& missing : reply.missing())
+    absl::StrAppend(&text, missing, " did not answer\n");
+  return text.empty() ? "nothing waits\n" : text;
+}
+
+std::string WhyJson(const wire::WhyReply& reply) {
+  std::string waits;
+  for (const Wait& wait : reply.waits())
+    absl::StrAppend(&waits, waits.empty() ? "" : ",", WaitJson(wait));
+  return absl::StrCat("{\"waits\":[", waits, "],\"left_out\":", reply.left_out(),
+                      ",\"remarks\":", Words(reply.remarks()),
+                      ",\"missing\":", Words(reply.missing()), "}");
+}
+
+}  // namespace gangway::cli

@@ -1,0 +1,26 @@
+// What waits for what, in words and as JSON. Pure.
+#ifndef GANGWAY_CLI_WHY_TEXT_H_
+#define GANGWAY_CLI_WHY_TEXT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::cli {
+
+// "" or "cluster", "session N", "gang N", "array N". INVALID_ARGUMENT: anything else.
+absl::StatusOr<wire::WhyRequest> ParseScope(const std::vector<std::string>& words);
+
+// The longest waits first; a gang's chain stays in its order.
+void Arrange(wire::WhyReply& reply, const wire::WhyRequest& scope);
+
+std::string WaitText(const wire::Wait& wait);  // one line, without its end
+std::string WhyText(const wire::WhyReply& reply);
+std::string WhyJson(const wire::WhyReply& reply);  // one line
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_WHY_TEXT_H_

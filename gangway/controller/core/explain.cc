@@ -1,0 +1,70 @@
+// What the controller knows of waits: compiles, and which gang makes an array. Pure queries.
+#include "absl/strings/str_cat.h"
+
+#include "gangway/controller/core/controller.h"
+
+namespace gangway::controller {
+
+bool Controller::Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const {
+  if (request.session() != 0 && !sessions_.contains(request.session())) {
+    reply.add_remarks(absl::StrCat("there is no session ", request.session(),
+                                   "; `gangway status` lists those that are open"));
+    return false;
+  }
+  if (request.array() != 0) {
+    for (const auto& [id, session] : sessions_) {
+      if (request.session() != 0 && request.session() != id) continue;
+      if (!session.arrays.contains(request.array())) continue;
+      request.set_gang(FindProducer(id, request.array(), reply));
+      if (request.gang() != 0) return true;
+    }
+    if (reply.remarks_size() == 0)
+      reply.add_remarks(absl::StrCat("no session holds an array ", request.array()));
+    return false;
+  }
+  if (request.gang() != 0) {
+    if (nodes_.contains(request.gang())) return true;
+    reply.add_remarks(
+        absl::StrCat("gang ", request.gang(),
+                     request.gang() < next_ordinal_ ? " has ended" : " has not been made yet"));
+    return false;
+  }
+  ExplainCompiles(request.session(), now, reply);
+  return true;
+}
+
+// 0, and a remark, where nothing is waited for.
+uint64_t Controller::FindProducer(uint64_t id, uint64_t handle, wire::WhyReply& reply) const {
+  const Array& array = sessions_.at(id).arrays.at(handle);
+  if (auto failure = FailureOf(array)) {
+    reply.add_remarks(
+        absl::StrCat("array ", handle, " of session ", id, " is an error: ", failure->message()));
+    return 0;
+  }
+  for (const Run& run : array.runs) {
+    auto storage = storages_.find(run.storage);
+    if (storage != storages_.end() && storage->second.producer != 0)
+      return storage->second.producer;
+  }
+  reply.add_remarks(
+      absl::StrCat("array ", handle, " of session ", id, " is there: it waits for nothing"));
+  return 0;
+}
+
+void Controller::ExplainCompiles(uint64_t session, Time now, wire::WhyReply& reply) const {
+  for (const auto& [request, compile] : compiles_) {
+    if (session != 0 && compile.session != session) continue;
+    wire::Wait& wait = *reply.add_waits();
+    wait.set_kind("compile");
+    wait.set_session(compile.session);
+    wait.set_reason(wire::Wait::REASON_COMPILE);
+    auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - compile.since);
+    wait.set_waited_ms(static_cast<uint64_t>(waited.count()));
+    if (!compiler_up_) {
+      wait.set_limit_ms(static_cast<uint64_t>(config_.compiler_wait_max.count()));
+      wait.add_workers("compiler");
+    }
+  }
+}
+
+}  // namespace gangway::controller

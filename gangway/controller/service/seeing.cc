@@ -1,0 +1,133 @@
+// What tools ask beyond the status: the flight recorders of all processes, and what waits for what.
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/trace.h"
+#include "gangway/controller/service/controller_service.h"
+#include "gangway/wire/trace.h"
+
+namespace gangway::controller {
+namespace {
+
+constexpr std::chrono::seconds kTraceLimit{3};
+constexpr std::chrono::seconds kWhyLimit{2};
+
+uint64_t NowNs() {
+  return static_cast<uint64_t>(EventLoop::Clock::now().time_since_epoch().count());
+}
+
+std::string WorkerName(const wire::Worker& worker) {
+  return absl::StrCat("island", worker.island(), "/worker", worker.index());
+}
+
+}  // namespace
+
+// Every process that is up answers for itself; what comes goes on to the tool, piece by piece.
+void ControllerService::OnTraceRequest(uint64_t tool) {
+  uint64_t probe = next_key_++;
+  TraceQuery& query = traces_[probe];
+  query.link = tools_[tool];
+  query.asked_ns = NowNs();
+  wire::Frame frame;
+  frame.set_epoch(options_.core.epoch);
+  frame.mutable_trace_request()->set_probe(probe);
+  frame.mutable_trace_request()->set_asker(TraceProcess());
+  wire::StatusReply status;
+  core_.FillStatus(status);
+  for (const auto& worker : status.workers())
+    query.missing.insert(WorkerName(worker.state().worker()));
+  for (IslandLink& island : islands_) {
+    if (island.link) (void)island.link->Send(frame);
+  }
+  if (compiler_) (void)compiler_->Send(frame);
+  query.missing.insert("compiler");
+  for (wire::Frame& own : wire::TraceFrames(frame.trace_request(), "controller"))
+    OnTraceReply(std::move(own));
+  loop_->PostAt(EventLoop::Clock::now() + kTraceLimit, [this, alive = alive_, probe] {
+    if (*alive) FinishTrace(probe);
+  });
+}
+
+void ControllerService::OnTraceReply(wire::Frame frame) {
+  auto it = traces_.find(frame.trace_reply().probe());
+  if (it == traces_.end() || !it->second.link) return;
+  const uint64_t probe = it->first;
+  wire::TraceReply& reply = *frame.mutable_trace_reply();
+  reply.set_asked_ns(it->second.asked_ns);
+  reply.set_answered_ns(NowNs());
+  if (reply.last()) it->second.missing.erase(reply.process());
+  (void)it->second.link->Send(std::move(frame));  // a tool that left needs no answer
+  if (it->second.missing.empty()) FinishTrace(probe);
+}
+
+void ControllerService::FinishTrace(uint64_t probe) {
+  auto query = traces_.extract(probe);
+  if (query.empty() || !query.mapped().link) return;
+  wire::Frame frame;
+  frame.mutable_trace_reply()->set_end(true);
+  for (const std::string& name : query.mapped().missing)
+    frame.mutable_trace_reply()->add_missing(name);
+  (void)query.mapped().link->Send(std::move(frame));
+}
+
+// The schedulers know most; what clients and compiles wait for is known here.
+void ControllerService::OnWhyRequest(uint64_t tool, wire::WhyRequest request) {
+  const uint64_t probe = next_key_++;
+  WhyQuery& query = whys_[probe];
+  query.link = tools_[tool];
+  request.set_probe(probe);
+  const bool all = request.session() == 0 && request.gang() == 0 && request.array() == 0;
+  const bool ask = core_.Explain(request, EventLoop::Clock::now(), query.reply);
+  if (all) ExplainClients(query.reply);
+  for (uint32_t island = 0; ask && island < islands_.size(); ++island) {
+    query.missing.insert(island);
+    if (!islands_[island].link) continue;
+    wire::Frame frame;
+    frame.set_epoch(options_.core.epoch);
+    *frame.mutable_why_request() = request;
+    (void)islands_[island].link->Send(std::move(frame));  // who does not answer is named
+  }
+  loop_->PostAt(EventLoop::Clock::now() + kWhyLimit, [this, alive = alive_, probe] {
+    if (*alive) FinishWhy(probe);
+  });
+  if (query.missing.empty()) FinishWhy(probe);
+}
+
+void ControllerService::ExplainClients(wire::WhyReply& reply) const {
+  for (const auto& [session, client] : clients_) {
+    if (client.welcomed) continue;
+    wire::Wait& wait = *reply.add_waits();
+    wait.set_kind("client");
+    wait.set_session(session);
+    wait.set_program(client.name);
+    wait.set_reason(wire::Wait::REASON_WORKERS_ABSENT);
+    wait.add_workers(AbsentWorkers());
+    auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(EventLoop::Clock::now() -
+                                                                        client.since);
+    wait.set_waited_ms(static_cast<uint64_t>(waited.count()));
+    wait.set_limit_ms(static_cast<uint64_t>(options_.welcome_max.count()));
+  }
+}
+
+void ControllerService::OnWhyReply(uint32_t island, wire::WhyReply& reply) {
+  auto it = whys_.find(reply.probe());
+  if (it == whys_.end()) return;
+  WhyQuery& query = it->second;
+  query.reply.MergeFrom(reply);
+  query.missing.erase(island);
+  if (query.missing.empty()) FinishWhy(reply.probe());
+}
+
+void ControllerService::FinishWhy(uint64_t probe) {
+  auto query = whys_.extract(probe);
+  if (query.empty() || !query.mapped().link) return;
+  wire::Frame frame;
+  *frame.mutable_why_reply() = std::move(query.mapped().reply);
+  for (uint32_t island : query.mapped().missing)
+    frame.mutable_why_reply()->add_missing(absl::StrCat("the scheduler of island ", island));
+  (void)query.mapped().link->Send(std::move(frame));  // a tool that left needs no answer
+}
+
+}  // namespace gangway::controller

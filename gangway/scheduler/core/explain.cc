@@ -1,0 +1,209 @@
+// What the nodes of this island wait for, and for whom. Pure queries; the first reason that holds a
+// node up, in the order in which it would meet them.
+#include <algorithm>
+
+#include "gangway/scheduler/core/island.h"
+
+namespace gangway::scheduler {
+namespace {
+
+constexpr int kWaitsMax = 256;
+constexpr size_t kChainMax = 32;
+constexpr std::chrono::milliseconds kSilent{1500};  // three heartbeats
+
+uint64_t Ms(Time::duration duration) {
+  auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<uint64_t>(std::max<int64_t>(0, ms));
+}
+
+}  // namespace
+
+// The oldest gang that holds a slot of each device, and the oldest that has a claim on it.
+struct Island::Heads {
+  std::vector<uint64_t> released;
+  std::vector<uint64_t> ready;
+};
+
+Island::Heads Island::FindHeads() const {
+  Heads heads{std::vector<uint64_t>(devices_.size(), 0), std::vector<uint64_t>(devices_.size(), 0)};
+  for (const auto& [ordinal, node] : nodes_) {
+    if (node.released && node.kind != Kind::kLaunch) continue;
+    if (!node.released && node.blockers > 0) continue;
+    for (uint32_t device : node.devices) {
+      uint64_t& head = node.released ? heads.released[device] : heads.ready[device];
+      if (head == 0) head = ordinal;
+    }
+  }
+  return heads;
+}
+
+void Island::Explain(const wire::WhyRequest& request, Time now, const std::vector<Time>& heard,
+                     wire::WhyReply& reply) const {
+  const Heads heads = FindHeads();
+  if (request.gang() != 0) {  // and what it waits for, and so on
+    uint64_t gang = request.gang();
+    for (size_t depth = 0; depth < kChainMax && gang != 0; ++depth) {
+      auto it = nodes_.find(gang);
+      if (it == nodes_.end()) break;
+      ExplainNode(it->second, now, heard, heads, *reply.add_waits());
+      const uint64_t next = reply.waits().rbegin()->for_gang();
+      gang = next == gang ? 0 : next;
+    }
+    return;
+  }
+  for (const auto& [ordinal, node] : nodes_) {
+    if (request.session() != 0 && node.session != request.session()) continue;
+    if (reply.waits_size() < kWaitsMax) {
+      ExplainNode(node, now, heard, heads, *reply.add_waits());
+    } else {
+      reply.set_left_out(reply.left_out() + 1);
+    }
+  }
+  if (request.session() == 0) ExplainWorkers(now, heard, reply);
+}
+
+void Island::ExplainWorkers(Time now, const std::vector<Time>& heard, wire::WhyReply& reply) const {
+  for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
+    const bool up = workers_[worker].incarnation != 0;
+    if (up && now - heard[worker] < kSilent) continue;
+    wire::Wait& wait = *reply.add_waits();
+    wait.set_kind("worker");
+    wait.set_reason(up ? wire::Wait::REASON_WORKER_SILENT : wire::Wait::REASON_WORKER_DOWN);
+    wait.add_workers(WorkerName(worker));
+    if (heard[worker] != Time()) wait.set_waited_ms(Ms(now - heard[worker]));
+  }
+}
+
+void Island::ExplainNode(const NodeState& node, Time now, const std::vector<Time>& heard,
+                         const Heads& heads, wire::Wait& wait) const {
+  constexpr const char* kKinds[] = {"call", "upload", "copy", "fetch"};
+  wait.set_session(node.session);
+  wait.set_gang(node.ordinal);
+  wait.set_kind(kKinds[static_cast<int>(node.kind)]);
+  wait.set_program(node.program);
+  wait.set_waited_ms(Ms(now - node.arrived));
+  if (node.released) {
+    ExplainReleased(node, now, heard, heads, wait);
+  } else if (node.unsent || node.blockers > 0) {
+    ExplainBlocked(node, wait);
+  } else {
+    ExplainReady(node, now, heads, wait);
+  }
+  auto blocking = nodes_.find(wait.for_gang());
+  if (blocking == nodes_.end()) return;
+  wait.set_for_session(blocking->second.session);
+  wait.set_for_program(blocking->second.program);
+}
+
+void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<Time>& heard,
+                             const Heads& heads, wire::Wait& wait) const {
+  for (uint32_t worker : node.open_workers) {
+    if (now - heard[worker] < kSilent) continue;
+    wait.set_reason(wire::Wait::REASON_WORKER_SILENT);
+    wait.set_waited_ms(Ms(now - heard[worker]));
+    wait.add_workers(WorkerName(worker));
+  }
+  if (wait.workers_size() > 0) return;
+  for (uint32_t worker : node.open_workers) wait.add_workers(WorkerName(worker));
+  if (node.waits_since) {
+    wait.set_reason(wire::Wait::REASON_UPLOAD_BYTES);
+    wait.set_waited_ms(Ms(now - *node.waits_since));
+    wait.set_limit_ms(static_cast<uint64_t>(config_.upload_wait_max.count()));
+    return;
+  }
+  wait.set_reason(wire::Wait::REASON_EXECUTING);
+  wait.set_waited_ms(Ms(now - node.released_at));
+  uint64_t earlier = 0;
+  for (uint32_t device : node.devices) {
+    const auto& open = node.open_workers;
+    if (std::find(open.begin(), open.end(), devices_[device].worker) == open.end()) continue;
+    wait.add_devices(devices_[device].id);
+    uint64_t head = heads.released[device];
+    if (head != 0 && head < node.ordinal && (earlier == 0 || head < earlier)) earlier = head;
+  }
+  wait.set_for_gang(earlier);
+}
+
+void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
+  for (uint32_t worker : node.workers) {
+    if (workers_[worker].incarnation == 0) wait.add_workers(WorkerName(worker));
+  }
+  if (node.unsent && wait.workers_size() > 0) {
+    wait.set_reason(wire::Wait::REASON_WORKER_DOWN);
+    wait.set_limit_ms(static_cast<uint64_t>(config_.worker_wait_max.count()));
+    return;
+  }
+  for (uint64_t id : node.reads) {
+    auto storage = storages_.find(id);
+    if (storage == storages_.end()) continue;
+    auto producer = nodes_.find(storage->second.producer);
+    if (producer == nodes_.end()) continue;
+    if (producer->second.released && producer->second.kind != Kind::kUpload) continue;
+    wait.set_reason(wire::Wait::REASON_INPUT);
+    wait.set_for_gang(producer->first);
+    return;
+  }
+  wait.set_reason(node.from_other_island ? wire::Wait::REASON_OTHER_ISLAND
+                                         : wire::Wait::REASON_READERS);
+  if (node.from_other_island) return;
+  for (const auto& [ordinal, reader] : nodes_) {  // the earliest that still reads what this donates
+    if (reader.released || ordinal >= node.ordinal) continue;
+    const bool reads =
+        std::any_of(node.consumes.begin(), node.consumes.end(), [&reader = reader](uint64_t id) {
+          return std::find(reader.reads.begin(), reader.reads.end(), id) != reader.reads.end();
+        });
+    if (!reads) continue;
+    wait.set_for_gang(ordinal);
+    return;
+  }
+}
+
+void Island::ExplainReady(const NodeState& node, Time now, const Heads& heads,
+                          wire::Wait& wait) const {
+  auto blocked = memory_blocked_.find(node.ordinal);
+  if (blocked != memory_blocked_.end()) {
+    wait.set_waited_ms(Ms(now - blocked->second));
+    return ExplainMemory(node, wait);
+  }
+  for (uint32_t device : node.devices) {
+    const uint64_t head = heads.ready[device];
+    if (head == 0 || head >= node.ordinal) continue;
+    wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
+    wait.add_devices(devices_[device].id);
+    wait.set_for_gang(head);
+    return;
+  }
+  wait.set_reason(wire::Wait::REASON_SLOTS);
+  for (uint32_t device : node.devices) {
+    if (devices_[device].slots_taken < config_.window) continue;
+    wait.add_devices(devices_[device].id);
+    wait.set_for_gang(heads.released[device]);
+    return;
+  }
+}
+
+// GS-2: the fullest device, and whose arrays are there.
+void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
+  const uint32_t device = *std::max_element(
+      node.devices.begin(), node.devices.end(),
+      [this](uint32_t a, uint32_t b) { return ledger_.used_bytes(a) < ledger_.used_bytes(b); });
+  wait.set_reason(wire::Wait::REASON_MEMORY);
+  wait.set_limit_ms(static_cast<uint64_t>(config_.memory_wait_max.count()));
+  wait.add_devices(devices_[device].id);
+  wait.set_needed_bytes(node.result_bytes + node.temp_bytes - node.alias_bytes);
+  wait.set_used_bytes(ledger_.used_bytes(device));
+  wait.set_budget_bytes(ledger_.budget_bytes());
+  std::map<uint64_t, uint64_t> held;
+  for (const auto& [id, storage] : storages_) {
+    const auto& charged = storage.charged;
+    if (std::find(charged.begin(), charged.end(), device) != charged.end())
+      held[storage.session] += storage.shard_bytes;
+  }
+  for (const auto& [session, bytes] : held) {
+    wire::Wait::Holder& holder = *wait.add_holders();
+    holder.set_session(session);
+    holder.set_bytes(bytes);
+  }
+}
+
+}  // namespace gangway::scheduler
