@@ -7,6 +7,7 @@ find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
 
 find_program(GANGWAY_PROTOC protoc REQUIRED)
 find_program(GANGWAY_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)

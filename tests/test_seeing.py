@@ -7,11 +7,12 @@ import os
 import pathlib
 import signal
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import Cluster, wait_for
+from harness import Cluster, free_port, wait_for
 from test_faults import Console
 
 pytestmark = pytest.mark.faults
@@ -162,6 +163,21 @@ def test_doctor_finds_a_healthy_cluster_well_and_says_what_is_wrong(
     ill = cluster.command("doctor", "--port", port, "--plugin", str(fake), timeout_s=30)
     assert ill.returncode == 1, ill.stdout
     assert "WRONG plugin" in ill.stdout and str(fake) in ill.stdout, ill.stdout
+
+
+def test_metrics_are_served_on_loopback(new_cluster: NewCluster) -> None:
+    port = free_port()
+    cluster = new_cluster(1, 1, 2, "--metrics-port", str(port)).start()
+    with Console(cluster) as client:
+        client.do("x = jax.device_put(np.ones(1 << 18, 'float32')); x.block_until_ready()")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+            lines = reply.read().decode().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    assert float(values["gangway_sessions"]) == 1, lines
+    assert float(values["gangway_array_bytes"]) == MIB, lines
+    assert float(values['gangway_worker_up{worker="island0/worker0"}']) == 1, lines
+    assert float(values['gangway_device_bytes{worker="island0/worker0",device="0"}']) >= MIB, lines
+    assert float(values["gangway_frames_from_clients_total"]) > 0, lines
 
 
 def test_tools_say_so_where_no_cluster_runs(

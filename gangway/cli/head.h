@@ -26,6 +26,7 @@ struct HeadOptions {
   std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
   std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
   std::chrono::milliseconds memory_wait_max{30000};
+  int metrics_port = 0;                                // 0 = none; served by the role, not by Head
   std::function<void(uint64_t process_id)> on_silent;  // a worker was declared dead by silence
   std::function<void(const std::string&)>
       on_event;  // for people, one line each; called on the head's loop

@@ -58,6 +58,10 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command->add_option("--state-dir", up.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
   command->add_option("--ready-limit", up.ready_limit_s, "seconds until all must be there")
       ->capture_default_str();
+  command
+      ->add_option("--metrics-port", up.metrics_port,
+                   "serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0: do not")
+      ->check(CLI::Range(0, 65535));
   AddWaits(command, up.waits);
   command->callback([&] { result = Up(up); });
 }
@@ -105,6 +109,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, WaitLimits& waits, WorkerRoleOpt
   command->add_option("--memory", head.budget_bytes);
   command->add_option("--control", head.control_address)->required();
   command->add_option("--front-door", head.front_door_address)->required();
+  command->add_option("--metrics-port", head.metrics_port);
   AddWaits(command, waits);
   command->callback([&] {
     head.welcome_max = std::chrono::seconds(waits.session_s);

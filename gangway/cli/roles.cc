@@ -15,6 +15,7 @@
 
 #include "gangway/base/mutex.h"
 #include "gangway/cli/announcement.h"
+#include "gangway/cli/metrics.h"
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/compiler/compiler.h"
@@ -97,6 +98,18 @@ class ReadyWatch {
   std::thread thread_;
 };
 
+// Null where none are wanted.
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions& options) {
+  if (options.metrics_port == 0) return nullptr;
+  return MetricsEndpoint::Start(
+      options.metrics_port,
+      [control = options.control_address]() -> absl::StatusOr<wire::StatusReply> {
+        auto transport = transport::NewGrpcTransport();
+        if (!transport.ok()) return transport.status();
+        return AskStatus(**transport, control, kReadyCheckLimit);
+      });
+}
+
 }  // namespace
 
 int RunHeadRole(HeadOptions options) {
@@ -110,6 +123,8 @@ int RunHeadRole(HeadOptions options) {
   };
   auto head = Head::Start(options);
   if (!head.ok()) return Fail(head.status());
+  auto metrics = ServeMetrics(options);
+  if (!metrics.ok()) return Fail(metrics.status());
   spdlog::info("front door at {}, control at {}", (*head)->front_door_address(),
                options.control_address);
   Announce({.kind = Announcement::Kind::kListening, .text = options.control_address});

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gangway/cli/metrics.h"
 #include "gangway/cli/trace_file.h"
 #include "gangway/cli/why_text.h"
 #include "gangway/wire/trace.h"
@@ -94,6 +95,33 @@ TEST(ScopeTest, WordsAreScopes) {
        {std::vector<std::string>{"gang"}, {"gang", "x"}, {"gang", "0"}, {"devices", "3"}}) {
     EXPECT_FALSE(ParseScope(wrong).ok()) << wrong[0];
   }
+}
+
+TEST(MetricsTest, StatusBecomesFamilies) {
+  wire::StatusReply status;
+  status.set_messages_received(12);
+  auto& worker = *status.add_workers();
+  worker.mutable_state()->set_up(true);
+  worker.mutable_state()->mutable_worker()->set_index(3);
+  worker.add_devices()->set_bytes(77);
+  status.add_sessions()->set_arrays(4);
+  status.add_sessions()->set_arrays(5);
+  std::map<std::string, double> values;
+  for (const auto& family : ToMetrics(status)) {
+    ASSERT_EQ(family.metric.size(), 1u) << family.name;
+    const bool counter = family.type == prometheus::MetricType::Counter;
+    const auto& metric = family.metric[0];
+    values[family.name] = counter ? metric.counter.value : metric.gauge.value;
+    if (family.name == "gangway_worker_up") {
+      EXPECT_EQ(metric.label[0].value, "island0/worker3");
+    }
+  }
+  EXPECT_EQ(values["gangway_worker_up"], 1);
+  EXPECT_EQ(values["gangway_device_bytes"], 77);
+  EXPECT_EQ(values["gangway_arrays"], 9);
+  EXPECT_EQ(values["gangway_sessions"], 2);
+  EXPECT_EQ(values["gangway_frames_from_clients_total"], 12);
+  EXPECT_EQ(values["gangway_compiler_up"], 0);
 }
 
 TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {

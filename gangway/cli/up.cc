@@ -176,7 +176,8 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--session-wait", text(options.waits.session_s),
                   "--worker-wait",  text(options.waits.worker_s),
                   "--front-door",   absl::StrCat("127.0.0.1:", options.port),
-                  "--control",      ControlAddress(dir)};
+                  "--control",      ControlAddress(dir),
+                  "--metrics-port", text(options.metrics_port)};
   children.push_back({"head", [head](const std::string&) { return head; }});
   Command compiler = {binary,     "compiler",     "--devices", text(options.devices),
                       "--plugin", options.plugin, "--cache",   CacheFolder(dir)};

@@ -30,6 +30,7 @@ struct UpOptions {
   std::string state_root;
   uint32_t ready_limit_s = 30;
   WaitLimits waits;
+  int metrics_port = 0;  // of Prometheus metrics, on loopback; 0 = none
 };
 
 // GANGWAY_PLUGIN, or the one that this build was made with.

@@ -1,0 +1,146 @@
+// Implementation of metrics.h.
+#include "gangway/cli/metrics.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+
+#include <exception>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway::cli {
+namespace {
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+class Families {
+ public:
+  prometheus::MetricFamily& Add(const std::string& name, const char* help,
+                                prometheus::MetricType type) {
+    prometheus::MetricFamily& family = families_.emplace_back();
+    family.name = absl::StrCat("gangway_", name);
+    family.help = help;
+    family.type = type;
+    return family;
+  }
+  prometheus::MetricFamily& Gauge(const std::string& name, const char* help) {
+    return Add(name, help, prometheus::MetricType::Gauge);
+  }
+  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+void Set(prometheus::MetricFamily& family, double value, Labels labels = {}) {
+  prometheus::ClientMetric& metric = family.metric.emplace_back();
+  metric.label = std::move(labels);
+  metric.gauge.value = value;
+  metric.counter.value = value;
+}
+
+void AddWorkers(const wire::StatusReply& status, Families& families) {
+  auto name = [](const wire::StatusReply::WorkerStatus& worker) {
+    const wire::Worker& named = worker.state().worker();
+    return absl::StrCat("island", named.island(), "/worker", named.index());
+  };
+  auto& up = families.Gauge("worker_up", "1: the worker is there");
+  for (const auto& worker : status.workers())
+    Set(up, worker.state().up() ? 1 : 0, {{"worker", name(worker)}});
+  auto devices = [&](const char* metric, const char* help, auto value) {
+    auto& family = families.Gauge(metric, help);
+    for (const auto& worker : status.workers()) {
+      for (const wire::DeviceUsage& device : worker.devices()) {
+        Set(family, static_cast<double>(value(device)),
+            {{"worker", name(worker)}, {"device", absl::StrCat(device.device())}});
+      }
+    }
+  };
+  devices("device_bytes", "Bytes that arrays and running programs hold on the device",
+          [](const auto& device) { return device.bytes(); });
+  devices("device_peak_bytes", "The most that was ever held",
+          [](const auto& device) { return device.peak_bytes(); });
+  devices("device_budget_bytes", "What may be held; 0: no limit",
+          [](const auto& device) { return device.budget_bytes(); });
+}
+
+void AddSessions(const wire::StatusReply& status, Families& families) {
+  uint64_t arrays = 0, bytes = 0, pending = 0, executables = 0;
+  for (const auto& session : status.sessions()) {
+    arrays += session.arrays();
+    bytes += session.bytes();
+    pending += session.pending_nodes();
+    executables += session.executables();
+  }
+  auto total = [&families](const char* name, const char* help, uint64_t value) {
+    Set(families.Gauge(name, help), static_cast<double>(value));
+  };
+  total("sessions", "Clients that are connected", static_cast<uint64_t>(status.sessions_size()));
+  total("arrays", "Arrays that clients hold", arrays);
+  total("array_bytes", "Bytes of those arrays", bytes);
+  total("executables", "Compiled programs that clients hold", executables);
+  total("pending_nodes", "Uploads, calls, copies and fetches that have not ended", pending);
+}
+
+using Ask = std::function<absl::StatusOr<wire::StatusReply>()>;
+
+class Collector final : public prometheus::Collectable {
+ public:
+  explicit Collector(Ask ask) : ask_(std::move(ask)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    auto status = ask_();
+    if (status.ok()) return ToMetrics(*status);
+    Families families;
+    Set(families.Gauge("controller_up", "1: the controller answers"), 0);
+    return families.Take();
+  }
+
+ private:
+  const Ask ask_;
+};
+
+class MetricsEndpointImpl final : public MetricsEndpoint {
+ public:
+  MetricsEndpointImpl(int port, Ask ask)
+      : collector_(std::make_shared<Collector>(std::move(ask))),
+        exposer_(absl::StrCat("127.0.0.1:", port), /*num_threads=*/1) {
+    exposer_.RegisterCollectable(collector_);
+  }
+
+ private:
+  const std::shared_ptr<Collector> collector_;
+  prometheus::Exposer exposer_;  // destroyed first: ends its threads
+};
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> ToMetrics(const wire::StatusReply& status) {
+  Families families;
+  Set(families.Gauge("controller_up", "1: the controller answers"), 1);
+  Set(families.Gauge("compiler_up", "1: the compiler is there"), status.compiler_up() ? 1 : 0);
+  AddWorkers(status, families);
+  AddSessions(status, families);
+  for (const auto& [name, help, value] :
+       {std::tuple("frames_from_clients_total", "Messages of clients", status.messages_received()),
+        std::tuple("frames_to_clients_total", "Messages to clients", status.messages_sent())}) {
+    Set(families.Add(name, help, prometheus::MetricType::Counter), static_cast<double>(value));
+  }
+  return families.Take();
+}
+
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
+    int port, std::function<absl::StatusOr<wire::StatusReply>()> ask) {
+  try {  // the library throws where it cannot listen
+    return std::make_unique<MetricsEndpointImpl>(port, std::move(ask));
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics on 127.0.0.1:", port, " (", error.what(),
+                     "): another program may have that port; choose one with --metrics-port"));
+  }
+}
+
+}  // namespace gangway::cli
