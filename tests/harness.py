@@ -29,6 +29,7 @@ GRPC_POOLS = {
     *("resolver-execut", "timer_manager"),
 }
 GRPC_POOLS_SLACK = 3
+STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 
 
 def free_port() -> int:
@@ -50,9 +51,13 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
 
 
 def client_environment(port: int) -> dict[str, str]:
-    """For a client process that does not know Gangway: JAX finds the cluster by itself."""
+    """For a client process that does not know Gangway: JAX finds the cluster by itself, and the token in
+    the state folder.
+    """
+    state = {"GANGWAY_STATE_DIR": STATE_DIRS[port]} if port in STATE_DIRS else {}
     return {
         **os.environ,
+        **state,
         "GANGWAY_PORT": str(port),
         "PYTHONPATH": f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}",
         "PYTHONUNBUFFERED": "1",
@@ -67,6 +72,7 @@ class Cluster:
         assert GANGWAY.exists(), f"{GANGWAY} is missing: build it first (make)"
         self.port = free_port()
         self._state = tempfile.TemporaryDirectory(prefix="gangway-test-")
+        STATE_DIRS[self.port] = self._state.name
         self.environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}
         counts = ["--islands", islands, "--workers", workers, "--devices", devices]
         self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]
@@ -141,13 +147,15 @@ class Cluster:
             ) from None
 
     def processes(self) -> list[int]:
-        """Every live process whose environment names this cluster's state folder."""
+        """Every live process whose environment names this cluster's state folder, but for JAX clients."""
         marker = f"GANGWAY_STATE_DIR={self._state.name}".encode()
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-                if state != "Z" and marker in (path / "environ").read_bytes().split(b"\0"):
+                words = (path / "cmdline").read_bytes().split(b"\0")
+                mine = marker in (path / "environ").read_bytes().split(b"\0")
+                if state != "Z" and mine and b"python" not in words[0]:
                     found.append(int(path.name))
             except OSError:  # it ended meanwhile, or is not ours
                 continue
@@ -173,6 +181,10 @@ class Cluster:
     def control(self) -> str:
         """The address of the control socket, where native clients connect."""
         return (self._folder / "control").read_text().strip()
+
+    @property
+    def token(self) -> str:
+        return (self._folder / "token").read_text().strip()
 
     @property
     def _folder(self) -> pathlib.Path:

@@ -24,7 +24,11 @@ def start_case(cluster: Cluster, case: str) -> subprocess.Popen[str]:
     assert program.exists(), f"{program} is missing: build it first (make)"
     return subprocess.Popen(
         [str(program), f"--gtest_filter=NativeE2eTest.{case}"],
-        env={**os.environ, "GANGWAY_TEST_CONTROL": cluster.control},
+        env={
+            **os.environ,
+            "GANGWAY_TEST_CONTROL": cluster.control,
+            "GANGWAY_TEST_TOKEN": cluster.token,
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -50,6 +54,7 @@ def run_case(cluster: Cluster, case: str) -> None:
         "BareFramesReachNothingOfAnotherSession_OB_3",
         "ADataStreamOpensOnlyWithItsSessionsToken_OB_3",
         "APeerOfAnotherVersionIsToldBoth",
+        "WithoutTheClustersTokenNobodyIsWelcome",
         "AClientOfAServerOfAnotherVersionIsToldBoth",
     ],
 )

@@ -233,16 +233,16 @@ TEST_F(ToolLinkTest, StatusIsAsked) {
     if (frame.has_status_request()) reply.mutable_status_reply()->set_epoch(77);
     (void)link.Send(std::move(reply));
   });
-  auto status = AskStatus(*transport_, "controller", Millis{10000});
+  auto status = AskStatus(*transport_, "controller", "a token", Millis{10000});
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_EQ(status->epoch(), 77u);
 }
 
 TEST_F(ToolLinkTest, TM1_SilenceRefusalAndAbsenceAreErrors) {
-  EXPECT_EQ(AskStatus(*transport_, "controller", Millis{50}).status().code(),
+  EXPECT_EQ(AskStatus(*transport_, "controller", "a token", Millis{50}).status().code(),
             absl::StatusCode::kUnavailable);
   Listen([](transport::Link&, const wire::Frame&) {});
-  EXPECT_EQ(AskStatus(*transport_, "controller", Millis{50}).status().code(),
+  EXPECT_EQ(AskStatus(*transport_, "controller", "a token", Millis{50}).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   listener_.reset();
   Listen([](transport::Link& link, const wire::Frame&) {
@@ -251,7 +251,7 @@ TEST_F(ToolLinkTest, TM1_SilenceRefusalAndAbsenceAreErrors) {
         wire::MakeFailure(absl::StatusCode::kFailedPrecondition, "other version");
     (void)link.Send(std::move(reply));
   });
-  EXPECT_EQ(AskStatus(*transport_, "controller", Millis{10000}).status().code(),
+  EXPECT_EQ(AskStatus(*transport_, "controller", "a token", Millis{10000}).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 

@@ -15,11 +15,12 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/cli/access.h"
 #include "gangway/cli/child_process.h"
+#include "gangway/cli/remote_door.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
-#include "gangway/transport/grpc/grpc.h"
 
 namespace gangway::cli {
 namespace {
@@ -33,11 +34,9 @@ int Fail(const char* command, const absl::Status& status) {
 }
 
 absl::StatusOr<wire::StatusReply> Ask(const ClusterChoice& cluster) {
-  auto control = ControlAddress(cluster);
-  if (!control.ok()) return control.status();
-  auto transport = transport::NewGrpcTransport();
-  if (!transport.ok()) return transport.status();
-  return AskStatus(**transport, *control, kStatusLimit);
+  auto door = OpenControl(cluster);
+  if (!door.ok()) return door.status();
+  return AskStatus(*door->transport, door->address, door->token, kStatusLimit);
 }
 
 // Whether anything listens there; what it is, Python asks.
@@ -59,14 +58,22 @@ std::string Python() {
 
 }  // namespace
 
-absl::StatusOr<std::string> ControlAddress(const ClusterChoice& cluster) {
+absl::StatusOr<ControlDoor> OpenControl(const ClusterChoice& cluster) {
   auto port = ChoosePort(cluster.port);
   if (!port.ok()) return port.status();
   StateDir dir(StateRoot(cluster.state_root), *port);
   if (auto pid = dir.Supervisor(); !pid.ok()) return pid.status();
   auto control = dir.Read(kControlAddress);
-  if (control.ok()) return control;
-  return absl::UnavailableError(absl::StrCat("the cluster on port ", *port, " is still starting"));
+  if (!control.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("the cluster on port ", *port, " is still starting"));
+  }
+  auto access =
+      ReadAccess({.tls = dir.Read(kTlsFolder).value_or(""), .token_file = dir.File(kTokenFile)});
+  if (!access.ok()) return access.status();
+  auto transport = OpenTransport(access->tls);
+  if (!transport.ok()) return transport.status();
+  return ControlDoor{*std::move(transport), *std::move(control), std::move(access->token)};
 }
 
 int Down(const ClusterChoice& cluster) {
@@ -100,13 +107,22 @@ int Status(const ClusterChoice& cluster, StatusForm form) {
 }
 
 int RunScript(const ClusterChoice& cluster, const std::vector<std::string>& arguments) {
-  auto port = ChoosePort(cluster.port);
-  if (!port.ok()) return Fail("run", port.status());
   if (arguments.empty()) {
     return Fail("run", absl::InvalidArgumentError(
                            "no script: gangway run [--port P] script.py [arguments]"));
   }
-  if (!Listens(*port)) {
+  if (!cluster.connect.empty() && cluster.tls.empty()) {
+    return Fail("run", absl::InvalidArgumentError(
+                           "--connect needs --tls and the folder that `gangway certs` made for "
+                           "that cluster; a cluster on this host is reached by --port"));
+  }
+  auto port = cluster.connect.empty() ? ChoosePort(cluster.port)
+                                      : StartRemoteDoor(cluster.connect, cluster.tls);
+  if (!port.ok()) {
+    Fail("run", port.status());
+    return absl::IsUnavailable(port.status()) ? 2 : 1;
+  }
+  if (cluster.connect.empty() && !Listens(*port)) {
     fprintf(stderr,
             "gangway run: no cluster listens on 127.0.0.1:%d: start one with `gangway up --port "
             "%d`, or give "
@@ -119,6 +135,8 @@ int RunScript(const ClusterChoice& cluster, const std::vector<std::string>& argu
   if (inherited != nullptr && *inherited != '\0') absl::StrAppend(&path, ":", inherited);
   setenv("PYTHONPATH", path.c_str(), 1);
   setenv("GANGWAY_PORT", absl::StrCat(*port).c_str(), 1);
+  if (!cluster.state_root.empty())  // where Python looks for the token
+    setenv("GANGWAY_STATE_DIR", StateRoot(cluster.state_root).c_str(), 1);
   const std::string python = Python();
   std::vector<std::string> command = {python, "-m", "gangway.run"};
   command.insert(command.end(), arguments.begin(), arguments.end());

@@ -3,10 +3,13 @@
 #ifndef GANGWAY_CLI_COMMANDS_H_
 #define GANGWAY_CLI_COMMANDS_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+
+#include "gangway/transport/transport.h"
 
 namespace gangway::cli {
 
@@ -14,10 +17,19 @@ namespace gangway::cli {
 struct ClusterChoice {
   int port = -1;
   std::string state_root;
+  std::string connect;  // of a remote controller, host:port, instead of both
+  std::string tls;      // for that
 };
 
-// Where the chosen cluster's controller listens for tools. UNAVAILABLE: it does not run, or starts.
-absl::StatusOr<std::string> ControlAddress(const ClusterChoice& cluster);
+// How a tool reaches the controller of a cluster.
+struct ControlDoor {
+  std::unique_ptr<transport::Transport> transport;
+  std::string address;
+  std::string token;
+};
+
+// Of the chosen cluster. UNAVAILABLE: it does not run, or starts. Else as ReadAccess.
+absl::StatusOr<ControlDoor> OpenControl(const ClusterChoice& cluster);
 
 // Ends the cluster and waits until all of it is gone.
 int Down(const ClusterChoice& cluster);

@@ -19,7 +19,6 @@
 #include "gangway/cli/up.h"
 #include "gangway/compiler/executable_cache.h"
 #include "gangway/device/pjrt/pjrt_api.h"
-#include "gangway/transport/grpc/grpc.h"
 #include "gangway/wire/version.h"
 
 namespace gangway::cli {
@@ -162,11 +161,11 @@ struct Rings {
   std::vector<std::string> missing;
 };
 
-absl::Status AskRings(transport::Transport& transport, const std::string& control, Rings& rings) {
+absl::Status AskRings(const ControlDoor& door, Rings& rings) {
   wire::Frame request;
   request.mutable_trace_request();
-  return AskTool(transport, control, "gangway doctor", std::move(request), kRingsLimit,
-                 [&rings](wire::Frame frame) {
+  return AskTool(*door.transport, door.address, door.token, "gangway doctor", std::move(request),
+                 kRingsLimit, [&rings](wire::Frame frame) {
                    if (frame.has_hello_reply()) rings.build = frame.hello_reply().build_version();
                    if (!frame.has_trace_reply()) return false;
                    const wire::TraceReply& reply = frame.trace_reply();
@@ -206,17 +205,15 @@ void CheckCluster(const DoctorOptions& options, Report& report) {
   } else {
     report.Ok("ports", absl::StrCat("the front door listens on port ", *port));
   }
-  auto control = ControlAddress(options.cluster);
-  auto transport = transport::NewGrpcTransport();
-  if (!control.ok()) return report.Wrong("cluster", std::string(control.status().message()));
-  if (!transport.ok()) return report.Wrong("cluster", std::string(transport.status().message()));
-  auto status = AskStatus(**transport, *control, kStatusLimit);
+  auto door = OpenControl(options.cluster);
+  if (!door.ok()) return report.Wrong("cluster", std::string(door.status().message()));
+  auto status = AskStatus(*door->transport, door->address, door->token, kStatusLimit);
   if (!status.ok()) return report.Wrong("cluster", std::string(status.status().message()));
   report.Ok("cluster", absl::StrCat(status->workers_size(), " workers, ", status->sessions_size(),
-                                    " sessions, control at ", *control));
+                                    " sessions, control at ", door->address));
   CheckProcesses(*status, report);
   Rings rings;
-  absl::Status asked = AskRings(**transport, *control, rings);
+  absl::Status asked = AskRings(*door, rings);
   if (!asked.ok()) return report.Wrong("links", std::string(asked.message()));
   CheckLinks(rings, report);
   CheckVersions(rings.build, rings.collection, report);

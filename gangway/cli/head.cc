@@ -1,6 +1,7 @@
 // Implementation of head.h.
 #include "gangway/cli/head.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -8,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/cli/front_door.h"
 #include "gangway/client/connect.h"
 #include "gangway/controller/service/controller_service.h"
 #include "gangway/frontdoor/ifrt/server.h"
 #include "gangway/scheduler/service/scheduler_service.h"
-#include "gangway/transport/grpc/grpc.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/inproc/inproc.h"
@@ -29,12 +30,12 @@ constexpr std::chrono::seconds kWelcomeMargin{15};
 std::vector<wire::Worker> DeclareWorkers(const HeadOptions& options) {
   std::vector<wire::Worker> workers;
   uint32_t device = 0;
-  for (uint32_t island = 0; island < options.islands; ++island) {
-    for (uint32_t index = 0; index < options.workers; ++index) {
+  for (uint32_t island = 0; island < options.islands.size(); ++island) {
+    for (uint32_t index = 0; index < options.islands[island].size(); ++index) {
       wire::Worker& worker = workers.emplace_back();
       worker.set_island(island);
       worker.set_index(index);
-      for (uint32_t i = 0; i < options.devices; ++i) worker.add_devices(device++);
+      for (uint32_t i = 0; i < options.islands[island][index]; ++i) worker.add_devices(device++);
     }
   }
   return workers;
@@ -59,7 +60,7 @@ class HeadImpl final : public Head {
 
   absl::Status Init() {
     inproc_ = transport::NewInprocTransport();
-    auto network = transport::NewGrpcTransport();
+    auto network = OpenTransport(options_.access.tls);
     if (!network.ok()) return network.status();
     network_ = *std::move(network);
     StartServices();
@@ -68,16 +69,12 @@ class HeadImpl final : public Head {
       auto status = scheduler->ConnectController(*inproc_, kControllerName, kConnectLimit);
       if (!status.ok()) return status;
     }
-    auto front_door =
-        ifrt::IfrtServer::Start(options_.front_door_address, [this](const std::string& name) {
-          ClientOptions client;
-          client.controller_address = kControllerName;
-          client.name = name;
-          client.control = inproc_.get();
-          client.data = network_.get();
-          client.connect_limit = options_.welcome_max + kWelcomeMargin;
-          return Connect(client);
-        });
+    ClientOptions client;
+    client.controller_address = kControllerName;
+    client.control = inproc_.get();
+    client.data = network_.get();
+    client.connect_limit = options_.welcome_max + kWelcomeMargin;
+    auto front_door = StartFrontDoor(options_.front_door_address, options_.access.token, client);
     if (!front_door.ok()) return front_door.status();
     front_door_ = *std::move(front_door);
     front_door_at_ = absl::StrCat("127.0.0.1:", front_door_->port());
@@ -94,7 +91,7 @@ class HeadImpl final : public Head {
     controller.data_key = transport::NewDataKey();
     controller.welcome_max = options_.welcome_max;
     controller.on_event = options_.on_event;
-    for (uint32_t island = 0; island < options_.islands; ++island) {
+    for (uint32_t island = 0; island < options_.islands.size(); ++island) {
       scheduler::SchedulerOptions scheduler;
       scheduler.epoch = controller.core.epoch;
       scheduler.data_key = controller.data_key;
@@ -127,10 +124,12 @@ class HeadImpl final : public Head {
       }
       return schedulers_[island]->WelcomeWorker(link, hello);
     };
-    auto local = inproc_->Listen(kControllerName, transport::Greet(&loop_, welcome));
+    auto local = inproc_->Listen(kControllerName, transport::Greet(&loop_, {}, welcome));
     if (!local.ok()) return local.status();
     local_listener_ = *std::move(local);
-    auto control = network_->Listen(options_.control_address, transport::Greet(&loop_, welcome));
+    auto control = network_->Listen(
+        options_.control_address,
+        transport::Greet(&loop_, {.token_needed = true, .token = options_.access.token}, welcome));
     if (!control.ok()) return control.status();
     control_listener_ = *std::move(control);
     return absl::OkStatus();
@@ -152,9 +151,13 @@ class HeadImpl final : public Head {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Head>> Head::Start(const HeadOptions& options) {
-  if (options.islands == 0 || options.workers == 0 || options.devices == 0) {
+  auto empty = [](const std::vector<uint32_t>& island) {
+    return island.empty() || std::find(island.begin(), island.end(), 0u) != island.end();
+  };
+  if (options.islands.empty() ||
+      std::any_of(options.islands.begin(), options.islands.end(), empty)) {
     return absl::InvalidArgumentError(
-        "a cluster needs at least one island, one worker and one device");
+        "a cluster needs at least one island, each island a worker, and each worker a device");
   }
   auto head = std::make_unique<HeadImpl>(options);
   if (auto status = head->Init(); !status.ok()) return status;

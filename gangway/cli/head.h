@@ -11,17 +11,19 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+
+#include "gangway/cli/access.h"
 
 namespace gangway::cli {
 
 struct HeadOptions {
-  uint32_t islands = 1;
-  uint32_t workers = 1;                              // per island
-  uint32_t devices = 1;                              // per worker
+  std::vector<std::vector<uint32_t>> islands;        // of each worker, how many devices
   uint64_t budget_bytes = 0;                         // per device; 0 = no limit
-  std::string control_address;                       // "unix:/path" or "127.0.0.1:port"
+  Access access;                                     // what workers, tools and clients must present
+  std::string control_address;                       // "unix:/path", or "host:port"
   std::string front_door_address;                    // "127.0.0.1:port"; port 0 = any free one
   std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
   std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
@@ -36,7 +38,8 @@ class Head {
  public:
   virtual ~Head() = default;  // ends sessions, closes links, joins threads
 
-  // INVALID_ARGUMENT: a malformed address or no devices. UNAVAILABLE: an address is in use.
+  // INVALID_ARGUMENT: a malformed address, one beyond loopback without TLS (SE-1), or no devices.
+  // UNAVAILABLE: an address is in use.
   static absl::StatusOr<std::unique_ptr<Head>> Start(const HeadOptions& options);
 
   virtual const std::string& front_door_address() const = 0;  // with the real port

@@ -4,8 +4,11 @@
 #include "absl/synchronization/mutex.h"
 #include <CLI/CLI.hpp>
 
+#include "gangway/cli/certs.h"
 #include "gangway/cli/commands.h"
 #include "gangway/cli/doctor.h"
+#include "gangway/cli/front_door.h"
+#include "gangway/cli/hosts.h"
 #include "gangway/cli/roles.h"
 #include "gangway/cli/seeing.h"
 #include "gangway/cli/up.h"
@@ -77,6 +80,8 @@ void AddTools(CLI::App& app, ClusterChoice& cluster, StatusForm& form, int& resu
   CLI::App* run = app.add_subcommand(
       "run", "run a JAX script on a cluster: gangway run [--port P] script.py ...");
   AddCluster(run, cluster);
+  run->add_option("--connect", cluster.connect, "a controller on another host, as HOST:PORT");
+  run->add_option("--tls", cluster.tls, "for --connect: a folder that `gangway certs` made");
   run->prefix_command();
   run->callback([&, run] { result = RunScript(cluster, run->remaining()); });
   app.add_subcommand("version", "print the version")->callback([] { puts(wire::kBuildVersion); });
@@ -99,36 +104,104 @@ void AddSeeing(CLI::App& app, SeeingOptions& options, DoctorOptions& doctor, int
   command->callback([&] { result = Doctor(doctor); });
 }
 
-void AddRoles(CLI::App& app, HeadOptions& head, WaitLimits& waits, WorkerRoleOptions& worker,
+// Islands that are all alike, as `gangway up` makes them.
+struct Uniform {
+  uint32_t islands = 1, workers = 1, devices = 1;
+};
+
+void AddAccess(CLI::App* command, AccessFiles& access) {
+  command->add_option("--tls", access.tls, "a folder that `gangway certs` made");
+  command->add_option("--token-file", access.token_file, "default: `token` in the --tls folder");
+}
+
+int StartHead(HeadOptions& head, const AccessFiles& access, const std::string& config) {
+  if (config.empty()) return RunHeadRole(head, access, head.control_address);
+  auto tools_address = HeadFromConfig(config, head);
+  if (tools_address.ok()) return RunHeadRole(head, access, *tools_address);
+  fprintf(stderr, "gangway head: %s\n", std::string(tools_address.status().message()).c_str());
+  return 1;
+}
+
+int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
+  if (hosts.config.empty()) return RunWorkerRole(told);
+  auto worker = WorkerFromConfig(hosts);
+  if (worker.ok()) return RunWorkerRole(*worker);
+  fprintf(stderr, "gangway worker: %s\n", std::string(worker.status().message()).c_str());
+  return 1;
+}
+
+void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRoleOptions& worker,
+              int& result) {
+  CLI::App* command =
+      app.add_subcommand("certs", "make the certificates and the token of a cluster over hosts");
+  command->add_option("folder", certs.folder, "a new one")->required();
+  command->add_option("--hosts", certs.hosts, "all hosts of the cluster: names or addresses")
+      ->delimiter(',');
+  command->add_option("--days", certs.days, "how long they are valid")->capture_default_str();
+  command->callback([&] { result = Certs(certs); });
+
+  command = app.add_subcommand(
+      "controller", "controller, schedulers, compiler and front door of a cluster over hosts");
+  command->add_option("--config", hosts.config, "the file that declares the cluster")->required();
+  command->add_option("--tls", hosts.tls, "a folder that `gangway certs` made");
+  command->add_option("--state-dir", hosts.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
+  command->callback([&] { result = RunController(hosts); });
+
+  command = app.add_subcommand("worker", "owns devices of this host");
+  command->add_option("--config", hosts.config, "the file that declares the cluster");
+  command->add_option("--island", hosts.island, "of this worker, from 0");
+  command->add_option("--index", hosts.index, "of this worker in its island, from 0");
+  command->add_option("--tls", hosts.tls, "a folder that `gangway certs` made");
+  command->add_option("--state-dir", hosts.state_root,
+                      "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
+                      "~/.gangway)");
+  // As a supervisor starts it, instead of --config.
+  command->add_option("--control", worker.control_address)->group("");
+  command->add_option("--devices", worker.devices)->group("");
+  command->add_option("--memory", worker.memory_bytes)->group("");
+  command->add_option("--plugin", worker.plugin)->group("");
+  command->add_option("--token-file", worker.access.token_file)->group("");
+  command->callback([&] {
+    worker.island = hosts.island;
+    worker.index = hosts.index;
+    worker.access.tls = hosts.tls;
+    if (hosts.config.empty() && worker.control_address.empty())
+      throw CLI::RequiredError("--config");
+    result = StartWorker(worker, hosts);
+  });
+}
+
+void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& access,
+              HostOptions& hosts, FrontDoorRoleOptions& door, WaitLimits& waits,
               CompilerRoleOptions& compiler, int& result) {
   CLI::App* command =
       app.add_subcommand("head", "controller, schedulers and front door")->group("roles");
-  command->add_option("--islands", head.islands);
-  command->add_option("--workers", head.workers);
-  command->add_option("--devices", head.devices);
+  command->add_option("--islands", uniform.islands);
+  command->add_option("--workers", uniform.workers);
+  command->add_option("--devices", uniform.devices);
   command->add_option("--memory", head.budget_bytes);
-  command->add_option("--control", head.control_address)->required();
-  command->add_option("--front-door", head.front_door_address)->required();
+  command->add_option("--control", head.control_address);
+  command->add_option("--front-door", head.front_door_address);
   command->add_option("--metrics-port", head.metrics_port);
+  command->add_option("--config", hosts.config, "instead of all that");
+  AddAccess(command, access);
   AddWaits(command, waits);
   command->callback([&] {
+    head.islands.assign(uniform.islands, std::vector<uint32_t>(uniform.workers, uniform.devices));
     head.welcome_max = std::chrono::seconds(waits.session_s);
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
-    result = RunHeadRole(head);
+    result = StartHead(head, access, hosts.config);
   });
-  command = app.add_subcommand("worker", "owns devices")->group("roles");
-  command->add_option("--control", worker.control_address)->required();
-  command->add_option("--island", worker.island);
-  command->add_option("--index", worker.index);
-  command->add_option("--devices", worker.devices);
-  command->add_option("--memory", worker.memory_bytes);
-  command->add_option("--plugin", worker.plugin)->required();
-  command->callback([&] { result = RunWorkerRole(worker); });
+  command = app.add_subcommand("front-door", "JAX's, beside a script")->group("roles");
+  command->add_option("--connect", door.connect)->required();
+  command->add_option("--tls", door.tls)->required();
+  command->callback([&] { result = RunFrontDoorRole(door); });
   command = app.add_subcommand("compiler", "compiles programs")->group("roles");
   command->add_option("--control", compiler.control_address)->required();
   command->add_option("--devices", compiler.devices);
   command->add_option("--plugin", compiler.plugin)->required();
   command->add_option("--cache", compiler.cache_folder);
+  AddAccess(command, compiler.access);
   command->callback([&] { result = RunCompilerRole(compiler); });
 }
 
@@ -142,13 +215,19 @@ int Main(int argc, char** argv) {
   SeeingOptions seeing;
   DoctorOptions doctor;
   HeadOptions head;
+  Uniform uniform;
+  AccessFiles access;
+  HostOptions hosts;
+  FrontDoorRoleOptions door;
+  CertsOptions certs;
   WaitLimits waits;
   WorkerRoleOptions worker;
   CompilerRoleOptions compiler;
   AddUp(app, up, result);
   AddTools(app, cluster, form, result);
   AddSeeing(app, seeing, doctor, result);
-  AddRoles(app, head, waits, worker, compiler, result);
+  AddHosts(app, certs, hosts, worker, result);
+  AddRoles(app, head, uniform, access, hosts, door, waits, compiler, result);
   CLI11_PARSE(app, argc, argv);
   return result;
 }

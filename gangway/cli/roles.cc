@@ -6,22 +6,28 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
 #include "gangway/cli/announcement.h"
+#include "gangway/cli/front_door.h"
 #include "gangway/cli/metrics.h"
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/compiler/compiler.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
-#include "gangway/transport/grpc/grpc.h"
 #include "gangway/worker/service/worker.h"
 
 namespace gangway::cli {
@@ -29,6 +35,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kReadyCheckInterval{50};
 constexpr std::chrono::seconds kReadyCheckLimit{5};
+constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
+constexpr std::chrono::seconds kSessionLimit{90};  // more than a remote controller's own
 
 // Before any other thread starts: all inherit the mask, so that the signals come to WaitForStop
 // only.
@@ -62,8 +70,10 @@ int Fail(const absl::Status& status) {
 // it.
 class ReadyWatch {
  public:
-  explicit ReadyWatch(std::string control_address)
-      : control_address_(std::move(control_address)), thread_([this] { Run(); }) {}
+  ReadyWatch(std::string control_address, Access access)
+      : control_address_(std::move(control_address)),
+        access_(std::move(access)),
+        thread_([this] { Run(); }) {}
   ~ReadyWatch() {
     {
       MutexLock lock(mutex_);
@@ -75,11 +85,11 @@ class ReadyWatch {
 
  private:
   void Run() {
-    auto transport = transport::NewGrpcTransport();
+    auto transport = OpenTransport(access_.tls);
     if (!transport.ok()) return;
     std::string announced;
     while (true) {
-      auto status = AskStatus(**transport, control_address_, kReadyCheckLimit);
+      auto status = AskStatus(**transport, control_address_, access_.token, kReadyCheckLimit);
       const std::string absent = status.ok() ? Absent(*status) : "the controller";
       if (absent.empty()) return Announce({.kind = Announcement::Kind::kReady});
       if (absent != announced) Announce({.kind = Announcement::Kind::kWaiting, .text = absent});
@@ -92,6 +102,7 @@ class ReadyWatch {
   }
 
   const std::string control_address_;
+  const Access access_;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
@@ -99,21 +110,59 @@ class ReadyWatch {
 };
 
 // Null where none are wanted.
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions& options) {
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions& options,
+                                                              const std::string& tools_address) {
   if (options.metrics_port == 0) return nullptr;
   return MetricsEndpoint::Start(
       options.metrics_port,
-      [control = options.control_address]() -> absl::StatusOr<wire::StatusReply> {
-        auto transport = transport::NewGrpcTransport();
+      [tools_address, access = options.access]() -> absl::StatusOr<wire::StatusReply> {
+        auto transport = OpenTransport(access.tls);
         if (!transport.ok()) return transport.status();
-        return AskStatus(**transport, control, kReadyCheckLimit);
+        return AskStatus(**transport, tools_address, access.token, kReadyCheckLimit);
       });
+}
+
+// Until the controller answers, or `stop`. Says once what it waits for, and again when that
+// changes. The controller's own refusal, of a token or a version, is an error: waiting does not
+// help.
+absl::Status AwaitController(transport::Transport& transport, const std::string& address,
+                             const Access& access, worker::StopFlag& stop) {
+  std::string said;
+  auto delay = kRetryFirst;
+  while (!stop.WaitFor(std::chrono::milliseconds(0))) {
+    auto status = AskStatus(transport, address, access.token, kReadyCheckLimit);
+    if (status.ok()) return absl::OkStatus();
+    if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()))
+      return status.status();
+    const std::string why(ExplainConnection(status.status(), address, access.tls).message());
+    if (why != said) spdlog::warn("waiting for the controller at {}: {}", address, why);
+    said = why;
+    if (stop.WaitFor(delay)) break;
+    delay = std::min(delay * 2, kRetryMax);
+  }
+  return absl::OkStatus();
+}
+
+// A device runtime can be opened once per process, so a worker that lost its controller becomes a
+// new process image: the same command, pid and supervisor, another incarnation.
+void StartAfresh() {
+  std::ifstream file("/proc/self/cmdline");
+  std::vector<std::string> command;
+  for (std::string word; std::getline(file, word, '\0');) command.push_back(word);
+  std::vector<char*> words;
+  for (std::string& word : command) words.push_back(word.data());
+  words.push_back(nullptr);
+  execv("/proc/self/exe", words.data());
+  spdlog::error("cannot start afresh: {}", std::strerror(errno));
 }
 
 }  // namespace
 
-int RunHeadRole(HeadOptions options) {
+int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string& tools_address) {
   BeginRole("head");
+  auto access = ReadAccess(files);
+  if (!access.ok()) return Fail(access.status());
+  options.access = *access;
   options.on_event = [](const std::string& event) {
     spdlog::info("{}", event);
     Announce({.kind = Announcement::Kind::kEvent, .text = event});
@@ -123,13 +172,13 @@ int RunHeadRole(HeadOptions options) {
   };
   auto head = Head::Start(options);
   if (!head.ok()) return Fail(head.status());
-  auto metrics = ServeMetrics(options);
+  auto metrics = ServeMetrics(options, tools_address);
   if (!metrics.ok()) return Fail(metrics.status());
   spdlog::info("front door at {}, control at {}", (*head)->front_door_address(),
                options.control_address);
-  Announce({.kind = Announcement::Kind::kListening, .text = options.control_address});
+  Announce({.kind = Announcement::Kind::kListening, .text = tools_address});
   {
-    ReadyWatch watch(options.control_address);
+    ReadyWatch watch(tools_address, *access);
     WaitForStop();
   }
   head->reset();
@@ -138,11 +187,16 @@ int RunHeadRole(HeadOptions options) {
 
 int RunWorkerRole(const WorkerRoleOptions& options) {
   BeginRole("worker");
-  auto transport = transport::NewGrpcTransport();
+  auto access = ReadAccess(options.access);
+  if (!access.ok()) return Fail(access.status());
+  auto transport = OpenTransport(access->tls);
   if (!transport.ok()) return Fail(transport.status());
   worker::WorkerOptions worker;
+  worker.token = access->token;
   worker.scheduler_address = options.control_address;
-  worker.data_listen_address = "127.0.0.1:0";
+  worker.data_listen_address = options.data_listen_address;
+  worker.host = options.host;
+  if (options.when_lost == WorkerRoleOptions::WhenLost::kReturn) worker.data_host = options.host;
   worker.island = options.island;
   worker.index = options.index;
   worker.device_count = options.devices;
@@ -154,9 +208,14 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     stop.Stop();
   })
       .detach();
-  absl::Status ended = worker::RunWorker(worker, **transport, **transport, stop);
+  absl::Status ended;
+  const bool returns = options.when_lost == WorkerRoleOptions::WhenLost::kReturn;
+  if (returns) ended = AwaitController(**transport, options.control_address, *access, stop);
+  const bool came = ended.ok() && !stop.WaitFor(std::chrono::milliseconds(0));
+  if (came) ended = worker::RunWorker(worker, **transport, **transport, stop);
   const int result = ended.ok() ? 0 : Fail(ended);
   transport->reset();
+  if (came && returns && absl::IsUnavailable(ended)) StartAfresh();
   _exit(result);  // the signal thread refers to `stop`
 }
 
@@ -168,9 +227,12 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   auto backend = device::OpenPjrt(pjrt);
   if (!backend.ok()) return Fail(backend.status());
   device::OfferLinalg(**backend);
-  auto transport = transport::NewGrpcTransport();
+  auto access = ReadAccess(options.access);
+  if (!access.ok()) return Fail(access.status());
+  auto transport = OpenTransport(access->tls);
   if (!transport.ok()) return Fail(transport.status());
   compiler::CompilerOptions compiler;
+  compiler.token = access->token;
   compiler.transport = transport->get();
   compiler.head_address = options.control_address;
   compiler.backend = backend->get();
@@ -184,6 +246,31 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
       .detach();
   absl::Status ended = compiler::RunCompiler(compiler, stop.get_token());
   return ended.ok() ? 0 : Fail(ended);
+}
+
+int RunFrontDoorRole(const FrontDoorRoleOptions& options) {
+  BeginRole("front door");
+  spdlog::set_level(spdlog::level::warn);  // it writes among the script's own lines
+  auto access = ReadAccess({.tls = options.tls});
+  if (!access.ok()) return Fail(access.status());
+  auto transport = OpenTransport(access->tls);
+  if (!transport.ok()) return Fail(transport.status());
+  auto there = AskStatus(**transport, options.connect, access->token, kReadyCheckLimit);
+  if (!there.ok()) return Fail(ExplainConnection(there.status(), options.connect, access->tls));
+  const char* token = std::getenv("GANGWAY_TOKEN");
+  ClientOptions client;
+  client.controller_address = options.connect;
+  client.token = access->token;
+  client.control = transport->get();
+  client.data = transport->get();
+  client.connect_limit = kSessionLimit;
+  auto door = StartFrontDoor("127.0.0.1:0", token == nullptr ? "" : token, client);
+  if (!door.ok()) return Fail(door.status());
+  Announce({.kind = Announcement::Kind::kListening,
+            .text = absl::StrCat("127.0.0.1:", (*door)->port())});
+  WaitForStop();
+  door->reset();
+  return 0;
 }
 
 }  // namespace gangway::cli

@@ -6,25 +6,34 @@
 #include <cstdint>
 #include <string>
 
+#include "gangway/cli/access.h"
 #include "gangway/cli/head.h"
 
 namespace gangway::cli {
 
-// Announces itself on standard output (announcement.h).
-int RunHeadRole(HeadOptions options);
+// Announces itself on standard output (announcement.h). `tools_address`: where the others and tools
+// reach the control address.
+int RunHeadRole(HeadOptions options, const AccessFiles& access, const std::string& tools_address);
 
 struct WorkerRoleOptions {
   std::string control_address;
+  AccessFiles access;
   uint32_t island = 0;
   uint32_t index = 0;
   int devices = 1;
   uint64_t memory_bytes = 0;
   std::string plugin;
+  std::string host = "localhost";  // where others reach it
+  std::string data_listen_address = "127.0.0.1:0";
+  // What to do without a controller: end, for whoever supervises it, or try for ever.
+  enum class WhenLost { kEnd, kReturn };
+  WhenLost when_lost = WhenLost::kEnd;
 };
 int RunWorkerRole(const WorkerRoleOptions& options);
 
 struct CompilerRoleOptions {
   std::string control_address;
+  AccessFiles access;
   int devices = 1;  // as many as a worker has
   std::string plugin;
   std::string cache_folder;  // "" = no cache on disk

@@ -10,7 +10,6 @@
 #include "gangway/cli/tool_link.h"
 #include "gangway/cli/trace_file.h"
 #include "gangway/cli/why_text.h"
-#include "gangway/transport/grpc/grpc.h"
 
 namespace gangway::cli {
 namespace {
@@ -25,11 +24,10 @@ int Fail(const char* command, const absl::Status& status) {
 
 absl::Status Ask(const ClusterChoice& cluster, const char* name, wire::Frame request,
                  std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer) {
-  auto control = ControlAddress(cluster);
-  if (!control.ok()) return control.status();
-  auto transport = transport::NewGrpcTransport();
-  if (!transport.ok()) return transport.status();
-  return AskTool(**transport, *control, name, std::move(request), limit, std::move(on_answer));
+  auto door = OpenControl(cluster);
+  if (!door.ok()) return door.status();
+  return AskTool(*door->transport, door->address, door->token, name, std::move(request), limit,
+                 std::move(on_answer));
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {

@@ -1,7 +1,7 @@
 // The folder of the cluster on one port: ${GANGWAY_STATE_DIR:-$HOME/.gangway}/<port>/, for its
-// owner only. It holds the pids, the control address, the logs, and a lock that the supervisor
-// holds for as long as it lives, so that a crashed cluster's leftovers are never taken for a
-// running one.
+// owner only. It holds the pids, the control address, the token (access.h), the logs, and a lock
+// that the supervisor holds for as long as it lives, so that a crashed cluster's leftovers are
+// never taken for a running one.
 #ifndef GANGWAY_CLI_STATE_DIR_H_
 #define GANGWAY_CLI_STATE_DIR_H_
 
@@ -17,6 +17,7 @@ namespace gangway::cli {
 inline constexpr int kDefaultPort = 38600;
 inline constexpr char kSupervisorPid[] = "up.pid";
 inline constexpr char kControlAddress[] = "control";
+inline constexpr char kTlsFolder[] = "tls";  // the folder that the cluster was given; else no file
 
 // `flag` if given, else GANGWAY_STATE_DIR, else ~/.gangway.
 std::string StateRoot(const std::string& flag);

@@ -42,7 +42,7 @@ int Supervisor::Run() {
   sigprocmask(SIG_BLOCK, &handled, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signals_.reset(signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
-  phase_deadline_ = Clock::now() + options_.ready_limit;
+  if (options_.ready_limit.count() > 0) phase_deadline_ = Clock::now() + options_.ready_limit;
   Start(children_.front());
   auto running = [](const Child& child) { return child.process != nullptr; };
   while (!stopping() || std::any_of(children_.begin(), children_.end(), running)) {

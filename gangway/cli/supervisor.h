@@ -29,10 +29,10 @@ struct ChildSpec {
 };
 
 struct SupervisorOptions {
-  std::vector<ChildSpec> children;  // the first is the head
-  std::string ready_text;           // said when everybody is there
-  std::chrono::milliseconds ready_limit{30000};
-  std::chrono::milliseconds stop_limit{5000};  // for the head, then for the rest, then SIGKILL
+  std::vector<ChildSpec> children;               // the first is the head
+  std::string ready_text;                        // said when everybody is there
+  std::chrono::milliseconds ready_limit{30000};  // 0: others may come whenever they do
+  std::chrono::milliseconds stop_limit{5000};    // for the head, then for the rest, then SIGKILL
   std::function<void(const std::string& line)> say;       // events
   std::function<void(const std::string& text)> complain;  // what ends the cluster
   std::function<void()> on_ready;                         // may be empty

@@ -46,13 +46,14 @@ void OnFrame(Question& question, wire::Frame frame) {
   }
 }
 
-wire::Frame ToolHello(const std::string& name) {
+wire::Frame ToolHello(const std::string& name, const std::string& token) {
   wire::Frame frame;
   frame.set_sequence(1);
   frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
   frame.mutable_hello()->set_build_version(wire::kBuildVersion);
   frame.mutable_hello()->set_role(wire::ROLE_TOOL);
   frame.mutable_hello()->set_name(name);
+  frame.mutable_hello()->set_token(token);
   frame.mutable_hello()->set_process_id(static_cast<uint64_t>(getpid()));
   return frame;
 }
@@ -60,8 +61,8 @@ wire::Frame ToolHello(const std::string& name) {
 }  // namespace
 
 absl::Status AskTool(transport::Transport& transport, const std::string& control_address,
-                     const std::string& name, wire::Frame request, std::chrono::milliseconds limit,
-                     std::function<bool(wire::Frame)> on_answer) {
+                     const std::string& token, const std::string& name, wire::Frame request,
+                     std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   auto question = std::make_shared<Question>();
   question->on_answer = std::move(on_answer);
@@ -75,7 +76,7 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
   };
   auto link = transport.Connect(control_address, std::move(events), limit);
   if (!link.ok()) return link.status();
-  absl::Status sent = (*link)->Send(ToolHello(name));
+  absl::Status sent = (*link)->Send(ToolHello(name, token));
   request.set_sequence(2);
   if (sent.ok()) sent = (*link)->Send(std::move(request));
   if (!sent.ok()) question->End(sent);
@@ -97,12 +98,13 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
 
 absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
                                             const std::string& control_address,
+                                            const std::string& token,
                                             std::chrono::milliseconds limit) {
   wire::Frame request;
   request.mutable_status_request();
   wire::StatusReply reply;
-  absl::Status end = AskTool(transport, control_address, "gangway status", std::move(request),
-                             limit, [&reply](wire::Frame frame) {
+  absl::Status end = AskTool(transport, control_address, token, "gangway status",
+                             std::move(request), limit, [&reply](wire::Frame frame) {
                                if (!frame.has_status_reply()) return false;
                                reply = std::move(*frame.mutable_status_reply());
                                return true;

@@ -16,13 +16,14 @@ namespace gangway::cli {
 // Asks and calls `on_answer` for each frame that comes (the HelloReply too), on another thread,
 // until it returns true. Blocks; nothing is called after it returned. Errors as AskStatus.
 absl::Status AskTool(transport::Transport& transport, const std::string& control_address,
-                     const std::string& name, wire::Frame request, std::chrono::milliseconds limit,
-                     std::function<bool(wire::Frame)> on_answer);
+                     const std::string& token, const std::string& name, wire::Frame request,
+                     std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer);
 
 // Blocks. UNAVAILABLE: nobody answers, or it hung up. DEADLINE_EXCEEDED: it did not answer within
 // `limit`.
 absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
                                             const std::string& control_address,
+                                            const std::string& token,
                                             std::chrono::milliseconds limit);
 
 }  // namespace gangway::cli

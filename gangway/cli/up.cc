@@ -18,19 +18,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/cli/access.h"
+
 namespace gangway::cli {
 namespace {
 
 constexpr uint32_t kDevicesMax = 4096;
 constexpr size_t kSocketPathMax = 100;  // of the 108 that the kernel takes
 constexpr char kReadyWord[] = "ready: ";
-
-// This executable; tests put another in its place.
-std::string RoleBinary() {
-  if (const char* binary = std::getenv("GANGWAY_ROLE_BINARY")) return binary;
-  std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error);
-}
 
 int Fail(const absl::Status& status) {
   fprintf(stderr, "gangway up: %s\n", std::string(status.message()).c_str());
@@ -121,6 +116,12 @@ int FollowUntilReady(UniqueFd from) {
 
 }  // namespace
 
+std::string RoleBinary() {
+  if (const char* binary = std::getenv("GANGWAY_ROLE_BINARY")) return binary;
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error);
+}
+
 std::string DefaultPlugin() {
   const char* plugin = std::getenv("GANGWAY_PLUGIN");
   return plugin != nullptr && *plugin != '\0' ? plugin : GANGWAY_DEFAULT_PLUGIN;
@@ -133,9 +134,13 @@ absl::Status CheckUp(const UpOptions& options) {
         "--islands ", options.islands, " --workers ", options.workers, " --devices ",
         options.devices, " make ", devices, " devices: choose from 1 to ", kDevicesMax));
   }
-  if (access(options.plugin.c_str(), R_OK) != 0 || std::filesystem::is_directory(options.plugin)) {
+  return CheckPlugin(options.plugin);
+}
+
+absl::Status CheckPlugin(const std::string& plugin) {
+  if (access(plugin.c_str(), R_OK) != 0 || std::filesystem::is_directory(plugin)) {
     return absl::NotFoundError(
-        absl::StrCat("no PJRT plugin can be read at \"", options.plugin, "\" (",
+        absl::StrCat("no PJRT plugin can be read at \"", plugin, "\" (",
                      errno != 0 ? std::strerror(errno) : "a folder",
                      "): give the path of one with --plugin or GANGWAY_PLUGIN, or run "
                      "tools/setup.sh for the CPU one"));
@@ -163,6 +168,18 @@ absl::StatusOr<int> ClaimPort(int wanted) {
   return ntohs(address.sin_port);
 }
 
+ChildSpec CompilerChild(uint32_t devices, const std::string& plugin, const StateDir& dir,
+                        const std::vector<std::string>& access) {
+  std::vector<std::string> compiler = {RoleBinary(), "compiler", "--devices", absl::StrCat(devices),
+                                       "--plugin",   plugin,     "--cache",   CacheFolder(dir)};
+  compiler.insert(compiler.end(), access.begin(), access.end());
+  return {"compiler", [compiler](const std::string& control) {
+            std::vector<std::string> command = compiler;
+            command.insert(command.end(), {"--control", control});
+            return command;
+          }};
+}
+
 std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   using Command = std::vector<std::string>;
   const std::string binary = RoleBinary();
@@ -177,23 +194,20 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--worker-wait",  text(options.waits.worker_s),
                   "--front-door",   absl::StrCat("127.0.0.1:", options.port),
                   "--control",      ControlAddress(dir),
-                  "--metrics-port", text(options.metrics_port)};
+                  "--metrics-port", text(options.metrics_port),
+                  "--token-file",   dir.File(kTokenFile)};
   children.push_back({"head", [head](const std::string&) { return head; }});
-  Command compiler = {binary,     "compiler",     "--devices", text(options.devices),
-                      "--plugin", options.plugin, "--cache",   CacheFolder(dir)};
-  children.push_back({"compiler", [compiler](const std::string& control) {
-                        Command command = compiler;
-                        command.insert(command.end(), {"--control", control});
-                        return command;
-                      }});
+  children.push_back(
+      CompilerChild(options.devices, options.plugin, dir, {"--token-file", dir.File(kTokenFile)}));
   for (uint32_t island = 0; island < options.islands; ++island) {
     for (uint32_t index = 0; index < options.workers; ++index) {
-      Command worker = {binary,      "worker",
-                        "--island",  text(island),
-                        "--index",   text(index),
-                        "--devices", text(options.devices),
-                        "--memory",  text(options.memory_bytes),
-                        "--plugin",  options.plugin};
+      Command worker = {binary,         "worker",
+                        "--island",     text(island),
+                        "--index",      text(index),
+                        "--devices",    text(options.devices),
+                        "--memory",     text(options.memory_bytes),
+                        "--plugin",     options.plugin,
+                        "--token-file", dir.File(kTokenFile)};
       children.push_back(
           {absl::StrCat("island", island, "/worker", index), [worker](const std::string& control) {
              Command command = worker;
@@ -220,6 +234,8 @@ int Up(UpOptions options) {
   options.port = *port;
   StateDir dir(root, *port);
   if (auto status = dir.Lock(); !status.ok()) return Fail(status);
+  if (auto token = EnsureToken(dir.File(kTokenFile)); !token.ok()) return Fail(token.status());
+  dir.Remove(kTlsFolder);
   UniqueFd follow;
   if (options.detach) {
     int ends[2];

@@ -36,6 +36,16 @@ struct UpOptions {
 // GANGWAY_PLUGIN, or the one that this build was made with.
 std::string DefaultPlugin();
 
+// This executable, as the roles are started; tests put another in its place.
+std::string RoleBinary();
+
+// NOT_FOUND: no plugin can be read there.
+absl::Status CheckPlugin(const std::string& plugin);
+
+// `access`: flags that name the token and, where there is TLS, its folder.
+ChildSpec CompilerChild(uint32_t devices, const std::string& plugin, const StateDir& dir,
+                        const std::vector<std::string>& access);
+
 // What can be told without starting anything: counts, plugin.
 absl::Status CheckUp(const UpOptions& options);
 

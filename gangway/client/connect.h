@@ -18,6 +18,7 @@ struct ClientOptions {
   std::string controller_address;
   std::string name;                         // for people: "train.py (pid 4711)"
   std::string tenant;                       // "" = the default one
+  std::string token;                        // of the cluster; not asked for in process
   transport::Transport* control = nullptr;  // not owned; both outlive the client
   transport::Transport* data = nullptr;
   // For the connection and the controller's welcome, which comes when the declared workers are

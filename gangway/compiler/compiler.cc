@@ -161,6 +161,7 @@ void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
   hello.set_build_version(wire::kBuildVersion);
   hello.set_role(wire::ROLE_COMPILER);
   hello.set_name(options_.name);
+  hello.set_token(options_.token);
   hello.set_process_id(static_cast<uint64_t>(::getpid()));
   waiting_.push_front(std::move(frame));  // before anything that was answered early
   Flush();

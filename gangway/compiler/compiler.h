@@ -21,6 +21,7 @@ namespace gangway::compiler {
 struct CompilerOptions {
   transport::Transport* transport = nullptr;  // not owned
   std::string head_address;
+  std::string token;                   // of the cluster
   device::Backend* backend = nullptr;  // not owned; as many devices as the largest slice
   std::string plugin_path;             // of the backend, part of the cache's key; empty: no plugin
   std::string cache_folder = DefaultCacheFolder();  // empty: none

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
 from gangway._front_door import check_front_door, default_port
+from gangway._token import find_token
 
 if TYPE_CHECKING:
     import jax
@@ -82,8 +83,18 @@ def make_client() -> Any:
     options.initialization_data = {
         "client_name": os.path.basename(sys.argv[0] or "python").encode(),
         "client_pid": os.getpid(),
+        "gangway_token": find_token(int(match[2])).encode(),
     }
     return ifrt_proxy.get_client(address, options)
+
+
+def has_token() -> bool:
+    """Whether `jax_backend_target` names a cluster whose token this process can read."""
+    import jax
+
+    address: str = jax.config.read("jax_backend_target")  # type: ignore[no-untyped-call]
+    match = re.fullmatch(r"grpc://.+:(\d+)", address or "")
+    return bool(match and find_token(int(match[1])))
 
 
 def register() -> None:

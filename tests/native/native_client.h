@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -130,6 +131,11 @@ class NativeClient {
   std::unique_ptr<Client> client_;
 };
 
+inline std::string ClusterToken() {
+  const char* token = std::getenv("GANGWAY_TEST_TOKEN");
+  return token == nullptr ? "" : token;
+}
+
 inline wire::Frame HelloFrame(wire::Role role) {
   wire::Frame frame;
   wire::Hello* hello = frame.mutable_hello();
@@ -137,6 +143,7 @@ inline wire::Frame HelloFrame(wire::Role role) {
   hello->set_build_version(wire::kBuildVersion);
   hello->set_role(role);
   hello->set_name("a bare link");
+  if (role != wire::ROLE_DATA) hello->set_token(ClusterToken());
   return frame;
 }
 

@@ -1,5 +1,6 @@
 // Clients of the native protocol against real processes. Each case runs alone, against a cluster
-// that tests/test_native.py has started: GANGWAY_TEST_CONTROL names its control address.
+// that tests/test_native.py has started: GANGWAY_TEST_CONTROL names its control address,
+// GANGWAY_TEST_TOKEN is its token.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -36,6 +37,7 @@ class NativeE2eTest : public testing::Test {
   absl::StatusOr<NativeClient> TryConnect(const std::string& address) {
     ClientOptions options;
     options.controller_address = address;
+    options.token = ClusterToken();
     options.name = testing::UnitTest::GetInstance()->current_test_info()->name();
     options.control = transport_.get();
     options.data = transport_.get();
@@ -272,6 +274,24 @@ TEST_F(NativeE2eTest, AKilledWorkerIsARecordOnItsArrays_ER_1) {
   EXPECT_NE(fresh.process_id(), old.process_id());
   EXPECT_NE(fresh.worker().incarnation(), old.worker().incarnation());
   EXPECT_THAT(fresh.worker().devices(), testing::ElementsAreArray(old.worker().devices()));
+}
+
+TEST_F(NativeE2eTest, WithoutTheClustersTokenNobodyIsWelcome) {
+  for (wire::Role role : {wire::ROLE_CLIENT, wire::ROLE_WORKER, wire::ROLE_COMPILER,
+                          wire::ROLE_SCHEDULER, wire::ROLE_TOOL, wire::ROLE_UNKNOWN}) {
+    for (const std::string& token : {std::string(), std::string(64, '0')}) {
+      SCOPED_TRACE(absl::StrCat("role ", role, " token ", token));
+      BareLink link(*transport_, control_);
+      wire::Frame hello = HelloFrame(role);
+      hello.mutable_hello()->set_token(token);
+      link.Send(std::move(hello));
+      const wire::HelloReply reply = link.TakeHelloReply();
+      EXPECT_EQ(reply.failure().code(), static_cast<int>(absl::StatusCode::kUnauthenticated));
+      EXPECT_THAT(reply.failure().message(), HasSubstr("--state-dir"));
+      link.WaitClosed();
+    }
+  }
+  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "the others go on";
 }
 
 TEST_F(NativeE2eTest, APeerOfAnotherVersionIsToldBoth) {

@@ -2,8 +2,8 @@
 // top of the client library. One gRPC stream = one session = one Client.
 //
 // Threading: thread-safe. The server owns its threads; Shutdown (and the destructor) ends every
-// session. There is no authentication in this protocol, so that only loopback addresses are served
-// (SE-1).
+// session. This protocol knows no TLS, so that only loopback addresses are served (SE-1); who may
+// open a session there, the factory decides by the token that the client carries.
 #ifndef GANGWAY_FRONTDOOR_IFRT_SERVER_H_
 #define GANGWAY_FRONTDOOR_IFRT_SERVER_H_
 
@@ -19,10 +19,16 @@
 
 namespace gangway::ifrt {
 
-// Opens a Client for a session; `name` is for people. May block, but not when the server shuts
-// down: then it must fail within seconds. Its error is what the JAX client is told.
+// Who asks for a session.
+struct SessionRequest {
+  std::string name;   // for people
+  std::string token;  // "gangway_token" of the client's initialization data; empty: none
+};
+
+// Opens a Client for a session. May block, but not when the server shuts down: then it must fail
+// within seconds. Its error is what the JAX client is told.
 using ClientFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Client>>(const std::string& name)>;
+    std::function<absl::StatusOr<std::unique_ptr<Client>>(const SessionRequest& request)>;
 
 struct IfrtServerOptions {
   uint64_t host_bytes_max = 0;  // host buffers held per session; 0 = half of the machine's memory

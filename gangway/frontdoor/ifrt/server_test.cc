@@ -147,8 +147,10 @@ class ServerTest : public ::testing::Test {
  protected:
   ServerTest() {
     server_ = *IfrtServer::Start(
-        "127.0.0.1:0", [this](const std::string&) -> absl::StatusOr<std::unique_ptr<Client>> {
+        "127.0.0.1:0",
+        [this](const SessionRequest& request) -> absl::StatusOr<std::unique_ptr<Client>> {
           if (!refuse_.ok()) return refuse_;
+          presented_ = request.token;
           return std::make_unique<FakeClient>(cluster_);
         });
   }
@@ -160,6 +162,7 @@ class ServerTest : public ::testing::Test {
 
   FakeCluster cluster_;
   absl::Status refuse_;
+  std::string presented_;
   std::unique_ptr<IfrtServer> server_;
 };
 

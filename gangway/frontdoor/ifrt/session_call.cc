@@ -12,6 +12,7 @@ namespace gangway::ifrt {
 namespace {
 
 constexpr char kSessionMetadata[] = "ifrt-proxy-grpc-ifrt-session-metadata-bin";
+constexpr char kTokenAttribute[] = "gangway_token";
 // For answers that a client which ended its requests does not take.
 constexpr std::chrono::seconds kDrainLimit{5};
 constexpr std::chrono::milliseconds kSoon{1};
@@ -53,15 +54,19 @@ void SessionCall::Begin() {
   thread_ = std::thread([this] { Serve(); });
 }
 
-absl::Status SessionCall::CheckMetadata() const {
+absl::Status SessionCall::CheckMetadata() {
   proxy::SessionMetadata metadata;
   if (absl::Status status = ReadMetadata(context_, kSessionMetadata, metadata); !status.ok())
     return status;
+  const auto& said = metadata.initialization_data().attributes();
+  if (auto token = said.find(kTokenAttribute); token != said.end())
+    token_ = token->second.string_value();
   return NegotiateVersion(metadata.version(), metadata.version()).status();
 }
 
 absl::Status SessionCall::Open() {
-  auto client = environment_.factory(absl::StrCat("jax ", context_.peer()));
+  auto client = environment_.factory(
+      {.name = absl::StrCat("jax ", context_.peer()), .token = std::move(token_)});
   if (!client.ok()) return client.status();
   const IfrtServerOptions& options = environment_.options;
   auto buffers = std::make_shared<HostBuffers>(options.host_bytes_max, options.host_buffer_limit);

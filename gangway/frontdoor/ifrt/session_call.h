@@ -43,7 +43,7 @@ class SessionCall final : public Call {
   }
 
   void Serve();  // the call's own thread
-  absl::Status CheckMetadata() const;
+  absl::Status CheckMetadata();
   absl::Status Open();
   void WaitForEnd() GANGWAY_EXCLUDES(mutex_);
 
@@ -62,6 +62,7 @@ class SessionCall final : public Call {
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<IfrtResponse, IfrtRequest> stream_;
   ResponseWriter writer_;
+  std::string token_;  // what the client presented
   std::thread thread_;
 
   // Made before the first read is started, gone after the last has completed.

@@ -99,7 +99,7 @@ absl::StatusOr<Address> ParseAddress(const std::string& address, Security securi
     return absl::InvalidArgumentError(absl::StrCat(
         "the address ", address,
         " is not loopback and there are no TLS credentials: use 127.0.0.1, [::1] or a unix "
-        "socket, or give credentials"));
+        "socket, or make certificates with `gangway certs` and give their folder with --tls"));
   }
   parsed.target = absl::StrCat(is_v4   ? "ipv4:"
                                : is_v6 ? "ipv6:"

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -15,8 +16,11 @@ constexpr std::chrono::seconds kHelloLimit{10};
 
 class Greeter : public std::enable_shared_from_this<Greeter> {
  public:
-  Greeter(EventLoop* loop, std::shared_ptr<Link> link, Welcome welcome)
-      : loop_(loop), link_(std::move(link)), welcome_(std::move(welcome)) {}
+  Greeter(EventLoop* loop, std::shared_ptr<Link> link, Admission admission, Welcome welcome)
+      : loop_(loop),
+        link_(std::move(link)),
+        admission_(std::move(admission)),
+        welcome_(std::move(welcome)) {}
 
   LinkEvents Events() {
     auto self = shared_from_this();
@@ -39,7 +43,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     if (!link_) return;
     absl::Status refused = absl::InvalidArgumentError("the first frame on a link must be a Hello");
     if (frame.has_hello()) {
-      refused = CheckVersions(frame.hello());
+      refused = Admit(frame.hello());
       if (refused.ok()) {
         auto endpoint = welcome_(link_, frame.hello());
         refused = endpoint.status();
@@ -48,6 +52,12 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     }
     if (!refused.ok()) return Refuse(refused);
     link_.reset();  // the endpoint keeps it from here on
+  }
+
+  absl::Status Admit(const wire::Hello& hello) const {
+    absl::Status versions = CheckVersions(hello);
+    if (!versions.ok() || !admission_.token_needed) return versions;
+    return CheckClusterToken(admission_.token, hello.token(), hello.name());
   }
 
   void OnHelloLimit() {
@@ -71,6 +81,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
 
   EventLoop* const loop_;
   std::shared_ptr<Link> link_;  // until the endpoint has it, or the link is over
+  const Admission admission_;
   const Welcome welcome_;
   std::unique_ptr<Endpoint> endpoint_;
 };
@@ -85,9 +96,10 @@ absl::Status CheckVersions(const wire::Hello& hello) {
                    " (protocol ", wire::kProtocolVersion, "): install the same version on both."));
 }
 
-Accept Greet(EventLoop* loop, Welcome welcome) {
-  return [loop, welcome = std::move(welcome)](std::shared_ptr<Link> link) {
-    return std::make_shared<Greeter>(loop, std::move(link), welcome)->Events();
+Accept Greet(EventLoop* loop, Admission admission, Welcome welcome) {
+  return [loop, admission = std::move(admission),
+          welcome = std::move(welcome)](std::shared_ptr<Link> link) {
+    return std::make_shared<Greeter>(loop, std::move(link), admission, welcome)->Events();
   };
 }
 

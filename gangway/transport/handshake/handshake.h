@@ -1,6 +1,6 @@
-// The answering side of a link's first exchange: reads the Hello, checks versions, and hands the
-// link to the service that the role belongs to. What comes before a Hello, or instead of one within
-// 10 s, closes the link.
+// The answering side of a link's first exchange: reads the Hello, checks versions and the cluster's
+// token, and hands the link to the service that the role belongs to. What comes before a Hello, or
+// instead of one within 10 s, closes the link.
 //
 // Threading: everything runs on the loop that is given. An Endpoint is owned by its link's events
 // and dies after OnClosed.
@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,8 +37,14 @@ class Endpoint {
 using Welcome = std::function<absl::StatusOr<std::unique_ptr<Endpoint>>(
     const std::shared_ptr<Link>& link, const wire::Hello& hello)>;
 
+// Whether a Hello must carry the cluster's token (cluster_token.h).
+struct Admission {
+  bool token_needed = false;  // no: nobody but this process can connect
+  std::string token;
+};
+
 // An Accept that greets every link on `loop`. `loop` outlives the listener.
-Accept Greet(EventLoop* loop, Welcome welcome);
+Accept Greet(EventLoop* loop, Admission admission, Welcome welcome);
 
 }  // namespace gangway::transport
 

@@ -53,7 +53,7 @@ void RunGreeter(std::string_view bytes) {
   Seen seen;
   const auto link = std::make_shared<FuzzLink>(&seen);
   LinkEvents events =
-      Greet(loop,
+      Greet(loop, {},
             [&seen](const std::shared_ptr<Link>&,
                     const wire::Hello& hello) -> absl::StatusOr<std::unique_ptr<Endpoint>> {
               GANGWAY_CHECK(hello.protocol_version() == wire::kProtocolVersion, "of this version");

@@ -6,6 +6,7 @@
 
 #include <future>
 
+#include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/inproc/inproc.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -29,7 +30,7 @@ class HandshakeTest : public testing::Test {
  protected:
   HandshakeTest() : loop_("server"), client_loop_("client"), transport_(NewInprocTransport()) {
     auto listener = transport_->Listen(
-        "door", Greet(&loop_,
+        "door", Greet(&loop_, {.token_needed = true, .token = "right"},
                       [](const std::shared_ptr<Link>& link,
                          const wire::Hello& hello) -> absl::StatusOr<std::unique_ptr<Endpoint>> {
                         if (hello.name() == "unwanted")
@@ -74,6 +75,7 @@ class HandshakeTest : public testing::Test {
     frame.mutable_hello()->set_protocol_version(version);
     frame.mutable_hello()->set_build_version("9.9.9");
     frame.mutable_hello()->set_name(name);
+    frame.mutable_hello()->set_token("right");
     return frame;
   }
 
@@ -83,6 +85,28 @@ class HandshakeTest : public testing::Test {
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<Link> link_;
 };
+
+TEST_F(HandshakeTest, WithoutTheClustersTokenNobodyIsWelcome) {
+  for (const char* token : {"", "wrong", "right and more"}) {
+    wire::Frame hello = Hello(wire::kProtocolVersion, "a stranger");
+    hello.mutable_hello()->set_token(token);
+    wire::Frame reply = Ask(std::move(hello));
+    ASSERT_TRUE(reply.has_hello_reply()) << token;
+    const wire::Failure& failure = reply.hello_reply().failure();
+    EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kUnauthenticated)) << token;
+    EXPECT_NE(failure.message().find("a stranger presented"), std::string::npos);
+    EXPECT_NE(failure.message().find("--state-dir"), std::string::npos) << failure.message();
+  }
+}
+
+TEST(ClusterTokenTest, NothingIsNoToken) {
+  EXPECT_FALSE(CheckClusterToken("", "", "who").ok());
+  const std::string token = NewClusterToken();
+  EXPECT_EQ(token.size(), 64u);
+  EXPECT_NE(token, NewClusterToken());
+  EXPECT_TRUE(CheckClusterToken(token, token, "who").ok());
+  EXPECT_FALSE(CheckClusterToken(token, token.substr(1), "who").ok());
+}
 
 TEST_F(HandshakeTest, AnotherProtocolVersionIsRefusedNamingBoth) {
   wire::Frame reply = Ask(Hello(wire::kProtocolVersion + 1, "old worker"));

@@ -118,12 +118,16 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   hello.set_role(wire::ROLE_WORKER);
   hello.set_name(service.identity.name);
   hello.set_process_id(getpid());
+  hello.set_token(options.token);
   wire::WorkerRegistration& worker = *hello.mutable_worker();
   worker.set_island(options.island);
   worker.set_index(options.index);
   worker.set_incarnation(service.identity.incarnation);
   worker.set_host(options.host);
-  worker.set_data_address(data_address);
+  worker.set_data_address(
+      options.data_host.empty()
+          ? data_address
+          : absl::StrCat(options.data_host, data_address.substr(data_address.rfind(':'))));
   worker.set_platform(backend.capabilities().platform);
   worker.set_platform_version(backend.capabilities().platform_version);
   worker.set_device_count(backend.devices().size());

@@ -21,7 +21,10 @@ namespace gangway::worker {
 
 struct WorkerOptions {
   std::string scheduler_address;
+  std::string token;                // of the cluster
   std::string data_listen_address;  // "127.0.0.1:0", or a name of the in-process transport
+  // Under which others reach that address, where it is not what was listened at ("0.0.0.0").
+  std::string data_host;
   uint32_t island = 0;
   uint32_t index = 0;  // in the island
   std::string host = "localhost";

@@ -1,0 +1,123 @@
+// Implementation of access.h.
+#include "gangway/cli/access.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/cli/child_process.h"
+#include "gangway/transport/grpc/grpc.h"
+#include "gangway/transport/handshake/cluster_token.h"
+
+namespace gangway::cli {
+namespace {
+
+absl::Status CannotWrite(const std::string& path) {
+  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
+  struct stat about;
+  std::ifstream file(path);
+  if (stat(path.c_str(), &about) != 0 || !file) {
+    return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+  }
+  if ((about.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, " is a secret, but other users may read it: chmod 600 ", path,
+                     ", and make a new one if others have had the time to read it"));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+absl::Status WritePrivateFile(const std::string& path, const std::string& text) {
+  const std::string fresh = path + ".new";
+  unlink(fresh.c_str());  // of a writer that died
+  UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (file.get() < 0) return CannotWrite(fresh);
+  size_t offset = 0;
+  while (offset < text.size()) {
+    const ssize_t written = write(file.get(), text.data() + offset, text.size() - offset);
+    if (written < 0 && errno != EINTR) return CannotWrite(fresh);
+    if (written > 0) offset += static_cast<size_t>(written);
+  }
+  if (rename(fresh.c_str(), path.c_str()) != 0) return CannotWrite(path);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> EnsureToken(const std::string& path) {
+  if (access(path.c_str(), F_OK) != 0) {
+    auto written = WritePrivateFile(path, transport::NewClusterToken() + "\n");
+    if (!written.ok()) return written;
+  }
+  auto access = ReadAccess({.token_file = path});
+  if (!access.ok()) return access.status();
+  return access->token;
+}
+
+absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {
+  Access access{.tls = files.tls};
+  const std::string path =
+      files.token_file.empty() ? absl::StrCat(files.tls, "/", kTokenFile) : files.token_file;
+  auto token = ReadPrivateFile(path);
+  if (!token.ok()) {
+    return absl::Status(token.status().code(),
+                        absl::StrCat(token.status().message(),
+                                     "; it holds the token of the cluster: name the cluster's own "
+                                     "state folder (--state-dir) or TLS folder (--tls)"));
+  }
+  access.token = *std::move(token);
+  while (!access.token.empty() && access.token.back() == '\n') access.token.pop_back();
+  if (access.token.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path,
+        " is empty, and should hold the cluster's token: delete it and start the cluster "
+        "again, or copy it from the cluster's host"));
+  }
+  return access;
+}
+
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::string& tls) {
+  if (tls.empty()) return transport::NewGrpcTransport();
+  grpc::SslCredentialsOptions channel;
+  for (auto [name, text] : {std::pair{"ca.pem", &channel.pem_root_certs},
+                            {"cert.pem", &channel.pem_cert_chain},
+                            {"key.pem", &channel.pem_private_key}}) {
+    auto read = ReadPrivateFile(absl::StrCat(tls, "/", name));
+    if (!read.ok()) {
+      return absl::Status(read.status().code(),
+                          absl::StrCat(read.status().message(),
+                                       "; --tls names a folder that `gangway certs` made"));
+    }
+    *text = *std::move(read);
+  }
+  grpc::SslServerCredentialsOptions server(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  server.pem_root_certs = channel.pem_root_certs;
+  server.pem_key_cert_pairs = {{channel.pem_private_key, channel.pem_cert_chain}};
+  return transport::NewGrpcTransport({.server_credentials = grpc::SslServerCredentials(server),
+                                      .channel_credentials = grpc::SslCredentials(channel)});
+}
+
+absl::Status ExplainConnection(const absl::Status& status, const std::string& address,
+                               const std::string& tls) {
+  if (!absl::IsUnavailable(status) || tls.empty()) return status;
+  return absl::UnavailableError(absl::StrCat(
+      "no link over TLS to ", address, " (", std::string(status.message()),
+      "): if a controller runs there, then the certificate in ", tls,
+      " is not of that cluster's CA, has expired, or does not name this host: use the folder that "
+      "`gangway certs` made for that cluster, with all hosts in --hosts"));
+}
+
+}  // namespace gangway::cli

@@ -1,0 +1,49 @@
+// The file that declares a cluster over real hosts (cluster.toml); docs/guides/hosts.md shows one.
+//
+// Threading: functions without state. Failure: INVALID_ARGUMENT with file, line, what is wrong and
+// what to write instead; NOT_FOUND where there is no file.
+#ifndef GANGWAY_CLI_CONFIG_H_
+#define GANGWAY_CLI_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace gangway::cli {
+
+struct HostWorker {
+  std::string host = "127.0.0.1";  // where others reach its data port
+  uint32_t devices = 1;
+  int data_port = 0;  // 0 = any free one
+};
+
+struct ClusterConfig {
+  std::string controller_host = "127.0.0.1";  // where workers and clients reach the controller
+  int control_port = 38601;
+  int front_door_port = 38600;  // of the JAX front door, on loopback
+  uint32_t session_wait_s = 15;
+  uint32_t worker_wait_s = 20;
+  uint64_t memory_bytes = 0;  // per device; 0 = no limit
+  std::string plugin;         // "" = GANGWAY_PLUGIN or the default
+  std::vector<std::vector<HostWorker>> islands;
+
+  std::string ControlAddress() const;                // where to connect
+  std::string ControlListenAddress() const;          // where the controller listens
+  uint32_t DevicesMax() const;                       // of one worker
+  std::vector<std::vector<uint32_t>> Shape() const;  // devices of each worker of each island
+};
+
+// "127.0.0.1", or "0.0.0.0" where `host` is not loopback.
+std::string ListenHost(const std::string& host);
+std::string HostAndPort(const std::string& host, int port);  // brackets around IPv6
+
+// `path` is for messages.
+absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::string& path);
+absl::StatusOr<ClusterConfig> ReadConfig(const std::string& path);
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_CONFIG_H_

@@ -1,0 +1,26 @@
+// The file that declares a cluster: any text is a cluster within bounds, or an error with its line.
+#include "gangway/base/check.h"
+#include "gangway/base/fuzz.h"
+#include "gangway/cli/config.h"
+
+namespace gangway::fuzz {
+
+std::vector<std::string> Seeds() {
+  return {
+      "memory = \"16GB\"\n[controller]\nhost = \"head.example\"\ncontrol_port = 7001\n"
+      "[[island]]\nworkers = [ { host = \"a\", devices = 4, data_port = 7002 } ]\n",
+      "[[island]]\nworkers = [ {}, { devices = 2 } ]\n", "plugin = 3\n[island]\n"};
+}
+
+}  // namespace gangway::fuzz
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  auto config = gangway::cli::ParseConfig(gangway::fuzz::View(data, size), "c");
+  if (!config.ok()) {
+    GANGWAY_CHECK(config.status().message().substr(0, 2) == "c:", "an error names the file");
+    return 0;
+  }
+  GANGWAY_CHECK(config->DevicesMax() > 0, "a cluster has devices");
+  GANGWAY_CHECK(config->control_port > 0 && config->control_port < 65536, "a port");
+  return 0;
+}

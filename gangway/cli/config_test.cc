@@ -1,0 +1,131 @@
+// The file that declares a cluster, and the certificates of its hosts.
+#include "gangway/cli/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/cli/access.h"
+#include "gangway/cli/certs.h"
+
+namespace gangway::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(ConfigTest, TheFileIsReadWhole) {
+  auto config = ParseConfig(R"(
+memory = "16GB"
+plugin = "/opt/plugin.so"
+[controller]
+host = "head.example"
+control_port = 7001
+front_door_port = 7000
+session_wait = 1
+worker_wait = 2
+[[island]]
+workers = [ { host = "a.example", devices = 4 }, { host = "::2", devices = 2, data_port = 7002 } ]
+[[island]]
+workers = [ { } ]
+)",
+                            "cluster.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->memory_bytes, uint64_t{16} << 30);
+  EXPECT_EQ(config->plugin, "/opt/plugin.so");
+  EXPECT_EQ(config->ControlAddress(), "head.example:7001");
+  EXPECT_EQ(config->ControlListenAddress(), "0.0.0.0:7001");
+  EXPECT_EQ(config->front_door_port, 7000);
+  EXPECT_EQ(config->session_wait_s, 1u);
+  EXPECT_EQ(config->worker_wait_s, 2u);
+  EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
+  EXPECT_EQ(config->DevicesMax(), 4u);
+  EXPECT_EQ(config->islands[0][1].data_port, 7002);
+  EXPECT_EQ(HostAndPort(ListenHost("::2"), 7), "[::]:7");
+  EXPECT_EQ(ListenHost(config->islands[1][0].host), "127.0.0.1") << "loopback is the default";
+}
+
+// Each mistake with its line, and what is right instead.
+TEST(ConfigTest, MistakesAreNamedByLine) {
+  const std::string island = "\n[[island]]\nworkers = [ {} ]\n";
+  const struct {
+    std::string text, line, words;
+  } cases[] = {
+      {"\nmemory = \n", "2", "this is not TOML"},
+      {"memory = 16" + island, "1", "such as \"16GB\""},
+      {"memory = \"99999999999999GB\"" + island, "1", "a size per device"},
+      {"plugin = 3" + island, "1", "text in quotes"},
+      {"[controler]\nhost = \"a\"" + island, "1", "no setting \"controler\""},
+      {"[controller]\ncontrol_port = 0" + island, "2", "from 1 to 65535"},
+      {"[controller]\ncontrol_port = 70000" + island, "2", "from 1 to 65535"},
+      {"[controller]\ncontrol_port = \"1\"" + island, "2", "from 1 to 65535"},
+      {"[controller]\nfront_door_port = 38601" + island, "1", "are the same"},
+      {"[controller]\nhost = \"a/b\"" + island, "2", "without a port"},
+      {"controller = 1" + island, "1", "[controller]"},
+      {"", "1", "no island is declared"},
+      {"[island]\nworkers = [ {} ]", "1", "two brackets"},
+      {"[[island]]\nworkers = []", "1", "an island needs workers"},
+      {"[[island]]\nworkers = [ 4 ]", "2", "a worker is written as"},
+      {"[[island]]\nworkers = [ { device = 4 } ]", "2", "no setting \"device\""},
+      {"[[island]]\nworkers = [ { devices = 0 } ]", "2", "from 1 to"},
+      {"[[island]]\nworkers = [ { devices = 4096 }, { } ]", "1", "at most 4096"},
+  };
+  for (const auto& each : cases) {
+    auto config = ParseConfig(each.text, "cluster.toml");
+    ASSERT_FALSE(config.ok()) << each.text;
+    const std::string message(config.status().message());
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << message;
+    EXPECT_THAT(message, StartsWith(absl::StrCat("cluster.toml:", each.line, ": ")));
+    EXPECT_THAT(message, HasSubstr(each.words));
+  }
+  EXPECT_EQ(ReadConfig("/nowhere/cluster.toml").status().code(), absl::StatusCode::kNotFound);
+}
+
+class FolderTest : public ::testing::Test {
+ protected:
+  FolderTest() {
+    std::string pattern = ::testing::TempDir() + "gangway-certs-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~FolderTest() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+};
+
+TEST_F(FolderTest, ACertificateNamesItsHostsAndLoopback) {
+  const std::string tls = folder_ + "/tls";
+  ASSERT_TRUE(MakeCerts({.folder = tls, .hosts = {"a.example", "10.1.2.3", "fd00::7"}}).ok());
+  for (const char* host : {"a.example", "10.1.2.3", "fd00::7", "localhost", "127.0.0.1", "::1"}) {
+    EXPECT_TRUE(CheckCertificate(tls, host).ok()) << CheckCertificate(tls, host);
+  }
+  for (const char* host : {"b.example", "example", "10.1.2.4", "127.0.0.2"}) {
+    EXPECT_EQ(CheckCertificate(tls, host).code(), absl::StatusCode::kFailedPrecondition) << host;
+  }
+  EXPECT_TRUE(OpenTransport(tls).ok());
+  auto access = ReadAccess({.tls = tls});
+  ASSERT_TRUE(access.ok()) << access.status();
+  EXPECT_EQ(access->token.size(), 64u);
+  EXPECT_EQ(MakeCerts({.folder = tls}).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(FolderTest, SecretsAreMadeOnceForTheirOwnerAndNotReadWhenOthersCan) {
+  const std::string path = folder_ + "/token";
+  auto made = EnsureToken(path);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(*EnsureToken(path), *made);
+  struct stat about;
+  ASSERT_EQ(stat(path.c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0600u);
+  chmod(path.c_str(), 0640);
+  EXPECT_EQ(EnsureToken(path).status().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(ReadAccess({.tls = folder_ + "/none"}).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(WritePrivateFile(path, "\n").ok());
+  EXPECT_EQ(EnsureToken(path).status().code(), absl::StatusCode::kFailedPrecondition) << "empty";
+}
+
+}  // namespace
+}  // namespace gangway::cli

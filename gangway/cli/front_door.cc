@@ -1,0 +1,23 @@
+// Implementation of StartFrontDoor (front_door.h); the role is with the others in roles.cc.
+#include "gangway/cli/front_door.h"
+
+#include "gangway/transport/handshake/cluster_token.h"
+
+namespace gangway::cli {
+
+absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(const std::string& address,
+                                                                 const std::string& token,
+                                                                 const ClientOptions& client) {
+  return ifrt::IfrtServer::Start(
+      address,
+      [token,
+       client](const ifrt::SessionRequest& request) -> absl::StatusOr<std::unique_ptr<Client>> {
+        auto admitted = transport::CheckClusterToken(token, request.token, request.name);
+        if (!admitted.ok()) return admitted;
+        ClientOptions options = client;
+        options.name = request.name;
+        return Connect(options);
+      });
+}
+
+}  // namespace gangway::cli

@@ -1,0 +1,34 @@
+// The JAX front door as the command serves it: to whoever presents a token, over a session of the
+// cluster's own. It runs in the head and, for `gangway run --connect`, beside the script.
+//
+// Threading: StartFrontDoor may be called from any thread; the server has threads of its own.
+#ifndef GANGWAY_CLI_FRONT_DOOR_H_
+#define GANGWAY_CLI_FRONT_DOOR_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/client/connect.h"
+#include "gangway/frontdoor/ifrt/server.h"
+
+namespace gangway::cli {
+
+// `client`: how each session is opened, but for its name. Errors of IfrtServer::Start.
+absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(const std::string& address,
+                                                                 const std::string& token,
+                                                                 const ClientOptions& client);
+
+struct FrontDoorRoleOptions {
+  std::string connect;  // the controller's host:port
+  std::string tls;
+};
+
+// The main of the process beside a script. Announces its address on standard output; clients
+// present GANGWAY_TOKEN. Ends with its parent, or on SIGTERM; the exit status.
+int RunFrontDoorRole(const FrontDoorRoleOptions& options);
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_FRONT_DOOR_H_

@@ -1,0 +1,146 @@
+// Implementation of hosts.h.
+#include "gangway/cli/hosts.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/cli/certs.h"
+#include "gangway/cli/config.h"
+#include "gangway/cli/state_dir.h"
+#include "gangway/cli/supervisor.h"
+#include "gangway/cli/up.h"
+#include "gangway/transport/grpc/address.h"
+
+namespace gangway::cli {
+namespace {
+
+int Fail(const absl::Status& status) {
+  fprintf(stderr, "gangway controller: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+// SE-1, before anything is started; with TLS, that others will accept this host's certificate.
+absl::Status CheckReach(const std::string& host, int port, const std::string& tls) {
+  if (!tls.empty()) return CheckCertificate(tls, host);
+  return transport::ParseAddress(HostAndPort(ListenHost(host), port), transport::Security::kPlain)
+      .status();
+}
+
+// The token in the state folder is what JAX clients of this host find.
+absl::Status WriteAccess(const StateDir& dir, const std::string& tls) {
+  if (tls.empty()) {
+    dir.Remove(kTlsFolder);
+    return EnsureToken(dir.File(kTokenFile)).status();
+  }
+  auto access = ReadAccess({.tls = tls});
+  if (!access.ok()) return access.status();
+  auto status = WritePrivateFile(dir.File(kTokenFile), access->token + "\n");
+  return status.ok() ? dir.Write(kTlsFolder, tls) : status;
+}
+
+std::vector<ChildSpec> ControllerChildren(const ClusterConfig& config, const HostOptions& options,
+                                          const StateDir& dir) {
+  std::vector<std::string> access = {"--token-file", dir.File(kTokenFile)};
+  if (!options.tls.empty()) access.insert(access.end(), {"--tls", options.tls});
+  std::vector<std::string> head = {RoleBinary(), "head", "--config", options.config};
+  head.insert(head.end(), access.begin(), access.end());
+  return {{"head", [head](const std::string&) { return head; }},
+          CompilerChild(config.DevicesMax(), config.plugin, dir, access)};
+}
+
+SupervisorOptions Describe(const ClusterConfig& config, const HostOptions& options,
+                           const StateDir& dir) {
+  SupervisorOptions supervised;
+  supervised.children = ControllerChildren(config, options, dir);
+  supervised.ready_limit = std::chrono::milliseconds(0);  // workers come when their hosts do
+  supervised.ready_text =
+      absl::StrCat("ready: all declared workers are there; control at ", config.ControlAddress(),
+                   ", JAX at 127.0.0.1:", config.front_door_port);
+  supervised.say = [](const std::string& line) {
+    printf("%s\n", line.c_str());
+    fflush(stdout);
+  };
+  supervised.complain = [](const std::string& text) {
+    fprintf(stderr, "gangway controller: %s\n", text.c_str());
+  };
+  return supervised;
+}
+
+absl::StatusOr<ClusterConfig> ReadWithPlugin(const std::string& path) {
+  auto config = ReadConfig(path);
+  if (config.ok() && config->plugin.empty()) config->plugin = DefaultPlugin();
+  return config;
+}
+
+}  // namespace
+
+int RunController(const HostOptions& given) {
+  HostOptions options = given;
+  options.config = std::filesystem::absolute(given.config);
+  if (!given.tls.empty()) options.tls = std::filesystem::absolute(given.tls);
+  auto config = ReadWithPlugin(options.config);
+  if (!config.ok()) return Fail(config.status());
+  if (auto status = CheckPlugin(config->plugin); !status.ok()) return Fail(status);
+  auto reach = CheckReach(config->controller_host, config->control_port, options.tls);
+  if (!reach.ok()) return Fail(reach);
+  StateDir dir(StateRoot(options.state_root), config->front_door_port);
+  if (auto status = dir.Lock(); !status.ok()) return Fail(status);
+  if (auto port = ClaimPort(config->front_door_port); !port.ok()) return Fail(port.status());
+  if (auto status = WriteAccess(dir, options.tls); !status.ok()) return Fail(status);
+  if (auto status = dir.Write(kSupervisorPid, absl::StrCat(getpid())); !status.ok())
+    return Fail(status);
+  const int result = Supervisor(Describe(*config, options, dir), &dir).Run();
+  dir.Remove(kSupervisorPid);
+  return result;
+}
+
+absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions& head) {
+  auto config = ReadConfig(path);
+  if (!config.ok()) return config.status();
+  head.islands = config->Shape();
+  head.budget_bytes = config->memory_bytes;
+  head.control_address = config->ControlListenAddress();
+  head.front_door_address = absl::StrCat("127.0.0.1:", config->front_door_port);
+  head.welcome_max = std::chrono::seconds(config->session_wait_s);
+  head.worker_wait_max = std::chrono::seconds(config->worker_wait_s);
+  return config->ControlAddress();
+}
+
+absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
+  auto config = ReadWithPlugin(options.config);
+  if (!config.ok()) return config.status();
+  if (options.island >= config->islands.size() ||
+      options.index >= config->islands[options.island].size()) {
+    return absl::InvalidArgumentError(absl::StrCat(options.config, " declares no worker ",
+                                                   options.index, " in island ", options.island,
+                                                   ": both count from 0 (--island, --index)"));
+  }
+  const HostWorker& declared = config->islands[options.island][options.index];
+  if (auto status = CheckPlugin(config->plugin); !status.ok()) return status;
+  auto reach = CheckReach(declared.host, declared.data_port, options.tls);
+  if (!reach.ok()) return reach;
+  WorkerRoleOptions worker;
+  worker.control_address = config->ControlAddress();
+  worker.access.tls = options.tls;
+  if (options.tls.empty()) {
+    worker.access.token_file =
+        StateDir(StateRoot(options.state_root), config->front_door_port).File(kTokenFile);
+  }
+  worker.island = options.island;
+  worker.index = options.index;
+  worker.devices = static_cast<int>(declared.devices);
+  worker.memory_bytes = config->memory_bytes;
+  worker.plugin = config->plugin;
+  worker.data_listen_address = HostAndPort(ListenHost(declared.host), declared.data_port);
+  worker.host = declared.host;
+  worker.when_lost = WorkerRoleOptions::WhenLost::kReturn;
+  return worker;
+}
+
+}  // namespace gangway::cli

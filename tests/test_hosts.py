@@ -1,0 +1,316 @@
+"""Clusters whose processes are started by hand from a file that declares them, over TLS, on loopback
+addresses that stand for hosts; and what is refused: no certificate, another cluster's, no token.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from harness import GANGWAY, client_environment, free_port, wait_for
+
+pytestmark = pytest.mark.timeout(150)
+SCRIPT = (
+    "import jax, numpy as np\n"
+    "xs = [jax.device_put(np.arange(1 << 18, dtype='float32'), d) for d in jax.devices()]\n"
+    "print(len(xs), [float(jax.jit(lambda x: (x + 1).sum())(x)) for x in xs])\n"
+)
+SUM = float(sum(range(1, (1 << 18) + 1)))
+
+
+class Hosts:
+    """A controller and workers on 127.0.0.1, .2 and .3, each a process of its own."""
+
+    def __init__(self, folder: pathlib.Path, *, tls: bool) -> None:
+        self.folder = folder
+        self.control, self.front_door = free_port(), free_port()
+        self.environment = {
+            **client_environment(self.front_door),
+            "GANGWAY_STATE_DIR": str(folder / "state"),
+        }
+        self.flags: list[str] = []
+        if tls:
+            self.flags = ["--tls", str(folder / "tls")]
+            made = self.run("certs", str(folder / "tls"), "--hosts", "127.0.0.2,127.0.0.3")
+            assert made.returncode == 0, made.stderr
+        self.config = folder / "cluster.toml"
+        self.config.write_text(
+            "[controller]\n"
+            f"host = '127.0.0.1'\ncontrol_port = {self.control}\n"
+            f"front_door_port = {self.front_door}\n"
+            "[[island]]\n"
+            "workers = [ { host = '127.0.0.2', devices = 2 }, { host = '127.0.0.3' } ]\n"
+        )
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def run(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(GANGWAY), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def start(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(GANGWAY), *arguments, "--config", str(self.config), *self.flags],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def start_controller(self) -> None:
+        self.start("controller", "controller")
+
+    def start_workers(self) -> None:
+        for index in range(2):
+            self.start(f"worker{index}", "worker", "--island", "0", "--index", str(index))
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def wait_for(self, name: str, words: str, count: int = 1) -> None:
+        wait_for(
+            f"{words!r} {count} times in the log of {name}",
+            lambda: self.log(name).count(words) >= count,
+            40,
+        )
+
+    def script(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        path = self.folder / "script.py"
+        path.write_text(SCRIPT)
+        return self.run("run", *flags, str(path))
+
+    def connect(self, tls: pathlib.Path | str = "") -> subprocess.CompletedProcess[str]:
+        return self.script(
+            "--connect", f"127.0.0.1:{self.control}", "--tls", str(tls or self.folder / "tls")
+        )
+
+    def end(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.terminate()
+        try:
+            assert process.wait(timeout=20) == 0, self.log(name)
+        finally:
+            process.kill()
+
+    def stop(self) -> None:
+        try:
+            for name in list(self.processes):
+                self.end(name)
+        finally:
+            for process in self.processes.values():
+                process.kill()
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    made = Hosts(tmp_path_factory.mktemp("hosts"), tls=True)
+    made.start_workers()  # before there is a controller
+    try:
+        for index in range(2):
+            made.wait_for(f"worker{index}", "waiting for the controller")
+        made.start_controller()
+        made.wait_for("controller", "ready: ")
+        yield made
+    finally:
+        made.stop()
+
+
+def right(result: subprocess.CompletedProcess[str]) -> bool:
+    count, _, sums = result.stdout.strip().partition(" ")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return int(count) == 3 and all(abs(s / SUM - 1) < 1e-5 for s in eval(sums))
+
+
+def test_a_script_beside_its_own_front_door_uses_a_remote_cluster(hosts: Hosts) -> None:
+    assert right(hosts.connect())
+    assert "waiting" in hosts.log("worker0")
+    assert hosts.log("worker0").count("waiting for the controller") == 1, hosts.log("worker0")
+    # Uploads and downloads went to the workers: the front door ended with the script.
+    wait_for("no session left", lambda: '"sessions":[]' in status(hosts).replace(" ", ""), 10)
+
+
+def status(hosts: Hosts) -> str:
+    result = hosts.run("status", "--json", "--port", str(hosts.front_door))
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_a_script_on_the_controllers_host_finds_the_token(hosts: Hosts) -> None:
+    assert right(hosts.script("--port", str(hosts.front_door)))
+
+
+def certificates(hosts: Hosts, folder: pathlib.Path, *flags: str) -> pathlib.Path:
+    made = hosts.run("certs", str(folder), *flags)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+def test_another_clusters_certificate_is_refused_SE_1(hosts: Hosts, tmp_path: pathlib.Path) -> None:
+    other = certificates(hosts, tmp_path / "other", "--hosts", "127.0.0.2,127.0.0.3")
+    result = hosts.connect(other)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "not of that cluster's CA" in result.stderr, result.stderr
+    # One that trusts the right authority, but presents a certificate of another one.
+    (other / "ca.pem").write_bytes((hosts.folder / "tls" / "ca.pem").read_bytes())
+    (other / "token").write_bytes((hosts.folder / "tls" / "token").read_bytes())
+    result = hosts.connect(other)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "gangway certs" in result.stderr, result.stderr
+    assert right(hosts.connect())
+
+
+def test_a_wrong_token_is_refused_under_the_right_certificate(
+    hosts: Hosts, tmp_path: pathlib.Path
+) -> None:
+    copy = tmp_path / "tls"
+    copy.mkdir()
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (copy / name).write_bytes((hosts.folder / "tls" / name).read_bytes())
+        (copy / name).chmod(0o600)
+    (copy / "token").write_text("0" * 64)
+    (copy / "token").chmod(0o600)
+    result = hosts.connect(copy)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "presented a wrong token" in result.stderr, result.stderr
+    (copy / "token").chmod(0o644)
+    result = hosts.connect(copy)
+    assert result.returncode == 2 and "chmod 600" in result.stderr, result.stderr
+    assert right(hosts.connect())
+
+
+def test_a_jax_client_without_the_token_is_refused(hosts: Hosts, tmp_path: pathlib.Path) -> None:
+    for token in ("", "0" * 64):
+        result = subprocess.run(
+            [sys.executable, "-c", "import gangway; gangway.connect()"],
+            env={
+                **hosts.environment,
+                "GANGWAY_STATE_DIR": str(tmp_path),  # another user's
+                "GANGWAY_TOKEN": token,
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        words = "a wrong token" if token else "no token"
+        assert result.returncode == 1, result.stdout + result.stderr
+        assert f"presented {words}" in result.stderr, result.stderr
+        assert "--state-dir" in result.stderr, result.stderr
+
+
+def answer(hosts: Hosts, certificate: pathlib.Path | None) -> bytes:
+    """What the control port says to the first bytes of HTTP/2, over TLS."""
+    context = ssl.create_default_context(cafile=str(hosts.folder / "tls" / "ca.pem"))
+    context.set_alpn_protocols(["h2"])
+    if certificate:
+        context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    with (
+        socket.create_connection(("127.0.0.1", hosts.control), 10) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as peer,
+    ):
+        peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        return peer.recv(9)
+
+
+def test_nobody_without_a_certificate_gets_through_the_handshake_SE_1(
+    hosts: Hosts, tmp_path: pathlib.Path
+) -> None:
+    assert answer(hosts, hosts.folder / "tls")[3:4] == b"\x04", "SETTINGS"
+    for certificate in (None, certificates(hosts, tmp_path / "other")):
+        try:
+            said = answer(hosts, certificate)
+        except OSError:  # ssl.SSLError: an alert
+            said = b""
+        assert not said
+    with socket.create_connection(("127.0.0.1", hosts.control), 10) as plain:
+        plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        said = plain.recv(9)
+        assert said[3:4] != b"\x04", "no HTTP/2 without TLS"
+    assert right(hosts.connect())
+
+
+def test_workers_come_back_to_a_controller_that_was_restarted(hosts: Hosts) -> None:
+    hosts.end("controller")
+    for index in range(2):
+        hosts.wait_for(f"worker{index}", "is gone")
+        hosts.wait_for(f"worker{index}", "waiting for the controller", 2)
+    hosts.start_controller()
+    hosts.wait_for("controller", "ready: ", 2)
+    assert right(hosts.connect())
+
+
+def test_certificates_are_never_overwritten_and_private(
+    hosts: Hosts, tmp_path: pathlib.Path
+) -> None:
+    folder = certificates(hosts, tmp_path / "tls", "--hosts", "a.example,10.1.2.3", "--days", "9")
+    again = hosts.run("certs", str(folder))
+    assert again.returncode == 1 and "is there already" in again.stderr, again.stderr
+    assert {path.name for path in folder.iterdir()} == {"ca.pem", "cert.pem", "key.pem", "token"}
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
+    text = subprocess.run(
+        ["openssl", "x509", "-in", str(folder / "cert.pem"), "-noout", "-ext", "subjectAltName"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in ("DNS:localhost", "IP Address:127.0.0.1", "DNS:a.example", "IP Address:10.1.2.3"):
+        assert name in text, text
+    for wrong in (["--hosts", "a b"], ["--hosts", "x,DNS:y"], ["--days", "0"]):
+        result = hosts.run("certs", str(tmp_path / "none"), *wrong)
+        assert result.returncode == 1 and "gangway certs: " in result.stderr, result.stderr
+        assert not (tmp_path / "none").exists()
+
+
+def test_beyond_loopback_only_with_tls_SE_1(tmp_path: pathlib.Path) -> None:
+    plain = Hosts(tmp_path, tls=False)
+    text = plain.config.read_text()
+    plain.config.write_text(text.replace("host = '127.0.0.1'", "host = '10.0.0.1'"))
+    result = plain.run("controller", "--config", str(plain.config))
+    assert result.returncode == 1, result.stdout
+    assert "not loopback" in result.stderr and "gangway certs" in result.stderr, result.stderr
+    plain.config.write_text(text.replace("127.0.0.2", "10.0.0.2"))
+    worker = ("worker", "--config", str(plain.config), "--island", "0", "--index", "0")
+    result = plain.run(*worker)
+    assert result.returncode == 1, result.stdout
+    assert "not loopback" in result.stderr and "gangway certs" in result.stderr, result.stderr
+    # A certificate that does not name the host would be refused by every other.
+    certificates(plain, tmp_path / "tls", "--hosts", "10.0.0.3")
+    result = plain.run(*worker, "--tls", str(tmp_path / "tls"))
+    assert result.returncode == 1 and "10.0.0.2" in result.stderr, result.stderr
+
+
+def test_bad_configurations_are_named_by_line(tmp_path: pathlib.Path) -> None:
+    plain = Hosts(tmp_path, tls=False)
+    plain.config.write_text("[controller]\nhost = '127.0.0.1'\nport = 5\n")
+    result = plain.run("controller", "--config", str(plain.config))
+    assert result.returncode == 1
+    assert "cluster.toml:3: " in result.stderr and "control_port" in result.stderr, result.stderr
+
+
+def test_a_plain_cluster_by_hand_uses_the_token_of_the_state_folder(
+    tmp_path: pathlib.Path,
+) -> None:
+    plain = Hosts(tmp_path, tls=False)
+    plain.start_controller()
+    try:
+        token = tmp_path / "state" / str(plain.front_door) / "token"
+        wait_for("the token", token.exists, 20)
+        assert token.stat().st_mode & 0o777 == 0o600
+        plain.start_workers()
+        plain.wait_for("controller", "ready: ")
+        assert right(plain.script("--port", str(plain.front_door)))
+        stranger = plain.run(
+            *("worker", "--config", str(plain.config), "--index", "1"),
+            *("--state-dir", str(tmp_path / "another")),
+        )
+        assert stranger.returncode == 1 and "token" in stranger.stderr, stranger.stderr
+    finally:
+        plain.stop()
