@@ -41,6 +41,39 @@ def head_pid(cluster: harness.Cluster) -> int:
     raise SystemExit("no head process")
 
 
+# What the threads of head and worker do. The head's controller and schedulers share one loop.
+THREADS = {
+    "head": {
+        "gangway-grpc#2": "front door: requests and answers",
+        "gw-client": "front door: events from the controller",
+        "head": "controller and scheduler",
+        "gangway-grpc": "links to workers",
+    },
+    "worker": {
+        "worker": "worker: host-side work, and sending",
+        "device0": "worker: execute",
+        "gangway-grpc": "worker: receiving",
+    },
+}
+
+
+def thread_rows(case: str, threads: dict[str, dict[str, float]]) -> list[benchlib.Row]:
+    rows = []
+    for who, named in THREADS.items():
+        for thread, what in named.items():
+            value = threads[who].get(thread, 0.0)
+            rows.append(
+                benchlib.Row(what=f"{case}: CPU of {what}", unit="us per call", values=[value])
+            )
+        rest = sum(value for thread, value in threads[who].items() if thread not in named)
+        rows.append(
+            benchlib.Row(
+                what=f"{case}: CPU of {who}'s other threads", unit="us per call", values=[rest]
+            )
+        )
+    return rows
+
+
 def main() -> None:
     cluster = harness.Cluster(1, 1, 8).start()
     try:
@@ -76,6 +109,8 @@ def main() -> None:
                 holds=total < AIM_CPU_US if aimed else None,
             )
         )
+        if aimed:
+            rows += thread_rows(name, case["threads_us"])
     calls = sum(case["calls"] for case in ours.values())
     sent = after["frames_to_clients"] - before["frames_to_clients"]
     rows.append(

@@ -1,7 +1,8 @@
 """The client half of the dispatch benchmark: plain JAX, the same on every backend.
 
 Prints one JSON object a case: seconds per call of each repetition, and the CPU time per call of this
-process and of the processes named in GANGWAY_BENCH_PIDS ("head=123,worker=456"), in microseconds.
+process and of the processes named in GANGWAY_BENCH_PIDS ("head=123,worker=456"), whole and by
+thread, in microseconds.
 """
 
 from __future__ import annotations
@@ -32,6 +33,26 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def thread_seconds(pid: int) -> dict[str, float]:
+    """By name; threads of one name are told apart by their order of creation: name, name#2, ..."""
+    seconds: dict[str, float] = {}
+    for task in sorted(
+        pathlib.Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name)
+    ):
+        try:
+            head, _, tail = (task / "stat").read_text().rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+        name = unique = head.partition("(")[2]
+        count = 1
+        while unique in seconds:
+            count += 1
+            unique = f"{name}#{count}"
+        fields = tail.split()
+        seconds[unique] = (int(fields[11]) + int(fields[12])) / TICKS
+    return seconds
+
+
 def measure(name: str, run: Callable[[int], None]) -> None:
     """`run(n)` makes n calls and waits for the last."""
     run(20)
@@ -40,6 +61,7 @@ def measure(name: str, run: Callable[[int], None]) -> None:
     per_call = (time.perf_counter() - started) / 50
     count = max(10, min(20000, int(REPEAT_S / per_call)))
     before = {who: cpu_seconds(pid) for who, pid in watched().items()}
+    threads = {who: thread_seconds(pid) for who, pid in watched().items()}
     seconds = []
     for _ in range(REPEATS):
         started = time.perf_counter()
@@ -49,7 +71,15 @@ def measure(name: str, run: Callable[[int], None]) -> None:
         who: (cpu_seconds(pid) - before[who]) / (count * REPEATS) * 1e6
         for who, pid in watched().items()
     }
-    print(json.dumps({"case": name, "seconds": seconds, "cpu_us": cpu, "calls": count}), flush=True)
+    by_thread = {
+        who: {
+            thread: (spent - threads[who].get(thread, 0.0)) / (count * REPEATS) * 1e6
+            for thread, spent in thread_seconds(pid).items()
+        }
+        for who, pid in watched().items()
+    }
+    case = {"case": name, "seconds": seconds, "cpu_us": cpu, "threads_us": by_thread}
+    print(json.dumps({**case, "calls": count}), flush=True)
 
 
 def main() -> None:

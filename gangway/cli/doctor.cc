@@ -165,7 +165,7 @@ absl::Status AskRings(const ControlDoor& door, Rings& rings) {
   wire::Frame request;
   request.mutable_trace_request();
   return AskTool(*door.transport, door.address, door.token, "gangway doctor", std::move(request),
-                 kRingsLimit, [&rings](wire::Frame frame) {
+                 kRingsLimit, [&rings](const wire::Frame& frame) {
                    if (frame.has_hello_reply()) rings.build = frame.hello_reply().build_version();
                    if (!frame.has_trace_reply()) return false;
                    const wire::TraceReply& reply = frame.trace_reply();

@@ -48,7 +48,7 @@ int WriteTrace(const SeeingOptions& options) {
   TraceCollection collection;
   std::vector<std::string> missing;
   absl::Status asked = Ask(options.cluster, "gangway trace", std::move(request), kTraceLimit,
-                           [&](wire::Frame frame) {
+                           [&](const wire::Frame& frame) {
                              if (!frame.has_trace_reply()) return false;
                              const wire::TraceReply& reply = frame.trace_reply();
                              if (!reply.end()) collection.Add(reply);

@@ -6,6 +6,7 @@ under test are compiled as one program per shape. Needs JAX_ENABLE_X64.
 """
 
 import itertools
+from typing import Any
 
 import jax
 import jax.lax.linalg as lax_linalg
@@ -281,7 +282,7 @@ def check_pinv(dtype):
 def check_cond(dtype):
     for batch in BATCHES:
         a = regular(dtype, *batch, 5, 5)
-        orders = (None, 2, -2, "fro", 1, np.inf)
+        orders: tuple[Any, ...] = (None, 2, -2, "fro", 1, np.inf)
         for p, found in zip(orders, for_options(jnp.linalg.cond, orders, a), strict=True):
             close(found, np.linalg.cond(wide(a), p), dtype, f"p={p}")
 
@@ -317,7 +318,7 @@ def check_tensorsolve(dtype):
 
 
 def check_norm(dtype):
-    orders = (None, "fro", "nuc", 1, -1, 2, -2, np.inf)
+    orders: tuple[Any, ...] = (None, "fro", "nuc", 1, -1, 2, -2, np.inf)
     for batch in BATCHES:
         a = matrix(dtype, *batch, 4, 5)
         results = for_options(lambda a, o: jnp.linalg.norm(a, o, axis=(-2, -1)), orders, a)
@@ -330,7 +331,7 @@ def check_norm(dtype):
 
 
 def check_matrix_norm(dtype):
-    orders = ("fro", "nuc", 1, 2, -2, np.inf)
+    orders: tuple[Any, ...] = ("fro", "nuc", 1, 2, -2, np.inf)
     for batch in BATCHES:
         a = matrix(dtype, *batch, 4, 5)
         results = for_options(lambda a, o: jnp.linalg.matrix_norm(a, ord=o), orders, a)
