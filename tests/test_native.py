@@ -148,7 +148,7 @@ def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
         gate.open()  # while that one waits
         end_case(native)
         output, _ = start_jax(cluster).communicate(timeout=30)
-        assert output.strip() == "6", output
+        assert "6" in output.splitlines(), output  # jaxlib may log a cancelled call as it exits
 
 
 def test_a_jax_client_that_waits_goes_on_when_the_worker_comes(
@@ -163,7 +163,7 @@ def test_a_jax_client_that_waits_goes_on_when_the_worker_comes(
         assert process.poll() is None
         gate.open()
         output, _ = process.communicate(timeout=30)
-        assert process.returncode == 0 and output.strip() == "6", output
+        assert process.returncode == 0 and "6" in output.splitlines(), output
 
 
 def test_work_for_a_worker_that_stays_away_ends_naming_it_TM_1(

@@ -26,7 +26,7 @@ namespace gangway::cli {
 namespace {
 
 constexpr int kDaysMax = 3650;
-constexpr long kVersion3 = 2;         // as X.509 counts
+constexpr long kVersion3 = 2;      // as X.509 counts
 constexpr long kClockSkewS = 300;  // hosts' clocks may differ
 constexpr const char* kAlways[] = {"localhost", "127.0.0.1", "::1"};
 constexpr const char* kFiles[] = {"ca.pem", "cert.pem", "key.pem", kTokenFile};

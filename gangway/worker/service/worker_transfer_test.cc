@@ -522,6 +522,7 @@ TEST_P(TransferTest, AStrangerCanNeitherReadNorDisturb) {
   EXPECT_TRUE(after_inbox.WaitClosed());
   ReleaseReceiver(2, 1, worker(0).Describe());
   EXPECT_EQ(worker(1).WaitDone(2).code(), 0);
+  EXPECT_EQ(worker(0).WaitDone(2).code(), 0);  // it has counted what it sent
   ExpectContents(1, 3, 2, 1000, 1);
   EXPECT_EQ(worker(0).Probe().data().to_workers(), 2000u);
   loop.Stop();
