@@ -52,13 +52,14 @@ void BeginRole(const char* name) {
   spdlog::flush_on(spdlog::level::info);
 }
 
-void WaitForStop() {
+int WaitForStop() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   int signal = 0;
   sigwait(&signals, &signal);
+  return signal;
 }
 
 int Fail(const absl::Status& status) {
@@ -204,7 +205,9 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   worker.memory_budget_bytes = options.memory_bytes;
   worker::StopFlag stop;
   std::thread([&stop] {  // ends with the process
-    WaitForStop();
+    const int signal = WaitForStop();
+    // Pending again: if the worker is about to start afresh, its next image is the one to end.
+    kill(getpid(), signal);
     stop.Stop();
   })
       .detach();

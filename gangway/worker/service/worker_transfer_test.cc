@@ -12,7 +12,6 @@ namespace gangway::worker {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 constexpr std::chrono::milliseconds kSilence{1500};
 const std::string kToken = "the first half..the second half.";
