@@ -248,7 +248,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max, unsi
   std::string& piece = pieces[at];
   const auto choice = random() % 16;
   if (choice == 0) {
-    pieces.push_back(std::string(piece));
+    pieces.emplace_back(piece);
   } else if (choice == 1) {
     pieces.erase(pieces.begin() + static_cast<ptrdiff_t>(at));
   } else if (!piece.empty() && piece[0] == 2) {
