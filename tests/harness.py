@@ -14,11 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GANGWAY = pathlib.Path(os.environ.get("GANGWAY_BIN", ROOT / "bin" / "gangway"))
+DEVICES = 8  # of all clusters that run cases
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
@@ -289,11 +290,14 @@ def start_cases(
     out: pathlib.Path,
     port: int = 0,
     env: dict[str, str] | None = None,
+    per_worker: int = DEVICES,
+    launcher: Sequence[str] = (sys.executable,),
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
-            *[sys.executable, str(ROOT / "tests" / "run_cases.py")],
-            *["--backend", backend, "--out", str(out), "--cases", *names],
+            *[*launcher, str(ROOT / "tests" / "run_cases.py")],
+            *["--backend", backend, "--out", str(out)],
+            *["--per-worker", str(per_worker), "--cases", *names],
         ],
         env={**client_environment(port), "NPROC": "64", **(env or {})},
         stdout=subprocess.PIPE,
@@ -324,8 +328,9 @@ def run_cases(
     port: int = 0,
     timeout_s: float = 240,
     env: dict[str, str] | None = None,
+    **options: Any,
 ) -> dict[str, Outcome]:
-    """Every case's outcome; after a crash the rest go on in a new process."""
+    """Every case's outcome; after a crash the rest go on in a new process. `options`: see start_cases."""
     found: dict[str, Outcome] = {}
     deadline = time.monotonic() + timeout_s
     for attempt in range(len(names)):
@@ -333,7 +338,7 @@ def run_cases(
         if not left:
             break
         out = folder / f"{backend}-{attempt}.pickle"
-        process = start_cases(backend, left, out, port, env)
+        process = start_cases(backend, left, out, port, env, **options)
         try:
             output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -6,7 +6,7 @@ A case is MODULE.FUNCTION of tests/cases, and .ARGUMENT for each of its argument
 to FILE, as a pickle each: ("start", name), then ("done", name, value, seconds) or ("failed", name,
 traceback). So a crash is charged to the case that was running. One that runs longer than the limit
 ends the process with a traceback of all threads on stderr. `gangway` takes the cluster's port from
-GANGWAY_PORT.
+GANGWAY_PORT. With --per-worker N a mesh has N devices, and the cases go from worker to worker.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 import sys
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +56,10 @@ def use_backend(name: str) -> None:
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
 
 
-def load(name: str) -> Callable[[], Any]:
+def load(name: str, per_worker: int = DEVICES) -> Callable[[], Any]:
+    from cases import topology
+
+    topology.use(per_worker, zlib.crc32(name.encode()) % (DEVICES // per_worker))
     module, function, *arguments = name.split(".")
     case: Callable[..., Any] = getattr(importlib.import_module(f"cases.{module}"), function)
     return functools.partial(case, *arguments)
@@ -67,6 +71,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--cases", nargs="*", help="default: all")
     parser.add_argument("--limit", type=float, default=CASE_LIMIT_S, help="seconds for one case")
+    parser.add_argument("--per-worker", type=int, default=DEVICES, help="devices in a mesh")
     args = parser.parse_args()
     use_backend(args.backend)
     with open(args.out, "ab", buffering=0) as out:
@@ -75,7 +80,7 @@ def main() -> None:
             faulthandler.dump_traceback_later(args.limit, exit=True)
             began = time.monotonic()
             try:
-                value = load(name)()
+                value = load(name, args.per_worker)()
                 record: tuple[Any, ...] = ("done", name, value, time.monotonic() - began)
             except BaseException:  # whatever a case does, the others are run
                 record = ("failed", name, traceback.format_exc())

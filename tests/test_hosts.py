@@ -12,102 +12,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from harness import GANGWAY, client_environment, free_port, wait_for
+from harness import wait_for
+from hosts import SUM, Hosts
 
 pytestmark = pytest.mark.timeout(150)
-SCRIPT = (
-    "import jax, numpy as np\n"
-    "xs = [jax.device_put(np.arange(1 << 18, dtype='float32'), d) for d in jax.devices()]\n"
-    "print(len(xs), [float(jax.jit(lambda x: (x + 1).sum())(x)) for x in xs])\n"
-)
-SUM = float(sum(range(1, (1 << 18) + 1)))
-
-
-class Hosts:
-    """A controller and workers on 127.0.0.1, .2 and .3, each a process of its own."""
-
-    def __init__(self, folder: pathlib.Path, *, tls: bool) -> None:
-        self.folder = folder
-        self.control, self.front_door = free_port(), free_port()
-        self.environment = {
-            **client_environment(self.front_door),
-            "GANGWAY_STATE_DIR": str(folder / "state"),
-        }
-        self.flags: list[str] = []
-        if tls:
-            self.flags = ["--tls", str(folder / "tls")]
-            made = self.run("certs", str(folder / "tls"), "--hosts", "127.0.0.2,127.0.0.3")
-            assert made.returncode == 0, made.stderr
-        self.config = folder / "cluster.toml"
-        self.config.write_text(
-            "[controller]\n"
-            f"host = '127.0.0.1'\ncontrol_port = {self.control}\n"
-            f"front_door_port = {self.front_door}\n"
-            "[[island]]\n"
-            "workers = [ { host = '127.0.0.2', devices = 2 }, { host = '127.0.0.3' } ]\n"
-        )
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def run(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(GANGWAY), *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-        )
-
-    def start(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [str(GANGWAY), *arguments, "--config", str(self.config), *self.flags],
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-            )
-
-    def start_controller(self) -> None:
-        self.start("controller", "controller")
-
-    def start_workers(self) -> None:
-        for index in range(2):
-            self.start(f"worker{index}", "worker", "--island", "0", "--index", str(index))
-
-    def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text()
-
-    def wait_for(self, name: str, words: str, count: int = 1) -> None:
-        wait_for(
-            f"{words!r} {count} times in the log of {name}",
-            lambda: self.log(name).count(words) >= count,
-            40,
-        )
-
-    def script(self, *flags: str) -> subprocess.CompletedProcess[str]:
-        path = self.folder / "script.py"
-        path.write_text(SCRIPT)
-        return self.run("run", *flags, str(path))
-
-    def connect(self, tls: pathlib.Path | str = "") -> subprocess.CompletedProcess[str]:
-        return self.script(
-            "--connect", f"127.0.0.1:{self.control}", "--tls", str(tls or self.folder / "tls")
-        )
-
-    def end(self, name: str) -> None:
-        process = self.processes.pop(name)
-        process.terminate()
-        try:
-            assert process.wait(timeout=20) == 0, self.log(name)
-        finally:
-            process.kill()
-
-    def stop(self) -> None:
-        try:
-            for name in list(self.processes):
-                self.end(name)
-        finally:
-            for process in self.processes.values():
-                process.kill()
 
 
 @pytest.fixture(scope="module")

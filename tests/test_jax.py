@@ -1,51 +1,131 @@
 """Plain JAX through Gangway against the same plugin without it, bit by bit, and against jaxlib's
-own CPU backend within the tolerance of another build of XLA. One test per function in `cases/`.
+own CPU backend within the tolerance of another build of XLA. One test per function in `cases/`, on
+each kind of cluster: one worker; two islands of two workers; the same started by hand, one process for the
+controller and one for each worker; and these over TLS, with the front door beside the script.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from compare import assert_bitwise_equal, assert_close
-from harness import Cluster, Outcome, run_cases
+from harness import GANGWAY, Cluster, Outcome, run_cases, wait_for
+from hosts import Hosts
 from run_cases import case_names
 
 Outcomes = dict[str, Outcome]
+PER_WORKER = {"1x1x8": 8, "2x2x2": 2, "2x2x2-by-hand": 2, "2x2x2-tls": 2}
+NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
+# What `make test` runs over TLS: each way that bytes go and each kind of program. The nightly runs all.
+CORE = [
+    "arrays.case_put_contiguous",
+    "arrays.case_put_bfloat16",
+    "arrays.case_put_16_mib",
+    "arrays.case_put_sharded",
+    "arrays.case_put_between_devices",
+    "arrays.case_reshard_by_device_put",
+    "arrays.case_make_array_from_callback",
+    "arrays.case_make_array_from_single_device_arrays",
+    "arrays.case_shard_of_a_donated_array",
+    "arrays.case_device_get_of_a_tree",
+    "compute.case_training",
+    "compute.case_random",
+    "programs.case_ahead_of_time",
+    "programs.case_compile_error",
+    "programs.case_orbax_checkpoint",
+    "programs.case_four_threads",
+    "sharded.case_grad_2d",
+    "sharded.case_psum",
+    "sharded.case_all_to_all",
+    "sharded.case_two_disjoint_meshes",
+    "sharded.case_device_put_to_more_devices",
+]
+RUNS = [
+    (kind, case)
+    for kind in PER_WORKER
+    for case in case_names()
+    if NIGHTLY or kind in ("1x1x8", "2x2x2") or (kind == "2x2x2-tls" and case in CORE)
+]
+
+
+@contextlib.contextmanager
+def by_hand(folder: pathlib.Path, *, tls: bool) -> Iterator[dict[str, Any]]:
+    """How `run_cases` reaches a cluster whose processes were started one by one."""
+    hosts = Hosts(folder, tls=tls, islands=((2, 2), (2, 2)))
+    hosts.start_controller()
+    try:
+        if not tls:  # the workers of one host find the controller's token in its state folder
+            token = folder / "state" / str(hosts.front_door) / "token"
+            wait_for("the token", token.exists, 20)
+        hosts.start_workers()
+        hosts.wait_for("controller", "ready: ")
+        flags = hosts.connect_flags() if tls else ["--port", str(hosts.front_door)]
+        state = {"GANGWAY_STATE_DIR": str(folder / "state")}
+        yield {"launcher": [str(GANGWAY), "run", *flags], "env": state}
+    finally:
+        hosts.stop()
+
+
+@contextlib.contextmanager
+def two_islands() -> Iterator[dict[str, Any]]:
+    cluster = Cluster(islands=2, workers=2, devices=2).start()
+    try:
+        yield {"port": cluster.port}
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture(scope="session")
-def chosen(request: pytest.FixtureRequest) -> list[str]:
-    """The cases that this pytest run selected."""
+def outcomes(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Cluster
+) -> Callable[[str, int | str], Outcomes]:
+    """Of each selected case on a backend with so many devices in a mesh, or on a kind of cluster; one
+    process runs all of them, the first time.
+    """
     parameters = [getattr(item, "callspec", None) for item in request.session.items]
-    wanted = {each.params.get("case") for each in parameters if each is not None}
-    return [name for name in case_names() if name in wanted]
+    selected = [(p.params.get("kind"), p.params.get("case")) for p in parameters if p is not None]
+
+    @functools.cache
+    def run(backend: str, on: int | str) -> Outcomes:
+        wanted = {case for kind, case in selected if kind and on in (kind, PER_WORKER[kind])}
+        names = [name for name in case_names() if name in wanted]
+        folder = tmp_path_factory.mktemp("cases")
+        if isinstance(on, int):
+            return run_cases(backend, names, folder, per_worker=on)
+        ways: dict[str, contextlib.AbstractContextManager[dict[str, Any]]] = {
+            "1x1x8": contextlib.nullcontext({"port": cluster.port}),
+            "2x2x2": two_islands(),
+            "2x2x2-by-hand": by_hand(folder, tls=False),
+            "2x2x2-tls": by_hand(folder, tls=True),
+        }
+        try:
+            with ways[on] as way:
+                return run_cases(backend, names, folder, per_worker=PER_WORKER[on], **way)
+        except AssertionError as error:  # cached: not each test tries again
+            return dict.fromkeys(names, Outcome(error=str(error)))
+
+    return run
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    return tmp_path_factory.mktemp("cases")
-
-
-@pytest.fixture(scope="session")
-def reference(chosen: list[str], folder: pathlib.Path) -> Outcomes:
-    return run_cases("reference", chosen, folder)
-
-
-@pytest.fixture(scope="session")
-def cpu(chosen: list[str], folder: pathlib.Path) -> Outcomes:
-    return run_cases("cpu", chosen, folder)
-
-
-@pytest.fixture(scope="session")
-def gangway(chosen: list[str], folder: pathlib.Path, cluster: Cluster) -> Outcomes:
-    return run_cases("gangway", chosen, folder, cluster.port)
-
-
-@pytest.mark.timeout(800)  # the first test's fixtures run all cases, each under a limit of its own
-@pytest.mark.parametrize("case", case_names())
-def test_case(case: str, reference: Outcomes, cpu: Outcomes, gangway: Outcomes) -> None:
-    for name, outcomes in [("in-process", reference), ("jaxlib's CPU", cpu), ("Gangway", gangway)]:
-        assert not outcomes[case].error, f"on {name}:\n{outcomes[case].error}"
-    assert_bitwise_equal(gangway[case].value, reference[case].value)
-    assert_close(gangway[case].value, cpu[case].value)
+@pytest.mark.timeout(
+    800
+)  # the first test of a kind runs all its cases, each under a limit of its own
+@pytest.mark.parametrize(("kind", "case"), RUNS)
+def test_case(kind: str, case: str, outcomes: Callable[[str, int | str], Outcomes]) -> None:
+    runs = {
+        "in-process": outcomes("reference", PER_WORKER[kind]),
+        "Gangway": outcomes("gangway", kind),
+    }
+    if kind == "1x1x8":  # what differs between the builds of XLA does so on any mesh
+        runs["jaxlib's CPU"] = outcomes("cpu", PER_WORKER[kind])
+    for name, found in runs.items():
+        assert not found[case].error, f"on {name}:\n{found[case].error}"
+    assert_bitwise_equal(runs["Gangway"][case].value, runs["in-process"][case].value)
+    if kind == "1x1x8":
+        assert_close(runs["Gangway"][case].value, runs["jaxlib's CPU"][case].value)

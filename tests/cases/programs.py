@@ -10,7 +10,8 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from cases.arrays import mesh2d, numbers, put
+from cases.arrays import numbers, put
+from cases.topology import mesh2d
 
 
 def raises(action, *texts: str) -> str:
@@ -61,7 +62,7 @@ def case_compile_error():
 
 def case_shape_errors():
     raises(lambda: jax.jit(lambda a, b: a @ b)(numbers(3, 4), numbers(3, 4)), "shape", "dimension")
-    raises(lambda: put(numbers(7, 4), "x"), "evenly divide")
+    raises(lambda: put(numbers(7, 4), ("x", "y")), "evenly divide")
     raises(lambda: jnp.reshape(numbers(6), (4, 2)), "reshape")
     return np.asarray(jnp.ones(3) + 1)
 

@@ -1,4 +1,4 @@
-"""One function over eight devices: partitioned by XLA, or by hand with shard_map."""
+"""One function over all devices of a worker: partitioned by XLA, or by hand with shard_map."""
 
 import functools
 
@@ -8,7 +8,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from cases.arrays import mesh2d, numbers, put
+from cases.arrays import numbers, put
+from cases.topology import mesh2d, two_halves, worker_devices
 
 
 def shards(x: jax.Array) -> list[np.ndarray]:
@@ -143,8 +144,9 @@ def case_all_gather():
 
 
 def case_ppermute():
-    ring = [(i, (i + 1) % 4) for i in range(4)]
-    partial = [(0, 2), (3, 1)]  # those who receive nothing get zeros
+    size = mesh2d().shape["y"]
+    ring = [(i, (i + 1) % size) for i in range(size)]
+    partial = [(0, size // 2), (size - 1, 1)][: size // 2]  # those who receive nothing get zeros
     return (
         manual(lambda x: jax.lax.ppermute(x, "y", ring), numbers(8, 16), P("x", "y"), P("x", "y")),
         manual(
@@ -209,15 +211,16 @@ def case_chained_collectives():
 
 
 def case_submesh():
-    mesh = Mesh(np.array(jax.devices()[2:6]), ("z",))
-    x = put(numbers(8, 6), "z", mesh=mesh)
+    devices = worker_devices()
+    devices = devices[len(devices) // 4 : max(1, len(devices) * 3 // 4)]
+    x = put(numbers(8, 6), "z", mesh=Mesh(np.array(devices), ("z",)))
     y = jax.jit(lambda x: (x - x.mean(axis=0)) @ x.T)(x)
-    assert y.devices() <= set(jax.devices()[2:6])
+    assert y.devices() <= set(devices)
     return np.asarray(y)
 
 
 def case_reversed_mesh():
-    mesh = Mesh(np.array(jax.devices()[::-1]).reshape(4, 2), ("x", "y"))
+    mesh = Mesh(np.array(worker_devices()[::-1]).reshape(-1, 2), ("x", "y"))
     x = put(numbers(8, 16), "x", "y", mesh=mesh)
     y = jax.jit(lambda x: x @ x.T)(x)
     return [
@@ -226,8 +229,7 @@ def case_reversed_mesh():
 
 
 def case_two_disjoint_meshes():
-    devices = np.array(jax.devices())
-    first, second = Mesh(devices[:4], ("x",)), Mesh(devices[4:], ("x",))
+    first, second = (Mesh(np.array(half), ("x",)) for half in two_halves())
     stage1 = jax.jit(lambda x, w: jnp.tanh(x @ w))
     stage2 = jax.jit(lambda x, w: (x @ w).sum(axis=0))
     w1 = put(numbers(16, 32) / 400, None, "x", mesh=first)
@@ -244,7 +246,8 @@ def case_device_put_to_more_devices():
     devices = np.array(jax.devices())
     x = put(numbers(8, 8), "x", mesh=Mesh(devices[:2], ("x",)))
     y = jax.device_put(x, NamedSharding(Mesh(devices, ("x",)), P("x")))
-    return shards(y), shards(jax.jit(lambda y: y * 2)(y))
+    z = jax.device_put(y, NamedSharding(Mesh(np.array(worker_devices()), ("x",)), P("x")))
+    return shards(y), shards(jax.jit(lambda z: z * 2)(z))
 
 
 def case_mixed_committed_devices():

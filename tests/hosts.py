@@ -1,0 +1,127 @@
+"""Clusters whose processes are started by hand from a file that declares them, on loopback addresses
+that stand for hosts.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+from collections.abc import Sequence
+
+from harness import GANGWAY, client_environment, free_port, wait_for
+
+SCRIPT = (
+    "import jax, numpy as np\n"
+    "xs = [jax.device_put(np.arange(1 << 18, dtype='float32'), d) for d in jax.devices()]\n"
+    "print(len(xs), [float(jax.jit(lambda x: (x + 1).sum())(x)) for x in xs])\n"
+)
+SUM = float(sum(range(1, (1 << 18) + 1)))
+
+
+class Hosts:
+    """A controller on 127.0.0.1 and workers on .2, .3, ..., each a process of its own. `islands` has the
+    devices of each worker, by island.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, *, tls: bool, islands: Sequence[Sequence[int]] = ((2, 1),)
+    ) -> None:
+        self.folder = folder
+        self.islands = islands
+        self.addresses = [f"127.0.0.{2 + i}" for i in range(sum(map(len, islands)))]
+        self.control, self.front_door = free_port(), free_port()
+        self.environment = {
+            **client_environment(self.front_door),
+            "GANGWAY_STATE_DIR": str(folder / "state"),
+        }
+        self.flags: list[str] = []
+        if tls:
+            self.flags = ["--tls", str(folder / "tls")]
+            made = self.run("certs", str(folder / "tls"), "--hosts", ",".join(self.addresses))
+            assert made.returncode == 0, made.stderr
+        self.config = folder / "cluster.toml"
+        self.config.write_text(
+            "[controller]\n"
+            f"host = '127.0.0.1'\ncontrol_port = {self.control}\n"
+            f"front_door_port = {self.front_door}\n" + self.declared()
+        )
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def declared(self) -> str:
+        addresses = iter(self.addresses)
+        text = ""
+        for island in self.islands:
+            workers = [
+                f"{{ host = '{next(addresses)}'" + (f", devices = {n} }}" if n > 1 else " }")
+                for n in island
+            ]
+            text += f"[[island]]\nworkers = [ {', '.join(workers)} ]\n"
+        return text
+
+    def run(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(GANGWAY), *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def start(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(GANGWAY), *arguments, "--config", str(self.config), *self.flags],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+
+    def start_controller(self) -> None:
+        self.start("controller", "controller")
+
+    def start_workers(self) -> None:
+        places = [(i, j) for i, island in enumerate(self.islands) for j in range(len(island))]
+        for number, (island, index) in enumerate(places):
+            place = ("--island", str(island), "--index", str(index))
+            self.start(f"worker{number}", "worker", *place)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+    def wait_for(self, name: str, words: str, count: int = 1) -> None:
+        wait_for(
+            f"{words!r} {count} times in the log of {name}",
+            lambda: self.log(name).count(words) >= count,
+            40,
+        )
+
+    def script(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        path = self.folder / "script.py"
+        path.write_text(SCRIPT)
+        return self.run("run", *flags, str(path))
+
+    def connect(self, tls: pathlib.Path | str = "") -> subprocess.CompletedProcess[str]:
+        return self.script(*self.connect_flags(tls))
+
+    def connect_flags(self, tls: pathlib.Path | str = "") -> list[str]:
+        """For `gangway run`: the front door beside the script."""
+        return [
+            *["--connect", f"127.0.0.1:{self.control}"],
+            *["--tls", str(tls or self.folder / "tls")],
+        ]
+
+    def end(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.terminate()
+        try:
+            assert process.wait(timeout=20) == 0, self.log(name)
+        finally:
+            process.kill()
+
+    def stop(self) -> None:
+        try:
+            for name in list(self.processes):
+                self.end(name)
+        finally:
+            for process in self.processes.values():
+                process.kill()
