@@ -29,6 +29,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 VOCABULARY = 256  # bytes
+CLIP = 1.0  # the largest global norm of a gradient
 STEPS_AHEAD = 8  # steps that the host dispatches before it looks at a loss
 
 Params = dict[str, Any]
@@ -130,17 +131,32 @@ def mlp(x: jax.Array, layer: Params) -> jax.Array:
     return (jax.nn.silu(gate) * up) @ layer["down"]
 
 
-def apply(params: Params, tokens: jax.Array, activations: NamedSharding) -> jax.Array:
-    """Logits [batch, time, vocabulary] of int32 tokens [batch, time]."""
+def embed(params: Params, tokens: jax.Array, activations: NamedSharding) -> jax.Array:
+    return jax.lax.with_sharding_constraint(params["embed"][tokens] * 50**0.5, activations)
 
+
+def blocks(layers: Params, x: jax.Array, activations: NamedSharding) -> jax.Array:
     def block(x: jax.Array, layer: Params) -> tuple[jax.Array, None]:
         x = x + attention(rms_norm(x, layer["attention_norm"]), layer)
         x = x + mlp(rms_norm(x, layer["mlp_norm"]), layer)
         return jax.lax.with_sharding_constraint(x, activations), None
 
-    x = jax.lax.with_sharding_constraint(params["embed"][tokens] * 50**0.5, activations)
-    x, _ = jax.lax.scan(block, x, params["layers"])
+    return jax.lax.scan(block, x, layers)[0]
+
+
+def unembed(params: Params, x: jax.Array) -> jax.Array:
     return rms_norm(x, params["final_norm"]) @ params["unembed"]
+
+
+def apply(params: Params, tokens: jax.Array, activations: NamedSharding) -> jax.Array:
+    """Logits [batch, time, vocabulary] of int32 tokens [batch, time]."""
+    return unembed(
+        params, blocks(params["layers"], embed(params, tokens, activations), activations)
+    )
+
+
+def mean_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
 
 # ----------------------------------------------------------------------------------------- training
@@ -181,20 +197,20 @@ class Progress:
         print(("\r" if self._live else "") + line, end=end, file=sys.stderr, flush=True)
 
 
+def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
+    """To be applied to gradients whose global norm was clipped to CLIP."""
+    schedule = optax.warmup_cosine_decay_schedule(0.0, rate, 20, max(steps, 21), rate * 0.1)
+    return optax.adamw(schedule, b2=0.98, weight_decay=0.01)
+
+
 def train(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Params, list[float]]:
     shardings = jax.tree.map(functools.partial(NamedSharding, mesh), param_specs())
     batch_sharding = NamedSharding(mesh, P("data"))
     activations = NamedSharding(mesh, P("data", None, None))
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, args.rate, 20, max(args.steps, 21), args.rate * 0.1
-    )
-    optimizer = optax.chain(
-        optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.98, weight_decay=0.01)
-    )
+    optimizer = optax.chain(optax.clip_by_global_norm(CLIP), make_optimizer(args.rate, args.steps))
 
     def loss_of(params: Params, batch: jax.Array) -> jax.Array:
-        logits = apply(params, batch[:, :-1], activations)
-        return optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 1:]).mean()
+        return mean_loss(apply(params, batch[:, :-1], activations), batch[:, 1:])
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def step(params: Params, state: Any, batch: jax.Array) -> tuple[Params, Any, jax.Array]:

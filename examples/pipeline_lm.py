@@ -1,0 +1,229 @@
+"""The language model of train_lm.py as a pipeline: each stage holds some of the layers, on a mesh of
+its own, and what one stage computes goes to the next.
+
+Nothing in here but `jit` and `device_put`. Each stage is a few jitted functions over its own mesh, and
+a `device_put` that keeps the PartitionSpec carries arrays from mesh to mesh, from worker to worker. One
+Python loop starts all of it, and waits for none of it: while the devices work at one step, the next ones
+are on their way to them.
+
+    gangway up --islands 2 --workers 1 --devices 8 --detach
+    gangway run examples/pipeline_lm.py --schedule 1f1b
+"""
+
+import argparse
+import collections
+import functools
+import pathlib
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import train_lm as lm
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+# ---------------------------------------------------------------------------------------- schedules
+
+FORWARD, BACKWARD = "forward", "backward"
+Order = list[tuple[str, int]]  # what a stage does, one after the other: (direction, microbatch)
+
+
+def gpipe(stage: int, stages: int, microbatches: int) -> Order:
+    """Everything forward, then everything backward: keeps the inputs of all microbatches."""
+    everything = range(microbatches)
+    return [(FORWARD, m) for m in everything] + [(BACKWARD, m) for m in everything]
+
+
+def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> Order:
+    """As soon as a microbatch can go backward, it does: keeps those of `stages - stage` microbatches."""
+    ahead = min(stages - stage, microbatches)
+    order = [(FORWARD, m) for m in range(ahead)]
+    for m in range(microbatches):
+        order.append((BACKWARD, m))
+        if m + ahead < microbatches:
+            order.append((FORWARD, m + ahead))
+    return order
+
+
+SCHEDULES = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
+
+
+def run(schedule: Any, stages: list["Stage"], tokens: list, targets: list) -> list[jax.Array]:
+    """Starts one step: each stage's calls in the schedule's order. Returns the microbatches' losses."""
+    count = len(stages)
+    todo = [collections.deque(schedule(s, count, len(tokens))) for s in range(count)]
+    arrived: dict[Any, Any] = {(0, FORWARD, m): stages[0].put(x) for m, x in enumerate(tokens)}
+    labels = [stages[-1].put(y) for y in targets]
+    losses = []
+    while any(todo):
+        for s, stage in enumerate(stages):
+            while todo[s] and (s, *todo[s][0]) in arrived:
+                direction, m = todo[s].popleft()
+                value = arrived.pop((s, direction, m))
+                if direction == BACKWARD:
+                    value = stage.backward(m, value)
+                    if s > 0:
+                        arrived[s - 1, BACKWARD, m] = stages[s - 1].put(value)
+                elif s + 1 < count:
+                    arrived[s + 1, FORWARD, m] = stages[s + 1].put(stage.forward(m, value))
+                else:
+                    losses.append(stage.forward(m, value, labels[m]))
+                    arrived[s, BACKWARD, m] = None  # the gradient of the loss is 1
+    return losses
+
+
+# ------------------------------------------------------------------------------------------- stages
+
+
+class Stage:
+    """Some layers of the model on one mesh; the first one embeds, the last one knows the loss."""
+
+    def __init__(self, model: lm.Model, mesh: Mesh, index: int, args: argparse.Namespace) -> None:
+        self.mesh = mesh
+        first, last = index == 0, index == args.stages - 1
+        each = model.layers // args.stages
+        here = NamedSharding(mesh, P())
+        activations = NamedSharding(mesh, P("data", None, None))
+        names = [*["embed"] * first, "layers", *["final_norm", "unembed"] * last]
+        shardings = jax.tree.map(
+            functools.partial(NamedSharding, mesh), {name: lm.param_specs()[name] for name in names}
+        )
+        optimizer = lm.make_optimizer(args.rate, args.steps)
+
+        def constrain(tree: Any) -> Any:
+            return jax.tree.map(jax.lax.with_sharding_constraint, tree, shardings)
+
+        def zeros(params: lm.Params) -> lm.Params:
+            return constrain(jax.tree.map(jnp.zeros_like, params))
+
+        def init(key: jax.Array) -> Any:
+            params = lm.init_params(key, model)
+            mine = slice(index * each, (index + 1) * each)
+            params["layers"] = jax.tree.map(lambda p: p[mine], params["layers"])
+            params = constrain({name: params[name] for name in names})
+            return params, optimizer.init(params), zeros(params)
+
+        def apply(params: lm.Params, x: jax.Array, labels: jax.Array | None) -> jax.Array:
+            x = lm.embed(params, x, activations) if first else x
+            x = lm.blocks(params["layers"], x, activations)
+            return lm.mean_loss(lm.unembed(params, x), labels) if last else x
+
+        def backward(params: Any, total: Any, x: Any, labels: Any, gradient: Any) -> Any:
+            """Adds to the gradients of the parameters; computes `apply` again rather than keep it all."""
+            arguments = (params,) if first else (params, x)  # tokens have no gradient
+            y, vjp = jax.vjp(lambda params, x=x: apply(params, x, labels), *arguments)
+            mine, *before = vjp(jnp.ones_like(y) if gradient is None else gradient)
+            total = jax.tree.map(jnp.add, total, mine)
+            return total, [jax.lax.with_sharding_constraint(g, activations) for g in before]
+
+        def update(params: Any, state: Any, total: Any, squares: list) -> Any:
+            norm = jnp.sqrt(sum(squares)) / args.microbatches
+            scale = jnp.minimum(1.0, lm.CLIP / norm) / args.microbatches
+            total = jax.tree.map(lambda g: g * scale, total)
+            updates, state = optimizer.update(total, state, params)
+            params = constrain(optax.apply_updates(params, updates))
+            return params, state, zeros(params)
+
+        self._apply = jax.jit(apply)
+        self._backward = jax.jit(backward, donate_argnums=(1,))
+        self._squares = jax.jit(lambda total: optax.global_norm(total) ** 2)
+        self._update = jax.jit(update, donate_argnums=(0, 1))
+        start = jax.jit(init, out_shardings=(shardings, None, shardings))
+        self.params, self.state, self.total = start(jax.device_put(jax.random.key(args.seed), here))
+        self._kept: dict[int, Any] = {}  # what `backward` needs of each microbatch
+
+    def put(self, x: Any) -> jax.Array:
+        """`x` on this stage's devices, partitioned as it was."""
+        sharding = getattr(x, "sharding", None)  # what the host sends has none
+        spec = sharding.spec if sharding else P("data")
+        return jax.device_put(x, NamedSharding(self.mesh, spec))
+
+    def forward(self, m: int, x: jax.Array, labels: jax.Array | None = None) -> jax.Array:
+        self._kept[m] = x, labels
+        return self._apply(self.params, x, labels)
+
+    def backward(self, m: int, gradient: jax.Array | None) -> jax.Array | None:
+        kept = self._kept.pop(m)
+        self.total, before = self._backward(self.params, self.total, *kept, gradient)
+        return before[0] if before else None
+
+    def squares(self) -> jax.Array:
+        """The sum of the squares of all gradients of this stage."""
+        return self._squares(self.total)
+
+    def update(self, squares: list[jax.Array]) -> None:
+        self.params, self.state, self.total = self._update(
+            self.params, self.state, self.total, [self.put(square) for square in squares]
+        )
+
+
+# ----------------------------------------------------------------------------------------- training
+
+
+def train(args: argparse.Namespace, model: lm.Model, meshes: list[Mesh]) -> list[float]:
+    stages = [Stage(model, mesh, index, args) for index, mesh in enumerate(meshes)]
+    text = lm.standard_library()
+    rng = np.random.default_rng(args.seed)
+    progress = lm.Progress(args.steps)
+    pending: collections.deque[list[jax.Array]] = collections.deque()
+    losses: list[float] = []
+    while len(losses) < args.steps:
+        if len(losses) + len(pending) < args.steps:
+            batch = lm.sample_batch(rng, text, args.batch, model.context)
+            batches = np.split(batch, args.microbatches)
+            tokens, targets = [b[:, :-1] for b in batches], [b[:, 1:] for b in batches]
+            pending.append(run(SCHEDULES[args.schedule], stages, tokens, targets))
+            squares = [stage.squares() for stage in stages]
+            for stage in stages:
+                stage.update(squares)
+        if len(pending) > lm.STEPS_AHEAD or len(losses) + len(pending) == args.steps:
+            losses.append(float(np.mean(jax.device_get(pending.popleft()))))
+            progress.update(len(losses), losses[-1])
+    return losses
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train a small language model in a pipeline.")
+    parser.add_argument("--schedule", choices=list(SCHEDULES), default="1f1b")
+    parser.add_argument("--stages", type=int, help="default: one per island, and at least two")
+    parser.add_argument("--microbatches", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=16, help="sequences per step")
+    parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--losses", help="write each step's loss to this file")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args, model = parse_args(), lm.Model()
+    devices = jax.devices()
+    islands = {getattr(device, "slice_index", 0) for device in devices}
+    args.stages = args.stages or max(2, len(islands))
+    if len(devices) % args.stages or model.layers % args.stages:
+        raise SystemExit(
+            f"{args.stages} stages divide neither {len(devices)} devices nor {model.layers} layers"
+        )
+    # Devices are listed island by island and worker by worker: equal parts, in order.
+    meshes = [
+        lm.make_mesh(list(part), model.heads) for part in np.split(np.array(devices), args.stages)
+    ]
+    each = args.microbatches * meshes[0].shape["data"]
+    args.batch = -(-args.batch // each) * each
+    print(
+        f"{args.stages} stages of {model.layers // args.stages} layers, each on a mesh "
+        f"{dict(meshes[0].shape)}; {args.microbatches} microbatches, {args.schedule}"
+    )
+    began = time.monotonic()
+    losses = train(args, model, meshes)
+    took = time.monotonic() - began
+    print(f"{args.steps} steps in {took:.1f} s, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    if args.losses:
+        pathlib.Path(args.losses).write_text("".join(f"{loss.hex()}\n" for loss in losses))
+
+
+if __name__ == "__main__":
+    main()

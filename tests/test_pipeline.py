@@ -1,0 +1,92 @@
+"""The pipeline example: stages on two islands compute what the model computes in one piece, under either
+schedule, and the schedules are what they are called.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from harness import ROOT, Cluster
+
+SCRIPT = ROOT / "examples" / "pipeline_lm.py"
+SCHEDULES = {"gpipe": "gpipe", "1f1b": "one_forward_one_backward"}
+STEPS = 6
+FLAGS = ["--steps", str(STEPS), "--batch", "8", "--seed", "3"]
+
+
+def functions() -> dict[str, ast.FunctionDef]:
+    tree = ast.parse(SCRIPT.read_text())
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def order_of(schedule: str) -> Callable[[int, int, int], list[tuple[str, int]]]:
+    """The function itself, without importing JAX."""
+    scope = {"FORWARD": "forward", "BACKWARD": "backward", "Order": None}
+    exec(ast.unparse(functions()[SCHEDULES[schedule]]), scope)
+    return scope[SCHEDULES[schedule]]  # type: ignore[return-value]
+
+
+def test_the_schedule_is_short() -> None:
+    parts = [functions()[name] for name in [*SCHEDULES.values(), "run"]]
+    assert sum((part.end_lineno or 0) - part.lineno + 1 for part in parts) < 60
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("stages", "microbatches"), [(1, 1), (2, 1), (2, 4), (4, 4), (4, 9), (8, 3)]
+)
+def test_each_microbatch_goes_forward_then_backward_in_order(
+    schedule: str, stages: int, microbatches: int
+) -> None:
+    for stage in range(stages):
+        order = order_of(schedule)(stage, stages, microbatches)
+        for direction in ("forward", "backward"):
+            assert [m for d, m in order if d == direction] == list(range(microbatches))
+        kept = most = 0
+        for direction, _ in order:
+            kept += 1 if direction == "forward" else -1
+            most = max(most, kept)
+            assert kept >= 0
+        expected = {"gpipe": microbatches, "1f1b": min(stages - stage, microbatches)}
+        assert most == expected[schedule]
+
+
+@pytest.mark.timeout(400)
+def test_losses_are_those_of_the_model_in_one_piece(
+    new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(2, 1, 2).start()
+    losses = {}
+    for schedule in SCHEDULES:
+        out = tmp_path / schedule
+        result = cluster.command(
+            *["run", "--port", str(cluster.port), str(SCRIPT), *FLAGS],
+            *["--schedule", schedule, "--losses", str(out)],
+            timeout_s=150,
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "2 stages of 2 layers" in result.stdout, result.stdout
+        losses[schedule] = [float.fromhex(loss) for loss in out.read_text().split()]
+    moved = sum(worker["data_bytes"]["from_workers"] for worker in cluster.workers())
+    assert moved > 0, "activations go from worker to worker"
+    whole = tmp_path / "whole"
+    alone = subprocess.run(
+        [
+            *[sys.executable, str(ROOT / "tests" / "reference.py"), "--devices", "2"],
+            *[str(ROOT / "examples" / "train_lm.py"), *FLAGS],
+            *["--sample", "0", "--losses", str(whole)],
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+    expected = [float.fromhex(loss) for loss in whole.read_text().split()]
+    assert len(expected) == STEPS and expected[-1] < expected[0] - 0.5
+    assert losses["gpipe"] == losses["1f1b"], "the order of the calls changes nothing (DF-3)"
+    assert losses["1f1b"] == pytest.approx(expected, abs=1e-4)
