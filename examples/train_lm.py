@@ -203,9 +203,9 @@ def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
     return optax.adamw(schedule, b2=0.98, weight_decay=0.01)
 
 
-def train(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Params, list[float]]:
+def make_training(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Any, Any]:
+    """The functions `start() -> params, state` and `step(params, state, batch) -> params, state, loss`."""
     shardings = jax.tree.map(functools.partial(NamedSharding, mesh), param_specs())
-    batch_sharding = NamedSharding(mesh, P("data"))
     activations = NamedSharding(mesh, P("data", None, None))
     optimizer = optax.chain(optax.clip_by_global_norm(CLIP), make_optimizer(args.rate, args.steps))
 
@@ -221,9 +221,18 @@ def train(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Params, l
         )
         return params, state, loss
 
-    init = jax.jit(functools.partial(init_params, model=model), out_shardings=shardings)
-    params = init(jax.random.key(args.seed))
-    state = jax.jit(optimizer.init)(params)
+    def start() -> tuple[Params, Any]:
+        init = jax.jit(functools.partial(init_params, model=model), out_shardings=shardings)
+        params = init(jax.device_put(jax.random.key(args.seed), NamedSharding(mesh, P())))
+        return params, jax.jit(optimizer.init)(params)
+
+    return start, step
+
+
+def train(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Params, list[float]]:
+    batch_sharding = NamedSharding(mesh, P("data"))
+    start, step = make_training(args, model, mesh)
+    params, state = start()
 
     text = standard_library()
     rng = np.random.default_rng(args.seed)
@@ -313,6 +322,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--batch", type=int, default=16, help="sequences per step (rounded up to the data axis)"
     )
+    parser.add_argument("--devices", type=int, help="use only the first so many")
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -329,7 +339,7 @@ def main() -> None:
     args = parse_args()
     model = Model()
     began = time.monotonic()
-    devices = jax.devices()
+    devices = jax.devices()[: args.devices]
     mesh = make_mesh(devices, model.heads)
     args.batch = -(-args.batch // mesh.shape["data"]) * mesh.shape["data"]
     print(

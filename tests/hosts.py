@@ -4,9 +4,11 @@ that stand for hosts.
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 from collections.abc import Sequence
+from typing import Any
 
 from harness import GANGWAY, client_environment, free_port, wait_for
 
@@ -24,7 +26,12 @@ class Hosts:
     """
 
     def __init__(
-        self, folder: pathlib.Path, *, tls: bool, islands: Sequence[Sequence[int]] = ((2, 1),)
+        self,
+        folder: pathlib.Path,
+        *,
+        tls: bool,
+        islands: Sequence[Sequence[int]] = ((2, 1),),
+        settings: str = "",
     ) -> None:
         self.folder = folder
         self.islands = islands
@@ -43,9 +50,15 @@ class Hosts:
         self.config.write_text(
             "[controller]\n"
             f"host = '127.0.0.1'\ncontrol_port = {self.control}\n"
-            f"front_door_port = {self.front_door}\n" + self.declared()
+            f"front_door_port = {self.front_door}\n{settings}" + self.declared()
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def status(self) -> dict[str, Any]:
+        result = self.run("status", "--json", "--port", str(self.front_door))
+        assert result.returncode == 0, result.stderr
+        status: dict[str, Any] = json.loads(result.stdout)
+        return status
 
     def declared(self) -> str:
         addresses = iter(self.addresses)

@@ -43,13 +43,7 @@ def test_a_script_beside_its_own_front_door_uses_a_remote_cluster(hosts: Hosts) 
     assert "waiting" in hosts.log("worker0")
     assert hosts.log("worker0").count("waiting for the controller") == 1, hosts.log("worker0")
     # Uploads and downloads went to the workers: the front door ended with the script.
-    wait_for("no session left", lambda: '"sessions":[]' in status(hosts).replace(" ", ""), 10)
-
-
-def status(hosts: Hosts) -> str:
-    result = hosts.run("status", "--json", "--port", str(hosts.front_door))
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    wait_for("no session left", lambda: not hosts.status()["sessions"], 10)
 
 
 def test_a_script_on_the_controllers_host_finds_the_token(hosts: Hosts) -> None:

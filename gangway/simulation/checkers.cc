@@ -264,7 +264,11 @@ void AnswerChecker::OnAnswered(uint64_t session, const std::string& kind, uint64
 
 void AnswerChecker::OnUploadFailed(uint64_t session, uint64_t upload, const wire::Failure& failure,
                                    bool withheld) {
-  if (failure.code() != static_cast<int>(absl::StatusCode::kDeadlineExceeded)) return;
+  // Not one that waited for a worker.
+  if (failure.code() != static_cast<int>(absl::StatusCode::kDeadlineExceeded) ||
+      failure.message().find("waited for the client") == std::string::npos) {
+    return;
+  }
   ++late_upload_count_;
   if (withheld) return;
   violations_->Add("TM-1", absl::StrCat("upload ", upload, " of session ", session,

@@ -396,7 +396,7 @@ TEST_F(NativeE2eTest, WorkForAWorkerThatStaysAwayEndsNamingIt_TM_1) {
   const absl::Status status = client.Get(client.Run(*twice, client.Put({1, 2, 3, 4}))).status();
   const auto took = std::chrono::steady_clock::now() - began;
   const wire::Failure record = wire::ToFailure(status);
-  EXPECT_EQ(record.code(), static_cast<int>(absl::StatusCode::kUnavailable)) << status;
+  EXPECT_EQ(record.code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded)) << status;
   EXPECT_EQ(record.worker(), "island0/worker0");
   EXPECT_THAT(record.message(), HasSubstr("2000 ms"));
   EXPECT_THAT(record.advice(), HasSubstr("start the worker"));

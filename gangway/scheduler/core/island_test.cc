@@ -627,7 +627,7 @@ TEST_F(IslandTest, NodesWaitForAWorkerOnlySoLong) {
   Tick(milliseconds(1999));
   EXPECT_EQ(done_.count(1), 0u);
   Tick(milliseconds(1));
-  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
   EXPECT_EQ(done_[1].worker(), "island0/worker1");
 }
 
@@ -649,7 +649,7 @@ TEST_F(IslandTest, AReaderOfAnUnsentNodeFailsWithIt_ER1) {
   now_ += milliseconds(500);
   Launch(2, 1, 50, 1, 51);
   Tick(milliseconds(1500));
-  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
   ASSERT_EQ(done_.count(2), 1u) << "not at its own deadline";
   EXPECT_EQ(done_[2].gang(), 1u) << "root cause first";
 }

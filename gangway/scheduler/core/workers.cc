@@ -187,7 +187,7 @@ void Island::OnWorkerDeadlines(Time now, Actions& actions) {
     auto down = std::find_if(node.workers.begin(), node.workers.end(),
                              [this](uint32_t w) { return workers_[w].incarnation == 0; });
     wire::Failure failure =
-        wire::MakeFailure(absl::StatusCode::kUnavailable,
+        wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
                           absl::StrCat("a worker that this needs has not been there for ",
                                        config_.worker_wait_max.count(), " ms"),
                           "See `gangway status`; start the worker.");

@@ -1,0 +1,103 @@
+"""`pathwaysutils.elastic`, unmodified: a script whose mesh is inside one island loses it, goes on from its
+checkpoint on the other one, and returns when its worker is back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+from harness import GANGWAY, ROOT, wait_for
+from hosts import Hosts
+
+STEPS = 60
+FLAGS = ["--steps", str(STEPS), "--batch", "2", "--seed", "3"]
+# What a script that was written for Pathways does first.
+REGISTERED = "import pathwaysutils; pathwaysutils.initialize(); "
+RUN = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+class Script:
+    """examples/elastic_lm.py at work; what it said is in a file."""
+
+    def __init__(self, hosts: Hosts, folder: pathlib.Path, *, registered: bool = False) -> None:
+        folder.mkdir()
+        self.said = folder / "said.log"
+        self.losses = folder / "losses"
+        path = ROOT / "examples"
+        launcher = folder / "launcher.py"
+        launcher.write_text((REGISTERED if registered else "") + RUN)
+        with self.said.open("wb") as out:
+            self.process = subprocess.Popen(
+                [
+                    *[str(GANGWAY), "run", "--port", str(hosts.front_door), str(launcher)],
+                    *[str(path / "elastic_lm.py"), *FLAGS, "--losses", str(self.losses)],
+                    *["--checkpoint", str(folder / "state.npz")],
+                ],
+                env={
+                    **hosts.environment,
+                    "PYTHONPATH": f"{path}:{hosts.environment['PYTHONPATH']}",
+                },
+                stdout=out,
+                stderr=out,
+            )
+
+    def wait_for(self, words: str, timeout_s: float = 90) -> None:
+        def said() -> bool:
+            return words in self.said.read_text() or self.process.poll() is not None
+
+        wait_for(f"{words!r} from the script", said, timeout_s)
+        assert words in self.said.read_text(), self.said.read_text()
+
+    def end(self) -> list[float]:
+        """Waits for it; the loss of each step."""
+        try:
+            assert self.process.wait(timeout=120) == 0, self.said.read_text()
+        finally:
+            self.process.kill()
+        return [float.fromhex(loss) for loss in self.losses.read_text().split()]
+
+
+def pid_of_worker(hosts: Hosts, island: int) -> int:
+    status: dict[str, Any] = hosts.status()
+    return int(status["islands"][island]["workers"][0]["pid"])
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(500)
+def test_a_script_loses_its_island_and_returns_to_it(tmp_path: pathlib.Path) -> None:
+    hosts = Hosts(tmp_path, tls=False, islands=((2,), (2,)), settings="worker_wait = 2\n")
+    hosts.start_controller()
+    script = None
+    try:
+        token = tmp_path / "state" / str(hosts.front_door) / "token"
+        wait_for("the token", token.exists, 20)
+        hosts.start_workers()
+        hosts.wait_for("controller", "ready: ")
+        script = Script(hosts, tmp_path / "faulty", registered=True)
+        script.wait_for("island 0: step 10/")
+        pid = pid_of_worker(hosts, 0)
+        hosts.processes.pop("worker0").kill()  # or it would start the worker again
+        with contextlib.suppress(ProcessLookupError):  # it ended with the other
+            os.kill(pid, signal.SIGKILL)
+        script.wait_for("island 0 is lost: DATA_LOSS: ")
+        script.wait_for("island 1: goes on after step ")
+        hosts.start("worker0", "worker", "--island", "0", "--index", "0")
+        script.wait_for("island 0 is back")
+        losses = script.end()
+        said = script.said.read_text()
+        assert said.count("goes on after step") == 2, said
+        assert said.index("island 0 is back") < said.rindex("island 0: goes on after step"), said
+        # As if nothing had happened: the checkpoint held all, and both islands compute the same bits.
+        script = Script(hosts, tmp_path / "whole")
+        assert losses == script.end()
+        assert "lost" not in script.said.read_text()
+    finally:
+        if script:
+            script.process.kill()
+        hosts.stop()
