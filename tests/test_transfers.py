@@ -223,6 +223,63 @@ def test_bytes_go_from_worker_to_worker_only_and_are_counted(
     assert "workers" in two_islands.command("status").stdout
 
 
+def counted(
+    cluster: Cluster, client: Console, statements: str, between_workers: int
+) -> dict[str, int]:
+    """Bulk bytes by path that `statements` moved: at least so many from worker to worker."""
+    time.sleep(1.2)  # workers say once a second what crossed
+    before = data_bytes(cluster)
+    run(client, statements)
+    wanted = before["from_workers"] + between_workers
+    wait_for("the bytes counted", lambda: data_bytes(cluster)["from_workers"] >= wanted, 5)
+    time.sleep(1.2)
+    return {path: count - before[path] for path, count in data_bytes(cluster).items()}
+
+
+def test_pathwaysutils_reshard_moves_bytes_from_worker_to_worker_only(
+    two_islands: Cluster, client: Console
+) -> None:
+    size = 4 * MIB
+    run(
+        client,
+        f"""
+from pathwaysutils import reshard as pw
+raw = noise({size})
+x = jax.jit(lambda v: v ^ 1)(jax.device_put(raw, on[0]))
+copy = jax.device_put(raw, whole[1])
+wide = NamedSharding(Mesh(np.array(devices[4:8]), ("x",)), P())
+jax.block_until_ready([x, copy])
+""",
+    )
+    statements = """
+y = pw.reshard(x, on[3])
+z, one = pw.reshard([copy, y], [wide, on[2]])
+jax.block_until_ready([y, z, one])
+"""
+    # Once x; from two replicas to four on other workers; x again.
+    moved = counted(two_islands, client, statements, 6 * size)
+    assert moved["from_workers"] == moved["to_workers"] == 6 * size, moved
+    assert moved["from_clients"] == moved["to_clients"] == 0, moved
+    assert client.do("result = same(y, raw ^ 1) and same(one, raw ^ 1) and y.sharding == on[3]")
+    assert client.do("result = [same(s.data, raw) for s in z.addressable_shards]") == [True] * 4
+
+    refused = client.ask("jax.block_until_ready(pw.reshard(x, whole[2]))")
+    assert "UNIMPLEMENTED" in refused["error"] and "out_shardings" in refused["error"], refused
+    run(client, "w = pw.reshard(jax.jit(lambda v: v, out_shardings=whole[0])(x), whole[2])")
+    assert client.do("result = same(w, raw ^ 1)")
+
+
+def test_a_device_put_that_changes_the_spec_goes_through_the_client(
+    two_islands: Cluster, client: Console
+) -> None:
+    size = 4 * MIB
+    run(client, f"raw = noise({size}); x = jax.device_put(raw, on[0]).block_until_ready()")
+    moved = counted(two_islands, client, "y = jax.device_put(x, whole[3]).block_until_ready()", 0)
+    assert client.do("result = same(y, raw)")
+    assert moved["to_clients"] == size and moved["from_clients"] >= size, moved
+    assert moved["from_workers"] == 0, moved
+
+
 def test_counts_return_to_zero(two_islands: Cluster) -> None:
     before = used_bytes(two_islands)
     with session(two_islands) as client:

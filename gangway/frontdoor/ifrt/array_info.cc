@@ -34,6 +34,7 @@ absl::Status ReadSingleDevice(const std::string& data, ArrayInfo& info) {
   info.memory_kind = MemoryKindFromClient(proto.memory_kind());
   info.shard_dims = info.dims;
   info.fully_replicated = true;
+  info.offsets.emplace_back(info.dims.size(), 0);
   return absl::OkStatus();
 }
 
@@ -49,6 +50,7 @@ absl::Status ReadHlo(const std::string& data, ArrayInfo& info) {
   if (!shard.ok()) return shard.status();
   info.shard_dims = *std::move(shard);
   info.fully_replicated = sharding->fully_replicated();
+  SetOffsets(*sharding, info);
   return absl::OkStatus();
 }
 
@@ -62,6 +64,8 @@ absl::Status ReadConcreteEven(const std::string& data, ArrayInfo& info) {
   if (info.fully_replicated && info.shard_dims != info.dims) {
     return absl::InvalidArgumentError("a replicated sharding whose shards are not the whole array");
   }
+  if (info.fully_replicated)
+    info.offsets.assign(info.devices.size(), std::vector<int64_t>(info.dims.size(), 0));
   return absl::OkStatus();
 }
 
@@ -81,6 +85,16 @@ std::string MemoryKindFromClient(std::string_view kind) {
 }
 std::string MemoryKindForClient(std::string_view kind) {
   return kind.empty() ? "device" : std::string(kind);
+}
+
+void SetOffsets(const xla::Sharding& sharding, ArrayInfo& info) {
+  info.offsets.clear();
+  if (sharding.kind() == xla::Sharding::Kind::kManual) return;
+  for (size_t i = 0; i < info.devices.size(); ++i) {
+    auto extent = sharding.Extent(static_cast<int64_t>(i), info.dims);
+    if (!extent.ok()) return info.offsets.clear();
+    info.offsets.push_back(std::move(extent->offset));
+  }
 }
 
 absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
@@ -137,6 +151,7 @@ ArrayInfoRef ShardInfo(const ArrayInfo& info, size_t shard) {
   result->dims = info.shard_dims;
   result->devices = {info.devices[shard]};
   result->fully_replicated = true;
+  result->offsets.assign(1, std::vector<int64_t>(info.shard_dims.size(), 0));
   return result;
 }
 

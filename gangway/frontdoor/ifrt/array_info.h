@@ -18,6 +18,7 @@
 
 #include "gangway/client/include/gangway/client.h"
 #include "gangway/xla/ifrt_types.pb.h"
+#include "gangway/xla/sharding.h"
 
 namespace gangway::ifrt {
 
@@ -28,6 +29,8 @@ struct ArrayInfo {
   std::vector<uint32_t> devices;  // shard i is on devices[i]
   std::string memory_kind;        // "" = device
   bool fully_replicated = false;
+  // Where each shard lies in the whole; empty: not known (the client told only the shards' shape).
+  std::vector<std::vector<int64_t>> offsets;
   uint64_t shard_bytes = 0;
 };
 using ArrayInfoRef = std::shared_ptr<const ArrayInfo>;
@@ -41,6 +44,9 @@ struct ArrayRecord {
 
 using ArrayTable = absl::flat_hash_map<uint64_t, ArrayRecord>;
 using DeviceSet = absl::flat_hash_set<uint32_t>;
+
+// Fills `offsets` from `sharding`, which is that of info's dims over its devices.
+void SetOffsets(const xla::Sharding& sharding, ArrayInfo& info);
 
 // `known` are the cluster's devices; others in the sharding are INVALID_ARGUMENT.
 absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,

@@ -10,6 +10,7 @@
 #include "gangway/xla/compile_options.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
+#include "gangway/xla/sharding.h"
 
 namespace gangway::ifrt {
 namespace {
@@ -47,6 +48,8 @@ absl::StatusOr<ArrayInfoRef> OutputInfo(const xla::Operand& operand, const Tenso
   info->devices = devices;
   info->memory_kind = MemoryKindFromClient(spec.memory_kind);
   info->fully_replicated = operand.fully_replicated;
+  auto sharding = xla::Sharding::FromProto(operand.sharding, static_cast<int64_t>(devices.size()));
+  if (sharding.ok()) SetOffsets(*sharding, *info);
   absl::StatusOr<int64_t> bytes = xla::DenseBytes(info->element_type, info->shard_dims);
   if (!bytes.ok()) return bytes.status();
   info->shard_bytes = static_cast<uint64_t>(*bytes);

@@ -128,6 +128,9 @@ absl::Status Disassemble(SessionContext& context, const xla::DisassembleRequest&
                          IfrtResponse& response);
 absl::Status CopyArrays(SessionContext& context, const xla::CopyArraysRequest& request,
                         IfrtResponse& response);
+// UNIMPLEMENTED where a shard of a result is not just a shard of its source.
+absl::Status ReshardArrays(SessionContext& context, const xla::ReshardArraysRequest& request,
+                           IfrtResponse& response);
 absl::Status FullyReplicatedShard(SessionContext& context,
                                   const xla::FullyReplicatedShardRequest& request,
                                   IfrtResponse& response);

@@ -398,6 +398,71 @@ TEST_F(ServerTest, RemapPermutesShards) {
   EXPECT_EQ(Code(peer.Ask(request)), 3);
 }
 
+gangway::xla::IfrtShardingProto Everywhere(std::vector<int> devices) {
+  gangway::xla::IfrtHloShardingProto proto;
+  for (int device : devices) proto.mutable_devices()->add_device_ids(device);
+  proto.mutable_op_sharding()->set_type(gangway::xla::OpShardingProto::TYPE_REPLICATED);
+  gangway::xla::IfrtShardingProto sharding;
+  sharding.mutable_serialized()->set_type_name("xla::ifrt::HloSharding");
+  sharding.mutable_serialized()->set_data(proto.SerializeAsString());
+  return sharding;
+}
+
+// Array `from`, of six bytes, as array `to`.
+proxy::IfrtRequest Reshard(uint64_t from, uint64_t to,
+                           const gangway::xla::IfrtShardingProto& sharding) {
+  proxy::IfrtRequest request;
+  auto& reshard = *request.mutable_reshard_arrays();
+  reshard.add_array_handles(from);
+  reshard.add_result_handles(to);
+  auto& spec = *reshard.add_array_specs();
+  SetType(*spec.mutable_dtype(), *spec.mutable_shape(), {6});
+  *spec.mutable_sharding() = sharding;
+  return request;
+}
+
+TEST_F(ServerTest, ReshardFindsEachPart) {
+  Peer peer(server_->port());
+  peer.Ask(PutSplit(10, {1, 2}, 3));
+  ASSERT_TRUE(peer.Store(1, "abc").ok());
+  ASSERT_TRUE(peer.Store(2, "def").ok());
+  gangway::xla::IfrtShardingProto swapped = Split(2);
+  gangway::xla::IfrtHloShardingProto proto;
+  ASSERT_TRUE(proto.ParseFromString(swapped.serialized().data()));
+  proto.mutable_op_sharding()->clear_iota_reshape_dims();
+  proto.mutable_op_sharding()->clear_iota_transpose_perm();
+  proto.mutable_op_sharding()->add_tile_assignment_devices(1);
+  proto.mutable_op_sharding()->add_tile_assignment_devices(0);
+  swapped.mutable_serialized()->set_data(proto.SerializeAsString());
+  EXPECT_THAT(peer.Ask(Reshard(10, 11, swapped)).reshard_arrays().array_handles(), ElementsAre(11));
+  proxy::IfrtRequest request;
+  request.mutable_disassemble()->set_array_handle(11);
+  request.mutable_disassemble()->add_result_handles(12);
+  request.mutable_disassemble()->add_result_handles(13);
+  peer.Ask(request);
+  EXPECT_EQ(*peer.Fetch(12), "def");
+  EXPECT_EQ(*peer.Fetch(13), "abc");
+
+  const proxy::IfrtResponse refused = peer.Ask(Reshard(10, 14, Everywhere({0, 1})));
+  EXPECT_EQ(Code(refused), 12) << "two halves are not one whole";
+  EXPECT_THAT(Message(refused), HasSubstr("out_shardings"));
+  EXPECT_EQ(peer.Fetch(14).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(ServerTest, ReshardToMoreReplicasThanThereAre) {
+  Peer peer(server_->port());
+  ASSERT_TRUE(peer.Store(1, "abcdef").ok());
+  peer.Ask(Put(1, {6}));
+  EXPECT_EQ(Code(peer.Ask(Reshard(1, 2, Everywhere({0, 1, 2})))), 0);
+  EXPECT_EQ(*peer.Fetch(2), "abcdef");
+  proxy::IfrtRequest request;
+  request.mutable_disassemble()->set_array_handle(2);
+  for (uint64_t handle : {3, 4, 5}) request.mutable_disassemble()->add_result_handles(handle);
+  peer.Ask(request);
+  for (uint64_t handle : {3, 4, 5}) EXPECT_EQ(*peer.Fetch(handle), "abcdef");
+  EXPECT_EQ(Code(peer.Ask(Reshard(77, 6, Everywhere({0})))), 3);
+}
+
 TEST_F(ServerTest, CopyDeleteAndDestruct) {
   Peer peer(server_->port());
   ASSERT_TRUE(peer.Store(1, "abcd").ok());
@@ -438,13 +503,13 @@ TEST_F(ServerTest, CopyDeleteAndDestruct) {
 TEST_F(ServerTest, ER1_RefusalsNameTheRequestAndSpoilResults) {
   Peer peer(server_->port());
   proxy::IfrtRequest request;
-  request.mutable_reshard_arrays()->add_result_handles(5);
+  request.mutable_bitcast_arrays()->add_result_handles(5);
   proxy::IfrtResponse response = peer.Ask(request);
   EXPECT_EQ(Code(response), 12);
-  EXPECT_THAT(Message(response), HasSubstr("'reshard_arrays' (number 33)"));
+  EXPECT_THAT(Message(response), HasSubstr("'bitcast_arrays' (number 34)"));
   absl::Status later = peer.Fetch(5).status();
   EXPECT_EQ(later.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(later.message()), HasSubstr("reshard_arrays"));
+  EXPECT_THAT(std::string(later.message()), HasSubstr("bitcast_arrays"));
   proxy::IfrtRequest poll;
   poll.mutable_host_callback_poll();
   EXPECT_EQ(Code(peer.Ask(poll)), 12);

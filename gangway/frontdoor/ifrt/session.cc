@@ -136,9 +136,9 @@ absl::Status Session::Dispatch(IfrtRequest& request, IfrtResponse& response, boo
       return DefaultLayout(context_, request.default_layout(), response);
     case IfrtRequest::kDefaultDeviceAssignment:
       return DefaultDeviceAssignment(context_, request.default_device_assignment(), response);
-    // Refused, but their results have handles that the client goes on to use.
     case IfrtRequest::kReshardArrays:
-      return Spoil(context_, ResultsOf(request.reshard_arrays()), Unserved(request));
+      return ReshardArrays(context_, request.reshard_arrays(), response);
+    // Refused, but its results have handles that the client goes on to use.
     case IfrtRequest::kBitcastArrays:
       return Spoil(context_, ResultsOf(request.bitcast_arrays()), Unserved(request));
     default:

@@ -1,0 +1,119 @@
+// ReshardArrays: the same array on other devices, where each shard of the result is a shard of the
+// source. Then nothing is cut or joined, and each shard is a copy from worker to worker; no bytes
+// pass through here.
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+
+#include "gangway/frontdoor/ifrt/requests.h"
+
+namespace gangway::ifrt {
+namespace {
+
+// Which shard of the source each shard of the result is. A shard that is wanted more often than it
+// is there goes in several waves; within one, no shard is named twice.
+struct Wave {
+  std::vector<ShardOf> shards;
+  std::vector<size_t> positions;  // in the result
+  std::vector<uint32_t> devices;
+};
+
+absl::StatusOr<std::vector<Wave>> PlanWaves(uint64_t handle, const ArrayInfo& source,
+                                            const ArrayInfo& result) {
+  if (source.element_type != result.element_type || source.dims != result.dims) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("array ", handle, " cannot be resharded to another shape or element type"));
+  }
+  if (source.shard_dims != result.shard_dims || source.offsets.empty() || result.offsets.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("resharding array ", handle,
+                     " would cut its shards anew: change its PartitionSpec on the mesh that it is "
+                     "on, with jit(lambda x: x, out_shardings=...), and then reshard it"));
+  }
+  absl::flat_hash_map<std::vector<int64_t>, std::vector<uint32_t>> shards_at;
+  for (uint32_t i = 0; i < source.offsets.size(); ++i) shards_at[source.offsets[i]].push_back(i);
+  absl::flat_hash_map<std::vector<int64_t>, size_t> used;
+  std::vector<Wave> waves;
+  for (size_t i = 0; i < result.offsets.size(); ++i) {
+    const auto found = shards_at.find(result.offsets[i]);
+    if (found == shards_at.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("array ", handle, " does not hold all parts of what it is resharded to"));
+    }
+    const size_t before = used[result.offsets[i]]++;
+    const size_t wave = before / found->second.size();
+    if (wave == waves.size()) waves.emplace_back();
+    waves[wave].shards.push_back({handle, found->second[before % found->second.size()]});
+    waves[wave].positions.push_back(i);
+    waves[wave].devices.push_back(result.devices[i]);
+  }
+  return waves;
+}
+
+void Regroup(Client& client, uint64_t array, std::vector<ShardOf> shards) {
+  std::vector<Client::Regrouped> results;
+  results.push_back({array, std::move(shards)});
+  client.Regroup(std::move(results));
+}
+
+void Reshard(Client& client, const std::vector<Wave>& waves, uint64_t result,
+             const ArrayInfo& info) {
+  std::vector<uint64_t> ours;
+  std::vector<ShardOf> gathered(info.devices.size());
+  for (const Wave& wave : waves) {
+    const uint64_t chosen = client.NewArrayHandle();
+    const uint64_t copied = waves.size() == 1 ? result : client.NewArrayHandle();
+    Regroup(client, chosen, wave.shards);
+    client.Copy({&chosen, 1}, {&copied, 1}, wave.devices, info.memory_kind);
+    ours.push_back(chosen);
+    if (copied == result) continue;
+    ours.push_back(copied);
+    for (uint32_t i = 0; i < wave.positions.size(); ++i)
+      gathered[wave.positions[i]] = ShardOf{copied, i};
+  }
+  if (waves.size() > 1) Regroup(client, result, std::move(gathered));
+  client.Drop(ours);
+}
+
+absl::Status ReshardAll(SessionContext& context, const xla::ReshardArraysRequest& request,
+                        std::span<const uint64_t> named, IfrtResponse& response) {
+  if (request.array_specs_size() != request.array_handles_size())
+    return absl::InvalidArgumentError("a reshard names another number of arrays than of results");
+  std::vector<ArrayInfoRef> infos;
+  std::vector<std::vector<Wave>> plans;
+  for (int i = 0; i < request.array_specs_size(); ++i) {
+    const auto& spec = request.array_specs(i);
+    absl::StatusOr<ArrayInfoRef> source = FindArray(context, request.array_handles(i));
+    if (!source.ok()) return source.status();
+    absl::StatusOr<ArrayInfoRef> info =
+        ReadArrayInfo(spec.dtype(), spec.shape(), spec.sharding(), context.devices);
+    if (!info.ok()) return info.status();
+    absl::StatusOr<std::vector<Wave>> waves = PlanWaves(request.array_handles(i), **source, **info);
+    if (!waves.ok()) return waves.status();
+    infos.push_back(*std::move(info));
+    plans.push_back(*std::move(waves));
+  }
+  absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(context, named, infos.size());
+  if (!handles.ok()) return handles.status();
+  for (size_t i = 0; i < handles->size(); ++i) {
+    Reshard(context.client, plans[i], (*handles)[i], *infos[i]);
+    context.arrays[(*handles)[i]].info = infos[i];
+    if (request.copy_semantics() == xla::COPY_SEMANTICS_DONATE_INPUT)
+      context.arrays[request.array_handles(static_cast<int>(i))].deleted = true;
+  }
+  response.mutable_reshard_arrays()->mutable_array_handles()->Add(handles->begin(), handles->end());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReshardArrays(SessionContext& context, const xla::ReshardArraysRequest& request,
+                           IfrtResponse& response) {
+  const std::span<const uint64_t> named(request.result_handles().data(),
+                                        static_cast<size_t>(request.result_handles_size()));
+  absl::Status status = ReshardAll(context, request, named, response);
+  return status.ok() ? status : Spoil(context, named, status);
+}
+
+}  // namespace gangway::ifrt
