@@ -13,7 +13,7 @@ setup:  ## packages, .venv and .deps at the versions in tools/versions
 build: setup  ## the dev build in build/dev, linked as bin/gangway
 	@tools/build.sh dev
 
-demo: build  ## a cluster on this machine and a JAX script on it
+demo: build  ## a cluster on this machine: a JAX script trains, a pipeline runs, a worker is killed
 	@examples/demo.sh
 
 test: build  ## everything a change must pass: checks, unit tests, end to end, sanitizers

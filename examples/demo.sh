@@ -1,36 +1,63 @@
 #!/usr/bin/env bash
-# Starts a cluster of real processes, trains a small language model on it with an unmodified JAX
-# script, and brings the cluster down, however this ends. `make demo` runs this.
+# Two islands of eight devices each, as real processes on this machine, and three unmodified JAX scripts on them:
+# one that trains on one mesh, one that is a pipeline over both islands, and one that loses its worker. Ends the
+# cluster, however this ends. `make demo` runs this; GANGWAY_DEMO_STEPS is the length of the first part.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 gangway=${GANGWAY_BIN:-bin/gangway}
 python=${GANGWAY_PYTHON:-.venv/bin/python}
 out=${GANGWAY_DEMO_OUT:-examples/out}
-steps=${GANGWAY_DEMO_STEPS:-250}
+steps=${GANGWAY_DEMO_STEPS:-60}
 for needed in "$gangway" "$python"; do
   command -v "$needed" >/dev/null || { echo "demo: $needed is missing: run \`make\` first" >&2; exit 1; }
 done
 export GANGWAY_PYTHON=$python
 
 # A port that is free now, so that the demo never meets somebody's running cluster.
-port=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-down() { "$gangway" down --port "$port" || echo "demo: \`gangway down --port $port\` failed" >&2; }
+GANGWAY_PORT=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+export GANGWAY_PORT
+mkdir -p "$out"
+rm -f "$out/elastic.npz" "$out/elastic.log"
+script=
+down() {
+  [ -z "$script" ] || kill "$script" 2>/dev/null || true
+  "$gangway" down --port "$GANGWAY_PORT" || echo "demo: \`gangway down --port $GANGWAY_PORT\` failed" >&2
+}
 trap down EXIT
 trap 'exit 130' INT TERM
 
-say() { printf '\n\033[1m$ %s\033[0m\n' "$*"; "$@"; }
+title() { printf '\n\033[1;34m%s\033[0m\n' "$*"; }
+say() { printf '\033[1m$ %s\033[0m\n' "$*"; "$@"; }
 
-mkdir -p "$out"
-say "$gangway" up --islands 1 --workers 1 --devices 8 --port "$port" --detach
-say "$gangway" run --port "$port" examples/train_lm.py --steps "$steps" --out "$out/train_lm.png" &
-training=$!
-# Training takes the cluster's time; one look at it from outside, once its session is there.
-for _ in $(seq 100); do
-  "$gangway" status --json --port "$port" 2>/dev/null | grep -q '"arrays": *[1-9]' && break
-  kill -0 "$training" 2>/dev/null || break
-  sleep 0.5
-done
-say "$gangway" status --port "$port" || true
-wait "$training"
-echo "The loss curve is in $out/train_lm.png"
+# The pid of island 0's worker, as `gangway status` tells it.
+worker_pid() {
+  "$gangway" status --json |
+    "$python" -c 'import json, sys; print(json.load(sys.stdin)["islands"][0]["workers"][0]["pid"])'
+}
+
+title "1. A cluster: two islands, a worker process with eight devices in each"
+say "$gangway" up --islands 2 --workers 1 --devices 8 --port "$GANGWAY_PORT" --detach
+
+title "2. A JAX script trains on the eight devices of one worker"
+say "$gangway" run examples/train_lm.py --devices 8 --steps "$steps" --sample 120 --out "$out/train_lm.png"
+
+title "3. The same model as a pipeline: a stage on each island, joined by device_put"
+say "$gangway" run examples/pipeline_lm.py --schedule 1f1b --steps 8
+say "$gangway" status
+say "$gangway" trace --out "$out/trace.json"
+
+title "4. A worker is killed, and the script that it worked for goes on from its checkpoint"
+say "$gangway" run examples/elastic_lm.py --checkpoint "$out/elastic.npz" --steps 20 >"$out/elastic.log" 2>&1 &
+script=$!
+tail -n +1 -f --pid="$script" "$out/elastic.log" 2>/dev/null &
+until grep -q 'step 10/' "$out/elastic.log" || ! kill -0 "$script" 2>/dev/null; do sleep 0.1; done
+say kill -9 "$(worker_pid)"
+say "$gangway" why
+wait "$script" || { echo "demo: the script did not survive" >&2; exit 1; }
+script=
+wait
+
+title "Look at"
+echo "  $out/train_lm.png   the loss curve"
+echo "  $out/trace.json     the pipeline, device by device: open it at https://ui.perfetto.dev"
