@@ -28,6 +28,7 @@
 #include "gangway/compiler/compiler.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/worker/service/worker.h"
 
 namespace gangway::cli {
@@ -230,6 +231,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   auto backend = device::OpenPjrt(pjrt);
   if (!backend.ok()) return Fail(backend.status());
   device::OfferLinalg(**backend);
+  device::OfferSimulatedWork(**backend);
   auto access = ReadAccess(options.access);
   if (!access.ok()) return Fail(access.status());
   auto transport = OpenTransport(access->tls);

@@ -12,6 +12,7 @@
 
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
@@ -45,7 +46,10 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
     backend = device::OpenPjrt({.plugin_path = options.plugin_path,
                                 .device_count = options.device_count,
                                 .nproc = options.thread_pool_size});
-    if (backend.ok()) device::OfferLinalg(**backend);
+    if (backend.ok()) {
+      device::OfferLinalg(**backend);
+      device::OfferSimulatedWork(**backend);
+    }
   }
   if (!backend.ok()) return backend;
   if (static_cast<int>((*backend)->devices().size()) != options.device_count) {

@@ -1,0 +1,77 @@
+"""Pipelines of 4 and 8 stages beside the bound of a pipeline: with M microbatches and S stages a step cannot take
+less than (M + S - 1) times what one microbatch takes in one stage, forward and backward.
+
+The schedules are those of examples/pipeline_lm.py. What a stage computes is simulated: it takes its time, and no CPU,
+so that two cores can play eight devices. Everything else is real: each stage is a worker process, and 1 MiB goes
+from worker to worker with each microbatch, forward and backward.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import benchlib
+import harness
+
+CLIENT = pathlib.Path(__file__).with_name("pipeline_client.py")
+STAGE_MS = 20.0  # forward, and backward
+BYTES = 1 << 20
+STEPS = 5
+LIMIT, AIM = 1.05, 1.02
+SHAPES = [(1, 4), (4, 1), (1, 8), (4, 2)]  # islands x workers, each with one device
+
+
+def step_seconds(cluster: harness.Cluster, schedule: str, microbatches: int) -> list[float]:
+    result = subprocess.run(
+        [
+            *[sys.executable, str(CLIENT), "--schedule", schedule],
+            *["--microbatches", str(microbatches), "--stage-ms", str(STAGE_MS)],
+            *["--bytes", str(BYTES), "--steps", str(STEPS)],
+        ],
+        env=harness.client_environment(cluster.port),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if result.returncode:
+        raise SystemExit(f"{schedule}: {result.stdout}{result.stderr}\n{cluster.logs()}")
+    seconds: list[float] = json.loads(result.stdout.splitlines()[-1])
+    return seconds
+
+
+def main() -> None:
+    os.environ["GANGWAY_SIMULATED_WORK"] = "1"
+    rows = []
+    for islands, workers in SHAPES:
+        stages = islands * workers
+        microbatches = 4 * stages
+        bound_ms = (microbatches + stages - 1) * 2 * STAGE_MS
+        cluster = harness.Cluster(islands, workers, 1).start()
+        try:
+            for schedule in ("gpipe", "1f1b"):
+                values = [1e3 * s for s in step_seconds(cluster, schedule, microbatches)]
+                ratio = benchlib.statistics.median(values) / bound_ms
+                rows.append(
+                    benchlib.Row(
+                        what=f"{schedule}, {stages} stages on {islands} islands, {microbatches} microbatches "
+                        f"of {STAGE_MS:g} + {STAGE_MS:g} ms",
+                        unit="ms per step",
+                        devices="cpu, stage time simulated",
+                        values=values,
+                        peer="bound (M + S - 1) x stage time",
+                        peer_values=[bound_ms],
+                        aim=f"<= {LIMIT:g} x, better {AIM:g} x",
+                        holds=ratio <= LIMIT,
+                    )
+                )
+        finally:
+            cluster.stop()
+    benchlib.write("pipeline", rows)
+
+
+if __name__ == "__main__":
+    main()
