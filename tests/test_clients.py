@@ -114,6 +114,26 @@ def test_pathwaysutils_works_unchanged(cluster: Cluster) -> None:
     assert result.stdout.strip() == "8 10"
 
 
+def test_a_function_is_compiled_once_for_all_clients(cluster: Cluster) -> None:
+    code = (
+        f"import gangway; gangway.connect(port={cluster.port})\n"
+        "import jax, numpy as np\n"
+        "def make():\n"
+        "    def only_here(x): return jax.numpy.tanh(x @ x.T).sum() * 7\n"
+        "    return jax.jit(only_here)\n"
+        "for _ in range(4): print(float(make()(np.eye(5, dtype='float32'))))\n"
+    )
+
+    def compiled() -> int:
+        return len(list(pathlib.Path(cluster.state_dir, "cache").glob("*.executable")))
+
+    before = compiled()
+    for _ in range(2):
+        result = python(code, cluster.port)
+        assert len(set(result.stdout.split())) == 1, result.stdout + result.stderr
+    assert compiled() == before + 1
+
+
 def test_a_ready_array_does_not_share_the_memory_of_the_host(cluster: Cluster) -> None:
     code = (  # in-process CPU backends may share it, so that this is no case to compare
         f"import gangway; gangway.connect(port={cluster.port})\n"

@@ -77,7 +77,7 @@ absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabil
 
 absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
                                      const wire::CompileRequest& request) {
-  auto options = xla::WithDevices(request.options(), {});
+  auto options = xla::CanonicalOptions(request.options());
   if (!options.ok()) return options.status();
   // The program, which may be large, is hashed in place.
   return Sha256Hex(Join({compiler_identity, request.format(), Sha256Hex(request.program()),

@@ -1,6 +1,8 @@
 // Implementation of compile_options.h.
 #include "gangway/xla/compile_options.h"
 
+#include <google/protobuf/unknown_field_set.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,6 +11,43 @@
 #include "absl/strings/str_cat.h"
 
 namespace gangway::xla {
+namespace {
+
+using ::google::protobuf::UnknownField;
+using ::google::protobuf::UnknownFieldSet;
+
+constexpr int kDebugOptions = 3;  // of ExecutableBuildOptionsProto, which has none in our subset
+
+// Whether the field may be an entry of a map: a key, and perhaps a value.
+bool MayBeMapEntry(const UnknownField& field) {
+  UnknownFieldSet entry;
+  if (field.type() != UnknownField::TYPE_LENGTH_DELIMITED ||
+      !entry.ParseFromString(field.length_delimited()) || entry.field_count() == 0 ||
+      entry.field_count() > 2) {
+    return false;
+  }
+  for (int i = 0; i < entry.field_count(); ++i) {
+    if (entry.field(i).number() != i + 1) return false;
+  }
+  return true;
+}
+
+// Sorts each run of entries of one map by their bytes.
+void SortMaps(UnknownFieldSet& fields) {
+  for (int begin = 0, end = 0; begin < fields.field_count(); begin = std::max(end, begin + 1)) {
+    std::vector<std::string> entries;
+    for (end = begin; end < fields.field_count(); ++end) {
+      const UnknownField& field = fields.field(end);
+      if (field.number() != fields.field(begin).number() || !MayBeMapEntry(field)) break;
+      entries.push_back(field.length_delimited());
+    }
+    std::sort(entries.begin(), entries.end());
+    for (size_t i = 0; i < entries.size(); ++i)
+      fields.mutable_field(begin + static_cast<int>(i))->set_length_delimited(entries[i]);
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<uint32_t>> AssignedDevices(const CompileOptionsProto& options) {
   const DeviceAssignmentProto& assignment = options.executable_build_options().device_assignment();
@@ -70,6 +109,27 @@ absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
         computation.add_replica_device_ids(devices[replica * partitions + partition]);
       }
     }
+  }
+  return options.SerializeAsString();
+}
+
+absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options) {
+  absl::StatusOr<std::string> without = WithDevices(serialized_options, {});
+  if (!without.ok()) return without.status();
+  CompileOptionsProto options;
+  options.ParseFromString(*without);
+  SortMaps(*options.GetReflection()->MutableUnknownFields(&options));  // overrides of options
+  ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  UnknownFieldSet& unknown = *build.GetReflection()->MutableUnknownFields(&build);
+  for (int i = 0; i < unknown.field_count(); ++i) {
+    UnknownField& field = *unknown.mutable_field(i);
+    UnknownFieldSet debug;
+    if (field.number() != kDebugOptions || field.type() != UnknownField::TYPE_LENGTH_DELIMITED ||
+        !debug.ParseFromString(field.length_delimited())) {
+      continue;
+    }
+    SortMaps(debug);
+    debug.SerializeToString(field.mutable_length_delimited());
   }
   return options.SerializeAsString();
 }

@@ -24,6 +24,11 @@ absl::StatusOr<std::vector<uint32_t>> AssignedDevices(const CompileOptionsProto&
 absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
                                         std::span<const uint32_t> devices);
 
+// The same options without devices, and the entries of maps in one order: the wire form of a
+// protobuf map has none, and clients were seen to send equal options in another order each time.
+// Equal options give equal bytes. Errors as WithDevices.
+absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options);
+
 }  // namespace gangway::xla
 
 #endif  // GANGWAY_XLA_COMPILE_OPTIONS_H_

@@ -39,5 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto read = gangway::xla::AssignedDevices(options);
     GANGWAY_CHECK(read.ok() && *read == devices, "the devices are those that were written");
   }
+  const auto canonical = gangway::xla::CanonicalOptions(gangway::fuzz::View(data, size));
+  if (canonical.ok()) {
+    const auto again = gangway::xla::CanonicalOptions(*canonical);
+    GANGWAY_CHECK(again.ok() && *again == *canonical, "canonical options stay as they are");
+  }
   return 0;
 }

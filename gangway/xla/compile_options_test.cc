@@ -1,6 +1,8 @@
 // Tests of compile_options.h.
 #include "gangway/xla/compile_options.h"
 
+#include <google/protobuf/unknown_field_set.h>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -60,6 +62,53 @@ TEST(CompileOptions, RefusesMalformed) {
   EXPECT_FALSE(AssignedDevices(options).ok());
   assignment.set_computation_count(3);
   EXPECT_FALSE(AssignedDevices(options).ok());
+}
+
+// A serialized map<string, string> field of `number`, its entries in the order given.
+std::string MapField(int number, const std::vector<std::string>& keys) {
+  google::protobuf::UnknownFieldSet fields;
+  for (const std::string& key : keys) {
+    google::protobuf::UnknownFieldSet entry;
+    entry.AddLengthDelimited(1, key);
+    entry.AddLengthDelimited(2, "-1");
+    entry.SerializeToString(fields.AddLengthDelimited(number));
+  }
+  std::string bytes;
+  fields.SerializeToString(&bytes);
+  return bytes;
+}
+
+std::string OptionsWithMaps(const std::vector<std::string>& keys, const std::string& more = "") {
+  CompileOptionsProto options;
+  ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  build.set_num_partitions(2);
+  build.GetReflection()->MutableUnknownFields(&build)->AddLengthDelimited(
+      3, MapField(357, keys) + more + MapField(500, {"x"}));
+  return options.SerializeAsString() + MapField(7, keys);
+}
+
+TEST(CompileOptions, TheOrderOfAMapsEntriesDoesNotCount) {
+  const auto one = CanonicalOptions(OptionsWithMaps({"rtt", "chunk", "nic"}));
+  const auto other = CanonicalOptions(OptionsWithMaps({"nic", "rtt", "chunk"}));
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_EQ(*one, *other);
+  EXPECT_NE(*one, *CanonicalOptions(OptionsWithMaps({"nic", "rtt"})));
+  EXPECT_EQ(one->size(), OptionsWithMaps({"rtt", "chunk", "nic"}).size()) << "nothing is lost";
+}
+
+TEST(CompileOptions, TheOrderOfAListCounts) {
+  google::protobuf::UnknownFieldSet passes;
+  passes.AddLengthDelimited(30, "fusion");
+  passes.AddLengthDelimited(30, "algebra");
+  std::string list;
+  passes.SerializeToString(&list);
+  google::protobuf::UnknownFieldSet reversed;
+  reversed.AddLengthDelimited(30, "algebra");
+  reversed.AddLengthDelimited(30, "fusion");
+  std::string other;
+  reversed.SerializeToString(&other);
+  EXPECT_NE(*CanonicalOptions(OptionsWithMaps({"a"}, list)),
+            *CanonicalOptions(OptionsWithMaps({"a"}, other)));
 }
 
 }  // namespace
