@@ -1,0 +1,223 @@
+// Shared memory between processes of a host: the pool of its owner, the mappings of its writer, and
+// the socket between them. Both sides are in this process, through descriptors of their own.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gangway/transport/shm/descriptor_socket.h"
+#include "gangway/transport/shm/mapped_segments.h"
+#include "gangway/transport/shm/shared_pool.h"
+
+namespace gangway::transport {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+ReceivedDescriptor Received(const SharedBlock& block) {
+  return {{block.segment(), block.segment_bytes()}, FileDescriptor(dup(block.descriptor()))};
+}
+
+std::shared_ptr<SharedPool> Pool(size_t bytes_max, std::function<void()> on_idle = {}) {
+  return SharedPool::Make(
+      {.bytes_max = bytes_max, .segment_bytes = kMiB, .on_idle = std::move(on_idle)});
+}
+
+SharedPool::Clock::time_point Later() { return SharedPool::Clock::now() + std::chrono::hours(1); }
+
+TEST(SharedPool, WhatTheWriterWritesIsReadInPlace) {
+  auto pool = Pool(8 * kMiB);
+  std::vector<std::unique_ptr<SharedBlock>> blocks;
+  MappedSegments writer;
+  for (size_t bytes : {size_t{1}, size_t{5000}, kMiB / 2, 3 * kMiB + 1}) {
+    auto block = pool->Allocate(bytes);
+    ASSERT_NE(block, nullptr) << bytes;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block->bytes().data()) % 64, 0u);
+    ASSERT_EQ(block->bytes().size(), bytes);
+    auto target = writer.Find(block->segment(), block->offset(), bytes);
+    if (target == nullptr) {
+      ASSERT_TRUE(writer.Add(Received(*block)).ok());
+      target = writer.Find(block->segment(), block->offset(), bytes);
+    }
+    ASSERT_NE(target, nullptr);
+    std::memset(target.get(), static_cast<int>(blocks.size() + 1), bytes);
+    blocks.push_back(std::move(block));
+  }
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    for (std::byte byte : blocks[i]->bytes()) ASSERT_EQ(static_cast<size_t>(byte), i + 1);
+  }
+  EXPECT_EQ(pool->segment_count(), 2u);  // the small ones share one
+}
+
+TEST(SharedPool, PlacesAreUsedAgain) {
+  auto pool = Pool(4 * kMiB);
+  for (int i = 0; i < 100; ++i) {
+    auto a = pool->Allocate(kMiB / 4), b = pool->Allocate(kMiB / 2), c = pool->Allocate(kMiB / 4);
+    ASSERT_TRUE(a && b && c);
+    EXPECT_EQ(a->segment(), 1u);
+    EXPECT_EQ(c->segment(), 1u);
+    EXPECT_EQ(a->offset(), 0u);
+    b.reset();  // in the middle, then its neighbours: merged to one place
+    a.reset();
+  }
+  auto whole = pool->Allocate(kMiB);
+  ASSERT_NE(whole, nullptr);
+  EXPECT_EQ(whole->segment(), 1u);
+  EXPECT_EQ(pool->bytes(), kMiB);
+}
+
+TEST(SharedPool, IsBoundedAndGivesWhatIsIdleToWhoNeedsIt_TM2) {
+  auto pool = Pool(4 * kMiB);
+  EXPECT_EQ(pool->Allocate(0), nullptr);
+  EXPECT_EQ(pool->Allocate(4 * kMiB + 1), nullptr);
+  std::vector<std::unique_ptr<SharedBlock>> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(pool->Allocate(kMiB));
+  ASSERT_NE(blocks.back(), nullptr);
+  EXPECT_EQ(pool->Allocate(1), nullptr);
+  EXPECT_EQ(pool->bytes(), 4 * kMiB);
+  blocks.clear();
+  auto large = pool->Allocate(4 * kMiB);  // the four idle segments make room
+  ASSERT_NE(large, nullptr);
+  EXPECT_EQ(pool->segment_count(), 1u);
+  EXPECT_EQ(pool->Drop(Later()).segments.size(), 4u);
+}
+
+TEST(SharedPool, NothingOfASegmentInDoubtIsGivenOutAgain) {
+  auto pool = Pool(4 * kMiB);
+  auto doubtful = pool->Allocate(4096), other = pool->Allocate(4096);
+  EXPECT_EQ(doubtful->segment(), other->segment());
+  doubtful->Retire();
+  doubtful.reset();
+  auto next = pool->Allocate(4096);
+  EXPECT_NE(next->segment(), other->segment());
+  other.reset();  // the last one in it
+  EXPECT_EQ(pool->segment_count(), 1u);
+  EXPECT_EQ(pool->Drop(SharedPool::Clock::time_point()).segments, std::vector<uint64_t>{1});
+}
+
+TEST(SharedPool, IdleSegmentsGoWhenToldAndAreAnnouncedOnce) {
+  int told = 0;
+  auto pool = Pool(4 * kMiB, [&told] { ++told; });
+  for (int i = 0; i < 3; ++i) ASSERT_NE(pool->Allocate(4096), nullptr);
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(pool->Drop(SharedPool::Clock::time_point()).idle_left);  // not idle for long enough
+  EXPECT_EQ(pool->segment_count(), 1u);
+  SharedPool::Dropped dropped = pool->Drop(Later());
+  EXPECT_EQ(dropped.segments, std::vector<uint64_t>{1});
+  EXPECT_FALSE(dropped.idle_left);
+  EXPECT_EQ(pool->bytes(), 0u);
+  EXPECT_EQ(told, 1);
+  pool->Allocate(4096).reset();
+  EXPECT_EQ(told, 2);
+  pool->Drop(Later());
+  pool->Close();
+  pool->Allocate(4096).reset();
+  EXPECT_EQ(told, 2);
+}
+
+TEST(SharedPool, ABlockOutlivesItsPool) {
+  auto pool = Pool(4 * kMiB);
+  auto block = pool->Allocate(4096);
+  pool.reset();
+  EXPECT_EQ(block->bytes()[4095], std::byte{0});
+}
+
+TEST(MappedSegments, WhatIsNoSealedMemoryOfItsSizeIsRefused) {
+  MappedSegments writer;
+  auto add = [&writer](uint64_t id, uint64_t bytes, int fd) {
+    return writer.Add({{id, bytes}, FileDescriptor(fd)}).code();
+  };
+  const int unsealed = memfd_create("unsealed", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(unsealed, 4096), 0);
+  EXPECT_EQ(add(1, 4096, unsealed), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(add(1, 4096, open("/dev/null", O_RDWR)), absl::StatusCode::kInvalidArgument);
+  auto pool = Pool(kMiB);
+  auto block = pool->Allocate(4096);
+  EXPECT_EQ(add(1, 2 * kMiB, dup(block->descriptor())), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(add(1, 0, dup(block->descriptor())), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(add(1, kMiB, dup(block->descriptor())), absl::StatusCode::kOk);
+  EXPECT_EQ(add(1, kMiB, dup(block->descriptor())), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(writer.Find(2, 0, 1), nullptr);
+  EXPECT_EQ(writer.Find(1, kMiB, 1), nullptr);
+  EXPECT_EQ(writer.Find(1, 1, kMiB), nullptr);
+  EXPECT_EQ(writer.Find(1, ~size_t{0}, 2), nullptr);
+  auto kept = writer.Find(1, kMiB - 4096, 4096);
+  ASSERT_NE(kept, nullptr);
+  writer.Remove(1);
+  EXPECT_EQ(writer.Find(1, 0, 1), nullptr);
+  kept.get()[4095] = std::byte{1};  // still mapped
+}
+
+TEST(DescriptorSocket, DescriptorsReachWhoKnowsTheSecret) {
+  auto listener = DescriptorListener::Open();
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const std::string secret = NewDescriptorSecret(), other = NewDescriptorSecret();
+  EXPECT_FALSE((*listener)->Take(secret).valid());
+  auto first = ConnectDescriptors((*listener)->name(), other);
+  auto sender = ConnectDescriptors((*listener)->name(), secret);
+  ASSERT_TRUE(first.ok() && sender.ok()) << sender.status();
+  auto pool = Pool(4 * kMiB);
+  auto block = pool->Allocate(kMiB), second = pool->Allocate(kMiB);
+  for (const auto* each : {block.get(), second.get()}) {
+    ASSERT_TRUE(SendDescriptor(*sender, {each->segment(), each->segment_bytes()}, each->descriptor())
+                    .ok());
+  }
+  FileDescriptor receiver = (*listener)->Take(secret);
+  ASSERT_TRUE(receiver.valid());
+  EXPECT_FALSE((*listener)->Take(secret).valid()) << "taken already";
+  MappedSegments writer;
+  for (uint64_t id : {1, 2}) {
+    auto received = ReceiveDescriptor(receiver);
+    ASSERT_TRUE(received.has_value());
+    EXPECT_EQ(received->name.segment, id);
+    EXPECT_TRUE(writer.Add(*received).ok());
+  }
+  EXPECT_FALSE(ReceiveDescriptor(receiver).has_value());
+  *writer.Find(2, 0, 1) = std::byte{7};
+  EXPECT_EQ(second->bytes()[0], std::byte{7});
+  EXPECT_TRUE((*listener)->Take(other).valid()) << "the other one was kept";
+}
+
+TEST(DescriptorSocket, StrangersAreForgottenAndNobodyWaits_TM2) {
+  auto listener = DescriptorListener::Open();
+  ASSERT_TRUE(listener.ok());
+  EXPECT_FALSE(ConnectDescriptors("gangway-nobody-has-this-name", "x").ok());
+  EXPECT_FALSE(ConnectDescriptors(std::string(200, 'x'), "x").ok());
+  EXPECT_FALSE(ConnectDescriptors("", "x").ok());
+  std::vector<FileDescriptor> strangers;
+  absl::Status refused;
+  while (refused.ok() && strangers.size() < 1000) {
+    auto stranger = ConnectDescriptors((*listener)->name(), "a guess");
+    refused = stranger.status();
+    if (stranger.ok()) strangers.push_back(*std::move(stranger));
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << "too many that nobody looked at";
+  const std::string secret = NewDescriptorSecret();
+  EXPECT_FALSE((*listener)->Take(secret).valid());
+  auto sender = ConnectDescriptors((*listener)->name(), secret);
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  EXPECT_TRUE((*listener)->Take(secret).valid());
+}
+
+TEST(DescriptorSocket, AMessageWithoutADescriptorIsNone) {
+  auto listener = DescriptorListener::Open();
+  ASSERT_TRUE(listener.ok());
+  const std::string secret = NewDescriptorSecret();
+  auto sender = ConnectDescriptors((*listener)->name(), secret);
+  ASSERT_TRUE(sender.ok());
+  FileDescriptor receiver = (*listener)->Take(secret);
+  SegmentName name{1, 4096};
+  ASSERT_GT(write(sender->get(), &name, sizeof(name)), 0);
+  ASSERT_GT(write(sender->get(), "?", 1), 0);
+  EXPECT_FALSE(ReceiveDescriptor(receiver).has_value());
+  EXPECT_FALSE(ReceiveDescriptor(receiver).has_value());
+  receiver.Reset();
+  EXPECT_FALSE(SendDescriptor(*sender, name, STDIN_FILENO).ok());
+}
+
+}  // namespace
+}  // namespace gangway::transport
