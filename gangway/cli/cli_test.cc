@@ -163,6 +163,7 @@ wire::StatusReply SomeStatus() {
   data->set_from_clients(1);
   data->set_to_clients(2);
   data->set_from_workers(3);
+  data->set_from_workers_shared(3);
   data->set_to_workers(3 << 20);
   auto* session = status.add_sessions();
   session->set_session(9);
@@ -178,12 +179,14 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "{\"epoch\":5,\"islands\":[{\"id\":0,\"workers\":["
       "{\"name\":\"island0/"
       "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"data_bytes\":{\"from_clients\":1,"
-      "\"to_clients\":2,\"from_workers\":3,\"to_workers\":3145728},\"devices\":[{\"id\":0,"
+      "\"to_clients\":2,\"from_workers\":3,\"to_workers\":3145728,\"from_workers_shared\":3,"
+      "\"to_workers_shared\":0},\"devices\":[{\"id\":0,"
       "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096}]},"
       "{\"name\":\"island0/"
       "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"data_bytes\":{\"from_clients\":"
       "0,"
-      "\"to_clients\":0,\"from_workers\":0,\"to_workers\":0},\"devices\":[{\"id\":1,"
+      "\"to_clients\":0,\"from_workers\":0,\"to_workers\":0,\"from_workers_shared\":0,"
+      "\"to_workers_shared\":0},\"devices\":[{\"id\":1,"
       "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0}]}]}],"
       "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
       "\\\"quoted\\\"\\u0009name\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"

@@ -39,6 +39,14 @@ void AddWaits(CLI::App* command, WaitLimits& waits) {
       ->capture_default_str();
 }
 
+void AddSharedMemory(CLI::App* command, std::optional<uint64_t>& bytes) {
+  command
+      ->add_option("--shared-memory", bytes,
+                   "most memory of a worker that others on its host write arrays into, as 4GB; 0: "
+                   "none, they use the network (default: half of the machine's)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+}
+
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
   CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
   command->add_option("--islands", up.islands, "groups of workers with a fast network among them")
@@ -56,6 +64,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                    "bytes per device, as 1073741824 or 1GB; 0: no limit")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
+  AddSharedMemory(command, up.shared_memory_bytes);
   command->add_flag("--detach", up.detach,
                     "return once the cluster is ready; end it with `gangway down`");
   command->add_option("--state-dir", up.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
@@ -125,6 +134,7 @@ int StartHead(HeadOptions& head, const AccessFiles& access, const std::string& c
 int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
   if (hosts.config.empty()) return RunWorkerRole(told);
   auto worker = WorkerFromConfig(hosts);
+  if (worker.ok()) worker->shared_memory_bytes = told.shared_memory_bytes;
   if (worker.ok()) return RunWorkerRole(*worker);
   fprintf(stderr, "gangway worker: %s\n", std::string(worker.status().message()).c_str());
   return 1;
@@ -155,6 +165,7 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   command->add_option("--state-dir", hosts.state_root,
                       "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
                       "~/.gangway)");
+  AddSharedMemory(command, worker.shared_memory_bytes);
   // As a supervisor starts it, instead of --config.
   command->add_option("--control", worker.control_address)->group("");
   command->add_option("--devices", worker.devices)->group("");

@@ -204,6 +204,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   worker.device_count = options.devices;
   worker.plugin_path = options.plugin;
   worker.memory_budget_bytes = options.memory_bytes;
+  worker.shared_bytes_max = options.shared_memory_bytes;
   worker::StopFlag stop;
   std::thread([&stop] {  // ends with the process
     const int signal = WaitForStop();

@@ -4,6 +4,7 @@
 #define GANGWAY_CLI_ROLES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "gangway/cli/access.h"
@@ -22,6 +23,7 @@ struct WorkerRoleOptions {
   uint32_t index = 0;
   int devices = 1;
   uint64_t memory_bytes = 0;
+  std::optional<uint64_t> shared_memory_bytes;  // 0 = none; not set = half of the machine's
   std::string plugin;
   std::string host = "localhost";  // where others reach it
   std::string data_listen_address = "127.0.0.1:0";

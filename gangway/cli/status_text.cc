@@ -59,7 +59,9 @@ std::vector<wire::DeviceUsage> Devices(const WorkerStatus& worker) {
 std::string DataJson(const wire::DataBytes& data) {
   return absl::StrCat(
       "{\"from_clients\":", data.from_clients(), ",\"to_clients\":", data.to_clients(),
-      ",\"from_workers\":", data.from_workers(), ",\"to_workers\":", data.to_workers(), "}");
+      ",\"from_workers\":", data.from_workers(), ",\"to_workers\":", data.to_workers(),
+      ",\"from_workers_shared\":", data.from_workers_shared(),
+      ",\"to_workers_shared\":", data.to_workers_shared(), "}");
 }
 
 std::string WorkerJson(const WorkerStatus& worker) {

@@ -208,6 +208,8 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                         "--memory",     text(options.memory_bytes),
                         "--plugin",     options.plugin,
                         "--token-file", dir.File(kTokenFile)};
+      if (options.shared_memory_bytes)
+        worker.insert(worker.end(), {"--shared-memory", text(*options.shared_memory_bytes)});
       children.push_back(
           {absl::StrCat("island", island, "/worker", index), [worker](const std::string& control) {
              Command command = worker;

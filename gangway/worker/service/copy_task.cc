@@ -122,10 +122,10 @@ void CopyTask::AskFor(size_t index) {
                .token = token_,
                .from = *from,
                .size = *size,
-               .arrived = [self, index](absl::StatusOr<std::shared_ptr<AlignedBytes>> bytes) {
-                 if (bytes.ok()) return self->Gather(index, Gathered{.bytes = *std::move(bytes)});
-                 self->Note(bytes.status(), self->Result(index)->name().device);
-                 self->Gather(index, bytes.status());
+               .arrived = [self, index](absl::StatusOr<ShardBytes> shard) {
+                 if (shard.ok()) return self->Gather(index, Gathered{.received = *std::move(shard)});
+                 self->Note(shard.status(), self->Result(index)->name().device);
+                 self->Gather(index, shard.status());
                }});
 }
 
@@ -174,14 +174,14 @@ void CopyTask::Fill() {
 }
 
 absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Gathered& gathered) {
-  if (gathered.bytes == nullptr) return std::move(gathered.content);
+  if (gathered.received.owner == nullptr) return std::move(gathered.content);
   auto semantics = backend_->capabilities().host_zero_copy
                        ? device::HostSemantics::kZeroCopy
                        : device::HostSemantics::kUntilTransferDone;
   // The bytes live in the callback: until the runtime has no more use for them.
-  auto done = CountOwed(environment().callbacks, [bytes = gathered.bytes](absl::Status) {});
+  auto done = CountOwed(environment().callbacks, [owner = gathered.received.owner](absl::Status) {});
   auto buffer = backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
-                                         gathered.bytes->span(), semantics, std::move(done));
+                                         gathered.received.bytes, semantics, std::move(done));
   if (!buffer.ok()) return buffer.status();
   return store::Content{*std::move(buffer), store::Sharing::kOwned};
 }

@@ -54,8 +54,8 @@ class CopyTask final : public NodeTask {
  private:
   // A shard of a result that is gathered: what will be filled in.
   struct Gathered {
-    store::Content content;               // of a move
-    std::shared_ptr<AlignedBytes> bytes;  // of a receive
+    store::Content content;  // of a move
+    ShardBytes received;    // of a receive
   };
 
   void RunMove(size_t index);

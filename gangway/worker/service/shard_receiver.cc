@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -23,9 +24,20 @@ std::string Name(const wire::Worker& worker) {
 }  // namespace
 
 ShardReceiver::ShardReceiver(Options options)
-    : options_(std::move(options)), dialer_("transfer-dial") {}
+    : options_(std::move(options)),
+      pool_(transport::SharedPool::Make(
+          {.bytes_max = options_.shared_bytes_max,
+           .on_idle =
+               [this] {
+                 options_.loop->PostAt(Clock::now() + options_.shared_idle_max,
+                                       [this] { DropIdleMemory(); });
+               }})),
+      dialer_("transfer-dial") {}
 
-ShardReceiver::~ShardReceiver() { dialer_.Stop(); }
+ShardReceiver::~ShardReceiver() {
+  pool_->Close();
+  dialer_.Stop();
+}
 
 void ShardReceiver::Ask(TransferPlane::Asking asking) {
   if (closed_) return asking.arrived(absl::UnavailableError("The worker ends."));
@@ -42,7 +54,7 @@ void ShardReceiver::Ask(TransferPlane::Asking asking) {
   peer->asked.insert(key);
   entry->second.asking = std::move(asking);
   if (dial) return Dial(peer);
-  if (peer->link != nullptr) SendRequest(*peer, entry->second.asking);
+  if (peer->greeted) SendRequest(*peer, entry->second);
 }
 
 void ShardReceiver::Dial(const PeerPtr& peer) {
@@ -67,8 +79,19 @@ void ShardReceiver::OnDialed(const PeerPtr& peer,
   peer->link = *std::move(link);
   peer->heard = Clock::now();
   SendHello(*peer);
+  if (!std::exchange(watching_, true)) WatchSilence();
+}
+
+void ShardReceiver::OnGreeted(const PeerPtr& peer, const wire::HelloReply& reply) {
+  if (reply.has_failure()) return Lose(peer, wire::ToStatus(reply.failure()));
+  if (std::exchange(peer->greeted, true)) return;
+  if (reply.has_descriptors() && options_.shared_bytes_max != 0) {
+    auto socket =
+        transport::ConnectDescriptors(reply.descriptors().name(), reply.descriptors().secret());
+    if (socket.ok()) peer->descriptors = *std::move(socket);  // else it is on another host
+  }
   for (TransferKey key : std::set<TransferKey>(peer->asked)) {
-    if (peer->link != nullptr) SendRequest(*peer, asked_.at(key).asking);
+    if (peer->link != nullptr) SendRequest(*peer, asked_.at(key));
   }
 }
 
@@ -84,14 +107,48 @@ void ShardReceiver::SendHello(Peer& peer) {
   Send(peer, std::move(frame));
 }
 
-void ShardReceiver::SendRequest(Peer& peer, const TransferPlane::Asking& asking) {
+void ShardReceiver::SendRequest(Peer& peer, Asked& asked) {
+  const TransferPlane::Asking& asking = asked.asking;
   wire::Frame frame;
   wire::ShardRequest& request = *frame.mutable_shard_request();
   request.set_ordinal(asking.key.ordinal);
   request.set_shard(asking.key.shard);
   request.set_token(asking.token.ask);
+  asked.block = Place(peer, asking.size);
+  if (asked.block != nullptr) {
+    request.mutable_into()->set_segment(asked.block->segment());
+    request.mutable_into()->set_offset(asked.block->offset());
+    request.mutable_into()->set_size(asking.size);
+  }
   Send(peer, std::move(frame));
   if (!std::exchange(watching_, true)) WatchSilence();
+}
+
+// Null: let it come on the stream. The segment's descriptor is there before the request is.
+std::unique_ptr<transport::SharedBlock> ShardReceiver::Place(Peer& peer, size_t size) {
+  if (!peer.descriptors.valid() || size < options_.shared_shard_min) return nullptr;
+  std::unique_ptr<transport::SharedBlock> block = pool_->Allocate(size);
+  if (block == nullptr || peer.segments.contains(block->segment())) return block;
+  absl::Status handed = transport::SendDescriptor(
+      peer.descriptors, {block->segment(), block->segment_bytes()}, block->descriptor());
+  if (!handed.ok()) return nullptr;
+  peer.segments.insert(block->segment());
+  return block;
+}
+
+void ShardReceiver::DropIdleMemory() {
+  transport::SharedPool::Dropped dropped = pool_->Drop(Clock::now() - options_.shared_idle_max);
+  for (const auto& [incarnation, peer] : peers_) {
+    wire::Frame frame;
+    auto& gone = *frame.mutable_shard_request()->mutable_gone();
+    for (uint64_t segment : dropped.segments) {
+      if (peer->segments.erase(segment) != 0) gone.Add(segment);
+    }
+    if (!gone.empty() && peer->link != nullptr) Send(*peer, std::move(frame));
+  }
+  if (dropped.idle_left) {
+    options_.loop->PostAt(Clock::now() + options_.shared_idle_max, [this] { DropIdleMemory(); });
+  }
 }
 
 void ShardReceiver::SendReceived(Peer& peer, TransferKey key) {
@@ -113,8 +170,8 @@ void ShardReceiver::Send(Peer& peer, wire::Frame frame) {
 void ShardReceiver::OnFrame(const PeerPtr& peer, const wire::Frame& frame) {
   if (peer->link == nullptr) return;  // lost before
   peer->heard = Clock::now();
-  if (frame.has_hello_reply() && frame.hello_reply().has_failure()) {
-    Lose(peer, wire::ToStatus(frame.hello_reply().failure()));
+  if (frame.has_hello_reply()) {
+    OnGreeted(peer, frame.hello_reply());
   } else if (frame.has_data_chunk()) {
     OnChunk(peer, frame.data_chunk());
   }
@@ -132,6 +189,8 @@ void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
                           " does not know the copy that it sends; it is not the worker that was "
                           "asked")));
   }
+  if (chunk.placed() && asked.block != nullptr && first) return OnPlaced(peer, key);
+  asked.block.reset();  // the sender chose the stream, and wrote nothing there
   if (absl::Status taken = Take(asked, chunk); !taken.ok()) return End(key, taken);
   received_bytes_ += chunk.data().size();
   if (!chunk.last()) return;
@@ -141,7 +200,17 @@ void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
                                                 " bytes of a shard of ", asked.asking.size, ".")));
   }
   SendReceived(*peer, key);
-  End(key, std::move(asked.bytes));
+  std::span<const std::byte> bytes = asked.bytes->span();
+  End(key, ShardBytes{bytes, std::move(asked.bytes)});
+}
+
+void ShardReceiver::OnPlaced(const PeerPtr& peer, TransferKey key) {
+  Asked& asked = asked_.at(key);
+  received_bytes_ += asked.asking.size;
+  received_shared_bytes_ += asked.asking.size;
+  SendReceived(*peer, key);
+  std::span<const std::byte> bytes = asked.block->bytes();
+  End(key, ShardBytes{bytes, std::shared_ptr<const void>(std::move(asked.block))});
 }
 
 absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
@@ -186,10 +255,12 @@ bool ShardReceiver::Cancel(TransferKey key, const absl::Status& why) {
   return true;
 }
 
-void ShardReceiver::End(TransferKey key, absl::StatusOr<std::shared_ptr<AlignedBytes>> outcome) {
+void ShardReceiver::End(TransferKey key, absl::StatusOr<ShardBytes> outcome) {
   auto entry = asked_.extract(key);
   if (entry.empty()) return;
   TransferPlane::Asking& asking = entry.mapped().asking;
+  // It may be written to this moment, or when a process that was stopped wakes.
+  if (entry.mapped().block != nullptr) entry.mapped().block->Retire();
   auto peer = peers_.find(asking.from.incarnation());
   if (peer != peers_.end()) peer->second->asked.erase(key);
   asking.arrived(std::move(outcome));

@@ -2,6 +2,11 @@
 // and the shards that come. Belongs to one event loop; connecting, which blocks, has a thread of
 // its own that posts its outcome back.
 //
+// Where the other worker is on this host, it is given a place in shared memory with the request and
+// writes the shard there; the stream carries words only. It is on this host if it is reached by the
+// unix socket that it names. Small shards, and those for which the pool has no room, come on the
+// stream. A place in which somebody may still write after its request ended is not used again.
+//
 // A stream is named by the incarnation of its worker, opened at the first request and kept. When it
 // cannot be opened, closes, or is silent for `silence_max` while shards are due (TM-1), these fail
 // with DATA_LOSS and a record that names the worker.
@@ -17,8 +22,11 @@
 #include <utility>
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/shm/file_descriptor.h"
+#include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/transfer_plane.h"
 
 namespace gangway::worker {
@@ -31,6 +39,9 @@ class ShardReceiver {
     Identity identity;
     std::chrono::milliseconds connect_limit{5'000};
     std::chrono::milliseconds silence_max{10'000};
+    size_t shared_bytes_max = 0;  // of the pool; 0: no shared memory
+    size_t shared_shard_min = 0;  // smaller shards come on the stream
+    std::chrono::milliseconds shared_idle_max{10'000};  // then memory goes back to the system
   };
   explicit ShardReceiver(Options options);
   ~ShardReceiver();  // after Close, and the loop has stopped
@@ -41,19 +52,24 @@ class ShardReceiver {
   bool Cancel(TransferKey key, const absl::Status& why);
   void Close(const absl::Status& why);
 
-  uint64_t received_bytes() const { return received_bytes_; }  // any thread
+  uint64_t received_bytes() const { return received_bytes_; }                // any thread
+  uint64_t received_shared_bytes() const { return received_shared_bytes_; }  // of these
 
  private:
   using Clock = EventLoop::Clock;
 
   struct Asked {
     TransferPlane::Asking asking;
-    std::shared_ptr<AlignedBytes> bytes;  // null: nothing has come
+    std::shared_ptr<AlignedBytes> bytes;             // null: nothing has come on the stream
+    std::unique_ptr<transport::SharedBlock> block;  // where the sender may write
   };
   // A worker's stream: being opened, then open.
   struct Peer {
     wire::Worker worker;
     std::shared_ptr<transport::Link> link;  // null: being opened
+    bool greeted = false;                   // it has answered; requests may go
+    transport::FileDescriptor descriptors;  // to it, on this host
+    std::set<uint64_t> segments;            // that it was given
     uint64_t sequence = 0;
     std::set<TransferKey> asked;
     Clock::time_point heard;
@@ -65,12 +81,16 @@ class ShardReceiver {
   void OnFrame(const PeerPtr& peer, const wire::Frame& frame);
   void OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk);
   absl::Status Take(Asked& asked, const wire::DataChunk& chunk);
+  void OnPlaced(const PeerPtr& peer, TransferKey key);
+  void OnGreeted(const PeerPtr& peer, const wire::HelloReply& reply);
+  std::unique_ptr<transport::SharedBlock> Place(Peer& peer, size_t size);
+  void DropIdleMemory();
   void SendHello(Peer& peer);
-  void SendRequest(Peer& peer, const TransferPlane::Asking& asking);
+  void SendRequest(Peer& peer, Asked& asked);
   void SendReceived(Peer& peer, TransferKey key);
   void Send(Peer& peer, wire::Frame frame);
   void Lose(const PeerPtr& peer, const absl::Status& why);
-  void End(TransferKey key, absl::StatusOr<std::shared_ptr<AlignedBytes>> outcome);
+  void End(TransferKey key, absl::StatusOr<ShardBytes> outcome);
   void WatchSilence();
 
   const Options options_;
@@ -80,6 +100,8 @@ class ShardReceiver {
   bool closed_ = false;
   bool watching_ = false;
   std::atomic<uint64_t> received_bytes_ = 0;
+  std::atomic<uint64_t> received_shared_bytes_ = 0;
+  const std::shared_ptr<transport::SharedPool> pool_;
   EventLoop dialer_;
 };
 

@@ -1,6 +1,8 @@
 // Implementation of shard_sender.h.
 #include "gangway/worker/service/shard_sender.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -30,7 +32,11 @@ bool SameSecret(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-ShardSender::ShardSender(Options options) : options_(std::move(options)) {}
+ShardSender::ShardSender(Options options) : options_(std::move(options)) {
+  if (!options_.shared_memory) return;
+  auto listener = transport::DescriptorListener::Open();
+  if (listener.ok()) listener_ = *std::move(listener);
+}
 
 void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer) {
   Stream& stream = streams_[id];
@@ -40,6 +46,11 @@ void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std
   wire::Frame reply;
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  if (listener_ != nullptr) {
+    stream.secret = transport::NewDescriptorSecret();
+    reply.mutable_hello_reply()->mutable_descriptors()->set_name(listener_->name());
+    reply.mutable_hello_reply()->mutable_descriptors()->set_secret(stream.secret);
+  }
   (void)SendFrame(stream, std::move(reply));  // a closed link says so by itself
 }
 
@@ -57,6 +68,10 @@ void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
 }
 
 void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request) {
+  if (request.gone_size() != 0) {
+    for (uint64_t segment : request.gone()) stream.segments.Remove(segment);
+    return;
+  }
   TransferKey key{request.ordinal(), request.shard()};
   auto offered = offered_.find(key);
   if (request.received()) {
@@ -64,23 +79,41 @@ void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardReques
     if (mine && offered->second.state == State::kSent) End(key, absl::OkStatus());
     return;
   }
-  if (offered != offered_.end()) return Assign(key, id, request.token());
+  if (offered != offered_.end()) return Assign(key, id, request);
   if (++stream.parked > kParkedMax) {
     return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("More than ", kParkedMax,
                                                                 " requests wait for shards that "
                                                                 "were never offered.")));
   }
-  parked_.emplace(key, Parked{id, request.token()});
+  parked_.emplace(key, Parked{id, request});
 }
 
-void ShardSender::Assign(TransferKey key, uint64_t id, const std::string& ask) {
+// Null: not a place that this process can write.
+std::shared_ptr<std::byte> ShardSender::FindPlace(Stream& stream, const wire::SharedBlock& place) {
+  if (listener_ == nullptr) return nullptr;
+  if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
+  while (stream.descriptors.valid()) {
+    auto received = transport::ReceiveDescriptor(stream.descriptors);
+    if (!received) break;
+    if (absl::Status added = stream.segments.Add(*received); !added.ok()) {
+      spdlog::warn("No shared memory with {}: {}", stream.peer, std::string(added.message()));
+    }
+  }
+  return stream.segments.Find(place.segment(), place.offset(), place.size());
+}
+
+void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request) {
   Offered& offered = offered_.at(key);
-  if (!SameSecret(ask, offered.offering.token.ask) || offered.stream != 0) {
+  if (!SameSecret(request.token(), offered.offering.token.ask) || offered.stream != 0) {
     return Refuse(id, absl::PermissionDeniedError(
                           absl::StrCat("Shard ", key.shard, " of copy ", key.ordinal,
                                        " is not for whoever asks for it without its token.")));
   }
   offered.stream = id;
+  if (request.has_into()) {
+    offered.target = FindPlace(streams_.at(id), request.into());
+    offered.target_bytes = request.into().size();
+  }
   if (!std::exchange(watching_, true))
     options_.loop->PostAt(Clock::now() + kWatchInterval, [this] { WatchDeadlines(); });
   Advance(key);
@@ -99,7 +132,7 @@ void ShardSender::Offer(TransferPlane::Offering offering) {
     auto stream = streams_.find(request.stream);
     if (stream == streams_.end() || !offered_.contains(key)) continue;
     --stream->second.parked;
-    Assign(key, request.stream, request.ask);
+    Assign(key, request.stream, request.request);
   }
 }
 
@@ -137,6 +170,8 @@ void ShardSender::Pump(uint64_t id) {
     auto offered = offered_.find(key);
     if (offered != offered_.end()) {
       size_t size = device::HostBytes(offered->second.buffer->spec()).value_or(0);
+      if (size != offered->second.target_bytes) offered->second.target = nullptr;
+      if (offered->second.target != nullptr) size = 0;
       if (read_bytes_ != 0 && read_bytes_ + size > options_.read_bytes_max) break;
       Read(id, key);
     }
@@ -172,7 +207,7 @@ void ShardSender::Read(uint64_t id, TransferKey key) {
   Offered& offered = offered_.at(key);
   std::optional<size_t> size = device::HostBytes(offered.buffer->spec());
   auto bytes = std::make_shared<AlignedBytes>();
-  if (!size || !bytes->Resize(*size)) {
+  if (!size || (offered.target == nullptr && !bytes->Resize(*size))) {
     offered.failure = absl::ResourceExhaustedError(
         absl::StrCat("No host memory for the ", size.value_or(0), " bytes of a shard to send."));
     options_.loop->Post([this, key] {
@@ -182,11 +217,12 @@ void ShardSender::Read(uint64_t id, TransferKey key) {
   }
   offered.state = State::kReading;
   ++streams_.at(id).reading;
-  read_bytes_ += *size;
+  read_bytes_ += bytes->size();
   offered.buffer->CopyToHost(
-      bytes->data(), *size,
+      offered.target != nullptr ? offered.target.get() : bytes->data(), *size,
       CountOwed(options_.callbacks,
-                [this, id, key, bytes, buffer = offered.buffer](absl::Status status) {
+                [this, id, key, bytes, target = offered.target,
+                 buffer = offered.buffer](absl::Status status) {
                   options_.loop->Post([this, id, key, bytes, status = std::move(status)]() mutable {
                     OnRead(id, key, std::move(bytes), status);
                   });
@@ -217,8 +253,27 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBy
   Pump(id);
 }
 
+// The bytes are in the receiver's memory; the stream says so.
+bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
+  wire::Frame frame;
+  wire::DataChunk& chunk = *frame.mutable_data_chunk();
+  chunk.set_transfer(offered.offering.key.ordinal);
+  chunk.set_shard(offered.offering.key.shard);
+  chunk.set_proof(offered.offering.token.proof);
+  chunk.set_placed(true);
+  chunk.set_last(true);
+  if (!SendFrame(stream, std::move(frame)).ok()) return false;
+  offered.since = Clock::now();
+  offered.state = State::kSent;
+  offered.target.reset();
+  sent_bytes_ += offered.target_bytes;
+  sent_shared_bytes_ += offered.target_bytes;
+  return true;
+}
+
 // False: the link takes no more for now.
 bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
+  if (offered.target != nullptr) return SendPlaced(stream, offered);
   std::span<const std::byte> all = offered.bytes->span();
   const size_t size = std::min(kPieceBytes, all.size() - offered.offset);
   wire::Frame frame;

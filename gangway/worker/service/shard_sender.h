@@ -1,6 +1,9 @@
 // The sending half of transfers over streams: what is offered, who asked for it, and the pieces on
 // their way. Belongs to one event loop.
 //
+// A shard for which the request names a place in shared memory is written there in one piece, and
+// the stream says that it is; if the place cannot be used, it goes on the stream.
+//
 // A request may come before its offer and before the shard: it waits. Of each stream a few shards
 // take turns, piece by piece; they are read from the device when their turn begins, so that the
 // bytes in host memory are bounded (TM-2). A shard has ended when its receiver says that it has all
@@ -21,7 +24,10 @@
 #include <vector>
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/shm/descriptor_socket.h"
+#include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
+#include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/in_flight.h"
 #include "gangway/worker/service/transfer_plane.h"
 
@@ -37,6 +43,7 @@ class ShardSender {
     size_t read_bytes_max = size_t{256} << 20;    // in host memory; one shard may exceed it alone
     std::shared_ptr<InFlight> callbacks;          // those that the device runtime owes us
     std::function<void(uint64_t id)> on_refused;  // a stream was closed from here
+    bool shared_memory = false;
   };
   explicit ShardSender(Options options);
 
@@ -52,7 +59,8 @@ class ShardSender {
   bool Cancel(TransferKey key, const absl::Status& why);
   void Close(const absl::Status& why);
 
-  uint64_t sent_bytes() const { return sent_bytes_; }  // any thread
+  uint64_t sent_bytes() const { return sent_bytes_; }                // any thread
+  uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }  // of these
 
  private:
   using Clock = EventLoop::Clock;
@@ -64,6 +72,8 @@ class ShardSender {
     uint64_t stream = 0;  // that asked for it; 0: nobody has
     std::shared_ptr<device::Buffer> buffer;
     absl::Status failure;
+    std::shared_ptr<std::byte> target;  // in the receiver's memory; null: goes on the stream
+    size_t target_bytes = 0;
     std::shared_ptr<AlignedBytes> bytes;
     size_t offset = 0;  // sent so far
     Clock::time_point since;
@@ -76,16 +86,20 @@ class ShardSender {
     std::deque<TransferKey> active;   // read; take turns
     size_t reading = 0;
     size_t parked = 0;
+    std::string secret;                     // of its descriptors
+    transport::FileDescriptor descriptors;  // from it; none before the first request with a place
+    transport::MappedSegments segments;
     Clock::time_point heard;
   };
   // A request that came before its offer.
   struct Parked {
     uint64_t stream = 0;
-    std::string ask;
+    wire::ShardRequest request;
   };
 
   void OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request);
-  void Assign(TransferKey key, uint64_t id, const std::string& ask);
+  void Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request);
+  std::shared_ptr<std::byte> FindPlace(Stream& stream, const wire::SharedBlock& place);
   void Advance(TransferKey key);
   void Pump(uint64_t id);
   void PumpAll();
@@ -94,6 +108,7 @@ class ShardSender {
   void OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBytes> bytes,
               const absl::Status& status);
   bool SendPiece(Stream& stream, Offered& offered);
+  bool SendPlaced(Stream& stream, Offered& offered);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   void End(TransferKey key, const absl::Status& status);
   void Refuse(uint64_t id, const absl::Status& why);
@@ -108,6 +123,8 @@ class ShardSender {
   bool pump_posted_ = false;
   bool watching_ = false;
   std::atomic<uint64_t> sent_bytes_ = 0;
+  std::atomic<uint64_t> sent_shared_bytes_ = 0;
+  std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
 };
 
 }  // namespace gangway::worker

@@ -13,11 +13,14 @@ StreamTransfers::StreamTransfers(Options options)
                .incarnation = options.identity.incarnation,
                .silence_max = options.silence_max,
                .callbacks = std::move(options.callbacks),
-               .on_refused = std::move(options.on_refused)}),
+               .on_refused = std::move(options.on_refused),
+               .shared_memory = options.shared_bytes_max != 0}),
       receiver_({.loop = &loop_,
                  .transport = options.transport,
                  .identity = std::move(options.identity),
-                 .silence_max = options.silence_max}) {}
+                 .silence_max = options.silence_max,
+                 .shared_bytes_max = options.shared_bytes_max,
+                 .shared_shard_min = options.shared_shard_min}) {}
 
 StreamTransfers::~StreamTransfers() = default;
 

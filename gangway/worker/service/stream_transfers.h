@@ -1,5 +1,6 @@
-// The transfer plane over streams of frames, of any transport. Both halves run on an event loop of
-// their own, so that bulk bytes hold up nothing else.
+// The transfer plane over streams of frames, of any transport; between workers of one host the
+// bytes go through shared memory, and the streams carry the rest. Both halves run on an event loop
+// of their own, so that bulk bytes hold up nothing else.
 #ifndef GANGWAY_WORKER_SERVICE_STREAM_TRANSFERS_H_
 #define GANGWAY_WORKER_SERVICE_STREAM_TRANSFERS_H_
 
@@ -29,6 +30,8 @@ class StreamTransfers final : public TransferPlane {
     std::shared_ptr<InFlight> callbacks;            // counts those that the device runtime owes
     std::function<void(uint64_t id)> on_refused;    // closed an incoming stream; any thread
     std::chrono::milliseconds silence_max{10'000};  // of a worker that shards go to or come from
+    size_t shared_bytes_max = 0;  // of memory that others write shards into; 0: streams only
+    size_t shared_shard_min = 0;
   };
   explicit StreamTransfers(Options options);
   ~StreamTransfers() override;  // after Stop
@@ -49,6 +52,8 @@ class StreamTransfers final : public TransferPlane {
 
   uint64_t sent_bytes() const { return sender_.sent_bytes(); }
   uint64_t received_bytes() const { return receiver_.received_bytes(); }
+  uint64_t sent_shared_bytes() const { return sender_.sent_shared_bytes(); }
+  uint64_t received_shared_bytes() const { return receiver_.received_shared_bytes(); }
 
   // Ends all transfers and streams, and the loop. Once, not on the loop.
   void Stop();

@@ -1,5 +1,6 @@
 // How shards cross between workers: the sender offers them, the receiver asks for them, whatever
-// medium is between (stream_transfers.h: any transport; shared memory and RDMA can come beside it).
+// medium is between (stream_transfers.h: streams, and shared memory within a host; RDMA can come
+// beside it).
 // The receiver asks as soon as its node is released, usually before the shard exists, so that bytes
 // leave the moment they are there.
 //
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,7 +26,6 @@
 
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
-#include "gangway/worker/service/aligned_bytes.h"
 
 namespace gangway::worker {
 
@@ -46,12 +47,18 @@ struct TransferToken {
   }
 };
 
+// Host bytes of a shard that came, 64-byte aligned, for as long as `owner` is kept.
+struct ShardBytes {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
 class TransferPlane {
  public:
   virtual ~TransferPlane() = default;
 
   using Taken = std::function<void(const absl::Status&)>;
-  using Arrived = std::function<void(absl::StatusOr<std::shared_ptr<AlignedBytes>>)>;
+  using Arrived = std::function<void(absl::StatusOr<ShardBytes>)>;
 
   // A shard that another worker will ask for. `receiver` is for people. `taken`: the receiver has
   // all bytes; or the error that the shard was settled with; DEADLINE_EXCEEDED, the receiver asked

@@ -60,6 +60,11 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
   return backend;
 }
 
+size_t HalfOfTheMemory() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+  return pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) / 2 : 0;
+}
+
 uint64_t NewIncarnation() {
   std::random_device random;
   uint64_t bits = (uint64_t{random()} << 32) | random();
@@ -203,7 +208,9 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
       .memory_budget_bytes = options.memory_budget_bytes,
       .staged_bytes_max = options.staged_bytes_max,
       .wait_limit = options.wait_limit,
-      .transfer_silence_max = options.transfer_silence_max};
+      .transfer_silence_max = options.transfer_silence_max,
+      .shared_bytes_max = options.shared_bytes_max.value_or(HalfOfTheMemory()),
+      .shared_shard_min = options.shared_shard_min};
   const std::string& name = service_options.identity.name;
   uint64_t incarnation = service_options.identity.incarnation;
   ControlLink link(incarnation, stop);

@@ -37,7 +37,9 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
            .callbacks = callbacks_,
            .on_refused = [this, loop = loop_](
                              uint64_t id) { loop->Post([this, id] { streams_.ForgetPeer(id); }); },
-           .silence_max = options_.transfer_silence_max}),
+           .silence_max = options_.transfer_silence_max,
+           .shared_bytes_max = options_.shared_bytes_max,
+           .shared_shard_min = options_.shared_shard_min}),
       streams_(loop_.get(), options_.identity.incarnation, options_.staged_bytes_max, &transfers_,
                {.on_staged = [this](UploadShardStaged event) { Step(std::move(event)); },
                 .on_gone = [this](StreamsGone event) { Step(event); }}),
@@ -277,6 +279,8 @@ wire::DataBytes WorkerService::MakeDataBytes() const {
   data.set_to_clients(streams_.sent_bytes());
   data.set_from_workers(transfers_.received_bytes());
   data.set_to_workers(transfers_.sent_bytes());
+  data.set_from_workers_shared(transfers_.received_shared_bytes());
+  data.set_to_workers_shared(transfers_.sent_shared_bytes());
   return data;
 }
 

@@ -1,6 +1,10 @@
-// Transfers between real workers in this process, over the in-process transport and over gRPC. The
-// test is their scheduler and their client.
+// Transfers between real workers in this process, over the in-process transport and over gRPC, and
+// through shared memory beside that. The test is their scheduler and their client.
 #include <gmock/gmock.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/grpc/grpc.h"
@@ -20,7 +24,7 @@ const std::string kToken = "the first half..the second half.";
 class OneWorker {
  public:
   OneWorker(int number, transport::Transport* control, transport::Transport* data,
-            std::string data_address)
+            std::string data_address, size_t shared_bytes_max)
       : number_(number), control_transport_(control), data_transport_(data) {
     std::string name = absl::StrCat("scheduler", number);
     listener_ = *control->Listen(name, [this](std::shared_ptr<transport::Link> link) {
@@ -36,6 +40,8 @@ class OneWorker {
     options.index = static_cast<uint32_t>(number);
     options.device_count = 2;
     options.transfer_silence_max = kSilence;
+    options.shared_bytes_max = shared_bytes_max;
+    options.shared_shard_min = 1;
     options.open_backend = [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
       return std::move(*shared);
     };
@@ -186,20 +192,26 @@ class OneWorker {
   uint64_t last_probe_ = 0;
 };
 
-enum class Medium { kInproc, kGrpc };
+enum class Medium { kInproc, kGrpc, kShared, kSharedGrpc };
 
 class TransferTest : public testing::TestWithParam<Medium> {
  protected:
   void SetUp() override {
-    if (GetParam() == Medium::kGrpc) {
+    if (GetParam() == Medium::kGrpc || GetParam() == Medium::kSharedGrpc) {
       auto grpc = transport::NewGrpcTransport();
       ASSERT_TRUE(grpc.ok()) << grpc.status();
       grpc_ = *std::move(grpc);
     }
-    for (int i = 0; i < 3; ++i) {
-      workers_.push_back(std::make_unique<OneWorker>(
-          i, hub_.get(), data(), grpc_ ? "127.0.0.1:0" : absl::StrCat("data", i)));
-    }
+    for (int i = 0; i < 3; ++i) AddWorker(shared() ? size_t{1} << 30 : 0);
+  }
+  void AddWorker(size_t shared_bytes_max) {
+    const int number = static_cast<int>(workers_.size());
+    workers_.push_back(std::make_unique<OneWorker>(
+        number, hub_.get(), data(), grpc_ ? "127.0.0.1:0" : absl::StrCat("data", number),
+        shared_bytes_max));
+  }
+  bool shared() const {
+    return GetParam() == Medium::kShared || GetParam() == Medium::kSharedGrpc;
   }
   transport::Transport* data() { return grpc_ ? grpc_.get() : hub_.get(); }
   OneWorker& worker(int i) { return *workers_.at(i); }
@@ -311,10 +323,15 @@ class TransferTest : public testing::TestWithParam<Medium> {
   std::vector<std::unique_ptr<OneWorker>> workers_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Media, TransferTest, testing::Values(Medium::kInproc, Medium::kGrpc),
-                         [](const auto& info) {
-                           return info.param == Medium::kInproc ? "Inproc" : "Grpc";
-                         });
+std::string NameOf(const testing::TestParamInfo<Medium>& medium) {
+  constexpr const char* kNames[] = {"Inproc", "Grpc", "Shared", "SharedGrpc"};
+  return kNames[static_cast<int>(medium.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Media, TransferTest,
+                         testing::Values(Medium::kInproc, Medium::kGrpc, Medium::kShared,
+                                         Medium::kSharedGrpc),
+                         NameOf);
 
 TEST_P(TransferTest, ShardsArriveBitwiseWhateverTheirSizeAndBytesAreCounted) {
   worker(1).OpenStream();
@@ -337,6 +354,8 @@ TEST_P(TransferTest, ShardsArriveBitwiseWhateverTheirSizeAndBytesAreCounted) {
   wire::DataBytes sent = worker(0).Probe().data(), received = worker(1).Probe().data();
   EXPECT_EQ(sent.to_workers(), total);
   EXPECT_EQ(received.from_workers(), total);
+  EXPECT_EQ(sent.to_workers_shared(), shared() ? total : 0u);
+  EXPECT_EQ(received.from_workers_shared(), shared() ? total : 0u);
   EXPECT_EQ(sent.from_workers() + received.to_workers() + sent.to_clients(), 0u);
   EXPECT_EQ(sent.from_clients(), total);
   EXPECT_EQ(received.to_clients(), total);
@@ -538,10 +557,17 @@ TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
                                    return inbox.Events(&loop);
                                  });
   ASSERT_TRUE(listener.ok()) << listener.status();
+  auto greet = [&] {
+    EXPECT_TRUE(inbox.Until([](wire::Frame& frame) { return frame.has_hello(); }));
+    wire::Frame reply;
+    reply.mutable_hello_reply();
+    EXPECT_TRUE(link->Send(std::move(reply)).ok());
+  };
   wire::Worker impostor = worker(0).Describe();
   impostor.set_data_address((*listener)->address());
   Copy(2, 0, 1, 1, 2, 4);
   ReleaseReceiver(2, 1, impostor);
+  greet();
   wire::ShardRequest request;
   EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
     if (frame.has_shard_request()) request = frame.shard_request();
@@ -620,6 +646,156 @@ TEST_P(TransferTest, ACancelEndsBothHalves_ER2) {
   worker(1).Free({2});
   ExpectNothingLeft(0);
   ExpectNothingLeft(1);
+}
+
+class SharedTransferTest : public TransferTest {
+ protected:
+  // One array from worker `from` to `to`, which drops it at once.
+  void Move(int from, uint64_t source, int to, uint64_t ordinal, size_t bytes, int seed) {
+    Copy(ordinal, from, source, to, ordinal, bytes);
+    worker(from).Release({ordinal});
+    ReleaseReceiver(ordinal, to, worker(from).Describe());
+    EXPECT_EQ(worker(to).WaitDone(ordinal).code(), 0);
+    EXPECT_EQ(worker(from).WaitDone(ordinal).code(), 0);
+    ExpectContents(to, ordinal + 1, ordinal, bytes, seed);
+    EXPECT_EQ(worker(to).WaitDone(ordinal + 1).code(), 0);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Media, SharedTransferTest, testing::Values(Medium::kSharedGrpc), NameOf);
+
+// Bytes of memory that processes share, as this process maps it.
+size_t MappedSharedBytes() {
+  std::ifstream maps("/proc/self/maps");
+  size_t total = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("gangway-shards") == std::string::npos) continue;
+    size_t first = 0, last = 0;
+    if (sscanf(line.c_str(), "%zx-%zx", &first, &last) == 2) total += last - first;
+  }
+  return total;
+}
+
+TEST_P(SharedTransferTest, TheSamePagesAreUsedAgain) {
+  constexpr size_t kBytes = size_t{20} << 20;
+  worker(1).OpenStream();
+  Have(0, 1, 1, kBytes, 7);
+  size_t after_first = 0;
+  for (uint64_t i = 1; i <= 20; ++i) {
+    Move(0, 1, 1, 10 * i, kBytes, 7);
+    worker(1).Free({10 * i});
+    ExpectNothingLeft(1);
+    if (i == 2) after_first = MappedSharedBytes();  // a first buffer may end a little late
+  }
+  EXPECT_GT(after_first, 0u);
+  EXPECT_EQ(MappedSharedBytes(), after_first);
+  EXPECT_EQ(worker(1).Probe().data().from_workers_shared(), 20 * 2 * kBytes);
+}
+
+TEST_P(SharedTransferTest, WhatDoesNotFitInThePoolComesOnTheStream_TM2) {
+  constexpr size_t kBytes = size_t{3} << 20;
+  AddWorker(size_t{4} << 20);
+  for (int at : {0, 3}) worker(at).OpenStream();
+  Declare(0, 1, 1, kBytes);
+  Copy(2, 0, 1, 3, 2, kBytes);
+  worker(0).Release({2});
+  ReleaseReceiver(2, 3, worker(0).Describe());
+  Have(0, 10, 10, 8, 1);  // behind the requests for 2, which have their places now
+  Copy(11, 0, 10, 3, 11, 8);
+  worker(0).Release({11});
+  ReleaseReceiver(11, 3, worker(0).Describe());
+  EXPECT_EQ(worker(3).WaitDone(11).code(), 0);
+  Supply(0, 1, kBytes, 7);
+  EXPECT_EQ(worker(3).WaitDone(2).code(), 0);
+  ExpectContents(3, 3, 2, kBytes, 7);
+  EXPECT_EQ(worker(3).Probe().data().from_workers(), 2 * kBytes + 16);
+  EXPECT_EQ(worker(3).Probe().data().from_workers_shared(), kBytes + 16);
+}
+
+TEST_P(SharedTransferTest, AWorkerWithoutSharedMemoryUsesTheStreamBothWays) {
+  AddWorker(0);
+  for (int at : {0, 3}) worker(at).OpenStream();
+  Have(0, 1, 1, 70000, 7);
+  Have(3, 2, 2, 70000, 9);
+  Move(0, 1, 3, 10, 70000, 7);
+  Move(3, 2, 0, 20, 70000, 9);
+  for (int at : {0, 3}) {
+    EXPECT_EQ(worker(at).Probe().data().from_workers(), 140000u);
+    EXPECT_EQ(worker(at).Probe().data().from_workers_shared(), 0u);
+    EXPECT_EQ(worker(at).Probe().data().to_workers_shared(), 0u);
+  }
+}
+
+// A worker that names a socket which nobody here listens at is on another host, whatever it says.
+TEST_P(SharedTransferTest, WhoIsNotReachedByItsSocketIsOnAnotherHost) {
+  Inbox inbox;
+  EventLoop loop("far");
+  std::shared_ptr<transport::Link> link;
+  auto listener = data()->Listen("127.0.0.1:0", [&](std::shared_ptr<transport::Link> accepted) {
+    link = std::move(accepted);
+    return inbox.Events(&loop);
+  });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  wire::Worker far = worker(0).Describe();
+  far.set_data_address((*listener)->address());
+  Copy(2, 0, 1, 1, 2, 4);
+  ReleaseReceiver(2, 1, far);
+  ASSERT_TRUE(inbox.Until([](wire::Frame& frame) { return frame.has_hello(); }));
+  wire::Frame reply;
+  wire::DescriptorSocket& socket = *reply.mutable_hello_reply()->mutable_descriptors();
+  socket.set_name("gangway-1-of-another-host");
+  socket.set_secret("x");
+  ASSERT_TRUE(link->Send(std::move(reply)).ok());
+  EXPECT_TRUE(inbox.Until([](wire::Frame& frame) {
+    EXPECT_FALSE(frame.shard_request().has_into());
+    return frame.has_shard_request();
+  }));
+  listener->reset();
+  loop.Stop();
+}
+
+// A place that is not the asker's is not written; the shard comes on the stream.
+TEST_P(SharedTransferTest, APlaceThatWasNotHandedOverIsNotWritten) {
+  Have(0, 1, 1, 1000, 1);
+  Inbox inbox;
+  EventLoop loop("asker");
+  auto link = Stranger(0, inbox, loop);
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  wire::Frame frame;
+  wire::ShardRequest& request = *frame.mutable_shard_request();
+  request.set_ordinal(2);
+  request.set_token(TransferToken::Split(kToken).ask);
+  request.mutable_into()->set_segment(1);
+  request.mutable_into()->set_offset(~uint64_t{0});
+  request.mutable_into()->set_size(1000);
+  ASSERT_TRUE(link->Send(std::move(frame)).ok());
+  EXPECT_TRUE(inbox.Until([](wire::Frame& f) {
+    if (!f.has_data_chunk()) return false;
+    EXPECT_FALSE(f.data_chunk().placed());
+    EXPECT_EQ(f.data_chunk().data().size(), 1000u);
+    return true;
+  }));
+  loop.Stop();
+}
+
+// The bytes may still be written when nobody waits for them any more: the place is given up.
+TEST_P(SharedTransferTest, APlaceOfACancelledRequestIsNotUsedAgain) {
+  worker(0).OpenStream();
+  worker(1).OpenStream();
+  Declare(0, 1, 1, 1000);
+  Copy(2, 0, 1, 1, 2, 1000);
+  worker(0).Release({2});
+  ReleaseReceiver(2, 1, worker(0).Describe());
+  Have(0, 10, 10, 8, 1);  // behind the request for 2, on the same stream
+  Move(0, 10, 1, 11, 8, 1);
+  const size_t before = MappedSharedBytes();
+  worker(1).Cancel(2, wire::MakeFailure(absl::StatusCode::kCancelled, "no longer wanted"));
+  EXPECT_EQ(worker(1).WaitDone(2).message(), "no longer wanted");
+  Supply(0, 1, 1000, 2);
+  worker(1).Free({2});
+  Move(0, 10, 1, 21, 8, 1);
+  EXPECT_GT(MappedSharedBytes(), before) << "a segment of its own";
 }
 
 }  // namespace
