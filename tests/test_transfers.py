@@ -1,5 +1,6 @@
 """Arrays between workers: two islands of two workers with two devices each. What arrives is bitwise
-what was sent, by the direct way from worker to worker, and a lost worker is an error with its name.
+what was sent, by the direct way from worker to worker, and a lost worker is an error with its name. All
+of it through shared memory, through streams, and with a pool of shared memory that is often full.
 """
 
 from __future__ import annotations
@@ -40,11 +41,21 @@ def run(client: Console, statements: str) -> None:
     client.do(f"exec({statements!r}, globals())", 60)
 
 
-@pytest.fixture(scope="module")
-def two_islands() -> Iterator[Cluster]:
-    running = Cluster(islands=2, workers=2, devices=2).start()
+PLANES = {"shared": [], "streams": ["--shared-memory", "0"]}
+SMALL = {"small-pool": ["--shared-memory", "3MB"]}
+
+
+@pytest.fixture(scope="module", params=[*PLANES, *SMALL])
+def two_islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    running = Cluster(2, 2, 2, *(PLANES | SMALL)[request.param]).start()
     yield running
     running.stop()
+
+
+@pytest.fixture(params=PLANES)
+def faulty(request: pytest.FixtureRequest, new_cluster: NewCluster) -> Cluster:
+    """For tests that kill its processes."""
+    return new_cluster(2, 2, 2, *PLANES[request.param]).start()
 
 
 @contextlib.contextmanager
@@ -84,6 +95,16 @@ def used_bytes(cluster: Cluster) -> int:
 def worker_of(cluster: Cluster, name: str) -> dict[str, Any]:
     worker: dict[str, Any] = next(w for w in cluster.workers() if w["name"] == name)
     return worker
+
+
+def shared_bytes(pid: int) -> int:
+    """Of memory that processes share for shards, as the process maps it."""
+    total = 0
+    for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if "memfd:gangway-shards" in line:
+            first, last = line.split()[0].split("-")
+            total += int(last, 16) - int(first, 16)
+    return total
 
 
 def resident_bytes(pid: int) -> int:
@@ -201,8 +222,9 @@ good = [same(m, x) for m, x in zip(moved, xs)]
 
 
 def test_bytes_go_from_worker_to_worker_only_and_are_counted(
-    two_islands: Cluster, client: Console
+    request: pytest.FixtureRequest, two_islands: Cluster, client: Console
 ) -> None:
+    plane = request.node.callspec.params["two_islands"]
     size = 8 * MIB
     run(client, f"x = jax.device_put(noise({size}), on[0]); x.block_until_ready()")
     time.sleep(1.2)  # workers say once a second what crossed
@@ -217,6 +239,9 @@ def test_bytes_go_from_worker_to_worker_only_and_are_counted(
     after = data_bytes(two_islands)
     assert after["from_workers"] == before["from_workers"] + 3 * size
     assert after["to_workers"] == before["to_workers"] + 3 * size
+    for path in ("from_workers_shared", "to_workers_shared"):
+        shared = after[path] - before[path]
+        assert shared == {"shared": 3 * size}.get(plane, 0), "a shard is larger than the small pool"
     assert after["from_clients"] == before["from_clients"]
     assert after["to_clients"] == before["to_clients"]
     assert two_islands.status()["counters"]["frames_from_clients"] < frames + 20
@@ -280,6 +305,24 @@ def test_a_device_put_that_changes_the_spec_goes_through_the_client(
     assert moved["from_workers"] == 0, moved
 
 
+def test_a_full_pool_is_no_fault(
+    request: pytest.FixtureRequest, two_islands: Cluster, client: Console
+) -> None:
+    """Arrays that are kept hold their place in it; what comes later goes on the stream."""
+    plane = request.node.callspec.params["two_islands"]
+    time.sleep(1.2)
+    before = data_bytes(two_islands)
+    run(client, f"xs = [jax.device_put(noise(2 * {MIB}, seed=i), on[0]) for i in range(8)]")
+    run(client, "ys = [jax.device_put(x, on[1]) for x in xs]; jax.block_until_ready(ys)")
+    assert client.do(f"result = all(same(y, noise(2 * {MIB}, seed=i)) for i, y in enumerate(ys))")
+    time.sleep(1.2)
+    after = data_bytes(two_islands)
+    assert after["from_workers"] - before["from_workers"] == 16 * MIB
+    shared = after["from_workers_shared"] - before["from_workers_shared"]
+    expected = {"shared": [16 * MIB], "streams": [0], "small-pool": [2 * MIB, 3 * MIB]}
+    assert shared in expected[plane]
+
+
 def test_counts_return_to_zero(two_islands: Cluster) -> None:
     before = used_bytes(two_islands)
     with session(two_islands) as client:
@@ -307,8 +350,84 @@ x.block_until_ready()
 
 
 @pytest.mark.faults
-def test_poison_reaches_the_other_worker_as_the_same_error_ER_1(new_cluster: NewCluster) -> None:
-    cluster = new_cluster(2, 2, 2).start()
+def test_shared_memory_is_used_again_and_given_back(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 2, 2).start()
+    pids = [worker["pid"] for worker in cluster.workers()]
+    with session(cluster) as client:
+        run(client, f"x = jax.device_put(noise(64 * {MIB}), on[0])")
+        run(client, "y = jax.device_put(x, on[1]); y.block_until_ready()")
+        assert used_bytes(cluster) == 128 * MIB, "a view counts as memory of its device"
+        first = shared_bytes(pids[1])
+        assert first >= 64 * MIB and shared_bytes(pids[0]) == first, "the writer maps it too"
+        for _ in range(8):
+            run(client, "y = jax.device_put(x, on[1]); y.block_until_ready()")
+        assert client.do(f"result = same(y, noise(64 * {MIB}))")
+        assert shared_bytes(pids[1]) <= 3 * first, "the old array may go a little after the new one"
+        run(client, "del y")
+        wait_for(
+            "memory given back by both sides",
+            lambda: not any(shared_bytes(pid) for pid in pids),
+            30,
+        )
+        assert used_bytes(cluster) == 64 * MIB
+
+
+@pytest.mark.faults
+def test_a_donated_view_and_its_readers(new_cluster: NewCluster) -> None:
+    """A view's memory is not the program's to write: others may still read it."""
+    cluster = new_cluster(1, 2, 2).start()
+    with session(cluster) as client:
+        run(
+            client,
+            f"""
+g = jax.jit(lambda v: v + 1, donate_argnums=0, out_shardings=on[1])
+total = jax.jit(lambda v: v.astype("float32").sum())
+x = jax.device_put(np.zeros(16 * {MIB}, "uint8"), on[0])
+seen = []
+for i in range(12):
+    y = jax.device_put(x, on[1])
+    before = total(y)
+    back = jax.device_put(y, on[0])
+    z = g(y)
+    seen.append((float(before), int(np.asarray(back).max()), int(np.asarray(z).min())))
+    del y, z, back
+""",
+        )
+        assert client.do("result = seen") == [[0.0, 0, 1]] * 12
+
+
+@pytest.mark.faults
+def test_nothing_of_shared_memory_is_left_after_a_kill_of_all() -> None:
+    def shared_on_the_machine() -> int:
+        text = pathlib.Path("/proc/meminfo").read_text()
+        line = next(line for line in text.splitlines() if line.startswith("Shmem:"))
+        return int(line.split()[1]) * 1024
+
+    before = set(os.listdir("/dev/shm"))
+    cluster = Cluster(1, 2, 2).start()
+    pids = [worker["pid"] for worker in cluster.workers()]
+    try:
+        with session(cluster) as client:
+            run(client, f"x = jax.device_put(noise(512 * {MIB}), on[0])")
+            run(client, "y = jax.device_put(x, on[1]); y.block_until_ready()")
+            assert shared_bytes(pids[1]) >= 512 * MIB
+            held = shared_on_the_machine()
+            sockets = pathlib.Path("/proc/net/unix").read_text()
+            assert all(f"@gangway-{pid}-" in sockets for pid in pids)
+            for pid in cluster.processes():  # the supervisor too: nobody cleans up
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            wait_for("memory gone", lambda: shared_on_the_machine() < held - 400 * MIB, 10)
+    finally:
+        cluster.stop()
+    assert not set(os.listdir("/dev/shm")) - before
+    sockets = pathlib.Path("/proc/net/unix").read_text()
+    assert not any(f"@gangway-{pid}-" in sockets for pid in pids)
+
+
+@pytest.mark.faults
+def test_poison_reaches_the_other_worker_as_the_same_error_ER_1(faulty: Cluster) -> None:
+    cluster = faulty
     with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
         run(client, "x = jax.device_put(np.ones(1024, 'float32'), on[0]); x.block_until_ready()")
         victim = worker_of(cluster, "island0/worker0")
@@ -327,18 +446,19 @@ def test_poison_reaches_the_other_worker_as_the_same_error_ER_1(new_cluster: New
 
 @pytest.mark.faults
 @pytest.mark.parametrize("lost", [0, 3], ids=["sender", "receiver"])
-def test_a_worker_killed_in_mid_transfer_is_named_ER_1(new_cluster: NewCluster, lost: int) -> None:
-    cluster = new_cluster(2, 2, 2).start()
+def test_a_worker_killed_in_mid_transfer_is_named_ER_1(faulty: Cluster, lost: int) -> None:
+    cluster = faulty
     with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
         name = f"island{lost // 2}/worker{lost % 2}"
         victim = worker_of(cluster, name)
         run(client, f"x = jax.device_put(noise(64 * {MIB}), on[0]); x.block_until_ready()")
         run(client, "other = jax.device_put(noise(4096), on[1]); other.block_until_ready()")
-        receiver = worker_of(cluster, "island1/worker1")["pid"]
-        empty = resident_bytes(receiver)
+        # Shared memory is resident in whoever has touched it: the sender, first.
+        both = [worker_of(cluster, f"island{i}/worker{i}")["pid"] for i in (0, 1)]
+        empty = sum(map(resident_bytes, both))
         run(client, "ys = [jax.device_put(x, on[3]) for _ in range(8)]")
         run(client, "w = jax.device_put(other, on[2])")
-        wait_for("bytes on their way", lambda: resident_bytes(receiver) > empty + 32 * MIB, 5)
+        wait_for("bytes on their way", lambda: sum(map(resident_bytes, both)) > empty + 32 * MIB, 5)
         os.kill(victim["pid"], signal.SIGKILL)
         began = time.monotonic()
         failed = client.ask("jax.block_until_ready(ys)")
@@ -353,10 +473,8 @@ def test_a_worker_killed_in_mid_transfer_is_named_ER_1(new_cluster: NewCluster, 
 
 
 @pytest.mark.faults
-def test_a_worker_that_stops_in_mid_transfer_is_dead_by_silence_TM_1(
-    new_cluster: NewCluster,
-) -> None:
-    cluster = new_cluster(2, 2, 2).start()
+def test_a_worker_that_stops_in_mid_transfer_is_dead_by_silence_TM_1(faulty: Cluster) -> None:
+    cluster = faulty
     with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
         victim = worker_of(cluster, "island0/worker1")
         run(client, "x = jax.device_put(noise(4096), on[1]); x.block_until_ready()")

@@ -26,7 +26,7 @@ struct UpOptions {
   uint32_t devices = 1;  // per worker
   int port = -1;       // of the front door; 0 = any free one; negative: GANGWAY_PORT or the default
   std::string plugin;  // "" = GANGWAY_PLUGIN or the default
-  uint64_t memory_bytes = 0;  // per device; 0 = no limit
+  uint64_t memory_bytes = 0;                    // per device; 0 = no limit
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
   bool detach = false;
   std::string state_root;

@@ -53,7 +53,8 @@ bool IsOfThisUser(int socket) {
 std::string NewDescriptorSecret() { return RandomBytes(kDescriptorSecretBytes); }
 
 absl::StatusOr<std::unique_ptr<DescriptorListener>> DescriptorListener::Open() {
-  std::string name = absl::StrCat("gangway-", getpid(), "-", absl::BytesToHexString(RandomBytes(16)));
+  std::string name =
+      absl::StrCat("gangway-", getpid(), "-", absl::BytesToHexString(RandomBytes(16)));
   FileDescriptor socket(::socket(AF_UNIX, kSocketType, 0));
   if (!socket.valid()) return Unavailable("no unix socket");
   sockaddr_un address;
@@ -67,8 +68,7 @@ absl::StatusOr<std::unique_ptr<DescriptorListener>> DescriptorListener::Open() {
 
 void DescriptorListener::AcceptAll() {
   while (true) {
-    FileDescriptor accepted(
-        accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    FileDescriptor accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!accepted.valid()) return;
     if (!IsOfThisUser(accepted.get())) continue;
     pending_.push_back({std::move(accepted), ""});
@@ -149,7 +149,8 @@ std::optional<ReceivedDescriptor> ReceiveDescriptor(const FileDescriptor& socket
   if (size < 0) return std::nullopt;
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    // Alignment leaves room for a second one, which a stranger may send: all are taken, one is kept.
+    // Alignment leaves room for a second one, which a stranger may send: all are taken, one is
+    // kept.
     for (size_t at = 0; at + sizeof(int) <= header->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
       int descriptor = -1;
       std::memcpy(&descriptor, CMSG_DATA(header) + at, sizeof(int));

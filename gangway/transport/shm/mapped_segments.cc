@@ -24,10 +24,10 @@ absl::Status MappedSegments::Add(const ReceivedDescriptor& received) {
   const auto [id, bytes] = received.name;
   const int fd = received.descriptor.get();
   const int seals = fcntl(fd, F_GET_SEALS);
-  struct stat file {};
+  struct stat file{};
   const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
-  if (!sealed || fstat(fd, &file) != 0 || bytes == 0 ||
-      file.st_size != static_cast<off_t>(bytes) || segments_.contains(id)) {
+  if (!sealed || fstat(fd, &file) != 0 || bytes == 0 || file.st_size != static_cast<off_t>(bytes) ||
+      segments_.contains(id)) {
     return absl::InvalidArgumentError(
         absl::StrCat("Segment ", id, " is not sealed memory of ", bytes, " bytes, or not new."));
   }

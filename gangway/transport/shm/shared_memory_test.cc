@@ -163,8 +163,8 @@ TEST(DescriptorSocket, DescriptorsReachWhoKnowsTheSecret) {
   auto pool = Pool(4 * kMiB);
   auto block = pool->Allocate(kMiB), second = pool->Allocate(kMiB);
   for (const auto* each : {block.get(), second.get()}) {
-    ASSERT_TRUE(SendDescriptor(*sender, {each->segment(), each->segment_bytes()}, each->descriptor())
-                    .ok());
+    ASSERT_TRUE(
+        SendDescriptor(*sender, {each->segment(), each->segment_bytes()}, each->descriptor()).ok());
   }
   FileDescriptor receiver = (*listener)->Take(secret);
   ASSERT_TRUE(receiver.valid());

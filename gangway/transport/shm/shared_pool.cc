@@ -106,8 +106,7 @@ void SharedPool::Return(const SharedBlock& block) {
     MutexLock lock(mutex_);
     auto entry = segments_.find(block.segment_);
     Segment& segment = *entry->second;
-    auto [place, is_new] =
-        segment.free.emplace(block.offset_, RoundUp(block.bytes_.size(), kPage));
+    auto [place, is_new] = segment.free.emplace(block.offset_, RoundUp(block.bytes_.size(), kPage));
     auto next = std::next(place);
     if (next != segment.free.end() && place->first + place->second == next->first) {
       place->second += next->second;

@@ -123,7 +123,8 @@ void CopyTask::AskFor(size_t index) {
                .from = *from,
                .size = *size,
                .arrived = [self, index](absl::StatusOr<ShardBytes> shard) {
-                 if (shard.ok()) return self->Gather(index, Gathered{.received = *std::move(shard)});
+                 if (shard.ok())
+                   return self->Gather(index, Gathered{.received = *std::move(shard)});
                  self->Note(shard.status(), self->Result(index)->name().device);
                  self->Gather(index, shard.status());
                }});
@@ -179,7 +180,8 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Ga
                        ? device::HostSemantics::kZeroCopy
                        : device::HostSemantics::kUntilTransferDone;
   // The bytes live in the callback: until the runtime has no more use for them.
-  auto done = CountOwed(environment().callbacks, [owner = gathered.received.owner](absl::Status) {});
+  auto done =
+      CountOwed(environment().callbacks, [owner = gathered.received.owner](absl::Status) {});
   auto buffer = backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
                                          gathered.received.bytes, semantics, std::move(done));
   if (!buffer.ok()) return buffer.status();

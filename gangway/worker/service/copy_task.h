@@ -55,7 +55,7 @@ class CopyTask final : public NodeTask {
   // A shard of a result that is gathered: what will be filled in.
   struct Gathered {
     store::Content content;  // of a move
-    ShardBytes received;    // of a receive
+    ShardBytes received;     // of a receive
   };
 
   void RunMove(size_t index);

@@ -25,13 +25,13 @@ std::string Name(const wire::Worker& worker) {
 
 ShardReceiver::ShardReceiver(Options options)
     : options_(std::move(options)),
-      pool_(transport::SharedPool::Make(
-          {.bytes_max = options_.shared_bytes_max,
-           .on_idle =
-               [this] {
-                 options_.loop->PostAt(Clock::now() + options_.shared_idle_max,
-                                       [this] { DropIdleMemory(); });
-               }})),
+      pool_(transport::SharedPool::Make({.bytes_max = options_.shared_bytes_max,
+                                         .on_idle =
+                                             [this] {
+                                               options_.loop->PostAt(
+                                                   Clock::now() + options_.shared_idle_max,
+                                                   [this] { DropIdleMemory(); });
+                                             }})),
       dialer_("transfer-dial") {}
 
 ShardReceiver::~ShardReceiver() {

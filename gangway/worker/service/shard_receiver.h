@@ -39,8 +39,8 @@ class ShardReceiver {
     Identity identity;
     std::chrono::milliseconds connect_limit{5'000};
     std::chrono::milliseconds silence_max{10'000};
-    size_t shared_bytes_max = 0;  // of the pool; 0: no shared memory
-    size_t shared_shard_min = 0;  // smaller shards come on the stream
+    size_t shared_bytes_max = 0;                        // of the pool; 0: no shared memory
+    size_t shared_shard_min = 0;                        // smaller shards come on the stream
     std::chrono::milliseconds shared_idle_max{10'000};  // then memory goes back to the system
   };
   explicit ShardReceiver(Options options);
@@ -60,7 +60,7 @@ class ShardReceiver {
 
   struct Asked {
     TransferPlane::Asking asking;
-    std::shared_ptr<AlignedBytes> bytes;             // null: nothing has come on the stream
+    std::shared_ptr<AlignedBytes> bytes;            // null: nothing has come on the stream
     std::unique_ptr<transport::SharedBlock> block;  // where the sender may write
   };
   // A worker's stream: being opened, then open.

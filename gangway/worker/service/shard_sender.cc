@@ -220,13 +220,12 @@ void ShardSender::Read(uint64_t id, TransferKey key) {
   read_bytes_ += bytes->size();
   offered.buffer->CopyToHost(
       offered.target != nullptr ? offered.target.get() : bytes->data(), *size,
-      CountOwed(options_.callbacks,
-                [this, id, key, bytes, target = offered.target,
-                 buffer = offered.buffer](absl::Status status) {
-                  options_.loop->Post([this, id, key, bytes, status = std::move(status)]() mutable {
-                    OnRead(id, key, std::move(bytes), status);
-                  });
-                }));
+      CountOwed(options_.callbacks, [this, id, key, bytes, target = offered.target,
+                                     buffer = offered.buffer](absl::Status status) {
+        options_.loop->Post([this, id, key, bytes, status = std::move(status)]() mutable {
+          OnRead(id, key, std::move(bytes), status);
+        });
+      }));
 }
 
 void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBytes> bytes,

@@ -210,9 +210,7 @@ class TransferTest : public testing::TestWithParam<Medium> {
         number, hub_.get(), data(), grpc_ ? "127.0.0.1:0" : absl::StrCat("data", number),
         shared_bytes_max));
   }
-  bool shared() const {
-    return GetParam() == Medium::kShared || GetParam() == Medium::kSharedGrpc;
-  }
+  bool shared() const { return GetParam() == Medium::kShared || GetParam() == Medium::kSharedGrpc; }
   transport::Transport* data() { return grpc_ ? grpc_.get() : hub_.get(); }
   OneWorker& worker(int i) { return *workers_.at(i); }
 
