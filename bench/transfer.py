@@ -1,0 +1,234 @@
+"""Arrays between two workers of one host, 1 KiB to 256 MiB, one and many; beside memcpy, Ray's object store and JAX's gloo
+collectives, all in one run. Then uploads and downloads of a client. In GB/s of what arrives.
+
+"one": moved and awaited, so a round trip through the controller is in it. "hops": to and fro eight times, each of which needs
+the one before, awaited once. "N at once": in one call, awaited together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.shared_memory import SharedMemory
+
+import benchlib
+import harness
+import numpy as np
+import transfer_cases as cases
+from transfer_cases import MANY, MIB, SIZES
+
+HERE = pathlib.Path(__file__).parent
+CLIENT_LIMIT_S = 300
+Found = dict[str, list[float]]
+
+
+def parse(output: str) -> Found:
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return {line["case"]: line["values"] for line in lines}
+
+
+def run(command: list[str], environment: dict[str, str]) -> Found:
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=CLIENT_LIMIT_S
+    )
+    if result.returncode:
+        raise SystemExit(f"{command}: {result.stdout[-3000:]}{result.stderr[-3000:]}")
+    return parse(result.stdout)
+
+
+@contextlib.contextmanager
+def cluster(*arguments: int | str) -> Iterator[harness.Cluster]:
+    running = harness.Cluster(*arguments).start()  # type: ignore[arg-type]
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def gangway(what: str, *flags: str) -> Found:
+    with cluster(1, 2, 1, *flags) as running:
+        command = [sys.executable, str(HERE / "transfer_client.py"), what]
+        return run(command, harness.client_environment(running.port))
+
+
+def memcpy_here() -> Found:
+    """One thread, between two arrays that are warm."""
+    for size in SIZES:
+        source, target = np.ones(size, "uint8"), np.ones(size, "uint8")
+        cases.measure("memcpy", size, lambda: np.copyto(target, source))  # noqa: B023
+    return {}
+
+
+def answer(pipe: Connection, memory_name: str) -> None:
+    """The other process of `memcpy_there`: looks at both ends of the memory, as who takes a view does."""
+    memory = SharedMemory(memory_name)
+    view = np.ndarray(memory.size, "uint8", memory.buf)
+    while size := int.from_bytes(pipe.recv_bytes(), "little"):
+        pipe.send_bytes(bytes([view[0], view[size - 1]]))
+    del view
+    memory.close()
+
+
+def memcpy_there() -> Found:
+    """Into memory that another process shares, which is told and answers."""
+    memory = SharedMemory(create=True, size=max(SIZES))
+    mine, theirs = multiprocessing.Pipe()
+    other = multiprocessing.Process(target=answer, args=(theirs, memory.name), daemon=True)
+    other.start()
+    try:
+        room = np.ndarray(memory.size, "uint8", memory.buf)
+        for size in SIZES:
+            source = np.ones(size, "uint8")
+
+            def move(
+                source: np.ndarray = source, size: int = size, room: np.ndarray = room
+            ) -> None:
+                room[:size] = source
+                mine.send_bytes(size.to_bytes(8, "little"))
+                if not mine.poll(30) or mine.recv_bytes() != b"\1\1":
+                    raise SystemExit("the other process does not answer")
+
+            cases.measure("shared memcpy", size, move)
+        mine.send_bytes((0).to_bytes(8, "little"))
+        other.join(10)
+        del room, move
+    finally:
+        memory.close()
+        memory.unlink()
+    return {}
+
+
+def end_all_of(folder: str) -> None:
+    """Ends what still runs out of `folder`, by process id."""
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if folder.encode() in (path / "cmdline").read_bytes() and int(path.name) != os.getpid():
+                os.kill(int(path.name), signal.SIGKILL)
+
+
+def ray() -> Found:
+    """Nothing, with a word, where Ray cannot be installed."""
+    made = subprocess.run(
+        [str(benchlib.ROOT / "tools" / "ray_venv.sh")], capture_output=True, text=True, timeout=600
+    )
+    if made.returncode:
+        print(f"transfer: no Ray to compare with: {made.stderr[-500:]}", file=sys.stderr)
+        return {}
+    with tempfile.TemporaryDirectory(prefix="gw-ray-") as folder:
+        environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(HERE)}
+        try:
+            command = [made.stdout.strip(), str(HERE / "transfer_ray_client.py"), folder]
+            return run(command, environment)
+        finally:
+            end_all_of(folder)
+
+
+def gloo() -> Found:
+    address = f"127.0.0.1:{harness.free_port()}"
+    environment = {
+        **os.environ,
+        **{"JAX_PLATFORMS": "cpu", "NPROC": "16", "TF_CPP_MIN_LOG_LEVEL": "2"},
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / "transfer_gloo_client.py"), address, str(number)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    try:
+        deadline = time.monotonic() + CLIENT_LIMIT_S
+        ended = [p.communicate(timeout=max(1.0, deadline - time.monotonic())) for p in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    if any(process.returncode for process in processes):
+        raise SystemExit(f"gloo: {ended[0][1][-2000:]}{ended[1][1][-2000:]}")
+    return parse(ended[0][0])
+
+
+class Table:
+    """Rows out of what was found, ours beside one peer each."""
+
+    def __init__(self) -> None:
+        self.rows: list[benchlib.Row] = []
+
+    def add(
+        self, what: str, ours: list[float], peer: str, theirs: list[float], aim: float = 0
+    ) -> None:
+        row = benchlib.Row(what=what, unit="GB/s", values=ours, peer=peer, peer_values=theirs)
+        if aim and theirs:
+            row.aim = f">= {aim:g}x"
+            row.holds = float(str(row.as_dict()["ratio"])) >= aim
+        self.rows.append(row)
+
+
+def best(found: Found, *names: str) -> list[float]:
+    """Of several ways that a peer has, its fastest."""
+    there = [found[name] for name in names if name in found]
+    return max(there, key=lambda values: sorted(values)[len(values) // 2], default=[])
+
+
+def rows(ours: Found, streams: Found, memory: Found, rays: Found, gloos: Found) -> Table:
+    table = Table()
+    for size in SIZES:
+        label = cases.name(size)
+        one, hops = ours[f"one {label}"], ours[f"hops {label}"]
+        view = best(rays, f"one, view {label}", f"one, view, put and get {label}")
+        copied = rays.get(f"one, copied {label}", [])
+        large = size == 64 * MIB
+        table.add(f"one, {label}", one, "memcpy", memory[f"memcpy {label}"], 0.8 * large)
+        table.add(f"hops, {label}", hops, "memcpy", memory[f"memcpy {label}"])
+        shared = memory[f"shared memcpy {label}"]
+        table.add(f"one, {label}", one, "memcpy to another process", shared)
+        table.add(f"one, {label}", one, "Ray, view", view, 3 * (size == MIB))
+        table.add(f"one, {label}", one, "Ray, copied out", copied, 1.3 * large)
+        table.add(f"one, {label}", one, "JAX gloo", gloos.get(f"one {label}", []))
+        table.add(f"one, {label}", one, "Gangway over gRPC", streams[f"one {label}"])
+    for size, count in MANY.items():
+        case = f"{count} at once"
+        values, label = ours[f"{case} {cases.name(size)}"], cases.name(size)
+        for peer, theirs in [
+            ("memcpy", memory[f"memcpy {label}"]),
+            ("Ray, view", rays.get(f"{case}, view {label}", [])),
+            ("Ray, copied out", rays.get(f"{case}, copied {label}", [])),
+            ("JAX gloo", gloos.get(f"{case} {label}", [])),
+            ("Gangway over gRPC", streams[f"{case} {label}"]),
+        ]:
+            table.add(f"{case}, {label}", values, peer, theirs)
+    return table
+
+
+def memory_copies() -> Found:
+    """In a process of its own, which prints what it finds."""
+    command = [sys.executable, __file__, "memcpy"]
+    return run(command, dict(os.environ))
+
+
+def main() -> None:
+    if sys.argv[1:] == ["memcpy"]:
+        memcpy_here()
+        memcpy_there()
+        return
+    memory = memory_copies()
+    ours = gangway("transfers")
+    streams = gangway("transfers", "--shared-memory", "0")
+    table = rows(ours, streams, memory, ray(), gloo())
+    benchlib.write("transfer", table.rows)
+
+
+if __name__ == "__main__":
+    main()

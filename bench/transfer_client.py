@@ -1,0 +1,66 @@
+"""Arrays from worker to worker through Gangway, for bench/transfer.py: one device per worker."""
+
+from __future__ import annotations
+
+import sys
+
+import gangway
+
+gangway.connect()
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+from transfer_cases import MANY, MIB, SIZES, measure  # noqa: E402
+
+UPLOADS = [64 * MIB]
+
+
+def transfers() -> None:
+    a, b = jax.devices()[:2]
+    for size in SIZES:
+        x = jax.device_put(np.ones(size, "uint8"), a)
+        x.block_until_ready()
+
+        def one(x: jax.Array = x) -> None:
+            jax.device_put(x, b).block_until_ready()
+
+        def hops(x: jax.Array = x) -> None:
+            for _ in range(4):
+                x = jax.device_put(jax.device_put(x, b), a)
+            x.block_until_ready()
+
+        measure("one", size, one)
+        measure("hops", size, hops, 8)
+        del x
+    for size, count in MANY.items():
+        xs = [jax.device_put(np.full(size, i, "uint8"), a) for i in range(count)]
+        jax.block_until_ready(xs)
+
+        def many(xs: list[jax.Array] = xs, count: int = count) -> None:
+            jax.block_until_ready(jax.device_put(xs, [b] * count))
+
+        measure(f"{count} at once", size, many, count)
+        del xs
+
+
+def client_bytes() -> None:
+    device = jax.devices()[0]
+    add = jax.jit(lambda v: v + 1, donate_argnums=0)
+    for size in UPLOADS:
+        host = np.ones(size, "uint8")
+
+        def up(host: np.ndarray = host) -> None:
+            jax.device_put(host, device).block_until_ready()
+
+        measure("upload", size, up)
+        fresh = [jax.device_put(host, device)]
+
+        def down(fresh: list[jax.Array] = fresh) -> None:
+            fresh[0] = add(fresh[0])  # a fetched array keeps its bytes: each fetch needs a new one
+            np.asarray(fresh[0])
+
+        measure("download", size, down)
+
+
+if __name__ == "__main__":
+    {"transfers": transfers, "clients": client_bytes}[sys.argv[1]]()
