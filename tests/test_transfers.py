@@ -25,7 +25,7 @@ SETUP = """
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 import ml_dtypes, hashlib
 devices = jax.devices()
-mesh = [Mesh(np.array(devices[2 * i : 2 * i + 2]), ("x",)) for i in range(4)]
+mesh = [Mesh(np.array(devices[2 * i : 2 * i + 2]), ("x",)) for i in range(len(devices) // 2)]
 on = [NamedSharding(m, P("x")) for m in mesh]
 whole = [NamedSharding(m, P()) for m in mesh]
 def noise(n, dtype="uint8", seed=0):
@@ -42,7 +42,7 @@ def run(client: Console, statements: str) -> None:
 
 
 PLANES = {"shared": [], "streams": ["--shared-memory", "0"]}
-SMALL = {"small-pool": ["--shared-memory", "3MB"]}
+SMALL = {"small-pool": ["--shared-memory", "6MB"]}
 
 
 @pytest.fixture(scope="module", params=[*PLANES, *SMALL])
@@ -236,6 +236,11 @@ def test_bytes_go_from_worker_to_worker_only_and_are_counted(
         lambda: data_bytes(two_islands)["from_workers"] >= before["from_workers"] + 3 * size,
         5,
     )
+    wait_for(
+        "and where they were sent",
+        lambda: data_bytes(two_islands)["to_workers"] >= before["to_workers"] + 3 * size,
+        5,
+    )
     after = data_bytes(two_islands)
     assert after["from_workers"] == before["from_workers"] + 3 * size
     assert after["to_workers"] == before["to_workers"] + 3 * size
@@ -354,14 +359,20 @@ def test_shared_memory_is_used_again_and_given_back(new_cluster: NewCluster) -> 
     cluster = new_cluster(1, 2, 2).start()
     pids = [worker["pid"] for worker in cluster.workers()]
     with session(cluster) as client:
-        run(client, f"x = jax.device_put(noise(64 * {MIB}), on[0])")
-        run(client, "y = jax.device_put(x, on[1]); y.block_until_ready()")
+        run(
+            client,
+            f"""
+made = np.arange(16 * {MIB}, dtype="float32")
+x = jax.jit(lambda: jnp.arange(16 * {MIB}, dtype="float32"), out_shardings=on[0])()
+y = jax.device_put(x, on[1]); y.block_until_ready()
+""",
+        )
         assert used_bytes(cluster) == 128 * MIB, "a view counts as memory of its device"
         first = shared_bytes(pids[1])
         assert first >= 64 * MIB and shared_bytes(pids[0]) == first, "the writer maps it too"
         for _ in range(8):
             run(client, "y = jax.device_put(x, on[1]); y.block_until_ready()")
-        assert client.do(f"result = same(y, noise(64 * {MIB}))")
+        assert client.do("result = same(y, made)")
         assert shared_bytes(pids[1]) <= 3 * first, "the old array may go a little after the new one"
         run(client, "del y")
         wait_for(
@@ -370,6 +381,23 @@ def test_shared_memory_is_used_again_and_given_back(new_cluster: NewCluster) -> 
             30,
         )
         assert used_bytes(cluster) == 64 * MIB
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("plane", PLANES)
+def test_uploads_are_written_into_the_workers_memory(new_cluster: NewCluster, plane: str) -> None:
+    cluster = new_cluster(1, 1, 2, *PLANES[plane]).start()
+    worker = cluster.workers()[0]["pid"]
+    with session(cluster) as client:
+        run(client, "jax.device_put(noise(8), devices[0]).block_until_ready()")  # connected
+        for size in (64 << 10, 1 << 20, (5 << 20) + 2, 64 << 20):
+            run(client, f"x = jax.device_put(noise({size}), devices[1]); x.block_until_ready()")
+            assert client.do(f"result = same(x, noise({size}))")
+            assert (shared_bytes(worker) >= size) == (plane == "shared")
+            run(client, "del x")
+        run(client, f"xs = [jax.device_put(noise(64 * {MIB}), d) for d in list(devices[:2]) * 4]")
+    wait_for("a killed client's bytes gone", lambda: not shared_bytes(worker), 30)
+    assert used_bytes(cluster) == 0
 
 
 @pytest.mark.faults

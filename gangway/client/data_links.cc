@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,7 +77,7 @@ bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
 
 void DataLinks::Forget(uint64_t upload) {
   for (auto& [key, to] : workers_) {
-    for (auto* queue : {&to.active, &to.waiting}) {
+    for (auto* queue : {&to.active, &to.placing, &to.waiting}) {
       for (Pushing& pushing : std::exchange(*queue, {})) {
         if (pushing.push.upload == upload) {
           Released(pushing.push);
@@ -159,13 +161,44 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
     if (frame.hello_reply().failure().code() != 0) {
       Lost(key, attempt, wire::ToStatus(frame.hello_reply().failure()));
     } else {
-      to.failures = 0;
+      OnGreeted(to, *attempt, frame.hello_reply());
     }
     return;
   }
+  if (frame.has_shard_request()) return OnPlace(key, *attempt, frame.shard_request());
   if (!frame.has_data_chunk()) return;
   to.failures = 0;
   options_.on_chunk(std::move(*frame.mutable_data_chunk()));
+}
+
+void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply) {
+  to.failures = 0;
+  if (!reply.has_descriptors()) return;
+  auto socket =
+      transport::ConnectDescriptors(reply.descriptors().name(), reply.descriptors().secret());
+  if (socket.ok()) attempt.descriptors = *std::move(socket);  // else it is on another host
+}
+
+void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer) {
+  WorkerLink& to = workers_[key];
+  for (uint64_t segment : answer.gone()) attempt.segments.Remove(segment);
+  while (attempt.descriptors.valid()) {
+    auto received = transport::ReceiveDescriptor(attempt.descriptors);
+    if (!received) break;
+    (void)attempt.segments.Add(*received);  // what it is for is sent instead
+  }
+  auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&answer](const Pushing& each) {
+    return each.push.upload == answer.ordinal() && each.push.shard == answer.shard();
+  });
+  if (pushing == to.placing.end()) return;
+  if (answer.has_into() && answer.into().size() == pushing->push.data.size()) {
+    pushing->target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
+                                            answer.into().size());
+  }
+  pushing->unplaceable = pushing->target == nullptr;
+  to.active.push_back(std::move(*pushing));
+  to.placing.erase(pushing);
+  SchedulePump(key);
 }
 
 void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why) {
@@ -178,8 +211,12 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   // A shard that was cut in the middle would keep its array waiting: the next link tells the
   // worker.
   const wire::Failure failure = wire::ToFailure(LostStatus(to.worker, "The data stream", why));
+  std::move(to.placing.begin(), to.placing.end(), std::back_inserter(to.active));
+  to.placing.clear();
   for (auto* queue : {&to.active, &to.waiting}) {
     for (Pushing& pushing : *queue) {
+      pushing.target = nullptr;
+      pushing.unplaceable = true;
       if (pushing.offset == 0) continue;
       Released(pushing.push);
       pushing.push.failure = failure;
@@ -214,11 +251,7 @@ void DataLinks::Pump(WorkerKey key) {
   WorkerLink& to = workers_[key];
   size_t turn = 0;
   while (to.attempt && to.attempt->link) {
-    while (to.active.size() < kInterleaved && !to.waiting.empty()) {
-      to.active.push_back(std::move(to.waiting.front()));
-      to.waiting.pop_front();
-    }
-    if (to.active.empty()) return;
+    if (!Activate(to) || to.active.empty()) return;  // on_writable, or a place, follows
     if (turn >= kTurnBytes) return SchedulePump(key);
     Pushing pushing = std::move(to.active.front());
     to.active.pop_front();
@@ -237,8 +270,56 @@ void DataLinks::Pump(WorkerKey key) {
 }
 
 // False: the link takes no more for now.
+bool DataLinks::Activate(WorkerLink& to) {
+  while (to.active.size() + to.placing.size() < kInterleaved && !to.waiting.empty()) {
+    Pushing& next = to.waiting.front();
+    const bool placeable = to.attempt->descriptors.valid() && !next.unplaceable &&
+                           next.offset == 0 && next.push.failure.code() == 0 &&
+                           next.push.data.size() >= kPlacedBytesMin;
+    if (placeable && !AskForPlace(to, next)) return false;
+    (placeable ? to.placing : to.active).push_back(std::move(next));
+    to.waiting.pop_front();
+  }
+  return true;
+}
+
+bool DataLinks::AskForPlace(WorkerLink& to, const Pushing& pushing) {
+  wire::Frame frame = NewFrame(to, *to.attempt);
+  wire::ShardRequest& wish = *frame.mutable_shard_request();
+  wish.set_ordinal(pushing.push.upload);
+  wish.set_shard(pushing.push.shard);
+  wish.mutable_into()->set_size(pushing.push.data.size());
+  if (to.attempt->link->Send(std::move(frame)).ok()) return true;
+  --to.attempt->sequence;
+  return false;
+}
+
+// The last piece is followed by the word that all are there.
+bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
+  const std::string_view data = pushing.push.data;
+  const size_t size = std::min(kChunkBytes, data.size() - pushing.offset);
+  std::memcpy(pushing.target.get() + pushing.offset, data.data() + pushing.offset, size);
+  if (pushing.offset + size == data.size()) {
+    wire::Frame frame = NewFrame(to, *to.attempt);
+    wire::DataChunk& chunk = *frame.mutable_data_chunk();
+    chunk.set_session(options_.session);
+    chunk.set_upload(pushing.push.upload);
+    chunk.set_shard(pushing.push.shard);
+    chunk.set_placed(true);
+    chunk.set_last(true);
+    if (!to.attempt->link->Send(std::move(frame)).ok()) {
+      --to.attempt->sequence;
+      return false;
+    }
+  }
+  pushing.offset += size;
+  return true;
+}
+
+// False: the link takes no more for now.
 bool DataLinks::SendChunk(WorkerLink& to, Pushing& pushing) {
   Attempt& attempt = *to.attempt;
+  if (pushing.target != nullptr) return WritePiece(to, pushing);
   if (attempt.link->queued_bytes() >= kQueueBytes) return false;  // on_writable follows
   wire::Frame frame = NewFrame(to, attempt);
   wire::DataChunk* chunk = frame.mutable_data_chunk();
@@ -266,8 +347,9 @@ bool DataLinks::SendChunk(WorkerLink& to, Pushing& pushing) {
 
 void DataLinks::DropPushes(WorkerLink& of) {
   std::deque<Pushing> active = std::exchange(of.active, {});
+  std::deque<Pushing> placing = std::exchange(of.placing, {});
   std::deque<Pushing> waiting = std::exchange(of.waiting, {});
-  for (auto* queue : {&active, &waiting}) {
+  for (auto* queue : {&active, &placing, &waiting}) {
     for (Pushing& pushing : *queue) Released(pushing.push);
   }
 }

@@ -1,6 +1,9 @@
 // The client's data streams: one link to each worker that is up, the bytes that wait to be pushed
 // to it, and the chunks that come from it.
 //
+// A large shard for a worker of the same host is written into that worker's shared memory, at a
+// place that it is asked for; the link then carries words only.
+//
 // Threading: everything runs on the client's event loop; connecting, which blocks, runs on a thread
 // of its own that posts its outcome back. Ownership: bytes of a push are the caller's until
 // `released` is called (always on the loop). Failure: a lost link ends what waits on it (`on_lost`)
@@ -21,6 +24,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -49,7 +53,8 @@ struct Push {
 class DataLinks {
  public:
   static constexpr size_t kChunkBytes = size_t{1} << 20;
-  static constexpr size_t kQueueBytes = size_t{16} << 20;  // per link
+  static constexpr size_t kPlacedBytesMin = size_t{64} << 10;  // smaller shards are sent
+  static constexpr size_t kQueueBytes = size_t{16} << 20;      // per link
   static constexpr size_t kTurnBytes =
       size_t{4} << 20;                       // per turn of the loop, so that control is not held up
   static constexpr size_t kInterleaved = 4;  // pushes of one worker that take turns
@@ -89,6 +94,8 @@ class DataLinks {
   struct Pushing {
     Push push;
     size_t offset = 0;
+    std::shared_ptr<std::byte> target;  // in the worker's memory; null: it is sent
+    bool unplaceable = false;           // the worker gave no place
   };
   // One attempt to connect and, if it succeeds, the link. Events of an abandoned one are ignored.
   struct Attempt {
@@ -96,6 +103,8 @@ class DataLinks {
     absl::Status why;
     std::shared_ptr<transport::Link> link;
     uint64_t sequence = 0;
+    transport::FileDescriptor descriptors;  // from it, on this host
+    transport::MappedSegments segments;
   };
   struct WorkerLink {
     wire::Worker worker;
@@ -105,6 +114,7 @@ class DataLinks {
     std::shared_ptr<Attempt> attempt;  // null: none under way
     bool pumping = false;              // a turn is posted
     std::deque<Pushing> active;        // take turns
+    std::deque<Pushing> placing;       // asked for a place
     std::deque<Pushing> waiting;
   };
 
@@ -118,6 +128,11 @@ class DataLinks {
   void SchedulePump(WorkerKey key);
   void Pump(WorkerKey key);
   bool SendChunk(WorkerLink& to, Pushing& pushing);
+  bool WritePiece(WorkerLink& to, Pushing& pushing);
+  bool Activate(WorkerLink& to);
+  bool AskForPlace(WorkerLink& to, const Pushing& pushing);
+  void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);
+  void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
   void DropPushes(WorkerLink& of);
   wire::Frame NewFrame(WorkerLink& to, Attempt& attempt);
 

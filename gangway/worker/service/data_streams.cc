@@ -18,16 +18,23 @@ namespace {
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kEndedMax = 4096;
 constexpr std::chrono::seconds kHelloLimit{10};
+constexpr std::chrono::seconds kIdleMemoryMax{10};
 
 }  // namespace
 
-DataStreams::DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max,
-                         StreamTransfers* transfers, Events events)
-    : loop_(loop),
-      incarnation_(incarnation),
-      staged_bytes_max_(staged_bytes_max),
-      transfers_(transfers),
-      events_(std::move(events)) {}
+DataStreams::DataStreams(Options options, Events events)
+    : options_(options),
+      loop_(options.loop),
+      transfers_(options.transfers),
+      events_(std::move(events)),
+      pool_(transport::SharedPool::Make({.bytes_max = options.shared_bytes_max, .on_idle = [this] {
+                                           loop_->PostAt(EventLoop::Clock::now() + kIdleMemoryMax,
+                                                         [this] { DropIdleMemory(); });
+                                         }})) {
+  if (options.shared_bytes_max == 0) return;
+  auto listener = transport::DescriptorListener::Open();
+  if (listener.ok()) listener_ = *std::move(listener);
+}
 
 transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link) {
   uint64_t id = next_id_.fetch_add(1);
@@ -50,6 +57,8 @@ void DataStreams::OnWritable(uint64_t id) {
   auto stream = streams_.find(id);
   if (stream == streams_.end()) return;
   if (stream->second.peer) return transfers_->OnPeerWritable(id);
+  for (wire::Frame& frame : std::exchange(stream->second.answers, {}))
+    Answer(stream->second, std::move(frame));
   if (stream->second.session != 0) Pump(stream->second.session);
 }
 
@@ -64,6 +73,7 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
     return OnHello(id, stream, frame.hello());
   }
   if (frame.has_data_chunk()) OnChunk(id, stream, frame.data_chunk());
+  if (frame.has_shard_request()) OnWish(stream, frame.shard_request());
 }
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
@@ -91,6 +101,11 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   reply.mutable_hello_reply()->set_session(stream.session);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  if (listener_ != nullptr) {
+    stream.secret = transport::NewDescriptorSecret();
+    reply.mutable_hello_reply()->mutable_descriptors()->set_name(listener_->name());
+    reply.mutable_hello_reply()->mutable_descriptors()->set_secret(stream.secret);
+  }
   (void)SendFrame(stream, std::move(reply));  // a closed link says so by itself
   Pump(stream.session);
 }
@@ -108,18 +123,79 @@ void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& he
 
 void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
   if (chunk.name_case() != wire::DataChunk::kUpload) return;  // nothing else is a client's to send
+  if (chunk.placed()) return OnPlaced(id, stream, chunk);
   received_bytes_ += chunk.data().size();
-  Session& session = SessionOf(stream.session);
-  absl::StatusOr<bool> complete = session.staging.Add(chunk);
+  absl::StatusOr<bool> complete = SessionOf(stream.session).staging.Add(chunk);
   if (!complete.ok()) return Refuse(id, complete.status());
-  if (!*complete) return;
-  Trace(TraceKind::kUpload, chunk.shard(), stream.session, 0,
-        session.staging.ShardBytes(chunk.upload(), chunk.shard()));
+  if (*complete) OnStaged(stream, chunk);
+}
+
+void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
+  UploadStaging& staging = SessionOf(stream.session).staging;
+  absl::StatusOr<bool> complete = staging.Place(chunk.upload(), chunk.shard());
+  if (!complete.ok()) return Refuse(id, complete.status());
+  received_bytes_ += staging.SizeOf(chunk.upload(), chunk.shard());
+  if (*complete) OnStaged(stream, chunk);
+}
+
+void DataStreams::OnStaged(const Stream& stream, const wire::DataChunk& chunk) {
+  const size_t bytes = SessionOf(stream.session).staging.SizeOf(chunk.upload(), chunk.shard());
+  Trace(TraceKind::kUpload, chunk.shard(), stream.session, 0, bytes);
   events_.on_staged({.session = stream.session,
                      .upload = chunk.upload(),
                      .shard = chunk.shard(),
-                     .bytes = session.staging.ShardBytes(chunk.upload(), chunk.shard()),
+                     .bytes = bytes,
                      .failure = chunk.failure()});
+}
+
+// Answered without a place where there is none: then the shard comes in chunks.
+void DataStreams::OnWish(Stream& stream, const wire::ShardRequest& wish) {
+  wire::Frame frame;
+  wire::ShardRequest& answer = *frame.mutable_shard_request();
+  answer.set_ordinal(wish.ordinal());
+  answer.set_shard(wish.shard());
+  if (auto block = FindPlace(stream, wish.into().size())) {
+    wire::SharedBlock place;
+    place.set_segment(block->segment());
+    place.set_offset(block->offset());
+    place.set_size(wish.into().size());
+    if (SessionOf(stream.session).staging.Reserve(wish.ordinal(), wish.shard(), std::move(block)))
+      *answer.mutable_into() = place;
+  }
+  Answer(stream, std::move(frame));
+}
+
+std::unique_ptr<transport::SharedBlock> DataStreams::FindPlace(Stream& stream, size_t size) {
+  if (listener_ == nullptr) return nullptr;
+  if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
+  if (!stream.descriptors.valid()) return nullptr;
+  std::unique_ptr<transport::SharedBlock> block = pool_->Allocate(size);
+  if (block == nullptr || stream.segments.contains(block->segment())) return block;
+  absl::Status handed = transport::SendDescriptor(
+      stream.descriptors, {block->segment(), block->segment_bytes()}, block->descriptor());
+  if (!handed.ok()) return nullptr;
+  stream.segments.insert(block->segment());
+  return block;
+}
+
+// In order; what the link does not take waits until it is writable.
+void DataStreams::Answer(Stream& stream, wire::Frame frame) {
+  if (!stream.answers.empty() || !SendFrame(stream, frame).ok())
+    stream.answers.push_back(std::move(frame));
+}
+
+void DataStreams::DropIdleMemory() {
+  transport::SharedPool::Dropped dropped = pool_->Drop(EventLoop::Clock::now() - kIdleMemoryMax);
+  for (auto& [id, stream] : streams_) {
+    wire::Frame frame;
+    auto& gone = *frame.mutable_shard_request()->mutable_gone();
+    for (uint64_t segment : dropped.segments) {
+      if (stream.segments.erase(segment) != 0) gone.Add(segment);
+    }
+    if (!gone.empty()) Answer(stream, std::move(frame));
+  }
+  if (dropped.idle_left)
+    loop_->PostAt(EventLoop::Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
 }
 
 void DataStreams::OnClosed(uint64_t id) {
@@ -146,7 +222,7 @@ void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
 }
 
 DataStreams::Session& DataStreams::SessionOf(uint64_t session) {
-  return sessions_.try_emplace(session, staged_bytes_max_).first->second;
+  return sessions_.try_emplace(session, options_.staged_bytes_max).first->second;
 }
 
 void DataStreams::SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
@@ -213,7 +289,7 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
 }
 
 absl::Status DataStreams::SendFrame(Stream& stream, wire::Frame frame) {
-  frame.set_incarnation(incarnation_);
+  frame.set_incarnation(options_.incarnation);
   frame.set_sequence(stream.sequence + 1);
   absl::Status status = stream.link->Send(std::move(frame));
   if (status.ok()) ++stream.sequence;

@@ -3,6 +3,9 @@
 // carries (OB-3). Streams of other workers come in at the same door and are handed on. Everything
 // but Accept belongs to the event loop.
 //
+// A client of this host may ask for places in shared memory that it writes shards of an upload into
+// (docs/internals/transfers.md); the streams then carry words only.
+//
 // Sending never blocks: what the link does not take waits in order until it is writable. While a
 // session has not opened a stream yet, its shards wait for it; once its streams are gone, they are
 // dropped.
@@ -21,6 +24,8 @@
 #include <vector>
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/shm/descriptor_socket.h"
+#include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/service/stream_transfers.h"
@@ -36,9 +41,15 @@ class DataStreams {
     std::function<void(StreamsGone)> on_gone;
   };
 
-  // `loop` outlives the links; `staged_bytes_max` is per session; `transfers` outlives this.
-  DataStreams(EventLoop* loop, uint64_t incarnation, size_t staged_bytes_max,
-              StreamTransfers* transfers, Events events);
+  struct Options {
+    EventLoop* loop = nullptr;  // outlives the links
+    uint64_t incarnation = 0;
+    size_t staged_bytes_max = 0;           // per session
+    size_t shared_bytes_max = 0;           // of memory that clients write into; 0: none
+    StreamTransfers* transfers = nullptr;  // outlives this
+  };
+  DataStreams(Options options, Events events);
+  ~DataStreams() { pool_->Close(); }
 
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
@@ -71,6 +82,10 @@ class DataStreams {
     uint64_t session = 0;  // 0: no Hello yet
     bool peer = false;     // of a worker, handed on
     uint64_t sequence = 0;
+    std::string secret;                     // of its descriptors
+    transport::FileDescriptor descriptors;  // to it; none before its first place
+    std::set<uint64_t> segments;            // that it was given
+    std::deque<wire::Frame> answers;        // that the link did not take
   };
 
   // A shard on its way out, or the news that it will not come.
@@ -96,6 +111,12 @@ class DataStreams {
   void OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello);
   void OnWritable(uint64_t id);
   void OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
+  void OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
+  void OnWish(Stream& stream, const wire::ShardRequest& wish);
+  std::unique_ptr<transport::SharedBlock> FindPlace(Stream& stream, size_t size);
+  void Answer(Stream& stream, wire::Frame frame);
+  void DropIdleMemory();
+  void OnStaged(const Stream& stream, const wire::DataChunk& chunk);
   void OnClosed(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& why);
   Session& SessionOf(uint64_t session);
@@ -106,11 +127,12 @@ class DataStreams {
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   static void DropOutgoing(Session& session);
 
+  const Options options_;
   EventLoop* const loop_;
-  const uint64_t incarnation_;
-  const size_t staged_bytes_max_;
   StreamTransfers* const transfers_;
   const Events events_;
+  const std::shared_ptr<transport::SharedPool> pool_;
+  std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::string key_;
   std::atomic<uint64_t> next_id_ = 1;
   std::map<uint64_t, Stream> streams_;

@@ -1,6 +1,7 @@
 // Implementation of upload_staging.h.
 #include "gangway/worker/service/upload_staging.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,6 +19,10 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
         " shards of uploads came before anything took them; declare uploads as they start."));
   }
   Shard& shard = entry->second;
+  if (shard.block != nullptr && !shard.complete) {  // its client prefers to send it
+    staged_bytes_ -= shard.size();
+    shard.DropPlace();
+  }
   if (shard.complete || chunk.offset() != shard.bytes->size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("A chunk of upload ", chunk.upload(), " shard ", chunk.shard(), " has offset ",
@@ -36,11 +41,41 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
   return shard.complete;
 }
 
-size_t UploadStaging::ShardBytes(uint64_t upload, uint32_t shard) const {
+bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
+                            std::unique_ptr<transport::SharedBlock> block) {
+  if (refused_.contains(upload_id) || shard_count_ >= kShardsMax ||
+      block->bytes().size() > bytes_max_ - std::min(staged_bytes_, bytes_max_))
+    return false;
+  Upload& upload = uploads_[upload_id];
+  auto [entry, is_new] = upload.shards.try_emplace(shard_index);
+  if (!is_new) return false;
+  ++shard_count_;
+  staged_bytes_ += block->bytes().size();
+  entry->second.block = std::move(block);
+  upload.moved = true;
+  return true;
+}
+
+absl::StatusOr<bool> UploadStaging::Place(uint64_t upload_id, uint32_t shard_index) {
+  if (refused_.contains(upload_id)) return false;
+  auto upload = uploads_.find(upload_id);
+  if (upload != uploads_.end()) {
+    auto shard = upload->second.shards.find(shard_index);
+    if (shard != upload->second.shards.end() && shard->second.block != nullptr &&
+        !shard->second.complete) {
+      upload->second.moved = true;
+      return shard->second.complete = true;
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat("Shard ", shard_index, " of upload ", upload_id,
+                                                 " is said to be in a place that it has not."));
+}
+
+size_t UploadStaging::SizeOf(uint64_t upload, uint32_t shard) const {
   auto entry = uploads_.find(upload);
   if (entry == uploads_.end()) return 0;
   auto found = entry->second.shards.find(shard);
-  return found == entry->second.shards.end() ? 0 : found->second.bytes->size();
+  return found == entry->second.shards.end() ? 0 : found->second.size();
 }
 
 UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
@@ -48,9 +83,14 @@ UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
   auto entry = uploads_.find(upload);
   if (entry == uploads_.end()) return taken;
   for (auto& [index, shard] : entry->second.shards) {
-    staged_bytes_ -= shard.bytes->size();
+    staged_bytes_ -= shard.size();
     --shard_count_;
-    taken[index] = std::move(shard.bytes);
+    if (shard.block != nullptr && shard.complete) {
+      std::span<const std::byte> bytes = shard.block->bytes();
+      taken[index] = {bytes, std::shared_ptr<const void>(std::move(shard.block))};
+    } else {
+      taken[index] = {shard.bytes->span(), shard.bytes};
+    }
   }
   uploads_.erase(entry);
   return taken;

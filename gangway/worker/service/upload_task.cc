@@ -35,7 +35,7 @@ void UploadTask::Enqueue() {
   for (size_t i = 0; i < shards_.size(); ++i) {
     int device = shards_[i].slot->name().device;
     shards_[i].slot->Fill(buffers[i], store::Sharing::kOwned);
-    shards_[i].bytes.reset();
+    shards_[i].bytes = {};
     buffers[i]->OnReady(Owed([self, device](absl::Status status) {
       if (!status.ok()) self->Note(status, device);
       self->EndPart();
@@ -49,9 +49,9 @@ absl::StatusOr<std::shared_ptr<device::Buffer>> UploadTask::MakeBuffer(const Sha
                        : device::HostSemantics::kUntilTransferDone;
   // The bytes live in the callback: until the runtime has no more use for them. Not Owed: a
   // zero-copy buffer keeps them for as long as anybody reads it.
-  auto done = CountOwed(environment().callbacks, [bytes = shard.bytes](absl::Status) {});
+  auto done = CountOwed(environment().callbacks, [owner = shard.bytes.owner](absl::Status) {});
   auto buffer = backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_,
-                                         shard.bytes->span(), semantics, std::move(done));
+                                         shard.bytes.bytes, semantics, std::move(done));
   if (!buffer.ok()) return buffer.status();
   return std::shared_ptr<device::Buffer>(*std::move(buffer));
 }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/node_task.h"
+#include "gangway/worker/service/transfer_plane.h"
 
 namespace gangway::worker {
 
@@ -17,7 +17,7 @@ class UploadTask final : public NodeTask {
  public:
   struct Shard {
     std::shared_ptr<store::Slot> slot;
-    std::shared_ptr<AlignedBytes> bytes;
+    ShardBytes bytes;
   };
 
   UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,

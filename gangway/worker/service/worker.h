@@ -48,8 +48,9 @@ struct WorkerOptions {
   std::chrono::milliseconds wait_limit{
       600'000};  // of a device thread, for what an earlier program makes
   std::chrono::milliseconds transfer_silence_max{10'000};  // of a worker that shards are due from
-  // Of the memory into which workers of this host write shards that come here: while the arrays
-  // live, then kept for a while. 0: none, all comes on streams. Not set: half of the machine's.
+  // Of the memory into which others on this host write shards that come here, half of it for
+  // workers and half for clients: while the arrays live, then kept for a while. 0: none, all comes
+  // on streams. Not set: half of the machine's.
   std::optional<size_t> shared_bytes_max;
   size_t shared_shard_min = size_t{16} << 10;  // smaller shards come on streams
 };

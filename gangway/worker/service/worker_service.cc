@@ -38,9 +38,13 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
            .on_refused = [this, loop = loop_](
                              uint64_t id) { loop->Post([this, id] { streams_.ForgetPeer(id); }); },
            .silence_max = options_.transfer_silence_max,
-           .shared_bytes_max = options_.shared_bytes_max,
+           .shared_bytes_max = options_.shared_bytes_max / 2,
            .shared_shard_min = options_.shared_shard_min}),
-      streams_(loop_.get(), options_.identity.incarnation, options_.staged_bytes_max, &transfers_,
+      streams_({.loop = loop_.get(),
+                .incarnation = options_.identity.incarnation,
+                .staged_bytes_max = options_.staged_bytes_max,
+                .shared_bytes_max = options_.shared_bytes_max / 2,
+                .transfers = &transfers_},
                {.on_staged = [this](UploadShardStaged event) { Step(std::move(event)); },
                 .on_gone = [this](StreamsGone event) { Step(event); }}),
       loader_("loader") {
@@ -209,9 +213,7 @@ void WorkerService::Do(FillUpload& action) {
   UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
   std::vector<UploadTask::Shard> shards;
   for (const auto& [index, slot] : storage.shards) {
-    std::shared_ptr<AlignedBytes> bytes = staged[index];
-    if (bytes == nullptr) bytes = std::make_shared<AlignedBytes>();  // refused for its size below
-    shards.push_back({slot, std::move(bytes)});
+    shards.push_back({slot, staged[index]});  // where nothing came: refused for its size
   }
   std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage.spec,
                                storage.memory_kind, std::move(shards))

@@ -1,7 +1,12 @@
 // A real worker on simulated devices: what needs faults to be seen.
 #include <gmock/gmock.h>
 
+#include <cstring>
+#include <string>
+
 #include "gangway/device/sim/sim_backend.h"
+#include "gangway/transport/shm/descriptor_socket.h"
+#include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/worker/service/worker_test_util.h"
 
 namespace gangway::worker {
@@ -173,6 +178,108 @@ TEST_F(WorkerSimTest, ACancelledUploadEndsAndItsLateBytesCostNothing_TM1) {
   half.set_last(true);
   SendChunk(half);
   Upload(2, 11, big, {std::string(big.bytes, 'z')});  // the stream is still good
+}
+
+// A client of the same host, as the front door is.
+class UploadPlaceTest : public WorkerSimTest {
+ protected:
+  void OpenNear() {
+    OpenStream();
+    ASSERT_TRUE(data_reply_.has_descriptors());
+    auto socket = transport::ConnectDescriptors(data_reply_.descriptors().name(),
+                                                data_reply_.descriptors().secret());
+    ASSERT_TRUE(socket.ok()) << socket.status();
+    socket_ = *std::move(socket);
+  }
+  // Where to write; null: no place was given.
+  std::shared_ptr<std::byte> AskForPlace(uint64_t upload, size_t bytes) {
+    wire::Frame frame;
+    frame.mutable_shard_request()->set_ordinal(upload);
+    frame.mutable_shard_request()->mutable_into()->set_size(bytes);
+    EXPECT_TRUE(data_->Send(std::move(frame)).ok());
+    wire::ShardRequest answer;
+    EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& f) {
+      if (f.has_shard_request()) answer = f.shard_request();
+      return f.has_shard_request();
+    }));
+    EXPECT_EQ(answer.ordinal(), upload);
+    while (auto received = transport::ReceiveDescriptor(socket_))
+      EXPECT_TRUE(segments_.Add(*received).ok());
+    if (!answer.has_into()) return nullptr;
+    return segments_.Find(answer.into().segment(), answer.into().offset(), bytes);
+  }
+  void SayPlaced(uint64_t upload) {
+    wire::DataChunk chunk;
+    chunk.set_session(kSession);
+    chunk.set_upload(upload);
+    chunk.set_placed(true);
+    chunk.set_last(true);
+    SendChunk(std::move(chunk));
+  }
+  std::string Contents(uint64_t ordinal, uint64_t storage) {
+    FetchNode(ordinal, storage, kLarge, 1);
+    Release({ordinal});
+    return ReceiveFetch(ordinal, 1).bytes[0];
+  }
+
+  static constexpr size_t kBytes = 80'000;
+  const Tensor kLarge{{kBytes / 4}, kBytes};
+  transport::FileDescriptor socket_;
+  transport::MappedSegments segments_;
+};
+
+TEST_F(UploadPlaceTest, AShardIsWrittenIntoItsPlace) {
+  OpenNear();
+  for (uint64_t i = 1; i <= 3; ++i) {
+    UploadNode(10 * i, i, kLarge, 1);
+    Release({10 * i});
+    auto place = AskForPlace(10 * i, kBytes);
+    ASSERT_NE(place, nullptr);
+    std::memset(place.get(), static_cast<int>(i), kBytes);
+    SayPlaced(10 * i);
+    EXPECT_EQ(WaitDone(10 * i).code(), 0);
+    EXPECT_EQ(Contents(10 * i + 1, i), std::string(kBytes, static_cast<char>(i)));
+  }
+  EXPECT_EQ(Probe().data().from_clients(), 3 * kBytes);
+  Free({1, 2, 3});
+  EXPECT_EQ(Probe().storages(), 0u);
+}
+
+TEST_F(UploadPlaceTest, WhereThereIsNoPlaceTheShardComesInChunks_TM2) {
+  OpenNear();
+  UploadNode(1, 1, kLarge, 1);
+  Release({1});
+  EXPECT_EQ(AskForPlace(1, size_t{1} << 50), nullptr);
+  SendShard(1, 0, std::string(kBytes, 'a'));
+  EXPECT_EQ(WaitDone(1).code(), 0);
+  EXPECT_EQ(Contents(2, 1), std::string(kBytes, 'a'));
+}
+
+TEST_F(UploadPlaceTest, AClientMaySendWhatItHasAPlaceFor) {
+  OpenNear();
+  UploadNode(1, 1, kLarge, 1);
+  Release({1});
+  auto place = AskForPlace(1, kBytes);
+  ASSERT_NE(place, nullptr);
+  std::memset(place.get(), 'x', kBytes);  // and thinks better of it
+  SendShard(1, 0, std::string(kBytes, 'b'));
+  EXPECT_EQ(WaitDone(1).code(), 0);
+  EXPECT_EQ(Contents(2, 1), std::string(kBytes, 'b'));
+}
+
+TEST_F(UploadPlaceTest, AShardOfAnotherSizeThanItsPlaceIsRefused) {
+  OpenNear();
+  UploadNode(1, 1, kLarge, 1);
+  Release({1});
+  ASSERT_NE(AskForPlace(1, kBytes - 4), nullptr);
+  SayPlaced(1);
+  EXPECT_NE(WaitDone(1).code(), 0);
+}
+
+TEST_F(UploadPlaceTest, WhoSpeaksOfAPlaceThatHeHasNotIsSentAway) {
+  OpenNear();
+  SayPlaced(1);
+  EXPECT_TRUE(data_inbox_.WaitClosed());
 }
 
 }  // namespace

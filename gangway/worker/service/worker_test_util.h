@@ -145,7 +145,10 @@ class WorkerHarness : public testing::Test {
     frame.mutable_hello()->set_session(session);
     frame.mutable_hello()->set_token(transport::DataToken(kDataKey, session));
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
-    ASSERT_TRUE(data_inbox_.Until([](wire::Frame& f) { return f.has_hello_reply(); }));
+    ASSERT_TRUE(data_inbox_.Until([this](wire::Frame& f) {
+      if (f.has_hello_reply()) data_reply_ = f.hello_reply();
+      return f.has_hello_reply();
+    }));
   }
 
   void LoadExecutable(uint64_t id, const std::string& name, const std::string& serialized,
@@ -347,6 +350,7 @@ class WorkerHarness : public testing::Test {
   absl::Status ended_with_;
   int device_count_ = 0;
   wire::Hello hello_;
+  wire::HelloReply data_reply_;
   std::map<uint64_t, wire::Failure> dones_;
   std::map<uint64_t, wire::Failure> loaded_;
   std::map<uint64_t, wire::Usage> usage_;

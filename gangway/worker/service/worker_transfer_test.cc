@@ -692,7 +692,7 @@ TEST_P(SharedTransferTest, TheSamePagesAreUsedAgain) {
 
 TEST_P(SharedTransferTest, WhatDoesNotFitInThePoolComesOnTheStream_TM2) {
   constexpr size_t kBytes = size_t{3} << 20;
-  AddWorker(size_t{4} << 20);
+  AddWorker(size_t{8} << 20);  // half of it for workers
   for (int at : {0, 3}) worker(at).OpenStream();
   Declare(0, 1, 1, kBytes);
   Copy(2, 0, 1, 3, 2, kBytes);
