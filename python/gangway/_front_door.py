@@ -52,7 +52,10 @@ def check_front_door(port: int, host: str = "127.0.0.1", timeout_s: float = 10.0
             connection.sendall(_request(where.encode()))
             problem = _verdict(_frames(connection, time.monotonic() + timeout_s))
         except TimeoutError:
-            problem = f"it accepted the connection but did not answer within {timeout_s:g} s"
+            problem = (
+                f"it accepted the connection but did not answer within {timeout_s:g} s (if it is "
+                "Gangway's, it is stopped, or has no file descriptors left: see its log)"
+            )
         except OSError as error:
             problem = f"it closed the connection ({error.strerror or error})"
     if problem:

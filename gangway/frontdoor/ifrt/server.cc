@@ -3,13 +3,16 @@
 
 #include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 
+#include "gangway/base/accept_loop.h"
 #include "gangway/base/check.h"
 #include "gangway/frontdoor/ifrt/buffer_calls.h"
 #include "gangway/frontdoor/ifrt/call.h"
@@ -51,8 +54,10 @@ class IfrtServer::Impl {
 
   absl::Status Start(const std::string& address) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    if (absl::Status status = Listen(address); !status.ok()) return status;
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
     builder.SetMaxReceiveMessageSize(calls_.options.message_bytes_max);
@@ -62,19 +67,22 @@ class IfrtServer::Impl {
     calls_.queue = queue.get();
     thread_ = std::make_unique<CompletionThread>(std::move(queue));
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr) {
-      return absl::UnavailableError(
-          absl::StrCat("the JAX front door cannot listen on ", address,
-                       ": the address is in use or not this machine's; choose another"));
-    }
+    if (server_ == nullptr)
+      return absl::UnavailableError("gRPC refused to start the JAX front door's server");
     thread_->Start();
     Acceptor::Start(calls_, &SessionCall::Make);
     AcceptBufferCalls(calls_);
     ScheduleExpiry();
+    accept_->Start([this](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;
+      connections_->HandleNewConnection(&connection);
+    });
     return absl::OkStatus();
   }
 
   void Shutdown() {
+    if (accept_ != nullptr) accept_->Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now());
       GANGWAY_CHECK(calls_.live.WaitForNone(kShutdownLimit),
@@ -85,9 +93,32 @@ class IfrtServer::Impl {
     calls_.timers.Stop();
   }
 
-  int port() const { return port_; }
+  int port() const { return accept_ == nullptr ? 0 : accept_->port(); }
 
  private:
+  absl::Status Listen(const std::string& address) {
+    const bool local = absl::StartsWith(address, "unix:");
+    const size_t colon = address.rfind(':');
+    int port = 0;
+    if (!local && !absl::SimpleAtoi(address.substr(colon + 1), &port))
+      return absl::InvalidArgumentError(absl::StrCat("no port in the address ", address));
+    std::string host = address.substr(0, colon);
+    for (const char* prefix : {"ipv4:", "dns:"}) {
+      if (absl::StartsWith(host, prefix)) host = host.substr(std::strlen(prefix));
+    }
+    if (host == "[::1]") host = "::1";
+    auto accept = local ? AcceptLoop::ListenUnix(address.substr(std::strlen("unix:")))
+                        : AcceptLoop::ListenTcp(host, port);
+    if (!accept.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("the JAX front door cannot listen on ", address,
+                       ": the address is in use or not this machine's; choose another (",
+                       std::string(accept.status().message()), ")"));
+    }
+    accept_ = *std::move(accept);
+    return absl::OkStatus();
+  }
+
   void ScheduleExpiry() {
     calls_.timers.PostAt(EventLoop::Clock::now() + kExpiryPeriod, [this] {
       for (const auto& buffers : calls_.registry.All()) buffers->Expire(HostBuffers::Clock::now());
@@ -96,7 +127,8 @@ class IfrtServer::Impl {
   }
 
   CallEnvironment calls_;
-  int port_ = 0;
+  std::unique_ptr<AcceptLoop> accept_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<CompletionThread> thread_;
   std::unique_ptr<grpc::Server> server_;
 };

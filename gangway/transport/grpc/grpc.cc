@@ -8,10 +8,13 @@
 
 #include <atomic>
 #include <map>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/accept_loop.h"
 #include "gangway/base/check.h"
 #include "gangway/base/mutex.h"
 #include "gangway/transport/grpc/address.h"
@@ -22,6 +25,7 @@ namespace gangway::transport {
 namespace {
 
 constexpr std::chrono::seconds kShutdownLimit{30};
+constexpr int kKeepaliveMs = 30'000;  // how often is asked, and how long the answer may take
 
 // Settings of both ends: windows wide enough for bulk chunks without probing, large HTTP/2 frames,
 // nothing from the environment.
@@ -31,7 +35,24 @@ std::map<std::string, int> CommonArguments() {
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
       {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
+      // A peer whose host has vanished without a word is noticed within the sum. Long: whoever is
+      // stopped for as long, by a debugger or a laptop's lid, is gone as well. Workers and
+      // schedulers have heartbeats of their own.
+      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs},
+      {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 3},
   };
+}
+
+absl::StatusOr<std::unique_ptr<AcceptLoop>> Accepting(const Address& parsed) {
+  constexpr std::string_view kUnix = "unix:", kAbstract = "unix-abstract:";
+  if (absl::StartsWith(parsed.target, absl::string_view(kAbstract.data(), kAbstract.size())))
+    return AcceptLoop::ListenUnix(std::string(1, '\0') + parsed.target.substr(kAbstract.size()));
+  if (parsed.host.empty()) return AcceptLoop::ListenUnix(parsed.target.substr(kUnix.size()));
+  const bool bracketed = parsed.host.front() == '[';
+  return AcceptLoop::ListenTcp(
+      bracketed ? parsed.host.substr(1, parsed.host.size() - 2) : parsed.host, parsed.port);
 }
 
 class GrpcListener final : public Listener {
@@ -44,6 +65,7 @@ class GrpcListener final : public Listener {
   // The thread still runs what gRPC cancels.
   ~GrpcListener() override {
     if (server_ == nullptr) return;
+    loop_->Stop();
     streams_->Shut(absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
     server_->Shutdown(std::chrono::system_clock::now());
     {
@@ -62,29 +84,32 @@ class GrpcListener final : public Listener {
     grpc::ServerBuilder builder;
     auto credentials =
         options.server_credentials ? options.server_credentials : grpc::InsecureServerCredentials();
-    int port = 0;
-    // A server takes a name without the scheme that a channel wants.
-    std::string where =
-        parsed.host.empty() ? parsed.target : absl::StrCat(parsed.host, ":", parsed.port);
-    builder.AddListeningPort(where, credentials, &port);
+    auto accept = Accepting(parsed);
+    if (!accept.ok()) {
+      return absl::UnavailableError(absl::StrCat("cannot listen at ", address,
+                                                 ": it is in use or not of this machine (",
+                                                 std::string(accept.status().message()), ")"));
+    }
+    loop_ = *std::move(accept);
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
     builder.RegisterAsyncGenericService(&service_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(message_bytes_max_));
     builder.SetMaxSendMessageSize(-1);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     for (const auto& [name, value] : CommonArguments()) builder.AddChannelArgument(name, value);
     auto queue = builder.AddCompletionQueue();
     queue_ = queue.get();
     thread_ = std::make_shared<CompletionThread>(std::move(queue));
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      if (server_ != nullptr) server_->Shutdown();
-      server_ = nullptr;
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen at ", address, ": it is in use or not of this machine"));
-    }
-    address_ = parsed.host.empty() ? address : absl::StrCat(parsed.host, ":", port);
+    if (server_ == nullptr) return absl::UnavailableError("gRPC refused to start a server");
+    address_ = parsed.host.empty() ? address : absl::StrCat(parsed.host, ":", loop_->port());
     thread_->Start();
     RequestCall();
+    loop_->Start([this](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;
+      connections_->HandleNewConnection(&connection);
+    });
     return absl::OkStatus();
   }
 
@@ -138,6 +163,8 @@ class GrpcListener final : public Listener {
   const Accept accept_;
   const LinkOptions link_options_;
   std::string address_;
+  std::unique_ptr<AcceptLoop> loop_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   const std::shared_ptr<StreamSet> streams_ = std::make_shared<StreamSet>();
   grpc::AsyncGenericService service_;
   std::shared_ptr<CompletionThread> thread_;

@@ -1,0 +1,151 @@
+// Implementation of accept_loop.h.
+#include "gangway/base/accept_loop.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway {
+namespace {
+
+constexpr int kBacklog = 4096;  // connections that wait: the system takes fewer where it must
+constexpr int kRetryMs = 200;   // without descriptors
+constexpr int kTurnConnections = 64;
+
+absl::Status Error(const std::string& what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+bool OutOfResources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+}  // namespace
+
+absl::Status AcceptLoop::Open(int family, const void* address, size_t size) {
+  fd_ = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd_ < 0 || wake_ < 0) return Error("no socket");
+  const int on = 1, off = 0;
+  if (family != AF_UNIX) setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (family == AF_INET6) setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  const auto* generic = static_cast<const sockaddr*>(address);
+  if (bind(fd_, generic, static_cast<socklen_t>(size)) != 0 || listen(fd_, kBacklog) != 0)
+    return Error("cannot listen");
+  sockaddr_storage bound = {};
+  socklen_t length = sizeof(bound);
+  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return Error("no name");
+  if (family == AF_INET) port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+  if (family == AF_INET6) port_ = ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenTcp(const std::string& host,
+                                                                  int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    return absl::UnavailableError(absl::StrCat("no address of ", host, ": ", gai_strerror(error)));
+  absl::Status status;
+  std::unique_ptr<AcceptLoop> loop;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    loop.reset(new AcceptLoop);
+    status = loop->Open(each->ai_family, each->ai_addr, each->ai_addrlen);
+    if (status.ok()) break;
+  }
+  freeaddrinfo(found);
+  if (!status.ok()) return status;
+  return loop;
+}
+
+absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenUnix(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path))
+    return absl::UnavailableError("the path of the socket is empty or too long");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const bool file = path[0] != '\0';
+  struct stat there;
+  if (file && lstat(path.c_str(), &there) == 0 && S_ISSOCK(there.st_mode)) unlink(path.c_str());
+  std::unique_ptr<AcceptLoop> loop(new AcceptLoop);
+  // Of an abstract name every byte counts.
+  const size_t size = file ? sizeof(address) : offsetof(sockaddr_un, sun_path) + path.size();
+  if (absl::Status status = loop->Open(AF_UNIX, &address, size); !status.ok()) return status;
+  if (file) loop->path_ = path;
+  return loop;
+}
+
+AcceptLoop::~AcceptLoop() {
+  Stop();
+  if (!path_.empty()) unlink(path_.c_str());
+  if (fd_ >= 0) close(fd_);
+  if (wake_ >= 0) close(wake_);
+}
+
+void AcceptLoop::Start(Take take) {
+  take_ = std::move(take);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void AcceptLoop::Stop() {
+  if (!thread_.joinable()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+  thread_.join();
+}
+
+void AcceptLoop::Run() {
+  pthread_setname_np(pthread_self(), "gangway-accept");
+  bool short_of = false;
+  while (true) {
+    // Without descriptors the listener stays readable: only the wake ends the wait early.
+    pollfd fds[] = {{.fd = wake_, .events = POLLIN}, {.fd = short_of ? -1 : fd_, .events = POLLIN}};
+    poll(fds, 2, short_of ? kRetryMs : -1);
+    if (fds[0].revents != 0) return;
+    short_of = !Accept();
+  }
+}
+
+bool AcceptLoop::Accept() {
+  for (int i = 0; i < kTurnConnections; ++i) {
+    const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && OutOfResources(errno)) {
+      rlimit limit = {};
+      getrlimit(RLIMIT_NOFILE, &limit);
+      if (!std::exchange(told_, true)) {
+        spdlog::error(
+            "no connection can be taken: {} (the limit of open files is {}). Those that "
+            "come wait until others close; raise it with `ulimit -n` or LimitNOFILE=",
+            std::strerror(errno), limit.rlim_cur);
+      }
+      return false;
+    }
+    if (fd < 0) return true;  // none is left, or one was gone before it was taken
+    if (std::exchange(told_, false)) spdlog::info("connections are taken again");
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // of no effect on a unix socket
+    take_(fd);
+  }
+  return true;
+}
+
+}  // namespace gangway
