@@ -5,75 +5,23 @@ soon, and in which words. Every wait here is for an event, with the deadline tha
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pathlib
-import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 import pytest
-from harness import ROOT, Cluster, client_environment, run_cases, wait_for
+from faultlib import Console
+from harness import Cluster, client_environment, run_cases, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
-
-
-class Console:
-    """A live client process that a test steers statement by statement (clients/console.py)."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "clients" / "console.py")],
-            env=client_environment(cluster.port),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._answers: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-        self.pid = self._process.pid
-        self.device_ids = self.answer(30)["ok"]
-
-    def _read(self) -> None:
-        assert self._process.stdout
-        for line in self._process.stdout:
-            self._answers.put(line)
-        self._answers.put("")
-
-    def send(self, statement: str) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(statement + "\n")
-        self._process.stdin.flush()
-
-    def answer(self, timeout_s: float) -> dict[str, Any]:
-        line = self._answers.get(timeout=timeout_s)
-        assert line, f"the client ended with {self._process.wait(5)}"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def ask(self, statement: str, timeout_s: float = 20) -> dict[str, Any]:
-        self.send(statement)
-        return self.answer(timeout_s)
-
-    def do(self, statement: str, timeout_s: float = 20) -> Any:
-        answer = self.ask(statement, timeout_s)
-        assert "ok" in answer, answer
-        return answer["ok"]
-
-    def __enter__(self) -> Console:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait(5)
 
 
 def only_worker(cluster: Cluster) -> dict[str, Any]:

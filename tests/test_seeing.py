@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from faultlib import Console
 from harness import Cluster, free_port, wait_for
-from test_faults import Console
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]

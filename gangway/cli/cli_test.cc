@@ -165,6 +165,9 @@ wire::StatusReply SomeStatus() {
   data->set_from_workers(3);
   data->set_from_workers_shared(3);
   data->set_to_workers(3 << 20);
+  status.mutable_workers(0)->mutable_state()->set_draining(true);
+  status.mutable_workers(0)->mutable_state()->add_stuck()->set_device(0);
+  status.mutable_workers(0)->set_nodes(7);
   auto* session = status.add_sessions();
   session->set_session(9);
   session->set_name("a \"quoted\"\tname");
@@ -178,16 +181,18 @@ TEST(StatusTextTest, JsonHasEveryField) {
       ToJson(SomeStatus()),
       "{\"epoch\":5,\"islands\":[{\"id\":0,\"workers\":["
       "{\"name\":\"island0/"
-      "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"data_bytes\":{\"from_clients\":1,"
-      "\"to_clients\":2,\"from_workers\":3,\"to_workers\":3145728,\"from_workers_shared\":3,"
-      "\"to_workers_shared\":0},\"devices\":[{\"id\":0,"
-      "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096}]},"
+      "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"draining\":true,\"nodes\":7,"
+      "\"data_bytes\":{\"from_clients\":1,\"to_clients\":2,\"from_workers\":3,\"to_workers\":"
+      "3145728,\"from_workers_shared\":3,\"to_workers_shared\":0},\"devices\":[{\"id\":0,"
+      "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096,"
+      "\"stuck\":true}]},"
       "{\"name\":\"island0/"
-      "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"data_bytes\":{\"from_clients\":"
-      "0,"
+      "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"draining\":false,"
+      "\"nodes\":0,\"data_bytes\":{\"from_clients\":0,"
       "\"to_clients\":0,\"from_workers\":0,\"to_workers\":0,\"from_workers_shared\":0,"
       "\"to_workers_shared\":0},\"devices\":[{\"id\":1,"
-      "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0}]}]}],"
+      "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0,"
+      "\"stuck\":false}]}]}],"
       "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
       "\\\"quoted\\\"\\u0009name\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"
       "0}],"
@@ -200,6 +205,8 @@ TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
   EXPECT_THAT(table, HasSubstr("it was silent for 5 s"));
   EXPECT_THAT(table, HasSubstr("cpu:0 2.0 KiB of 1.0 MiB"));
   EXPECT_THAT(table, HasSubstr("clients 1 B in, 2 B out; workers 3 B in, 3.0 MiB out"));
+  EXPECT_THAT(table, HasSubstr("drain"));
+  EXPECT_THAT(table, HasSubstr("1.0 MiB STUCK"));
   EXPECT_THAT(ToTable({}), HasSubstr("no sessions"));
 }
 
@@ -256,6 +263,19 @@ TEST_F(ToolLinkTest, TM1_SilenceRefusalAndAbsenceAreErrors) {
   });
   EXPECT_EQ(AskStatus(*transport_, "controller", "a token", Millis{10000}).status().code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(DrainTest, ATargetIsAWorkerOrAnIsland) {
+  auto worker = ParseTarget("island2/worker13");
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ(worker->island(), 2u);
+  EXPECT_EQ(worker->index(), 13u);
+  EXPECT_FALSE(worker->all());
+  EXPECT_TRUE(ParseTarget("island0")->all());
+  for (const char* wrong : {"", "worker1", "island", "island0/", "island0/1", "island0/worker1/x",
+                            "island-1", "island0/workerx"}) {
+    EXPECT_EQ(ParseTarget(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -82,6 +84,12 @@ class HeadImpl final : public Head {
   }
 
   const std::string& front_door_address() const override { return front_door_at_; }
+
+  void Drain(std::chrono::milliseconds limit) override {
+    auto drained = std::make_shared<std::promise<void>>();
+    loop_.Post([this, drained] { controller_->DrainAll([drained] { drained->set_value(); }); });
+    drained->get_future().wait_for(limit);
+  }
 
  private:
   void StartServices() {

@@ -43,6 +43,9 @@ class Head {
   static absl::StatusOr<std::unique_ptr<Head>> Start(const HeadOptions& options);
 
   virtual const std::string& front_door_address() const = 0;  // with the real port
+
+  // Takes no new work, and waits until none is left, at most for `limit`. Before the destructor.
+  virtual void Drain(std::chrono::milliseconds limit) = 0;
 };
 
 }  // namespace gangway::cli

@@ -7,6 +7,7 @@
 #include "gangway/cli/certs.h"
 #include "gangway/cli/commands.h"
 #include "gangway/cli/doctor.h"
+#include "gangway/cli/drain.h"
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/hosts.h"
 #include "gangway/cli/roles.h"
@@ -113,6 +114,19 @@ void AddSeeing(CLI::App& app, SeeingOptions& options, DoctorOptions& doctor, int
   command->callback([&] { result = Doctor(doctor); });
 }
 
+void AddDrain(CLI::App& app, DrainOptions& drain, int& result) {
+  CLI::App* command = app.add_subcommand(
+      "drain", "take a worker, or an island, out of use for new work; what runs there finishes");
+  AddCluster(command, drain.cluster);
+  command->add_option("target", drain.target, "island0/worker1, or island0 for all of its workers")
+      ->required();
+  command->add_flag("--undo", drain.undo, "take it back into use");
+  command->add_option("--wait", drain.wait_s, "seconds to wait for what runs there")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  command->callback([&] { result = Drain(drain); });
+}
+
 // Islands that are all alike, as `gangway up` makes them.
 struct Uniform {
   uint32_t islands = 1, workers = 1, devices = 1;
@@ -135,6 +149,7 @@ int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
   if (hosts.config.empty()) return RunWorkerRole(told);
   auto worker = WorkerFromConfig(hosts);
   if (worker.ok()) worker->shared_memory_bytes = told.shared_memory_bytes;
+  if (worker.ok()) worker->leave_limit_s = told.leave_limit_s;
   if (worker.ok()) return RunWorkerRole(*worker);
   fprintf(stderr, "gangway worker: %s\n", std::string(worker.status().message()).c_str());
   return 1;
@@ -166,6 +181,11 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
                       "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
                       "~/.gangway)");
   AddSharedMemory(command, worker.shared_memory_bytes);
+  command
+      ->add_option("--leave-limit", worker.leave_limit_s,
+                   "seconds for what it runs when it is told to end (SIGTERM)")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
   // As a supervisor starts it, instead of --config.
   command->add_option("--control", worker.control_address)->group("");
   command->add_option("--devices", worker.devices)->group("");
@@ -225,6 +245,7 @@ int Main(int argc, char** argv) {
   StatusForm form = StatusForm::kTable;
   SeeingOptions seeing;
   DoctorOptions doctor;
+  DrainOptions drain;
   HeadOptions head;
   Uniform uniform;
   AccessFiles access;
@@ -237,6 +258,7 @@ int Main(int argc, char** argv) {
   AddUp(app, up, result);
   AddTools(app, cluster, form, result);
   AddSeeing(app, seeing, doctor, result);
+  AddDrain(app, drain, result);
   AddHosts(app, certs, hosts, worker, result);
   AddRoles(app, head, uniform, access, hosts, door, waits, compiler, result);
   CLI11_PARSE(app, argc, argv);

@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/cli/status_text.h"
+
 namespace gangway::cli {
 namespace {
 
@@ -50,6 +52,9 @@ void AddWorkers(const wire::StatusReply& status, Families& families) {
   auto& up = families.Gauge("worker_up", "1: the worker is there");
   for (const auto& worker : status.workers())
     Set(up, worker.state().up() ? 1 : 0, {{"worker", name(worker)}});
+  auto& draining = families.Gauge("worker_draining", "1: the worker takes no new work");
+  for (const auto& worker : status.workers())
+    Set(draining, worker.state().draining() ? 1 : 0, {{"worker", name(worker)}});
   auto devices = [&](const char* metric, const char* help, auto value) {
     auto& family = families.Gauge(metric, help);
     for (const auto& worker : status.workers()) {
@@ -61,6 +66,15 @@ void AddWorkers(const wire::StatusReply& status, Families& families) {
   };
   devices("device_bytes", "Bytes that arrays and running programs hold on the device",
           [](const auto& device) { return device.bytes(); });
+  auto& stuck = families.Gauge("device_stuck",
+                               "1: the device runtime does not come back from a "
+                               "call, though the worker's heartbeats come");
+  for (const auto& worker : status.workers()) {
+    for (uint32_t device : worker.state().worker().devices()) {
+      Set(stuck, IsStuck(worker.state(), device) ? 1 : 0,
+          {{"worker", name(worker)}, {"device", absl::StrCat(device)}});
+    }
+  }
   devices("device_peak_bytes", "The most that was ever held",
           [](const auto& device) { return device.peak_bytes(); });
   devices("device_budget_bytes", "What may be held; 0: no limit",

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -36,6 +37,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kReadyCheckInterval{50};
 constexpr std::chrono::seconds kReadyCheckLimit{5};
+constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's patience with the head
 constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
 constexpr std::chrono::seconds kSessionLimit{90};  // more than a remote controller's own
 
@@ -131,7 +133,7 @@ absl::Status AwaitController(transport::Transport& transport, const std::string&
                              const Access& access, worker::StopFlag& stop) {
   std::string said;
   auto delay = kRetryFirst;
-  while (!stop.WaitFor(std::chrono::milliseconds(0))) {
+  while (!stop.WaitFor(std::chrono::milliseconds(0)) && !stop.leaving()) {
     auto status = AskStatus(transport, address, access.token, kReadyCheckLimit);
     if (status.ok()) return absl::OkStatus();
     if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()))
@@ -183,6 +185,7 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
     ReadyWatch watch(tools_address, *access);
     WaitForStop();
   }
+  (*head)->Drain(kDrainLimit);
   head->reset();
   return 0;
 }
@@ -205,22 +208,27 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   worker.plugin_path = options.plugin;
   worker.memory_budget_bytes = options.memory_bytes;
   worker.shared_bytes_max = options.shared_memory_bytes;
+  worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
   worker::StopFlag stop;
-  std::thread([&stop] {  // ends with the process
+  std::atomic<bool> starts_afresh{false};
+  std::thread([&stop, &starts_afresh] {  // ends with the process
     const int signal = WaitForStop();
-    // Pending again: if the worker is about to start afresh, its next image is the one to end.
-    kill(getpid(), signal);
+    // Pending again where the worker is about to start afresh: its next image is the one to end.
+    if (starts_afresh) kill(getpid(), signal);
+    stop.Leave();
+    WaitForStop();  // told twice: at once
     stop.Stop();
   })
       .detach();
   absl::Status ended;
   const bool returns = options.when_lost == WorkerRoleOptions::WhenLost::kReturn;
   if (returns) ended = AwaitController(**transport, options.control_address, *access, stop);
-  const bool came = ended.ok() && !stop.WaitFor(std::chrono::milliseconds(0));
+  const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
   if (came) ended = worker::RunWorker(worker, **transport, **transport, stop);
-  const int result = ended.ok() ? 0 : Fail(ended);
+  const int result = ended.ok() || stop.leaving() ? 0 : Fail(ended);
+  starts_afresh = came && returns && absl::IsUnavailable(ended);
   transport->reset();
-  if (came && returns && absl::IsUnavailable(ended)) StartAfresh();
+  if (starts_afresh && !stop.leaving()) StartAfresh();
   _exit(result);  // the signal thread refers to `stop`
 }
 

@@ -25,6 +25,7 @@ struct WorkerRoleOptions {
   uint64_t memory_bytes = 0;
   std::optional<uint64_t> shared_memory_bytes;  // 0 = none; not set = half of the machine's
   std::string plugin;
+  int leave_limit_s = 30;          // for what it runs when it is told to end
   std::string host = "localhost";  // where others reach it
   std::string data_listen_address = "127.0.0.1:0";
   // What to do without a controller: end, for whoever supervises it, or try for ever.

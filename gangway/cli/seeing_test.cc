@@ -103,6 +103,8 @@ TEST(MetricsTest, StatusBecomesFamilies) {
   auto& worker = *status.add_workers();
   worker.mutable_state()->set_up(true);
   worker.mutable_state()->mutable_worker()->set_index(3);
+  worker.mutable_state()->mutable_worker()->add_devices(0);
+  worker.mutable_state()->add_stuck()->set_device(0);
   worker.add_devices()->set_bytes(77);
   status.add_sessions()->set_arrays(4);
   status.add_sessions()->set_arrays(5);
@@ -118,6 +120,8 @@ TEST(MetricsTest, StatusBecomesFamilies) {
   }
   EXPECT_EQ(values["gangway_worker_up"], 1);
   EXPECT_EQ(values["gangway_device_bytes"], 77);
+  EXPECT_EQ(values["gangway_device_stuck"], 1);
+  EXPECT_EQ(values["gangway_worker_draining"], 0);
   EXPECT_EQ(values["gangway_arrays"], 9);
   EXPECT_EQ(values["gangway_sessions"], 2);
   EXPECT_EQ(values["gangway_frames_from_clients_total"], 12);

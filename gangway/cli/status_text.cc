@@ -55,6 +55,12 @@ std::vector<wire::DeviceUsage> Devices(const WorkerStatus& worker) {
   return devices;
 }
 
+const char* StateWord(const wire::WorkerState& worker) {
+  if (!worker.up()) return "down";
+  if (worker.draining()) return "drain";
+  return worker.stuck().empty() ? "up" : "stuck";
+}
+
 // Bulk bytes by path, since the worker started.
 std::string DataJson(const wire::DataBytes& data) {
   return absl::StrCat(
@@ -66,21 +72,23 @@ std::string DataJson(const wire::DataBytes& data) {
 
 std::string WorkerJson(const WorkerStatus& worker) {
   const wire::WorkerState& state = worker.state();
-  return absl::StrCat("{\"name\":", Quoted(Name(state.worker())), ",\"pid\":", state.process_id(),
-                      ",\"incarnation\":", state.worker().incarnation(),
-                      ",\"state\":", state.up() ? "\"up\"" : "\"down\"",
-                      ",\"data_bytes\":", DataJson(worker.data()), ",\"devices\":",
-                      Joined(
-                          '[', Devices(worker),
-                          [&](const wire::DeviceUsage& device) {
-                            return absl::StrCat("{\"id\":", device.device(),
-                                                ",\"kind\":", Quoted(state.worker().device_kind()),
-                                                ",\"bytes_in_use\":", device.bytes(),
-                                                ",\"budget_bytes\":", device.budget_bytes(),
-                                                ",\"peak_bytes\":", device.peak_bytes(), "}");
-                          },
-                          ']'),
-                      "}");
+  return absl::StrCat(
+      "{\"name\":", Quoted(Name(state.worker())), ",\"pid\":", state.process_id(),
+      ",\"incarnation\":", state.worker().incarnation(),
+      ",\"state\":", state.up() ? "\"up\"" : "\"down\"",
+      ",\"draining\":", state.draining() ? "true" : "false", ",\"nodes\":", worker.nodes(),
+      ",\"data_bytes\":", DataJson(worker.data()), ",\"devices\":",
+      Joined(
+          '[', Devices(worker),
+          [&](const wire::DeviceUsage& device) {
+            return absl::StrCat(
+                "{\"id\":", device.device(), ",\"kind\":", Quoted(state.worker().device_kind()),
+                ",\"bytes_in_use\":", device.bytes(), ",\"budget_bytes\":", device.budget_bytes(),
+                ",\"peak_bytes\":", device.peak_bytes(),
+                ",\"stuck\":", IsStuck(state, device.device()) ? "true" : "false", "}");
+          },
+          ']'),
+      "}");
 }
 
 std::string SessionJson(const wire::StatusReply::Session& session) {
@@ -135,9 +143,8 @@ std::string ToTable(const wire::StatusReply& status) {
                                      "INCARNATION", "DEVICES");
   for (const WorkerStatus& worker : status.workers()) {
     const wire::WorkerState& state = worker.state();
-    absl::StrAppendFormat(&text, "%-18s %-6s %8d %20d  ", Name(state.worker()),
-                          state.up() ? "up" : "down", state.process_id(),
-                          state.worker().incarnation());
+    absl::StrAppendFormat(&text, "%-18s %-6s %8d %20d  ", Name(state.worker()), StateWord(state),
+                          state.process_id(), state.worker().incarnation());
     if (!state.up()) {
       absl::StrAppend(&text, state.failure().message(), "\n");
       continue;
@@ -148,6 +155,7 @@ std::string ToTable(const wire::StatusReply& status) {
                       device.device(), " ", Bytes(device.bytes()));
       if (device.budget_bytes() != 0)
         absl::StrAppend(&devices, " of ", Bytes(device.budget_bytes()));
+      if (IsStuck(state, device.device())) absl::StrAppend(&devices, " STUCK");
     }
     absl::StrAppend(&text, devices, "\n");
     const wire::DataBytes& data = worker.data();
@@ -167,6 +175,12 @@ std::string ToTable(const wire::StatusReply& status) {
                           session.executables(), session.pending_nodes());
   }
   return text;
+}
+
+bool IsStuck(const wire::WorkerState& worker, uint32_t device) {
+  const auto& stuck = worker.stuck();
+  return std::any_of(stuck.begin(), stuck.end(),
+                     [device](const wire::StuckDevice& each) { return each.device() == device; });
 }
 
 std::string Absent(const wire::StatusReply& status) {

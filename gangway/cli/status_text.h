@@ -11,6 +11,9 @@ namespace gangway::cli {
 std::string ToTable(const wire::StatusReply& status);
 std::string ToJson(const wire::StatusReply& status);  // one line
 
+// Whether a call of the device runtime does not return there.
+bool IsStuck(const wire::WorkerState& worker, uint32_t device);
+
 // Who of the declared is not there: "island0/worker1, the compiler"; empty: nobody.
 std::string Absent(const wire::StatusReply& status);
 

@@ -74,6 +74,14 @@ std::string Reason(const Wait& wait) {
     case Wait::REASON_WORKER_DOWN:
       if (wait.kind() == "worker") return " is down, not heard of";
       return absl::StrCat(" waits for ", workers, ", which is down, to come back");
+    case Wait::REASON_STUCK:
+      if (wait.kind() == "worker") {
+        return absl::StrCat(" beats, but ", Names(wait.devices(), "device "), " is stuck in gang ",
+                            wait.for_gang(), Program(wait.for_program()));
+      }
+      return absl::StrCat(
+          " is stuck on ", Names(wait.devices(), "device "), " of ", workers,
+          ": the device runtime does not come back from it, though heartbeats come");
     case Wait::REASON_UPLOAD_BYTES:
       return absl::StrCat(" waits for the client of session ", wait.session(), " to send bytes to ",
                           workers);

@@ -40,6 +40,10 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     OnCompilerDown(now, actions);
   } else if (auto* result = std::get_if<FromCompiler>(&event)) {
     OnCompileResult(result->result, actions);
+  } else if (auto* drain = std::get_if<Drain>(&event)) {
+    OnDrain(drain->request);
+  } else if (std::holds_alternative<DrainAll>(event)) {
+    ending_ = true;
   }
   OnCompileDeadlines(now, actions);
   ReportProgress(actions);
@@ -77,6 +81,7 @@ void Controller::OnSessionLost(uint64_t id, Actions& actions) {
 
 void Controller::FillTopology(wire::Topology& topology) const {
   for (const WorkerInfo& worker : workers_) {
+    if (worker.draining()) continue;
     *topology.add_workers() = worker.declared;
     if (topology.platform().empty()) {
       topology.set_platform(worker.declared.platform());
@@ -96,6 +101,8 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
     state->set_up(worker.up);
     state->set_process_id(worker.process_id);
     if (worker.failure) *state->mutable_failure() = *worker.failure;
+    *state->mutable_stuck() = worker.stuck;
+    state->set_draining(worker.draining());
   }
   absl::flat_hash_map<uint64_t, uint64_t> bytes;
   for (const auto& [id, storage] : storages_) {

@@ -68,9 +68,13 @@ struct CompilerDown {};
 struct FromCompiler {
   wire::CompileResult result;
 };
+struct Drain {  // one that CheckDrain has found nothing wrong with
+  wire::DrainRequest request;
+};
+struct DrainAll {};  // the cluster ends: no new work anywhere
 struct Tick {};
 using Event = std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, CompilerUp,
-                           CompilerDown, FromCompiler, Tick>;
+                           CompilerDown, FromCompiler, Drain, DrainAll, Tick>;
 
 struct Actions {
   std::vector<std::pair<uint64_t, wire::SessionEvent>> to_clients;  // session
@@ -90,7 +94,9 @@ class Controller {
   // What sessions wait for here, and what a scope means: `request` as the schedulers are asked, an
   // array being the gang that makes it; nothing there is to be asked where false is returned.
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
+  // What a new session sees: all that is declared but for workers that are being drained.
   void FillTopology(wire::Topology& topology) const;
+  std::optional<wire::Failure> CheckDrain(const wire::DrainRequest& request) const;
 
   size_t storage_count() const { return storages_.size(); }
   size_t node_count() const { return nodes_.size(); }
@@ -178,6 +184,10 @@ class Controller {
     uint64_t process_id = 0;
     bool up = false;
     std::optional<wire::Failure> failure;
+    google::protobuf::RepeatedPtrField<wire::StuckDevice> stuck;
+    bool drained = false;  // by an operator, until undone
+    bool leaving = false;  // this incarnation was told to end
+    bool draining() const { return drained || leaving; }
   };
 
   // ops.cc: operations of a session.
@@ -245,6 +255,14 @@ class Controller {
   void OnDone(uint32_t island, wire::Done& done, Actions& actions);
   void EndNode(uint64_t ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Actions& actions);
+
+  // drain.cc
+  void OnDrain(const wire::DrainRequest& request);
+  void OnLeaving(uint32_t island, const wire::Leaving& leaving, Actions& actions);
+  std::optional<wire::Failure> CheckOpen(
+      const google::protobuf::RepeatedField<uint32_t>& devices) const;
+  std::optional<wire::Failure> CheckOpen(const std::vector<uint32_t>& devices) const;
+  std::optional<wire::Failure> Refusal(uint32_t device) const;
   void Settle(uint64_t storage, Actions& actions);
   void FinishAwait(uint64_t session_id, Session& session, uint64_t await, Actions& actions);
   void ReportProgress(Actions& actions);
@@ -260,6 +278,7 @@ class Controller {
   std::map<uint64_t, PendingCompile> compiles_;               // by request number, oldest first
   std::set<uint64_t> progressed_;                             // sessions whose Progress is due
   std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall
+  bool ending_ = false;                                       // DrainAll
   bool compiler_up_ = false;
   uint64_t compiler_process_id_ = 0;
   uint64_t next_ordinal_ = 1;

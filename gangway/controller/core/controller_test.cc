@@ -586,5 +586,60 @@ TEST_F(ControllerTest, ExplainSaysWhatIsUnknown) {
   }
 }
 
+TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
+  Have(1, {2});
+  HaveProgram(5, {2});
+  Drain drain;
+  drain.request.set_index(1);  // of island 0: devices 2 and 3
+  EXPECT_FALSE(controller_->CheckDrain(drain.request));
+  Step(drain);
+  EXPECT_EQ(Call(5, {1}, {10}), 0u);
+  EXPECT_EQ(Await({10})->code(), static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_EQ(Await({10})->worker(), "island0/worker1");
+  EXPECT_THAT(Await({10})->message(), HasSubstr("takes no new work"));
+  EXPECT_EQ(Upload(11, {3}), 0u);
+  EXPECT_EQ(Await({11})->code(), static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_EQ(Copy(1, 12, {3}), 0u);
+  EXPECT_EQ(Await({12})->code(), static_cast<int>(StatusCode::kUnavailable));
+  EXPECT_NE(Copy(1, 13, {0}), 0u) << "away from there";
+  wire::Topology topology;
+  controller_->FillTopology(topology);
+  EXPECT_EQ(topology.workers_size(), 3);
+  drain.request.set_undo(true);
+  Step(drain);
+  EXPECT_NE(Call(5, {1}, {14}), 0u);
+  drain.request.set_index(2);
+  EXPECT_TRUE(controller_->CheckDrain(drain.request));
+  drain.request.set_all(true);
+  EXPECT_FALSE(controller_->CheckDrain(drain.request));
+  Step(DrainAll{});
+  EXPECT_EQ(Upload(15, {7}), 0u);
+  EXPECT_THAT(Await({15})->message(), HasSubstr("being ended"));
+}
+
+TEST_F(ControllerTest, AWorkerThatLeavesIsAnsweredAndItsPlaceIsOpenToTheNext) {
+  auto up = [this](uint64_t incarnation) {
+    wire::Report report;
+    report.mutable_worker_state()->set_up(true);
+    report.mutable_worker_state()->mutable_worker()->set_index(1);
+    report.mutable_worker_state()->mutable_worker()->set_incarnation(incarnation);
+    Report(0, std::move(report));
+  };
+  up(77);
+  items_.clear();
+  wire::Report report;
+  report.mutable_leaving()->set_index(1);
+  report.mutable_leaving()->set_incarnation(76);
+  Report(0, report);
+  EXPECT_THAT(items_, IsEmpty()) << "of one that is gone";
+  report.mutable_leaving()->set_incarnation(77);
+  Report(0, report);
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].second.leave().incarnation(), 77u);
+  EXPECT_EQ(Upload(10, {2}), 0u);
+  up(78);
+  EXPECT_NE(Upload(11, {2}), 0u);
+}
+
 }  // namespace
 }  // namespace gangway::controller

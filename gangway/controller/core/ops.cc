@@ -72,6 +72,7 @@ void Controller::CountRefused(uint64_t id, Session& session) {
 
 void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Actions& actions) {
   std::optional<wire::Failure> failure = CheckDevices(op.spec().devices());
+  if (!failure) failure = CheckOpen(op.spec().devices());
   if (!failure) failure = CheckRoom(session.pending, config_.pending_nodes_max);
   if (!failure && !CanBind(id, session, op.array())) {
     failure =
@@ -187,6 +188,7 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
         "It was dropped, failed to compile, or belongs to another session; compile it again.");
   }
   if (!failure) failure = CheckCall(session, found->second, op);
+  if (!failure) failure = CheckOpen(found->second.devices);
   if (!failure) failure = FindDonated(session, found->second, op, donated);
   if (failure) {
     CountRefused(id, session);
@@ -242,6 +244,7 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
                          Actions& actions) {
   std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
   if (!failure) failure = CheckDevices(op.devices());
+  if (!failure) failure = CheckOpen(op.devices());
   if (!failure) failure = CheckUsable(session, op.sources(index));
   const Array* source = FindArray(session, op.sources(index));
   if (!failure && source->spec.devices_size() != op.devices_size()) {

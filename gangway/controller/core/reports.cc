@@ -20,6 +20,8 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
     OnWorkerState(*report.mutable_worker_state(), actions);
   } else if (report.has_released()) {
     for (uint64_t ordinal : report.released().ordinals()) OnReleased(island, ordinal, actions);
+  } else if (report.has_leaving()) {
+    OnLeaving(island, report.leaving(), actions);
   }
 }
 
@@ -142,12 +144,16 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
   };
   auto it = std::find_if(workers_.begin(), workers_.end(), same);
   if (it == workers_.end()) return;
+  it->stuck.Swap(state.mutable_stuck());
+  const uint64_t incarnation = state.worker().incarnation();
+  if (it->up && state.up() && it->declared.incarnation() == incarnation) return;
   it->up = state.up();
+  it->leaving = false;
   it->failure.reset();
   if (state.has_failure()) it->failure = state.failure();
   if (state.up()) {
     it->process_id = state.process_id();
-    it->declared.set_incarnation(state.worker().incarnation());
+    it->declared.set_incarnation(incarnation);
     it->declared.set_data_address(state.worker().data_address());
     it->declared.set_platform(state.worker().platform());
     it->declared.set_platform_version(state.worker().platform_version());

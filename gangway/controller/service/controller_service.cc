@@ -14,6 +14,7 @@ namespace gangway::controller {
 namespace {
 
 constexpr std::chrono::seconds kStatusLimit{2};
+constexpr std::chrono::milliseconds kLastAnswers{500};
 
 // What a step decided, for the flight recorder. `batch`: the client's number of its batch.
 void Record(const Actions& actions, uint64_t batch, Time now) {
@@ -122,7 +123,7 @@ std::string ControllerService::AbsentWorkers() const {
   wire::StatusReply status;
   core_.FillStatus(status);
   for (const auto& worker : status.workers()) {
-    if (worker.state().up()) continue;
+    if (worker.state().up() || worker.state().draining()) continue;
     absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.state().worker().island(),
                     "/worker", worker.state().worker().index());
   }
@@ -132,26 +133,36 @@ std::string ControllerService::AbsentWorkers() const {
 // A session starts when the declared capacity is there, or ends with the names of those that are
 // not.
 void ControllerService::WelcomeClients() {
-  std::string absent = AbsentWorkers();
-  auto now = EventLoop::Clock::now();
-  std::vector<uint64_t> late;
+  const std::string absent = AbsentWorkers();
+  wire::Topology topology;
+  core_.FillTopology(topology);
+  const auto now = EventLoop::Clock::now();
+  std::vector<std::pair<uint64_t, wire::Failure>> refused;
   for (auto& [session, client] : clients_) {
     if (client.welcomed) continue;
-    if (absent.empty()) {
+    if (absent.empty() && topology.workers().empty()) {
+      refused.emplace_back(session,
+                           wire::MakeFailure(absl::StatusCode::kUnavailable,
+                                             "all workers of the cluster are being drained",
+                                             "`gangway drain --undo` takes them back into use."));
+    } else if (absent.empty()) {
       SendWelcome(session, client);
     } else if (now - client.since >= options_.welcome_max) {
-      late.push_back(session);
+      refused.emplace_back(
+          session,
+          wire::MakeFailure(absl::StatusCode::kUnavailable,
+                            absl::StrCat("these declared workers have not been there for ",
+                                         options_.welcome_max.count(), " ms: ", absent),
+                            "See `gangway status` and the workers' logs; `gangway drain` takes a "
+                            "worker out that stays away."));
     }
   }
-  for (uint64_t session : late) {
+  for (auto& [session, failure] : refused) {
+    const absl::Status why = wire::ToStatus(failure);
     wire::Frame frame;
-    *frame.mutable_hello_reply()->mutable_failure() =
-        wire::MakeFailure(absl::StatusCode::kUnavailable,
-                          absl::StrCat("these declared workers have not been there for ",
-                                       options_.welcome_max.count(), " ms: ", absent),
-                          "See `gangway status` and the workers' logs.");
+    *frame.mutable_hello_reply()->mutable_failure() = std::move(failure);
     (void)clients_[session].link->Send(std::move(frame));  // closing either way
-    clients_[session].link->Close(absl::UnavailableError("workers are absent"));
+    clients_[session].link->Close(why);
     clients_.erase(session);
   }
 }
@@ -190,6 +201,8 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     Step(FromCompiler{std::move(*frame.mutable_compile_result())});
   } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
     OnStatusRequest(key);
+  } else if (role == wire::ROLE_TOOL && frame.has_drain_request()) {
+    OnDrainRequest(key, frame.drain_request());
   } else if (role == wire::ROLE_TOOL && frame.has_trace_request()) {
     OnTraceRequest(key);
   } else if (frame.has_trace_reply() &&
@@ -238,8 +251,11 @@ void ControllerService::OnUsage(uint32_t island, const wire::Usage& usage) {
   if (it == queries_.end()) return;
   for (const wire::DeviceUsage& device : usage.devices())
     it->second.devices[device.device()] = device;
-  for (int i = 0; i < usage.workers_size(); ++i)
-    it->second.data[{island, static_cast<uint32_t>(i)}] = usage.workers(i);
+  for (int i = 0; i < usage.workers_size(); ++i) {
+    auto& worker = it->second.workers[{island, static_cast<uint32_t>(i)}];
+    worker.data = usage.workers(i);
+    if (i < usage.worker_nodes_size()) worker.nodes = usage.worker_nodes(i);
+  }
   if (--it->second.missing == 0) FinishStatus(usage.probe());
 }
 
@@ -256,14 +272,43 @@ void ControllerService::FinishStatus(uint64_t probe) {
   (*reply->mutable_counters())["frames_from_clients"] = frames_received_;
   (*reply->mutable_counters())["frames_to_clients"] = frames_sent_;
   for (auto& worker : *reply->mutable_workers()) {
-    *worker.mutable_data() =
-        query.data[{worker.state().worker().island(), worker.state().worker().index()}];
+    const auto& told =
+        query.workers[{worker.state().worker().island(), worker.state().worker().index()}];
+    *worker.mutable_data() = told.data;
+    worker.set_nodes(told.nodes);
     for (uint32_t device : worker.state().worker().devices()) {
       auto usage = query.devices.find(device);
       if (usage != query.devices.end()) *worker.add_devices() = usage->second;
     }
   }
   if (query.link) (void)query.link->Send(std::move(frame));  // a tool that left needs no answer
+}
+
+void ControllerService::OnDrainRequest(uint64_t tool, const wire::DrainRequest& request) {
+  wire::Frame frame;
+  frame.mutable_drain_reply();
+  if (auto failure = core_.CheckDrain(request)) {
+    *frame.mutable_drain_reply()->mutable_failure() = *std::move(failure);
+  } else {
+    Say(absl::StrCat(
+        "island", request.island(), request.all() ? "" : absl::StrCat("/worker", request.index()),
+        request.undo() ? " takes new work again" : " is drained: no new work goes there"));
+    Step(Drain{request});
+    WelcomeClients();  // nobody waits for a worker that is drained
+  }
+  if (tools_[tool]) (void)tools_[tool]->Send(std::move(frame));  // a tool that left needs no answer
+}
+
+void ControllerService::DrainAll(std::function<void()> done) {
+  drained_ = std::move(done);
+  Step(controller::DrainAll{});
+}
+
+// A result is on its way to its client, or about to be read there, when its node has ended.
+void ControllerService::FinishDrain() {
+  auto done = std::exchange(drained_, nullptr);
+  if (clients_.empty()) return done();
+  loop_->PostAt(EventLoop::Clock::now() + kLastAnswers, std::move(done));
 }
 
 void ControllerService::Step(Event event, uint64_t batch) {
@@ -284,6 +329,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
         compiler_ ? compiler_->Send(std::move(frame)) : absl::UnavailableError("no compiler");
     if (!sent.ok()) Say(absl::StrCat("a compile request was not sent: ", sent.ToString()));
   }
+  if (drained_ && core_.node_count() == 0) FinishDrain();
   Arm();
 }
 

@@ -40,6 +40,10 @@ class ControllerService {
   absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
       const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
 
+  // Takes no new work from anybody, and calls `done` once nothing runs and clients have had half a
+  // second to read their last answers. On the loop; once.
+  void DrainAll(std::function<void()> done);
+
  private:
   class LinkEndpoint;
   struct ClientLink {
@@ -57,7 +61,11 @@ class ControllerService {
     std::shared_ptr<transport::Link> link;
     uint32_t missing = 0;
     std::map<uint32_t, wire::DeviceUsage> devices;
-    std::map<std::pair<uint32_t, uint32_t>, wire::DataBytes> data;  // by island and worker
+    struct OfWorker {
+      wire::DataBytes data;
+      uint64_t nodes = 0;
+    };
+    std::map<std::pair<uint32_t, uint32_t>, OfWorker> workers;  // by island and index
   };
 
   struct TraceQuery {
@@ -80,6 +88,8 @@ class ControllerService {
   void OnStatusRequest(uint64_t tool);
   void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);
+  void FinishDrain();
+  void OnDrainRequest(uint64_t tool, const wire::DrainRequest& request);
   // seeing.cc
   void OnWhyRequest(uint64_t tool, wire::WhyRequest request);
   void ExplainClients(wire::WhyReply& reply) const;
@@ -104,9 +114,10 @@ class ControllerService {
   std::map<uint64_t, StatusQuery> queries_;
   std::map<uint64_t, TraceQuery> traces_;
   std::map<uint64_t, WhyQuery> whys_;
-  uint64_t next_key_ = 1;         // sessions, tools, compilers, probes
-  uint64_t frames_received_ = 0;  // from clients
-  uint64_t frames_sent_ = 0;      // to clients
+  uint64_t next_key_ = 1;          // sessions, tools, compilers, probes
+  uint64_t frames_received_ = 0;   // from clients
+  uint64_t frames_sent_ = 0;       // to clients
+  std::function<void()> drained_;  // of DrainAll, until called
   std::optional<Time> armed_;
   std::shared_ptr<bool> alive_;
 };

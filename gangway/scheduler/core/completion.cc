@@ -19,6 +19,13 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
     case wire::Report::kUsage:
       workers_[worker].data = report.usage().data();
       return;
+    case wire::Report::kLeaving: {
+      wire::Report leaving;
+      leaving.mutable_leaving()->set_index(worker);
+      leaving.mutable_leaving()->set_incarnation(workers_[worker].incarnation);
+      actions.to_controller.push_back(std::move(leaving));
+      return;
+    }
     case wire::Report::kLoaded:
       if (report.loaded().has_failure() && executables_.count(report.loaded().executable()) != 0) {
         load_failures_[report.loaded().executable()] = report.loaded().failure();

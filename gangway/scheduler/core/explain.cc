@@ -65,6 +65,15 @@ void Island::Explain(const wire::WhyRequest& request, Time now, const std::vecto
 void Island::ExplainWorkers(Time now, const std::vector<Time>& heard, wire::WhyReply& reply) const {
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     const bool up = workers_[worker].incarnation != 0;
+    for (const WorkerState::Stuck& stuck : workers_[worker].stuck) {
+      wire::Wait& wait = *reply.add_waits();
+      wait.set_kind("worker");
+      wait.set_reason(wire::Wait::REASON_STUCK);
+      wait.add_workers(WorkerName(worker));
+      wait.add_devices(stuck.device);
+      wait.set_for_gang(stuck.gang);
+      wait.set_waited_ms(Ms(now - stuck.since));
+    }
     if (up && now - heard[worker] < kSilent) continue;
     wire::Wait& wait = *reply.add_waits();
     wait.set_kind("worker");
@@ -102,6 +111,17 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
     wait.set_reason(wire::Wait::REASON_WORKER_SILENT);
     wait.set_waited_ms(Ms(now - heard[worker]));
     wait.add_workers(WorkerName(worker));
+  }
+  if (wait.workers_size() > 0) return;
+  for (uint32_t worker : node.open_workers) {
+    for (const WorkerState::Stuck& stuck : workers_[worker].stuck) {
+      if (stuck.gang != node.ordinal) continue;
+      wait.set_reason(wire::Wait::REASON_STUCK);
+      wait.set_waited_ms(Ms(now - stuck.since));
+      if (wait.devices().empty() || wait.workers().rbegin()[0] != WorkerName(worker))
+        wait.add_workers(WorkerName(worker));
+      wait.add_devices(stuck.device);
+    }
   }
   if (wait.workers_size() > 0) return;
   for (uint32_t worker : node.open_workers) wait.add_workers(WorkerName(worker));

@@ -32,6 +32,12 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
       return OnReleasedElsewhere(*item.mutable_released());
     case wire::IslandItem::kCancel:
       return OnCancel(item.cancel(), actions);
+    case wire::IslandItem::kLeave:
+      if (item.leave().index() < workers_.size() &&
+          workers_[item.leave().index()].incarnation == item.leave().incarnation()) {
+        SendToWorkers({item.leave().index()}, item, actions);
+      }
+      return;
     case wire::IslandItem::kProbe:
       return OnProbe(item.probe(), actions);
     default:
@@ -391,6 +397,11 @@ void Island::OnProbe(uint64_t probe, Actions& actions) {
   usage->set_nodes(nodes_.size());
   usage->set_storages(storages_.size());
   for (const WorkerState& worker : workers_) *usage->add_workers() = worker.data;
+  usage->mutable_worker_nodes()->Resize(static_cast<int>(workers_.size()), 0);
+  for (const auto& [ordinal, node] : nodes_) {
+    for (uint32_t worker : node.open_workers)
+      ++(*usage->mutable_worker_nodes())[static_cast<int>(worker)];
+  }
   for (uint32_t i = 0; i < devices_.size(); ++i) {
     wire::DeviceUsage* device = usage->add_devices();
     device->set_device(devices_[i].id);

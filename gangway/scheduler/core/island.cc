@@ -43,6 +43,8 @@ void Island::Step(Event event, Time now, Actions& actions) {
     OnWorkerUp(*up, now, actions);
   } else if (auto* down = std::get_if<WorkerDown>(&event)) {
     OnWorkerDown(*down, actions);
+  } else if (auto* beat = std::get_if<WorkerBeat>(&event)) {
+    OnWorkerBeat(*beat, now, actions);
   }
   OnWorkerDeadlines(now, actions);
   if (unsent_input_failed_) ResumeUnsent(actions);

@@ -76,8 +76,14 @@ struct FromWorker {
   uint64_t incarnation = 0;
   wire::ReportBatch batch;
 };
+// A heartbeat that names stuck devices, or the first one after that.
+struct WorkerBeat {
+  uint32_t worker = 0;
+  uint64_t incarnation = 0;
+  wire::Heartbeat beat;
+};
 struct Tick {};
-using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, Tick>;
+using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, WorkerBeat, Tick>;
 
 struct Actions {
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;  // worker index in the island
@@ -160,6 +166,12 @@ class Island {
     wire::WorkerRegistration registration;
     uint64_t process_id = 0;
     wire::DataBytes data;  // as it last said
+    struct Stuck {
+      uint32_t device = 0;  // global id
+      uint64_t gang = 0;
+      Time since;
+    };
+    std::vector<Stuck> stuck;
   };
 
   struct DeviceState {
@@ -243,6 +255,9 @@ class Island {
   // workers.cc: workers that come and go.
   void OnWorkerUp(WorkerUp& event, Time now, Actions& actions);
   void OnWorkerDown(WorkerDown& event, Actions& actions);
+  void OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions);
+  void NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actions& actions) const;
+  void ReportUp(uint32_t worker, Actions& actions) const;
   void EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions);
   void OnWorkerDeadlines(Time now, Actions& actions);
   bool MustWaitForWorkers(const NodeState& node) const;

@@ -894,6 +894,47 @@ TEST_F(ExplainTest, ASilentWorkerIsToldFromAStuckOne_TM1) {
   EXPECT_THAT(silent.waits(0).workers(), ElementsAre("island0/worker0"));
 }
 
+TEST_F(ExplainTest, AStuckDeviceIsReportedOnceAndAgainWhenItGoesOn_TM1) {
+  Load(1, {1});
+  Have(1, {1});
+  Launch(10, 1, 1, 1, 2);
+  Launch(11, 1, 1, 1, 3);
+  WorkerBeat beat{0, 11, {}};
+  wire::StuckDevice* stuck = beat.beat.add_stuck();
+  stuck->set_device(1);
+  stuck->set_gang(10);
+  stuck->set_for_ms(3000);
+  now_ += milliseconds(3000);
+  Step(beat);
+  ASSERT_EQ(actions_.notices.size(), 1u);
+  for (const char* word : {"device 1 of island0/worker0", "gang 10 (step)", "session 7"})
+    EXPECT_THAT(actions_.notices[0], HasSubstr(word));
+  ASSERT_EQ(actions_.to_controller.size(), 1u);
+  EXPECT_EQ(actions_.to_controller[0].worker_state().stuck(0).device(), 1u);
+  EXPECT_TRUE(actions_.to_controller[0].worker_state().up());
+  stuck->set_for_ms(3500);
+  now_ += milliseconds(500);
+  Step(beat);
+  EXPECT_THAT(actions_.notices, IsEmpty());
+  EXPECT_THAT(actions_.to_controller, IsEmpty());
+  const wire::WhyReply reply = Explain(11);
+  ASSERT_EQ(reply.waits_size(), 2);
+  EXPECT_EQ(reply.waits(0).reason(), wire::Wait::REASON_EXECUTING);
+  EXPECT_EQ(reply.waits(0).for_gang(), 10u);
+  EXPECT_EQ(reply.waits(1).reason(), wire::Wait::REASON_STUCK);
+  EXPECT_EQ(reply.waits(1).waited_ms(), 3500u);
+  EXPECT_THAT(reply.waits(1).devices(), ElementsAre(1u));
+  EXPECT_THAT(reply.waits(1).workers(), ElementsAre("island0/worker0"));
+  beat.beat.clear_stuck();
+  Step(beat);
+  ASSERT_EQ(actions_.notices.size(), 1u);
+  EXPECT_THAT(actions_.notices[0], HasSubstr("goes on"));
+  EXPECT_EQ(actions_.to_controller[0].worker_state().stuck_size(), 0);
+  EXPECT_EQ(First(10).reason(), wire::Wait::REASON_EXECUTING);
+  Step(WorkerBeat{0, 99, {}});  // of an incarnation that is gone
+  EXPECT_THAT(actions_.to_controller, IsEmpty());
+}
+
 TEST_F(ExplainTest, AWorkerThatIsDownIsNamedWithAndWithoutWork_TM1) {
   Down(1);
   Upload(10, 1, {2});

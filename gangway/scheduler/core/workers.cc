@@ -50,6 +50,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   worker.registration = event.registration;
   worker.process_id = event.process_id;
   worker.data.Clear();
+  worker.stuck.clear();
   prepared_[index] = 0;
   held_releases_[index].clear();
   wire::IslandItem open;
@@ -69,18 +70,67 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
     SendToWorkers({index}, item, actions);
   }
   ResumeUnsent(actions);
+  ReportUp(index, actions);
+}
+
+void Island::ReportUp(uint32_t index, Actions& actions) const {
   wire::Report report;
   wire::WorkerState* state = report.mutable_worker_state();
   state->set_up(true);
-  state->set_process_id(event.process_id);
+  state->set_process_id(workers_[index].process_id);
   *state->mutable_worker() = DescribeWorker(index);
+  for (const WorkerState::Stuck& each : workers_[index].stuck) {
+    wire::StuckDevice& stuck = *state->add_stuck();
+    stuck.set_device(each.device);
+    stuck.set_gang(each.gang);
+  }
   actions.to_controller.push_back(std::move(report));
+}
+
+// Says, once each, which devices are stuck and which go on.
+void Island::OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions) {
+  if (event.worker >= workers_.size()) return;
+  WorkerState& worker = workers_[event.worker];
+  if (worker.incarnation == 0 || worker.incarnation != event.incarnation) return;
+  const auto& ids = config_.workers[event.worker].devices;
+  std::vector<WorkerState::Stuck> before = std::exchange(worker.stuck, {});
+  bool changed = false;
+  for (const wire::StuckDevice& each : event.beat.stuck()) {
+    if (each.device() >= ids.size()) continue;
+    const auto duration = std::chrono::milliseconds(std::min<uint64_t>(each.for_ms(), 1u << 30));
+    WorkerState::Stuck stuck{ids[each.device()], each.gang(), now - duration};
+    const size_t known = std::erase_if(before, [&stuck](const WorkerState::Stuck& old) {
+      return old.device == stuck.device && old.gang == stuck.gang;
+    });
+    if (known == 0) NoticeStuck(event.worker, stuck, actions);
+    changed |= known == 0;
+    worker.stuck.push_back(stuck);
+  }
+  for (const WorkerState::Stuck& over : before) {
+    actions.notices.push_back(absl::StrCat("device ", over.device, " of ", WorkerName(event.worker),
+                                           " goes on after gang ", over.gang));
+  }
+  if (changed || !before.empty()) ReportUp(event.worker, actions);
+}
+
+void Island::NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actions& actions) const {
+  auto node = nodes_.find(stuck.gang);
+  const bool known = node != nodes_.end();
+  actions.notices.push_back(absl::StrCat(
+      "device ", stuck.device, " of ", WorkerName(worker), " is stuck in gang ", stuck.gang,
+      known && !node->second.program.empty() ? absl::StrCat(" (", node->second.program, ")") : "",
+      known ? absl::StrCat(" of session ", node->second.session) : "",
+      ": the device runtime has not come back from it, though the worker's heartbeats come. See "
+      "`gangway why gang ",
+      stuck.gang, "`; if it does not go on, end the worker (pid ", workers_[worker].process_id,
+      "): it starts again, without its arrays"));
 }
 
 void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   if (event.worker >= workers_.size() || workers_[event.worker].incarnation != event.incarnation)
     return;
   workers_[event.worker].incarnation = 0;
+  workers_[event.worker].stuck.clear();
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
       absl::StrCat("the worker that held this array is gone: ", event.why.message()),

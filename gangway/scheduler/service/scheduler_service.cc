@@ -13,6 +13,9 @@
 namespace gangway::scheduler {
 namespace {
 
+constexpr std::chrono::milliseconds kBeatInterval{500};
+constexpr std::chrono::seconds kPaused{1};  // a watch that is so late: this process stood still
+
 // What a step decided, for the flight recorder.
 void Record(const Actions& actions, uint32_t island, Time now) {
   for (const auto& [worker, item] : actions.to_workers) {
@@ -142,6 +145,23 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
   }
   if (registration.incarnation() == 0)
     return absl::InvalidArgumentError("a worker needs an incarnation");
+  WorkerLink& worker = workers_[index];
+  if (!worker.link) {
+    if (absl::Status status = Register(index, link, hello); !status.ok()) return status;
+  } else if (worker.newcomer) {
+    return absl::AlreadyExistsError(absl::StrCat("two processes wait already to become ", name,
+                                                 ": start one for each declared place"));
+  } else {  // its next heartbeat, or its end, decides
+    worker.newcomer = link;
+    worker.newcomer_hello = hello;
+  }
+  return std::make_unique<WorkerEndpoint>(this, alive_, index, registration.incarnation());
+}
+
+absl::Status SchedulerService::Register(uint32_t index,
+                                        const std::shared_ptr<transport::Link>& link,
+                                        const wire::Hello& hello) {
+  const wire::WorkerRegistration& registration = hello.worker();
   wire::Frame reply;
   reply.set_epoch(options_.epoch);
   reply.mutable_hello_reply()->set_epoch(options_.epoch);
@@ -150,22 +170,53 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
   reply.mutable_hello_reply()->set_data_key(options_.data_key);
   if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
   WorkerLink& worker = workers_[index];
-  if (worker.link)
-    worker.link->Close(absl::AbortedError("a newer incarnation of this worker registered"));
   worker.link = link;
   worker.incarnation = registration.incarnation();
   worker.process_id = hello.process_id();
+  worker.host = registration.host();
   worker.heard = EventLoop::Clock::now();
   worker.batch.Clear();
-  Say(absl::StrCat(name, " is up (pid ", hello.process_id(), ", ", registration.device_count(), " ",
+  worker.stuck = false;
+  Say(absl::StrCat("island", registration.island(), "/worker", index, " is up (pid ",
+                   hello.process_id(), ", ", registration.device_count(), " ",
                    registration.device_kind(), " devices)"));
   Step(WorkerUp{registration, hello.process_id()});
-  return std::make_unique<WorkerEndpoint>(this, alive_, index, registration.incarnation());
+  return absl::OkStatus();
+}
+
+void SchedulerService::AdmitNewcomer(uint32_t index) {
+  WorkerLink& worker = workers_[index];
+  if (!worker.newcomer) return;
+  auto link = std::exchange(worker.newcomer, nullptr);
+  absl::Status status = Register(index, link, worker.newcomer_hello);
+  if (!status.ok()) link->Close(status);
+}
+
+void SchedulerService::RefuseNewcomer(uint32_t index) {
+  WorkerLink& worker = workers_[index];
+  auto link = std::exchange(worker.newcomer, nullptr);
+  const std::string name = absl::StrCat("island", options_.island.island, "/worker", index);
+  const absl::Status why = absl::AlreadyExistsError(absl::StrCat(
+      name, " is there already: process ", worker.process_id, " on ", worker.host,
+      ", whose heartbeats come. A place belongs to one process: end that one first, or start this "
+      "one with the --island and --index of another place."));
+  Say(absl::StrCat("a second process (pid ", worker.newcomer_hello.process_id(), " on ",
+                   worker.newcomer_hello.worker().host(), ") came for ", name, " and was refused"));
+  wire::Frame reply;
+  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
+  (void)link->Send(std::move(reply));  // closing either way
+  link->Close(why);
 }
 
 void SchedulerService::OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame) {
   if (workers_[worker].incarnation != incarnation) return;
-  workers_[worker].heard = EventLoop::Clock::now();
+  WorkerLink& state = workers_[worker];
+  state.heard = EventLoop::Clock::now();
+  if (state.newcomer) RefuseNewcomer(worker);
+  if (frame.has_heartbeat() && (state.stuck || frame.heartbeat().stuck_size() > 0)) {
+    state.stuck = frame.heartbeat().stuck_size() > 0;
+    Step(WorkerBeat{worker, incarnation, std::move(*frame.mutable_heartbeat())});
+  }
   if (frame.has_trace_reply() && controller_) (void)controller_->Send(frame);
   if (frame.has_report_batch())
     Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
@@ -173,6 +224,9 @@ void SchedulerService::OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire
 
 void SchedulerService::OnWorkerClosed(uint32_t worker, uint64_t incarnation,
                                       const absl::Status& why) {
+  const bool waited = workers_[worker].newcomer &&
+                      workers_[worker].newcomer_hello.worker().incarnation() == incarnation;
+  if (waited) workers_[worker].newcomer.reset();
   if (workers_[worker].incarnation != incarnation) return;
   workers_[worker].link.reset();
   workers_[worker].incarnation = 0;
@@ -181,12 +235,17 @@ void SchedulerService::OnWorkerClosed(uint32_t worker, uint64_t incarnation,
   Step(WorkerDown{worker, incarnation,
                   wire::MakeFailure(absl::StatusCode::kUnavailable,
                                     absl::StrCat("its link closed (", why.message(), ")"))});
+  AdmitNewcomer(worker);
 }
 
 void SchedulerService::WatchSilence() {
   auto now = EventLoop::Clock::now();
+  const bool paused = watched_ != Time() && now - watched_ > kBeatInterval + kPaused;
+  watched_ = now;
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     WorkerLink& state = workers_[worker];
+    if (paused) state.heard = now;  // what came meanwhile is still to be read
+    Beat(state);
     if (!state.link || now - state.heard < options_.silence_max) continue;
     absl::Status why = absl::DeadlineExceededError(
         absl::StrCat("silent for ", options_.silence_max.count(), " ms"));
@@ -194,9 +253,18 @@ void SchedulerService::WatchSilence() {
     OnWorkerClosed(worker, state.incarnation, why);
     if (options_.on_silent) options_.on_silent(state.process_id);
   }
-  loop_->PostAt(now + std::chrono::milliseconds(500), [this, alive = alive_] {
+  loop_->PostAt(now + kBeatInterval, [this, alive = alive_] {
     if (*alive) WatchSilence();
   });
+}
+
+void SchedulerService::Beat(const WorkerLink& worker) {
+  if (!worker.link) return;
+  wire::Frame frame;
+  frame.set_epoch(options_.epoch);
+  frame.set_incarnation(worker.incarnation);
+  frame.mutable_heartbeat()->set_time_ns(EventLoop::Clock::now().time_since_epoch().count());
+  (void)worker.link->Send(std::move(frame));  // a link that takes nothing is closed by Flush
 }
 
 void SchedulerService::Step(Event event) {

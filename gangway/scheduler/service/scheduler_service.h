@@ -2,8 +2,10 @@
 // timers, liveness.
 //
 // Threading: everything on the event loop that is given, which outlives this. What one round of the
-// loop produces leaves as one frame per link. Liveness: a worker whose link closes is dead at once;
-// one that is silent for 5 s is dead and fenced by its incarnation.
+// loop produces leaves as one frame per link. Liveness: heartbeats go both ways; a worker whose
+// link closes is dead at once; one that is silent for 5 s is dead and fenced by its incarnation.
+// While this process itself stood still, nobody counts as silent. A place belongs to one process:
+// who comes second waits until the first is dead, and is refused when that beats.
 #ifndef GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 #define GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 
@@ -48,14 +50,24 @@ class SchedulerService {
     std::shared_ptr<transport::Link> link;
     uint64_t incarnation = 0;
     uint64_t process_id = 0;
+    std::string host;
     EventLoop::Clock::time_point heard;
     wire::IslandBatch batch;  // of this round
+    bool stuck = false;       // its last heartbeat named a stuck device
+    // Who has come for the same place, and waits to learn whether the one above lives.
+    std::shared_ptr<transport::Link> newcomer;
+    wire::Hello newcomer_hello;
   };
 
   void Step(Event event);
   void Flush();
   void Arm();
   void WatchSilence();
+  void Beat(const WorkerLink& worker);
+  absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
+                        const wire::Hello& hello);
+  void AdmitNewcomer(uint32_t worker);
+  void RefuseNewcomer(uint32_t worker);
   void OnControllerFrame(wire::Frame frame);
   void OnWhyRequest(const wire::WhyRequest& request);
   void OnTraceRequest(const wire::TraceRequest& request);
@@ -70,7 +82,8 @@ class SchedulerService {
   std::shared_ptr<transport::Link> controller_;
   wire::ReportBatch reports_;  // of this round
   std::optional<Time> armed_;
-  std::shared_ptr<bool> alive_;  // false once destroyed: timers and flushes look
+  EventLoop::Clock::time_point watched_;  // last
+  std::shared_ptr<bool> alive_;           // false once destroyed: timers and flushes look
 };
 
 }  // namespace gangway::scheduler

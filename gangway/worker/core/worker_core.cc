@@ -51,6 +51,8 @@ void WorkerCore::On(ItemArrived& event) {
                             {item.peers().workers().begin(), item.peers().workers().end()}});
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
+    case wire::IslandItem::kLeave:  // of the service
+      return;
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::ITEM_NOT_SET:
       return Emit(Complain{

@@ -5,7 +5,9 @@
 #ifndef GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 #define GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -28,6 +30,23 @@ class DeviceThread {
 
   const std::shared_ptr<InFlight>& executes() const { return executes_; }
 
+  // Around a call of the device runtime, on the thread itself: what does not return is noticed by
+  // whoever looks at call() from time to time (stuck_watch.h).
+  void BeginCall(uint64_t gang) {
+    call_gang_.store(gang, std::memory_order_relaxed);
+    calls_.fetch_add(1, std::memory_order_release);
+  }
+  void EndCall() { calls_.fetch_add(1, std::memory_order_release); }
+
+  struct Call {
+    uint64_t count = 0;  // of begins and ends: odd while in a call
+    uint64_t gang = 0;   // of the last one
+  };
+  Call call() const {
+    const uint64_t count = calls_.load(std::memory_order_acquire);
+    return {count, call_gang_.load(std::memory_order_relaxed)};
+  }
+
   // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at
   // `deadline`; then the process can only be ended.
   [[nodiscard]] bool Stop(InFlight::Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
@@ -37,6 +56,7 @@ class DeviceThread {
 
   const std::string name_;
   const std::shared_ptr<InFlight> executes_;
+  std::atomic<uint64_t> calls_{0}, call_gang_{0};
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> queue_ GANGWAY_GUARDED_BY(mutex_);

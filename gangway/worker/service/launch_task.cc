@@ -64,7 +64,8 @@ absl::Status LaunchTask::Execute(Position& position) {
     arguments.push_back(content->buffer.get());
     contents.push_back(*std::move(content));
   }
-  const std::shared_ptr<InFlight>& executes = environment().devices[position.device]->executes();
+  DeviceThread& thread = *environment().devices[position.device];
+  const std::shared_ptr<InFlight>& executes = thread.executes();
   if (!executes->Begin(deadline)) {
     return absl::DeadlineExceededError(
         "No earlier program on this device ended in time to start another.");
@@ -72,6 +73,7 @@ absl::Status LaunchTask::Execute(Position& position) {
   const uint32_t place = GlobalDevice(position.device);
   Trace(TraceKind::kExecuteBegin, place, 0, ordinal());
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
+  thread.BeginCall(ordinal());
   auto outputs =
       (*executable)
           ->ExecuteOn(position.device, arguments, options,
@@ -81,6 +83,7 @@ absl::Status LaunchTask::Execute(Position& position) {
                         if (!status.ok()) self->Note(status, device);
                         self->EndPart();
                       }));
+  thread.EndCall();
   if (!outputs.ok()) {
     executes->End();  // a refused execute runs no callback
     Trace(TraceKind::kExecuteEnd, place, 0, ordinal());

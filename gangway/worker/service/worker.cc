@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <random>
 #include <utility>
@@ -17,12 +18,14 @@
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
+#include "gangway/worker/service/stuck_watch.h"
 #include "gangway/worker/service/worker_service.h"
 
 namespace gangway::worker {
 namespace {
 
-constexpr int kStuckExitCode = 70;                    // EX_SOFTWARE
+constexpr int kStuckExitCode = 70;          // EX_SOFTWARE
+constexpr std::chrono::seconds kPaused{1};  // a heartbeat that is so late: this process stood still
 constexpr size_t kDataQueueBytes = size_t{64} << 20;  // in flight on one data stream
 
 // XLA reads its flags once, when the plugin is loaded. What the user has set stays.
@@ -75,11 +78,25 @@ uint64_t NewIncarnation() {
 // stream are taken together.
 class ControlLink {
  public:
+  using Clock = std::chrono::steady_clock;
+
   ControlLink(uint64_t incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
 
   void Set(std::shared_ptr<transport::Link> link) {
+    Heard();
     MutexLock lock(mutex_);
     link_ = std::move(link);
+  }
+
+  // A message of the scheduler came; or its silence counts from now.
+  void Heard() { heard_.store(Clock::now(), std::memory_order_relaxed); }
+
+  // Ends the worker where the scheduler has been silent for `limit`.
+  void CheckSilence(std::chrono::milliseconds limit, const std::string& address) {
+    if (Clock::now() - heard_.load(std::memory_order_relaxed) < limit) return;
+    stop_.Stop(absl::UnavailableError(
+        absl::StrCat("Nothing came from the scheduler at ", address, " for ", limit.count(),
+                     " ms: it is stopped, its host is gone, or the network is cut.")));
   }
 
   void SetEpoch(uint64_t epoch) {
@@ -112,6 +129,7 @@ class ControlLink {
  private:
   const uint64_t incarnation_;
   StopFlag& stop_;
+  std::atomic<Clock::time_point> heard_{Clock::now()};
   Mutex mutex_;
   std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
   uint64_t epoch_ GANGWAY_GUARDED_BY(mutex_) = 0;
@@ -148,6 +166,7 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
 // Frames of the scheduler, on the loop.
 void OnControlFrame(wire::Frame frame, const std::string& name, uint64_t incarnation,
                     ControlLink& link, WorkerService& service, StopFlag& stop) {
+  link.Heard();
   if (frame.incarnation() != 0 && frame.incarnation() != incarnation) {
     return spdlog::warn("A message for incarnation {} came to {} and was dropped",
                         frame.incarnation(), incarnation);
@@ -166,6 +185,42 @@ void OnControlFrame(wire::Frame frame, const std::string& name, uint64_t incarna
   if (frame.has_island_batch()) service.OnBatch(std::move(*frame.mutable_island_batch()));
 }
 
+// Sends heartbeats, which name stuck devices, and listens for the scheduler's, until `stop`.
+// Nothing that blocks is done here.
+void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service, ControlLink& link,
+                      StopFlag& stop) {
+  StuckWatch watch(options.stuck_after);
+  auto last = StuckWatch::Time::clock::now();
+  auto leave_by = StuckWatch::Time::max();
+  while (!stop.WaitFor(options.heartbeat_interval)) {
+    const auto now = StuckWatch::Time::clock::now();
+    if (stop.TakeLeave()) {
+      spdlog::info("told to end: finishes what it has, within {} ms", options.leave_limit.count());
+      wire::Frame leaving;
+      leaving.mutable_report_batch()->add_reports()->mutable_leaving();
+      link.Send(std::move(leaving));
+      leave_by = now + options.leave_limit;
+    }
+    if (now > leave_by) {
+      spdlog::warn("ends with work unfinished, {} ms after it was told to",
+                   options.leave_limit.count());
+      return stop.Stop();
+    }
+    if (now - last > options.heartbeat_interval + kPaused) link.Heard();  // it could not be heard
+    last = now;
+    link.CheckSilence(options.scheduler_silence_max, options.scheduler_address);
+    wire::Frame beat;
+    beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
+    for (const StuckCall& call : watch.Look(service.Calls(), now)) {
+      wire::StuckDevice& stuck = *beat.mutable_heartbeat()->add_stuck();
+      stuck.set_device(call.device);
+      stuck.set_gang(call.gang);
+      stuck.set_for_ms(call.duration.count());
+    }
+    link.Send(std::move(beat));
+  }
+}
+
 absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
     const WorkerOptions& options, transport::Transport& control,
     const transport::LinkEvents& events, StopFlag& stop) {
@@ -174,7 +229,8 @@ absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
     auto link = control.Connect(options.scheduler_address, events, std::chrono::milliseconds(1000));
     if (link.ok() || std::chrono::steady_clock::now() >= deadline) return link;
     // It may still be starting.
-    if (stop.WaitFor(std::chrono::milliseconds(100))) return stop.reason();
+    if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving())
+      return absl::CancelledError("The worker was told to end.");
   }
 }
 
@@ -188,8 +244,26 @@ void StopFlag::Stop(absl::Status reason) {
 
 bool StopFlag::WaitFor(std::chrono::milliseconds limit) {
   MutexLock lock(mutex_);
-  return changed_.WaitFor(mutex_, limit,
-                          [this]() GANGWAY_NO_ANALYSIS { return reason_.has_value(); });
+  changed_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS {
+    return reason_.has_value() || (leaving_ && !leave_taken_);
+  });
+  return reason_.has_value();
+}
+
+void StopFlag::Leave() {
+  MutexLock lock(mutex_);
+  leaving_ = true;
+  changed_.NotifyAll();
+}
+
+bool StopFlag::leaving() const {
+  MutexLock lock(mutex_);
+  return leaving_;
+}
+
+bool StopFlag::TakeLeave() {
+  MutexLock lock(mutex_);
+  return leaving_ && !std::exchange(leave_taken_, true);
 }
 
 absl::Status StopFlag::reason() const {
@@ -210,7 +284,8 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
       .wait_limit = options.wait_limit,
       .transfer_silence_max = options.transfer_silence_max,
       .shared_bytes_max = options.shared_bytes_max.value_or(HalfOfTheMemory()),
-      .shared_shard_min = options.shared_shard_min};
+      .shared_shard_min = options.shared_shard_min,
+      .on_left = [&stop] { stop.Stop(); }};
   const std::string& name = service_options.identity.name;
   uint64_t incarnation = service_options.identity.incarnation;
   ControlLink link(incarnation, stop);
@@ -247,12 +322,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
                    options.scheduler_address);
     }
   }
-  while (!stop.WaitFor(options.heartbeat_interval)) {
-    wire::Frame beat;
-    beat.mutable_heartbeat()->set_time_ns(
-        std::chrono::steady_clock::now().time_since_epoch().count());
-    link.Send(std::move(beat));
-  }
+  BeatUntilStopped(options, service, link, stop);
 
   absl::Status reason = stop.reason();
   if (!reason.ok()) spdlog::error("{} ends: {}", name, std::string(reason.message()));

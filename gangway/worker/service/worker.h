@@ -44,7 +44,13 @@ struct WorkerOptions {
                             << 30;  // per session, of uploads that no buffer was made of yet
   std::chrono::milliseconds connect_limit{30'000};
   std::chrono::milliseconds heartbeat_interval{500};
+  // Without a word from the scheduler, whose heartbeats come as often: it, its host or the way from
+  // there is gone. Longer than what the scheduler allows a worker, since all arrays here go with
+  // it.
+  std::chrono::milliseconds scheduler_silence_max{10'000};
+  std::chrono::milliseconds stuck_after{3'000};  // in one call of the device runtime: reported
   std::chrono::milliseconds shutdown_limit{5'000};
+  std::chrono::milliseconds leave_limit{30'000};  // for the work that there is when told to leave
   std::chrono::milliseconds wait_limit{
       600'000};  // of a device thread, for what an earlier program makes
   std::chrono::milliseconds transfer_silence_max{10'000};  // of a worker that shards are due from
@@ -60,7 +66,13 @@ class StopFlag {
  public:
   void Stop(absl::Status reason = absl::OkStatus()) GANGWAY_EXCLUDES(mutex_);
 
-  // True once stopped, waiting at most `limit` for it.
+  // Asks for an end in order: no new work is taken, and what there is finishes first, within the
+  // worker's leave_limit.
+  void Leave() GANGWAY_EXCLUDES(mutex_);
+  bool leaving() const GANGWAY_EXCLUDES(mutex_);
+  bool TakeLeave() GANGWAY_EXCLUDES(mutex_);  // true once after Leave
+
+  // True once stopped, waiting at most `limit` for it; false also where Leave waits to be taken.
   bool WaitFor(std::chrono::milliseconds limit) GANGWAY_EXCLUDES(mutex_);
 
   absl::Status reason() const GANGWAY_EXCLUDES(mutex_);  // OK while not stopped
@@ -69,13 +81,15 @@ class StopFlag {
   mutable Mutex mutex_;
   CondVar changed_;
   std::optional<absl::Status> reason_ GANGWAY_GUARDED_BY(mutex_);
+  bool leaving_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool leave_taken_ GANGWAY_GUARDED_BY(mutex_) = false;
 };
 
 // Returns when `stop` is set, with its reason. Itself sets it: UNAVAILABLE, the scheduler did not
-// answer within connect_limit or is gone; the scheduler's own failure, it refused the worker.
-// Errors of opening the devices or the data address come back before anything is registered. Blocks
-// its caller, whose thread sends the heartbeats. Where a device is stuck in a program at the end,
-// it ends the process, since the runtime cannot be closed then.
+// answer within connect_limit, is gone or silent; the scheduler's own failure, it refused the
+// worker. Errors of opening the devices or the data address come back before anything is
+// registered. Blocks its caller, whose thread sends the heartbeats. Where a device is stuck in a
+// program at the end, it ends the process, since the runtime cannot be closed then.
 absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,
                        transport::Transport& data, StopFlag& stop);
 

@@ -56,6 +56,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
   OpenDevices({});
   loop_->AddRoundEnd([this] {
     Step(RoundEnded{});
+    if (leaving_ && core_.counts().nodes == 0 && options_.on_left) options_.on_left();
     if (usage_reports_.reports_size() == 0) return;
     wire::Frame frame;
     frame.mutable_report_batch()->Swap(&usage_reports_);
@@ -69,6 +70,7 @@ WorkerService::~WorkerService() = default;
 void WorkerService::OnBatch(wire::IslandBatch batch) {
   for (wire::IslandItem& item : *batch.mutable_items()) {
     if (item.has_open_devices()) OpenDevices(item.open_devices());
+    leaving_ |= item.has_leave();
     Step(ItemArrived{std::move(item)});
   }
 }
@@ -313,6 +315,12 @@ void WorkerService::ReportChanges() {
     *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
   }
   loop_->PostAt(EventLoop::Clock::now() + kReportInterval, [this] { ReportChanges(); });
+}
+
+std::vector<DeviceThread::Call> WorkerService::Calls() const {
+  std::vector<DeviceThread::Call> calls;
+  for (const auto& device : devices_) calls.push_back(device->call());
+  return calls;
 }
 
 absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {

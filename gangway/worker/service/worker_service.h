@@ -39,6 +39,7 @@ struct ServiceOptions {
   std::chrono::milliseconds transfer_silence_max{10'000};
   size_t shared_bytes_max = 0;  // of memory that workers of this host write shards into; 0: none
   size_t shared_shard_min = 0;  // smaller shards are not worth it
+  std::function<void()> on_left;  // on the loop: nothing is left to do, and nothing more comes
 };
 
 class WorkerService {
@@ -59,6 +60,9 @@ class WorkerService {
   transport::LinkEvents AcceptData(std::shared_ptr<transport::Link> link) {  // any thread
     return streams_.Accept(std::move(link));
   }
+
+  // What each device's thread is doing with the device runtime. Any thread.
+  std::vector<DeviceThread::Call> Calls() const;
 
   // Ends the streams and the device threads, and waits for the runtime's callbacks. Not on the
   // loop; once. DEADLINE_EXCEEDED: a device is stuck in a program, as the text says; only the end
@@ -122,6 +126,7 @@ class WorkerService {
   std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
   // Those that send or receive, prepared or running.
   std::unordered_map<uint64_t, std::shared_ptr<CopyTask>> copies_;
+  bool leaving_ = false;             // the controller sends no new work
   wire::ReportBatch usage_reports_;  // of this round
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes

@@ -1,0 +1,240 @@
+"""How soon failures are noticed: each fault is done to real processes, again and again, and the time until it
+shows is measured as a user or an operator would see it. Prints the table of docs/reference/failures.md.
+
+    python bench/failures.py [--runs 10] [--only NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import platform
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from faultlib import Blocker, Console  # noqa: E402
+from harness import Cluster, wait_for  # noqa: E402
+from test_liveness import ByHand, why  # noqa: E402
+
+Sample = tuple[str, float]  # what was noticed, after how many seconds
+MAKE_X = "x = jax.device_put(np.ones(1 << 20, 'float32'), jax.devices()[0]); x.block_until_ready()"
+
+
+def since(began: float, what: str, condition: Callable[[], Any], limit_s: float = 40) -> Sample:
+    wait_for(what, condition, limit_s)
+    return what, time.monotonic() - began
+
+
+def answered(client: Console, began: float, what: str) -> Sample:
+    answer = client.answer(60)
+    assert "error" in answer, answer
+    return what, time.monotonic() - began
+
+
+def up(cluster: Cluster, index: int = 0) -> dict[str, Any]:
+    worker: dict[str, Any] = wait_for(
+        f"worker {index} up",
+        lambda: next((w for w in cluster.workers()[index:][:1] if w["state"] == "up"), None),
+        40,
+    )
+    return worker
+
+
+def client_killed(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    cluster = Cluster(1, 1, 2).start()
+    try:
+        for _run in range(runs):
+            client = Console(cluster)
+            client.do(MAKE_X)
+            began = time.monotonic()
+            os.kill(client.pid, signal.SIGKILL)
+            yield since(began, "its arrays are freed", lambda: cluster.status()["bytes"] == 0)
+    finally:
+        cluster.stop()
+
+
+def worker_killed(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    yield from worker_lost(runs, signal.SIGKILL)
+
+
+def worker_stopped(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    yield from worker_lost(runs, signal.SIGSTOP)
+
+
+def worker_lost(runs: int, how: signal.Signals) -> Iterator[Sample]:
+    cluster = Cluster(1, 1, 2).start()
+    try:
+        with Console(cluster) as client:
+            client.do("f = jax.jit(lambda x: x + 1)")
+            for run in range(runs):
+                if run % 4 == 3:  # five short lives in a row, and it is not restarted
+                    time.sleep(11)
+                client.do(MAKE_X)
+                client.do("f(x).block_until_ready()")
+                old = up(cluster)
+                began = time.monotonic()
+                os.kill(old["pid"], how)
+                client.send("f(x).block_until_ready()")
+                if how == signal.SIGSTOP:
+                    yield since(
+                        began,
+                        "`gangway why` names it",
+                        lambda: any(w["reason"] == "worker_silent" for w in why(cluster)),
+                    )
+                yield answered(client, began, "the client has the error")
+
+                def replaced(old: int = old["pid"]) -> bool:
+                    worker = cluster.workers()[0]
+                    return worker["pid"] not in (0, old) and worker["state"] == "up"
+
+                yield since(began, "its place is taken again", replaced)
+    finally:
+        cluster.stop()
+
+
+def device_stuck(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
+    cluster = Cluster(1, 1, 2, *Blocker.FLAGS)
+    blocker = Blocker(cluster, folder)
+    cluster.start()
+    try:
+        with Console(cluster) as client:
+            client.do("f = jax.jit(lambda x: x + 1)")
+            client.do(MAKE_X)
+            client.do("f(x).block_until_ready()")
+            for _run in range(runs):
+                with blocker.blocked(up(cluster)["pid"]):
+                    began = time.monotonic()
+                    client.send("f(x).block_until_ready()")
+                    yield since(
+                        began,
+                        "`gangway why` names it",
+                        lambda: any(w["reason"] == "stuck" for w in why(cluster)),
+                    )
+                    released = time.monotonic()
+                client.answer(20)
+                yield since(
+                    released,
+                    "it is reported to go on",
+                    lambda: not cluster.workers()[0]["devices"][0]["stuck"],
+                )
+    finally:
+        cluster.stop()
+
+
+def compiler_killed(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    cluster = Cluster(1, 1, 2).start()
+    try:
+        for run in range(runs):
+            if run % 4 == 3:
+                time.sleep(11)
+            old = cluster.status()["compiler"]["pid"]
+            began = time.monotonic()
+            os.kill(old, signal.SIGKILL)
+
+            def replaced(old: int = old) -> bool:
+                return cluster.status()["compiler"]["pid"] not in (0, old)
+
+            yield since(began, "another one is there", replaced)
+    finally:
+        cluster.stop()
+
+
+def controller_killed(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    for _run in range(runs):
+        cluster = Cluster(1, 1, 2).start()
+        try:
+            pid = int((pathlib.Path(cluster.state_dir) / f"{cluster.port}/head.pid").read_text())
+            began = time.monotonic()
+            os.kill(pid, signal.SIGKILL)
+
+            def gone(cluster: Cluster = cluster) -> bool:
+                return not cluster.processes()
+
+            yield since(began, "all its processes are gone", gone)
+        finally:
+            cluster.stop()
+
+
+def cut(way: str) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
+    def run_cut(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
+        cluster = ByHand(folder)
+        cluster.start()
+        try:
+            cluster.start_worker("worker0", 0, far=True)
+            cluster.start_worker("worker1", 1)
+            for run in range(runs):
+                for index in range(2):
+                    cluster.wait_until(index, "up", 40)
+                began = time.monotonic()
+                cluster.network.cut = {"there": way != "back", "back": way != "there"}
+                yield since(
+                    began,
+                    "the controller declares it dead",
+                    lambda: cluster.workers()[0]["state"] == "down",
+                )
+
+                def ended(run: int = run) -> bool:
+                    log = cluster.log("worker0")
+                    return log.count("is gone:") + log.count("Nothing came") > run
+
+                yield since(began, "the worker ends its work", ended)
+                cluster.network.cut = {"there": False, "back": False}
+                healed = time.monotonic()
+                yield since(
+                    healed,
+                    "it is back after the cut is mended",
+                    lambda: cluster.workers()[0]["state"] == "up",
+                )
+        finally:
+            cluster.stop()
+
+    return run_cut
+
+
+FAULTS: dict[str, Callable[[int, pathlib.Path], Iterator[Sample]]] = {
+    "client killed": client_killed,
+    "worker killed": worker_killed,
+    "worker stopped": worker_stopped,
+    "device stuck": device_stuck,
+    "compiler killed": compiler_killed,
+    "controller killed": controller_killed,
+    "cut from the worker": cut("there"),
+    "cut to the worker": cut("back"),
+    "cut in both directions": cut("both"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--only", choices=FAULTS, action="append")
+    arguments = parser.parse_args()
+    print(
+        f"{os.cpu_count()} cores, {platform.machine()}; load {os.getloadavg()[0]:.1f} at the start\n"
+    )
+    print("| fault | noticed | median | worst | runs |\n|---|---|---|---|---|")
+    for name in arguments.only or FAULTS:
+        seen: dict[str, list[float]] = {}
+        with tempfile.TemporaryDirectory(prefix="gangway-faults-") as folder:
+            for what, seconds in FAULTS[name](arguments.runs, pathlib.Path(folder)):
+                seen.setdefault(what, []).append(seconds)
+        for what, times in seen.items():
+            print(
+                f"| {name} | {what} | {statistics.median(times):.2f} s | {max(times):.2f} s | "
+                f"{len(times)} |",
+                flush=True,
+            )
+    print(f"\nload {os.getloadavg()[0]:.1f} at the end")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+// Workers that take no new work: drained by an operator, or told to end. What they were given
+// before goes on, and what they hold can be read and copied away.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/controller/core/controller.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+
+std::optional<wire::Failure> Controller::CheckDrain(const wire::DrainRequest& request) const {
+  auto meant = [&request](const WorkerInfo& worker) {
+    return worker.declared.island() == request.island() &&
+           (request.all() || worker.declared.index() == request.index());
+  };
+  if (std::any_of(workers_.begin(), workers_.end(), meant)) return std::nullopt;
+  return wire::MakeFailure(
+      absl::StatusCode::kNotFound,
+      absl::StrCat("island", request.island(),
+                   request.all() ? "" : absl::StrCat("/worker", request.index()),
+                   " is not declared; `gangway status` lists the workers"));
+}
+
+void Controller::OnDrain(const wire::DrainRequest& request) {
+  for (WorkerInfo& worker : workers_) {
+    if (worker.declared.island() != request.island()) continue;
+    if (!request.all() && worker.declared.index() != request.index()) continue;
+    worker.drained = !request.undo();
+  }
+}
+
+// Behind everything that was sent there: the answer tells the worker that it has all of it.
+void Controller::OnLeaving(uint32_t island, const wire::Leaving& leaving, Actions& actions) {
+  for (WorkerInfo& worker : workers_) {
+    if (worker.declared.island() != island || worker.declared.index() != leaving.index()) continue;
+    if (!worker.up || worker.declared.incarnation() != leaving.incarnation()) continue;
+    worker.leaving = true;
+    wire::IslandItem item;
+    *item.mutable_leave() = leaving;
+    actions.to_islands.emplace_back(island, std::move(item));
+  }
+}
+
+// UNAVAILABLE, as for a worker that is down: nothing is lost, and the same call may succeed later
+// or elsewhere.
+std::optional<wire::Failure> Controller::Refusal(uint32_t device) const {
+  if (ending_) {
+    return wire::MakeFailure(absl::StatusCode::kUnavailable,
+                             "the cluster is being ended: it takes no new work",
+                             "Start the script again once the cluster is up.");
+  }
+  auto it = devices_.find(device);
+  if (it == devices_.end()) return std::nullopt;
+  const WorkerInfo& owner = workers_[it->second.owner];
+  if (!owner.draining()) return std::nullopt;
+  const std::string name =
+      absl::StrCat("island", owner.declared.island(), "/worker", owner.declared.index());
+  wire::Failure failure = wire::MakeFailure(
+      absl::StatusCode::kUnavailable,
+      absl::StrCat(name, owner.drained ? " is being drained" : " was told to end",
+                   ": it takes no new work, so nothing new can be made on device ", device),
+      "What is there can still be read, and copied to devices of other workers. A script that is "
+      "started now sees the other workers only.");
+  failure.set_worker(name);
+  failure.set_incarnation(owner.declared.incarnation());
+  failure.set_device(static_cast<int32_t>(device) + 1);
+  return failure;
+}
+
+std::optional<wire::Failure> Controller::CheckOpen(
+    const google::protobuf::RepeatedField<uint32_t>& devices) const {
+  for (uint32_t device : devices) {
+    if (auto failure = Refusal(device)) return failure;
+  }
+  return std::nullopt;
+}
+
+std::optional<wire::Failure> Controller::CheckOpen(const std::vector<uint32_t>& devices) const {
+  for (uint32_t device : devices) {
+    if (auto failure = Refusal(device)) return failure;
+  }
+  return std::nullopt;
+}
+
+}  // namespace gangway::controller

@@ -1,0 +1,180 @@
+"""What tests of faults share: a client that is steered, devices that can be blocked, a network that can
+be cut in one direction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import queue
+import selectors
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from harness import ROOT, Cluster, client_environment, wait_for
+
+BLOCKING_PLUGIN = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_blocking_plugin.so"
+
+
+class Reachable(Protocol):
+    @property
+    def port(self) -> int: ...
+
+
+class Console:
+    """A live client process that a test steers statement by statement (clients/console.py)."""
+
+    def __init__(self, cluster: Reachable, ready_s: float = 30) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "clients" / "console.py")],
+            env=client_environment(cluster.port),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.pid = self._process.pid
+        self.device_ids = self.answer(ready_s)["ok"]
+
+    def _read(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._answers.put(line)
+        self._answers.put("")
+
+    def send(self, statement: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(statement + "\n")
+        self._process.stdin.flush()
+
+    def answer(self, timeout_s: float) -> dict[str, Any]:
+        line = self._answers.get(timeout=timeout_s)
+        assert line, f"the client ended with {self._process.wait(5)}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def ask(self, statement: str, timeout_s: float = 20) -> dict[str, Any]:
+        self.send(statement)
+        return self.answer(timeout_s)
+
+    def do(self, statement: str, timeout_s: float = 20) -> Any:
+        answer = self.ask(statement, timeout_s)
+        assert "ok" in answer, answer
+        return answer["ok"]
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait(5)
+
+
+class Blocker:
+    """Blocks the threads that call Execute in processes of a cluster with the blocking plugin
+    (native/blocking_plugin.cc).
+    """
+
+    FLAGS = ("--plugin", str(BLOCKING_PLUGIN))
+
+    def __init__(self, cluster: Cluster, folder: pathlib.Path) -> None:
+        assert BLOCKING_PLUGIN.exists(), f"{BLOCKING_PLUGIN} is missing: build it first (make)"
+        self._folder = folder
+        cluster.environment["GANGWAY_TEST_BLOCK_DIR"] = str(folder)
+
+    @contextlib.contextmanager
+    def blocked(self, pid: int) -> Iterator[None]:
+        """From here on the next Execute there does not return before the end of the block."""
+        fifo = self._folder / str(pid)
+        os.mkfifo(fifo)
+        try:
+            yield
+        finally:
+            writer = os.open(
+                fifo, os.O_RDWR
+            )  # whoever is blocked comes through, whoever is not may
+            fifo.unlink()
+            os.close(writer)
+
+
+class CutNetwork:
+    """A way to a port of this host that can be cut in either direction without a word: what is sent
+    into a cut is lost, and no connection is closed, as when a host loses power or a cable is pulled.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.cut = {"there": False, "back": False}
+        self._cut_pairs: set[int] = set()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended = True
+        self._thread.join(5)
+        self._listener.close()
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ, None)
+            while not self._ended:
+                for key, _ in selector.select(timeout=0.1):
+                    if key.data is None:
+                        self._accept(selector)
+                    else:
+                        self._forward(selector, key.fileobj, *key.data)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        near, _ = self._listener.accept()
+        try:
+            far = socket.create_connection(("127.0.0.1", self._target), 5)
+        except OSError:
+            near.close()
+            return
+        selector.register(near, selectors.EVENT_READ, ("there", far, {}))
+        selector.register(far, selectors.EVENT_READ, ("back", near, {}))
+
+    def _forward(
+        self,
+        selector: selectors.BaseSelector,
+        source: Any,
+        way: str,
+        to: Any,
+        lost: dict[str, bool],
+    ) -> None:
+        try:
+            data = source.recv(1 << 16)
+        except OSError:
+            data = b""
+        if data:
+            if self.cut[way] or lost:
+                lost["yes"] = True  # the stream has a hole: nothing of it gets through any more
+                return
+            with contextlib.suppress(OSError):
+                to.sendall(data)
+            return
+        if self.cut[way]:  # the other end does not hear of it
+            selector.unregister(source)
+            return
+        for end in (source, to):
+            with contextlib.suppress(KeyError, ValueError):
+                selector.unregister(end)
+            end.close()
+
+
+def elapsed(since: float) -> float:
+    return time.monotonic() - since
+
+
+__all__ = ["BLOCKING_PLUGIN", "Blocker", "Console", "CutNetwork", "elapsed", "wait_for"]

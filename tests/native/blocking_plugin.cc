@@ -1,0 +1,48 @@
+// A PJRT plugin whose Execute does not return while a test wants so: the real one but for that
+// function. While there is a FIFO called as the process's id in the folder GANGWAY_TEST_BLOCK_DIR,
+// the thread that calls Execute is blocked in it, in the kernel, until somebody opens the other
+// end.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "pjrt_c_api.h"
+
+namespace {
+
+const PJRT_Api* Real() {
+  static const PJRT_Api* const api = []() -> const PJRT_Api* {
+    void* library = dlopen(GANGWAY_TEST_REAL_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      std::fprintf(stderr, "%s\n", dlerror());
+      std::abort();
+    }
+    return reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"))();
+  }();
+  return api;
+}
+
+PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  if (const char* folder = std::getenv("GANGWAY_TEST_BLOCK_DIR")) {
+    const std::string fifo = std::string(folder) + "/" + std::to_string(getpid());
+    if (const int fd = open(fifo.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) close(fd);
+  }
+  return Real()->PJRT_LoadedExecutable_Execute(args);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
+  static PJRT_Api api = [] {
+    PJRT_Api copy;
+    std::memcpy(&copy, Real(), sizeof(copy));
+    copy.PJRT_LoadedExecutable_Execute = &Execute;
+    return copy;
+  }();
+  return &api;
+}

@@ -1,0 +1,143 @@
+"""What runs out: file descriptors of a process, and the patience of a client that does not read. Others go
+on, and what was refused or waited goes on when there is enough again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from faultlib import Console, elapsed
+from harness import Cluster, client_environment
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
+NewCluster = Callable[..., Cluster]
+MIB = 1 << 20
+
+
+def head_pid(cluster: Cluster) -> int:
+    return int((pathlib.Path(cluster.state_dir) / str(cluster.port) / "head.pid").read_text())
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@contextlib.contextmanager
+def no_descriptors_left(pid: int) -> Iterator[None]:
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def start_client(cluster: Cluster) -> subprocess.Popen[str]:
+    code = (
+        "import gangway; gangway.connect(); import jax, numpy as np\n"
+        "print(float(jax.device_put(np.ones(4, 'float32')).sum()))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=client_environment(cluster.port),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_head_without_descriptors_says_so_and_goes_on_when_there_are_some(
+    new_cluster: NewCluster,
+) -> None:
+    cluster = new_cluster(1, 1, 2).start()
+    head = head_pid(cluster)
+    with cluster.left_as_found(), Console(cluster) as client:
+        client.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.ones(4, 'float32'))")
+        client.do("result = float(np.asarray(f(x)).sum())")
+        with no_descriptors_left(head):
+            used = cpu_seconds(head)
+            began = time.monotonic()
+            turned_away = start_client(cluster)
+            cluster.wait_for_words("no connection can be taken: Too many open files", 10)
+            # Who is connected goes on.
+            assert client.do("result = float(np.asarray(f(x) + x).sum())") == 12
+            _, errors = turned_away.communicate(timeout=30)  # it waits for its own limit
+            assert turned_away.returncode == 1, errors
+            assert "descriptors" in errors, errors
+            busy = (cpu_seconds(head) - used) / elapsed(began)
+            assert busy < 0.2, f"{busy:.2f} of a core while nothing could be taken"
+            waiting = start_client(cluster)
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.communicate(timeout=4)
+        output, errors = waiting.communicate(timeout=30)
+        assert output.strip() == "4.0", errors
+        cluster.wait_for_words("connections are taken again", 5)
+        assert cluster.workers()[0]["state"] == "up"
+    assert cluster.logs(1 << 20).count("no connection can be taken") == 1
+
+
+def test_a_worker_without_descriptors_goes_on_when_there_are_some(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 1, 2).start()
+    with cluster.left_as_found(), Console(cluster) as client:
+        client.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.ones(4, 'float32'))")
+        client.do("f(x).block_until_ready()")
+        worker = cluster.workers()[0]
+        with no_descriptors_left(worker["pid"]):
+            assert client.do("result = float(np.asarray(f(x)).sum())") == 8
+            other = start_client(cluster)  # its session needs a data stream of its own
+            cluster.wait_for_words("no connection can be taken: Too many open files", 15)
+            assert client.do("result = float(np.asarray(f(x)).sum())") == 8
+        output, errors = other.communicate(timeout=40)
+        assert output.strip() == "4.0", errors
+        assert cluster.workers()[0]["incarnation"] == worker["incarnation"]
+
+
+def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
+    new_cluster: NewCluster,
+) -> None:
+    """24 downloads of 16 MiB are asked for and not read, three times. The front door keeps what was asked
+    for, and no more; others are as quick as before; then all of it arrives.
+    """
+    count, size = 24, 16 * MIB
+    cluster = new_cluster(1, 1, 2).start()
+    head = head_pid(cluster)
+    with cluster.left_as_found(), Console(cluster) as slow, Console(cluster) as other:
+        slow.do("from concurrent.futures import ThreadPoolExecutor")
+        slow.do(f"make = jax.jit(lambda i: jnp.full({size // 4}, i, 'float32'))")
+        slow.do(f"pool = ThreadPoolExecutor({count})")
+        other.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.ones(4, 'float32'))")
+        other.do("f(x).block_until_ready()")
+        before = resident_bytes(head)
+        for _ in range(3):
+            slow.do(f"xs = [make(float(i)) for i in range({count})]; jax.block_until_ready(xs)")
+            slow.do("futures = [pool.submit(np.asarray, x) for x in xs]")
+            os.kill(slow.pid, signal.SIGSTOP)
+            try:
+                most = 0
+                until = time.monotonic() + 3
+                while time.monotonic() < until:
+                    began = time.monotonic()
+                    assert other.do("result = float(np.asarray(f(x)).sum())") == 8
+                    assert elapsed(began) < 3
+                    most = max(most, resident_bytes(head) - before)
+            finally:
+                os.kill(slow.pid, signal.SIGCONT)
+            sums = slow.do("result = [float(f.result()[-1]) for f in futures]", 60)
+            assert sums == [float(i) for i in range(count)]
+            print(f"{most / MIB:.0f} MiB held, {(resident_bytes(head) - before) / MIB:.0f} after")
+            assert most < count * size * 1.25 + 64 * MIB, f"{most / MIB:.0f} MiB"
+            slow.do("del futures, xs")

@@ -1,0 +1,302 @@
+"""Who is alive: workers that are stopped, stuck, cut off in one direction or doubled, and a controller
+that stands still. Each is told from the others, within the time that docs/reference/failures.md names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from faultlib import Blocker, Console, CutNetwork, elapsed
+from harness import GANGWAY, STATE_DIRS, Cluster, free_port, wait_for
+from test_hosts import Hosts
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+NewCluster = Callable[..., Cluster]
+NAMED_S = 6  # by `gangway why`
+SILENCE_S = 5
+WORKER_SILENCE_S = 10  # what a worker allows its scheduler
+
+
+def why(cluster: Cluster) -> list[dict[str, Any]]:
+    result = cluster.command("why", "--json", "--port", str(cluster.port), timeout_s=10)
+    assert result.returncode == 0, result.stdout + result.stderr
+    waits: list[dict[str, Any]] = json.loads(result.stdout)["waits"]
+    return waits
+
+
+def metric(port: int, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        lines = reply.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
+
+
+def test_a_stopped_worker_and_a_stuck_device_are_told_apart_within_six_seconds(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    metrics = free_port()
+    cluster = new_cluster(1, 2, 2, *Blocker.FLAGS, "--metrics-port", str(metrics))
+    blocker = Blocker(cluster, tmp_path)
+    cluster.start()
+    with cluster.left_as_found(), Console(cluster) as client, Console(cluster) as other:
+        for each, device in ((client, 0), (other, 2)):
+            each.do(f"x = jax.device_put(np.ones(4, 'float32'), jax.devices()[{device}])")
+            each.do("f = jax.jit(lambda x: x + 1); f(x).block_until_ready()")
+        stuck, stopped = cluster.workers()
+        with blocker.blocked(stuck["pid"]):
+            began = time.monotonic()
+            client.send("y = f(x); result = float(y.sum())")
+            os.kill(stopped["pid"], signal.SIGSTOP)
+            other.send("y = f(x); y.block_until_ready()")
+            reasons: dict[str, set[str]] = {}
+
+            def told_apart() -> bool:
+                for wait in why(cluster):
+                    for worker in wait["workers"]:
+                        reasons.setdefault(worker, set()).add(wait["reason"])
+                return "worker_silent" in reasons.get(stopped["name"], set()) and (
+                    "stuck" in reasons.get(stuck["name"], set())
+                )
+
+            wait_for("both named", told_apart, NAMED_S)
+            assert elapsed(began) < NAMED_S
+            assert "worker_silent" not in reasons[stuck["name"]], reasons
+            assert "stuck" not in reasons[stopped["name"]], reasons
+            # It is reported by itself too: in the log, in the status, as a metric.
+            cluster.wait_for_words("device 0 of island0/worker0 is stuck in gang", 5)
+            table = cluster.command("status", "--port", str(cluster.port)).stdout
+            assert "stuck" in table and "STUCK" in table, table
+            assert [d["stuck"] for d in cluster.workers()[0]["devices"]] == [True, False]
+            name = 'gangway_device_stuck{worker="island0/worker0",device="0"}'
+            assert metric(metrics, name) == 1
+            other.answer(20)  # an error: that worker was declared dead, and replaced
+            assert wait_for("the stuck gang", lambda: why(cluster), 5)
+        assert client.answer(20) == {"ok": 8.0}
+        cluster.wait_for_words("device 0 of island0/worker0 goes on", 5)
+        wait_for("not stuck", lambda: not cluster.workers()[0]["devices"][0]["stuck"], 5)
+        assert metric(metrics, name) == 0
+        logs = cluster.logs(1 << 20)
+        assert logs.count("is stuck in gang") == logs.count("goes on after gang"), logs
+
+
+def test_a_long_program_is_not_stuck(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 1, 1).start()
+    with Console(cluster) as client:
+        client.do(
+            "g = jax.jit(lambda x: jax.lax.fori_loop(0, 2000000000, lambda i, x: jnp.sin(x @ x), x)); "
+            "f = jax.jit(lambda x: x + 1); x = jax.device_put(np.ones((64, 64), 'float32'))"
+        )
+        client.send("y = f(g(x)); y.block_until_ready()")
+
+        def executing() -> bool:
+            waits = why(cluster)
+            return any(w["reason"] == "executing" and w["waited_ms"] > 5000 for w in waits)
+
+        wait_for("five seconds of it", executing, 20)
+        assert not any(w["reason"] == "stuck" for w in why(cluster))
+        assert "is stuck" not in cluster.logs(1 << 20)
+        os.kill(client.pid, signal.SIGKILL)
+
+
+def test_a_controller_that_stands_still_loses_nobody(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 2, 1).start()
+    with cluster.left_as_found(), Console(cluster) as client:
+        client.do("xs = [jax.device_put(np.ones(4, 'float32'), d) for d in jax.devices()]")
+        client.do("jax.block_until_ready(xs)")
+        before = cluster.workers()
+        head = int((pathlib.Path(cluster.state_dir) / str(cluster.port) / "head.pid").read_text())
+        os.kill(head, signal.SIGSTOP)
+        try:
+            time.sleep(SILENCE_S + 2)  # longer than a worker may be silent, shorter than it may be
+        finally:
+            os.kill(head, signal.SIGCONT)
+        assert client.do("result = [float(x.sum()) for x in xs]") == [4, 4]
+        assert [w["incarnation"] for w in cluster.workers()] == [w["incarnation"] for w in before]
+
+
+class ByHand(Hosts):
+    """A controller and two workers that nobody restarts; worker 0 reaches it by a way that can be cut."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder, tls=False)
+        self.port = self.front_door
+        STATE_DIRS[self.port] = str(folder / "state")
+        self.network = CutNetwork(self.control)
+        self.far_config = folder / "far.toml"
+        self.far_config.write_text(
+            self.config.read_text().replace(str(self.control), str(self.network.port))
+        )
+
+    def start_worker(self, name: str, index: int, *flags: str, far: bool = False) -> int:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [
+                    *(str(GANGWAY), "worker", "--island", "0", "--index", str(index)),
+                    *("--config", str(self.far_config if far else self.config), *flags),
+                ],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+        return self.processes[name].pid
+
+    def start(self, *_: str) -> ByHand:  # type: ignore[override]
+        super().start("controller", "controller")
+        self.wait_for("controller", "the compiler is up")
+        return self
+
+    def workers(self) -> list[dict[str, Any]]:
+        result = self.run("status", "--json", "--port", str(self.port))
+        assert result.returncode == 0, result.stdout + result.stderr
+        workers: list[dict[str, Any]] = json.loads(result.stdout)["islands"][0]["workers"]
+        return workers
+
+    def wait_until(self, index: int, state: str, timeout_s: float) -> dict[str, Any]:
+        found: dict[str, Any] = wait_for(
+            f"worker {index} {state}",
+            lambda: next(
+                (w for w in self.workers()[index : index + 1] if w["state"] == state), None
+            ),
+            timeout_s,
+        )
+        return found
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
+        self.network.cut = {"there": False, "back": False}
+        try:
+            for name in sorted(self.processes):
+                if self.processes[name].poll() is None:
+                    self.end(name)
+        finally:
+            self.network.close()
+            for process in self.processes.values():
+                process.kill()
+                process.wait(5)
+
+
+@pytest.fixture
+def by_hand(tmp_path: pathlib.Path) -> Iterator[ByHand]:
+    made = ByHand(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_the_second_process_of_a_place_is_refused_by_name(by_hand: ByHand) -> None:
+    first = by_hand.start_worker("worker0", 0)
+    by_hand.start_worker("worker1", 1)
+    before = by_hand.wait_until(0, "up", 20)
+    assert before["pid"] == first
+    by_hand.wait_until(1, "up", 20)
+    second = by_hand.start_worker("second", 0)
+    assert by_hand.processes["second"].wait(20) == 1
+    said = by_hand.log("second")
+    assert f"island0/worker0 is there already: process {first} on 127.0.0.2" in said, said
+    by_hand.wait_for("controller", f"a second process (pid {second}")
+    assert by_hand.workers()[0] == before
+
+
+def test_a_worker_that_wakes_after_its_replacement_disturbs_nobody(by_hand: ByHand) -> None:
+    first = by_hand.start_worker("worker0", 0)
+    by_hand.start_worker("worker1", 1)
+    old = by_hand.wait_until(0, "up", 20)
+    by_hand.wait_until(1, "up", 20)
+    with Console(by_hand) as client:
+        client.do("x = jax.device_put(np.ones(4, 'float32'), jax.devices()[0])")
+        client.do("f = jax.jit(lambda x: x + 1); f(x).block_until_ready()")
+        os.kill(first, signal.SIGSTOP)
+        stopped = time.monotonic()
+        by_hand.start_worker("second", 0)  # waits for the verdict on the first
+        failed = client.ask("np.asarray(x)")
+        took = elapsed(stopped)
+        assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
+        assert took < SILENCE_S + 2, took
+        new = wait_for(
+            "the replacement",
+            lambda: (
+                next((w for w in by_hand.workers() if w["pid"] not in (0, first)), None)
+                if by_hand.workers()[0]["pid"] != first
+                else None
+            ),
+            20,
+        )
+        assert new["incarnation"] != old["incarnation"]
+        client.do("x = jax.device_put(np.ones(4, 'float32'), jax.devices()[0])")
+        os.kill(first, signal.SIGCONT)
+        # It finds its link closed, starts afresh, and finds its place taken.
+        assert by_hand.processes["worker0"].wait(30) == 1
+        assert "is there already" in by_hand.log("worker0"), by_hand.log("worker0")
+        assert client.do("result = float(f(x).sum())") == 8
+        assert by_hand.workers()[0]["incarnation"] == new["incarnation"]
+
+
+@pytest.mark.parametrize("way", ["there", "back", "both"])
+def test_a_cut_network_is_noticed_at_both_ends_within_the_limit(by_hand: ByHand, way: str) -> None:
+    """there: what the worker sends is lost. back: what it is sent. both: its host, or the controller's,
+    has vanished.
+    """
+    by_hand.start_worker("worker0", 0, far=True)
+    by_hand.start_worker("worker1", 1)
+    for index in range(2):
+        by_hand.wait_until(index, "up", 20)
+    old = by_hand.workers()[0]
+    with Console(by_hand) as client:
+        client.do("xs = [jax.device_put(np.ones(4, 'float32'), d) for d in jax.devices()]")
+        client.do("jax.block_until_ready(xs)")
+        cut = time.monotonic()
+        by_hand.network.cut = {"there": way != "back", "back": way != "there"}
+        by_hand.wait_until(0, "down", WORKER_SILENCE_S + 3)
+        controller_s = elapsed(cut)
+        wait_for(
+            "the worker's own notice",
+            lambda: "is gone" in by_hand.log("worker0") or "Nothing came" in by_hand.log("worker0"),
+            WORKER_SILENCE_S + 5,
+        )
+        worker_s = elapsed(cut)
+        if way == "back":  # its heartbeats came, but it heard nothing, and said so
+            assert WORKER_SILENCE_S - 1 < controller_s < WORKER_SILENCE_S + 2, controller_s
+        else:
+            assert SILENCE_S - 1 < controller_s < SILENCE_S + 2, controller_s
+        assert worker_s < WORKER_SILENCE_S + 2, worker_s
+        failed = client.ask("np.asarray(xs[0])")
+        assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
+        assert client.do("result = float(xs[2].sum())") == 4  # on the other worker
+        by_hand.network.cut = {"there": False, "back": False}
+        new = by_hand.wait_until(0, "up", 30)
+        assert new["incarnation"] != old["incarnation"]
+        assert client.do("result = float(jax.device_put(np.ones(4, 'float32')).sum())") == 4
+
+
+def test_a_worker_that_comes_late_is_waited_for(by_hand: ByHand) -> None:
+    by_hand.start_worker("worker0", 0)
+    by_hand.wait_until(0, "up", 20)
+    client = subprocess.Popen(
+        [str(GANGWAY), "run", "--port", str(by_hand.port), str(script(by_hand.folder))],
+        env=by_hand.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        by_hand.wait_for("controller", "opens for")
+        by_hand.start_worker("worker1", 1)
+        output, _ = client.communicate(timeout=40)
+    finally:
+        client.kill()
+    assert client.returncode == 0 and "3 devices" in output, output
+
+
+def script(folder: pathlib.Path) -> pathlib.Path:
+    path = folder / "count.py"
+    path.write_text("import jax\nprint(len(jax.devices()), 'devices')\n")
+    return path
