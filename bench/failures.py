@@ -183,8 +183,7 @@ def cut(way: str) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
                 )
 
                 def ended(run: int = run) -> bool:
-                    log = cluster.log("worker0")
-                    return log.count("is gone:") + log.count("Nothing came") > run
+                    return cluster.log("worker0").count("island0/worker0 ends:") > run
 
                 yield since(began, "the worker ends its work", ended)
                 cluster.network.cut = {"there": False, "back": False}

@@ -300,3 +300,49 @@ def script(folder: pathlib.Path) -> pathlib.Path:
     path = folder / "count.py"
     path.write_text("import jax\nprint(len(jax.devices()), 'devices')\n")
     return path
+
+
+@pytest.mark.timeout(180)
+def test_a_client_whose_host_vanishes_is_freed_within_a_minute_OB_2(tmp_path: pathlib.Path) -> None:
+    hosts = Hosts(tmp_path, tls=True)
+    hosts.start_controller()
+    hosts.start_workers()
+    network = CutNetwork(hosts.control)
+    script = tmp_path / "hold.py"
+    script.write_text(
+        "import jax, numpy as np, sys\n"
+        "x = jax.device_put(np.ones(1 << 20, 'float32')); x.block_until_ready()\n"
+        "print('held', flush=True); sys.stdin.read()\n"
+    )
+    client = None
+
+    def sessions() -> list[Any]:
+        result = hosts.run("status", "--json", "--port", str(hosts.front_door))
+        found: list[Any] = json.loads(result.stdout)["sessions"]
+        return found
+
+    try:
+        hosts.wait_for("controller", "ready: ")
+        client = subprocess.Popen(
+            [
+                *(str(GANGWAY), "run", "--connect", f"127.0.0.1:{network.port}"),
+                *("--tls", str(tmp_path / "tls"), str(script)),
+            ],
+            env=hosts.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert client.stdout and client.stdout.readline().strip() == "held"
+        assert [s["bytes"] for s in sessions()] == [4 << 20]
+        network.cut = {"there": True, "back": True}
+        cut = time.monotonic()
+        wait_for("the session's end", lambda: not sessions(), 70)
+        took = elapsed(cut)
+        print(f"freed after {took:.1f} s")
+    finally:
+        if client:
+            client.kill()
+            client.wait(5)
+        hosts.stop()
+        network.close()

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "gangway/cli/announcement.h"
+#include "gangway/cli/drain.h"
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/status_text.h"

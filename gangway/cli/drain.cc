@@ -13,7 +13,6 @@
 #include "absl/strings/str_split.h"
 
 #include "gangway/cli/tool_link.h"
-#include "gangway/wire/failure.h"
 
 namespace gangway::cli {
 namespace {
@@ -47,14 +46,15 @@ Left Sum(const wire::StatusReply& status, const wire::DrainRequest& target) {
 absl::Status Send(const ControlDoor& door, const wire::DrainRequest& target) {
   wire::Frame request;
   *request.mutable_drain_request() = target;
-  wire::Failure refusal;
+  std::string problem;
   absl::Status asked = AskTool(*door.transport, door.address, door.token, "gangway drain",
-                               std::move(request), kLimit, [&refusal](const wire::Frame& frame) {
+                               std::move(request), kLimit, [&problem](const wire::Frame& frame) {
                                  if (!frame.has_drain_reply()) return false;
-                                 refusal = frame.drain_reply().failure();
+                                 problem = frame.drain_reply().problem();
                                  return true;
                                });
-  return asked.ok() ? wire::ToStatus(refusal) : asked;
+  if (asked.ok() && !problem.empty()) return absl::NotFoundError(problem);
+  return asked;
 }
 
 }  // namespace

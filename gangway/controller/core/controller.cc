@@ -81,7 +81,7 @@ void Controller::OnSessionLost(uint64_t id, Actions& actions) {
 
 void Controller::FillTopology(wire::Topology& topology) const {
   for (const WorkerInfo& worker : workers_) {
-    if (worker.draining()) continue;
+    if (worker.drained) continue;
     *topology.add_workers() = worker.declared;
     if (topology.platform().empty()) {
       topology.set_platform(worker.declared.platform());

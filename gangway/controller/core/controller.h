@@ -94,8 +94,10 @@ class Controller {
   // What sessions wait for here, and what a scope means: `request` as the schedulers are asked, an
   // array being the gang that makes it; nothing there is to be asked where false is returned.
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
-  // What a new session sees: all that is declared but for workers that are being drained.
+  // What a new session sees: all that is declared but for workers that an operator drains.
   void FillTopology(wire::Topology& topology) const;
+  // Whom it waits for, by name: those that are not there, or about to go. Empty: nobody.
+  std::string AbsentWorkers() const;
   std::optional<wire::Failure> CheckDrain(const wire::DrainRequest& request) const;
 
   size_t storage_count() const { return storages_.size(); }

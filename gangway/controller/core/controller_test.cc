@@ -605,6 +605,7 @@ TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
   wire::Topology topology;
   controller_->FillTopology(topology);
   EXPECT_EQ(topology.workers_size(), 3);
+  EXPECT_THAT(controller_->AbsentWorkers(), testing::Not(HasSubstr("island0/worker1")));
   drain.request.set_undo(true);
   Step(drain);
   EXPECT_NE(Call(5, {1}, {14}), 0u);
@@ -637,7 +638,9 @@ TEST_F(ControllerTest, AWorkerThatLeavesIsAnsweredAndItsPlaceIsOpenToTheNext) {
   ASSERT_EQ(items_.size(), 1u);
   EXPECT_EQ(items_[0].second.leave().incarnation(), 77u);
   EXPECT_EQ(Upload(10, {2}), 0u);
+  EXPECT_THAT(controller_->AbsentWorkers(), HasSubstr("island0/worker1"));
   up(78);
+  EXPECT_THAT(controller_->AbsentWorkers(), testing::Not(HasSubstr("island0/worker1")));
   EXPECT_NE(Upload(11, {2}), 0u);
 }
 

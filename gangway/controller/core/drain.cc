@@ -22,6 +22,16 @@ std::optional<wire::Failure> Controller::CheckDrain(const wire::DrainRequest& re
                    " is not declared; `gangway status` lists the workers"));
 }
 
+std::string Controller::AbsentWorkers() const {
+  std::string absent;
+  for (const WorkerInfo& worker : workers_) {
+    if (worker.drained || (worker.up && !worker.leaving)) continue;
+    absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.declared.island(),
+                    "/worker", worker.declared.index());
+  }
+  return absent;
+}
+
 void Controller::OnDrain(const wire::DrainRequest& request) {
   for (WorkerInfo& worker : workers_) {
     if (worker.declared.island() != request.island()) continue;

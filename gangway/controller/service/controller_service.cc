@@ -118,22 +118,10 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
   return std::make_unique<LinkEndpoint>(this, alive_, hello.role(), key);
 }
 
-std::string ControllerService::AbsentWorkers() const {
-  std::string absent;
-  wire::StatusReply status;
-  core_.FillStatus(status);
-  for (const auto& worker : status.workers()) {
-    if (worker.state().up() || worker.state().draining()) continue;
-    absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.state().worker().island(),
-                    "/worker", worker.state().worker().index());
-  }
-  return absent;
-}
-
 // A session starts when the declared capacity is there, or ends with the names of those that are
 // not.
 void ControllerService::WelcomeClients() {
-  const std::string absent = AbsentWorkers();
+  const std::string absent = core_.AbsentWorkers();
   wire::Topology topology;
   core_.FillTopology(topology);
   const auto now = EventLoop::Clock::now();
@@ -288,7 +276,7 @@ void ControllerService::OnDrainRequest(uint64_t tool, const wire::DrainRequest& 
   wire::Frame frame;
   frame.mutable_drain_reply();
   if (auto failure = core_.CheckDrain(request)) {
-    *frame.mutable_drain_reply()->mutable_failure() = *std::move(failure);
+    frame.mutable_drain_reply()->set_problem(failure->message());
   } else {
     Say(absl::StrCat(
         "island", request.island(), request.all() ? "" : absl::StrCat("/worker", request.index()),

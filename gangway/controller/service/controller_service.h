@@ -84,7 +84,6 @@ class ControllerService {
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
   void SendWelcome(uint64_t session, ClientLink& client);
-  std::string AbsentWorkers() const;
   void OnStatusRequest(uint64_t tool);
   void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);

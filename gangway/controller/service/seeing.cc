@@ -103,7 +103,7 @@ void ControllerService::ExplainClients(wire::WhyReply& reply) const {
     wait.set_session(session);
     wait.set_program(client.name);
     wait.set_reason(wire::Wait::REASON_WORKERS_ABSENT);
-    wait.add_workers(AbsentWorkers());
+    wait.add_workers(core_.AbsentWorkers());
     auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(EventLoop::Clock::now() -
                                                                         client.since);
     wait.set_waited_ms(static_cast<uint64_t>(waited.count()));

@@ -249,9 +249,10 @@ void SchedulerService::WatchSilence() {
     if (!state.link || now - state.heard < options_.silence_max) continue;
     absl::Status why = absl::DeadlineExceededError(
         absl::StrCat("silent for ", options_.silence_max.count(), " ms"));
+    const uint64_t silent = state.process_id;
     state.link->Close(why);
-    OnWorkerClosed(worker, state.incarnation, why);
-    if (options_.on_silent) options_.on_silent(state.process_id);
+    OnWorkerClosed(worker, state.incarnation, why);  // may admit another process
+    if (options_.on_silent) options_.on_silent(silent);
   }
   loop_->PostAt(now + kBeatInterval, [this, alive = alive_] {
     if (*alive) WatchSilence();
