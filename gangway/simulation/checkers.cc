@@ -83,16 +83,18 @@ void ReleaseChecker::AddInputs(const wire::ArrayRef& ref, const wire::ArraySpec&
   }
 }
 
+void ReleaseChecker::OnLoad(const wire::Load& load) {
+  *places_[load.executable()].mutable_devices() = load.devices();
+}
+
 void ReleaseChecker::OnSent(const wire::Node& node) {
   uint64_t ordinal = node.ordinal();
   std::vector<Input> inputs;
   switch (node.kind_case()) {
     case wire::Node::kLaunch:
       for (uint64_t result : node.launch().results()) producers_[result] = {ordinal, false};
-      for (const wire::ArrayRef& argument : node.launch().arguments()) {
-        for (const wire::ShardRun& run : argument.runs())
-          launch_reads_[ordinal].push_back(run.storage());
-      }
+      for (const wire::ArrayRef& argument : node.launch().arguments())
+        AddInputs(argument, places_[node.launch().executable()], nullptr, inputs);
       break;
     case wire::Node::kUpload:
       producers_[node.upload().storage()] = {ordinal, true};
@@ -113,9 +115,7 @@ void ReleaseChecker::OnSent(const wire::Node& node) {
 void ReleaseChecker::OnReleased(uint32_t island, const std::set<uint64_t>& ordinals) {
   for (uint64_t ordinal : ordinals) released_.emplace(island, ordinal);
   for (uint64_t ordinal : ordinals) {
-    std::vector<Input> inputs = inputs_[ordinal];
-    for (uint64_t storage : launch_reads_[ordinal]) inputs.push_back({island, island, storage});
-    for (const Input& input : inputs) {
+    for (const Input& input : inputs_[ordinal]) {
       auto producer = producers_.find(input.storage);
       if (input.reader_island != island || producer == producers_.end()) continue;
       std::pair<uint32_t, uint64_t> key(input.island, producer->second.ordinal);

@@ -51,6 +51,7 @@ class ReleaseChecker {
  public:
   ReleaseChecker(Violations* violations, std::map<uint32_t, uint32_t> island_of)
       : violations_(violations), island_of_(std::move(island_of)) {}
+  void OnLoad(const wire::Load& load);  // controller -> scheduler
   void OnSent(const wire::Node& node);  // controller -> scheduler; once per island
   void OnEnded(uint32_t island, uint64_t ordinal) { ended_.emplace(island, ordinal); }
   void OnReleased(uint32_t island, const std::set<uint64_t>& ordinals);  // of one step
@@ -70,11 +71,10 @@ class ReleaseChecker {
                  std::vector<Input>& inputs) const;
 
   Violations* const violations_;
-  const std::map<uint32_t, uint32_t> island_of_;   // by device
-  std::map<uint64_t, std::vector<Input>> inputs_;  // by ordinal
-  std::map<uint64_t, std::vector<uint64_t>>
-      launch_reads_;                        // by ordinal: storages, all on the launch's island
-  std::map<uint64_t, Producer> producers_;  // by storage
+  const std::map<uint32_t, uint32_t> island_of_;      // by device
+  std::map<uint64_t, std::vector<Input>> inputs_;     // by ordinal
+  std::map<uint64_t, wire::ArraySpec> places_;        // by executable: its devices
+  std::map<uint64_t, Producer> producers_;            // by storage
   std::set<std::pair<uint32_t, uint64_t>> released_;  // island, ordinal
   std::set<std::pair<uint32_t, uint64_t>> ended_;
 };

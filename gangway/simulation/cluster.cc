@@ -13,6 +13,7 @@
 
 #include "gangway/controller/core/controller.h"
 #include "gangway/simulation/checkers.h"
+#include "gangway/simulation/meeting.h"
 #include "gangway/simulation/sim_client.h"
 #include "gangway/simulation/sim_worker.h"
 #include "gangway/simulation/timeline.h"
@@ -92,6 +93,7 @@ class Cluster {
   ResultChecker results_{&violations_};
   AnswerChecker answers_{&violations_};
   MemoryChecker memory_;
+  Meeting meeting_;
   controller::Controller controller_;
   std::optional<Time> controller_armed_;
   std::vector<Island> islands_;
@@ -138,7 +140,7 @@ Cluster::Cluster(const Scenario& scenario)
 controller::ControllerConfig Cluster::MakeControllerConfig() const {
   controller::ControllerConfig config;
   config.epoch = 1;
-  config.allow_multi_worker_programs = true;
+  config.program_reach = controller::Reach::kCluster;
   for (uint32_t island = 0; island < kIslands; ++island) {
     for (uint32_t index = 0; index < kWorkersPerIsland; ++index) {
       wire::Worker worker;
@@ -199,6 +201,7 @@ SimWorker::World Cluster::MakeWorkerWorld(uint32_t island, uint32_t index) {
   world.order = &order_;
   world.references = &references_;
   world.memory = &memory_;
+  world.meeting = &meeting_;
   world.failing_percent = scenario_.faults ? 2 : 0;
   world.report = [this, island, index](wire::Report report) {
     islands_[island].from_worker[index]->Send(std::move(report));
@@ -230,6 +233,7 @@ void Cluster::AddSession(uint64_t number) {
     config.placements.push_back(
         {{d}, {d + 3}, {d, d + 1}, {d + 2, d + 3}, {d + 1, d + 2}, {d, d + 1, d + 2, d + 3}});
   }
+  config.placements.push_back({{0, 4}, {5, 1}, {3, 7}, {2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6, 7}});
   SimClient::World world;
   world.timeline = &timeline_;
   world.random = &random_;
@@ -266,6 +270,8 @@ void Cluster::StepController(controller::Event event) {
     sessions_.at(session).from_controller->Send(std::move(batch));
   std::vector<wire::IslandBatch> batches(kIslands);
   for (auto& [island, item] : actions.to_islands) {
+    if (item.has_load()) releases_.OnLoad(item.load());
+    if (item.has_release() && island == 0) ++outcome_.spanning;
     if (item.has_node()) releases_.OnSent(item.node());
     *batches[island].add_items() = std::move(item);
   }
@@ -488,6 +494,8 @@ void Cluster::CheckAtRest(bool all_over) {
   }
   if (all_over)
     counts_.Expect("OB-1", "storages in the controller", 0, controller_.storage_count());
+  counts_.Expect("progress", "gangs with the sequencer", 0, controller_.spanning_count());
+  counts_.Expect("progress", "gangs that wait for a member", 0, meeting_.waiting_count());
   if (!scenario_.faults && scenario_.budget_bytes == 0) CheckModel();
 }
 

@@ -31,6 +31,7 @@ struct Outcome {
   std::vector<std::string> violations;
   uint64_t events = 0;
   uint64_t releases = 0;         // of nodes, per island
+  uint64_t spanning = 0;         // gangs over both islands that were released
   uint64_t shards_compared = 0;  // with the reference interpreter
   uint64_t answers = 0;
   std::map<int, uint64_t> failures;  // answers that were failures, by absl::StatusCode

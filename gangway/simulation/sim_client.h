@@ -25,7 +25,7 @@ namespace gangway::simulation {
 struct ClientConfig {
   uint64_t session = 0;
   std::vector<std::vector<std::vector<uint32_t>>>
-      placements;  // per island: device lists that programs run on
+      placements;  // in groups, an island's or over islands: device lists that programs run on
   uint32_t live_arrays_max = 16;
   std::map<uint32_t, WorkerKey> worker_of;  // by device
   uint32_t withheld_percent = 0;            // of uploads: one shard is never sent

@@ -19,6 +19,9 @@ void SimWorker::Start(uint64_t incarnation) {
 
 void SimWorker::Die() {
   incarnation_ = 0;
+  for (const auto& [ordinal, node] : nodes_) {
+    for (uint32_t position : node.meeting) world_.meeting->Leave(ordinal, position);
+  }
   device_states_.clear();
   storages_.clear();
   nodes_.clear();
@@ -221,8 +224,8 @@ void SimWorker::OnCancel(uint64_t ordinal, const wire::Failure& failure) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end()) return;
   Node& node = it->second;
-  bool waits_for_others = node.message.has_copy() || node.message.has_upload();
-  if (node.released && !waits_for_others) return;  // it ends by itself
+  if (node.released && node.message.has_fetch()) return;  // it ends by itself
+  if (node.released && node.message.has_launch()) return Fail(ordinal, node, failure);
   node.failure = failure;
   if (node.message.has_upload())
     staged_.erase({node.message.session(), node.message.upload().upload()});

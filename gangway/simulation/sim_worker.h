@@ -1,7 +1,8 @@
 // A worker of the simulated cluster: a queue per device in the order of the releases, virtual
 // execution time, outputs that are hashes of the inputs, copies to other workers of any island. It
 // speaks the wire messages of a real worker. It knows more than one does today: gangs over several
-// workers, and transfers between workers.
+// workers and islands. Half of the executables are collectives, whose members meet before they run;
+// a gang that fails on one worker is ended on the others by a Cancel.
 //
 // Protocol of a transfer: the receiving half, once released, takes shards from the incarnations
 // that its Peers name, and from nobody else. Here the sending half offers each shard until it is
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "gangway/simulation/checkers.h"
+#include "gangway/simulation/meeting.h"
 #include "gangway/simulation/timeline.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -55,6 +57,7 @@ class SimWorker {
     OrderChecker* order = nullptr;
     ReferenceChecker* references = nullptr;
     MemoryChecker* memory = nullptr;
+    Meeting* meeting = nullptr;
     uint32_t failing_percent = 0;  // of launches, and of loads
   };
 
@@ -97,7 +100,8 @@ class SimWorker {
     std::map<std::pair<uint64_t, uint32_t>, uint64_t> made;  // storage, shard -> value
     std::set<uint32_t> open;    // launch: positions; copy: shards to come; fetch: parts to send
     std::set<uint32_t> unsent;  // copy: shards to send, not begun
-    std::set<uint32_t> unacknowledged;   // copy: begun
+    std::set<uint32_t> unacknowledged;  // copy: begun
+    std::set<uint32_t> meeting;  // launch: positions that wait for the other members of the gang
     std::map<uint32_t, uint64_t> peers;  // copy: incarnation that sends, by device
   };
   struct Device {
@@ -129,6 +133,9 @@ class SimWorker {
   void PumpDevice(uint32_t device);
   void StartPosition(uint32_t device, Node& node, uint32_t position,
                      const std::vector<uint64_t>& arguments);
+  void RunPosition(uint32_t device, uint64_t ordinal, uint32_t position,
+                   const std::vector<uint64_t>& arguments);
+  void Fail(uint64_t ordinal, Node& node, const wire::Failure& failure);
   void EndPosition(uint32_t device, uint64_t ordinal, uint32_t position);
   void PumpCopy(uint64_t ordinal, Node& node);
   void Offer(uint64_t ordinal, uint32_t device, uint32_t shard, const Content& content);

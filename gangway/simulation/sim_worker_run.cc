@@ -1,5 +1,6 @@
 // What a simulated worker runs: device queues, transfers, fetches, uploads.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -10,6 +11,10 @@ namespace gangway::simulation {
 namespace {
 
 constexpr Duration kOfferAgain = std::chrono::milliseconds(20);
+
+bool IsCollective(const wire::Load& load) {
+  return load.devices_size() > 1 && load.executable() % 2 == 0;
+}
 
 }  // namespace
 
@@ -106,7 +111,7 @@ void SimWorker::PumpDevice(uint32_t device) {
     for (const wire::ArrayRef& ref : node.message.launch().arguments()) {
       std::optional<Content> content = Read(ref, position);
       if (!content) return;
-      if (content->failure && !node.failure) node.failure = content->failure;
+      if (content->failure) Fail(ordinal, node, *content->failure);
       arguments.push_back(content->value);
     }
     state.busy = true;
@@ -120,8 +125,33 @@ void SimWorker::PumpDevice(uint32_t device) {
   }
 }
 
+// The first failure of a gang: members that wait for others, of this worker too, wait no longer.
+void SimWorker::Fail(uint64_t ordinal, Node& node, const wire::Failure& failure) {
+  if (!node.failure) node.failure = failure;
+  for (uint32_t position : std::exchange(node.meeting, {})) {
+    world_.meeting->Leave(ordinal, position);
+    uint32_t device = node.load->devices(static_cast<int>(position));
+    Later(Duration(0),
+          [this, device, ordinal, position] { EndPosition(device, ordinal, position); });
+  }
+}
+
 void SimWorker::StartPosition(uint32_t device, Node& node, uint32_t position,
                               const std::vector<uint64_t>& arguments) {
+  uint64_t ordinal = node.message.ordinal();
+  if (!IsCollective(*node.load)) return RunPosition(device, ordinal, position, arguments);
+  node.meeting.insert(position);
+  world_.meeting->Join(ordinal, position, static_cast<size_t>(node.load->devices_size()),
+                       [this, incarnation = incarnation_, device, ordinal, position, arguments] {
+                         if (incarnation_ != incarnation) return;
+                         nodes_.at(ordinal).meeting.erase(position);
+                         RunPosition(device, ordinal, position, arguments);
+                       });
+}
+
+void SimWorker::RunPosition(uint32_t device, uint64_t ordinal, uint32_t position,
+                            const std::vector<uint64_t>& arguments) {
+  Node& node = nodes_.at(ordinal);
   const wire::Launch& launch = node.message.launch();
   const wire::Load& load = *node.load;
   int64_t temporary = static_cast<int64_t>(load.memory().temp_bytes());
@@ -135,7 +165,6 @@ void SimWorker::StartPosition(uint32_t device, Node& node, uint32_t position,
     total += static_cast<int64_t>(storage.shard_bytes);
   }
   Use(device, total);
-  uint64_t ordinal = node.message.ordinal();
   Later(Microseconds(world_.random->Between(5, 300)),
         [this, device, ordinal, position, temporary, alias] {
           std::set<uint64_t> consumed;

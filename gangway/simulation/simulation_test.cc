@@ -25,7 +25,7 @@ namespace {
 #ifdef GANGWAY_SLOW_BUILD
 uint64_t seed_count = 300;
 #else
-uint64_t seed_count = 2000;
+uint64_t seed_count = 5000;
 #endif
 uint64_t only_seed = 0;  // 0: all
 
@@ -48,6 +48,7 @@ Outcome RunSeeds(bool (*wanted)(const Scenario&)) {
     Outcome outcome = RunScenario(scenario);
     total.events += outcome.events;
     total.releases += outcome.releases;
+    total.spanning += outcome.spanning;
     total.shards_compared += outcome.shards_compared;
     total.answers += outcome.answers;
     total.workers_lost += outcome.workers_lost;
@@ -70,6 +71,7 @@ Outcome RunSeeds(bool (*wanted)(const Scenario&)) {
 void ExpectWork(const Outcome& total) {
   if (only_seed != 0) return;
   EXPECT_GT(total.releases, seed_count) << "the seeds did next to nothing";
+  EXPECT_GT(total.spanning, seed_count / 10);
   EXPECT_GT(total.shards_compared, seed_count / 10);
   EXPECT_GT(total.answers, seed_count / 10);
 }
@@ -112,10 +114,12 @@ TEST(SimulationTest, ReplaysExactly) {
 
 // The checkers can fail: a planted bug is caught within `limit` seeds, by the checker of its
 // invariant.
-void ExpectCaught(scheduler::PlantedBug bug, const std::string& invariant, uint64_t limit) {
+void ExpectCaught(scheduler::PlantedBug bug, const std::string& invariant, uint64_t limit,
+                  uint32_t window = 0) {
   for (uint64_t seed = 1; seed <= limit; ++seed) {
     Scenario scenario = Scenario::FromSeed(seed);
     scenario.bug = bug;
+    if (window != 0) scenario.window = window;
     for (const std::string& violation : RunScenario(scenario).violations) {
       if (violation.rfind(invariant + ":", 0) == 0) return;
     }
@@ -125,6 +129,20 @@ void ExpectCaught(scheduler::PlantedBug bug, const std::string& invariant, uint6
 
 TEST(PlantedBugTest, OrderByArrivalIsCaught_GS1) {
   ExpectCaught(scheduler::PlantedBug::kOrderByArrival, "GS-1", 20);
+}
+
+// Two collectives over both islands, each first on one of them.
+TEST(PlantedBugTest, SpanningGangsWithoutASequencerAreCaught_GS1) {
+  ExpectCaught(scheduler::PlantedBug::kNoSequencer, "GS-1", 50);
+}
+
+TEST(PlantedBugTest, SpanningGangsWithoutASequencerAreCaught_Progress) {
+  ExpectCaught(scheduler::PlantedBug::kNoSequencer, "progress", 50);
+}
+
+// Three gangs that wait in a ring, one of them of a single island. Rare: it takes a window of 1.
+TEST(PlantedBugTest, ATurnThatWaitsForLocalGangsIsCaught) {
+  ExpectCaught(scheduler::PlantedBug::kTurnWithoutPriority, "progress", 200, /*window=*/1);
 }
 
 TEST(PlantedBugTest, ReleaseWithoutProducersIsCaught_GS4) {

@@ -23,8 +23,10 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
     places.emplace(state.island, state.worker);
     request.add_local_devices(state.local);
   }
-  bool one_island = places.begin()->first == places.rbegin()->first;
-  if (places.size() > 1 && !(one_island && config_.allow_multi_worker_programs)) {
+  Reach reach = places.size() == 1                                ? Reach::kWorker
+                : places.begin()->first == places.rbegin()->first ? Reach::kIsland
+                                                                  : Reach::kCluster;
+  if (reach > config_.program_reach) {
     std::vector<std::string> names;
     for (auto [island, worker] : places)
       names.push_back(absl::StrCat("island", island, "/worker", worker));
@@ -33,7 +35,7 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
         absl::StrCat("a program over the devices of several workers: ", absl::StrJoin(names, ", ")),
         "Use a mesh inside one worker; move arrays between meshes with device_put.");
   }
-  executable.island = places.begin()->first;
+  executable.islands = IslandsOf(op.devices());
   executable.devices.assign(op.devices().begin(), op.devices().end());
   request.set_device_count(static_cast<uint32_t>(op.devices_size()));
   return std::nullopt;
@@ -96,7 +98,7 @@ void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) 
   *load->mutable_parameters() = result.info().parameters();
   *load->mutable_results() = result.info().results();
   *load->mutable_memory() = result.info().memory();
-  actions.to_islands.emplace_back(executable.island, std::move(item));
+  for (uint32_t island : executable.islands) actions.to_islands.emplace_back(island, item);
   executable.info = result.info();
   executable.info.clear_optimized_program();
   executable.ready = true;
@@ -170,7 +172,7 @@ void Controller::OnDropExecutables(Session& session, const wire::DropOp& op, Act
     if (it->second.ready) {
       wire::IslandItem item;
       item.mutable_unload()->add_executables(it->second.id);
-      actions.to_islands.emplace_back(it->second.island, std::move(item));
+      for (uint32_t island : it->second.islands) actions.to_islands.emplace_back(island, item);
     }
     session.executables.erase(it);
   }

@@ -28,11 +28,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 
+#include "gangway/controller/core/sequencer.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
 
 using Time = std::chrono::steady_clock::time_point;
+
+// Over what one program may run. Workers cannot do more than the first yet.
+enum class Reach { kWorker, kIsland, kCluster };
 
 struct ControllerConfig {
   uint64_t epoch = 0;
@@ -43,7 +47,7 @@ struct ControllerConfig {
   std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
   // 32 bytes that nobody can guess, for each copy between workers. Empty: none (simulation, tests).
   std::function<std::string()> new_token;
-  bool allow_multi_worker_programs = false;  // within one island; workers cannot run them yet
+  Reach program_reach = Reach::kWorker;
 };
 
 struct SessionOpened {
@@ -102,6 +106,7 @@ class Controller {
 
   size_t storage_count() const { return storages_.size(); }
   size_t node_count() const { return nodes_.size(); }
+  size_t spanning_count() const { return sequencer_.size(); }
 
  private:
   // A run of consecutive shards of one storage.
@@ -132,7 +137,7 @@ class Controller {
   struct Executable {
     uint64_t id = 0;       // cluster-wide
     uint64_t request = 0;  // the compile that makes it
-    uint32_t island = 0;
+    std::vector<uint32_t> islands;
     std::vector<uint32_t> devices;
     wire::ExecutableInfo info;  // without the optimized program
     bool ready = false;
@@ -254,6 +259,7 @@ class Controller {
   uint64_t FindProducer(uint64_t session, uint64_t handle, wire::WhyReply& reply) const;
   void OnReport(uint32_t island, wire::Report& report, Actions& actions);
   void OnReleased(uint32_t island, uint64_t ordinal, Actions& actions);
+  static void Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions);
   void OnDone(uint32_t island, wire::Done& done, Actions& actions);
   void EndNode(uint64_t ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Actions& actions);
@@ -277,6 +283,7 @@ class Controller {
   std::map<uint64_t, Session> sessions_;
   absl::flat_hash_map<uint64_t, Storage> storages_;
   absl::flat_hash_map<uint64_t, Node> nodes_;
+  Sequencer sequencer_;
   std::map<uint64_t, PendingCompile> compiles_;               // by request number, oldest first
   std::set<uint64_t> progressed_;                             // sessions whose Progress is due
   std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall

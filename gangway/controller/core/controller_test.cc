@@ -22,8 +22,11 @@ using std::chrono::milliseconds;
 // Two islands of two workers of two devices: device d is on island d / 4, worker d / 2 % 2.
 class ControllerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Make(Reach::kWorker); }
+
+  void Make(Reach reach) {
     ControllerConfig config;
+    config.program_reach = reach;
     for (uint32_t i = 0; i < 4; ++i) {
       wire::Worker worker;
       worker.set_island(i / 2);
@@ -211,6 +214,52 @@ class ControllerTest : public ::testing::Test {
   std::vector<wire::CompileRequest> requests_;
   uint64_t await_ = 1000;
 };
+
+// ---- gangs over several islands
+// -----------------------------------------------------------------------------------
+
+TEST_F(ControllerTest, AGangOverIslandsIsReleasedEverywhereOnceAdmittedEverywhere_GS4) {
+  Make(Reach::kCluster);
+  HaveProgram(5, {0, 4});
+  Have(10, {0, 4});
+  uint64_t gang = Call(5, {10}, {20});
+  EXPECT_THAT(items_, ::testing::SizeIs(2)) << "one message per island (DF-1)";
+  auto say = [&](uint32_t island, bool admitted) {
+    items_.clear();
+    wire::Report report;
+    (admitted ? report.mutable_admitted() : report.mutable_ready())->add_ordinals(gang);
+    Report(island, std::move(report));
+  };
+  say(0, false);
+  EXPECT_THAT(items_, IsEmpty());
+  say(1, false);
+  ASSERT_EQ(items_.size(), 2u);
+  EXPECT_THAT(items_[0].second.admit().ordinals(), ElementsAre(gang));
+  say(1, true);
+  EXPECT_THAT(items_, IsEmpty());
+  say(0, true);
+  ASSERT_EQ(items_.size(), 2u);
+  EXPECT_THAT(items_[1].second.release().ordinals(), ElementsAre(gang));
+  Done(0, gang);
+  EXPECT_FALSE(Await({20}).has_value());
+  Done(1, gang);
+  EXPECT_EQ(Await({20})->code(), 0);
+}
+
+TEST_F(ControllerTest, APartThatFailsEndsTheOthersAndLeavesTheSequencer_ER2) {
+  Make(Reach::kCluster);
+  HaveProgram(5, {0, 4});
+  Have(10, {0, 4});
+  uint64_t gang = Call(5, {10}, {20});
+  items_.clear();
+  Done(0, gang, "no memory");
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].first, 1u);
+  EXPECT_THAT(items_[0].second.cancel().ordinals(), ElementsAre(gang));
+  EXPECT_EQ(controller_->spanning_count(), 0u);
+  Done(1, gang, "the other half failed");
+  EXPECT_EQ(Await({20})->message(), "no memory");
+}
 
 // ---- handles
 // ------------------------------------------------------------------------------------------------------

@@ -197,7 +197,8 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
   }
   Executable& executable = found->second;
   wire::IslandItem item;
-  uint64_t ordinal = NewNode(id, session, {}, {executable.island});
+  uint64_t ordinal = NewNode(id, session, {}, executable.islands);
+  if (executable.islands.size() > 1) sequencer_.Add(ordinal, executable.islands);
   item.mutable_node()->set_ordinal(ordinal);
   item.mutable_node()->set_session(id);
   wire::Launch* launch = item.mutable_node()->mutable_launch();
@@ -224,7 +225,9 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
     pending_bindings_.emplace_back(op.results(i), std::move(array));
   }
   nodes_[ordinal].results = std::move(storages);
-  actions.to_islands.emplace_back(executable.island, std::move(item));
+  for (size_t i = 1; i < executable.islands.size(); ++i)
+    actions.to_islands.emplace_back(executable.islands[i], item);
+  actions.to_islands.emplace_back(executable.islands[0], std::move(item));
   // After the launch, so that frees of consumed and unwanted storages follow it in the stream.
   for (auto& [handle, array] : pending_bindings_)
     Bind(id, session, handle, std::move(array), actions);

@@ -22,6 +22,27 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
     for (uint64_t ordinal : report.released().ordinals()) OnReleased(island, ordinal, actions);
   } else if (report.has_leaving()) {
     OnLeaving(island, report.leaving(), actions);
+  } else if (report.has_ready() || report.has_admitted()) {
+    std::vector<Sequencer::Decision> decisions;
+    for (uint64_t ordinal : report.ready().ordinals())
+      sequencer_.OnReady(ordinal, island, decisions);
+    for (uint64_t ordinal : report.admitted().ordinals())
+      sequencer_.OnAdmitted(ordinal, island, decisions);
+    Follow(decisions, actions);
+  }
+}
+
+void Controller::Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions) {
+  for (const Sequencer::Decision& decision : decisions) {
+    for (uint32_t island : decision.islands) {
+      wire::IslandItem item;
+      if (decision.release) {
+        item.mutable_release()->add_ordinals(decision.ordinal);
+      } else {
+        item.mutable_admit()->add_ordinals(decision.ordinal);
+      }
+      actions.to_islands.emplace_back(island, std::move(item));
+    }
   }
 }
 
@@ -51,6 +72,9 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
   open.erase(position);
   if (done.has_failure() && !node.failure) {
     node.failure = std::move(*done.mutable_failure());
+    std::vector<Sequencer::Decision> decisions;
+    sequencer_.Remove(done.ordinal(), decisions);
+    Follow(decisions, actions);
     for (uint32_t other : open) {  // all or none
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(done.ordinal());

@@ -100,6 +100,7 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   NodeState node = std::move(found->second);
   nodes_.erase(found);
   ready_.Erase(ordinal, node.devices);
+  turns_.erase(ordinal);
   StopWaitingForBytes(node);
   ready_light_.erase(ordinal);
   memory_blocked_.erase(ordinal);
@@ -108,7 +109,7 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   report.mutable_done()->set_ordinal(ordinal);
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;
   actions.to_controller.push_back(std::move(report));
-  if (node.released) {
+  if (node.admitted) {
     for (uint64_t id : node.consumes) {  // its memory here is free, or the results' now
       auto it = storages_.find(id);
       if (it == storages_.end() || node.failure) continue;

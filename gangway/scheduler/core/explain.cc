@@ -28,7 +28,7 @@ Island::Heads Island::FindHeads() const {
   Heads heads{std::vector<uint64_t>(devices_.size(), 0), std::vector<uint64_t>(devices_.size(), 0)};
   for (const auto& [ordinal, node] : nodes_) {
     if (node.released && node.kind != Kind::kLaunch) continue;
-    if (!node.released && node.blockers > 0) continue;
+    if (!node.released && (node.blockers > 0 || WaitsForOtherIslands(node))) continue;
     for (uint32_t device : node.devices) {
       uint64_t& head = node.released ? heads.released[device] : heads.ready[device];
       if (head == 0) head = ordinal;
@@ -180,6 +180,7 @@ void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
 
 void Island::ExplainReady(const NodeState& node, Time now, const Heads& heads,
                           wire::Wait& wait) const {
+  if (WaitsForOtherIslands(node)) return wait.set_reason(wire::Wait::REASON_OTHER_ISLAND);
   auto blocked = memory_blocked_.find(node.ordinal);
   if (blocked != memory_blocked_.end()) {
     wait.set_waited_ms(Ms(now - blocked->second));

@@ -30,6 +30,10 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
       return OnEndSession(item.end_session().session(), actions);
     case wire::IslandItem::kReleased:
       return OnReleasedElsewhere(*item.mutable_released());
+    case wire::IslandItem::kAdmit:
+      return OnTurn(item.admit());
+    case wire::IslandItem::kRelease:
+      return OnReleaseOfSpanning(item.release(), now, actions);
     case wire::IslandItem::kCancel:
       return OnCancel(item.cancel(), actions);
     case wire::IslandItem::kLeave:
@@ -151,6 +155,9 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   const wire::Load& load = found->second;
   node.program = load.name();
   AddPlaces(load.devices(), node, /*charge=*/true);
+  node.spans = bug_ != PlantedBug::kNoSequencer &&
+               std::any_of(load.devices().begin(), load.devices().end(),
+                           [this](uint32_t id) { return !device_index_.contains(id); });
   for (const wire::ArrayRef& argument : launch.arguments())
     AddReads(argument, load.devices(), node);
   for (uint32_t index : launch.donated()) {
@@ -372,6 +379,28 @@ void Island::OnReleasedElsewhere(wire::Released& released) {
     it->second.from_other_island = false;
     it->second.far_senders.assign(released.sources().begin(), released.sources().end());
     Unblock(ordinal);
+  }
+}
+
+void Island::OnTurn(const wire::Ordinals& turn) {
+  for (uint64_t ordinal : turn.ordinals()) {
+    auto it = nodes_.find(ordinal);
+    if (it == nodes_.end() || !it->second.offered) continue;  // it has failed here meanwhile
+    it->second.has_turn = true;
+    if (bug_ == PlantedBug::kTurnWithoutPriority) {
+      MakeReady(it->second);
+    } else {
+      turns_.insert(ordinal);
+    }
+  }
+}
+
+void Island::OnReleaseOfSpanning(const wire::Release& release, Time now, Actions& actions) {
+  for (uint64_t ordinal : release.ordinals()) {
+    auto it = nodes_.find(ordinal);
+    if (it == nodes_.end() || !it->second.admitted || it->second.released) continue;
+    it->second.released_at = now;
+    Release(it->second, actions);
   }
 }
 

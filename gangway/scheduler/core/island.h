@@ -8,6 +8,10 @@
 // node can overtake it there; one that still waits for producers is overtaken. The order of the
 // Release messages is the island's order, the same for all workers (GS-1).
 //
+// A gang with devices of other islands, too, waits for its turn when it could go: the controller's
+// sequencer then lets the parts on all its islands take memory and slots, before all other gangs,
+// and releases them when all have.
+//
 // Fails: a node whose worker, input or executable is lost, ends with a failure record; its results
 // keep it. Input is trusted to be well-formed wire messages but not to be consistent: unknown ids
 // fail nodes, never the process.
@@ -57,6 +61,8 @@ enum class PlantedBug {
   kIgnoreDestinations,   // of uploads: bytes that died with a worker are waited for
   kNoDeadlineOfUploads,  // bytes that are never sent are waited for
   kForgetPeers,          // receivers of a copy are not told whom to ask
+  kTurnWithoutPriority,  // of gangs over several islands: they wait for gangs of one island
+  kNoSequencer,          // parts of gangs over several islands are released as each island likes
 };
 
 struct FromController {
@@ -137,6 +143,10 @@ class Island {
     std::vector<uint32_t> receivers;  // workers that get shards of another one, here or elsewhere
     std::vector<wire::Worker> far_senders;  // of other islands
     bool unsent = false;                    // a worker, or a producer's, is down; waits for it
+    bool spans = false;     // a launch with devices of other islands, too: the sequencer says when
+    bool offered = false;   // of those: could go, said so, and waits for its turn
+    bool has_turn = false;  // the sequencer lets it take memory and slots
+    bool admitted = false;  // holds memory and slots
     bool released = false;
     std::vector<uint32_t> open_workers;  // that have not reported Done
     std::optional<wire::Failure> failure;
@@ -203,12 +213,15 @@ class Island {
   void OnFree(const wire::Free& free, Actions& actions);
   void OnEndSession(uint64_t session, Actions& actions);
   void OnReleasedElsewhere(wire::Released& released);
+  void OnTurn(const wire::Ordinals& turn);
+  void OnReleaseOfSpanning(const wire::Release& release, Time now, Actions& actions);
   void OnCancel(const wire::Cancel& cancel, Actions& actions);
   void OnProbe(uint64_t probe, Actions& actions);
 
   // schedule.cc: admission and release.
   void Schedule(Time now, Actions& actions);
   void ScheduleHeavy(Time now, Actions& actions);
+  size_t ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& actions);
   enum class Outcome { kReleased, kNoMemory, kNoSlots, kFailed };
   Outcome TryRelease(NodeState& node, Time now, Actions& actions);
   bool HasMemory(const NodeState& node) const;
@@ -218,6 +231,8 @@ class Island {
   void Release(NodeState& node, Actions& actions);
   void SendPeers(const NodeState& node, Actions& actions);
   void MakeReady(const NodeState& node);
+  void Offer(NodeState& node, Actions& actions);
+  void Admit(NodeState& node, Actions& actions);
   void NoteExchange(const NodeState& node);
   void ReportExchanges(Actions& actions);
   void Unblock(uint64_t ordinal);
@@ -251,6 +266,9 @@ class Island {
   void ExplainBlocked(const NodeState& node, wire::Wait& wait) const;
   void ExplainReady(const NodeState& node, Time now, const Heads& heads, wire::Wait& wait) const;
   void ExplainMemory(const NodeState& node, wire::Wait& wait) const;
+  static bool WaitsForOtherIslands(const NodeState& node) {
+    return (node.offered && !node.has_turn) || (node.spans && node.admitted);
+  }
 
   // workers.cc: workers that come and go.
   void OnWorkerUp(WorkerUp& event, Time now, Actions& actions);
@@ -261,9 +279,10 @@ class Island {
   void EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions);
   void OnWorkerDeadlines(Time now, Actions& actions);
   bool MustWaitForWorkers(const NodeState& node) const;
-  // Its workers may be waiting for shards, or bytes, that will never come.
+  // Its workers may be waiting for shards, bytes or members of the gang that will never come.
   static bool MayWaitForOthers(const NodeState& node) {
-    return node.kind == Kind::kCopy || node.kind == Kind::kUpload;
+    return node.kind == Kind::kCopy || node.kind == Kind::kUpload || node.spans ||
+           (node.kind == Kind::kLaunch && node.workers.size() > 1);
   }
   void ResumeUnsent(Actions& actions);
   void SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
@@ -288,6 +307,7 @@ class Island {
   std::set<uint64_t> unsent_;
   bool unsent_input_failed_ = false;        // some unsent node may have to fail
   std::vector<uint64_t> exchanges_;         // copies both ways whose own sources are on their way
+  std::set<uint64_t> turns_;                // spanning gangs that have their turn, not admitted
   std::set<uint64_t> unloading_;            // executables to unload, once no unsent node needs them
   std::optional<wire::Failure> last_loss_;  // of a worker, for inputs that went with it
   std::vector<uint64_t> prepared_;          // per worker; only for the planted bug

@@ -191,6 +191,32 @@ class IslandTest : public ::testing::Test {
     Item(item);
   }
 
+  void Turn(uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_admit()->add_ordinals(ordinal);
+    Item(item);
+  }
+  void ReleaseSpanning(uint64_t ordinal) {
+    wire::IslandItem item;
+    item.mutable_release()->add_ordinals(ordinal);
+    Item(item);
+  }
+  // What the last step told the sequencer.
+  Ordinals Offered() const {
+    Ordinals ordinals;
+    for (const wire::Report& report : actions_.to_controller)
+      ordinals.insert(ordinals.end(), report.ready().ordinals().begin(),
+                      report.ready().ordinals().end());
+    return ordinals;
+  }
+  Ordinals Admitted() const {
+    Ordinals ordinals;
+    for (const wire::Report& report : actions_.to_controller)
+      ordinals.insert(ordinals.end(), report.admitted().ordinals().begin(),
+                      report.admitted().ordinals().end());
+    return ordinals;
+  }
+
   // What the last step sent to a worker.
   template <typename Has>
   int Sent(uint32_t worker, Has has) const {
@@ -278,6 +304,111 @@ TEST_F(IslandTest, ReadersWaitForTheEndOfAnUploadAndTheReleaseOfAGang_GS4) {
   EXPECT_THAT(TakeReleased(), ElementsAre(1));
   Done(0, 1);
   EXPECT_THAT(TakeReleased(), ElementsAre(2, 3)) << "3 goes although 2 runs";
+}
+
+// ---- gangs over several islands
+// -----------------------------------------------------------------------------------
+
+TEST_F(IslandTest, AGangOverIslandsWaitsForItsTurnAndForItsRelease_GS4) {
+  Load(1, {0, 4});
+  Have(50, {0, 4});
+  Launch(1, 1, 50, 2, 60);
+  EXPECT_THAT(Offered(), ElementsAre(1));
+  EXPECT_EQ(Used(0), kBytes) << "it holds nothing before its turn";
+  Turn(1);
+  EXPECT_THAT(Admitted(), ElementsAre(1));
+  EXPECT_EQ(Used(0), 2 * kBytes);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  ReleaseSpanning(1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  Done(0, 1);
+  Free({50, 60});
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, AnOfferedGangHoldsUpNobody) {
+  Make(0, /*window=*/1);
+  Load(1, {0, 4});
+  Load(2, {0});
+  Have(50, {0, 4});
+  Have(51, {0});
+  Launch(1, 1, 50, 2, 60);
+  Launch(2, 2, 51, 1, 61);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2)) << "the other islands may take their time";
+  Turn(1);
+  EXPECT_THAT(Admitted(), IsEmpty()) << "no slot";
+  Done(0, 2);
+  EXPECT_THAT(Admitted(), ElementsAre(1));
+}
+
+// With a turn it may hold slots elsewhere, which a local gang's producer may need.
+TEST_F(IslandTest, ATurnGoesBeforeLocalGangsOfLowerOrdinal_GS4) {
+  Make(0, /*window=*/1);
+  Load(1, {0, 4});
+  Load(2, {0});
+  Have(50, {0, 4});
+  Have(51, {0});
+  Upload(1, 52, {0});
+  Launch(2, 2, 52, 1, 61);  // waits for the upload
+  Launch(3, 1, 50, 2, 62);
+  Launch(4, 2, 51, 1, 63);
+  Turn(3);  // waits for the slot of 4
+  Done(0, 1);
+  Done(0, 4);
+  EXPECT_THAT(Admitted(), ElementsAre(3));
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 4)) << "2 waits behind it";
+  ReleaseSpanning(3);
+  Done(0, 3);
+  EXPECT_THAT(TakeReleased(), ElementsAre(3, 2));
+}
+
+TEST_F(IslandTest, TurnsAreServedInOrdinalOrderThoughTheyShareNoDeviceOfTheLowest_GS4) {
+  Make(0, /*window=*/1);
+  Load(1, {0, 4});
+  Load(2, {0, 1, 4});
+  Load(3, {1, 4});
+  Load(4, {0});
+  Have(50, {0});
+  Have(51, {0, 4});
+  Have(52, {0, 1, 4});
+  Have(53, {1, 4});
+  Launch(2, 1, 51, 2, 61);
+  Launch(3, 2, 52, 3, 62);
+  Launch(4, 3, 53, 2, 63);
+  Launch(5, 4, 50, 1, 60);  // has the slot of device 0
+  for (uint64_t ordinal : {2, 3, 4}) Turn(ordinal);
+  EXPECT_THAT(Admitted(), IsEmpty()) << "4 must not take device 1 from 3";
+  Done(0, 5);
+  EXPECT_THAT(Admitted(), ElementsAre(2));
+}
+
+TEST_F(IslandTest, WhatAnAdmittedGangHeldComesBackWhenItIsCancelled_ER2) {
+  Make(0, /*window=*/1);
+  Load(1, {0, 4});
+  Load(2, {0});
+  Have(50, {0, 4});
+  Launch(1, 1, 50, 2, 60);
+  Turn(1);
+  Cancel(1);
+  EXPECT_EQ(done_.at(1).message(), "the other half failed");
+  ReleaseSpanning(1);  // on its way when it failed
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Have(51, {0});
+  Launch(2, 2, 51, 1, 61);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2)) << "the slot is free";
+  Done(0, 2);
+  Free({50, 51, 60, 61});
+  ExpectEmpty();
+}
+
+TEST_F(IslandTest, CancelOfAReleasedGangReachesWorkersThatWaitForItsOtherMembers_ER2) {
+  Load(1, {0, 4});
+  Have(50, {0, 4});
+  Launch(1, 1, 50, 2, 60);
+  Turn(1);
+  ReleaseSpanning(1);
+  Cancel(1);
+  EXPECT_EQ(SentCancels(0), 1);
 }
 
 // ---- copies between islands

@@ -23,6 +23,25 @@ void Island::Unblock(uint64_t ordinal) {
   NoteExchange(it->second);
 }
 
+// What could go at once is offered to the sequencer, which knows the other islands. Until it has
+// its turn it claims nothing: its part elsewhere may wait for long.
+void Island::Offer(NodeState& node, Actions& actions) {
+  node.offered = true;
+  ready_.Erase(node.ordinal, node.devices);
+  wire::Report report;
+  report.mutable_ready()->add_ordinals(node.ordinal);
+  actions.to_controller.push_back(std::move(report));
+}
+
+void Island::Admit(NodeState& node, Actions& actions) {
+  Charge(node);
+  turns_.erase(node.ordinal);
+  if (bug_ == PlantedBug::kTurnWithoutPriority) ready_.Erase(node.ordinal, node.devices);
+  wire::Report report;
+  report.mutable_admitted()->add_ordinals(node.ordinal);
+  actions.to_controller.push_back(std::move(report));
+}
+
 // A copy whose shards cross between islands in both directions: each side tells the other as soon
 // as its own sources are on their way (GS-4 asks for no more), or both would wait for the other's
 // release for ever.
@@ -50,9 +69,30 @@ void Island::Schedule(Time now, Actions& actions) {
   } while (!ready_light_.empty());
 }
 
+// Before all others: with its turn a gang may hold memory and slots on another island, so it waits
+// for released gangs and for lower turns only, never for a local gang that may wait for such a
+// holder.
+size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& actions) {
+  size_t claimed_count = 0;
+  for (uint64_t ordinal : std::vector<uint64_t>(turns_.begin(), turns_.end())) {
+    NodeState& node = nodes_.at(ordinal);
+    bool behind = std::any_of(node.devices.begin(), node.devices.end(),
+                              [&claimed](uint32_t device) { return claimed[device]; });
+    if (!behind) {
+      Outcome outcome = TryRelease(node, now, actions);
+      if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
+    }
+    for (uint32_t device : node.devices) {
+      claimed_count += claimed[device] ? 0 : 1;
+      claimed[device] = true;
+    }
+  }
+  return claimed_count;
+}
+
 void Island::ScheduleHeavy(Time now, Actions& actions) {
   std::vector<bool> claimed(devices_.size(), false);
-  size_t claimed_count = 0;
+  size_t claimed_count = ScheduleTurns(now, claimed, actions);
   uint64_t next = 0;  // releases make later nodes ready: the walk goes on from the ordinal, not
                       // from an iterator
   while (claimed_count < devices_.size()) {
@@ -82,6 +122,14 @@ Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) 
   }
   memory_blocked_.erase(node.ordinal);
   if (!HasSlots(node)) return Outcome::kNoSlots;
+  if (node.spans && !node.has_turn) {
+    Offer(node, actions);
+    return Outcome::kReleased;
+  }
+  if (node.spans) {  // released when its parts on the other islands are admitted, too
+    Admit(node, actions);
+    return Outcome::kReleased;
+  }
   Charge(node);
   Release(node, actions);
   node.released_at = now;
@@ -111,6 +159,7 @@ bool Island::HasSlots(const NodeState& node) const {
 }
 
 void Island::Charge(NodeState& node) {
+  node.admitted = true;
   for (uint32_t device : node.devices) {
     ledger_.Charge(device, node.result_bytes + node.temp_bytes - node.alias_bytes);
     if (node.kind == Kind::kLaunch) ++devices_[device].slots_taken;
