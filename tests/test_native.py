@@ -9,21 +9,22 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from harness import GANGWAY, ROOT, Cluster, client_environment, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
-PROGRAM = ROOT / "build" / "dev" / "tests" / "native" / "native_client_e2e_test"
+PROGRAMS = pathlib.Path(os.environ.get("GANGWAY_NATIVE_E2E", ROOT / "build/dev/tests/native"))
 
 
-def start_case(cluster: Cluster, case: str) -> subprocess.Popen[str]:
-    program = pathlib.Path(os.environ.get("GANGWAY_NATIVE_E2E", PROGRAM))
+def start_case(cluster: Cluster, case: str, suite: str = "NativeE2eTest") -> subprocess.Popen[str]:
+    name = {"NativeE2eTest": "native_client", "RandomProgramsE2eTest": "random_programs"}[suite]
+    program = PROGRAMS / f"{name}_e2e_test"
     assert program.exists(), f"{program} is missing: build it first (make)"
     return subprocess.Popen(
-        [str(program), f"--gtest_filter=NativeE2eTest.{case}"],
+        [str(program), f"--gtest_filter={suite}.{case}"],
         env={
             **os.environ,
             "GANGWAY_TEST_CONTROL": cluster.control,
@@ -45,6 +46,23 @@ def end_case(process: subprocess.Popen[str], timeout_s: float = 50) -> None:
 
 def run_case(cluster: Cluster, case: str) -> None:
     end_case(start_case(cluster, case))
+
+
+@pytest.fixture(scope="module")
+def islands() -> Iterator[Cluster]:
+    """2 islands of 2 workers of 2 devices."""
+    running = Cluster(2, 2, 2).start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["EqualTheReference_DF_3", "EqualTheReferenceOrNameTheWorkerThatIsGone_ER_1_ER_2"],
+)
+def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster, case: str) -> None:
+    with islands.left_as_found():
+        end_case(start_case(islands, case, "RandomProgramsE2eTest"), timeout_s=100)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kLeave:  // of the service
       return;
     case wire::IslandItem::kReleased:  // between controller and scheduler
+    case wire::IslandItem::kAdmit:
     case wire::IslandItem::ITEM_NOT_SET:
       return Emit(Complain{
           absl::StrCat("An item of kind ", static_cast<int>(item.item_case()),

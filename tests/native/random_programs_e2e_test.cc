@@ -1,0 +1,120 @@
+// Random programs of several sessions on the real processes of a cluster of 2 islands of 2 workers
+// of 2 devices, that tests/test_native.py has started: uploads, calls with donation and
+// collectives, copies between all workers, views, fetches, drops; with and without workers that are
+// killed. One seed again: GANGWAY_SEED=N GANGWAY_SEEDS=1.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/native/random_session.h"
+
+#include "gangway/transport/grpc/grpc.h"
+
+namespace gangway::e2e {
+namespace {
+
+constexpr int kSessions = 3;
+constexpr int kOperations = 250;  // per session
+
+uint64_t Number(const char* variable, uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+class RandomProgramsE2eTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* control = std::getenv("GANGWAY_TEST_CONTROL");
+    ASSERT_NE(control, nullptr) << "tests/test_native.py runs these cases, each with its cluster";
+    control_ = control;
+    auto transport = transport::NewGrpcTransport();
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    transport_ = *std::move(transport);
+  }
+
+  std::unique_ptr<Client> MustConnect() {
+    ClientOptions options;
+    options.controller_address = control_;
+    options.token = ClusterToken();
+    options.name = "random programs";
+    options.control = transport_.get();
+    options.data = transport_.get();
+    options.connect_limit = kLimit;
+    auto client = Connect(options);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+
+  // By its process id, which the cluster tells; one that is down or starting is left alone.
+  void KillWorker(uint64_t which) {
+    BareLink tool(*transport_, control_);
+    tool.Send(HelloFrame(wire::ROLE_TOOL));
+    wire::Frame ask;
+    ask.mutable_status_request();
+    tool.Send(std::move(ask));
+    const wire::StatusReply status =
+        tool.Take([](const wire::Frame& frame) { return frame.has_status_reply(); }).status_reply();
+    const wire::WorkerState& worker =
+        status.workers(static_cast<int>(which % static_cast<uint64_t>(status.workers_size())))
+            .state();
+    if (worker.up()) kill(static_cast<pid_t>(worker.process_id()), SIGKILL);
+  }
+
+  // Kills a worker each time that the sessions together have made this many operations more.
+  void RunSeed(uint64_t seed, int kill_every) {
+    std::atomic<int> operations{0};
+    std::atomic<uint64_t> kills{0};
+    std::vector<std::unique_ptr<RandomSession>> sessions;
+    for (uint64_t i = 0; i < kSessions; ++i) {
+      auto client = MustConnect();
+      ASSERT_NE(client, nullptr);
+      sessions.push_back(std::make_unique<RandomSession>(std::move(client), seed * kSessions + i,
+                                                         kill_every == 0));
+    }
+    auto step = [&] {
+      const int made = ++operations;
+      if (kill_every == 0 || made % kill_every != 0) return;
+      KillWorker(seed + static_cast<uint64_t>(made));
+      ++kills;
+    };
+    std::vector<std::thread> threads;
+    for (auto& session : sessions) {
+      threads.emplace_back([&session, &step] {
+        session->Run(kOperations, step);
+        session->Finish();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (auto& session : sessions) {
+      compared_count_ += session->compared_count();
+      failed_count_ += session->failed_count();
+      call_count_ += session->call_count();
+      copy_count_ += session->copy_count();
+    }
+  }
+
+  uint64_t compared_count_ = 0, failed_count_ = 0, call_count_ = 0, copy_count_ = 0;
+  std::string control_;
+  std::unique_ptr<transport::Transport> transport_;
+};
+
+TEST_F(RandomProgramsE2eTest, EqualTheReference_DF_3) {
+  const uint64_t first = Number("GANGWAY_SEED", 1), count = Number("GANGWAY_SEEDS", 20);
+  for (uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) RunSeed(seed, 0);
+  EXPECT_GT(compared_count_, 50 * count);
+  EXPECT_GT(call_count_, 50 * count);
+  EXPECT_GT(copy_count_, 20 * count);
+}
+
+TEST_F(RandomProgramsE2eTest, EqualTheReferenceOrNameTheWorkerThatIsGone_ER_1_ER_2) {
+  const uint64_t first = Number("GANGWAY_SEED", 101), count = Number("GANGWAY_SEEDS", 6);
+  for (uint64_t seed = first; seed < first + count && !HasFailure(); ++seed)
+    RunSeed(seed, /*kill_every=*/250);
+  EXPECT_GT(compared_count_, 10 * count);
+  EXPECT_GT(failed_count_, 0u) << "nothing was lost: were workers killed?";
+}
+
+}  // namespace
+}  // namespace gangway::e2e

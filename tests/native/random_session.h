@@ -1,0 +1,87 @@
+// A session of the random-programs test: operations drawn from a seed, sent to a cluster through
+// the client library, and written down as a dataflow graph. What is fetched must be, to the bit,
+// what the reference interpreter makes of that graph (DF-3), or, where workers are killed, an error
+// that says so (ER-1).
+//
+// Threading: one thread makes the operations; answers come on the client's loop. Failure: a wait
+// has kLimit; what is wrong is reported with the seed that brings it back.
+#ifndef TESTS_NATIVE_RANDOM_SESSION_H_
+#define TESTS_NATIVE_RANDOM_SESSION_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/native/native_client.h"
+
+#include "gangway/program/interpreter.h"
+#include "gangway/program/program.h"
+
+namespace gangway::e2e {
+
+class RandomSession {
+ public:
+  // `calm`: nobody is killed, so nothing may fail. `step` is called before each operation.
+  RandomSession(std::unique_ptr<Client> client, uint64_t seed, bool calm)
+      : client_(std::move(client)), random_(seed), seed_(seed), calm_(calm) {}
+
+  // Draws and sends `count` operations.
+  void Run(int count, const std::function<void()>& step);
+  // Waits for all answers and compares them. Then drops everything.
+  void Finish();
+
+  uint64_t compared_count() const { return compared_count_; }
+  uint64_t failed_count() const { return failed_count_; }
+  uint64_t call_count() const { return call_count_; }
+  uint64_t copy_count() const { return copy_count_; }
+
+ private:
+  using Devices = std::vector<uint32_t>;
+  struct Array {
+    program::ValueId value = 0;
+    Devices devices;
+    std::set<uint64_t> storages;
+  };
+  // One shard that was asked for.
+  struct Fetched {
+    uint32_t result = 0;  // index among the program's results
+    uint32_t shard = 0;
+    std::shared_ptr<std::string> bytes;
+    std::shared_ptr<Arrival<absl::Status>> done;
+  };
+
+  uint64_t Below(uint64_t limit) { return random_() % limit; }
+  const Devices& Placement();
+  ArrayHandle PickUsable();
+  std::optional<ExecutableHandle> Compile(const std::string& program, const Devices& devices);
+  ArrayHandle Add(program::ValueId value, Devices devices, std::set<uint64_t> storages);
+  ArrayHandle Upload(const Devices& devices);
+  void Call();
+  void Copy();
+  void Regroup();
+  void Fetch();
+  void Drop(bool consume);
+  void Consume(const std::set<uint64_t>& storages);
+  void Check(const absl::Status& status, const std::string& what);
+
+  std::unique_ptr<Client> client_;
+  std::mt19937_64 random_;
+  const uint64_t seed_;
+  const bool calm_;
+  std::map<std::pair<std::string, Devices>, std::optional<ExecutableHandle>> executables_;
+  std::map<ArrayHandle, Array> arrays_;  // that may be used
+  uint64_t next_storage_ = 1;
+  program::Program program_;
+  std::vector<program::Array> arguments_;
+  uint32_t result_count_ = 0;
+  std::vector<Fetched> fetched_;
+  uint64_t compared_count_ = 0, failed_count_ = 0, call_count_ = 0, copy_count_ = 0;
+};
+
+}  // namespace gangway::e2e
+
+#endif  // TESTS_NATIVE_RANDOM_SESSION_H_
