@@ -345,6 +345,22 @@ TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAga
   EXPECT_TRUE(on_other.Get().ok());
 }
 
+// What a stream took that is then refused would be lost, and its array would wait for it.
+TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
+  cluster_.refusals = 2;  // the first of each worker
+  Open();
+  const std::string data(4, 'x');
+  Arrival<int> sent;
+  client_->Push(client_->Upload(1, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
+  ASSERT_TRUE(cluster_.worker(1).WaitHellos(2));
+  sent.Get();
+  const std::vector<wire::Frame> frames = cluster_.worker(1).frames();
+  ASSERT_GE(frames.size(), 2u);
+  EXPECT_TRUE(frames[0].has_hello());
+  EXPECT_TRUE(frames[1].has_hello()) << "bytes went into the stream that was refused";
+  EXPECT_EQ(cluster_.worker(1).Chunks(1).size(), 1u);
+}
+
 TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   Open();
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(1));

@@ -147,11 +147,7 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   hello->set_session(options_.session);
   hello->set_token(options_.token);
   absl::Status sent = attempt->link->Send(std::move(frame));
-  if (!sent.ok()) {
-    Lost(key, attempt, sent);
-    return;
-  }
-  Pump(key);
+  if (!sent.ok()) Lost(key, attempt, sent);
 }
 
 void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame) {
@@ -162,6 +158,7 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
       Lost(key, attempt, wire::ToStatus(frame.hello_reply().failure()));
     } else {
       OnGreeted(to, *attempt, frame.hello_reply());
+      Pump(key);
     }
     return;
   }
@@ -173,6 +170,7 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
 
 void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply) {
   to.failures = 0;
+  attempt.welcomed = true;
   if (!reply.has_descriptors()) return;
   auto socket =
       transport::ConnectDescriptors(reply.descriptors().name(), reply.descriptors().secret());
@@ -203,7 +201,7 @@ void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardReques
 
 void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why) {
   WorkerLink& to = workers_[key];
-  const bool connected = attempt->link != nullptr;
+  const bool welcomed = attempt->welcomed;  // otherwise nothing went over it
   attempt->closed = true;
   attempt->why = why;
   if (closed_ || to.attempt != attempt) return;
@@ -225,7 +223,7 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
     }
   }
   ++to.failures;
-  if (connected || to.failures == options_.attempts) {
+  if (welcomed || to.failures == options_.attempts) {
     options_.on_lost(key, LostStatus(to.worker, "The data stream", why));
   }
   auto delay = options_.retry_first * (1 << std::min(to.failures - 1, options_.attempts));
@@ -250,7 +248,7 @@ void DataLinks::SchedulePump(WorkerKey key) {
 void DataLinks::Pump(WorkerKey key) {
   WorkerLink& to = workers_[key];
   size_t turn = 0;
-  while (to.attempt && to.attempt->link) {
+  while (to.attempt && to.attempt->link && to.attempt->welcomed) {
     if (!Activate(to) || to.active.empty()) return;  // on_writable, or a place, follows
     if (turn >= kTurnBytes) return SchedulePump(key);
     Pushing pushing = std::move(to.active.front());

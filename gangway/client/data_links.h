@@ -102,6 +102,7 @@ class DataLinks {
     bool closed = false;
     absl::Status why;
     std::shared_ptr<transport::Link> link;
+    bool welcomed = false;  // until then nothing is pushed: what a refused link took is lost
     uint64_t sequence = 0;
     transport::FileDescriptor descriptors;  // from it, on this host
     transport::MappedSegments segments;

@@ -3,6 +3,7 @@
 #ifndef GANGWAY_CLIENT_SCRIPTED_CLUSTER_H_
 #define GANGWAY_CLIENT_SCRIPTED_CLUSTER_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
 #include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -142,12 +144,9 @@ class ScriptedCluster {
         controller_(*transport_, loop_, "controller",
                     [this](ScriptedRole& role, const wire::Hello&) { Welcome(role); }) {
     for (const char* address : {"worker0", "worker1"}) {
-      workers_.push_back(std::make_unique<ScriptedRole>(*transport_, loop_, address,
-                                                        [](ScriptedRole& role, const wire::Hello&) {
-                                                          wire::Frame frame;
-                                                          frame.mutable_hello_reply();
-                                                          role.Send(std::move(frame));
-                                                        }));
+      workers_.push_back(std::make_unique<ScriptedRole>(
+          *transport_, loop_, address,
+          [this](ScriptedRole& role, const wire::Hello&) { WelcomeData(role); }));
     }
   }
   ~ScriptedCluster() {
@@ -183,6 +182,7 @@ class ScriptedCluster {
   // What the next Hello of a client is answered with; the default is a welcome. Before Connect.
   wire::HelloReply reply = DefaultReply();
   bool answers = true;
+  std::atomic<int> refusals = 0;  // of the next data streams
 
  private:
   static wire::HelloReply DefaultReply() {
@@ -198,6 +198,16 @@ class ScriptedCluster {
     if (!answers) return;
     wire::Frame frame;
     *frame.mutable_hello_reply() = reply;
+    role.Send(std::move(frame));
+  }
+
+  void WelcomeData(ScriptedRole& role) {
+    wire::Frame frame;
+    frame.mutable_hello_reply();
+    if (refusals-- > 0) {
+      *frame.mutable_hello_reply()->mutable_failure() =
+          wire::MakeFailure(absl::StatusCode::kPermissionDenied, "not yet");
+    }
     role.Send(std::move(frame));
   }
 

@@ -311,15 +311,15 @@ void RandomSession::Consume(const std::set<uint64_t>& storages) {
   }
 }
 
-// Lost arrays say which process took them, and new ones for which worker they waited in vain: one
-// that dies again and again is started again ever later. Nothing else may go wrong.
+// Lost arrays say which worker took them, and new ones for which they waited in vain: one that dies
+// again and again is started again ever later. Nothing else may go wrong.
 void RandomSession::Check(const absl::Status& status, const std::string& what) {
   ++failed_count_;
   const wire::Failure failure = wire::ToFailure(status);
   const bool lost = failure.code() == static_cast<int>(absl::StatusCode::kDataLoss);
   const bool absent = failure.code() == static_cast<int>(absl::StatusCode::kUnavailable);
   const bool named = failure.worker().rfind("island", 0) == 0;
-  if (!calm_ && named && (absent || (lost && failure.incarnation() != 0))) return;
+  if (!calm_ && named && (absent || lost)) return;
   ADD_FAILURE() << "seed " << seed_ << ", " << what << ": " << status << "\n"
                 << failure.DebugString();
 }

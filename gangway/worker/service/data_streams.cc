@@ -19,6 +19,7 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kEndedMax = 4096;
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::seconds kIdleMemoryMax{10};
+constexpr size_t kEarlyFramesMax = 64;  // of a stream: who is polite sends a Hello and waits
 
 }  // namespace
 
@@ -53,6 +54,15 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
           .on_closed = [this, id](const absl::Status&) { OnClosed(id); }};
 }
 
+void DataStreams::SetKey(std::string key) {
+  key_ = std::move(key);
+  std::vector<std::pair<uint64_t, std::vector<wire::Frame>>> early;
+  for (auto& [id, stream] : streams_) early.emplace_back(id, std::exchange(stream.early, {}));
+  for (auto& [id, frames] : early) {
+    for (wire::Frame& frame : frames) OnFrame(id, std::move(frame));
+  }
+}
+
 void DataStreams::OnWritable(uint64_t id) {
   auto stream = streams_.find(id);
   if (stream == streams_.end()) return;
@@ -66,6 +76,11 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;  // refused before
   Stream& stream = entry->second;
+  if (key_.empty()) {
+    if (stream.early.size() < kEarlyFramesMax) return stream.early.push_back(std::move(frame));
+    return Refuse(id, absl::ResourceExhaustedError(absl::StrCat(
+                          "More than ", kEarlyFramesMax, " frames before the worker was ready.")));
+  }
   if (stream.peer) return transfers_->OnPeerFrame(id, std::move(frame));
   if (stream.session == 0) {
     if (!frame.has_hello())

@@ -54,8 +54,9 @@ class DataStreams {
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
 
-  // What data tokens are checked with. Until it is known, every stream is refused.
-  void SetKey(std::string key) { key_ = std::move(key); }
+  // What data tokens are checked with. What streams say before it is known waits for it: a client
+  // may hear of this worker before the worker hears its own welcome.
+  void SetKey(std::string key);
 
   void SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
                  std::function<void()> sent);
@@ -79,8 +80,9 @@ class DataStreams {
  private:
   struct Stream {
     std::shared_ptr<transport::Link> link;
-    uint64_t session = 0;  // 0: no Hello yet
-    bool peer = false;     // of a worker, handed on
+    uint64_t session = 0;            // 0: no Hello yet
+    bool peer = false;               // of a worker, handed on
+    std::vector<wire::Frame> early;  // came before the key
     uint64_t sequence = 0;
     std::string secret;                     // of its descriptors
     transport::FileDescriptor descriptors;  // to it; none before its first place

@@ -48,6 +48,24 @@ constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 
 constexpr char kCollective[] =
     "sim 1\nname gang\npartitions 4\ncollective\ncost_us 100\ninput 11 4\noutput 11 4\n";
 
+class LateWelcomeTest : public WorkerSimTest {
+ protected:
+  void SetUp() override {
+    welcome_late_ = true;
+    WorkerSimTest::SetUp();
+  }
+};
+
+// A client may hear of a worker before that hears its own welcome, with which it checks tokens.
+TEST_F(LateWelcomeTest, StreamsThatComeBeforeTheWelcomeWaitForIt) {
+  AskForStream();
+  Welcome();
+  ASSERT_TRUE(data_inbox_.Until([](wire::Frame& frame) {
+    EXPECT_FALSE(frame.hello_reply().has_failure()) << frame.hello_reply().failure().message();
+    return frame.has_hello_reply();
+  }));
+}
+
 TEST_F(WorkerSimTest, SameResultEveryTime_DF3) {
   OpenStream();
   CompileAndLoad(1, kCollective, kDevices);

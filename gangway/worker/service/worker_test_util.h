@@ -109,12 +109,16 @@ class WorkerHarness : public testing::Test {
       if (frame.has_hello()) hello_ = frame.hello();
       return frame.has_hello();
     }));
+    if (!welcome_late_) Welcome();
+  }
+
+  void Welcome() {
     wire::Frame reply;
     reply.mutable_hello_reply()->set_epoch(9);
     reply.mutable_hello_reply()->set_data_key(kDataKey);
     ASSERT_TRUE(control_->Send(reply).ok());
     wire::IslandItem open_devices;
-    for (int i = 0; i < device_count; ++i)
+    for (int i = 0; i < device_count_; ++i)
       open_devices.mutable_open_devices()->add_devices(100 + i);
     Item(open_devices);
   }
@@ -136,6 +140,14 @@ class WorkerHarness : public testing::Test {
   }
 
   void OpenStream(uint64_t session = kSession, transport::LinkOptions options = {}) {
+    AskForStream(session, options);
+    ASSERT_TRUE(data_inbox_.Until([this](wire::Frame& f) {
+      if (f.has_hello_reply()) data_reply_ = f.hello_reply();
+      return f.has_hello_reply();
+    }));
+  }
+
+  void AskForStream(uint64_t session = kSession, transport::LinkOptions options = {}) {
     auto link = hub_->Connect("worker-data", data_inbox_.Events(&data_loop_), kPatience, options);
     ASSERT_TRUE(link.ok()) << link.status();
     data_ = *std::move(link);
@@ -145,10 +157,6 @@ class WorkerHarness : public testing::Test {
     frame.mutable_hello()->set_session(session);
     frame.mutable_hello()->set_token(transport::DataToken(kDataKey, session));
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
-    ASSERT_TRUE(data_inbox_.Until([this](wire::Frame& f) {
-      if (f.has_hello_reply()) data_reply_ = f.hello_reply();
-      return f.has_hello_reply();
-    }));
   }
 
   void LoadExecutable(uint64_t id, const std::string& name, const std::string& serialized,
@@ -349,6 +357,7 @@ class WorkerHarness : public testing::Test {
   std::thread worker_;
   absl::Status ended_with_;
   int device_count_ = 0;
+  bool welcome_late_ = false;  // the test calls Welcome() itself
   wire::Hello hello_;
   wire::HelloReply data_reply_;
   std::map<uint64_t, wire::Failure> dones_;
