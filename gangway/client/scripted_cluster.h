@@ -15,7 +15,6 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
 #include "gangway/transport/inproc/inproc.h"
-#include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -182,7 +181,7 @@ class ScriptedCluster {
   // What the next Hello of a client is answered with; the default is a welcome. Before Connect.
   wire::HelloReply reply = DefaultReply();
   bool answers = true;
-  std::atomic<int> refusals = 0;  // of the next data streams
+  std::atomic<bool> silent_data = false;  // Hellos of data streams are not answered
 
  private:
   static wire::HelloReply DefaultReply() {
@@ -202,12 +201,9 @@ class ScriptedCluster {
   }
 
   void WelcomeData(ScriptedRole& role) {
+    if (silent_data) return;
     wire::Frame frame;
     frame.mutable_hello_reply();
-    if (refusals-- > 0) {
-      *frame.mutable_hello_reply()->mutable_failure() =
-          wire::MakeFailure(absl::StatusCode::kPermissionDenied, "not yet");
-    }
     role.Send(std::move(frame));
   }
 

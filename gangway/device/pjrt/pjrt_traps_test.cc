@@ -231,7 +231,7 @@ bool TwoProgramsAtOnce(Backend& backend) {
   bool right = true;
   for (Waiter& waiter : complete) right = waiter.Wait().ok() && right;
   for (int device = 0; device < 8; ++device) {
-    right = right && outputs[device].size() == 2u * kRounds;
+    right = right && outputs[device].size() == size_t{2} * kRounds;
     for (auto& output : outputs[device]) {
       right = right && *ReadFloats(*output) ==
                            std::vector<float>{9.0f + 1000.0f * static_cast<float>(device)};

@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> SimExecutable::ExecuteOn(
     outputs.push_back(
         std::make_unique<SimBuffer>(device, device_count_, spec, run->outputs.back()));
   }
-  if (absl::Status status = engine_->Enqueue(std::move(run), id_, options.launch_id); !status.ok())
+  if (absl::Status status = engine_->Enqueue(run, id_, options.launch_id); !status.ok())
     return status;
   for (int input : program_->donated_input) {
     const auto& kept = options.non_donatable;
