@@ -2,8 +2,8 @@
 less than (M + S - 1) times what one microbatch takes in one stage, forward and backward.
 
 The schedules are those of examples/pipeline_lm.py. What a stage computes is simulated: it takes its time, and no CPU,
-so that two cores can play eight devices. Everything else is real: each stage is a worker process, and 1 MiB goes
-from worker to worker with each microbatch, forward and backward.
+so that two cores can play eight devices. Everything else is real: each stage is a worker process, and 1 MiB goes from
+worker to worker with each microbatch, forward and backward. A machine that is busy with other things delays each step.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import benchlib
 import harness
 
 CLIENT = pathlib.Path(__file__).with_name("pipeline_client.py")
-STAGE_MS = 20.0  # forward, and backward
+STAGE_MS = (20.0, 50.0)  # forward, and backward
 BYTES = 1 << 20
-STEPS = 5
+STEPS = 3
 LIMIT, AIM = 1.05, 1.02
 SHAPES = [(1, 4), (4, 1), (1, 8), (4, 2)]  # islands x workers, each with one device
 
 
-def step_seconds(cluster: harness.Cluster, schedule: str, microbatches: int) -> list[float]:
+def step_seconds(
+    cluster: harness.Cluster, schedule: str, microbatches: int, stage_ms: float
+) -> list[float]:
     result = subprocess.run(
         [
             *[sys.executable, str(CLIENT), "--schedule", schedule],
-            *["--microbatches", str(microbatches), "--stage-ms", str(STAGE_MS)],
+            *["--microbatches", str(microbatches), "--stage-ms", str(stage_ms)],
             *["--bytes", str(BYTES), "--steps", str(STEPS)],
         ],
         env=harness.client_environment(cluster.port),
@@ -43,31 +45,38 @@ def step_seconds(cluster: harness.Cluster, schedule: str, microbatches: int) -> 
     return seconds
 
 
+def row(
+    cluster: harness.Cluster, islands: int, workers: int, schedule: str, ms: float
+) -> benchlib.Row:
+    stages = islands * workers
+    microbatches = 4 * stages
+    bound_ms = (microbatches + stages - 1) * 2 * ms
+    values = [1e3 * s for s in step_seconds(cluster, schedule, microbatches, ms)]
+    aimed = schedule != "1f1b"  # whose stages wait for each array that is on its way
+    return benchlib.Row(
+        what=f"{schedule}, {stages} stages on {islands} islands, {microbatches} microbatches "
+        f"of {ms:g} + {ms:g} ms",
+        unit="ms per step",
+        devices="cpu, stage time simulated",
+        values=values,
+        peer="bound (M + S - 1) x stage time",
+        peer_values=[bound_ms],
+        aim=f"<= {LIMIT:g} x, better {AIM:g} x" if aimed else "",
+        holds=benchlib.statistics.median(values) <= LIMIT * bound_ms if aimed else None,
+    )
+
+
 def main() -> None:
     os.environ["GANGWAY_SIMULATED_WORK"] = "1"
     rows = []
     for islands, workers in SHAPES:
-        stages = islands * workers
-        microbatches = 4 * stages
-        bound_ms = (microbatches + stages - 1) * 2 * STAGE_MS
         cluster = harness.Cluster(islands, workers, 1).start()
         try:
-            for schedule in ("gpipe", "1f1b"):
-                values = [1e3 * s for s in step_seconds(cluster, schedule, microbatches)]
-                ratio = benchlib.statistics.median(values) / bound_ms
-                rows.append(
-                    benchlib.Row(
-                        what=f"{schedule}, {stages} stages on {islands} islands, {microbatches} microbatches "
-                        f"of {STAGE_MS:g} + {STAGE_MS:g} ms",
-                        unit="ms per step",
-                        devices="cpu, stage time simulated",
-                        values=values,
-                        peer="bound (M + S - 1) x stage time",
-                        peer_values=[bound_ms],
-                        aim=f"<= {LIMIT:g} x, better {AIM:g} x",
-                        holds=ratio <= LIMIT,
-                    )
-                )
+            rows += [
+                row(cluster, islands, workers, schedule, ms)
+                for schedule in ("gpipe", "1f1b", "eager-1f1b")
+                for ms in STAGE_MS
+            ]
         finally:
             cluster.stop()
     benchlib.write("pipeline", rows)

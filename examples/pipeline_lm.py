@@ -37,9 +37,13 @@ def gpipe(stage: int, stages: int, microbatches: int) -> Order:
     return [(FORWARD, m) for m in everything] + [(BACKWARD, m) for m in everything]
 
 
-def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> Order:
-    """As soon as a microbatch can go backward, it does: keeps those of `stages - stage` microbatches."""
-    ahead = min(stages - stage, microbatches)
+def one_forward_one_backward(
+    stage: int, stages: int, microbatches: int, per_stage: int = 1
+) -> Order:
+    """As soon as a microbatch can go backward, it does: keeps one for each stage from here to the end.
+    With two for each stage behind this one, stages need not wait while arrays are on their way.
+    """
+    ahead = min(per_stage * (stages - stage - 1) + 1, microbatches)
     order = [(FORWARD, m) for m in range(ahead)]
     for m in range(microbatches):
         order.append((BACKWARD, m))
@@ -48,7 +52,11 @@ def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> Orde
     return order
 
 
-SCHEDULES = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
+SCHEDULES = {
+    "gpipe": gpipe,
+    "1f1b": one_forward_one_backward,
+    "eager-1f1b": functools.partial(one_forward_one_backward, per_stage=2),
+}
 
 
 def run(schedule: Any, stages: list["Stage"], tokens: list, targets: list) -> list[jax.Array]:
