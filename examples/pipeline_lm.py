@@ -62,14 +62,14 @@ SCHEDULES = {
 def run(schedule: Any, stages: list["Stage"], tokens: list, targets: list) -> list[jax.Array]:
     """Starts one step: each stage's calls in the schedule's order. Returns the microbatches' losses."""
     count = len(stages)
-    todo = [collections.deque(schedule(s, count, len(tokens))) for s in range(count)]
+    queues = [collections.deque(schedule(s, count, len(tokens))) for s in range(count)]
     arrived: dict[Any, Any] = {(0, FORWARD, m): stages[0].put(x) for m, x in enumerate(tokens)}
     labels = [stages[-1].put(y) for y in targets]
     losses = []
-    while any(todo):
+    while any(queues):
         for s, stage in enumerate(stages):
-            while todo[s] and (s, *todo[s][0]) in arrived:
-                direction, m = todo[s].popleft()
+            while queues[s] and (s, *queues[s][0]) in arrived:
+                direction, m = queues[s].popleft()
                 value = arrived.pop((s, direction, m))
                 if direction == BACKWARD:
                     value = stage.backward(m, value)
