@@ -58,7 +58,10 @@ def cluster(*arguments: int | str) -> Iterator[harness.Cluster]:
 def gangway(what: str, *flags: str) -> Found:
     with cluster(1, 2, 1, *flags) as running:
         command = [sys.executable, str(HERE / "transfer_client.py"), what]
-        return run(command, harness.client_environment(running.port))
+        try:
+            return run(command, harness.client_environment(running.port))
+        except SystemExit as failed:
+            raise SystemExit(f"{failed}\n{running.logs()}") from None
 
 
 def memcpy_here() -> Found:
@@ -160,6 +163,37 @@ def gloo() -> Found:
     return parse(ended[0][0])
 
 
+def grpc_stream() -> list[float]:
+    """GB/s of 64 MiB in frames of 1 MiB on one stream of the transport over TCP, both ends in one process."""
+    binary = harness.GANGWAY.parent.parent / "transport" / "transport_benchmark"
+    if not binary.exists():
+        print(f"transfer: no bare stream to compare with: {binary} is missing", file=sys.stderr)
+        return []
+    command = [
+        *[str(binary), "--benchmark_filter=BulkBytes/1/1048576/", "--benchmark_format=json"],
+        *[f"--benchmark_repetitions={cases.ROUNDS}", "--benchmark_min_time=0.1"],
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_LIMIT_S)
+    runs = json.loads(result.stdout)["benchmarks"]
+    return [run["bytes_per_second"] / 1e9 for run in runs if run["run_type"] == "iteration"]
+
+
+def client_rows(table: Table) -> None:
+    """A JAX client's uploads and downloads. Ours and the plain path take turns: a machine's load changes."""
+    ours: Found = {}
+    plain: Found = {}
+    stream: list[float] = []
+    for _ in range(2):
+        for found, flags in ((ours, []), (plain, ["--shared-memory", "0"])):
+            for case, values in gangway("clients", *flags).items():
+                found.setdefault(case, []).extend(values)
+        stream += grpc_stream()
+    for case in ours:
+        up = case.startswith("upload")
+        table.add(case, ours[case], "Gangway over gRPC", plain[case], 3 if up else 0)
+        table.add(case, ours[case], "a bare gRPC stream", stream, 0 if up else 0.9)
+
+
 class Table:
     """Rows out of what was found, ours beside one peer each."""
 
@@ -227,6 +261,8 @@ def main() -> None:
     ours = gangway("transfers")
     streams = gangway("transfers", "--shared-memory", "0")
     table = rows(ours, streams, memory, ray(), gloo())
+    benchlib.write("transfer", table.rows)
+    client_rows(table)
     benchlib.write("transfer", table.rows)
 
 

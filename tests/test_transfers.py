@@ -397,7 +397,7 @@ def test_uploads_are_written_into_the_workers_memory(new_cluster: NewCluster, pl
             run(client, "del x")
         run(client, f"xs = [jax.device_put(noise(64 * {MIB}), d) for d in list(devices[:2]) * 4]")
     wait_for("a killed client's bytes gone", lambda: not shared_bytes(worker), 30)
-    assert used_bytes(cluster) == 0
+    wait_for("its arrays gone", lambda: used_bytes(cluster) == 0, 10)
 
 
 @pytest.mark.faults

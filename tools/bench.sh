@@ -3,7 +3,7 @@
 # bench/out/NAME.json and NAME.md. GANGWAY_BIN tells a benchmark which gangway to start.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-tools/build.sh release gangway || exit 1
+tools/build.sh release gangway transport_benchmark || exit 1
 mkdir -p bench/out
 export GANGWAY_BIN="$PWD/build/release/gangway/cli/gangway"
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
