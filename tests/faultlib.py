@@ -165,7 +165,8 @@ class CutNetwork:
                 to.sendall(data)
             return
         if self.cut[way]:  # the other end does not hear of it
-            selector.unregister(source)
+            with contextlib.suppress(KeyError, ValueError):
+                selector.unregister(source)
             return
         for end in (source, to):
             with contextlib.suppress(KeyError, ValueError):

@@ -132,7 +132,7 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
                 while time.monotonic() < until:
                     began = time.monotonic()
                     assert other.do("result = float(np.asarray(f(x)).sum())") == 8
-                    assert elapsed(began) < 3
+                    assert elapsed(began) < 10  # they share two cores with 384 MiB on their way
                     most = max(most, resident_bytes(head) - before)
             finally:
                 os.kill(slow.pid, signal.SIGCONT)

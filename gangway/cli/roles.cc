@@ -1,13 +1,13 @@
 // Implementation of roles.h.
 #include "gangway/cli/roles.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -38,6 +38,7 @@ namespace {
 constexpr std::chrono::milliseconds kReadyCheckInterval{50};
 constexpr std::chrono::seconds kReadyCheckLimit{5};
 constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's patience with the head
+const int kEndWatch = SIGRTMIN;                 // sent by a LeaveWatch to its own thread
 constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
 constexpr std::chrono::seconds kSessionLimit{90};  // more than a remote controller's own
 
@@ -48,6 +49,7 @@ void BeginRole(const char* name) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, kEndWatch);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   spdlog::set_default_logger(spdlog::stderr_color_mt(name));
@@ -147,6 +149,40 @@ absl::Status AwaitController(transport::Transport& transport, const std::string&
   return absl::OkStatus();
 }
 
+// Waits for signals on a thread of its own: the first asks the worker to leave, the second ends it.
+class LeaveWatch {
+ public:
+  explicit LeaveWatch(worker::StopFlag* stop) : stop_(stop), thread_([this] { Run(); }) {}
+
+  // A signal that comes after this stays pending, also for the next image of the process; one that
+  // came before is in the flag.
+  void End() {
+    pthread_kill(thread_.native_handle(), kEndWatch);
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (int signal : {SIGTERM, SIGINT, kEndWatch}) sigaddset(&signals, signal);
+    for (int told = 0; told < 2;) {
+      siginfo_t info = {};
+      const int signal = sigwaitinfo(&signals, &info);
+      if (signal == kEndWatch && info.si_pid == getpid()) return;
+      if (signal != SIGTERM && signal != SIGINT) continue;
+      if (++told == 1) {
+        stop_->Leave();
+      } else {
+        stop_->Stop();
+      }
+    }
+  }
+
+  worker::StopFlag* const stop_;
+  std::thread thread_;
+};
+
 // A device runtime can be opened once per process, so a worker that lost its controller becomes a
 // new process image: the same command, pid and supervisor, another incarnation.
 void StartAfresh() {
@@ -210,26 +246,17 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   worker.shared_bytes_max = options.shared_memory_bytes;
   worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
   worker::StopFlag stop;
-  std::atomic<bool> starts_afresh{false};
-  std::thread([&stop, &starts_afresh] {  // ends with the process
-    const int signal = WaitForStop();
-    // Pending again where the worker is about to start afresh: its next image is the one to end.
-    if (starts_afresh) kill(getpid(), signal);
-    stop.Leave();
-    WaitForStop();  // told twice: at once
-    stop.Stop();
-  })
-      .detach();
+  LeaveWatch watch(&stop);
   absl::Status ended;
   const bool returns = options.when_lost == WorkerRoleOptions::WhenLost::kReturn;
   if (returns) ended = AwaitController(**transport, options.control_address, *access, stop);
   const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
   if (came) ended = worker::RunWorker(worker, **transport, **transport, stop);
   const int result = ended.ok() || stop.leaving() ? 0 : Fail(ended);
-  starts_afresh = came && returns && absl::IsUnavailable(ended);
   transport->reset();
-  if (starts_afresh && !stop.leaving()) StartAfresh();
-  _exit(result);  // the signal thread refers to `stop`
+  watch.End();
+  if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
+  _exit(result);  // nothing of the runtime is left to be closed
 }
 
 int RunCompilerRole(const CompilerRoleOptions& options) {
