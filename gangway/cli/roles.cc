@@ -252,11 +252,11 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   if (returns) ended = AwaitController(**transport, options.control_address, *access, stop);
   const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
   if (came) ended = worker::RunWorker(worker, **transport, **transport, stop);
-  const int result = ended.ok() || stop.leaving() ? 0 : Fail(ended);
+  if (!ended.ok() && !stop.leaving()) Fail(ended);
   transport->reset();
   watch.End();
   if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(result);  // nothing of the runtime is left to be closed
+  _exit(ended.ok() || stop.leaving() ? 0 : 1);  // nothing of the runtime is left to be closed
 }
 
 int RunCompilerRole(const CompilerRoleOptions& options) {
