@@ -56,13 +56,14 @@ def islands() -> Iterator[Cluster]:
     running.stop()
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "case",
     ["EqualTheReference_DF_3", "EqualTheReferenceOrNameTheWorkerThatIsGone_ER_1_ER_2"],
 )
 def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster, case: str) -> None:
     def open_links() -> None:  # between workers: they stay
-        end_case(start_case(islands, "OpenLinks", "RandomProgramsE2eTest"))
+        end_case(start_case(islands, "OpenLinks", "RandomProgramsE2eTest"), timeout_s=100)
 
     with islands.left_as_found(open_links):
         end_case(start_case(islands, case, "RandomProgramsE2eTest"), timeout_s=100)
