@@ -74,7 +74,7 @@ def client(two_islands: Cluster) -> Iterator[Console]:
 def all_pairs(cluster: Cluster) -> None:
     """Opens every stream between workers: those that nothing breaks stay open."""
     with session(cluster) as client:
-        run(client, "xs = [jax.device_put(noise(4), s) for s in on]")
+        run(client, "xs = [jax.device_put(noise(1 << 18), s) for s in on]")
         run(client, "ys = [jax.device_put(x, s) for x in xs for s in on]")
         run(client, "fs = [jax.jit(lambda v: v + 1)(y) for y in ys]; jax.block_until_ready(fs)")
 

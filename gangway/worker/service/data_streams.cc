@@ -193,6 +193,12 @@ std::unique_ptr<transport::SharedBlock> DataStreams::FindPlace(Stream& stream, s
   return block;
 }
 
+// A connection that was never needed still waits to be taken.
+void DataStreams::ForgetDescriptors(const Stream& stream) {
+  if (listener_ != nullptr && !stream.secret.empty() && !stream.descriptors.valid())
+    (void)listener_->Take(stream.secret);
+}
+
 // In order; what the link does not take waits until it is writable.
 void DataStreams::Answer(Stream& stream, wire::Frame frame) {
   if (!stream.answers.empty() || !SendFrame(stream, frame).ok())
@@ -218,6 +224,7 @@ void DataStreams::OnClosed(uint64_t id) {
   if (entry == streams_.end()) return;
   uint64_t session_id = entry->second.session;
   if (entry->second.peer) transfers_->OnPeerClosed(id);
+  ForgetDescriptors(entry->second);
   streams_.erase(entry);
   auto session = sessions_.find(session_id);
   if (session == sessions_.end()) return;
@@ -338,6 +345,7 @@ void DataStreams::EndSession(uint64_t session_id) {
   if (entry == sessions_.end()) return;
   for (uint64_t id : entry->second.streams) {
     streams_.at(id).link->Close(absl::CancelledError("The session has ended."));
+    ForgetDescriptors(streams_.at(id));
     streams_.erase(id);
   }
   DropOutgoing(entry->second);

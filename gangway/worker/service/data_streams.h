@@ -116,6 +116,7 @@ class DataStreams {
   void OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
   void OnWish(Stream& stream, const wire::ShardRequest& wish);
   std::unique_ptr<transport::SharedBlock> FindPlace(Stream& stream, size_t size);
+  void ForgetDescriptors(const Stream& stream);
   void Answer(Stream& stream, wire::Frame frame);
   void DropIdleMemory();
   void OnStaged(const Stream& stream, const wire::DataChunk& chunk);

@@ -308,6 +308,9 @@ void ShardSender::OnClosed(uint64_t id) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;
   const std::string peer = entry->second.peer;
+  // One that was never needed still waits to be taken.
+  if (listener_ != nullptr && !entry->second.descriptors.valid())
+    (void)listener_->Take(entry->second.secret);
   streams_.erase(entry);
   std::erase_if(parked_, [id](const auto& parked) { return parked.second.stream == id; });
   std::vector<TransferKey> lost;
