@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console, elapsed
-from harness import Cluster, client_environment
+from harness import Cluster, client_environment, wait_for, warm_up
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 NewCluster = Callable[..., Cluster]
@@ -106,6 +106,15 @@ def test_a_worker_without_descriptors_goes_on_when_there_are_some(new_cluster: N
         assert cluster.workers()[0]["incarnation"] == worker["incarnation"]
 
 
+def download_many(cluster: Cluster, count: int) -> None:
+    warm_up(cluster)
+    with Console(cluster) as client:
+        client.do("from concurrent.futures import ThreadPoolExecutor")
+        client.do(f"xs = [jnp.full(1 << 22, i, 'float32') for i in range({count})]", 40)
+        client.do(f"list(ThreadPoolExecutor({count}).map(np.asarray, xs))", 60)
+    wait_for("that client gone", lambda: not cluster.status()["sessions"], 10)
+
+
 def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
     new_cluster: NewCluster,
 ) -> None:
@@ -115,7 +124,12 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
     count, size = 24, 16 * MIB
     cluster = new_cluster(1, 1, 2).start()
     head = head_pid(cluster)
-    with cluster.left_as_found(), Console(cluster) as slow, Console(cluster) as other:
+    # gRPC's pools grow with what is under way at once, and keep their threads.
+    with (
+        cluster.left_as_found(lambda: download_many(cluster, count)),
+        Console(cluster) as slow,
+        Console(cluster) as other,
+    ):
         slow.do("from concurrent.futures import ThreadPoolExecutor")
         slow.do(f"make = jax.jit(lambda i: jnp.full({size // 4}, i, 'float32'))")
         slow.do(f"pool = ThreadPoolExecutor({count})")
