@@ -213,7 +213,7 @@ bool TwoProgramsAtOnce(Backend& backend) {
   std::vector<Placeholder> arguments;
   for (int device = 0; device < 8; ++device)
     arguments.push_back(*backend.CreatePlaceholder(device, F32({1})));
-  std::vector<Waiter> complete(8 * 2 * kRounds);
+  std::vector<Waiter> complete(size_t{8} * 2 * kRounds);
   std::vector<BufferList> outputs(8);
   OnThreads(8, [&](int device) {
     Buffer* argument = arguments[device].buffer.get();

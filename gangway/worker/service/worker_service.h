@@ -37,8 +37,8 @@ struct ServiceOptions {
   size_t staged_bytes_max = size_t{8} << 30;
   std::chrono::milliseconds wait_limit{600'000};
   std::chrono::milliseconds transfer_silence_max{10'000};
-  size_t shared_bytes_max = 0;  // of memory that workers of this host write shards into; 0: none
-  size_t shared_shard_min = 0;  // smaller shards are not worth it
+  size_t shared_bytes_max = 0;    // of memory that workers of this host write shards into; 0: none
+  size_t shared_shard_min = 0;    // smaller shards are not worth it
   std::function<void()> on_left;  // on the loop: nothing is left to do, and nothing more comes
 };
 

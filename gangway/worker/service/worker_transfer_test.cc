@@ -687,7 +687,7 @@ TEST_P(SharedTransferTest, TheSamePagesAreUsedAgain) {
   }
   EXPECT_GT(after_first, 0u);
   EXPECT_EQ(MappedSharedBytes(), after_first);
-  EXPECT_EQ(worker(1).Probe().data().from_workers_shared(), 20 * 2 * kBytes);
+  EXPECT_EQ(worker(1).Probe().data().from_workers_shared(), kBytes * 20 * 2);
 }
 
 TEST_P(SharedTransferTest, WhatDoesNotFitInThePoolComesOnTheStream_TM2) {
