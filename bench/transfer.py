@@ -122,7 +122,10 @@ def end_all_of(folder: str) -> None:
 def ray() -> Found:
     """Nothing, with a word, where Ray cannot be installed."""
     made = subprocess.run(
-        [str(benchlib.ROOT / "tools" / "ray_venv.sh")], capture_output=True, text=True, timeout=600
+        [str(benchlib.ROOT / "tools" / "venv.sh"), "ray"],
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     if made.returncode:
         print(f"transfer: no Ray to compare with: {made.stderr[-500:]}", file=sys.stderr)
