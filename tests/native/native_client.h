@@ -26,6 +26,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
+#include "gangway/transport/grpc/grpc.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -233,6 +234,44 @@ class BareLink {
   EventLoop loop_;
   std::shared_ptr<transport::Link> link_;
   uint64_t sequence_ = 0;
+};
+
+// A test against the cluster that tests/test_native.py has started: GANGWAY_TEST_CONTROL names its
+// control address, GANGWAY_TEST_TOKEN is its token.
+class ClusterTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* control = std::getenv("GANGWAY_TEST_CONTROL");
+    ASSERT_NE(control, nullptr) << "tests/test_native.py runs these cases, each with its cluster";
+    control_ = control;
+    auto transport = transport::NewGrpcTransport();
+    ASSERT_TRUE(transport.ok()) << transport.status();
+    transport_ = *std::move(transport);
+  }
+
+  absl::StatusOr<std::unique_ptr<Client>> Open(const std::string& address) {
+    ClientOptions options;
+    options.controller_address = address;
+    options.token = ClusterToken();
+    options.name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    options.control = transport_.get();
+    options.data = transport_.get();
+    options.connect_limit = kLimit;
+    return Connect(options);
+  }
+
+  wire::StatusReply Status() {
+    BareLink tool(*transport_, control_);
+    tool.Send(HelloFrame(wire::ROLE_TOOL));
+    wire::Frame ask;
+    ask.mutable_status_request();
+    tool.Send(std::move(ask));
+    return tool.Take([](const wire::Frame& frame) { return frame.has_status_reply(); })
+        .status_reply();
+  }
+
+  std::string control_;
+  std::unique_ptr<transport::Transport> transport_;
 };
 
 }  // namespace gangway::e2e

@@ -12,8 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "tests/native/native_client.h"
 
-#include "gangway/transport/grpc/grpc.h"
-
 namespace gangway::e2e {
 namespace {
 
@@ -23,26 +21,10 @@ using ::testing::Not;
 
 constexpr ArrayHandle kNeverMade = 987654321;
 
-class NativeE2eTest : public testing::Test {
+class NativeE2eTest : public ClusterTest {
  protected:
-  void SetUp() override {
-    const char* control = std::getenv("GANGWAY_TEST_CONTROL");
-    ASSERT_NE(control, nullptr) << "tests/test_native.py runs these cases, each with its cluster";
-    control_ = control;
-    auto transport = transport::NewGrpcTransport();
-    ASSERT_TRUE(transport.ok()) << transport.status();
-    transport_ = *std::move(transport);
-  }
-
   absl::StatusOr<NativeClient> TryConnect(const std::string& address) {
-    ClientOptions options;
-    options.controller_address = address;
-    options.token = ClusterToken();
-    options.name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    options.control = transport_.get();
-    options.data = transport_.get();
-    options.connect_limit = kLimit;
-    auto client = Connect(options);
+    auto client = Open(address);
     if (!client.ok()) return client.status();
     return NativeClient(*std::move(client));
   }
@@ -62,16 +44,6 @@ class NativeE2eTest : public testing::Test {
     return link;
   }
 
-  wire::StatusReply Status() {
-    BareLink tool(*transport_, control_);
-    tool.Send(HelloFrame(wire::ROLE_TOOL));
-    wire::Frame ask;
-    ask.mutable_status_request();
-    tool.Send(std::move(ask));
-    return tool.Take([](const wire::Frame& frame) { return frame.has_status_reply(); })
-        .status_reply();
-  }
-
   // Whether the controller has come to know that the array is lost, which no event tells.
   static bool WaitLost(NativeClient& client, ArrayHandle array) {
     const auto deadline = std::chrono::steady_clock::now() + kLimit;
@@ -81,9 +53,6 @@ class NativeE2eTest : public testing::Test {
     }
     return true;
   }
-
-  std::string control_;
-  std::unique_ptr<transport::Transport> transport_;
 };
 
 // What a user is told of a handle that means nothing in this session: which, and what to do.

@@ -10,8 +10,6 @@
 
 #include "tests/native/random_session.h"
 
-#include "gangway/transport/grpc/grpc.h"
-
 namespace gangway::e2e {
 namespace {
 
@@ -23,39 +21,11 @@ uint64_t Number(const char* variable, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-class RandomProgramsE2eTest : public testing::Test {
+class RandomProgramsE2eTest : public ClusterTest {
  protected:
-  void SetUp() override {
-    const char* control = std::getenv("GANGWAY_TEST_CONTROL");
-    ASSERT_NE(control, nullptr) << "tests/test_native.py runs these cases, each with its cluster";
-    control_ = control;
-    auto transport = transport::NewGrpcTransport();
-    ASSERT_TRUE(transport.ok()) << transport.status();
-    transport_ = *std::move(transport);
-  }
-
-  std::unique_ptr<Client> MustConnect() {
-    ClientOptions options;
-    options.controller_address = control_;
-    options.token = ClusterToken();
-    options.name = "random programs";
-    options.control = transport_.get();
-    options.data = transport_.get();
-    options.connect_limit = kLimit;
-    auto client = Connect(options);
-    EXPECT_TRUE(client.ok()) << client.status();
-    return client.ok() ? *std::move(client) : nullptr;
-  }
-
   // By its process id, which the cluster tells; one that is down or starting is left alone.
   void KillWorker(uint64_t which) {
-    BareLink tool(*transport_, control_);
-    tool.Send(HelloFrame(wire::ROLE_TOOL));
-    wire::Frame ask;
-    ask.mutable_status_request();
-    tool.Send(std::move(ask));
-    const wire::StatusReply status =
-        tool.Take([](const wire::Frame& frame) { return frame.has_status_reply(); }).status_reply();
+    const wire::StatusReply status = Status();
     const wire::WorkerState& worker =
         status.workers(static_cast<int>(which % static_cast<uint64_t>(status.workers_size())))
             .state();
@@ -68,9 +38,9 @@ class RandomProgramsE2eTest : public testing::Test {
     std::atomic<uint64_t> kills{0};
     std::vector<std::unique_ptr<RandomSession>> sessions;
     for (uint64_t i = 0; i < kSessions; ++i) {
-      auto client = MustConnect();
-      ASSERT_NE(client, nullptr);
-      sessions.push_back(std::make_unique<RandomSession>(std::move(client), seed * kSessions + i,
+      auto client = Open(control_);
+      ASSERT_TRUE(client.ok()) << client.status();
+      sessions.push_back(std::make_unique<RandomSession>(*std::move(client), seed * kSessions + i,
                                                          kill_every == 0));
     }
     auto step = [&] {
@@ -96,8 +66,6 @@ class RandomProgramsE2eTest : public testing::Test {
   }
 
   uint64_t compared_count_ = 0, failed_count_ = 0, call_count_ = 0, copy_count_ = 0;
-  std::string control_;
-  std::unique_ptr<transport::Transport> transport_;
 };
 
 // One program, so that workers know one another before something is counted.
