@@ -197,14 +197,18 @@ class Cluster:
         """
         status = self.status()
         workers = self.workers()
+        schedulers = status["schedulers"]
         counts = {
             "sessions": len(status["sessions"]),
             "arrays": status["arrays"],
             "bytes": status["bytes"],
             "bytes on devices": sum(d["bytes_in_use"] for w in workers for d in w["devices"]),
-            "absent roles": sum(role["state"] != "up" for role in [status["compiler"], *workers]),
+            "absent roles": sum(
+                role["state"] != "up" for role in [status["compiler"], *schedulers, *workers]
+            ),
         }
         pids = {worker["name"]: worker["pid"] for worker in workers}
+        pids |= {f"scheduler {each['island']}": each["pid"] for each in schedulers}
         pids["compiler"] = status["compiler"]["pid"]
         pids["head"] = int((self._folder / "head.pid").read_text())
         for name, pid in pids.items():

@@ -4,13 +4,14 @@ that stand for hosts.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from harness import GANGWAY, client_environment, free_port, wait_for
+from harness import GANGWAY, STATE_DIRS, client_environment, free_port, wait_for
 
 SCRIPT = (
     "import jax, numpy as np\n"
@@ -20,9 +21,14 @@ SCRIPT = (
 SUM = float(sum(range(1, (1 << 18) + 1)))
 
 
+@dataclasses.dataclass
+class Client:
+    port: int
+
+
 class Hosts:
-    """A controller on 127.0.0.1 and workers on .2, .3, ..., each a process of its own. `islands` has the
-    devices of each worker, by island.
+    """A controller on 127.0.0.1 and workers on .2, .3, ..., each a process of its own, and with
+    `schedulers` each island's scheduler, too. `islands` has the devices of each worker, by island.
     """
 
     def __init__(
@@ -31,12 +37,14 @@ class Hosts:
         *,
         tls: bool,
         islands: Sequence[Sequence[int]] = ((2, 1),),
+        schedulers: bool = False,
         settings: str = "",
     ) -> None:
         self.folder = folder
         self.islands = islands
         self.addresses = [f"127.0.0.{2 + i}" for i in range(sum(map(len, islands)))]
         self.control, self.front_door = free_port(), free_port()
+        self.scheduler_ports = [free_port() for _ in islands] if schedulers else []
         self.environment = {
             **client_environment(self.front_door),
             "GANGWAY_STATE_DIR": str(folder / "state"),
@@ -63,12 +71,15 @@ class Hosts:
     def declared(self) -> str:
         addresses = iter(self.addresses)
         text = ""
-        for island in self.islands:
+        for number, island in enumerate(self.islands):
             workers = [
                 f"{{ host = '{next(addresses)}'" + (f", devices = {n} }}" if n > 1 else " }")
                 for n in island
             ]
             text += f"[[island]]\nworkers = [ {', '.join(workers)} ]\n"
+            if self.scheduler_ports:
+                port = self.scheduler_ports[number]
+                text += f"scheduler = {{ host = '127.0.0.1', port = {port} }}\n"
         return text
 
     def run(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
@@ -92,6 +103,14 @@ class Hosts:
     def start_controller(self) -> None:
         self.start("controller", "controller")
 
+    def wait_for_token(self) -> None:
+        """Without TLS, what joins on this host finds the token in the controller's state folder."""
+        wait_for("the token", (self.folder / "state" / str(self.front_door) / "token").exists, 20)
+
+    def start_schedulers(self) -> None:
+        for island in range(len(self.scheduler_ports)):
+            self.start(f"scheduler{island}", "scheduler", "--island", str(island))
+
     def start_workers(self) -> None:
         places = [(i, j) for i, island in enumerate(self.islands) for j in range(len(island))]
         for number, (island, index) in enumerate(places):
@@ -112,6 +131,11 @@ class Hosts:
         path = self.folder / "script.py"
         path.write_text(SCRIPT)
         return self.run("run", *flags, str(path))
+
+    def client(self) -> Client:
+        """Where a client process of this host connects."""
+        STATE_DIRS[self.front_door] = str(self.folder / "state")
+        return Client(self.front_door)
 
     def connect(self, tls: pathlib.Path | str = "") -> subprocess.CompletedProcess[str]:
         return self.script(*self.connect_flags(tls))

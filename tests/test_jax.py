@@ -1,7 +1,7 @@
 """Plain JAX through Gangway against the same plugin without it, bit by bit, and against jaxlib's
 own CPU backend within the tolerance of another build of XLA. One test per function in `cases/`, on
-each kind of cluster: one worker; two islands of two workers; the same started by hand, one process for the
-controller and one for each worker; and these over TLS, with the front door beside the script.
+each kind of cluster: one worker; two islands of two workers; the same started by hand, a process of its own for the
+controller, each scheduler and each worker; and these over TLS, with the front door beside the script.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from compare import assert_bitwise_equal, assert_close
-from harness import GANGWAY, Cluster, Outcome, run_cases, wait_for
+from harness import GANGWAY, Cluster, Outcome, run_cases
 from hosts import Hosts
 from run_cases import case_names
 
@@ -57,12 +57,12 @@ RUNS = [
 @contextlib.contextmanager
 def by_hand(folder: pathlib.Path, *, tls: bool) -> Iterator[dict[str, Any]]:
     """How `run_cases` reaches a cluster whose processes were started one by one."""
-    hosts = Hosts(folder, tls=tls, islands=((2, 2), (2, 2)))
+    hosts = Hosts(folder, tls=tls, islands=((2, 2), (2, 2)), schedulers=True)
     hosts.start_controller()
     try:
-        if not tls:  # the workers of one host find the controller's token in its state folder
-            token = folder / "state" / str(hosts.front_door) / "token"
-            wait_for("the token", token.exists, 20)
+        if not tls:
+            hosts.wait_for_token()
+        hosts.start_schedulers()
         hosts.start_workers()
         hosts.wait_for("controller", "ready: ")
         flags = hosts.connect_flags() if tls else ["--port", str(hosts.front_door)]

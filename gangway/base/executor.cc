@@ -46,8 +46,7 @@ void EventLoop::Cancel(uint64_t timer) {
 }
 
 void EventLoop::AddRoundEnd(std::function<void()> flush) {
-  MutexLock lock(mutex_);
-  round_ends_.push_back(std::move(flush));
+  Post([this, flush = std::move(flush)] { round_ends_.push_back(flush); });
 }
 
 void EventLoop::Stop() {
@@ -63,7 +62,6 @@ void EventLoop::Run() {
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   std::vector<std::function<void()>> round;
   while (true) {
-    size_t round_end_count;
     {
       MutexLock lock(mutex_);
       auto due = [this]() GANGWAY_NO_ANALYSIS {
@@ -86,11 +84,10 @@ void EventLoop::Run() {
         round.push_back(std::move(timers_.begin()->second));
         timers_.erase(timers_.begin());
       }
-      round_end_count = round_ends_.size();
     }
     for (auto& task : round) task();
     round.clear();
-    for (size_t i = 0; i < round_end_count; ++i) round_ends_[i]();
+    for (auto& flush : round_ends_) flush();
   }
 }
 

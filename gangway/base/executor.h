@@ -36,8 +36,8 @@ class EventLoop final : public Executor {
   uint64_t PostAt(Clock::time_point when, std::function<void()> task);
   void Cancel(uint64_t timer);
 
-  // Called on the loop after each round of tasks: where a service flushes what the round has
-  // batched. Set before the first Post. Several may be added.
+  // Called on the loop after each round of tasks, those posted after this call: where a service
+  // flushes what the round has batched. Several may be added.
   void AddRoundEnd(std::function<void()> flush);
 
   bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
@@ -49,7 +49,7 @@ class EventLoop final : public Executor {
  private:
   void Run();
 
-  std::vector<std::function<void()>> round_ends_;
+  std::vector<std::function<void()>> round_ends_;  // the loop's thread's alone
   Mutex mutex_;
   CondVar wake_;
   std::vector<std::function<void()>> queue_ GANGWAY_GUARDED_BY(mutex_);

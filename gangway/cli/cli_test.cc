@@ -145,6 +145,8 @@ TEST_F(StateTest, ChildrenAreToldTheirPlace) {
 wire::StatusReply SomeStatus() {
   wire::StatusReply status;
   status.set_epoch(5);
+  status.add_schedulers()->set_up(true);
+  status.mutable_schedulers(0)->set_process_id(90);
   for (uint32_t index : {0, 1}) {
     auto* worker = status.add_workers();
     worker->mutable_state()->set_up(index == 0);
@@ -194,6 +196,7 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "\"to_workers_shared\":0},\"devices\":[{\"id\":1,"
       "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0,"
       "\"stuck\":false}]}]}],"
+      "\"schedulers\":[{\"island\":0,\"pid\":90,\"state\":\"up\"}],"
       "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
       "\\\"quoted\\\"\\u0009name\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"
       "0}],"

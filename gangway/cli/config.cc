@@ -114,21 +114,37 @@ HostWorker ReadWorker(Reader& reader, const toml::node& node) {
   return worker;
 }
 
-std::vector<HostWorker> ReadIsland(Reader& reader, const toml::node& node) {
-  std::vector<HostWorker> workers;
+HostScheduler ReadScheduler(Reader& reader, const toml::node& node) {
+  HostScheduler scheduler;
+  const toml::table* table = node.as_table();
+  if (table == nullptr || table->get("port") == nullptr) {
+    reader.Complain(node.source(),
+                    "a scheduler is written as { host = \"a.example\", port = 38620 }");
+    return scheduler;
+  }
+  reader.Keys(*table, {"host", "port"});
+  reader.Host(*table, "host", scheduler.host);
+  reader.Integer(*table, "port", 1, 65535, scheduler.port);
+  return scheduler;
+}
+
+HostIsland ReadIsland(Reader& reader, const toml::node& node) {
+  HostIsland island;
   const toml::table* table = node.as_table();
   const toml::array* list = nullptr;
   if (table != nullptr) {
-    reader.Keys(*table, {"workers"});
+    reader.Keys(*table, {"workers", "scheduler"});
     list = table->get_as<toml::array>("workers");
+    if (const toml::node* scheduler = table->get("scheduler"))
+      island.scheduler = ReadScheduler(reader, *scheduler);
   }
   if (list == nullptr || list->empty()) {
     reader.Complain(node.source(),
                     "an island needs workers: workers = [ { host = \"a.example\", devices = 4 } ]");
-    return workers;
+    return island;
   }
-  for (const toml::node& each : *list) workers.push_back(ReadWorker(reader, each));
-  return workers;
+  for (const toml::node& each : *list) island.workers.push_back(ReadWorker(reader, each));
+  return island;
 }
 
 void ReadController(Reader& reader, const toml::table& root, ClusterConfig& config) {
@@ -153,7 +169,7 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
 absl::Status CheckCounts(const ClusterConfig& config, const std::string& path) {
   int64_t devices = 0;
   for (const auto& island : config.islands) {
-    for (const HostWorker& worker : island) devices += worker.devices;
+    for (const HostWorker& worker : island.workers) devices += worker.devices;
   }
   if (devices > 0 && devices <= kDevicesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -188,7 +204,7 @@ std::string ClusterConfig::ControlListenAddress() const {
 uint32_t ClusterConfig::DevicesMax() const {
   uint32_t most = 0;
   for (const auto& island : islands) {
-    for (const HostWorker& worker : island) most = std::max(most, worker.devices);
+    for (const HostWorker& worker : island.workers) most = std::max(most, worker.devices);
   }
   return most;
 }
@@ -197,7 +213,7 @@ std::vector<std::vector<uint32_t>> ClusterConfig::Shape() const {
   std::vector<std::vector<uint32_t>> shape;
   for (const auto& island : islands) {
     auto& devices = shape.emplace_back();
-    for (const HostWorker& worker : island) devices.push_back(worker.devices);
+    for (const HostWorker& worker : island.workers) devices.push_back(worker.devices);
   }
   return shape;
 }

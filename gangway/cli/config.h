@@ -6,6 +6,7 @@
 #define GANGWAY_CLI_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,17 @@ struct HostWorker {
   int data_port = 0;  // 0 = any free one
 };
 
+// A scheduler that is a process of its own.
+struct HostScheduler {
+  std::string host = "127.0.0.1";  // where the island's workers reach it
+  int port = 0;
+};
+
+struct HostIsland {
+  std::vector<HostWorker> workers;
+  std::optional<HostScheduler> scheduler;  // none: part of the controller
+};
+
 struct ClusterConfig {
   std::string controller_host = "127.0.0.1";  // where workers and clients reach the controller
   int control_port = 38601;
@@ -28,7 +40,7 @@ struct ClusterConfig {
   uint32_t worker_wait_s = 20;
   uint64_t memory_bytes = 0;  // per device; 0 = no limit
   std::string plugin;         // "" = GANGWAY_PLUGIN or the default
-  std::vector<std::vector<HostWorker>> islands;
+  std::vector<HostIsland> islands;
 
   std::string ControlAddress() const;                // where to connect
   std::string ControlListenAddress() const;          // where the controller listens

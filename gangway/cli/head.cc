@@ -65,12 +65,9 @@ class HeadImpl final : public Head {
     auto network = OpenTransport(options_.access.tls);
     if (!network.ok()) return network.status();
     network_ = *std::move(network);
-    StartServices();
+    if (auto status = StartController(); !status.ok()) return status;
+    if (auto status = StartSchedulers(); !status.ok()) return status;
     if (auto status = Listen(); !status.ok()) return status;
-    for (auto& scheduler : schedulers_) {
-      auto status = scheduler->ConnectController(*inproc_, kControllerName, kConnectLimit);
-      if (!status.ok()) return status;
-    }
     ClientOptions client;
     client.controller_address = kControllerName;
     client.control = inproc_.get();
@@ -92,31 +89,44 @@ class HeadImpl final : public Head {
   }
 
  private:
-  void StartServices() {
+  absl::Status StartController() {
     controller::ControllerOptions controller;
     controller.core.epoch = NewEpoch();
     controller.core.workers = DeclareWorkers(options_);
+    controller.core.scheduler_wait_max = options_.worker_wait_max;
+    for (const auto& [island, where] : options_.remote_schedulers)
+      controller.core.remote_islands.insert(island);
     controller.data_key = transport::NewDataKey();
     controller.welcome_max = options_.welcome_max;
     controller.on_event = options_.on_event;
+    controller.on_silent = options_.on_silent;
+    controller.terms.set_budget_bytes(options_.budget_bytes);
+    controller.terms.set_memory_wait_ms(static_cast<uint64_t>(options_.memory_wait_max.count()));
+    controller.terms.set_worker_wait_ms(static_cast<uint64_t>(options_.worker_wait_max.count()));
+    controller_ = std::make_unique<controller::ControllerService>(&loop_, std::move(controller));
+    auto welcome = [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
+      return controller_->Welcome(link, hello);
+    };
+    auto local = inproc_->Listen(kControllerName, transport::Greet(&loop_, {}, welcome));
+    if (!local.ok()) return local.status();
+    local_listener_ = *std::move(local);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartSchedulers() {
     for (uint32_t island = 0; island < options_.islands.size(); ++island) {
+      schedulers_.emplace_back();
+      if (options_.remote_schedulers.contains(island)) continue;
       scheduler::SchedulerOptions scheduler;
-      scheduler.epoch = controller.core.epoch;
-      scheduler.data_key = controller.data_key;
+      scheduler.island = island;
       scheduler.on_event = options_.on_event;
       scheduler.on_silent = options_.on_silent;
-      scheduler.island.island = island;
-      scheduler.island.budget_bytes = options_.budget_bytes;
-      scheduler.island.memory_wait_max = options_.memory_wait_max;
-      scheduler.island.worker_wait_max = options_.worker_wait_max;
-      for (const wire::Worker& worker : controller.core.workers) {
-        if (worker.island() != island) continue;
-        scheduler.island.workers.push_back({{worker.devices().begin(), worker.devices().end()}});
-      }
-      schedulers_.push_back(
-          std::make_unique<scheduler::SchedulerService>(&loop_, std::move(scheduler)));
+      auto service = scheduler::SchedulerService::Connect(&loop_, std::move(scheduler), *inproc_,
+                                                          kControllerName, kConnectLimit);
+      if (!service.ok()) return service.status();
+      schedulers_.back() = *std::move(service);
     }
-    controller_ = std::make_unique<controller::ControllerService>(&loop_, std::move(controller));
+    return absl::OkStatus();
   }
 
   // One door for all roles: workers go to their island's scheduler, the rest to the controller.
@@ -130,11 +140,12 @@ class HeadImpl final : public Head {
         return absl::InvalidArgumentError(
             absl::StrCat("island ", island, " is not declared: there are ", schedulers_.size()));
       }
-      return schedulers_[island]->WelcomeWorker(link, hello);
+      if (schedulers_[island]) return schedulers_[island]->Welcome(link, hello);
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the workers of island ", island, " connect to its scheduler, which is a process of its ",
+          "own, at ", options_.remote_schedulers.at(island), ": start this one with the cluster's ",
+          "file as it is now"));
     };
-    auto local = inproc_->Listen(kControllerName, transport::Greet(&loop_, {}, welcome));
-    if (!local.ok()) return local.status();
-    local_listener_ = *std::move(local);
     auto control = network_->Listen(
         options_.control_address,
         transport::Greet(&loop_, {.token_needed = true, .token = options_.access.token}, welcome));
@@ -148,7 +159,7 @@ class HeadImpl final : public Head {
   std::unique_ptr<transport::Transport> inproc_;
   std::unique_ptr<transport::Transport> network_;
   EventLoop loop_;
-  std::vector<std::unique_ptr<scheduler::SchedulerService>> schedulers_;
+  std::vector<std::unique_ptr<scheduler::SchedulerService>> schedulers_;  // null: elsewhere
   std::unique_ptr<controller::ControllerService> controller_;
   std::unique_ptr<transport::Listener> local_listener_;
   std::unique_ptr<transport::Listener> control_listener_;

@@ -78,6 +78,16 @@ absl::StatusOr<ClusterConfig> ReadWithPlugin(const std::string& path) {
   return config;
 }
 
+// Without TLS: the token of the controller's state folder, on the same host.
+AccessFiles HostAccess(const HostOptions& options, const ClusterConfig& config) {
+  AccessFiles access;
+  access.tls = options.tls;
+  if (!options.tls.empty()) return access;
+  access.token_file =
+      StateDir(StateRoot(options.state_root), config.front_door_port).File(kTokenFile);
+  return access;
+}
+
 }  // namespace
 
 int RunController(const HostOptions& given) {
@@ -104,6 +114,10 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   auto config = ReadConfig(path);
   if (!config.ok()) return config.status();
   head.islands = config->Shape();
+  for (uint32_t i = 0; i < config->islands.size(); ++i) {
+    const auto& scheduler = config->islands[i].scheduler;
+    if (scheduler) head.remote_schedulers[i] = HostAndPort(scheduler->host, scheduler->port);
+  }
   head.budget_bytes = config->memory_bytes;
   head.control_address = config->ControlListenAddress();
   head.front_door_address = absl::StrCat("127.0.0.1:", config->front_door_port);
@@ -112,26 +126,47 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   return config->ControlAddress();
 }
 
+absl::StatusOr<SchedulerRoleOptions> SchedulerFromConfig(const HostOptions& options) {
+  auto config = ReadConfig(options.config);
+  if (!config.ok()) return config.status();
+  if (options.island >= config->islands.size() || !config->islands[options.island].scheduler) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.config, " has no scheduler of its own for island ", options.island,
+        ": write scheduler = { host = \"a.example\", port = 38620 } in its [[island]], or leave it "
+        "to the controller, which does it then"));
+  }
+  const HostScheduler& declared = *config->islands[options.island].scheduler;
+  auto reach = CheckReach(declared.host, declared.port, options.tls);
+  if (!reach.ok()) return reach;
+  SchedulerRoleOptions scheduler;
+  scheduler.control_address = config->ControlAddress();
+  scheduler.listen_address = HostAndPort(ListenHost(declared.host), declared.port);
+  scheduler.access = HostAccess(options, *config);
+  scheduler.island = options.island;
+  scheduler.when_lost = WhenLost::kReturn;
+  return scheduler;
+}
+
 absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
   auto config = ReadWithPlugin(options.config);
   if (!config.ok()) return config.status();
   if (options.island >= config->islands.size() ||
-      options.index >= config->islands[options.island].size()) {
+      options.index >= config->islands[options.island].workers.size()) {
     return absl::InvalidArgumentError(absl::StrCat(options.config, " declares no worker ",
                                                    options.index, " in island ", options.island,
                                                    ": both count from 0 (--island, --index)"));
   }
-  const HostWorker& declared = config->islands[options.island][options.index];
+  const HostIsland& island = config->islands[options.island];
+  const HostWorker& declared = island.workers[options.index];
   if (auto status = CheckPlugin(config->plugin); !status.ok()) return status;
   auto reach = CheckReach(declared.host, declared.data_port, options.tls);
   if (!reach.ok()) return reach;
   WorkerRoleOptions worker;
-  worker.control_address = config->ControlAddress();
-  worker.access.tls = options.tls;
-  if (options.tls.empty()) {
-    worker.access.token_file =
-        StateDir(StateRoot(options.state_root), config->front_door_port).File(kTokenFile);
-  }
+  worker.control_address = island.scheduler
+                               ? HostAndPort(island.scheduler->host, island.scheduler->port)
+                               : config->ControlAddress();
+  worker.own_scheduler = island.scheduler.has_value();
+  worker.access = HostAccess(options, *config);
   worker.island = options.island;
   worker.index = options.index;
   worker.devices = static_cast<int>(declared.devices);
@@ -139,7 +174,7 @@ absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
   worker.plugin = config->plugin;
   worker.data_listen_address = HostAndPort(ListenHost(declared.host), declared.data_port);
   worker.host = declared.host;
-  worker.when_lost = WorkerRoleOptions::WhenLost::kReturn;
+  worker.when_lost = WhenLost::kReturn;
   return worker;
 }
 

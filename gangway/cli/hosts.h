@@ -19,8 +19,8 @@ struct HostOptions {
   std::string config;  // path
   std::string tls;
   std::string state_root;
-  uint32_t island = 0;  // of a worker
-  uint32_t index = 0;
+  uint32_t island = 0;  // of a worker or a scheduler
+  uint32_t index = 0;   // of a worker
 };
 
 // `gangway controller`: runs until told to end. Workers come and go meanwhile.
@@ -28,6 +28,10 @@ int RunController(const HostOptions& options);
 
 // Fills in what the file says; its address for tools and for the others.
 absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions& head);
+
+// FAILED_PRECONDITION: the certificate does not name its host. INVALID_ARGUMENT: the file, or an
+// island whose scheduler it does not put on its own.
+absl::StatusOr<SchedulerRoleOptions> SchedulerFromConfig(const HostOptions& options);
 
 // FAILED_PRECONDITION: the certificate does not name the worker's host. INVALID_ARGUMENT: the file,
 // a worker that it does not declare, or one beyond loopback without TLS (SE-1).

@@ -66,6 +66,8 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
   AddSharedMemory(command, up.shared_memory_bytes);
+  command->add_flag("--separate-schedulers", up.separate_schedulers,
+                    "each island's scheduler in a process of its own, not in the controller's");
   command->add_flag("--detach", up.detach,
                     "return once the cluster is ready; end it with `gangway down`");
   command->add_option("--state-dir", up.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
@@ -130,6 +132,7 @@ void AddDrain(CLI::App& app, DrainOptions& drain, int& result) {
 // Islands that are all alike, as `gangway up` makes them.
 struct Uniform {
   uint32_t islands = 1, workers = 1, devices = 1;
+  bool separate_schedulers = false;
 };
 
 void AddAccess(CLI::App* command, AccessFiles& access) {
@@ -142,6 +145,14 @@ int StartHead(HeadOptions& head, const AccessFiles& access, const std::string& c
   auto tools_address = HeadFromConfig(config, head);
   if (tools_address.ok()) return RunHeadRole(head, access, *tools_address);
   fprintf(stderr, "gangway head: %s\n", std::string(tools_address.status().message()).c_str());
+  return 1;
+}
+
+int StartScheduler(const SchedulerRoleOptions& told, const HostOptions& hosts) {
+  if (hosts.config.empty()) return RunSchedulerRole(told);
+  auto scheduler = SchedulerFromConfig(hosts);
+  if (scheduler.ok()) return RunSchedulerRole(*scheduler);
+  fprintf(stderr, "gangway scheduler: %s\n", std::string(scheduler.status().message()).c_str());
   return 1;
 }
 
@@ -202,6 +213,28 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   });
 }
 
+void AddScheduler(CLI::App& app, HostOptions& hosts, SchedulerRoleOptions& scheduler, int& result) {
+  CLI::App* command = app.add_subcommand(
+      "scheduler", "an island's scheduler, where the cluster's file puts it on its own");
+  command->add_option("--config", hosts.config, "the file that declares the cluster");
+  command->add_option("--island", hosts.island, "from 0");
+  command->add_option("--tls", hosts.tls, "a folder that `gangway certs` made");
+  command->add_option("--state-dir", hosts.state_root,
+                      "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
+                      "~/.gangway)");
+  // As a supervisor starts it, instead of --config.
+  command->add_option("--control", scheduler.control_address)->group("");
+  command->add_option("--listen", scheduler.listen_address)->group("");
+  command->add_option("--token-file", scheduler.access.token_file)->group("");
+  command->callback([&] {
+    scheduler.island = hosts.island;
+    scheduler.access.tls = hosts.tls;
+    if (hosts.config.empty() && scheduler.control_address.empty())
+      throw CLI::RequiredError("--config");
+    result = StartScheduler(scheduler, hosts);
+  });
+}
+
 void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& access,
               HostOptions& hosts, FrontDoorRoleOptions& door, WaitLimits& waits,
               CompilerRoleOptions& compiler, int& result) {
@@ -214,11 +247,14 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--control", head.control_address);
   command->add_option("--front-door", head.front_door_address);
   command->add_option("--metrics-port", head.metrics_port);
+  command->add_flag("--separate-schedulers", uniform.separate_schedulers);
   command->add_option("--config", hosts.config, "instead of all that");
   AddAccess(command, access);
   AddWaits(command, waits);
   command->callback([&] {
     head.islands.assign(uniform.islands, std::vector<uint32_t>(uniform.workers, uniform.devices));
+    for (uint32_t i = 0; uniform.separate_schedulers && i < uniform.islands; ++i)
+      head.remote_schedulers[i] = "an address of its supervisor's choice";
     head.welcome_max = std::chrono::seconds(waits.session_s);
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
     result = StartHead(head, access, hosts.config);
@@ -255,11 +291,13 @@ int Main(int argc, char** argv) {
   WaitLimits waits;
   WorkerRoleOptions worker;
   CompilerRoleOptions compiler;
+  SchedulerRoleOptions scheduler;
   AddUp(app, up, result);
   AddTools(app, cluster, form, result);
   AddSeeing(app, seeing, doctor, result);
   AddDrain(app, drain, result);
   AddHosts(app, certs, hosts, worker, result);
+  AddScheduler(app, hosts, scheduler, result);
   AddRoles(app, head, uniform, access, hosts, door, waits, compiler, result);
   CLI11_PARSE(app, argc, argv);
   return result;

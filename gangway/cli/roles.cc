@@ -30,6 +30,8 @@
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/simulated_work.h"
+#include "gangway/scheduler/service/scheduler_service.h"
+#include "gangway/transport/handshake/handshake.h"
 #include "gangway/worker/service/worker.h"
 
 namespace gangway::cli {
@@ -40,6 +42,8 @@ constexpr std::chrono::seconds kReadyCheckLimit{5};
 constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's patience with the head
 const int kEndWatch = SIGRTMIN;                 // sent by a LeaveWatch to its own thread
 constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
+constexpr std::chrono::seconds kSchedulerConnectLimit{30};
+constexpr std::chrono::hours kForever{24};         // then it looks again
 constexpr std::chrono::seconds kSessionLimit{90};  // more than a remote controller's own
 
 // Before any other thread starts: all inherit the mask, so that the signals come to WaitForStop
@@ -128,11 +132,12 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions&
       });
 }
 
-// Until the controller answers, or `stop`. Says once what it waits for, and again when that
-// changes. The controller's own refusal, of a token or a version, is an error: waiting does not
-// help.
-absl::Status AwaitController(transport::Transport& transport, const std::string& address,
-                             const Access& access, worker::StopFlag& stop) {
+// Until the controller, or a worker's scheduler, answers, or `stop`. Says once what it waits for,
+// and again when that changes. The controller's own refusal, of a token or a version, is an error:
+// waiting does not help.
+absl::Status AwaitController(const char* whom, transport::Transport& transport,
+                             const std::string& address, const Access& access,
+                             worker::StopFlag& stop) {
   std::string said;
   auto delay = kRetryFirst;
   while (!stop.WaitFor(std::chrono::milliseconds(0)) && !stop.leaving()) {
@@ -141,7 +146,7 @@ absl::Status AwaitController(transport::Transport& transport, const std::string&
     if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()))
       return status.status();
     const std::string why(ExplainConnection(status.status(), address, access.tls).message());
-    if (why != said) spdlog::warn("waiting for the controller at {}: {}", address, why);
+    if (why != said) spdlog::warn("waiting for {} at {}: {}", whom, address, why);
     said = why;
     if (stop.WaitFor(delay)) break;
     delay = std::min(delay * 2, kRetryMax);
@@ -196,6 +201,50 @@ void StartAfresh() {
   spdlog::error("cannot start afresh: {}", std::strerror(errno));
 }
 
+// Until the controller is lost, or `stop`, whose reason comes back.
+absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& access,
+                         transport::Transport& transport, worker::StopFlag& stop) {
+  const bool supervised = options.when_lost == WhenLost::kEnd;
+  scheduler::SchedulerOptions scheduler;
+  scheduler.island = options.island;
+  scheduler.token = access.token;
+  scheduler.remote = true;
+  scheduler.on_event = [supervised](const std::string& event) {
+    spdlog::info("{}", event);
+    if (supervised) Announce({.kind = Announcement::Kind::kEvent, .text = event});
+  };
+  scheduler.on_silent = [supervised](uint64_t process_id) {
+    if (supervised)
+      Announce({.kind = Announcement::Kind::kSilent, .text = absl::StrCat(process_id)});
+  };
+  scheduler.on_controller_lost = [&stop](const absl::Status& why) {
+    stop.Stop(absl::UnavailableError(absl::StrCat("the controller is gone (", why.message(),
+                                                  "), and with it what the order ",
+                                                  "of this island was for")));
+  };
+  EventLoop loop("scheduler");
+  auto service = scheduler::SchedulerService::Connect(
+      &loop, std::move(scheduler), transport, options.control_address, kSchedulerConnectLimit);
+  if (!service.ok()) {
+    loop.Stop();
+    return service.status();
+  }
+  auto welcome = [&service](const std::shared_ptr<transport::Link>& link,
+                            const wire::Hello& hello) { return (*service)->Welcome(link, hello); };
+  auto listener = transport.Listen(
+      options.listen_address,
+      transport::Greet(&loop, {.token_needed = true, .token = access.token}, welcome));
+  absl::Status ended = listener.status();
+  if (listener.ok()) {
+    spdlog::info("island {} at {}", options.island, options.listen_address);
+    while (!stop.WaitFor(kForever) && !stop.leaving()) continue;
+    ended = stop.reason();
+    listener->reset();
+  }
+  loop.Stop();
+  return ended;
+}
+
 }  // namespace
 
 int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string& tools_address) {
@@ -237,7 +286,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   worker.scheduler_address = options.control_address;
   worker.data_listen_address = options.data_listen_address;
   worker.host = options.host;
-  if (options.when_lost == WorkerRoleOptions::WhenLost::kReturn) worker.data_host = options.host;
+  if (options.when_lost == WhenLost::kReturn) worker.data_host = options.host;
   worker.island = options.island;
   worker.index = options.index;
   worker.device_count = options.devices;
@@ -248,8 +297,9 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   worker::StopFlag stop;
   LeaveWatch watch(&stop);
   absl::Status ended;
-  const bool returns = options.when_lost == WorkerRoleOptions::WhenLost::kReturn;
-  if (returns) ended = AwaitController(**transport, options.control_address, *access, stop);
+  const bool returns = options.when_lost == WhenLost::kReturn;
+  const char* whom = options.own_scheduler ? "its scheduler" : "the controller";
+  if (returns) ended = AwaitController(whom, **transport, options.control_address, *access, stop);
   const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
   if (came) ended = worker::RunWorker(worker, **transport, **transport, stop);
   if (!ended.ok() && !stop.leaving()) Fail(ended);
@@ -257,6 +307,28 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   watch.End();
   if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
   _exit(ended.ok() || stop.leaving() ? 0 : 1);  // nothing of the runtime is left to be closed
+}
+
+int RunSchedulerRole(const SchedulerRoleOptions& options) {
+  BeginRole("scheduler");
+  auto access = ReadAccess(options.access);
+  if (!access.ok()) return Fail(access.status());
+  auto transport = OpenTransport(access->tls);
+  if (!transport.ok()) return Fail(transport.status());
+  const bool returns = options.when_lost == WhenLost::kReturn;
+  worker::StopFlag stop;
+  LeaveWatch watch(&stop);
+  absl::Status ended;
+  if (returns) {
+    ended = AwaitController("the controller", **transport, options.control_address, *access, stop);
+  }
+  const bool came = ended.ok() && !stop.leaving();
+  if (came) ended = ServeIsland(options, *access, **transport, stop);
+  if (!ended.ok() && !stop.leaving()) Fail(ended);
+  transport->reset();
+  watch.End();
+  if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
+  _exit(ended.ok() || stop.leaving() ? 0 : 1);
 }
 
 int RunCompilerRole(const CompilerRoleOptions& options) {

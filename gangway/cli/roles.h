@@ -16,8 +16,12 @@ namespace gangway::cli {
 // reach the control address.
 int RunHeadRole(HeadOptions options, const AccessFiles& access, const std::string& tools_address);
 
+// What to do without a controller: end, for whoever supervises it, or try for ever.
+enum class WhenLost { kEnd, kReturn };
+
 struct WorkerRoleOptions {
-  std::string control_address;
+  std::string control_address;  // of the scheduler, or of the controller that has it
+  bool own_scheduler = false;   // it is a process of its own
   AccessFiles access;
   uint32_t island = 0;
   uint32_t index = 0;
@@ -28,11 +32,19 @@ struct WorkerRoleOptions {
   int leave_limit_s = 30;          // for what it runs when it is told to end
   std::string host = "localhost";  // where others reach it
   std::string data_listen_address = "127.0.0.1:0";
-  // What to do without a controller: end, for whoever supervises it, or try for ever.
-  enum class WhenLost { kEnd, kReturn };
   WhenLost when_lost = WhenLost::kEnd;
 };
 int RunWorkerRole(const WorkerRoleOptions& options);
+
+struct SchedulerRoleOptions {
+  std::string control_address;  // the controller's
+  std::string listen_address;   // for the island's workers
+  AccessFiles access;
+  uint32_t island = 0;
+  WhenLost when_lost = WhenLost::kEnd;
+};
+// Announces, on standard output, what happens to its workers.
+int RunSchedulerRole(const SchedulerRoleOptions& options);
 
 struct CompilerRoleOptions {
   std::string control_address;

@@ -91,6 +91,15 @@ std::string WorkerJson(const WorkerStatus& worker) {
       "}");
 }
 
+std::string SchedulerName(const wire::StatusReply::Scheduler& scheduler) {
+  return absl::StrCat("island", scheduler.island(), "/scheduler");
+}
+
+std::string SchedulerJson(const wire::StatusReply::Scheduler& scheduler) {
+  return absl::StrCat("{\"island\":", scheduler.island(), ",\"pid\":", scheduler.process_id(),
+                      ",\"state\":", scheduler.up() ? "\"up\"" : "\"down\"", "}");
+}
+
 std::string SessionJson(const wire::StatusReply::Session& session) {
   return absl::StrCat("{\"id\":", session.session(), ",\"client\":", Quoted(session.name()),
                       ",\"arrays\":", session.arrays(), ",\"bytes\":", session.bytes(),
@@ -125,6 +134,7 @@ std::string ToJson(const wire::StatusReply& status) {
                 "}");
           },
           ']'),
+      ",\"schedulers\":", Joined('[', status.schedulers(), SchedulerJson, ']'),
       ",\"compiler\":{\"pid\":", status.compiler_process_id(),
       ",\"state\":", status.compiler_up() ? "\"up\"" : "\"down\"", "}",
       ",\"sessions\":", Joined('[', status.sessions(), SessionJson, ']'), ",\"arrays\":", arrays,
@@ -164,6 +174,10 @@ std::string ToTable(const wire::StatusReply& status) {
                           "", Bytes(data.from_clients()), Bytes(data.to_clients()),
                           Bytes(data.from_workers()), Bytes(data.to_workers()));
   }
+  for (const auto& scheduler : status.schedulers()) {
+    absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", SchedulerName(scheduler),
+                          scheduler.up() ? "up" : "down", scheduler.process_id());
+  }
   absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", "compiler", status.compiler_up() ? "up" : "down",
                         status.compiler_process_id());
   if (status.sessions().empty()) return text + "\nno sessions\n";
@@ -185,6 +199,10 @@ bool IsStuck(const wire::WorkerState& worker, uint32_t device) {
 
 std::string Absent(const wire::StatusReply& status) {
   std::string absent;
+  for (const auto& scheduler : status.schedulers()) {
+    if (!scheduler.up())
+      absl::StrAppend(&absent, absent.empty() ? "" : ", ", SchedulerName(scheduler));
+  }
   for (const WorkerStatus& worker : status.workers()) {
     if (!worker.state().up())
       absl::StrAppend(&absent, absent.empty() ? "" : ", ", Name(worker.state().worker()));

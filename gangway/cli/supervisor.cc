@@ -149,7 +149,16 @@ void Supervisor::OnHeadLine(const std::string& line) {
   }
 }
 
-// The head has fenced it already: it can only be replaced. A stopped process does not heed SIGTERM.
+// What a scheduler says of its workers.
+void Supervisor::OnLine(const Child& child, const std::string& line) {
+  auto announcement = FromLine(line);
+  if (!announcement) return child.log->Write(line + "\n");
+  if (announcement->kind == Announcement::Kind::kEvent) options_.say(announcement->text);
+  if (announcement->kind == Announcement::Kind::kSilent) EndSilent(announcement->text);
+}
+
+// Who says so has fenced it already: it can only be replaced. A stopped process does not heed
+// SIGTERM.
 void Supervisor::EndSilent(const std::string& pid) {
   for (Child& child : children_) {
     if (child.process && absl::StrCat(child.process->pid()) == pid) child.process->Signal(SIGKILL);
@@ -194,8 +203,8 @@ void Supervisor::Start(Child& child) {
   const bool head = &child == &children_.front();
   ++child.starts;
   auto process = ChildProcess::Start(child.spec.command(control_), child.log.get(),
-                                     [this, head](const std::string& line) {
-                                       if (head) OnHeadLine(line);
+                                     [this, head, &child](const std::string& line) {
+                                       head ? OnHeadLine(line) : OnLine(child, line);
                                      });
   if (!process.ok())
     return GiveUp(absl::StrCat(child.spec.name, ": ", std::string(process.status().message())));

@@ -1,6 +1,6 @@
 // Keeps the processes of one cluster alive: starts the head, then the others; starts a dead worker
-// (which takes a new incarnation) or compiler again, within bounds; ends all in order when told to.
-// A dead head ends the cluster.
+// (which takes a new incarnation), scheduler or compiler again, within bounds; ends all in order
+// when told to. A dead head ends the cluster.
 //
 // Threading: one thread, which waits on signals, the children's ends and their output; it is woken
 // by events only. Failure: what goes wrong is said in words that name the child, what happened and
@@ -64,6 +64,7 @@ class Supervisor {
   void OnSignal();
   void OnDeadlines(Clock::time_point now);
   void OnHeadLine(const std::string& line);
+  void OnLine(const Child& child, const std::string& line);
   void EndSilent(const std::string& pid);
   void OnDeath(Child& child);
   void Start(Child& child);

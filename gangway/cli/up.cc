@@ -37,8 +37,9 @@ void WriteLine(int fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = write(fd, text.data(), text.size());
 }
 
-std::string ControlAddress(const StateDir& dir) {
-  const std::string path = dir.File("control.sock");
+// A socket in the state folder.
+std::string LocalAddress(const StateDir& dir, const std::string& name) {
+  const std::string path = dir.File(name);
   if (path.size() < kSocketPathMax) return absl::StrCat("unix:", path);
   return absl::StrCat("127.0.0.1:",
                       ClaimPort(0).value_or(0));  // the folder's name is too long for a socket
@@ -53,6 +54,15 @@ SupervisorOptions Describe(const UpOptions& options, const StateDir& dir) {
       absl::StrCat(kReadyWord, workers * options.devices, " devices on ", workers, " workers in ",
                    options.islands, " islands, at 127.0.0.1:", options.port);
   return supervised;
+}
+
+ChildSpec SchedulerChild(uint32_t island, const std::string& address, const StateDir& dir) {
+  return {absl::StrCat("island", island, "/scheduler"),
+          [island, address, token = dir.File(kTokenFile)](const std::string& control) {
+            return std::vector<std::string>{
+                RoleBinary(), "scheduler", "--island", absl::StrCat(island), "--listen",
+                address,      "--control", control,    "--token-file",       token};
+          }};
 }
 
 // Shared by all clusters of the state folder, unless the user names another.
@@ -193,13 +203,19 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--session-wait", text(options.waits.session_s),
                   "--worker-wait",  text(options.waits.worker_s),
                   "--front-door",   absl::StrCat("127.0.0.1:", options.port),
-                  "--control",      ControlAddress(dir),
+                  "--control",      LocalAddress(dir, "control.sock"),
                   "--metrics-port", text(options.metrics_port),
                   "--token-file",   dir.File(kTokenFile)};
+  if (options.separate_schedulers) head.push_back("--separate-schedulers");
   children.push_back({"head", [head](const std::string&) { return head; }});
   children.push_back(
       CompilerChild(options.devices, options.plugin, dir, {"--token-file", dir.File(kTokenFile)}));
   for (uint32_t island = 0; island < options.islands; ++island) {
+    std::string scheduler;  // where the island's workers connect, if not to the head
+    if (options.separate_schedulers) {
+      scheduler = LocalAddress(dir, absl::StrCat("scheduler", island, ".sock"));
+      children.push_back(SchedulerChild(island, scheduler, dir));
+    }
     for (uint32_t index = 0; index < options.workers; ++index) {
       Command worker = {binary,         "worker",
                         "--island",     text(island),
@@ -210,12 +226,13 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                         "--token-file", dir.File(kTokenFile)};
       if (options.shared_memory_bytes)
         worker.insert(worker.end(), {"--shared-memory", text(*options.shared_memory_bytes)});
-      children.push_back(
-          {absl::StrCat("island", island, "/worker", index), [worker](const std::string& control) {
-             Command command = worker;
-             command.insert(command.end(), {"--control", control});
-             return command;
-           }});
+      children.push_back({absl::StrCat("island", island, "/worker", index),
+                          [worker, scheduler](const std::string& control) {
+                            Command command = worker;
+                            command.insert(command.end(),
+                                           {"--control", scheduler.empty() ? control : scheduler});
+                            return command;
+                          }});
     }
   }
   return children;

@@ -28,6 +28,7 @@ struct UpOptions {
   std::string plugin;  // "" = GANGWAY_PLUGIN or the default
   uint64_t memory_bytes = 0;                    // per device; 0 = no limit
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
+  bool separate_schedulers = false;             // each a process of its own
   bool detach = false;
   std::string state_root;
   uint32_t ready_limit_s = 30;
@@ -54,7 +55,8 @@ absl::Status CheckUp(const UpOptions& options);
 // A TCP port of 127.0.0.1 that is free now. `wanted` 0: any. UNAVAILABLE: in use.
 absl::StatusOr<int> ClaimPort(int wanted);
 
-// Head, compiler, workers, in this order. `port` is the real one.
+// Head, compiler, schedulers where they are separate, workers, in this order. `port` is the real
+// one.
 std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir);
 
 // Blocks while the cluster runs (with `detach`: until it is ready). The exit status.

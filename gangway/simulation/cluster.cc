@@ -1,110 +1,19 @@
-// Implementation of cluster.h: wiring, faults, and what is counted when everything has come to
-// rest.
+// Wiring, steps of the cores, and what is counted when everything has come to rest.
 #include "gangway/simulation/cluster.h"
 
 #include <algorithm>
-#include <deque>
-#include <memory>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/controller/core/controller.h"
-#include "gangway/simulation/checkers.h"
-#include "gangway/simulation/meeting.h"
-#include "gangway/simulation/sim_client.h"
-#include "gangway/simulation/sim_worker.h"
-#include "gangway/simulation/timeline.h"
-#include "gangway/wire/failure.h"
+#include "gangway/simulation/cluster_state.h"
 
 namespace gangway::simulation {
 namespace {
 
-constexpr uint32_t kIslands = 2;
-constexpr uint32_t kWorkersPerIsland = 2;
-constexpr uint32_t kDevicesPerWorker = 2;
-constexpr uint64_t kSessions = 3;
 constexpr uint64_t kEventsMax = 400000;  // far above what any run takes
 constexpr Duration kPhaseMax = std::chrono::minutes(20);
-
-uint32_t IslandOf(uint32_t device) { return device / (kWorkersPerIsland * kDevicesPerWorker); }
-uint32_t WorkerOf(uint32_t device) { return device / kDevicesPerWorker % kWorkersPerIsland; }
-
-class Cluster {
- public:
-  explicit Cluster(const Scenario& scenario);
-  Outcome Run();
-
- private:
-  struct Island {
-    std::unique_ptr<scheduler::Island> core;
-    std::unique_ptr<Stream<wire::IslandBatch>> from_controller;
-    std::unique_ptr<Stream<wire::ReportBatch>> to_controller;
-    std::vector<std::unique_ptr<SimWorker>> workers;
-    std::vector<std::unique_ptr<Stream<wire::IslandBatch>>> to_worker;
-    std::vector<std::unique_ptr<Stream<wire::Report>>> from_worker;
-    std::optional<Time> armed;
-  };
-  struct Session {
-    std::unique_ptr<SimClient> client;
-    std::unique_ptr<Stream<wire::SessionBatch>> to_controller;
-    std::unique_ptr<Stream<wire::SessionEvents>> from_controller;
-  };
-
-  controller::ControllerConfig MakeControllerConfig() const;
-  void AddIsland(uint32_t index);
-  SimWorker::World MakeWorkerWorld(uint32_t island, uint32_t index);
-  void AddSession(uint64_t session);
-  Duration Delay() { return Microseconds(random_.Between(10, 400)); }
-
-  void StepController(controller::Event event);
-  void StepIsland(uint32_t island, scheduler::Event event);
-  void Observe(uint32_t island, const scheduler::Actions& actions);
-  void SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device, uint64_t value,
-                 uint64_t incarnation);
-  void Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Content& content,
-             uint64_t incarnation, std::function<void()> taken);
-  SimWorker& WorkerOfDevice(uint32_t device) {
-    return *islands_[IslandOf(device)].workers[WorkerOf(device)];
-  }
-
-  void StartWorker(uint32_t island, uint32_t index);
-  void LoseWorker(uint32_t island, uint32_t index);
-  void StartCompiler();
-  void LoseCompiler();
-  void CompileNext();
-  void LoseSession(uint64_t session);
-  void PlanFaults();
-
-  bool RunUntilRest();
-  void CheckAtRest(bool all_over);
-  void CheckModel();
-
-  const Scenario scenario_;
-  Timeline timeline_;
-  Random random_;
-  Violations violations_;
-  OrderChecker order_{&violations_};
-  ReleaseChecker releases_;
-  ReferenceChecker references_{&violations_};
-  CountChecker counts_{&violations_};
-  ResultChecker results_{&violations_};
-  AnswerChecker answers_{&violations_};
-  MemoryChecker memory_;
-  Meeting meeting_;
-  controller::Controller controller_;
-  std::optional<Time> controller_armed_;
-  std::vector<Island> islands_;
-  std::map<uint64_t, Session> sessions_;
-  std::unique_ptr<Stream<wire::CompileRequest>> to_compiler_;
-  std::unique_ptr<Stream<wire::CompileResult>> from_compiler_;
-  std::deque<wire::CompileRequest> compile_queue_;
-  uint64_t compiler_life_ = 0;  // odd: there
-  uint64_t next_incarnation_ = 1;
-  Outcome outcome_;
-};
 
 std::map<uint32_t, uint32_t> IslandsOfDevices() {
   std::map<uint32_t, uint32_t> islands;
@@ -112,6 +21,8 @@ std::map<uint32_t, uint32_t> IslandsOfDevices() {
     islands[d] = IslandOf(d);
   return islands;
 }
+
+}  // namespace
 
 Cluster::Cluster(const Scenario& scenario)
     : scenario_(scenario),
@@ -131,9 +42,7 @@ Cluster::Cluster(const Scenario& scenario)
         StepController(controller::FromCompiler{std::move(result)});
       });
   StartCompiler();
-  for (uint32_t island = 0; island < kIslands; ++island) {
-    for (uint32_t index = 0; index < kWorkersPerIsland; ++index) StartWorker(island, index);
-  }
+  for (uint32_t island = 0; island < kIslands; ++island) StartScheduler(island);
   for (uint64_t session = 1; session <= kSessions; ++session) AddSession(session);
 }
 
@@ -142,6 +51,7 @@ controller::ControllerConfig Cluster::MakeControllerConfig() const {
   config.epoch = 1;
   config.program_reach = controller::Reach::kCluster;
   for (uint32_t island = 0; island < kIslands; ++island) {
+    config.remote_islands.insert(island);
     for (uint32_t index = 0; index < kWorkersPerIsland; ++index) {
       wire::Worker worker;
       worker.set_island(island);
@@ -157,7 +67,7 @@ controller::ControllerConfig Cluster::MakeControllerConfig() const {
 
 void Cluster::AddIsland(uint32_t index) {
   Island& island = islands_[index];
-  scheduler::IslandConfig config;
+  scheduler::IslandConfig& config = island.config;
   config.island = index;
   config.window = scenario_.window;
   config.budget_bytes = scenario_.budget_bytes;
@@ -183,7 +93,6 @@ void Cluster::AddIsland(uint32_t index) {
           StepIsland(index, std::move(event));
         }));
   }
-  island.core = std::make_unique<scheduler::Island>(config, scenario_.bug);
   island.from_controller = std::make_unique<Stream<wire::IslandBatch>>(
       &timeline_, &random_, Delay(), [this, index](wire::IslandBatch batch) {
         StepIsland(index, scheduler::FromController{std::move(batch)});
@@ -291,6 +200,7 @@ void Cluster::StepController(controller::Event event) {
 
 void Cluster::StepIsland(uint32_t index, scheduler::Event event) {
   Island& island = islands_[index];
+  if (island.life % 2 == 0) return;  // for one that is gone, and not known to be yet
   scheduler::Actions actions;
   island.core->Step(std::move(event), timeline_.now(), actions);
   Observe(index, actions);
@@ -351,99 +261,6 @@ void Cluster::Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Con
     if (worker.up() && worker.TakeOffer(ordinal, shard, content, incarnation))
       timeline_.After(Delay(), std::move(taken));
   });
-}
-
-// ---- faults
-// -------------------------------------------------------------------------------------------------------
-
-void Cluster::StartWorker(uint32_t island, uint32_t index) {
-  SimWorker& worker = *islands_[island].workers[index];
-  uint64_t incarnation = next_incarnation_++;
-  islands_[island]
-      .to_worker[index]
-      ->Cut();  // what was meant for the last incarnation; this one has a link of its own
-  worker.Start(incarnation);
-  scheduler::WorkerUp event;
-  event.registration.set_island(island);
-  event.registration.set_index(index);
-  event.registration.set_incarnation(incarnation);
-  event.registration.set_device_count(kDevicesPerWorker);
-  event.process_id = 1000 + incarnation;
-  timeline_.After(Delay(), [this, island, event, incarnation, &worker] {
-    if (worker.incarnation() == incarnation) StepIsland(island, event);
-  });
-}
-
-void Cluster::LoseWorker(uint32_t island, uint32_t index) {
-  SimWorker& worker = *islands_[island].workers[index];
-  if (!worker.up()) return;
-  ++outcome_.workers_lost;
-  uint64_t incarnation = worker.incarnation();
-  worker.Die();
-  islands_[island].to_worker[index]->Cut();
-  islands_[island].from_worker[index]->Cut();
-  Duration noticed = Delay();
-  timeline_.After(noticed, [this, island, index, incarnation] {
-    scheduler::WorkerDown event{
-        index, incarnation,
-        wire::MakeFailure(absl::StatusCode::kUnavailable, "the simulated worker was killed")};
-    StepIsland(island, event);
-  });
-  // It comes back soon, or so late that what waits for it has given up.
-  Duration back = noticed + Milliseconds(random_.Percent(80) ? random_.Between(1, 50) : 25000);
-  timeline_.After(back, [this, island, index] { StartWorker(island, index); });
-}
-
-void Cluster::StartCompiler() {
-  ++compiler_life_;
-  StepController(controller::CompilerUp{compiler_life_});
-}
-
-void Cluster::LoseCompiler() {
-  ++compiler_life_;
-  to_compiler_->Cut();
-  from_compiler_->Cut();
-  compile_queue_.clear();
-  StepController(controller::CompilerDown{});
-  timeline_.After(Milliseconds(random_.Percent(80) ? 10 : 40000), [this] { StartCompiler(); });
-}
-
-void Cluster::CompileNext() {
-  timeline_.After(Milliseconds(random_.Below(4)), [this, life = compiler_life_] {
-    if (life != compiler_life_) return;
-    wire::CompileResult result;
-    result.set_request(compile_queue_.front().request());
-    if (!result.mutable_info()->ParseFromString(compile_queue_.front().program())) {
-      *result.mutable_failure() =
-          wire::MakeFailure(absl::StatusCode::kInvalidArgument, "not a simulated program");
-    }
-    compile_queue_.pop_front();
-    from_compiler_->Send(std::move(result));
-    if (!compile_queue_.empty()) CompileNext();
-  });
-}
-
-void Cluster::LoseSession(uint64_t number) {
-  Session& session = sessions_.at(number);
-  if (session.client->ended()) return;
-  session.client->End();
-  session.to_controller->Cut();
-  timeline_.After(Delay(), [this, number] { StepController(controller::SessionLost{number}); });
-}
-
-void Cluster::PlanFaults() {
-  if (!scenario_.faults) return;
-  auto when = [this] { return Milliseconds(random_.Below(25)); };
-  for (uint64_t i = random_.Below(3); i > 0; --i) {
-    auto island = static_cast<uint32_t>(random_.Below(kIslands));
-    auto index = static_cast<uint32_t>(random_.Below(kWorkersPerIsland));
-    timeline_.After(when(), [this, island, index] { LoseWorker(island, index); });
-  }
-  if (random_.Percent(30)) timeline_.After(when(), [this] { LoseCompiler(); });
-  if (random_.Percent(30)) {
-    uint64_t session = random_.Between(1, kSessions);
-    timeline_.After(when(), [this, session] { LoseSession(session); });
-  }
 }
 
 // ---- rest
@@ -559,8 +376,6 @@ Outcome Cluster::Run() {
   outcome_.failures = answers_.failures_by_code();
   return std::move(outcome_);
 }
-
-}  // namespace
 
 Scenario Scenario::FromSeed(uint64_t seed) {
   Random random(seed ^ 0x5eed);

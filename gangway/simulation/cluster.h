@@ -17,7 +17,7 @@ namespace gangway::simulation {
 struct Scenario {
   uint64_t seed = 0;
   scheduler::PlantedBug bug = scheduler::PlantedBug::kNone;
-  bool faults = false;        // workers, clients and the compiler are lost
+  bool faults = false;        // workers, schedulers, clients and the compiler are lost
   uint64_t budget_bytes = 0;  // per device; 0 = no limit
   uint32_t window = 16;
   int phases = 2;          // between them, everything comes to rest and is counted
@@ -36,6 +36,7 @@ struct Outcome {
   uint64_t answers = 0;
   std::map<int, uint64_t> failures;  // answers that were failures, by absl::StatusCode
   uint64_t workers_lost = 0;
+  uint64_t schedulers_lost = 0;
   uint64_t late_uploads = 0;  // that passed their deadline
   uint64_t fingerprint = 0;  // of the releases in their order: two runs of a scenario have the same
 };

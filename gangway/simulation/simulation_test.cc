@@ -52,6 +52,7 @@ Outcome RunSeeds(bool (*wanted)(const Scenario&)) {
     total.shards_compared += outcome.shards_compared;
     total.answers += outcome.answers;
     total.workers_lost += outcome.workers_lost;
+    total.schedulers_lost += outcome.schedulers_lost;
     total.late_uploads += outcome.late_uploads;
     for (auto [code, count] : outcome.failures) total.failures[code] += count;
     if (only_seed != 0) {
@@ -95,6 +96,7 @@ TEST(SimulationTest, Faults_GS1_GS2_GS4_OB1_OB2_DF3_ER2_TM1) {
   ExpectWork(total);
   if (only_seed == 0) {
     EXPECT_GT(total.workers_lost, seed_count / 10);
+    EXPECT_GT(total.schedulers_lost, seed_count / 20);
     EXPECT_GT(total.late_uploads, seed_count / 20) << "no client held its bytes back";
     EXPECT_GT(total.failures[static_cast<int>(absl::StatusCode::kDataLoss)], 0u);
     EXPECT_GT(total.failures[static_cast<int>(absl::StatusCode::kDeadlineExceeded)], 0u);

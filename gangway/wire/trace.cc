@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/strings/str_cat.h"
+
 namespace gangway::wire {
 namespace {
 
@@ -20,6 +22,8 @@ void AddRecord(const TraceRecord& record, TraceReply& reply) {
 }
 
 }  // namespace
+
+std::string SchedulerTraceName(uint32_t island) { return absl::StrCat("scheduler ", island); }
 
 std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& process) {
   const uint64_t now =

@@ -16,6 +16,9 @@ inline constexpr int kTraceWords = 5;  // of a record
 // `process`: this process's name for people. At least one frame; the last one says so.
 std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& process);
 
+// How a scheduler that is a process of its own is called there.
+std::string SchedulerTraceName(uint32_t island);
+
 // Record `index` of a reply that holds more than that.
 TraceRecord TraceRecordAt(const TraceReply& reply, int index);
 inline int TraceRecordCount(const TraceReply& reply) { return reply.words_size() / kTraceWords; }

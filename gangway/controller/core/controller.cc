@@ -9,7 +9,7 @@ namespace gangway::controller {
 
 Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
   for (const wire::Worker& worker : config_.workers) {
-    island_count_ = std::max(island_count_, worker.island() + 1);
+    islands_.resize(std::max<size_t>(islands_.size(), worker.island() + 1));
     workers_.push_back({.declared = worker});
     for (int i = 0; i < worker.devices_size(); ++i) {
       devices_[worker.devices(i)] = {.island = worker.island(),
@@ -17,6 +17,11 @@ Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
                                      .local = static_cast<uint32_t>(i),
                                      .owner = workers_.size() - 1};
     }
+  }
+  for (uint32_t island : config_.remote_islands) {
+    if (island >= islands_.size()) continue;
+    islands_[island].remote = true;
+    islands_[island].up = false;
   }
 }
 
@@ -32,6 +37,10 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     sessions_[opened->session].name = opened->name;
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {
     OnSessionLost(lost->session, actions);
+  } else if (auto* there = std::get_if<SchedulerUp>(&event)) {
+    OnSchedulerUp(*there, actions);
+  } else if (auto* gone = std::get_if<SchedulerDown>(&event)) {
+    OnSchedulerDown(*gone, actions);
   } else if (auto* up = std::get_if<CompilerUp>(&event)) {
     compiler_up_ = true;
     compiler_process_id_ = up->process_id;
@@ -46,18 +55,27 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     ending_ = true;
   }
   OnCompileDeadlines(now, actions);
+  OnSchedulerDeadlines(now, actions);
+  HoldBack(now, actions);
   ReportProgress(actions);
 }
 
 std::optional<Time> Controller::next_deadline() const {
-  if (compiler_up_ || compiles_.empty()) return std::nullopt;
-  return compiles_.begin()->second.since + config_.compiler_wait_max;
+  std::optional<Time> next;
+  if (!compiler_up_ && !compiles_.empty())
+    next = compiles_.begin()->second.since + config_.compiler_wait_max;
+  for (const IslandState& island : islands_) {
+    if (island.waiting.empty()) continue;  // the lowest ordinal has waited longest
+    const Time due = island.waiting.begin()->second + config_.scheduler_wait_max;
+    if (!next || due < *next) next = due;
+  }
+  return next;
 }
 
 void Controller::OnSessionLost(uint64_t id, Actions& actions) {
   auto it = sessions_.find(id);
   if (it == sessions_.end()) return;
-  for (uint32_t island = 0; island < island_count_; ++island) {
+  for (uint32_t island = 0; island < islands_.size(); ++island) {
     wire::IslandItem item;
     item.mutable_end_session()->set_session(id);
     actions.to_islands.emplace_back(island, std::move(item));
@@ -103,6 +121,13 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
     if (worker.failure) *state->mutable_failure() = *worker.failure;
     *state->mutable_stuck() = worker.stuck;
     state->set_draining(worker.draining());
+  }
+  for (uint32_t i = 0; i < islands_.size(); ++i) {
+    if (!islands_[i].remote) continue;
+    auto* scheduler = reply.add_schedulers();
+    scheduler->set_island(i);
+    scheduler->set_up(islands_[i].up);
+    scheduler->set_process_id(islands_[i].up ? islands_[i].process_id : 0);
   }
   absl::flat_hash_map<uint64_t, uint64_t> bytes;
   for (const auto& [id, storage] : storages_) {

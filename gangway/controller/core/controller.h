@@ -7,6 +7,10 @@
 // session's end frees all that it owned (OB-2); a handle means nothing outside its session (OB-3).
 // Errors stick to arrays as failure records (ER-1).
 //
+// A scheduler that is a process of its own may go, and its island's arrays with it; a new one
+// starts from nothing. What is meant for an island without a scheduler is held here, within a
+// deadline; executables are kept here to be loaded again.
+//
 // Input from clients is hostile: unknown, freed, foreign or mismatched handles spoil the results of
 // the operation that names them and nothing else.
 #ifndef GANGWAY_CONTROLLER_CORE_CONTROLLER_H_
@@ -41,10 +45,12 @@ enum class Reach { kWorker, kIsland, kCluster };
 struct ControllerConfig {
   uint64_t epoch = 0;
   std::vector<wire::Worker> workers;                   // the declared topology
+  std::set<uint32_t> remote_islands;                   // absent until SchedulerUp; others always up
   uint64_t pending_nodes_max = 16384;                  // per session (TM-2)
   uint64_t arrays_max = 4u << 20;                      // per session
   uint32_t compiles_max = 1024;                        // queued, over all sessions
   std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
+  std::chrono::milliseconds scheduler_wait_max{20000};  // of work, for a scheduler that is down
   // 32 bytes that nobody can guess, for each copy between workers. Empty: none (simulation, tests).
   std::function<std::string()> new_token;
   Reach program_reach = Reach::kWorker;
@@ -65,6 +71,14 @@ struct FromScheduler {
   uint32_t island = 0;
   wire::ReportBatch batch;
 };
+struct SchedulerUp {  // of a remote island
+  uint32_t island = 0;
+  uint64_t process_id = 0;
+};
+struct SchedulerDown {
+  uint32_t island = 0;
+  std::string why;
+};
 struct CompilerUp {
   uint64_t process_id = 0;
 };
@@ -77,8 +91,9 @@ struct Drain {  // one that CheckDrain has found nothing wrong with
 };
 struct DrainAll {};  // the cluster ends: no new work anywhere
 struct Tick {};
-using Event = std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, CompilerUp,
-                           CompilerDown, FromCompiler, Drain, DrainAll, Tick>;
+using Event =
+    std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, SchedulerUp, SchedulerDown,
+                 CompilerUp, CompilerDown, FromCompiler, Drain, DrainAll, Tick>;
 
 struct Actions {
   std::vector<std::pair<uint64_t, wire::SessionEvent>> to_clients;  // session
@@ -103,6 +118,9 @@ class Controller {
   // Whom it waits for, by name: those that are not there, or about to go. Empty: nobody.
   std::string AbsentWorkers() const;
   std::optional<wire::Failure> CheckDrain(const wire::DrainRequest& request) const;
+
+  // What the island's scheduler is to know of it, but for limits that are not this one's matter.
+  void FillTerms(uint32_t island, wire::IslandTerms& terms) const;
 
   size_t storage_count() const { return storages_.size(); }
   size_t node_count() const { return nodes_.size(); }
@@ -197,6 +215,15 @@ class Controller {
     bool draining() const { return drained || leaving; }
   };
 
+  struct IslandState {
+    bool remote = false;
+    bool up = true;
+    uint64_t process_id = 0;
+    std::map<uint64_t, wire::Load> loads;  // remote: what its scheduler must know, by executable
+    std::deque<wire::IslandItem> held;     // while it is down, in order; empty while it is up
+    std::map<uint64_t, Time> waiting;      // nodes in `held`, since when
+  };
+
   // ops.cc: operations of a session.
   void OnOp(uint64_t id, Session& session, wire::Op& op, Time now, Actions& actions);
   void CountRefused(uint64_t id, Session& session);
@@ -264,6 +291,14 @@ class Controller {
   void EndNode(uint64_t ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Actions& actions);
 
+  // schedulers.cc: schedulers that are processes of their own.
+  void OnSchedulerUp(const SchedulerUp& up, Actions& actions);
+  void OnSchedulerDown(const SchedulerDown& down, Actions& actions);
+  void FailIsland(uint32_t island, const wire::Failure& failure, Actions& actions);
+  void OnSchedulerDeadlines(Time now, Actions& actions);
+  void HoldBack(Time now, Actions& actions);
+  std::string AbsentSchedulers() const;
+
   // drain.cc
   void OnDrain(const wire::DrainRequest& request);
   void OnLeaving(uint32_t island, const wire::Leaving& leaving, Actions& actions);
@@ -279,7 +314,7 @@ class Controller {
   const ControllerConfig config_;
   absl::flat_hash_map<uint32_t, DeviceState> devices_;
   std::vector<WorkerInfo> workers_;
-  uint32_t island_count_ = 0;
+  std::vector<IslandState> islands_;
   std::map<uint64_t, Session> sessions_;
   absl::flat_hash_map<uint64_t, Storage> storages_;
   absl::flat_hash_map<uint64_t, Node> nodes_;

@@ -24,9 +24,11 @@ class ControllerTest : public ::testing::Test {
  protected:
   void SetUp() override { Make(Reach::kWorker); }
 
-  void Make(Reach reach) {
+  void Make(Reach reach, std::set<uint32_t> remote_islands = {}) {
     ControllerConfig config;
     config.program_reach = reach;
+    config.remote_islands = std::move(remote_islands);
+    config.scheduler_wait_max = milliseconds(1000);
     for (uint32_t i = 0; i < 4; ++i) {
       wire::Worker worker;
       worker.set_island(i / 2);
@@ -574,6 +576,132 @@ TEST_F(ControllerTest, AnArrayThatLostOneIslandBeforeTheOtherWasReadyIsAnError_E
   LoseWorker(0, 0);
   Done(1, ordinal);
   EXPECT_EQ(Await({10})->worker(), "some worker");
+}
+
+// ---- schedulers that are processes of their own
+// -----------------------------------------------------------------------------------
+
+// Both islands' schedulers are, and are there with their workers.
+class RemoteSchedulerTest : public ControllerTest {
+ protected:
+  void SetUp() override {
+    Make(Reach::kWorker, {0, 1});
+    for (uint32_t island : {0, 1}) {
+      Step(SchedulerUp{island, 100 + island});
+      for (uint32_t index : {0, 1}) StartWorker(island, index);
+    }
+  }
+  void StartWorker(uint32_t island, uint32_t index) {
+    wire::Report report;
+    wire::WorkerState* state = report.mutable_worker_state();
+    state->mutable_worker()->set_island(island);
+    state->mutable_worker()->set_index(index);
+    state->mutable_worker()->set_incarnation(++incarnation_);
+    state->set_up(true);
+    Report(island, std::move(report));
+  }
+  uint64_t incarnation_ = 10;
+};
+
+TEST_F(RemoteSchedulerTest, AnIslandWhoseSchedulerGoesIsLostAndNothingElse_ER1_ER2) {
+  Have(10, {0});
+  Have(11, {4});
+  Upload(12, {0});
+  Copy(11, 13, {2});
+  events_.clear();
+  items_.clear();
+  Step(SchedulerDown{0, "it was killed"});
+  EXPECT_EQ(controller_->node_count(), 1u) << "the sender's half of the copy";
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_TRUE(items_[0].second.has_cancel()) << "and that is ended";
+  EXPECT_EQ(items_[0].first, 1u);
+  Done(1, items_[0].second.cancel().ordinals(0), "cancelled");
+  for (uint64_t lost : {10, 12, 13}) {
+    auto failure = Await({lost});
+    ASSERT_TRUE(failure.has_value()) << lost;
+    EXPECT_EQ(failure->code(), static_cast<int>(StatusCode::kDataLoss)) << lost;
+    EXPECT_THAT(failure->message(), HasSubstr("island0/scheduler"));
+    EXPECT_THAT(failure->message(), HasSubstr("it was killed"));
+  }
+  EXPECT_EQ(Await({10})->worker(), "island0/worker0");
+  EXPECT_EQ(Await({10})->incarnation(), 11u);
+  EXPECT_EQ(Await({11})->code(), 0);
+  EXPECT_THAT(controller_->AbsentWorkers(),
+              testing::AllOf(HasSubstr("island0/scheduler"), HasSubstr("island0/worker1")));
+  wire::StatusReply status;
+  controller_->FillStatus(status);
+  EXPECT_FALSE(status.schedulers(0).up());
+  EXPECT_EQ(status.schedulers(1).process_id(), 101u);
+}
+
+TEST_F(RemoteSchedulerTest, TheNextSchedulerIsToldWhatItMustKnowAndWhatWaited) {
+  HaveProgram(5, {0});
+  HaveProgram(6, {0});
+  HaveProgram(7, {4});
+  Step(SchedulerDown{0, "it was killed"});
+  items_.clear();
+  EXPECT_EQ(Upload(20, {0}), 0u);
+  EXPECT_EQ(Call(5, {20}, {21}), 0u);
+  wire::Op drop;
+  drop.mutable_drop_executables()->add_handles(5);
+  Do(drop);
+  EXPECT_THAT(items_, IsEmpty());
+  EXPECT_TRUE(controller_->next_deadline().has_value());
+  Step(SchedulerUp{0, 102});
+  ASSERT_EQ(items_.size(), 5u);
+  EXPECT_EQ(items_[0].second.load().name(), "step");
+  EXPECT_EQ(items_[1].second.load().name(), "step");
+  EXPECT_TRUE(items_[2].second.node().has_upload());
+  EXPECT_TRUE(items_[3].second.node().has_launch());
+  EXPECT_TRUE(items_[4].second.has_unload()) << "behind the launch that needs it";
+  EXPECT_FALSE(controller_->next_deadline().has_value());
+  Done(0, items_[2].second.node().ordinal());
+  Done(0, items_[3].second.node().ordinal());
+  EXPECT_EQ(Await({21})->code(), 0);
+  items_.clear();
+  Step(SchedulerDown{0, "again"});
+  Step(SchedulerUp{0, 103});
+  EXPECT_THAT(items_, ::testing::SizeIs(1)) << "what was dropped is not loaded again";
+}
+
+TEST_F(RemoteSchedulerTest, WhatWaitsTooLongFailsAndWhatReadsItToo_TM1) {
+  HaveProgram(5, {0});
+  Have(11, {4});
+  Step(SchedulerDown{0, "it was killed"});
+  items_.clear();
+  Upload(20, {0});
+  const uint64_t copy = Copy(11, 22, {0});
+  EXPECT_NE(copy, 0u) << "the sender's half goes at once";
+  Tick(milliseconds(600));
+  Call(5, {20}, {21});
+  Upload(23, {2});
+  Tick(milliseconds(600));
+  for (uint64_t late : {20, 21}) {
+    auto failure = Await({late});
+    ASSERT_TRUE(failure.has_value()) << late;
+    EXPECT_EQ(failure->code(), static_cast<int>(StatusCode::kDeadlineExceeded));
+    EXPECT_EQ(failure->gang(), copy - 1) << "the root cause";
+    EXPECT_THAT(failure->message(), HasSubstr("island0/scheduler"));
+  }
+  EXPECT_TRUE(items_.back().second.has_cancel());
+  EXPECT_EQ(items_.back().first, 1u);
+  Done(1, copy, "cancelled");
+  EXPECT_EQ(Await({22})->code(), static_cast<int>(StatusCode::kDeadlineExceeded));
+  EXPECT_FALSE(Await({23}).has_value()) << "it has not waited that long";
+  items_.clear();
+  Step(SchedulerUp{0, 102});
+  ASSERT_EQ(items_.size(), 2u);
+  EXPECT_TRUE(items_[0].second.has_load());
+  EXPECT_TRUE(items_[1].second.node().has_upload());
+}
+
+TEST_F(RemoteSchedulerTest, TheNextSchedulerKnowsWhoWasThere) {
+  Step(SchedulerDown{1, "it was killed"});
+  wire::IslandTerms terms;
+  controller_->FillTerms(1, terms);
+  ASSERT_EQ(terms.workers_size(), 2);
+  EXPECT_THAT(terms.workers(1).devices(), ElementsAre(6, 7));
+  EXPECT_EQ(terms.workers(1).incarnation(), 14u);
 }
 
 // ---- sessions

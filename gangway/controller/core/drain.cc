@@ -23,7 +23,7 @@ std::optional<wire::Failure> Controller::CheckDrain(const wire::DrainRequest& re
 }
 
 std::string Controller::AbsentWorkers() const {
-  std::string absent;
+  std::string absent = AbsentSchedulers();
   for (const WorkerInfo& worker : workers_) {
     if (worker.drained || (worker.up && !worker.leaving)) continue;
     absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.declared.island(),

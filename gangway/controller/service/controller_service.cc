@@ -64,6 +64,13 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
       core_(options_.core),
       islands_(CountIslands(options_.core)),
       alive_(std::make_shared<bool>(true)) {
+  for (uint32_t island : options_.core.remote_islands) {
+    if (island < islands_.size()) islands_[island].remote = true;
+  }
+  if (!options_.core.remote_islands.empty()) {
+    pulse_ = std::make_unique<Pulse>(
+        loop_, [this](EventLoop::Clock::time_point now, bool still) { OnPulse(now, still); });
+  }
   loop_->AddRoundEnd([this, alive = alive_] {
     if (*alive) Flush();
   });
@@ -88,16 +95,10 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       });
       WelcomeClients();
       break;
-    case wire::ROLE_SCHEDULER: {
-      uint32_t island = hello.worker().island();
-      if (island >= islands_.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("island ", island, " is not declared"));
-      }
-      key = island;
-      islands_[island].link = link;
-      if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+    case wire::ROLE_SCHEDULER:
+      if (auto status = WelcomeScheduler(link, hello, key, std::move(reply)); !status.ok())
+        return status;
       break;
-    }
     case wire::ROLE_COMPILER:
       if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
       if (compiler_) compiler_->Close(absl::AbortedError("a newer compiler process registered"));
@@ -116,6 +117,37 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
           absl::StrCat("the controller has nothing for role ", hello.role()));
   }
   return std::make_unique<LinkEndpoint>(this, alive_, hello.role(), key);
+}
+
+absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport::Link>& link,
+                                                 const wire::Hello& hello, uint64_t key,
+                                                 wire::Frame reply) {
+  const uint32_t index = hello.worker().island();
+  if (index >= islands_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("island ", index, " is not declared: there are ",
+                                                   islands_.size(), ", from 0"));
+  }
+  IslandLink& island = islands_[index];
+  if (island.link) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "island ", index, " has its scheduler: ",
+        island.remote ? absl::StrCat("process ", island.process_id,
+                                     ", whose link is open. End that one first.")
+                      : "it is part of the controller's process. Declare one in the cluster's file "
+                        "to have it on its own."));
+  }
+  reply.mutable_hello_reply()->set_data_key(options_.data_key);
+  *reply.mutable_hello_reply()->mutable_island() = options_.terms;
+  core_.FillTerms(index, *reply.mutable_hello_reply()->mutable_island());
+  if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+  island.link = link;
+  island.key = key;
+  island.process_id = hello.process_id();
+  island.heard = EventLoop::Clock::now();
+  if (!island.remote) return absl::OkStatus();
+  Say(absl::StrCat("island", index, "/scheduler is up (pid ", hello.process_id(), ")"));
+  Step(SchedulerUp{index, hello.process_id()});
+  return absl::OkStatus();
 }
 
 // A session starts when the declared capacity is there, or ends with the names of those that are
@@ -177,14 +209,9 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     if (it == clients_.end() || !it->second.welcomed) return;
     ++frames_received_;
     Step(FromClient{key, std::move(*frame.mutable_session_batch())}, frame.sequence());
-  } else if (role == wire::ROLE_SCHEDULER && frame.has_report_batch()) {
-    bool workers_changed = false;
-    for (const wire::Report& report : frame.report_batch().reports()) {
-      if (report.has_usage()) OnUsage(static_cast<uint32_t>(key), report.usage());
-      workers_changed |= report.has_worker_state();
-    }
-    Step(FromScheduler{static_cast<uint32_t>(key), std::move(*frame.mutable_report_batch())});
-    if (workers_changed) WelcomeClients();
+  } else if (role == wire::ROLE_SCHEDULER) {
+    IslandLink* island = FindIsland(key);
+    if (island != nullptr) OnSchedulerFrame(static_cast<uint32_t>(island - islands_.data()), frame);
   } else if (role == wire::ROLE_COMPILER && frame.has_compile_result() && key == compiler_key_) {
     Step(FromCompiler{std::move(*frame.mutable_compile_result())});
   } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
@@ -193,13 +220,65 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     OnDrainRequest(key, frame.drain_request());
   } else if (role == wire::ROLE_TOOL && frame.has_trace_request()) {
     OnTraceRequest(key);
-  } else if (frame.has_trace_reply() &&
-             (role == wire::ROLE_SCHEDULER || role == wire::ROLE_COMPILER)) {
+  } else if (role == wire::ROLE_COMPILER && frame.has_trace_reply()) {
     OnTraceReply(std::move(frame));
   } else if (role == wire::ROLE_TOOL && frame.has_why_request()) {
     OnWhyRequest(key, std::move(*frame.mutable_why_request()));
-  } else if (role == wire::ROLE_SCHEDULER && frame.has_why_reply()) {
-    OnWhyReply(static_cast<uint32_t>(key), *frame.mutable_why_reply());
+  }
+}
+
+// Null: of a link that another one has replaced.
+ControllerService::IslandLink* ControllerService::FindIsland(uint64_t key) {
+  auto it = std::find_if(islands_.begin(), islands_.end(), [key](const IslandLink& island) {
+    return island.link && island.key == key;
+  });
+  return it == islands_.end() ? nullptr : &*it;
+}
+
+void ControllerService::OnSchedulerFrame(uint32_t island, wire::Frame& frame) {
+  islands_[island].heard = EventLoop::Clock::now();
+  if (frame.has_report_batch()) {
+    bool workers_changed = false;
+    for (const wire::Report& report : frame.report_batch().reports()) {
+      if (report.has_usage()) OnUsage(island, report.usage());
+      workers_changed |= report.has_worker_state();
+    }
+    Step(FromScheduler{island, std::move(*frame.mutable_report_batch())});
+    if (workers_changed) WelcomeClients();
+  } else if (frame.has_trace_reply()) {
+    OnTraceReply(std::move(frame));
+  } else if (frame.has_why_reply()) {
+    OnWhyReply(island, *frame.mutable_why_reply());
+  }
+}
+
+// What was to be sent to it is gone, too: the core knows what the next one must be told.
+void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& why) {
+  IslandLink& island = islands_[index];
+  island.link.reset();
+  island.batch.Clear();
+  Say(absl::StrCat("island", index, "/scheduler is gone: ", why.message()));
+  Step(SchedulerDown{index, std::string(why.message())});
+}
+
+void ControllerService::OnPulse(EventLoop::Clock::time_point now, bool stood_still) {
+  for (uint32_t index = 0; index < islands_.size(); ++index) {
+    IslandLink& island = islands_[index];
+    if (!island.remote || !island.link) continue;
+    if (stood_still) island.heard = now;  // what came meanwhile is still to be read
+    if (now - island.heard < options_.silence_max) {
+      wire::Frame frame;
+      frame.set_epoch(options_.core.epoch);
+      frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
+      (void)island.link->Send(std::move(frame));  // a link that closed tells so by its event
+      continue;
+    }
+    const absl::Status why = absl::DeadlineExceededError(
+        absl::StrCat("silent for ", options_.silence_max.count(), " ms"));
+    const uint64_t silent = island.process_id;
+    island.link->Close(why);
+    OnSchedulerClosed(index, why);
+    if (options_.on_silent) options_.on_silent(silent);
   }
 }
 
@@ -214,8 +293,9 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
   } else if (role == wire::ROLE_TOOL) {
     tools_.erase(key);
   } else if (role == wire::ROLE_SCHEDULER) {
-    islands_[key].link.reset();
-    Say(absl::StrCat("the scheduler of island ", key, " is gone: ", why.message()));
+    IslandLink* island = FindIsland(key);
+    if (island == nullptr) return;
+    OnSchedulerClosed(static_cast<uint32_t>(island - islands_.data()), why);
   }
 }
 
@@ -339,7 +419,10 @@ void ControllerService::Flush() {
     frame.set_epoch(options_.core.epoch);
     frame.mutable_island_batch()->Swap(&island.batch);
     absl::Status sent = island.link->Send(std::move(frame));
-    if (!sent.ok()) Say(absl::StrCat("items for a scheduler are lost: ", sent.ToString()));
+    if (sent.ok()) continue;
+    // One that does not take its messages is as good as gone; what it missed cannot be replayed.
+    island.link->Close(sent);
+    OnSchedulerClosed(static_cast<uint32_t>(&island - islands_.data()), sent);
   }
   std::vector<uint64_t> slow;
   for (auto& [session, client] : clients_) {

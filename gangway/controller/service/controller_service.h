@@ -2,7 +2,8 @@
 //
 // Threading: everything on the event loop that is given, which outlives this. What one round of the
 // loop produces leaves as one frame per link. A client's welcome waits for the declared workers,
-// within a deadline that names the absent.
+// within a deadline that names the absent. Liveness: a scheduler that is a process of its own beats
+// and is beaten to; one whose link closes, or that is silent for 5 s, is gone.
 #ifndef GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 #define GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 
@@ -17,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/transport.h"
@@ -26,7 +28,10 @@ namespace gangway::controller {
 struct ControllerOptions {
   ControllerConfig core;
   std::chrono::milliseconds welcome_max{15000};  // for the declared workers, at a client's Hello
-  std::string data_key;  // makes clients' data tokens; the same as the schedulers'
+  std::string data_key;     // makes clients' data tokens; schedulers and workers are told it
+  wire::IslandTerms terms;  // what schedulers are told, but for their workers
+  std::chrono::milliseconds silence_max{5000};
+  std::function<void(uint64_t process_id)> on_silent;  // a scheduler was declared dead by silence
   std::function<void(const std::string& event)>
       on_event;  // for people: one line each; may be empty
 };
@@ -55,7 +60,11 @@ class ControllerService {
   };
   struct IslandLink {
     std::shared_ptr<transport::Link> link;
-    wire::IslandBatch batch;  // of this round, or since before the scheduler came
+    uint64_t key = 0;     // of the link
+    bool remote = false;  // a process of its own
+    uint64_t process_id = 0;
+    EventLoop::Clock::time_point heard;
+    wire::IslandBatch batch;  // of this round; where it is not remote, or since before it came
   };
   struct StatusQuery {
     std::shared_ptr<transport::Link> link;
@@ -80,7 +89,13 @@ class ControllerService {
     wire::WhyReply reply;
   };
 
+  absl::Status WelcomeScheduler(const std::shared_ptr<transport::Link>& link,
+                                const wire::Hello& hello, uint64_t key, wire::Frame reply);
+  IslandLink* FindIsland(uint64_t key);
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
+  void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
+  void OnSchedulerClosed(uint32_t island, const absl::Status& why);
+  void OnPulse(EventLoop::Clock::time_point now, bool stood_still);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
   void SendWelcome(uint64_t session, ClientLink& client);
@@ -118,6 +133,7 @@ class ControllerService {
   uint64_t frames_sent_ = 0;       // to clients
   std::function<void()> drained_;  // of DrainAll, until called
   std::optional<Time> armed_;
+  std::unique_ptr<Pulse> pulse_;
   std::shared_ptr<bool> alive_;
 };
 

@@ -40,6 +40,9 @@ void ControllerService::OnTraceRequest(uint64_t tool) {
     query.missing.insert(WorkerName(worker.state().worker()));
   for (IslandLink& island : islands_) {
     if (island.link) (void)island.link->Send(frame);
+    if (!island.remote) continue;
+    query.missing.insert(
+        wire::SchedulerTraceName(static_cast<uint32_t>(&island - islands_.data())));
   }
   if (compiler_) (void)compiler_->Send(frame);
   query.missing.insert("compiler");

@@ -22,6 +22,7 @@ Island::Island(IslandConfig config, PlantedBug bug)
       prepared_(config_.workers.size(), 0),
       held_releases_(config_.workers.size()) {
   for (uint32_t worker = 0; worker < config_.workers.size(); ++worker) {
+    workers_[worker].latest = config_.workers[worker].last_incarnation;
     for (uint32_t id : config_.workers[worker].devices) {
       device_index_[id] = static_cast<uint32_t>(devices_.size());
       devices_.push_back({.worker = worker, .id = id});

@@ -41,6 +41,7 @@ using Time = std::chrono::steady_clock::time_point;
 
 struct WorkerSpec {
   std::vector<uint32_t> devices;  // global ids
+  uint64_t last_incarnation = 0;  // that an earlier scheduler of this island knew; 0 = none
 };
 
 struct IslandConfig {

@@ -1,6 +1,9 @@
 // Implementation of scheduler_service.h.
 #include "gangway/scheduler/service/scheduler_service.h"
 
+#include <unistd.h>
+
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,9 +15,6 @@
 
 namespace gangway::scheduler {
 namespace {
-
-constexpr std::chrono::milliseconds kBeatInterval{500};
-constexpr std::chrono::seconds kPaused{1};  // a watch that is so late: this process stood still
 
 // What a step decided, for the flight recorder.
 void Record(const Actions& actions, uint32_t island, Time now) {
@@ -53,62 +53,126 @@ class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
   const uint64_t incarnation_;
 };
 
+// Learns that the scheduler is there; the rest is the controller's to know.
+class SchedulerService::ToolEndpoint final : public transport::Endpoint {
+ public:
+  ToolEndpoint(std::shared_ptr<transport::Link> link, uint64_t epoch)
+      : link_(std::move(link)), epoch_(epoch) {}
+  void OnFrame(wire::Frame frame) override {
+    if (!frame.has_status_request()) return;
+    wire::Frame reply;
+    reply.mutable_status_reply()->set_epoch(epoch_);
+    (void)link_->Send(std::move(reply));  // a tool that left needs no answer
+  }
+  void OnClosed(const absl::Status&) override { link_.reset(); }
+
+ private:
+  std::shared_ptr<transport::Link> link_;
+  const uint64_t epoch_;
+};
+
 SchedulerService::SchedulerService(EventLoop* loop, SchedulerOptions options)
-    : loop_(loop),
-      options_(std::move(options)),
-      island_(options_.island),
-      workers_(options_.island.workers.size()),
-      alive_(std::make_shared<bool>(true)) {
-  loop_->AddRoundEnd([this, alive = alive_] {
-    if (*alive) Flush();
-  });
-  loop_->Post([this, alive = alive_] {
-    if (*alive) WatchSilence();
-  });
-}
+    : loop_(loop), options_(std::move(options)), alive_(std::make_shared<bool>(true)) {}
 
 SchedulerService::~SchedulerService() { *alive_ = false; }
 
-absl::Status SchedulerService::ConnectController(transport::Transport& transport,
-                                                 const std::string& address,
-                                                 std::chrono::milliseconds limit) {
+absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
+    EventLoop* loop, SchedulerOptions options, transport::Transport& controller,
+    const std::string& address, std::chrono::milliseconds limit) {
+  std::unique_ptr<SchedulerService> service(new SchedulerService(loop, std::move(options)));
+  auto answer = std::make_shared<std::promise<absl::Status>>();
+  service->on_answer_ = [answer](const absl::Status& status) { answer->set_value(status); };
   transport::LinkEvents events;
-  events.executor = loop_;
-  events.on_frame = [this, alive = alive_](wire::Frame frame) {
-    if (*alive) OnControllerFrame(std::move(frame));
+  events.executor = loop;
+  events.on_frame = [raw = service.get(), alive = service->alive_](wire::Frame frame) {
+    if (*alive) raw->OnControllerFrame(std::move(frame));
   };
-  events.on_closed = [this, alive = alive_](const absl::Status& why) {
-    if (*alive) Say(absl::StrCat("the link to the controller closed: ", why.ToString()));
+  events.on_closed = [raw = service.get(), alive = service->alive_](const absl::Status& why) {
+    if (*alive) raw->OnControllerClosed(why);
   };
-  auto link = transport.Connect(address, std::move(events), limit);
-  if (!link.ok()) return link.status();
+  auto link = controller.Connect(address, std::move(events), limit);
+  absl::Status status = link.status();
+  if (status.ok()) {
+    loop->Post([raw = service.get(), kept = *link] { raw->controller_ = kept; });
+    status = (*link)->Send(service->Introduce());
+  }
+  if (status.ok()) {
+    auto answered = answer->get_future();
+    status = answered.wait_for(limit) == std::future_status::ready
+                 ? answered.get()
+                 : absl::DeadlineExceededError("the controller did not answer the scheduler");
+  }
+  if (status.ok()) return service;
+  loop->Post([unused = std::shared_ptr(std::move(service))] {});  // it may be in use there
+  return status;
+}
+
+wire::Frame SchedulerService::Introduce() const {
   wire::Frame frame;
   wire::Hello* hello = frame.mutable_hello();
   hello->set_protocol_version(wire::kProtocolVersion);
   hello->set_build_version(wire::kBuildVersion);
   hello->set_role(wire::ROLE_SCHEDULER);
-  hello->set_name(absl::StrCat("scheduler of island", options_.island.island));
-  hello->mutable_worker()->set_island(options_.island.island);
-  absl::Status sent = (*link)->Send(std::move(frame));
-  loop_->Post([this, alive = alive_, kept = *link] {
-    if (*alive) controller_ = kept;
+  hello->set_name(wire::SchedulerTraceName(options_.island));
+  hello->set_process_id(static_cast<uint64_t>(getpid()));
+  hello->set_token(options_.token);
+  hello->mutable_worker()->set_island(options_.island);
+  return frame;
+}
+
+void SchedulerService::Begin(const wire::HelloReply& reply) {
+  epoch_ = reply.epoch();
+  data_key_ = reply.data_key();
+  config_.island = options_.island;
+  config_.budget_bytes = reply.island().budget_bytes();
+  config_.memory_wait_max = std::chrono::milliseconds(reply.island().memory_wait_ms());
+  config_.worker_wait_max = std::chrono::milliseconds(reply.island().worker_wait_ms());
+  for (const wire::Worker& worker : reply.island().workers()) {
+    config_.workers.push_back({.devices = {worker.devices().begin(), worker.devices().end()},
+                               .last_incarnation = worker.incarnation()});
+  }
+  island_ = std::make_unique<Island>(config_);
+  workers_.resize(config_.workers.size());
+  loop_->AddRoundEnd([this, alive = alive_] {
+    if (*alive) Flush();
   });
-  return sent;
+  controller_heard_ = EventLoop::Clock::now();
+  pulse_ = std::make_unique<Pulse>(
+      loop_, [this](EventLoop::Clock::time_point now, bool still) { OnPulse(now, still); });
 }
 
 void SchedulerService::OnControllerFrame(wire::Frame frame) {
+  controller_heard_ = EventLoop::Clock::now();
+  if (auto answer = std::exchange(on_answer_, nullptr)) {
+    if (!frame.has_hello_reply())
+      return answer(absl::InternalError("the controller's first frame is no answer to a Hello"));
+    if (frame.hello_reply().has_failure())
+      return answer(wire::ToStatus(frame.hello_reply().failure()));
+    Begin(frame.hello_reply());
+    return answer(absl::OkStatus());
+  }
+  if (!island_) return;
   if (frame.has_island_batch()) Step(FromController{std::move(*frame.mutable_island_batch())});
   if (frame.has_why_request()) OnWhyRequest(frame.why_request());
   if (frame.has_trace_request()) OnTraceRequest(frame.trace_request());
+}
+
+void SchedulerService::OnControllerClosed(const absl::Status& why) {
+  if (auto answer = std::exchange(on_answer_, nullptr)) {
+    answer(absl::UnavailableError(absl::StrCat("the controller hung up: ", why.message())));
+  } else if (std::exchange(controller_, nullptr)) {
+    Say(absl::StrCat("the link to the controller closed: ", why.message()));
+    if (options_.on_controller_lost) options_.on_controller_lost(why);
+  }
 }
 
 void SchedulerService::OnWhyRequest(const wire::WhyRequest& request) {
   std::vector<Time> heard;
   for (const WorkerLink& worker : workers_) heard.push_back(worker.heard);
   wire::Frame frame;
-  frame.set_epoch(options_.epoch);
+  frame.set_epoch(epoch_);
   frame.mutable_why_reply()->set_probe(request.probe());
-  island_.Explain(request, EventLoop::Clock::now(), heard, *frame.mutable_why_reply());
+  island_->Explain(request, EventLoop::Clock::now(), heard, *frame.mutable_why_reply());
   if (controller_) (void)controller_->Send(std::move(frame));  // who does not answer is named
 }
 
@@ -117,15 +181,31 @@ void SchedulerService::OnTraceRequest(const wire::TraceRequest& request) {
   for (WorkerLink& worker : workers_) {
     if (!worker.link) continue;
     wire::Frame frame;
-    frame.set_epoch(options_.epoch);
+    frame.set_epoch(epoch_);
     frame.set_incarnation(worker.incarnation);
     *frame.mutable_trace_request() = request;
     (void)worker.link->Send(std::move(frame));  // who does not answer is left out, by name
   }
   if (request.asker() == TraceProcess() || !controller_) return;
-  for (wire::Frame& reply :
-       wire::TraceFrames(request, absl::StrCat("scheduler ", options_.island.island)))
+  for (wire::Frame& reply : wire::TraceFrames(request, wire::SchedulerTraceName(options_.island)))
     (void)controller_->Send(std::move(reply));
+}
+
+absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::Welcome(
+    const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
+  if (hello.role() == wire::ROLE_WORKER) return WelcomeWorker(link, hello);
+  if (hello.role() != wire::ROLE_TOOL) {
+    return absl::InvalidArgumentError(absl::StrCat("this is the scheduler of island",
+                                                   options_.island, ": ", hello.name(),
+                                                   " wants the controller, or one of its workers"));
+  }
+  wire::Frame reply;
+  reply.set_epoch(epoch_);
+  reply.mutable_hello_reply()->set_epoch(epoch_);
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+  return std::make_unique<ToolEndpoint>(link, epoch_);
 }
 
 absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWorker(
@@ -133,12 +213,12 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
   const wire::WorkerRegistration& registration = hello.worker();
   uint32_t index = registration.index();
   std::string name = absl::StrCat("island", registration.island(), "/worker", index);
-  if (registration.island() != options_.island.island || index >= workers_.size()) {
+  if (registration.island() != options_.island || index >= workers_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is not declared: this island has ", workers_.size(),
                      " workers. Start it with the island and index it was declared with."));
   }
-  size_t declared = options_.island.workers[index].devices.size();
+  size_t declared = config_.workers[index].devices.size();
   if (registration.device_count() != declared) {
     return absl::FailedPreconditionError(absl::StrCat(name, " has ", registration.device_count(),
                                                       " devices, it was declared with ", declared));
@@ -163,11 +243,11 @@ absl::Status SchedulerService::Register(uint32_t index,
                                         const wire::Hello& hello) {
   const wire::WorkerRegistration& registration = hello.worker();
   wire::Frame reply;
-  reply.set_epoch(options_.epoch);
-  reply.mutable_hello_reply()->set_epoch(options_.epoch);
+  reply.set_epoch(epoch_);
+  reply.mutable_hello_reply()->set_epoch(epoch_);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
-  reply.mutable_hello_reply()->set_data_key(options_.data_key);
+  reply.mutable_hello_reply()->set_data_key(data_key_);
   if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
   WorkerLink& worker = workers_[index];
   worker.link = link;
@@ -195,7 +275,7 @@ void SchedulerService::AdmitNewcomer(uint32_t index) {
 void SchedulerService::RefuseNewcomer(uint32_t index) {
   WorkerLink& worker = workers_[index];
   auto link = std::exchange(worker.newcomer, nullptr);
-  const std::string name = absl::StrCat("island", options_.island.island, "/worker", index);
+  const std::string name = absl::StrCat("island", options_.island, "/worker", index);
   const absl::Status why = absl::AlreadyExistsError(absl::StrCat(
       name, " is there already: process ", worker.process_id, " on ", worker.host,
       ", whose heartbeats come. A place belongs to one process: end that one first, or start this "
@@ -230,21 +310,18 @@ void SchedulerService::OnWorkerClosed(uint32_t worker, uint64_t incarnation,
   if (workers_[worker].incarnation != incarnation) return;
   workers_[worker].link.reset();
   workers_[worker].incarnation = 0;
-  Say(absl::StrCat("island", options_.island.island, "/worker", worker,
-                   " is down: ", why.message()));
+  Say(absl::StrCat("island", options_.island, "/worker", worker, " is down: ", why.message()));
   Step(WorkerDown{worker, incarnation,
                   wire::MakeFailure(absl::StatusCode::kUnavailable,
                                     absl::StrCat("its link closed (", why.message(), ")"))});
   AdmitNewcomer(worker);
 }
 
-void SchedulerService::WatchSilence() {
-  auto now = EventLoop::Clock::now();
-  const bool paused = watched_ != Time() && now - watched_ > kBeatInterval + kPaused;
-  watched_ = now;
+void SchedulerService::OnPulse(EventLoop::Clock::time_point now, bool stood_still) {
+  WatchController(now, stood_still);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     WorkerLink& state = workers_[worker];
-    if (paused) state.heard = now;  // what came meanwhile is still to be read
+    if (stood_still) state.heard = now;  // what came meanwhile is still to be read
     Beat(state);
     if (!state.link || now - state.heard < options_.silence_max) continue;
     absl::Status why = absl::DeadlineExceededError(
@@ -254,15 +331,27 @@ void SchedulerService::WatchSilence() {
     OnWorkerClosed(worker, state.incarnation, why);  // may admit another process
     if (options_.on_silent) options_.on_silent(silent);
   }
-  loop_->PostAt(now + kBeatInterval, [this, alive = alive_] {
-    if (*alive) WatchSilence();
-  });
+}
+
+void SchedulerService::WatchController(EventLoop::Clock::time_point now, bool stood_still) {
+  if (!options_.remote || !controller_) return;
+  if (stood_still) controller_heard_ = now;
+  if (now - controller_heard_ >= options_.controller_silence_max) {
+    const absl::Status why = absl::DeadlineExceededError(
+        absl::StrCat("silent for ", options_.controller_silence_max.count(), " ms"));
+    controller_->Close(why);
+    return OnControllerClosed(why);
+  }
+  wire::Frame frame;
+  frame.set_epoch(epoch_);
+  frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
+  (void)controller_->Send(std::move(frame));  // a link that closed tells so by its event
 }
 
 void SchedulerService::Beat(const WorkerLink& worker) {
   if (!worker.link) return;
   wire::Frame frame;
-  frame.set_epoch(options_.epoch);
+  frame.set_epoch(epoch_);
   frame.set_incarnation(worker.incarnation);
   frame.mutable_heartbeat()->set_time_ns(EventLoop::Clock::now().time_since_epoch().count());
   (void)worker.link->Send(std::move(frame));  // a link that takes nothing is closed by Flush
@@ -271,18 +360,18 @@ void SchedulerService::Beat(const WorkerLink& worker) {
 void SchedulerService::Step(Event event) {
   Actions actions;
   const Time now = EventLoop::Clock::now();
-  island_.Step(std::move(event), now, actions);
-  Record(actions, options_.island.island, now);
+  island_->Step(std::move(event), now, actions);
+  Record(actions, options_.island, now);
   for (auto& [worker, item] : actions.to_workers)
     *workers_[worker].batch.add_items() = std::move(item);
   for (const std::string& notice : actions.notices)
-    Say(absl::StrCat("island", options_.island.island, ": ", notice));
+    Say(absl::StrCat("island", options_.island, ": ", notice));
   for (wire::Report& report : actions.to_controller) *reports_.add_reports() = std::move(report);
   Arm();
 }
 
 void SchedulerService::Arm() {
-  std::optional<Time> next = island_.next_deadline();
+  std::optional<Time> next = island_->next_deadline();
   if (!next || (armed_ && *armed_ <= *next)) return;
   armed_ = next;
   loop_->PostAt(*next, [this, alive = alive_] {
@@ -297,7 +386,7 @@ void SchedulerService::Flush() {
     WorkerLink& worker = workers_[index];
     if (worker.batch.items().empty()) continue;
     wire::Frame frame;
-    frame.set_epoch(options_.epoch);
+    frame.set_epoch(epoch_);
     frame.set_incarnation(worker.incarnation);
     frame.mutable_island_batch()->Swap(&worker.batch);
     if (!worker.link) continue;
@@ -310,10 +399,12 @@ void SchedulerService::Flush() {
   }
   if (reports_.reports().empty() || !controller_) return;
   wire::Frame frame;
-  frame.set_epoch(options_.epoch);
+  frame.set_epoch(epoch_);
   frame.mutable_report_batch()->Swap(&reports_);
   absl::Status sent = controller_->Send(std::move(frame));
-  if (!sent.ok()) Say(absl::StrCat("reports to the controller are lost: ", sent.ToString()));
+  if (sent.ok()) return;
+  controller_->Close(sent);  // what is lost cannot be told again
+  OnControllerClosed(sent);
 }
 
 void SchedulerService::Say(const std::string& event) {

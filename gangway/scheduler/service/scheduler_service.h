@@ -6,6 +6,8 @@
 // link closes is dead at once; one that is silent for 5 s is dead and fenced by its incarnation.
 // While this process itself stood still, nobody counts as silent. A place belongs to one process:
 // who comes second waits until the first is dead, and is refused when that beats.
+//
+// Failure: without its controller it is of no use, and is to be destroyed; its workers notice.
 #ifndef GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 #define GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 
@@ -14,7 +16,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 #include "gangway/base/executor.h"
+#include "gangway/base/pulse.h"
 #include "gangway/scheduler/core/island.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/transport.h"
@@ -22,30 +27,37 @@
 namespace gangway::scheduler {
 
 struct SchedulerOptions {
-  IslandConfig island;
-  uint64_t epoch = 0;
-  std::string data_key;  // workers check clients' data tokens with it
+  uint32_t island = 0;
+  std::string token;  // the cluster's, for the controller
   std::chrono::milliseconds silence_max{5000};
-  std::function<void(uint64_t process_id)> on_silent;  // a worker was declared dead by silence
+  bool remote = false;  // another process than the controller's: heartbeats go between them, too
+  std::chrono::milliseconds controller_silence_max{10000};  // remote: longer, since more is lost
+  std::function<void(uint64_t process_id)> on_silent;       // a worker was declared dead by silence
+  std::function<void(const absl::Status& why)>
+      on_controller_lost;  // once, on the loop; may be empty
   std::function<void(const std::string& event)>
       on_event;  // for people: one line each; may be empty
 };
 
 class SchedulerService {
  public:
-  SchedulerService(EventLoop* loop, SchedulerOptions options);
+  // Registers with the controller, which says what the island consists of. Blocks for at most
+  // `limit`; not on the loop. UNAVAILABLE, DEADLINE_EXCEEDED: it does not answer. Else its refusal.
+  static absl::StatusOr<std::unique_ptr<SchedulerService>> Connect(EventLoop* loop,
+                                                                   SchedulerOptions options,
+                                                                   transport::Transport& controller,
+                                                                   const std::string& address,
+                                                                   std::chrono::milliseconds limit);
   ~SchedulerService();  // on the loop, or after it has stopped
 
-  // Opens the link to the controller. Blocks for at most `limit`; not on the loop.
-  absl::Status ConnectController(transport::Transport& transport, const std::string& address,
-                                 std::chrono::milliseconds limit);
-
-  // Takes a worker's link. On the loop.
-  absl::StatusOr<std::unique_ptr<transport::Endpoint>> WelcomeWorker(
+  // Takes the link of a worker, or of a tool, which may ask for the status of the island's workers.
+  // On the loop.
+  absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
       const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
 
  private:
   class WorkerEndpoint;
+  class ToolEndpoint;
   struct WorkerLink {
     std::shared_ptr<transport::Link> link;
     uint64_t incarnation = 0;
@@ -59,16 +71,23 @@ class SchedulerService {
     wire::Hello newcomer_hello;
   };
 
+  SchedulerService(EventLoop* loop, SchedulerOptions options);
+  wire::Frame Introduce() const;
+  void Begin(const wire::HelloReply& reply);
+  absl::StatusOr<std::unique_ptr<transport::Endpoint>> WelcomeWorker(
+      const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
   void Step(Event event);
   void Flush();
   void Arm();
-  void WatchSilence();
+  void OnPulse(EventLoop::Clock::time_point now, bool stood_still);
+  void WatchController(EventLoop::Clock::time_point now, bool stood_still);
   void Beat(const WorkerLink& worker);
   absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
                         const wire::Hello& hello);
   void AdmitNewcomer(uint32_t worker);
   void RefuseNewcomer(uint32_t worker);
   void OnControllerFrame(wire::Frame frame);
+  void OnControllerClosed(const absl::Status& why);
   void OnWhyRequest(const wire::WhyRequest& request);
   void OnTraceRequest(const wire::TraceRequest& request);
   void OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame);
@@ -77,13 +96,19 @@ class SchedulerService {
 
   EventLoop* const loop_;
   const SchedulerOptions options_;
-  Island island_;
+  std::function<void(const absl::Status&)> on_answer_;  // the controller's, to the Hello; once
+  // From the controller's answer on.
+  uint64_t epoch_ = 0;
+  std::string data_key_;  // workers check clients' data tokens with it
+  IslandConfig config_;
+  std::unique_ptr<Island> island_;
   std::vector<WorkerLink> workers_;
-  std::shared_ptr<transport::Link> controller_;
+  std::shared_ptr<transport::Link> controller_;  // null once it is lost
+  EventLoop::Clock::time_point controller_heard_;
   wire::ReportBatch reports_;  // of this round
   std::optional<Time> armed_;
-  EventLoop::Clock::time_point watched_;  // last
-  std::shared_ptr<bool> alive_;           // false once destroyed: timers and flushes look
+  std::unique_ptr<Pulse> pulse_;
+  std::shared_ptr<bool> alive_;  // false once destroyed: timers and flushes look
 };
 
 }  // namespace gangway::scheduler

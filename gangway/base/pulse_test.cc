@@ -1,0 +1,65 @@
+// Pulse: beats come on the loop, one by one, until it is destroyed; a loop that stood still says
+// so.
+#include "gangway/base/pulse.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <thread>
+
+namespace gangway {
+namespace {
+
+constexpr std::chrono::seconds kLimit{10};
+
+// Runs `task` on the loop and waits for it.
+void On(EventLoop& loop, std::function<void()> task) {
+  std::promise<void> done;
+  loop.Post([&] {
+    task();
+    done.set_value();
+  });
+  ASSERT_EQ(done.get_future().wait_for(kLimit), std::future_status::ready);
+}
+
+TEST(PulseTest, BeatsUntilItIsDestroyed) {
+  EventLoop loop("pulse");
+  int beats = 0;
+  std::promise<void> third;
+  std::unique_ptr<Pulse> pulse;
+  const auto began = Pulse::Clock::now();
+  pulse = std::make_unique<Pulse>(&loop, [&](Pulse::Clock::time_point, bool) {
+    EXPECT_TRUE(loop.IsLoopThread());
+    if (++beats == 3) third.set_value();
+  });
+  ASSERT_EQ(third.get_future().wait_for(kLimit), std::future_status::ready);
+  EXPECT_GE(Pulse::Clock::now() - began, 2 * Pulse::kInterval);
+  On(loop, [&] { pulse.reset(); });
+  const int before = beats;
+  std::promise<void> later;
+  loop.PostAt(Pulse::Clock::now() + 2 * Pulse::kInterval, [&] { later.set_value(); });
+  ASSERT_EQ(later.get_future().wait_for(kLimit), std::future_status::ready);
+  EXPECT_EQ(beats, before);
+}
+
+TEST(PulseTest, SaysWhenTheLoopStoodStill) {
+  EventLoop loop("pulse");
+  std::promise<void> first, second;
+  std::vector<bool> still;
+  std::unique_ptr<Pulse> pulse =
+      std::make_unique<Pulse>(&loop, [&](Pulse::Clock::time_point, bool stood_still) {
+        still.push_back(stood_still);
+        if (still.size() == 1) first.set_value();
+        if (still.size() == 2) second.set_value();
+      });
+  ASSERT_EQ(first.get_future().wait_for(kLimit), std::future_status::ready);
+  // The stillness itself: nothing to wait for.
+  On(loop, [] { std::this_thread::sleep_for(Pulse::kInterval + Pulse::kStill * 3 / 2); });
+  ASSERT_EQ(second.get_future().wait_for(kLimit), std::future_status::ready);
+  On(loop, [&] { pulse.reset(); });
+  EXPECT_FALSE(still[0]);
+  EXPECT_TRUE(still[1]);
+}
+
+}  // namespace
+}  // namespace gangway

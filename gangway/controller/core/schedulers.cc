@@ -1,0 +1,161 @@
+// Schedulers that are processes of their own: they come, and go with all that their island holds.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/controller/core/controller.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+namespace {
+
+std::string SchedulerName(size_t island) { return absl::StrCat("island", island, "/scheduler"); }
+
+// What a node reads that is spoiled, if anything.
+std::optional<wire::Failure> SpoiledInput(const wire::Node& node,
+                                          const std::map<uint64_t, wire::Failure>& spoiled) {
+  std::optional<wire::Failure> failure;
+  auto look = [&failure, &spoiled](const wire::ArrayRef& ref) {
+    for (const wire::ShardRun& run : ref.runs()) {
+      auto it = spoiled.find(run.storage());
+      if (it != spoiled.end() && !failure) failure = it->second;
+    }
+  };
+  for (const wire::ArrayRef& argument : node.launch().arguments()) look(argument);
+  look(node.copy().source());
+  look(node.fetch().source());
+  return failure;
+}
+
+}  // namespace
+
+// It knows nothing yet: what it must know comes first in `held`.
+void Controller::OnSchedulerUp(const SchedulerUp& up, Actions& actions) {
+  if (up.island >= islands_.size() || !islands_[up.island].remote) return;
+  IslandState& island = islands_[up.island];
+  island.up = true;
+  island.process_id = up.process_id;
+  island.waiting.clear();
+  for (wire::IslandItem& item : island.held)
+    actions.to_islands.emplace_back(up.island, std::move(item));
+  island.held.clear();
+}
+
+// Its workers follow it, and come back with new incarnations.
+void Controller::OnSchedulerDown(const SchedulerDown& down, Actions& actions) {
+  if (down.island >= islands_.size() || !islands_[down.island].up ||
+      !islands_[down.island].remote) {
+    return;
+  }
+  IslandState& island = islands_[down.island];
+  island.up = false;
+  for (const auto& [id, load] : island.loads) *island.held.emplace_back().mutable_load() = load;
+  wire::Failure lost = wire::MakeFailure(
+      absl::StatusCode::kDataLoss,
+      absl::StrCat(SchedulerName(down.island), ", which kept the order of what is made on its ",
+                   "island and where, is gone (", down.why, "), and the island's arrays with it"),
+      "Make the array again, from a checkpoint if need be; the scheduler and its workers are "
+      "restarted by their supervisor.");
+  FailIsland(down.island, lost, actions);
+}
+
+void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Actions& actions) {
+  for (const WorkerInfo& worker : workers_) {  // before the ends that it causes
+    if (worker.declared.island() != island || !worker.up) continue;
+    wire::WorkerState state;
+    *state.mutable_worker() = worker.declared;
+    *state.mutable_failure() = failure;
+    state.mutable_failure()->set_worker(
+        absl::StrCat("island", island, "/worker", worker.declared.index()));
+    state.mutable_failure()->set_incarnation(worker.declared.incarnation());
+    OnWorkerState(state, actions);
+  }
+  std::vector<uint64_t> open;
+  for (const auto& [ordinal, node] : nodes_) {
+    const auto& islands = node.open_islands;
+    if (std::find(islands.begin(), islands.end(), island) != islands.end()) open.push_back(ordinal);
+  }
+  std::sort(open.begin(), open.end());  // the same order in every run of a simulation
+  for (uint64_t ordinal : open) {
+    wire::Done done;
+    done.set_ordinal(ordinal);
+    *done.mutable_failure() = failure;
+    done.mutable_failure()->set_gang(ordinal);
+    OnDone(island, done, actions);
+  }
+}
+
+// What waited too long fails, and what is held behind it and reads its results with it: a scheduler
+// that came now would not know them.
+void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
+  for (uint32_t index = 0; index < islands_.size(); ++index) {
+    IslandState& island = islands_[index];
+    const auto late = [this, now](Time since) { return now >= since + config_.scheduler_wait_max; };
+    if (island.waiting.empty() || !late(island.waiting.begin()->second)) continue;
+    const wire::Failure failure = wire::MakeFailure(
+        absl::StatusCode::kDeadlineExceeded,
+        absl::StrCat(SchedulerName(index), ", which this needs, has not been there for ",
+                     config_.scheduler_wait_max.count(), " ms"),
+        "See `gangway status`; start the scheduler.");
+    std::map<uint64_t, wire::Failure> spoiled;  // storages
+    std::deque<wire::IslandItem> kept;
+    for (wire::IslandItem& item : std::exchange(island.held, {})) {
+      const uint64_t ordinal = item.node().ordinal();
+      std::optional<wire::Failure> why = SpoiledInput(item.node(), spoiled);
+      if (item.has_node() && !why && late(island.waiting.at(ordinal))) {
+        why = failure;
+        why->set_gang(ordinal);
+      }
+      if (!why) {
+        kept.push_back(std::move(item));
+        continue;
+      }
+      island.waiting.erase(ordinal);
+      auto node = nodes_.find(ordinal);
+      if (node == nodes_.end()) continue;
+      for (uint64_t result : node->second.results) spoiled[result] = *why;
+      wire::Done done;
+      done.set_ordinal(ordinal);
+      *done.mutable_failure() = *std::move(why);
+      OnDone(index, done, actions);
+    }
+    island.held = std::move(kept);
+  }
+}
+
+// The last thing of each step: what it sends to islands that are there goes, the rest is kept.
+void Controller::HoldBack(Time now, Actions& actions) {
+  if (config_.remote_islands.empty()) return;
+  std::vector<std::pair<uint32_t, wire::IslandItem>> going;
+  for (auto& [index, item] : actions.to_islands) {
+    IslandState& island = islands_[index];
+    if (island.remote) {
+      if (item.has_load()) island.loads[item.load().executable()] = item.load();
+      for (uint64_t executable : item.unload().executables()) island.loads.erase(executable);
+    }
+    if (island.up) {
+      going.emplace_back(index, std::move(item));
+      continue;
+    }
+    if (item.has_node()) island.waiting[item.node().ordinal()] = now;
+    island.held.push_back(std::move(item));
+  }
+  actions.to_islands = std::move(going);
+}
+
+void Controller::FillTerms(uint32_t island, wire::IslandTerms& terms) const {
+  for (const WorkerInfo& worker : workers_) {
+    if (worker.declared.island() == island) *terms.add_workers() = worker.declared;
+  }
+}
+
+std::string Controller::AbsentSchedulers() const {
+  std::string absent;
+  for (size_t i = 0; i < islands_.size(); ++i) {
+    if (!islands_[i].up) absl::StrAppend(&absent, absent.empty() ? "" : ", ", SchedulerName(i));
+  }
+  return absent;
+}
+
+}  // namespace gangway::controller

@@ -1,0 +1,183 @@
+"""Schedulers that are processes of their own: one that is killed, stopped or absent takes its island
+along, by name, and nothing else; the next one is told what it must know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from faultlib import Console, elapsed
+from harness import Cluster, wait_for, warm_up
+from hosts import SUM, Hosts
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
+NewCluster = Callable[..., Cluster]
+NAMED_S = 6
+
+
+@pytest.fixture
+def cluster(new_cluster: NewCluster) -> Cluster:
+    return new_cluster(2, 1, 2, "--separate-schedulers").start()
+
+
+def make(client: Console, name: str, device: int) -> None:
+    client.do(f"{name} = jax.device_put(np.ones(4, 'float32'), jax.devices()[{device}])")
+    client.do(f"{name} = jax.jit(lambda x: x + 1)({name}); {name}.block_until_ready()")
+
+
+def total(client: Console, name: str) -> str | float:
+    """The sum of an array, or the error that it carries."""
+    answer = client.ask(f"result = float({name}.sum())")
+    return float(answer["ok"]) if "ok" in answer else str(answer["error"])
+
+
+def copies_both_ways(cluster: Cluster) -> None:
+    """What workers keep once they have copied to one another, and what a first client leaves."""
+    warm_up(cluster)
+    with Console(cluster) as client:
+        make(client, "x", 0)
+        client.do("y = jax.device_put(x, jax.devices()[2]); y.block_until_ready()")
+        client.do("z = jax.device_put(y, jax.devices()[1]); z.block_until_ready()")
+    wait_for("the client gone", lambda: not cluster.status()["sessions"], 10)
+
+
+def left_as_found(cluster: Cluster) -> contextlib.AbstractContextManager[None]:
+    return cluster.left_as_found(lambda: copies_both_ways(cluster))
+
+
+def pid_of_scheduler(cluster: Cluster, island: int) -> int:
+    return int(cluster.status()["schedulers"][island]["pid"])
+
+
+def there(cluster: Cluster, island: int, instead_of: int) -> bool:
+    """Whether another process than that one has the island's order, and all workers are there."""
+    found = cluster.status()
+    workers = [w for i in found["islands"] for w in i["workers"]]
+    return found["schedulers"][island]["pid"] not in (0, instead_of) and all(
+        w["state"] == "up" for w in workers
+    )
+
+
+def test_a_killed_scheduler_costs_its_island_and_nothing_else_ER_1_ER_2(cluster: Cluster) -> None:
+    with left_as_found(cluster), Console(cluster) as client:
+        make(client, "kept", 0)
+        make(client, "lost", 2)
+        client.do("f = jax.jit(lambda x: x * 3); f(lost).block_until_ready()")
+        client.do("away = jax.device_put(lost, jax.devices()[1]); away.block_until_ready()")
+        pid = pid_of_scheduler(cluster, 1)
+        os.kill(pid, signal.SIGKILL)
+        wait_for("the next scheduler", lambda: there(cluster, 1, pid), 30)
+        assert total(client, "kept") == 8 and total(client, "away") == 8
+        error = total(client, "lost")
+        for word in ("DATA_LOSS", "island1/scheduler", "island1/worker0, incarnation"):
+            assert word in str(error), error
+        # Executables that were loaded before are there again.
+        client.do("back = f(jax.device_put(kept, jax.devices()[2]))")
+        assert total(client, "back") == 24
+
+
+def test_work_waits_for_a_scheduler_that_is_restarted(cluster: Cluster) -> None:
+    with left_as_found(cluster), Console(cluster) as client:
+        make(client, "x", 0)
+        make(client, "warm", 2)
+        pid = pid_of_scheduler(cluster, 1)
+        os.kill(pid, signal.SIGKILL)
+        wait_for("it is known", lambda: cluster.status()["schedulers"][1]["pid"] != pid, 10)
+        client.do("y = jax.jit(lambda x: x + 1)(jax.device_put(x, jax.devices()[2]))")
+        assert total(client, "y") == 12
+
+
+def test_a_stopped_scheduler_is_named_fenced_and_replaced(cluster: Cluster) -> None:
+    with left_as_found(cluster), Console(cluster) as client:
+        make(client, "x", 0)
+        make(client, "lost", 2)
+        pid = pid_of_scheduler(cluster, 1)
+        began = time.monotonic()
+        os.kill(pid, signal.SIGSTOP)
+
+        def named() -> bool:
+            result = cluster.command("why", "--json", "--port", str(cluster.port), timeout_s=10)
+            return "the scheduler of island 1" in json.dumps(json.loads(result.stdout))
+
+        wait_for("it is named", named, NAMED_S)
+        assert elapsed(began) < NAMED_S
+        assert total(client, "x") == 8, "the other island goes on"
+        wait_for("the next scheduler", lambda: there(cluster, 1, pid), 40)
+        error = total(client, "lost")
+        assert "silent for 5000 ms" in str(error) and "DATA_LOSS" in str(error), error
+        make(client, "again", 3)
+        assert total(client, "again") == 8
+
+
+def test_the_flight_recorders_of_schedulers_are_in_the_trace(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    with Console(cluster) as client:
+        make(client, "x", 0)
+    out = tmp_path / "trace.json"
+    result = cluster.command("trace", "--port", str(cluster.port), "--out", str(out))
+    assert result.returncode == 0, result.stderr
+    for island in range(2):
+        assert f"scheduler {island}" in result.stdout, result.stdout
+
+
+@pytest.fixture
+def hosts(tmp_path: pathlib.Path) -> Iterator[Hosts]:
+    made = Hosts(
+        tmp_path,
+        tls=False,
+        islands=((2,), (1,)),
+        schedulers=True,
+        settings="worker_wait = 2\nsession_wait = 5\n",
+    )
+    made.start_controller()
+    try:
+        made.wait_for_token()
+        yield made
+    finally:
+        made.stop()
+
+
+def test_started_by_hand_in_any_order_and_one_that_stays_away_is_named_TM_1(hosts: Hosts) -> None:
+    hosts.start_workers()
+    for index in range(2):
+        hosts.wait_for(f"worker{index}", "waiting for its scheduler")
+    hosts.start_schedulers()
+    hosts.wait_for("controller", "ready: ")
+    result = hosts.script("--port", str(hosts.front_door))
+    count, _, sums = result.stdout.strip().partition(" ")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert int(count) == 3 and all(abs(s / SUM - 1) < 1e-5 for s in eval(sums))
+    second = hosts.run("scheduler", "--config", str(hosts.config), "--island", "0")
+    assert second.returncode == 1 and "End that one first" in second.stderr, second.stderr
+    with Console(hosts.client()) as client:
+        make(client, "x", 0)
+        hosts.end("scheduler1")
+        hosts.wait_for("controller", "island1/scheduler is gone")
+        client.do("y = jax.device_put(x, jax.devices()[2])")
+        error = total(client, "y")
+        assert "DEADLINE_EXCEEDED" in str(error) and "island1/scheduler" in str(error), error
+        assert total(client, "x") == 8
+    # A new client is told whom it would wait for.
+    late = hosts.script("--port", str(hosts.front_door))
+    assert late.returncode != 0 and "island1/scheduler" in late.stderr, late.stderr
+
+
+def test_a_worker_at_the_wrong_door_is_told_the_right_one(hosts: Hosts) -> None:
+    (hosts.folder / "old.toml").write_text(
+        "\n".join(line for line in hosts.config.read_text().splitlines() if "scheduler" not in line)
+    )
+    place = ("--island", "1", "--index", "0")
+    worker = hosts.run("worker", "--config", str(hosts.folder / "old.toml"), *place)
+    assert worker.returncode == 1, worker.stderr
+    assert f"at 127.0.0.1:{hosts.scheduler_ports[1]}" in worker.stderr, worker.stderr
+    nobody = hosts.run("scheduler", "--config", str(hosts.folder / "old.toml"), "--island", "1")
+    assert nobody.returncode == 1 and "leave it to the controller" in nobody.stderr, nobody.stderr
+    hosts.config.write_text((hosts.folder / "old.toml").read_text())  # the controller keeps its own
