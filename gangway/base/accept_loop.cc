@@ -39,18 +39,19 @@ bool OutOfResources(int error) {
 }  // namespace
 
 absl::Status AcceptLoop::Open(int family, const void* address, size_t size) {
-  fd_ = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd_ < 0 || wake_ < 0) return Error("no socket");
+  listener_.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!listener_.valid() || !wake_.valid()) return Error("no socket");
+  const int fd = listener_.get();
   const int on = 1, off = 0;
-  if (family != AF_UNIX) setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (family == AF_INET6) setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (family != AF_UNIX) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   const auto* generic = static_cast<const sockaddr*>(address);
-  if (bind(fd_, generic, static_cast<socklen_t>(size)) != 0 || listen(fd_, kBacklog) != 0)
+  if (bind(fd, generic, static_cast<socklen_t>(size)) != 0 || listen(fd, kBacklog) != 0)
     return Error("cannot listen");
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);
-  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return Error("no name");
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return Error("no name");
   if (family == AF_INET) port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
   if (family == AF_INET6) port_ = ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
   return absl::OkStatus();
@@ -97,8 +98,6 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenUnix(const std::st
 AcceptLoop::~AcceptLoop() {
   Stop();
   if (!path_.empty()) unlink(path_.c_str());
-  if (fd_ >= 0) close(fd_);
-  if (wake_ >= 0) close(wake_);
 }
 
 void AcceptLoop::Start(Take take) {
@@ -109,7 +108,7 @@ void AcceptLoop::Start(Take take) {
 void AcceptLoop::Stop() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
   thread_.join();
 }
 
@@ -118,7 +117,8 @@ void AcceptLoop::Run() {
   bool short_of = false;
   while (true) {
     // Without descriptors the listener stays readable: only the wake ends the wait early.
-    pollfd fds[] = {{.fd = wake_, .events = POLLIN}, {.fd = short_of ? -1 : fd_, .events = POLLIN}};
+    pollfd fds[] = {{.fd = wake_.get(), .events = POLLIN},
+                    {.fd = short_of ? -1 : listener_.get(), .events = POLLIN}};
     poll(fds, 2, short_of ? kRetryMs : -1);
     if (fds[0].revents != 0) return;
     short_of = !Accept();
@@ -127,7 +127,7 @@ void AcceptLoop::Run() {
 
 bool AcceptLoop::Accept() {
   for (int i = 0; i < kTurnConnections; ++i) {
-    const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0 && OutOfResources(errno)) {
       rlimit limit = {};
       getrlimit(RLIMIT_NOFILE, &limit);

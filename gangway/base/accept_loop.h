@@ -15,6 +15,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/file_descriptor.h"
+
 namespace gangway {
 
 class AcceptLoop {
@@ -40,8 +42,8 @@ class AcceptLoop {
   void Run();
   bool Accept();  // false: no descriptors are left
 
-  int fd_ = -1;
-  int wake_ = -1;
+  FileDescriptor listener_;
+  FileDescriptor wake_;
   int port_ = 0;
   std::string path_;  // of a socket file, to be removed
   bool told_ = false;

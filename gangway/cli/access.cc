@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/cli/child_process.h"
+#include "gangway/base/file_descriptor.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
@@ -44,7 +44,7 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
 absl::Status WritePrivateFile(const std::string& path, const std::string& text) {
   const std::string fresh = path + ".new";
   unlink(fresh.c_str());  // of a writer that died
-  UniqueFd file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  FileDescriptor file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.get() < 0) return CannotWrite(fresh);
   size_t offset = 0;
   while (offset < text.size()) {

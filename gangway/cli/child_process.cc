@@ -43,11 +43,6 @@ absl::Status SystemError(const std::string& what) {
 
 }  // namespace
 
-void UniqueFd::reset(int fd) {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
-
 BoundedLog::BoundedLog(std::string path) : path_(std::move(path)), file_(path_, std::ios::app) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path_, error);
@@ -70,10 +65,10 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     std::function<void(const std::string&)> on_line) {
   int output[2], error[2];
   if (pipe2(output, O_CLOEXEC) != 0) return SystemError("make a pipe");
-  UniqueFd output_read(output[0]), output_write(output[1]);
+  FileDescriptor output_read(output[0]), output_write(output[1]);
   if (pipe2(error, O_CLOEXEC) != 0) return SystemError("make a pipe");
-  UniqueFd error_read(error[0]), error_write(error[1]);
-  UniqueFd input(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  FileDescriptor error_read(error[0]), error_write(error[1]);
+  FileDescriptor input(open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::vector<char*> arguments;
   for (const std::string& part : command) arguments.push_back(const_cast<char*>(part.c_str()));
   arguments.push_back(nullptr);
@@ -86,7 +81,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   setpgid(pid, pid);  // both sides set it, so that it holds whoever runs first
   std::unique_ptr<ChildProcess> child(new ChildProcess);
   child->pid_ = pid;
-  child->pid_fd_.reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  child->pid_fd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (child->pid_fd_.get() < 0) return SystemError("watch a process");  // the destructor ends it
   fcntl(child->pid_fd_.get(), F_SETFD, FD_CLOEXEC);
   for (int fd : {output_read.get(), error_read.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -115,7 +110,7 @@ void ChildProcess::Read(Pipe& pipe) {
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (count <= 0) {
       if (!pipe.partial.empty()) OnLine(pipe, std::exchange(pipe.partial, {}));
-      pipe.fd.reset();
+      pipe.fd.Reset();
       return;
     }
     pipe.partial.append(buffer, static_cast<size_t>(count));

@@ -19,29 +19,9 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/file_descriptor.h"
+
 namespace gangway::cli {
-
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    reset(other.release());
-    return *this;
-  }
-  ~UniqueFd() { reset(); }
-  int get() const { return fd_; }
-  int release() {
-    int fd = fd_;
-    fd_ = -1;
-    return fd;
-  }
-  void reset(int fd = -1);
-
- private:
-  int fd_ = -1;
-};
 
 // A log file of at most about twice kBytesMax: the older half is <path>.1.
 class BoundedLog {
@@ -85,7 +65,7 @@ class ChildProcess {
 
  private:
   struct Pipe {
-    UniqueFd fd;
+    FileDescriptor fd;
     std::string partial;
   };
 
@@ -95,7 +75,7 @@ class ChildProcess {
 
   pid_t pid_ = -1;
   bool ended_ = false;
-  UniqueFd pid_fd_;
+  FileDescriptor pid_fd_;
   Pipe output_, error_;
   BoundedLog* log_ = nullptr;  // not owned
   std::function<void(const std::string&)> on_line_;

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/drain.h"
 #include "gangway/cli/restart_policy.h"
@@ -103,7 +104,7 @@ TEST_F(StateTest, PortInUseIsRefusedAndZeroFindsAFreeOne) {
   auto free = ClaimPort(0);
   ASSERT_TRUE(free.ok());
   ASSERT_TRUE(ClaimPort(*free).ok());
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
+  FileDescriptor fd(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -15,8 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/cli/access.h"
-#include "gangway/cli/child_process.h"
 #include "gangway/cli/remote_door.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/status_text.h"
@@ -41,7 +41,7 @@ absl::StatusOr<wire::StatusReply> Ask(const ClusterChoice& cluster) {
 
 // Whether anything listens there; what it is, Python asks.
 bool Listens(int port) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -82,7 +82,7 @@ int Down(const ClusterChoice& cluster) {
   StateDir dir(StateRoot(cluster.state_root), *port);
   auto pid = dir.Supervisor();
   if (!pid.ok()) return Fail("down", pid.status());
-  UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, *pid, 0)));
+  FileDescriptor process(static_cast<int>(syscall(SYS_pidfd_open, *pid, 0)));
   if (process.get() < 0 || kill(*pid, SIGTERM) != 0) {
     return Fail("down", absl::UnavailableError(absl::StrCat("cannot end the supervisor (pid ", *pid,
                                                             "): ", std::strerror(errno))));

@@ -15,8 +15,8 @@
 
 #include "absl/strings/numbers.h"
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/cli/announcement.h"
-#include "gangway/cli/child_process.h"
 #include "gangway/cli/up.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
@@ -58,7 +58,7 @@ absl::StatusOr<int> StartRemoteDoor(const std::string& connect, const std::strin
   setenv("GANGWAY_TOKEN", transport::NewClusterToken().c_str(), 1);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::InternalError("no pipe");
-  UniqueFd from(ends[0]), to(ends[1]);
+  FileDescriptor from(ends[0]), to(ends[1]);
   std::vector<std::string> command = {RoleBinary(), "front-door", "--connect",
                                       connect,      "--tls",      tls};
   std::vector<char*> words;
@@ -68,7 +68,7 @@ absl::StatusOr<int> StartRemoteDoor(const std::string& connect, const std::strin
   const pid_t pid = fork();
   if (pid < 0) return absl::InternalError("no process for the front door");
   if (pid == 0) BecomeDoor(words.data(), to.get(), parent);
-  to.reset();
+  to.Reset();
   const auto announced = FromLine(FirstLine(from.get()));
   int port = 0;
   if (announced && announced->kind == Announcement::Kind::kListening) {

@@ -60,20 +60,15 @@ absl::StatusOr<int> ChoosePort(int flag) {
 StateDir::StateDir(const std::string& root, int port)
     : root_(root), path_(absl::StrCat(root, "/", port)), port_(port) {}
 
-StateDir::~StateDir() {
-  if (lock_ >= 0) close(lock_);
-}
-
 absl::Status StateDir::Lock() {
   std::error_code error;
   std::filesystem::create_directories(path_, error);
   if (error) return FileError("make", path_, error.value());
   if (chmod(path_.c_str(), 0700) != 0) return FileError("protect", path_, errno);
-  lock_ = open(File("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ < 0) return FileError("open", File("lock"), errno);
-  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
-  close(lock_);
-  lock_ = -1;
+  lock_.Reset(open(File("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock_.valid()) return FileError("open", File("lock"), errno);
+  if (flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
+  lock_.Reset();
   return absl::AlreadyExistsError(absl::StrCat(
       "a cluster runs on port ", port_, " already (pid ", Read(kSupervisorPid).value_or("unknown"),
       "): end it with `gangway down --port ", port_, "`, or choose another --port"));
@@ -84,10 +79,10 @@ absl::StatusOr<pid_t> StateDir::Supervisor() const {
       absl::StrCat("no cluster runs on port ", port_, " (looked in ", path_,
                    "): start one with `gangway up --port ", port_,
                    "`, or give the port of a running one (--port or GANGWAY_PORT)"));
-  const int file = open(File("lock").c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return nobody;
-  const bool free = flock(file, LOCK_SH | LOCK_NB) == 0;
-  close(file);
+  FileDescriptor file(open(File("lock").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return nobody;
+  const bool free = flock(file.get(), LOCK_SH | LOCK_NB) == 0;
+  file.Reset();
   int pid = 0;
   if (free || !absl::SimpleAtoi(Read(kSupervisorPid).value_or(""), &pid) || pid <= 1) return nobody;
   return pid;

@@ -12,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/base/file_descriptor.h"
+
 namespace gangway::cli {
 
 inline constexpr int kDefaultPort = 38600;
@@ -28,7 +30,6 @@ absl::StatusOr<int> ChoosePort(int flag);
 class StateDir {
  public:
   StateDir(const std::string& root, int port);
-  ~StateDir();  // releases the lock
   StateDir(const StateDir&) = delete;
   StateDir& operator=(const StateDir&) = delete;
 
@@ -53,7 +54,7 @@ class StateDir {
   const std::string root_;
   const std::string path_;
   const int port_;
-  int lock_ = -1;
+  FileDescriptor lock_;
 };
 
 }  // namespace gangway::cli

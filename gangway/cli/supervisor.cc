@@ -41,7 +41,7 @@ int Supervisor::Run() {
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&handled, signal);
   sigprocmask(SIG_BLOCK, &handled, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  signals_.reset(signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
+  signals_.Reset(signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
   if (options_.ready_limit.count() > 0) phase_deadline_ = Clock::now() + options_.ready_limit;
   Start(children_.front());
   auto running = [](const Child& child) { return child.process != nullptr; };

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/cli/child_process.h"
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/state_dir.h"
@@ -78,7 +79,7 @@ class Supervisor {
   const SupervisorOptions options_;
   StateDir* const dir_;
   std::vector<Child> children_;
-  UniqueFd signals_;
+  FileDescriptor signals_;
   Phase phase_ = Phase::kStarting;
   std::optional<Clock::time_point> phase_deadline_;
   std::string control_;

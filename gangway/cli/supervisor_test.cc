@@ -19,6 +19,7 @@
 #include <system_error>
 #include <vector>
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/cli/child_process.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/up.h"
@@ -67,7 +68,7 @@ class SupervisorTest : public ::testing::Test {
       _exit(Up(options_));
     }
     close(ends[1]);
-    output_.reset(ends[0]);
+    output_.Reset(ends[0]);
   }
 
   // Reads until `text` has been said since the start; false at the end of the output or the limit.
@@ -117,7 +118,7 @@ class SupervisorTest : public ::testing::Test {
   UpOptions options_;
   std::string root_;
   pid_t up_ = -1;
-  UniqueFd output_;
+  FileDescriptor output_;
   std::string said_;
 };
 
@@ -210,14 +211,14 @@ TEST_F(SupervisorTest, StubbornChildrenAreKilledAndASecondSignalHurries) {
 TEST_F(SupervisorTest, ChildrenDieWithTheSupervisor) {
   Start();
   ASSERT_TRUE(Says("ready")) << said_;
-  std::vector<UniqueFd> watched;
+  std::vector<FileDescriptor> watched;
   for (const char* name :
        {"head.pid", "compiler.pid", "island0-worker0.pid", "island0-worker1.pid"}) {
     watched.emplace_back(
         static_cast<int>(syscall(SYS_pidfd_open, std::stoi(*State().Read(name)), 0)));
   }
   kill(up_, SIGKILL);
-  for (const UniqueFd& child : watched) {
+  for (const FileDescriptor& child : watched) {
     pollfd fd = {.fd = child.get(), .events = POLLIN};
     EXPECT_EQ(poll(&fd, 1, 20000), 1);
   }
@@ -227,7 +228,7 @@ TEST_F(SupervisorTest, SecondClusterOnThePortIsRefusedNamingTheFirst) {
   Start();
   ASSERT_TRUE(Says("ready")) << said_;
   const pid_t first = up_;
-  UniqueFd first_output = std::move(output_);
+  FileDescriptor first_output = std::move(output_);
   Start();
   EXPECT_EQ(Ended(), 1);
   EXPECT_THAT(said_, HasSubstr("pid " + std::to_string(first)));
@@ -241,7 +242,7 @@ TEST_F(SupervisorTest, DetachedReturnsWhenReadyAndLeavesALog) {
   EXPECT_EQ(Ended(), 0) << said_;
   EXPECT_THAT(said_, HasSubstr("ready: "));
   const pid_t supervisor = *State().Supervisor();
-  UniqueFd watched(static_cast<int>(syscall(SYS_pidfd_open, supervisor, 0)));
+  FileDescriptor watched(static_cast<int>(syscall(SYS_pidfd_open, supervisor, 0)));
   kill(supervisor, SIGTERM);
   pollfd fd = {.fd = watched.get(), .events = POLLIN};
   EXPECT_EQ(poll(&fd, 1, 20000), 1);

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/cli/access.h"
 
 namespace gangway::cli {
@@ -82,13 +83,13 @@ int RunForeground(const UpOptions& options, StateDir& dir) {
 
 // In the process that stays: speaks through `starter` until the cluster is ready, and always into
 // up.log.
-int RunDetached(const UpOptions& options, StateDir& dir, UniqueFd starter) {
+int RunDetached(const UpOptions& options, StateDir& dir, FileDescriptor starter) {
   setsid();
-  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.get(), fd);
   std::filesystem::create_directories(dir.File("logs"));
   BoundedLog log(dir.File("logs/up.log"));
-  auto open_end = std::make_shared<UniqueFd>(std::move(starter));
+  auto open_end = std::make_shared<FileDescriptor>(std::move(starter));
   SupervisorOptions supervised = Describe(options, dir);
   supervised.say = [&log, open_end](const std::string& line) {
     log.Write(line + "\n");
@@ -97,13 +98,13 @@ int RunDetached(const UpOptions& options, StateDir& dir, UniqueFd starter) {
   supervised.complain = [say = supervised.say](const std::string& text) {
     say("gangway up: " + text);
   };
-  supervised.on_ready = [open_end] { open_end->reset(); };
+  supervised.on_ready = [open_end] { open_end->Reset(); };
   return Supervisor(std::move(supervised), &dir).Run();
 }
 
 // In the process that returns to the shell: repeats what the other says until it is ready or has
 // failed.
-int FollowUntilReady(UniqueFd from) {
+int FollowUntilReady(FileDescriptor from) {
   std::string text;
   char buffer[4096];
   ssize_t count;
@@ -159,7 +160,7 @@ absl::Status CheckPlugin(const std::string& plugin) {
 }
 
 absl::StatusOr<int> ClaimPort(int wanted) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address = {};
@@ -255,19 +256,19 @@ int Up(UpOptions options) {
   if (auto status = dir.Lock(); !status.ok()) return Fail(status);
   if (auto token = EnsureToken(dir.File(kTokenFile)); !token.ok()) return Fail(token.status());
   dir.Remove(kTlsFolder);
-  UniqueFd follow;
+  FileDescriptor follow;
   if (options.detach) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return Fail(absl::InternalError("no pipe"));
-    follow.reset(ends[0]);
-    UniqueFd starter(ends[1]);
+    follow.Reset(ends[0]);
+    FileDescriptor starter(ends[1]);
     const pid_t pid = fork();
     if (pid < 0) return Fail(absl::InternalError("no process"));
     if (pid > 0) {
-      starter.reset();
+      starter.Reset();
       return FollowUntilReady(std::move(follow));
     }
-    follow.reset();
+    follow.Reset();
     auto status = dir.Write(kSupervisorPid, absl::StrCat(getpid()));
     const int result = status.ok() ? RunDetached(options, dir, std::move(starter)) : Fail(status);
     dir.Remove(kSupervisorPid);

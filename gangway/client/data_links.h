@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/file_descriptor.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/wire.pb.h"
@@ -104,7 +105,7 @@ class DataLinks {
     std::shared_ptr<transport::Link> link;
     bool welcomed = false;  // until then nothing is pushed: what a refused link took is lost
     uint64_t sequence = 0;
-    transport::FileDescriptor descriptors;  // from it, on this host
+    FileDescriptor descriptors;  // from it, on this host
     transport::MappedSegments segments;
   };
   struct WorkerLink {

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -13,6 +12,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+
+#include "gangway/base/file_descriptor.h"
 
 namespace gangway::transport {
 namespace {
@@ -111,25 +112,26 @@ absl::StatusOr<Address> ParseAddress(const std::string& address, Security securi
 absl::Status CheckListenable(const std::string& address, const Address& parsed) {
   SocketAddress socket_address;
   if (!ToSocketAddress(parsed, &socket_address)) return absl::OkStatus();  // a name: gRPC finds out
-  int fd = socket(socket_address.base.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0)
+  const FileDescriptor socket(
+      ::socket(socket_address.base.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid())
     return absl::UnavailableError(
         absl::StrCat("no socket for ", address, ": ", std::strerror(errno)));
   absl::Status status;
   if (socket_address.base.sa_family == AF_UNIX) {
-    if (connect(fd, &socket_address.base, socket_address.length) == 0) {
+    if (connect(socket.get(), &socket_address.base, socket_address.length) == 0) {
       status = absl::UnavailableError(
           absl::StrCat("cannot listen at ", address, ": another process does"));
     }
   } else {
     int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, &socket_address.base, socket_address.length) != 0 || listen(fd, 1) != 0) {
+    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(socket.get(), &socket_address.base, socket_address.length) != 0 ||
+        listen(socket.get(), 1) != 0) {
       status = absl::UnavailableError(absl::StrCat(
           "cannot listen at ", address, ": ", std::strerror(errno), "; choose another port, or 0"));
     }
   }
-  close(fd);
   return status;
 }
 

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "gangway/transport/shm/file_descriptor.h"
+#include "gangway/base/file_descriptor.h"
 
 namespace gangway::transport {
 

@@ -21,8 +21,8 @@
 #include <span>
 #include <vector>
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
-#include "gangway/transport/shm/file_descriptor.h"
 
 namespace gangway::transport {
 

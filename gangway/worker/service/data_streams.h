@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "gangway/base/executor.h"
+#include "gangway/base/file_descriptor.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
@@ -84,10 +85,10 @@ class DataStreams {
     bool peer = false;               // of a worker, handed on
     std::vector<wire::Frame> early;  // came before the key
     uint64_t sequence = 0;
-    std::string secret;                     // of its descriptors
-    transport::FileDescriptor descriptors;  // to it; none before its first place
-    std::set<uint64_t> segments;            // that it was given
-    std::deque<wire::Frame> answers;        // that the link did not take
+    std::string secret;               // of its descriptors
+    FileDescriptor descriptors;       // to it; none before its first place
+    std::set<uint64_t> segments;      // that it was given
+    std::deque<wire::Frame> answers;  // that the link did not take
   };
 
   // A shard on its way out, or the news that it will not come.

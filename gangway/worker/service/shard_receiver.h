@@ -22,7 +22,7 @@
 #include <utility>
 
 #include "gangway/base/executor.h"
-#include "gangway/transport/shm/file_descriptor.h"
+#include "gangway/base/file_descriptor.h"
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
@@ -68,7 +68,7 @@ class ShardReceiver {
     wire::Worker worker;
     std::shared_ptr<transport::Link> link;  // null: being opened
     bool greeted = false;                   // it has answered; requests may go
-    transport::FileDescriptor descriptors;  // to it, on this host
+    FileDescriptor descriptors;             // to it, on this host
     std::set<uint64_t> segments;            // that it was given
     uint64_t sequence = 0;
     std::set<TransferKey> asked;

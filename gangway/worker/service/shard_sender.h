@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "gangway/base/executor.h"
+#include "gangway/base/file_descriptor.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
@@ -86,8 +87,8 @@ class ShardSender {
     std::deque<TransferKey> active;   // read; take turns
     size_t reading = 0;
     size_t parked = 0;
-    std::string secret;                     // of its descriptors
-    transport::FileDescriptor descriptors;  // from it; none before the first request with a place
+    std::string secret;          // of its descriptors
+    FileDescriptor descriptors;  // from it; none before the first request with a place
     transport::MappedSegments segments;
     Clock::time_point heard;
   };

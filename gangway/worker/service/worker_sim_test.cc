@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/mapped_segments.h"
@@ -242,7 +243,7 @@ class UploadPlaceTest : public WorkerSimTest {
 
   static constexpr size_t kBytes = 80'000;
   const Tensor kLarge{{kBytes / 4}, kBytes};
-  transport::FileDescriptor socket_;
+  FileDescriptor socket_;
   transport::MappedSegments segments_;
 };
 
