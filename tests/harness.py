@@ -31,6 +31,25 @@ GRPC_POOLS = {
 }
 GRPC_POOLS_SLACK = 3
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
+_leftovers: list[subprocess.Popen[str]] = []
+
+
+def ends_with_this_process(state_dir: str) -> None:
+    """Whatever runs with this state folder is ended when this process is gone, however it went (leftovers.py)."""
+    if not _leftovers:
+        _leftovers.append(
+            subprocess.Popen(
+                [sys.executable, str(ROOT / "tests" / "leftovers.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+    to = _leftovers[0].stdin
+    assert to
+    to.write(state_dir + "\n")
+    to.flush()
 
 
 def free_port() -> int:
@@ -74,6 +93,7 @@ class Cluster:
         self.port = free_port()
         self._state = tempfile.TemporaryDirectory(prefix="gangway-test-")
         STATE_DIRS[self.port] = self._state.name
+        ends_with_this_process(self._state.name)
         self.environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}
         counts = ["--islands", islands, "--workers", workers, "--devices", devices]
         self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]

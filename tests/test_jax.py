@@ -1,5 +1,6 @@
 """Plain JAX through Gangway against the same plugin without it, bit by bit, and against jaxlib's
 own CPU backend within the tolerance of another build of XLA. One test per function in `cases/`, on
+each kind of cluster: one worker; two islands of two workers; the same started by hand, a process of its own for the
 controller, each scheduler and each worker; and these over TLS, with the front door beside the script. Outside the
 nightly run, clusters of several workers run the core of the cases.
 """

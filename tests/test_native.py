@@ -94,20 +94,21 @@ def test_a_killed_worker_is_a_record_to_a_native_client_that_goes_on_ER_1(
 
 
 class Gate:
-    """Worker `index` starts only while the gate is open; until then its process hangs, as one whose
-    device runtime does not come up.
+    """Worker `index` starts only while the gate, shut at first, is open; until then its process hangs, as
+    one whose device runtime does not come up.
     """
 
     def __init__(self, cluster: Cluster, folder: pathlib.Path, index: int) -> None:
-        self._open = folder / "open"
+        self._shut = folder / "shut"  # a FIFO: a reader waits for a writer
         self._held = folder / "held"
+        self.shut()
         script = folder / "role.sh"
         script.write_text(
             "#!/bin/sh\n"
             'case "$*" in\n'
             f'"worker "*" --index {index} "*)\n'
             f"  touch '{self._held}'\n"
-            f"  until [ -e '{self._open}' ]; do sleep 0.05; done ;;\n"
+            f"  if [ -p '{self._shut}' ]; then read -r _ < '{self._shut}'; fi ;;\n"
             "esac\n"
             f"exec '{GANGWAY}' \"$@\"\n"
         )
@@ -115,11 +116,13 @@ class Gate:
         cluster.environment["GANGWAY_ROLE_BINARY"] = str(script)
 
     def open(self) -> None:
-        self._open.touch()
+        writer = os.open(self._shut, os.O_RDWR)  # who waits comes through
+        self._shut.unlink()
+        os.close(writer)
 
     def shut(self) -> None:
-        self._open.unlink()
         self._held.unlink(missing_ok=True)
+        os.mkfifo(self._shut)
 
     def wait_held(self) -> None:
         wait_for("the worker's process at the gate", self._held.exists, 20)
