@@ -5,13 +5,42 @@ folder of its own, and is proved gone afterwards.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from harness import Cluster
 
 # What only the nightly run does.
 collect_ignore = [] if os.environ.get("GANGWAY_NIGHTLY") else ["test_older_jax.py"]
+# Of tests that share what takes long to make: where their names agree in this, one process runs them all. Any
+# other test goes to whichever process is free.
+GROUPS = re.compile(
+    r"test_hosts\.py"
+    r"|test_jax\.py::test_case\[(\dx\dx\d)"
+    r"|test_linalg\.py::\w+\[(?:\w+-)?(\w+)\]"
+    r"|test_transfers\.py::\w+\[(shared|streams|small-pool)"
+)
+
+
+def group_of(nodeid: str) -> str:
+    found = GROUPS.search(nodeid)
+    if not found:
+        return nodeid
+    return "-".join([found[0].partition("::")[0], *(part for part in found.groups() if part)])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """How pytest-xdist (-n) shares out the tests: group by group, the largest first."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session")

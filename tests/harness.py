@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from leftovers import MARKER
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GANGWAY = pathlib.Path(os.environ.get("GANGWAY_BIN", ROOT / "bin" / "gangway"))
 DEVICES = 8  # of all clusters that run cases
@@ -34,21 +36,25 @@ STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
 
 
-def ends_with_this_process(state_dir: str) -> None:
-    """Whatever runs with this state folder is ended when this process is gone, however it went (leftovers.py)."""
+def ends_with_this_process(folder: str = "") -> None:
+    """Whatever is started from here on, and the folder, goes when this process is gone, however it went
+    (leftovers.py).
+    """
     if not _leftovers:
+        run = f"{os.getpid()}-{time.time_ns()}"
         _leftovers.append(
             subprocess.Popen(
-                [sys.executable, str(ROOT / "tests" / "leftovers.py")],
+                [sys.executable, str(ROOT / "tests" / "leftovers.py"), run],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 text=True,
             )
         )
+        os.environ[MARKER] = run
     to = _leftovers[0].stdin
     assert to
-    to.write(state_dir + "\n")
+    to.write(folder + "\n")
     to.flush()
 
 
@@ -74,6 +80,7 @@ def client_environment(port: int) -> dict[str, str]:
     """For a client process that does not know Gangway: JAX finds the cluster by itself, and the token in
     the state folder.
     """
+    ends_with_this_process()
     state = {"GANGWAY_STATE_DIR": STATE_DIRS[port]} if port in STATE_DIRS else {}
     return {
         **os.environ,

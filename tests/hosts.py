@@ -11,14 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from harness import (
-    GANGWAY,
-    STATE_DIRS,
-    client_environment,
-    ends_with_this_process,
-    free_port,
-    wait_for,
-)
+from harness import GANGWAY, STATE_DIRS, client_environment, free_port, wait_for
 
 SCRIPT = (
     "import jax, numpy as np\n"
@@ -56,7 +49,6 @@ class Hosts:
             **client_environment(self.front_door),
             "GANGWAY_STATE_DIR": str(folder / "state"),
         }
-        ends_with_this_process(str(folder / "state"))
         self.flags: list[str] = []
         if tls:
             self.flags = ["--tls", str(folder / "tls")]

@@ -1,11 +1,11 @@
 """Ends what a test run leaves behind when it is killed: clusters are processes of their own, and a run that
 SIGKILL ends cannot stop them.
 
-    python tests/leftovers.py
+    python tests/leftovers.py RUN
 
-Reads names of state folders, one a line. When its standard input ends, whichever way, all processes whose
-environment names one of them are told to end, and killed if they do not; so is the folder. After a
-run that stopped its clusters there is nothing to do.
+Reads names of folders, one a line. When its standard input ends, whichever way, all processes with GANGWAY_TEST_RUN=RUN
+in their environment are told to end, and killed if they do not; then the folders go. After a run that ended by itself
+there is nothing to do.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import shutil
 import signal
 import sys
 
+MARKER = "GANGWAY_TEST_RUN"
 END_S = 10
 
 
-def processes_of(state_dirs: set[str]) -> list[int]:
-    """Live processes, children of clusters and clients alike."""
-    markers = {f"GANGWAY_STATE_DIR={folder}".encode() for folder in state_dirs}
+def processes_with(entry: str) -> list[int]:
+    """Live processes that were started with this entry, NAME=value, in their environment."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours
             state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-            variables = (path / "environ").read_bytes().split(b"\0")
-            if state != "Z" and markers.intersection(variables):
+            if state != "Z" and entry.encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
     return found
 
 
 def end(pids: list[int], with_signal: signal.Signals, within_s: float) -> None:
+    """Returns when they have ended, or when none of them did for so long."""
     watched = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -43,10 +43,7 @@ def end(pids: list[int], with_signal: signal.Signals, within_s: float) -> None:
     poll = select.poll()
     for fd in watched:
         poll.register(fd, select.POLLIN)
-    while watched:
-        ended = [fd for fd, _ in poll.poll(within_s * 1000)]
-        if not ended:
-            return
+    while watched and (ended := [fd for fd, _ in poll.poll(within_s * 1000)]):
         for fd in ended:
             poll.unregister(fd)
             os.close(fd)
@@ -55,11 +52,11 @@ def end(pids: list[int], with_signal: signal.Signals, within_s: float) -> None:
 
 def main() -> None:
     os.setsid()  # a signal to the run's process group is not for this one
-    state_dirs = {line.rstrip("\n") for line in sys.stdin}
-    state_dirs.discard("")
-    end(processes_of(state_dirs), signal.SIGTERM, END_S)
-    end(processes_of(state_dirs), signal.SIGKILL, END_S)
-    for folder in state_dirs:
+    entry = f"{MARKER}={sys.argv[1]}"
+    folders = {line.rstrip("\n") for line in sys.stdin} - {""}
+    end(processes_with(entry), signal.SIGTERM, END_S)
+    end(processes_with(entry), signal.SIGKILL, END_S)
+    for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from harness import ROOT, wait_for
-from leftovers import processes_of
+from leftovers import processes_with
 
 # Stands for a run: a cluster, a client of it, and a worker that SIGTERM alone does not end.
 RUN = """
@@ -35,8 +35,9 @@ def test_a_killed_run_leaves_nothing() -> None:
     assert run.stdout
     state_dir = run.stdout.readline().strip()
     assert pathlib.Path(state_dir).is_dir()
-    assert len(processes_of({state_dir})) >= 5  # supervisor, head, compiler, worker, client
+    entry = f"GANGWAY_STATE_DIR={state_dir}"
+    assert len(processes_with(entry)) >= 5  # supervisor, head, compiler, worker, client
     run.send_signal(signal.SIGKILL)
     run.wait(5)
-    wait_for("every process of the run gone", lambda: not processes_of({state_dir}), 40)
+    wait_for("every process of the run gone", lambda: not processes_with(entry), 40)
     wait_for("its folder gone", lambda: not pathlib.Path(state_dir).exists(), 10)

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# tools/test.sh [STAGE...]: the stages of `make test`, timed, each with a limit; "all" (the default) is the list below.
+# tools/test.sh [STAGE...]: the stages of `make test`, timed, each with a limit; "all" (the default) and "nightly" (what `make
+# nightly` adds) are the lists below.
 # A failed stage does not hide the next ones: all run, then the summary says which failed, and the exit status is 1.
-# JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel tests (default 2: most start threads of their own).
+# JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel tests (default 2: most start threads of their own; end to
+# end one more).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 readonly all_stages=(format tidy scripts unit clang_tidy e2e asan tsan)
+readonly nightly_stages=(tidy_all fuzz release e2e_all)
 readonly test_jobs=${TEST_JOBS:-2}
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
@@ -23,18 +26,21 @@ stage_scripts() {
 stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }
 # After the dev build, whose records of includes say what has changed since a file passed (tools/clang_tidy).
 stage_clang_tidy() { tools/build.sh dev && tools/clang_tidy; }
-stage_e2e() { tools/build.sh dev && .venv/bin/pytest -q tests; }
+# One more than the cores are for, since a third of the time is waiting. tests/conftest.py says which tests stay together.
+stage_e2e() { tools/build.sh dev && .venv/bin/pytest -q tests -n "$((test_jobs + 1))"; }
 stage_asan() { tools/build.sh asan gangway_tests && run_ctest build/asan -LE '^unsanitized$'; }
 stage_tsan() { tools/build.sh tsan gangway_tests_tsan && run_ctest build/tsan -L '^tsan$'; }
-stage_nightly() {
-  export GANGWAY_NIGHTLY=1  # simulations and property tests take more seeds
-  tools/build.sh dev && CLANG_TIDY_TIMEOUT_S=7200 tools/clang_tidy --all && tools/fuzz.sh &&
-    tools/build.sh release && run_ctest build/release --repeat until-fail:5 &&
-    .venv/bin/pytest -q tests --timeout=1200
+stage_tidy_all() { tools/build.sh dev && CLANG_TIDY_TIMEOUT_S=12600 tools/clang_tidy --all; }
+stage_fuzz() { tools/fuzz.sh; }
+# More seeds once, since the same ones again say nothing; the rest again and again.
+stage_release() {
+  tools/build.sh release && GANGWAY_SEEDS=20000 run_ctest build/release -R '^simulation_test$' &&
+    run_ctest build/release -E '^simulation_test$' --repeat until-fail:5
 }
+stage_e2e_all() { GANGWAY_NIGHTLY=1 stage_e2e; }  # with whatever a test leaves out otherwise
 
 limit_s() {  # generous: it ends a hang, it does not measure speed
-  case $1 in format | tidy | scripts) echo 600 ;; nightly) echo 14400 ;; *) echo 3600 ;; esac
+  case $1 in format | tidy | scripts) echo 600 ;; tidy_all) echo 14400 ;; release | e2e_all) echo 7200 ;; *) echo 3600 ;; esac
 }
 
 run_stages() {
@@ -64,10 +70,12 @@ main() {
   for argument in "${@:-all}"; do
     if [ "$argument" = all ]; then
       stages+=("${all_stages[@]}")
+    elif [ "$argument" = nightly ]; then
+      stages+=("${nightly_stages[@]}")
     elif declare -F "stage_$argument" >/dev/null; then
       stages+=("$argument")
     else
-      echo "test: no stage '$argument'; stages: all ${all_stages[*]} nightly" >&2
+      echo "test: no stage '$argument'; stages: all ${all_stages[*]}; nightly ${nightly_stages[*]}" >&2
       return 2
     fi
   done
