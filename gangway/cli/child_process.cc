@@ -2,6 +2,7 @@
 #include "gangway/cli/child_process.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -36,6 +37,7 @@ absl::Status SystemError(const std::string& what) {
   dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(error, STDERR_FILENO);
+  close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // neither the logs nor what our own parent left open
   execv(arguments[0], arguments);
   dprintf(STDERR_FILENO, "cannot run %s: %s\n", arguments[0], strerror(errno));
   _exit(127);
@@ -56,6 +58,7 @@ void BoundedLog::Write(const std::string& text) {
     file_.open(path_, std::ios::trunc);
     bytes_ = 0;
   }
+  file_.clear();  // a disk that was full may have room again
   file_ << text << std::flush;
   bytes_ += text.size();
 }

@@ -224,6 +224,20 @@ TEST_F(SupervisorTest, ChildrenDieWithTheSupervisor) {
   }
 }
 
+TEST(ChildProcessTest, InheritsNothingButItsOwnStreams) {
+  const FileDescriptor stray(open("/dev/null", O_RDONLY));  // as a shell's own may be
+  ASSERT_TRUE(stray.valid());
+  std::string seen;
+  auto child = ChildProcess::Start({"/bin/sh", "-c", "echo $(ls /proc/$$/fd)"}, nullptr,
+                                   [&seen](const std::string& line) { seen += line; });
+  ASSERT_TRUE(child.ok()) << child.status();
+  pollfd ended = {.fd = (*child)->pid_fd(), .events = POLLIN};
+  ASSERT_EQ(poll(&ended, 1, 10000), 1);
+  (*child)->Reap();
+  // The shell's own pipe to `ls` is the 3.
+  EXPECT_TRUE(seen == "0 1 2" || seen == "0 1 2 3") << seen;
+}
+
 TEST_F(SupervisorTest, SecondClusterOnThePortIsRefusedNamingTheFirst) {
   Start();
   ASSERT_TRUE(Says("ready")) << said_;
