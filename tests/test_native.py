@@ -48,10 +48,11 @@ def run_case(cluster: Cluster, case: str) -> None:
     end_case(start_case(cluster, case))
 
 
-@pytest.fixture(scope="module")
-def islands() -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=["in-the-head", "separate-schedulers"])
+def islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """2 islands of 2 workers of 2 devices."""
-    running = Cluster(2, 2, 2).start()
+    flags = [f"--{request.param}"] if request.param == "separate-schedulers" else []
+    running = Cluster(2, 2, 2, *flags).start()
     yield running
     running.stop()
 
@@ -59,7 +60,7 @@ def islands() -> Iterator[Cluster]:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "case",
-    ["EqualTheReference_DF_3", "EqualTheReferenceOrNameTheWorkerThatIsGone_ER_1_ER_2"],
+    ["EqualTheReference_DF_3", "EqualTheReferenceOrNameWhoIsGone_ER_1_ER_2"],
 )
 def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster, case: str) -> None:
     def open_links() -> None:  # between workers: they stay

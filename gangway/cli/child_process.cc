@@ -148,7 +148,8 @@ std::string ChildProcess::Reap() {
     return absl::StrCat("was ended by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)),
                         ")");
   }
-  return absl::StrCat("ended with status ", WEXITSTATUS(status));
+  exit_status_ = WEXITSTATUS(status);
+  return absl::StrCat("ended with status ", exit_status_);
 }
 
 std::string ChildProcess::LastWords() const {

@@ -61,7 +61,8 @@ class ChildProcess {
   // 1".
   std::string Reap();
   bool ended() const { return ended_; }
-  std::string LastWords() const;  // lines, indented
+  int exit_status() const { return exit_status_; }  // after Reap; -1: a signal ended it
+  std::string LastWords() const;                    // lines, indented
 
  private:
   struct Pipe {
@@ -75,6 +76,7 @@ class ChildProcess {
 
   pid_t pid_ = -1;
   bool ended_ = false;
+  int exit_status_ = -1;
   FileDescriptor pid_fd_;
   Pipe output_, error_;
   BoundedLog* log_ = nullptr;  // not owned

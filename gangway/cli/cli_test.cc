@@ -38,12 +38,15 @@ class StateTest : public ::testing::Test {
 
 TEST(RestartPolicyTest, ShortLivesAreRestartedEverLaterAndThenNotAtAll) {
   RestartPolicy policy;
-  EXPECT_EQ(policy.OnDeath(Millis{5}), Millis{0});
-  EXPECT_EQ(policy.OnDeath(Millis{5}), Millis{100});
-  EXPECT_EQ(policy.OnDeath(Millis{5}), Millis{200});
-  EXPECT_EQ(policy.OnDeath(RestartPolicy::kShortLife), Millis{0}) << "a long life forgives";
-  for (int i = 1; i < RestartPolicy::kShortLivesMax; ++i) EXPECT_TRUE(policy.OnDeath(Millis{5}));
-  EXPECT_FALSE(policy.OnDeath(Millis{5}));
+  EXPECT_EQ(policy.OnDeath(Millis{5}, 1), Millis{0});
+  EXPECT_EQ(policy.OnDeath(Millis{5}, 1), Millis{100});
+  EXPECT_EQ(policy.OnDeath(Millis{5}, 1), Millis{200});
+  EXPECT_EQ(policy.OnDeath(RestartPolicy::kShortLife, -1), Millis{0}) << "a long life forgives";
+  for (int i = 1; i < RestartPolicy::kShortLivesMax; ++i) EXPECT_TRUE(policy.OnDeath(Millis{5}, 1));
+  for (int i = 0; i < 2 * RestartPolicy::kShortLivesMax; ++i) {
+    EXPECT_EQ(policy.OnDeath(Millis{5}, RestartPolicy::kBlameless), RestartPolicy::kDelayFirst);
+  }
+  EXPECT_FALSE(policy.OnDeath(Millis{5}, 1)) << "others' deaths neither count nor forgive";
 }
 
 TEST(AnnouncementTest, LinesGoThereAndBack) {

@@ -24,6 +24,7 @@
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/metrics.h"
+#include "gangway/cli/restart_policy.h"
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/compiler/compiler.h"
@@ -201,6 +202,12 @@ void StartAfresh() {
   spdlog::error("cannot start afresh: {}", std::strerror(errno));
 }
 
+// Of a worker or a scheduler. `stop` has UNAVAILABLE where whom it serves is gone.
+int ExitStatus(const absl::Status& ended, const worker::StopFlag& stop) {
+  if (ended.ok() || stop.leaving()) return 0;
+  return absl::IsUnavailable(stop.reason()) ? RestartPolicy::kBlameless : 1;
+}
+
 // Until the controller is lost, or `stop`, whose reason comes back.
 absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& access,
                          transport::Transport& transport, worker::StopFlag& stop) {
@@ -306,7 +313,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
   transport->reset();
   watch.End();
   if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(ended.ok() || stop.leaving() ? 0 : 1);  // nothing of the runtime is left to be closed
+  _exit(ExitStatus(ended, stop));  // nothing of the runtime is left to be closed
 }
 
 int RunSchedulerRole(const SchedulerRoleOptions& options) {
@@ -328,7 +335,7 @@ int RunSchedulerRole(const SchedulerRoleOptions& options) {
   transport->reset();
   watch.End();
   if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(ended.ok() || stop.leaving() ? 0 : 1);
+  _exit(ExitStatus(ended, stop));
 }
 
 int RunCompilerRole(const CompilerRoleOptions& options) {

@@ -182,7 +182,7 @@ void Supervisor::OnDeath(Child& child) {
   }
   const auto lived =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - process->started());
-  const auto delay = child.policy.OnDeath(lived);
+  const auto delay = child.policy.OnDeath(lived, process->exit_status());
   if (delay) {
     options_.say(absl::StrCat(
         what, "; starting it again",

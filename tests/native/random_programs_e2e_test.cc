@@ -1,7 +1,7 @@
 // Random programs of several sessions on the real processes of a cluster of 2 islands of 2 workers
 // of 2 devices, that tests/test_native.py has started: uploads, calls with donation and
-// collectives, copies between all workers, views, fetches, drops; with and without workers that are
-// killed. One seed again: GANGWAY_SEED=N GANGWAY_SEEDS=1.
+// collectives, copies between all workers, views, fetches, drops; with and without workers and
+// schedulers that are killed. One seed again: GANGWAY_SEED=N GANGWAY_SEEDS=1.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -23,16 +23,19 @@ uint64_t Number(const char* variable, uint64_t otherwise) {
 
 class RandomProgramsE2eTest : public ClusterTest {
  protected:
-  // By its process id, which the cluster tells; one that is down or starting is left alone.
-  void KillWorker(uint64_t which) {
+  // A worker, or a scheduler that is a process of its own; by its process id, which the cluster
+  // tells. One that is down or starting is left alone.
+  void KillOne(uint64_t which) {
     const wire::StatusReply status = Status();
-    const wire::WorkerState& worker =
-        status.workers(static_cast<int>(which % static_cast<uint64_t>(status.workers_size())))
-            .state();
-    if (worker.up()) kill(static_cast<pid_t>(worker.process_id()), SIGKILL);
+    std::vector<uint64_t> victims;  // 0: not there now
+    for (const auto& worker : status.workers())
+      victims.push_back(worker.state().up() ? worker.state().process_id() : 0);
+    for (const auto& scheduler : status.schedulers()) victims.push_back(scheduler.process_id());
+    const uint64_t victim = victims.at(which % victims.size());
+    if (victim != 0) kill(static_cast<pid_t>(victim), SIGKILL);
   }
 
-  // Kills a worker each time that the sessions together have made this many operations more.
+  // Kills one each time that the sessions together have made this many operations more.
   void RunSeed(uint64_t seed, int kill_every) {
     std::atomic<int> operations{0};
     std::atomic<uint64_t> kills{0};
@@ -46,7 +49,7 @@ class RandomProgramsE2eTest : public ClusterTest {
     auto step = [&] {
       const int made = ++operations;
       if (kill_every == 0 || made % kill_every != 0) return;
-      KillWorker(seed + static_cast<uint64_t>(made));
+      KillOne(seed + static_cast<uint64_t>(made));
       ++kills;
     };
     std::vector<std::thread> threads;
@@ -79,7 +82,7 @@ TEST_F(RandomProgramsE2eTest, EqualTheReference_DF_3) {
   EXPECT_GT(copy_count_, 20 * count);
 }
 
-TEST_F(RandomProgramsE2eTest, EqualTheReferenceOrNameTheWorkerThatIsGone_ER_1_ER_2) {
+TEST_F(RandomProgramsE2eTest, EqualTheReferenceOrNameWhoIsGone_ER_1_ER_2) {
   const uint64_t first = Number("GANGWAY_SEED", 101), count = Number("GANGWAY_SEEDS", 6);
   for (uint64_t seed = first; seed < first + count && !HasFailure(); ++seed)
     RunSeed(seed, /*kill_every=*/250);

@@ -624,6 +624,7 @@ TEST_F(RemoteSchedulerTest, AnIslandWhoseSchedulerGoesIsLostAndNothingElse_ER1_E
     EXPECT_THAT(failure->message(), HasSubstr("it was killed"));
   }
   EXPECT_EQ(Await({10})->worker(), "island0/worker0");
+  EXPECT_EQ(Await({12})->worker(), "island0/scheduler") << "it was not there yet";
   EXPECT_EQ(Await({10})->incarnation(), 11u);
   EXPECT_EQ(Await({11})->code(), 0);
   EXPECT_THAT(controller_->AbsentWorkers(),

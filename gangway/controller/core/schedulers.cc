@@ -82,6 +82,7 @@ void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Actio
     done.set_ordinal(ordinal);
     *done.mutable_failure() = failure;
     done.mutable_failure()->set_gang(ordinal);
+    done.mutable_failure()->set_worker(SchedulerName(island));
     OnDone(island, done, actions);
   }
 }
@@ -106,6 +107,7 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
       if (item.has_node() && !why && late(island.waiting.at(ordinal))) {
         why = failure;
         why->set_gang(ordinal);
+        why->set_worker(SchedulerName(index));
       }
       if (!why) {
         kept.push_back(std::move(item));
