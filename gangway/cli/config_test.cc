@@ -58,6 +58,8 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
     std::string text, line, words;
   } cases[] = {
       {"\nmemory = \n", "2", "this is not TOML"},
+      {"h\u00f4te = 1" + island, "1", "this is not TOML"},
+      {"\"h\u00f4te\" = 1" + island, "1", "no setting \"h\u00f4te\""},
       {"memory = 16" + island, "1", "such as \"16GB\""},
       {"memory = \"99999999999999GB\"" + island, "1", "a size per device"},
       {"plugin = 3" + island, "1", "text in quotes"},
