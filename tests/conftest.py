@@ -20,6 +20,7 @@ GROUPS = re.compile(
     r"test_hosts\.py"
     r"|test_jax\.py::test_case\[(\dx\dx\d)"
     r"|test_linalg\.py::\w+\[(?:\w+-)?(\w+)\]"
+    r"|test_older_jax\.py::test_core\[(0\.\d+)"
     r"|test_transfers\.py::\w+\[(shared|streams|small-pool)"
 )
 

@@ -13,7 +13,7 @@ STEPS = 12
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_losses_are_bitwise_those_of_the_plugin_alone(
     cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:
@@ -22,7 +22,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
     through = cluster.command(
         *["run", "--port", str(cluster.port), str(script), *FLAGS],
         *["--losses", str(ours), "--out", str(plot)],
-        timeout_s=90,
+        timeout_s=150,
     )
     assert through.returncode == 0, through.stdout + through.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
@@ -33,7 +33,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
         ],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=150,
     )
     assert alone.returncode == 0, alone.stdout + alone.stderr
     expected = theirs.read_text().split()
