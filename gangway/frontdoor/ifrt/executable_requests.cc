@@ -246,6 +246,20 @@ void MarkDonated(SessionContext& context, const Executable& executable,
   }
 }
 
+// The arguments that the client library shall not consume, by index.
+absl::StatusOr<std::vector<uint32_t>> Kept(const xla::ExecuteRequest& request) {
+  std::vector<uint32_t> kept;
+  for (const int32_t index : request.options().non_donatable_input_indices()) {
+    if (index < 0 || index >= request.argument_handles_size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("argument ", index, " of an execution is not to be donated, but it has ",
+                       request.argument_handles_size(), " arguments: name one of them"));
+    }
+    kept.push_back(static_cast<uint32_t>(index));
+  }
+  return kept;
+}
+
 void WatchStatus(SessionContext& context, uint64_t handle, const std::vector<uint64_t>& results) {
   auto status = std::make_shared<ExecuteStatus>();
   context.statuses[handle] = status;
@@ -265,6 +279,8 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
     return absl::UnimplementedError(
         "an execution on other devices than its executable was compiled for");
   }
+  const absl::StatusOr<std::vector<uint32_t>> keep = Kept(request);
+  if (!keep.ok()) return keep.status();
   const std::span<const uint64_t> named(request.result_handles().data(),
                                         static_cast<size_t>(request.result_handles_size()));
   absl::StatusOr<std::vector<uint64_t>> handles =
@@ -280,13 +296,11 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
   for (size_t i = 0; i < handles->size(); ++i)
     context.arrays[(*handles)[i]].info = executable->outputs[i];
   const auto& options = request.options();
-  const std::vector<uint32_t> keep(options.non_donatable_input_indices().begin(),
-                                   options.non_donatable_input_indices().end());
   context.client.Call(
       executable->handle,
       std::span<const uint64_t>(request.argument_handles().data(),
                                 static_cast<size_t>(request.argument_handles_size())),
-      *handles, keep, static_cast<uint32_t>(options.launch_id()));
+      *handles, *keep, static_cast<uint32_t>(options.launch_id()));
   if (options.fill_status()) {
     const uint64_t status_handle =
         request.status_handle() != 0 ? request.status_handle() : context.client.NewArrayHandle();

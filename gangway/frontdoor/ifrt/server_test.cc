@@ -613,6 +613,13 @@ TEST_F(ServerTest, CompileAndExecute) {
   deleted.mutable_is_array_deleted()->set_array_handle(10);
   EXPECT_TRUE(peer.Ask(deleted).is_array_deleted().deleted());
 
+  execute.mutable_execute()->set_result_handles(0, 22);
+  execute.mutable_execute()->mutable_options()->add_non_donatable_input_indices(1);
+  proxy::IfrtResponse refused = peer.Ask(execute);
+  EXPECT_EQ(Code(refused), 3);
+  EXPECT_THAT(Message(refused), HasSubstr("argument 1 of an execution"));
+  execute.mutable_execute()->mutable_options()->clear_non_donatable_input_indices();
+
   proxy::IfrtRequest cost;
   cost.mutable_executable_cost()->set_executable_handle(compiled.executable_handle());
   EXPECT_EQ(peer.Ask(cost).executable_cost().attributes().attributes().at("flops").float_value(),

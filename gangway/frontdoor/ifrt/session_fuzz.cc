@@ -210,6 +210,8 @@ std::vector<std::string> Seeds() {
   execute.mutable_execute()->add_argument_handles(1);
   execute.mutable_execute()->add_argument_handles(2);
   execute.mutable_execute()->add_result_handles(3);
+  IfrtRequest keep = execute;  // an argument that it does not have
+  keep.mutable_execute()->mutable_options()->add_non_donatable_input_indices(2);
   IfrtRequest regroup;
   regroup.mutable_disassemble()->set_array_handle(1);
   IfrtRequest copy;
@@ -225,14 +227,14 @@ std::vector<std::string> Seeds() {
       "abcd";
   const std::string turn = "\x01";
   const std::string make = Piece(ifrt::MakeArrayRequest(1));
-  return {
-      Join({Piece(init), make, buffer, turn, Piece(fetch), turn, Piece(destruct)}),
-      Join({make, Piece(ifrt::MakeArrayRequest(2)), Piece(compile), turn, Piece(execute), turn}),
-      Join({Piece(repeated),
-            "\x04\x01"
-            "a",
-            turn}),
-      Join({make, Piece(regroup), Piece(copy), turn, Piece(destruct), turn})};
+  return {Join({Piece(init), make, buffer, turn, Piece(fetch), turn, Piece(destruct)}),
+          Join({make, Piece(ifrt::MakeArrayRequest(2)), Piece(compile), turn, Piece(execute), turn,
+                Piece(keep)}),
+          Join({Piece(repeated),
+                "\x04\x01"
+                "a",
+                turn}),
+          Join({make, Piece(regroup), Piece(copy), turn, Piece(destruct), turn})};
 }
 
 }  // namespace gangway::fuzz
