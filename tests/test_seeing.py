@@ -109,14 +109,28 @@ def test_why_and_trace_name_a_stopped_worker_within_six_seconds(
         client.answer(30)
 
 
-def test_why_tells_a_busy_device_from_a_stopped_worker(new_cluster: NewCluster) -> None:
+TRAINING = """
+import jax
+
+def body(i, x):
+    return x * 1.0000001 + i
+
+@jax.jit
+def step(x):
+    return jax.lax.fori_loop(0, 2000000000, body, x)
+"""
+
+
+def test_why_tells_a_busy_device_from_a_stopped_worker_and_names_the_source_line(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    script = tmp_path / "training.py"
+    script.write_text(TRAINING)
     cluster = new_cluster(1, 1, 1).start()
     with Console(cluster) as client:
-        client.do(
-            "long = jax.jit(lambda x: jax.lax.fori_loop(0, 2000000000, lambda i, x: x * 1.0000001 + i, x)); "
-            "x = jax.device_put(np.float32(1))"
-        )
-        client.send("y = long(x); z = y + 1; z.block_until_ready()")
+        client.do(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import training")
+        client.do("x = jax.device_put(np.float32(1))")
+        client.send("y = training.step(x); z = y + 1; z.block_until_ready()")
 
         def busy() -> list[dict[str, Any]]:
             waits = why(cluster)["waits"]
@@ -125,6 +139,12 @@ def test_why_tells_a_busy_device_from_a_stopped_worker(new_cluster: NewCluster) 
         waits = wait_for("the long gang named", busy, 20)
         assert waits[0]["workers"] == ["island0/worker0"] and waits[0]["devices"] == [0], waits
         assert "heartbeats come" in waits[0]["text"], waits
+        line = 1 + TRAINING.splitlines().index(
+            "    return jax.lax.fori_loop(0, 2000000000, body, x)"
+        )
+        assert waits[0]["program"] == "jit_step", waits
+        assert waits[0]["source"] == f"{script}:{line}", waits
+        assert f"(jit_step at {script}:{line})" in waits[0]["text"], waits
         chain = why(cluster, "gang", str(waits[-1]["gang"]))["waits"]
         assert chain[-1]["gang"] == waits[0]["gang"], chain
         os.kill(client.pid, signal.SIGKILL)  # the cluster ends whatever still runs

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 
 #include "gangway/cli/json_text.h"
+#include "gangway/wire/failure.h"
 
 namespace gangway::cli {
 namespace {
@@ -26,8 +27,9 @@ std::string Names(const List& list, const char* prefix = "") {
   return text;
 }
 
-std::string Program(const std::string& name) {
-  return name.empty() ? "" : absl::StrCat(" (", name, ")");
+std::string Program(const std::string& name, const std::string& source) {
+  return name.empty() ? ""
+                      : absl::StrCat(" (", wire::ToText(wire::ProgramLabel{name, source}), ")");
 }
 
 std::string Subject(const Wait& wait) {
@@ -35,14 +37,14 @@ std::string Subject(const Wait& wait) {
   if (wait.kind() == "client")
     return absl::StrCat("the new client ", wait.program(), " (session ", wait.session(), ")");
   if (wait.kind() == "compile") return absl::StrCat("a compile of session ", wait.session());
-  return absl::StrCat("gang ", wait.gang(), ", ", wait.kind(), Program(wait.program()),
-                      " of session ", wait.session(), ",");
+  return absl::StrCat("gang ", wait.gang(), ", ", wait.kind(),
+                      Program(wait.program(), wait.source()), " of session ", wait.session(), ",");
 }
 
 std::string ForGang(const Wait& wait) {
   if (wait.for_gang() == 0) return "an earlier gang";
-  return absl::StrCat("gang ", wait.for_gang(), Program(wait.for_program()), " of session ",
-                      wait.for_session());
+  return absl::StrCat("gang ", wait.for_gang(), Program(wait.for_program(), wait.for_source()),
+                      " of session ", wait.for_session());
 }
 
 std::string MemoryText(const Wait& wait) {
@@ -77,7 +79,7 @@ std::string Reason(const Wait& wait) {
     case Wait::REASON_STUCK:
       if (wait.kind() == "worker") {
         return absl::StrCat(" beats, but ", Names(wait.devices(), "device "), " is stuck in gang ",
-                            wait.for_gang(), Program(wait.for_program()));
+                            wait.for_gang(), Program(wait.for_program(), wait.for_source()));
       }
       return absl::StrCat(
           " is stuck on ", Names(wait.devices(), "device "), " of ", workers,
@@ -127,11 +129,12 @@ std::string WaitJson(const Wait& wait) {
   }
   return absl::StrCat(
       "{\"kind\":", Quoted(wait.kind()), ",\"session\":", wait.session(), ",\"gang\":", wait.gang(),
-      ",\"program\":", Quoted(wait.program()), ",\"reason\":", Quoted(reason),
-      ",\"waited_ms\":", wait.waited_ms(), ",\"limit_ms\":", wait.limit_ms(),
-      ",\"workers\":", Words(wait.workers()), ",\"devices\":[", Names(wait.devices()),
-      "],\"for_gang\":", wait.for_gang(), ",\"for_session\":", wait.for_session(),
-      ",\"for_program\":", Quoted(wait.for_program()), ",\"needed_bytes\":", wait.needed_bytes(),
+      ",\"program\":", Quoted(wait.program()), ",\"source\":", Quoted(wait.source()),
+      ",\"reason\":", Quoted(reason), ",\"waited_ms\":", wait.waited_ms(),
+      ",\"limit_ms\":", wait.limit_ms(), ",\"workers\":", Words(wait.workers()), ",\"devices\":[",
+      Names(wait.devices()), "],\"for_gang\":", wait.for_gang(),
+      ",\"for_session\":", wait.for_session(), ",\"for_program\":", Quoted(wait.for_program()),
+      ",\"for_source\":", Quoted(wait.for_source()), ",\"needed_bytes\":", wait.needed_bytes(),
       ",\"used_bytes\":", wait.used_bytes(), ",\"budget_bytes\":", wait.budget_bytes(),
       ",\"holders\":[", holders, "],\"text\":", Quoted(WaitText(wait)), "}");
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/wire/failure.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
 
@@ -27,6 +28,7 @@ absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
   auto description = xla::DescribeExecutable(program);
   if (!description.ok()) return description.status();
   info.set_name(description->name);
+  info.set_source(wire::ValidUtf8(description->source));
   for (const auto& parameter : description->parameters) {
     absl::Status status =
         FillTensor(parameter.element_type, parameter.shard_dims, *info.add_parameters());

@@ -1,6 +1,8 @@
 // Implementation of failure.h.
 #include "gangway/wire/failure.h"
 
+#include <utility>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
@@ -66,6 +68,20 @@ Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string
   failure.set_message(ValidUtf8(message));
   failure.set_advice(ValidUtf8(advice));
   return failure;
+}
+
+ProgramLabelRef LabelOf(std::string name, std::string source) {
+  return std::make_shared<const ProgramLabel>(ProgramLabel{std::move(name), std::move(source)});
+}
+
+std::string ToText(const ProgramLabel& label) {
+  return label.source.empty() ? label.name : absl::StrCat(label.name, " at ", label.source);
+}
+
+void SetProgram(const ProgramLabelRef& label, Failure& failure) {
+  if (label == nullptr) return;
+  failure.set_program(label->name);
+  failure.set_source(label->source);
 }
 
 std::string ToText(const Failure& failure) {

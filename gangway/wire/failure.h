@@ -5,6 +5,7 @@
 #ifndef GANGWAY_WIRE_FAILURE_H_
 #define GANGWAY_WIRE_FAILURE_H_
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,22 @@ namespace gangway::wire {
 absl::Status ToStatus(const Failure& failure);
 Failure ToFailure(const absl::Status& status);
 Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string_view advice = "");
+
+// A compiled program as failures and waits name it. Shared by all its calls, so that a call copies
+// no text.
+struct ProgramLabel {
+  std::string name;
+  std::string source;  // "FILE:LINE", where known
+};
+using ProgramLabelRef = std::shared_ptr<const ProgramLabel>;
+
+ProgramLabelRef LabelOf(std::string name, std::string source = "");
+
+// "jit_step at train.py:42".
+std::string ToText(const ProgramLabel& label);
+
+// `label` may be null: `failure` stays as it is.
+void SetProgram(const ProgramLabelRef& label, Failure& failure);
 
 // `text` with every byte that is not part of valid UTF-8 replaced by '?'.
 std::string ValidUtf8(std::string_view text);

@@ -10,6 +10,7 @@
 
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/hlo_text.pb.h"
+#include "gangway/xla/source_line.h"
 
 namespace gangway::xla {
 namespace {
@@ -169,6 +170,7 @@ absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_wi
   if (!program.module().has_host_program_shape()) return Malformed("it has no entry shapes");
   ExecutableDescription description;
   description.name = program.module().name();
+  description.source = SourceLine(program.module());
   description.replica_count = std::max<int64_t>(1, program.config().replica_count());
   description.partition_count = std::max<int64_t>(1, program.config().num_partitions());
   if (description.replica_count > kDevicesMax || description.partition_count > kDevicesMax) {

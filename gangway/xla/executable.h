@@ -26,6 +26,7 @@ struct Operand {
 
 struct ExecutableDescription {
   std::string name;
+  std::string source;  // "FILE:LINE", or "" (source_line.h)
   int64_t replica_count = 1;
   int64_t partition_count = 1;
   std::vector<Operand> parameters;

@@ -32,6 +32,13 @@ std::vector<std::string> Seeds() {
   *module.mutable_spmd_output_sharding()->add_tuple_shardings() = sharding;
   module.mutable_spmd_output_sharding()->set_type(xla::OpShardingProto::TYPE_TUPLE);
   module.mutable_input_output_alias()->add_entries();
+  module.mutable_stack_frame_index()->add_file_names("train.py");
+  module.mutable_stack_frame_index()->add_function_names("f");
+  auto& location = *module.mutable_stack_frame_index()->add_file_locations();
+  location.set_file_name_id(1);
+  location.set_function_name_id(1);
+  location.set_line(42);
+  module.mutable_stack_frame_index()->add_stack_frames()->set_file_location_id(1);
 
   xla::HloWithConfigTextProto text;
   auto& computation = *text.mutable_module()->add_computations();

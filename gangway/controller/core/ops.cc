@@ -115,6 +115,7 @@ std::optional<wire::Failure> Controller::CheckCall(const Session& session,
   auto invalid = [&](const auto&... parts) {
     wire::Failure failure = wire::MakeFailure(StatusCode::kInvalidArgument, absl::StrCat(parts...));
     failure.set_program(executable.info.name());
+    failure.set_source(executable.info.source());
     return failure;
   };
   if (!executable.ready)
@@ -170,6 +171,7 @@ std::optional<wire::Failure> Controller::FindDonated(const Session& session,
                          " is donated and shares its memory with another argument of the call"),
             "Copy one of them, or do not donate.");
         failure.set_program(executable.info.name());
+        failure.set_source(executable.info.source());
         return failure;
       }
     }

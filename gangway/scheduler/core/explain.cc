@@ -72,6 +72,7 @@ void Island::ExplainWorkers(Time now, const std::vector<Time>& heard, wire::WhyR
       wait.add_workers(WorkerName(worker));
       wait.add_devices(stuck.device);
       wait.set_for_gang(stuck.gang);
+      NameForGang(wait);
       wait.set_waited_ms(Ms(now - stuck.since));
     }
     if (up && now - heard[worker] < kSilent) continue;
@@ -89,7 +90,10 @@ void Island::ExplainNode(const NodeState& node, Time now, const std::vector<Time
   wait.set_session(node.session);
   wait.set_gang(node.ordinal);
   wait.set_kind(kKinds[static_cast<int>(node.kind)]);
-  wait.set_program(node.program);
+  if (node.program != nullptr) {
+    wait.set_program(node.program->name);
+    wait.set_source(node.program->source);
+  }
   wait.set_waited_ms(Ms(now - node.arrived));
   if (node.released) {
     ExplainReleased(node, now, heard, heads, wait);
@@ -98,10 +102,17 @@ void Island::ExplainNode(const NodeState& node, Time now, const std::vector<Time
   } else {
     ExplainReady(node, now, heads, wait);
   }
+  NameForGang(wait);
+}
+
+// Whose the gang is that `wait` names, and its program.
+void Island::NameForGang(wire::Wait& wait) const {
   auto blocking = nodes_.find(wait.for_gang());
   if (blocking == nodes_.end()) return;
   wait.set_for_session(blocking->second.session);
-  wait.set_for_program(blocking->second.program);
+  if (blocking->second.program == nullptr) return;
+  wait.set_for_program(blocking->second.program->name);
+  wait.set_for_source(blocking->second.program->source);
 }
 
 void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<Time>& heard,

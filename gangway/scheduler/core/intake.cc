@@ -152,8 +152,8 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
                                           " is not loaded on island ", config_.island),
                              "It was dropped before this call; compile it again.");
   }
-  const wire::Load& load = found->second;
-  node.program = load.name();
+  const wire::Load& load = found->second.load;
+  node.program = found->second.label;
   AddPlaces(load.devices(), node, /*charge=*/true);
   node.spans = bug_ != PlantedBug::kNoSequencer &&
                std::any_of(load.devices().begin(), load.devices().end(),
@@ -186,13 +186,15 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   if (failed != load_failures_.end()) return failed->second;
   uint64_t alone = node.argument_bytes + node.result_bytes + node.temp_bytes - node.alias_bytes;
   if (config_.budget_bytes != 0 && alone > config_.budget_bytes) {
-    return wire::MakeFailure(
+    wire::Failure failure = wire::MakeFailure(
         absl::StatusCode::kResourceExhausted,
         absl::StrCat("program ", load.name(), " alone needs ", alone,
                      " bytes on each device (arguments ", node.argument_bytes, ", results ",
                      node.result_bytes, ", temporaries ", node.temp_bytes, ", reused by donation ",
                      node.alias_bytes, "), the budget is ", config_.budget_bytes),
         "Shard it over more devices, donate arguments, or raise the budget.");
+    wire::SetProgram(node.program, failure);
+    return failure;
   }
   return std::nullopt;
 }
@@ -321,7 +323,7 @@ void Island::OnLoad(const wire::Load& load, Actions& actions) {
     auto it = device_index_.find(id);
     if (it != device_index_.end()) AddUnique(workers, devices_[it->second].worker);
   }
-  executables_[load.executable()] = load;
+  executables_[load.executable()] = {load, wire::LabelOf(load.name(), load.source())};
   load_failures_.erase(load.executable());
   SendToWorkers(workers, item, actions);
 }

@@ -33,6 +33,7 @@
 
 #include "gangway/scheduler/core/ledger.h"
 #include "gangway/scheduler/core/ready_queue.h"
+#include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::scheduler {
@@ -134,7 +135,7 @@ class Island {
     uint64_t alias_bytes = 0;  // of result_bytes, taken over from consumed storages
     uint64_t argument_bytes = 0;
     uint64_t executable = 0;
-    std::string program;
+    wire::ProgramLabelRef program;  // of a launch
     std::vector<uint64_t> waiters;  // nodes to unblock when this is released (an upload: ended)
     uint32_t blockers = 0;
     bool from_other_island =
@@ -154,6 +155,11 @@ class Island {
     Time arrived;
     Time released_at;
     std::optional<Time> waits_since;  // released upload: when its last bytes came
+  };
+
+  struct Executable {
+    wire::Load load;
+    wire::ProgramLabelRef label;
   };
 
   struct StorageState {
@@ -260,6 +266,7 @@ class Island {
   struct Heads;
   Heads FindHeads() const;
   void ExplainWorkers(Time now, const std::vector<Time>& heard, wire::WhyReply& reply) const;
+  void NameForGang(wire::Wait& wait) const;
   void ExplainNode(const NodeState& node, Time now, const std::vector<Time>& heard,
                    const Heads& heads, wire::Wait& wait) const;
   void ExplainReleased(const NodeState& node, Time now, const std::vector<Time>& heard,
@@ -299,7 +306,7 @@ class Island {
   Ledger ledger_;
   std::map<uint64_t, NodeState> nodes_;  // not ended
   absl::flat_hash_map<uint64_t, StorageState> storages_;
-  std::map<uint64_t, wire::Load> executables_;
+  std::map<uint64_t, Executable> executables_;
   absl::flat_hash_map<uint64_t, wire::Failure> load_failures_;
   ReadyQueue ready_;                             // unreleased, no blockers, need memory or slots
   std::set<uint64_t> ready_light_;               // unreleased, no blockers, need neither

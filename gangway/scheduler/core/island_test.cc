@@ -106,6 +106,7 @@ class IslandTest : public ::testing::Test {
     wire::Load* load = item.mutable_load();
     load->set_executable(id);
     load->set_name("step");
+    load->set_source("train.py:42");
     load->add_parameters()->set_shard_bytes(bytes);
     load->add_results()->set_shard_bytes(bytes);
     load->mutable_memory()->set_temp_bytes(temp_bytes);
@@ -557,6 +558,7 @@ TEST_F(IslandTest, AWaitForMemoryEndsAfterTheDeadlineAndNamesTheHolders_GS2) {
               AllOf(HasSubstr("16 bytes on device 0"), HasSubstr("48 of 48"),
                     HasSubstr("session 7 (this one) 32 bytes"), HasSubstr("session 8 16 bytes")));
   EXPECT_EQ(done_[1].program(), "step");
+  EXPECT_EQ(done_[1].source(), "train.py:42");
   EXPECT_EQ(done_[1].device(), 1);
   EXPECT_FALSE(island_->next_deadline().has_value());
 }
@@ -966,6 +968,7 @@ TEST_F(ExplainTest, AGangThatWaitsForMemoryNamesTheSizesAndTheHolders_GS2) {
   const wire::Wait wait = First(10);
   EXPECT_EQ(wait.reason(), wire::Wait::REASON_MEMORY);
   EXPECT_EQ(wait.program(), "step");
+  EXPECT_EQ(wait.source(), "train.py:42");
   EXPECT_EQ(wait.session(), kSession);
   EXPECT_EQ(wait.waited_ms(), 700u);
   EXPECT_EQ(wait.limit_ms(), 3000u);
@@ -988,6 +991,7 @@ TEST_F(ExplainTest, AChainLeadsToTheUploadWhoseBytesDoNotCome) {
   EXPECT_EQ(reply.waits(0).reason(), wire::Wait::REASON_INPUT);
   EXPECT_EQ(reply.waits(0).for_gang(), 11u);
   EXPECT_EQ(reply.waits(0).for_program(), "step");
+  EXPECT_EQ(reply.waits(0).for_source(), "train.py:42");
   EXPECT_EQ(reply.waits(1).for_gang(), 10u);
   EXPECT_EQ(reply.waits(2).reason(), wire::Wait::REASON_UPLOAD_BYTES);
   EXPECT_EQ(reply.waits(2).waited_ms(), 300u);
@@ -1038,7 +1042,8 @@ TEST_F(ExplainTest, AStuckDeviceIsReportedOnceAndAgainWhenItGoesOn_TM1) {
   now_ += milliseconds(3000);
   Step(beat);
   ASSERT_EQ(actions_.notices.size(), 1u);
-  for (const char* word : {"device 1 of island0/worker0", "gang 10 (step)", "session 7"})
+  for (const char* word :
+       {"device 1 of island0/worker0", "gang 10 (step at train.py:42)", "session 7"})
     EXPECT_THAT(actions_.notices[0], HasSubstr(word));
   ASSERT_EQ(actions_.to_controller.size(), 1u);
   EXPECT_EQ(actions_.to_controller[0].worker_state().stuck(0).device(), 1u);

@@ -314,7 +314,7 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
                    ledger_.budget_bytes(), " bytes are held, by ",
                    holders.empty() ? "nobody" : holders),
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
-  failure.set_program(node.program);
+  wire::SetProgram(node.program, failure);
   failure.set_gang(node.ordinal);
   failure.set_device(static_cast<int>(devices_[device].id) + 1);
   return failure;

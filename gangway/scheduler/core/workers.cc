@@ -58,7 +58,8 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   open.mutable_open_devices()->set_num_nodes(static_cast<uint32_t>(workers_.size()));
   for (uint32_t id : config_.workers[index].devices) open.mutable_open_devices()->add_devices(id);
   SendToWorkers({index}, open, actions);
-  for (const auto& [id, load] : executables_) {
+  for (const auto& [id, executable] : executables_) {
+    const wire::Load& load = executable.load;
     bool mine = std::any_of(load.devices().begin(), load.devices().end(), [&](uint32_t device) {
       auto it = device_index_.find(device);
       return it != device_index_.end() && devices_[it->second].worker == index;
@@ -118,7 +119,9 @@ void Island::NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actio
   const bool known = node != nodes_.end();
   actions.notices.push_back(absl::StrCat(
       "device ", stuck.device, " of ", WorkerName(worker), " is stuck in gang ", stuck.gang,
-      known && !node->second.program.empty() ? absl::StrCat(" (", node->second.program, ")") : "",
+      known && node->second.program != nullptr
+          ? absl::StrCat(" (", wire::ToText(*node->second.program), ")")
+          : "",
       known ? absl::StrCat(" of session ", node->second.session) : "",
       ": the device runtime has not come back from it, though the worker's heartbeats come. See "
       "`gangway why gang ",
@@ -181,7 +184,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
     NodeState& node = it->second;
     wire::Failure failure = lost;
     failure.set_gang(ordinal);
-    failure.set_program(node.program);
+    wire::SetProgram(node.program, failure);
     if (!node.released) {
       FailUnreleased(ordinal, std::move(failure), actions);
       continue;
@@ -242,7 +245,7 @@ void Island::OnWorkerDeadlines(Time now, Actions& actions) {
                                        config_.worker_wait_max.count(), " ms"),
                           "See `gangway status`; start the worker.");
     if (down != node.workers.end()) failure.set_worker(WorkerName(*down));
-    failure.set_program(node.program);
+    wire::SetProgram(node.program, failure);
     failure.set_gang(node.ordinal);
     FailUnreleased(node.ordinal, std::move(failure), actions);
   }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::worker {
@@ -96,7 +97,7 @@ struct LaunchPosition {
 struct PrepareLaunch {
   uint64_t ordinal = 0;
   uint64_t executable = 0;
-  std::string program;
+  wire::ProgramLabelRef program;
   std::vector<LaunchPosition> positions;
   std::vector<uint64_t> results;  // storages; position i makes shard i of each
   std::vector<uint32_t> donated;

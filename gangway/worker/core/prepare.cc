@@ -67,15 +67,15 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
                                             "; the worker was started again, or it was unloaded."));
   }
   const Executable& executable = entry->second;
-  node.program = executable.name;
+  node.program = executable.label;
   if (launch.results_size() != static_cast<int>(executable.results.size())) {
     return absl::InvalidArgumentError(absl::StrCat("The launch names ", launch.results_size(),
-                                                   " results and ", executable.name, " has ",
+                                                   " results and ", executable.label->name, " has ",
                                                    executable.results.size(), "."));
   }
   PrepareLaunch prepare{.ordinal = message.ordinal(),
                         .executable = launch.executable(),
-                        .program = executable.name,
+                        .program = executable.label,
                         .results = {launch.results().begin(), launch.results().end()},
                         .donated = {launch.donated().begin(), launch.donated().end()},
                         .launch_id = launch.launch_id()};

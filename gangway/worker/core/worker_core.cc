@@ -74,7 +74,8 @@ void WorkerCore::Open(const wire::OpenDevices& open) {
 }
 
 void WorkerCore::Load(wire::Load& load) {
-  Executable executable{.name = load.name(), .devices = LocalDevices(load.devices())};
+  Executable executable{.label = wire::LabelOf(load.name(), load.source()),
+                        .devices = LocalDevices(load.devices())};
   executable.results.assign(load.results().begin(), load.results().end());
   auto is_local = [](int device) { return device >= 0; };
   bool any = std::any_of(executable.devices.begin(), executable.devices.end(), is_local);
@@ -90,7 +91,7 @@ void WorkerCore::Load(wire::Load& load) {
                  absl::StrCat("Program ", load.name(), " spans ", identity_.name,
                               " and other workers, which programs cannot do yet. Use devices of "
                               "one worker for one jit, and device_put between them.")),
-             0, load.name());
+             0, executable.label);
     *report.mutable_loaded()->mutable_failure() = executable.failure;
     *reports_.add_reports() = std::move(report);
   } else {
@@ -105,7 +106,7 @@ void WorkerCore::On(ExecutableLoaded& event) {
     wire::Failure& failure = event.failure;
     if (failure.worker().empty()) failure.set_worker(identity_.name);
     if (failure.incarnation() == 0) failure.set_incarnation(identity_.incarnation);
-    if (failure.program().empty()) failure.set_program(entry->second.name);
+    if (failure.program().empty()) wire::SetProgram(entry->second.label, failure);
     entry->second.failure = failure;
   }
   wire::Loaded& loaded = *reports_.add_reports()->mutable_loaded();
@@ -163,7 +164,7 @@ void WorkerCore::Release(uint64_t ordinal) {
     return Report(ordinal, Fail(absl::DataLossError(
                                     "A node was released that this worker does not have; it was "
                                     "started again, or a message was lost."),
-                                ordinal, ""));
+                                ordinal, nullptr));
   }
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
@@ -228,7 +229,7 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
     upload.failure = Fail(absl::InvalidArgumentError(absl::StrCat(
                               "Shard ", shard, " of upload ", key.upload, " came with ",
                               staged->second, " bytes and has ", upload.shard_bytes, ".")),
-                          0, "");
+                          0, nullptr);
   }
   if (upload.failure.code() != 0) {
     node.failure = upload.failure;
@@ -307,7 +308,7 @@ void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
 void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string& why) {
   wire::Failure failure =
       Fail(absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
-           upload.ordinal, "");
+           upload.ordinal, nullptr);
   auto entry = nodes_.find(upload.ordinal);
   if (entry == nodes_.end()) {  // its node, when it comes, must not wait for what is lost
     upload.failure = std::move(failure);
@@ -388,9 +389,9 @@ void WorkerCore::SettleWaiters() {
 }
 
 wire::Failure WorkerCore::Fail(absl::Status status, uint64_t ordinal,
-                               const std::string& program) const {
+                               const wire::ProgramLabelRef& program) const {
   wire::Failure failure = wire::ToFailure(status);
-  failure.set_program(program);
+  wire::SetProgram(program, failure);
   failure.set_gang(ordinal);
   failure.set_worker(identity_.name);
   failure.set_incarnation(identity_.incarnation);

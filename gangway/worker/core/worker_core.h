@@ -79,7 +79,7 @@ class WorkerCore {
     bool released = false;
     bool prepared = false;  // the service holds something for it
     uint64_t session = 0;
-    std::string program;
+    wire::ProgramLabelRef program;   // of a launch
     std::vector<uint64_t> inputs;    // storages with local shards, each once
     std::vector<uint64_t> consumed;  // of these, the donated ones
     std::vector<uint64_t> outputs;
@@ -108,7 +108,7 @@ class WorkerCore {
   };
 
   struct Executable {
-    std::string name;
+    wire::ProgramLabelRef label;
     std::vector<int> devices;  // of position i; -1: not on this worker
     std::vector<wire::TensorSpec> results;
     wire::Failure failure;  // of loading
@@ -163,7 +163,8 @@ class WorkerCore {
   void ForgetUpload(uint64_t ordinal, const Node& node);
   void Report(uint64_t ordinal, const wire::Failure& failure);
 
-  wire::Failure Fail(absl::Status status, uint64_t ordinal, const std::string& program) const;
+  wire::Failure Fail(absl::Status status, uint64_t ordinal,
+                     const wire::ProgramLabelRef& program) const;
   template <typename A>
   void Emit(A action) {
     actions_.emplace_back(std::move(action));

@@ -42,6 +42,7 @@ class WorkerCoreTest : public ::testing::Test {
     wire::Load& load = *item.mutable_load();
     load.set_executable(id);
     load.set_name("step");
+    load.set_source("train.py:42");
     load.mutable_devices()->Add(devices.begin(), devices.end());
     for (int i = 0; i < results; ++i) load.add_results()->set_shard_bytes(16);
     Item(item);
@@ -451,6 +452,7 @@ TEST_F(WorkerCoreTest, LoadFailureIsReportedAndFailsItsGangs) {
   EXPECT_EQ(batch.reports(0).loaded().failure().message(), "bad code");
   EXPECT_EQ(batch.reports(1).done().failure().message(), "bad code");
   EXPECT_EQ(batch.reports(1).done().failure().program(), "step");
+  EXPECT_EQ(batch.reports(1).done().failure().source(), "train.py:42");
 }
 
 TEST_F(WorkerCoreTest, ProgramAcrossWorkersIsUnimplemented) {

@@ -13,7 +13,7 @@ namespace gangway::worker {
 
 CopyTask::CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
                    device::Backend* backend, TransferPlane* plane, Parts parts)
-    : NodeTask(std::move(environment), ordinal, "copy",
+    : NodeTask(std::move(environment), ordinal, wire::LabelOf("copy"),
                parts.moves.size() + parts.sends.size() + parts.receives.size()),
       backend_(backend),
       plane_(plane),

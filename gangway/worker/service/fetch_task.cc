@@ -10,7 +10,7 @@ namespace gangway::worker {
 
 FetchTask::FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
                      std::vector<Part> parts, Send send)
-    : NodeTask(std::move(environment), ordinal, "fetch", parts.size()),
+    : NodeTask(std::move(environment), ordinal, wire::LabelOf("fetch"), parts.size()),
       parts_(std::move(parts)),
       send_(std::move(send)) {}
 

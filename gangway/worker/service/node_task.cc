@@ -3,13 +3,12 @@
 
 #include <utility>
 
-#include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
 
 NodeTask::NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
-                   std::string program, size_t parts)
+                   wire::ProgramLabelRef program, size_t parts)
     : environment_(std::move(environment)),
       ordinal_(ordinal),
       program_(std::move(program)),
@@ -35,7 +34,7 @@ device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
 wire::Failure NodeTask::Describe(const absl::Status& error, int device) const {
   wire::Failure failure = wire::ToFailure(error);
   if (!failure.worker().empty()) return failure;
-  failure.set_program(program_);
+  wire::SetProgram(program_, failure);
   failure.set_gang(ordinal_);
   failure.set_worker(environment_->identity.name);
   failure.set_incarnation(environment_->identity.incarnation);
@@ -70,7 +69,6 @@ void NodeTask::EndPart() {
     ended.failure = failure_;
     ended.unsent_shards = unsent_;
   }
-  Trace(TraceKind::kEnd, 0, 0, ordinal_, static_cast<uint64_t>(ended.failure.code()));
   environment_->ended(std::move(ended));
 }
 

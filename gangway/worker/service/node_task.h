@@ -42,7 +42,7 @@ device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
 class NodeTask : public std::enable_shared_from_this<NodeTask> {
  public:
   NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
-           std::string program, size_t parts);
+           wire::ProgramLabelRef program, size_t parts);
   virtual ~NodeTask() = default;
   NodeTask(const NodeTask&) = delete;
   NodeTask& operator=(const NodeTask&) = delete;
@@ -79,7 +79,7 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
  private:
   const std::shared_ptr<const TaskEnvironment> environment_;
   const uint64_t ordinal_;
-  const std::string program_;
+  const wire::ProgramLabelRef program_;
   mutable Mutex mutex_;
   size_t parts_left_ GANGWAY_GUARDED_BY(mutex_);
   wire::Failure failure_ GANGWAY_GUARDED_BY(mutex_);

@@ -8,7 +8,7 @@ namespace gangway::worker {
 UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
                        device::Backend* backend, device::ArraySpec spec, std::string memory_kind,
                        std::vector<Shard> shards)
-    : NodeTask(std::move(environment), ordinal, "upload", shards.size()),
+    : NodeTask(std::move(environment), ordinal, wire::LabelOf("upload"), shards.size()),
       backend_(backend),
       spec_(std::move(spec)),
       memory_kind_(std::move(memory_kind)),
