@@ -19,7 +19,7 @@
 
 namespace gangway {
 
-// Numbers are part of the wire format: add, never change.
+// Numbers are part of the wire format: add, never change. 8 and 11 were used once.
 enum class TraceKind : uint8_t {
   kNone = 0,
   kRequest = 1,  // front door: a request was handled; place = its case, value = nanoseconds
@@ -30,10 +30,8 @@ enum class TraceKind : uint8_t {
   kRelease = 5,        // scheduler of island `place`: a gang has memory and slots
   kDone = 6,           // scheduler of island `place`: a node ended; value = its status code
   kPrepare = 7,        // worker: host-side work of a node is done; place = its NodeKind
-  kStart = 8,          // worker: a released node goes to its devices
   kExecuteBegin = 9,   // worker: device `place` is given a gang
   kExecuteEnd = 10,    // worker: device `place` has finished it
-  kEnd = 11,           // worker: a node ended
   kUpload = 12,        // worker: a shard's bytes came; place = shard, value = bytes
   kFetch = 13,         // worker: a shard went out; place = shard, value = bytes
   kSend = 14,          // transport: a frame goes out on link `place`; value = bytes
@@ -51,7 +49,7 @@ struct TraceRecord {
   uint64_t value = 0;
 };
 
-inline constexpr uint64_t kTraceCapacity = 32768;  // records; 1.5 MiB per process
+inline constexpr uint64_t kTraceCapacity = 32768;  // records; 2 MiB per process
 
 void Trace(TraceKind kind, uint32_t place, uint64_t session, uint64_t gang, uint64_t value = 0);
 // For whoever has read the clock already.

@@ -199,7 +199,6 @@ void WorkerService::Do(PrepareFetch& action) {
 }
 
 void WorkerService::Do(Run& action) {
-  Trace(TraceKind::kStart, 0, 0, action.ordinal);
   auto task = tasks_.extract(action.ordinal);
   if (!task.empty()) task.mapped()->Enqueue();
 }
@@ -210,7 +209,6 @@ void WorkerService::Do(Discard& action) {
 }
 
 void WorkerService::Do(FillUpload& action) {
-  Trace(TraceKind::kStart, 0, action.session, action.ordinal);
   Storage& storage = storages_[action.storage];
   UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
   std::vector<UploadTask::Shard> shards;
