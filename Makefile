@@ -2,7 +2,7 @@
 # pinned versions (tools/setup.sh; nothing to do the second time) and builds.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test asan tsan fuzz nightly format tidy bench clean
+.PHONY: help setup build demo conformance test asan tsan fuzz nightly format tidy bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -38,6 +38,9 @@ format: setup  ## formats C++ and Python in place
 tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs from BASE (default HEAD)
 	@tools/tidy --headers
 	@tools/clang_tidy $(or $(BASE),HEAD)
+
+conformance: setup  ## gangway_conformance: the device suite as one file for another machine
+	@tools/build.sh release gangway_conformance
 
 bench: setup  ## every benchmark, with its peers
 	@tools/bench.sh

@@ -39,7 +39,7 @@ struct ClusterConfig {
   uint32_t session_wait_s = 15;
   uint32_t worker_wait_s = 20;
   uint64_t memory_bytes = 0;  // per device; 0 = no limit
-  std::string plugin;         // "" = GANGWAY_PLUGIN or the default
+  std::string plugin;         // as FindPlugin takes it
   std::vector<HostIsland> islands;
 
   std::string ControlAddress() const;                // where to connect

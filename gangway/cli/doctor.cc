@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/cli/plugin.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/cli/trace_file.h"
@@ -53,10 +54,11 @@ std::string GiB(uint64_t bytes) {
 }
 
 void CheckPlugin(const DoctorOptions& options, Report& report) {
-  const std::string path = options.plugin.empty() ? DefaultPlugin() : options.plugin;
-  auto api = device::PjrtApi::Load(path, /*thread_pool_size=*/0);
+  auto path = FindPlugin(options.plugin);
+  if (!path.ok()) return report.Wrong("plugin", std::string(path.status().message()));
+  auto api = device::PjrtApi::Load(*path, /*thread_pool_size=*/0);
   if (!api.ok()) return report.Wrong("plugin", std::string(api.status().message()));
-  report.Ok("plugin", absl::StrCat(path, ", PJRT API ", (*api)->version()));
+  report.Ok("plugin", absl::StrCat(*path, ", PJRT API ", (*api)->version()));
 }
 
 void CheckDescriptors(Report& report) {

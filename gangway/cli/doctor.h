@@ -11,7 +11,7 @@ namespace gangway::cli {
 
 struct DoctorOptions {
   ClusterChoice cluster;
-  std::string plugin;  // "" = GANGWAY_PLUGIN or the default
+  std::string plugin;  // as FindPlugin takes it
 };
 
 // 0: all is well. 1: something is wrong.

@@ -12,6 +12,7 @@
 
 #include "gangway/cli/certs.h"
 #include "gangway/cli/config.h"
+#include "gangway/cli/plugin.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/supervisor.h"
 #include "gangway/cli/up.h"
@@ -74,7 +75,10 @@ SupervisorOptions Describe(const ClusterConfig& config, const HostOptions& optio
 
 absl::StatusOr<ClusterConfig> ReadWithPlugin(const std::string& path) {
   auto config = ReadConfig(path);
-  if (config.ok() && config->plugin.empty()) config->plugin = DefaultPlugin();
+  if (!config.ok()) return config;
+  auto plugin = FindPlugin(config->plugin);
+  if (!plugin.ok()) return plugin.status();
+  config->plugin = *std::move(plugin);
   return config;
 }
 
@@ -96,7 +100,6 @@ int RunController(const HostOptions& given) {
   if (!given.tls.empty()) options.tls = std::filesystem::absolute(given.tls);
   auto config = ReadWithPlugin(options.config);
   if (!config.ok()) return Fail(config.status());
-  if (auto status = CheckPlugin(config->plugin); !status.ok()) return Fail(status);
   auto reach = CheckReach(config->controller_host, config->control_port, options.tls);
   if (!reach.ok()) return Fail(reach);
   StateDir dir(StateRoot(options.state_root), config->front_door_port);
@@ -158,7 +161,6 @@ absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
   }
   const HostIsland& island = config->islands[options.island];
   const HostWorker& declared = island.workers[options.index];
-  if (auto status = CheckPlugin(config->plugin); !status.ok()) return status;
   auto reach = CheckReach(declared.host, declared.data_port, options.tls);
   if (!reach.ok()) return reach;
   WorkerRoleOptions worker;

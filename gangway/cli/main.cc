@@ -59,7 +59,8 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                    "of the front door; 0: any free one (default: GANGWAY_PORT, or 38600)")
       ->check(CLI::Range(0, 65535));
   command->add_option("--plugin", up.plugin,
-                      "a PJRT plugin (default: GANGWAY_PLUGIN, or XLA's CPU one)");
+                      "a PJRT plugin: cpu, cuda, cuda12, cuda13 or the path of a .so (default: "
+                      "GANGWAY_PLUGIN, or cpu)");
   command
       ->add_option("--memory", up.memory_bytes,
                    "bytes per device, as 1073741824 or 1GB; 0: no limit")
@@ -112,7 +113,7 @@ void AddSeeing(CLI::App& app, SeeingOptions& options, DoctorOptions& doctor, int
   CLI::App* command = app.add_subcommand("doctor", "look for what is wrong, and say what to do");
   AddCluster(command, doctor.cluster);
   command->add_option("--plugin", doctor.plugin,
-                      "the PJRT plugin to try (default: GANGWAY_PLUGIN, or XLA's CPU one)");
+                      "the PJRT plugin to try, as `up` takes it (default: GANGWAY_PLUGIN, or cpu)");
   command->callback([&] { result = Doctor(doctor); });
 }
 

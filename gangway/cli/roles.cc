@@ -343,6 +343,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   device::PjrtOptions pjrt;
   pjrt.plugin_path = options.plugin;
   pjrt.device_count = options.devices;
+  pjrt.compiles_only = true;
   auto backend = device::OpenPjrt(pjrt);
   if (!backend.ok()) return Fail(backend.status());
   device::OfferLinalg(**backend);

@@ -20,6 +20,7 @@
 
 #include "gangway/base/file_descriptor.h"
 #include "gangway/cli/access.h"
+#include "gangway/cli/plugin.h"
 
 namespace gangway::cli {
 namespace {
@@ -133,11 +134,6 @@ std::string RoleBinary() {
   return std::filesystem::read_symlink("/proc/self/exe", error);
 }
 
-std::string DefaultPlugin() {
-  const char* plugin = std::getenv("GANGWAY_PLUGIN");
-  return plugin != nullptr && *plugin != '\0' ? plugin : GANGWAY_DEFAULT_PLUGIN;
-}
-
 absl::Status CheckUp(const UpOptions& options) {
   const uint64_t devices = uint64_t{options.islands} * options.workers * options.devices;
   if (devices == 0 || devices > kDevicesMax) {
@@ -145,18 +141,7 @@ absl::Status CheckUp(const UpOptions& options) {
         "--islands ", options.islands, " --workers ", options.workers, " --devices ",
         options.devices, " make ", devices, " devices: choose from 1 to ", kDevicesMax));
   }
-  return CheckPlugin(options.plugin);
-}
-
-absl::Status CheckPlugin(const std::string& plugin) {
-  if (access(plugin.c_str(), R_OK) != 0 || std::filesystem::is_directory(plugin)) {
-    return absl::NotFoundError(
-        absl::StrCat("no PJRT plugin can be read at \"", plugin, "\" (",
-                     errno != 0 ? std::strerror(errno) : "a folder",
-                     "): give the path of one with --plugin or GANGWAY_PLUGIN, or run "
-                     "tools/setup.sh for the CPU one"));
-  }
-  return absl::OkStatus();
+  return FindPlugin(options.plugin).status();
 }
 
 absl::StatusOr<int> ClaimPort(int wanted) {
@@ -240,8 +225,8 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
 }
 
 int Up(UpOptions options) {
-  if (options.plugin.empty()) options.plugin = DefaultPlugin();
   if (auto status = CheckUp(options); !status.ok()) return Fail(status);
+  options.plugin = *FindPlugin(options.plugin);
   auto port = ChoosePort(options.port);
   if (!port.ok()) return Fail(port.status());
   const std::string root = StateRoot(options.state_root);

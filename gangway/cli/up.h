@@ -25,7 +25,7 @@ struct UpOptions {
   uint32_t workers = 1;  // per island
   uint32_t devices = 1;  // per worker
   int port = -1;       // of the front door; 0 = any free one; negative: GANGWAY_PORT or the default
-  std::string plugin;  // "" = GANGWAY_PLUGIN or the default
+  std::string plugin;  // as FindPlugin takes it
   uint64_t memory_bytes = 0;                    // per device; 0 = no limit
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
   bool separate_schedulers = false;             // each a process of its own
@@ -36,14 +36,8 @@ struct UpOptions {
   int metrics_port = 0;  // of Prometheus metrics, on loopback; 0 = none
 };
 
-// GANGWAY_PLUGIN, or the one that this build was made with.
-std::string DefaultPlugin();
-
 // This executable, as the roles are started; tests put another in its place.
 std::string RoleBinary();
-
-// NOT_FOUND: no plugin can be read there.
-absl::Status CheckPlugin(const std::string& plugin);
 
 // `access`: flags that name the token and, where there is TLS, its folder.
 ChildSpec CompilerChild(uint32_t devices, const std::string& plugin, const StateDir& dir,

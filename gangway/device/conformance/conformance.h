@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@ struct TestProgram {
 // Programs of one implementation. What they compute is its own business: `expected` says it.
 struct Subject {
   std::string name;
+  // Real devices are as many as there are; tests that need more are skipped, and say so.
   std::function<absl::StatusOr<std::unique_ptr<Backend>>(int device_count)> open;
 
   TestProgram unary;     // f32[4] -> f32[4]
@@ -41,6 +44,9 @@ struct Subject {
   std::vector<int32_t> element_types;  // round trips are tried with all of these
 };
 
+// How GoogleTest shows a Subject in its reports.
+inline void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
+
 class DeviceConformance : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override;
@@ -48,7 +54,11 @@ class DeviceConformance : public testing::TestWithParam<Subject> {
   // Compiles for `devices`; a failure ends the test with its text.
   std::unique_ptr<Executable> Compile(const TestProgram& program, std::vector<int> devices);
 
-  static constexpr int kDevices = 8;
+  int Last() const { return device_count_ - 1; }
+  std::vector<int> AllDevices() const;
+
+  static constexpr int kDevicesMax = 8;
+  int device_count_ = 0;  // at most kDevicesMax, though there may be more
   std::unique_ptr<Backend> backend_;
 };
 

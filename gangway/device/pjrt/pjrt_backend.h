@@ -28,8 +28,12 @@ namespace gangway::device {
 
 struct PjrtOptions {
   std::string plugin_path;
-  // Passed to the plugin as `cpu_device_count` when > 0. Leave 0 for a plugin that is not XLA CPU.
+  // Passed to the plugin as `cpu_device_count` when > 0. A plugin that does not know it opens the
+  // devices that are there: devices() says how many.
   int device_count = 0;
+  // Programs are compiled here and run elsewhere: a plugin that would take most of a device's
+  // memory in advance (CUDA: "preallocate") is told not to.
+  bool compiles_only = false;
   // Passed to the plugin's client as they are.
   std::vector<std::pair<std::string, std::variant<int64_t, bool, float, std::string>>>
       client_options;

@@ -27,14 +27,17 @@ absl::Status CheckSize(const ArraySpec& spec, size_t bytes) {
   return absl::OkStatus();
 }
 
-PJRT_HostBufferSemantics ToPjrt(HostSemantics semantics) {
+// Zero copy only where the platform is known to mean by it what device.h says.
+PJRT_HostBufferSemantics ToPjrt(HostSemantics semantics, const Capabilities& capabilities) {
   switch (semantics) {
     case HostSemantics::kCopyDuringCall:
       return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
     case HostSemantics::kUntilTransferDone:
       return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
     case HostSemantics::kZeroCopy:
-      return PJRT_HostBufferSemantics_kImmutableZeroCopy;
+      return capabilities.host_zero_copy
+                 ? PJRT_HostBufferSemantics_kImmutableZeroCopy
+                 : PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
   }
   return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
 }
@@ -245,7 +248,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(
   args.type = *type;
   args.dims = spec.dims.data();
   args.num_dims = spec.dims.size();
-  args.host_buffer_semantics = ToPjrt(semantics);
+  args.host_buffer_semantics = ToPjrt(semantics, client->capabilities());
   args.device = *pjrt_device;
   args.memory = *memory;
   absl::Status status = client->api().Call(&PJRT_Api::PJRT_Client_BufferFromHostBuffer, args);

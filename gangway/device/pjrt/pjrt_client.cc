@@ -36,15 +36,43 @@ PJRT_NamedValue NamedValue(const std::string& name,
   return named;
 }
 
+using Options = decltype(PjrtOptions::client_options);
+
 // PJRT_Client_Create, with its exceptions as statuses: XLA CPU throws std::bad_variant_access for a
 // client option of the wrong type.
-absl::Status CreateClient(const PjrtApi& api, PJRT_Client_Create_Args& args) {
+absl::StatusOr<PJRT_Client*> CreateClient(const PjrtApi& api, const Options& options) {
+  std::vector<PJRT_NamedValue> named;
+  for (const auto& [name, value] : options) named.push_back(NamedValue(name, value));
+  PJRT_Client_Create_Args args{};
+  args.create_options = named.data();
+  args.num_options = named.size();
   try {
-    return api.Call(&PJRT_Api::PJRT_Client_Create, args);
+    absl::Status status = api.Call(&PJRT_Api::PJRT_Client_Create, args);
+    if (!status.ok()) return status;
+    return args.client;
   } catch (const std::exception& thrown) {
     return absl::InvalidArgumentError(
         absl::StrCat("it threw '", thrown.what(), "', as for a wrong type of an option"));
   }
+}
+
+// What kind of plugin it is only its client can tell, and options differ from kind to kind. A
+// plugin refuses an option that it does not know with INVALID_ARGUMENT, before it touches a device
+// (seen: CUDA 0.112), so it is offered what XLA CPU takes, then what CUDA takes, then nothing of
+// ours.
+absl::StatusOr<PJRT_Client*> CreateAnyClient(const PjrtApi& api, const PjrtOptions& options) {
+  std::vector<Options> offers;
+  if (options.device_count > 0)
+    offers.push_back({{"cpu_device_count", int64_t{options.device_count}}});
+  if (options.compiles_only) offers.push_back({{"preallocate", false}});
+  offers.emplace_back();
+  absl::StatusOr<PJRT_Client*> created = absl::UnknownError("");
+  for (Options& offer : offers) {
+    offer.insert(offer.begin(), options.client_options.begin(), options.client_options.end());
+    created = CreateClient(api, offer);
+    if (!absl::IsInvalidArgument(created.status())) break;
+  }
+  return created;
 }
 
 }  // namespace
@@ -52,22 +80,14 @@ absl::Status CreateClient(const PjrtApi& api, PJRT_Client_Create_Args& args) {
 absl::StatusOr<std::shared_ptr<PjrtClient>> PjrtClient::Open(const PjrtOptions& options) {
   absl::StatusOr<const PjrtApi*> api = PjrtApi::Load(options.plugin_path, options.nproc);
   if (!api.ok()) return api.status();
-  auto client_options = options.client_options;
-  if (options.device_count > 0)
-    client_options.emplace_back("cpu_device_count", int64_t{options.device_count});
-  std::vector<PJRT_NamedValue> named;
-  for (const auto& [name, value] : client_options) named.push_back(NamedValue(name, value));
-
-  PJRT_Client_Create_Args create{};
-  create.create_options = named.data();
-  create.num_options = named.size();
-  if (absl::Status status = CreateClient(**api, create); !status.ok()) {
-    return absl::Status(status.code(),
+  absl::StatusOr<PJRT_Client*> created = CreateAnyClient(**api, options);
+  if (!created.ok()) {
+    return absl::Status(created.status().code(),
                         absl::StrCat("plugin ", options.plugin_path,
-                                     " could not create its client: ", status.message(),
+                                     " could not create its client: ", created.status().message(),
                                      ". Check that its devices are free and its options right"));
   }
-  std::shared_ptr<PjrtClient> client(new PjrtClient(*api, create.client));
+  std::shared_ptr<PjrtClient> client(new PjrtClient(*api, *created));
   if (absl::Status status = client->ReadCapabilities(); !status.ok()) return status;
   if (absl::Status status = client->ReadDevices(); !status.ok()) return status;
   return client;

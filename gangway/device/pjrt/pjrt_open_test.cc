@@ -62,6 +62,22 @@ TEST(PjrtOpen, ClientOptionThatThePluginRefuses) {
   EXPECT_FALSE(OpenPjrt(options).ok());
 }
 
+TEST(PjrtOpen, AnotherPlatformsPluginIsAskedOnlyWhatItKnows) {
+  for (bool compiles_only : {false, true}) {
+    PjrtOptions options;
+    options.plugin_path = GANGWAY_TEST_CUDA_LIKE_PLUGIN;
+    options.device_count = 2;  // the CPU client's option
+    options.compiles_only = compiles_only;
+    auto backend = OpenPjrt(options);
+    ASSERT_TRUE(backend.ok()) << backend.status().ToString();
+    EXPECT_EQ((*backend)->devices().size(), 4u) << "as many as there are";
+    const Capabilities& capabilities = (*backend)->capabilities();
+    EXPECT_EQ(capabilities.platform, "cuda");
+    EXPECT_FALSE(capabilities.host_zero_copy || capabilities.ffi_handlers ||
+                 capabilities.executes_inline);
+  }
+}
+
 TEST(PjrtOpen, SeveralClientsOfOnePlugin) {
   auto first = OpenTestPlugin(2);
   auto second = OpenTestPlugin(5);

@@ -1,0 +1,56 @@
+"""`--plugin cuda`: found where PyPI's package puts it, and run by what the plugin says of itself.
+
+No GPU here: the plugin is XLA's CPU one that presents itself as the CUDA one does (gangway/device/pjrt/
+testdata/cuda_like_plugin.cc), in a tree that looks like a Python environment.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+from faultlib import Console
+from harness import ROOT, Cluster
+
+NewCluster = Callable[..., Cluster]
+CUDA_LIKE = ROOT / "build" / "dev" / "gangway" / "device" / "libgangway_cuda_like_plugin.so"
+
+
+def test_plugin_cuda_is_found_in_the_python_environment_and_runs(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+    plugin = packages / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
+    plugin.parent.mkdir(parents=True)
+    plugin.symlink_to(CUDA_LIKE)
+    cluster = new_cluster(1, 1, 4, "--plugin", "cuda")
+    cluster.environment["VIRTUAL_ENV"] = str(tmp_path)
+    cluster.start()
+    with Console(cluster) as client:
+        platforms = client.do("result = [d.platform for d in jax.devices()]")
+        assert platforms == ["gpu"] * 4  # as JAX calls "cuda"
+        client.do(
+            "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P; "
+            "s = NamedSharding(Mesh(np.array(jax.devices()), ('d',)), P('d')); "
+            "x = jax.device_put(np.arange(64, dtype='float32').reshape(8, 8), s)"
+        )
+        value = client.do("result = np.asarray(jax.jit(lambda x: (x @ x).sum(0))(x)).tolist()")
+    x = np.arange(64, dtype="float32").reshape(8, 8)
+    assert value == (x @ x).sum(0).tolist()
+    well = cluster.command("doctor", "--plugin", "cuda", "--port", str(cluster.port), timeout_s=30)
+    assert str(plugin) in well.stdout, well.stdout
+
+
+def test_an_absent_cuda_plugin_is_to_be_installed(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+    packages.mkdir(parents=True)
+    cluster = new_cluster(1, 1, 1, "--plugin", "cuda")
+    cluster.environment.update(VIRTUAL_ENV=str(tmp_path), PATH="/nothing", HOME=str(tmp_path))
+    result = cluster.up()
+    assert result.returncode != 0
+    assert str(packages) in result.stderr and "pip install 'jax[cuda13]'" in result.stderr, (
+        result.stderr
+    )
