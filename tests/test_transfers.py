@@ -401,6 +401,107 @@ def test_uploads_are_written_into_the_workers_memory(new_cluster: NewCluster, pl
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("plane", PLANES)
+def test_downloads_are_read_in_the_workers_memory(new_cluster: NewCluster, plane: str) -> None:
+    cluster = new_cluster(1, 1, 2, *PLANES[plane]).start()
+    sizes = [1000, 64 << 10, 1 << 20, (5 << 20) + 2, 64 << 20]
+    with session(cluster) as client:
+        run(client, "flip = jax.jit(lambda v: v ^ 1); np.asarray(flip(jax.device_put(noise(8))))")
+        for size in sizes:
+            run(
+                client, f"x = flip(jax.device_put(noise({size}), devices[1])); host = np.asarray(x)"
+            )
+            assert client.do(f"result = same(host, noise({size}) ^ 1)")
+        run(client, "y = flip(jax.device_put(noise(1 << 20), on[0])); host = np.asarray(y)")
+        assert client.do("result = same(host, noise(1 << 20) ^ 1)")
+    total = 8 + sum(sizes) + (1 << 20)
+    wait_for("the bytes counted", lambda: data_bytes(cluster)["to_clients"] >= total, 5)
+    counts = data_bytes(cluster)
+    assert counts["to_clients"] == counts["from_clients"] == total
+    shared = (total - 8 - 1000) if plane == "shared" else 0
+    assert counts["to_clients_shared"] == counts["from_clients_shared"] == shared
+    worker = cluster.workers()[0]["pid"]
+    wait_for("its memory given back", lambda: not shared_bytes(worker), 30)
+
+
+@pytest.mark.faults
+def test_many_downloads_at_once_take_their_share_of_shared_memory_TM_2(
+    new_cluster: NewCluster,
+) -> None:
+    cluster = new_cluster(1, 1, 1, "--shared-memory", "48MB").start()
+    worker = cluster.workers()[0]["pid"]
+    with session(cluster) as client:
+        run(
+            client,
+            f"""
+from concurrent.futures import ThreadPoolExecutor
+flip = jax.jit(lambda v: v ^ 1)
+hosts = [noise(4 * {MIB} + i, seed=i) for i in range(16)]
+xs = [flip(jax.device_put(h, devices[0])) for h in hosts]
+with ThreadPoolExecutor(16) as pool: got = list(pool.map(np.asarray, xs))
+good = [same(g, h ^ 1) for g, h in zip(got, hosts)]
+""",
+        )
+        assert client.do("result = all(good) and len(good) == 16")
+        assert shared_bytes(worker) <= 24 * MIB, "half of the memory is for clients"
+        total = sum(4 * MIB + i for i in range(16))
+        wait_for("the bytes counted", lambda: data_bytes(cluster)["to_clients"] >= total, 5)
+        counts = data_bytes(cluster)
+        assert counts["to_clients"] == total
+        assert 0 < counts["to_clients_shared"] <= total
+
+
+@pytest.mark.faults
+def test_a_client_killed_in_mid_download_leaves_nothing(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 1, 1).start()
+    worker = cluster.workers()[0]["pid"]
+    with session(cluster) as client:
+        run(
+            client,
+            f"""
+import threading
+xs = [jax.jit(lambda v: v + i)(jax.device_put(noise(64 * {MIB}), devices[0])) for i in range(4)]
+jax.block_until_ready(xs)
+for x in xs: threading.Thread(target=np.asarray, args=(x,), daemon=True).start()
+""",
+        )
+        counted = lambda: data_bytes(cluster)["to_clients_shared"] >= 64 * MIB  # noqa: E731
+        wait_for("downloads on their way", counted, 20)
+    wait_for("its arrays gone", lambda: used_bytes(cluster) == 0, 10)
+    wait_for("its memory given back", lambda: not shared_bytes(worker), 30)
+
+
+@pytest.mark.faults
+def test_a_worker_killed_in_mid_download_is_named_ER_1(faulty: Cluster) -> None:
+    cluster = faulty
+    with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
+        victim = worker_of(cluster, "island0/worker1")
+        run(client, f"xs = [jax.device_put(noise(64 * {MIB}), devices[2]) + i for i in range(4)]")
+        run(
+            client,
+            """
+import threading
+jax.block_until_ready(xs)
+errors = []
+def fetch(i):
+    try: errors.append("" if same(xs[i], noise(64 << 20) + i) else "wrong bytes")
+    except Exception as error: errors.append(str(error))
+threads = [threading.Thread(target=fetch, args=(i,)) for i in range(4)]
+for t in threads: t.start()
+""",
+        )
+        os.kill(victim["pid"], signal.SIGKILL)
+        run(client, "for t in threads: t.join(30)")
+        for error in client.do("result = errors"):
+            assert not error or ("DATA_LOSS" in error and "island0/worker1" in error), error
+        wait_for_restart(cluster, victim)
+        run(client, "x = jax.device_put(noise(1 << 20), devices[2]) + 1")
+        assert client.do("result = same(x, noise(1 << 20) + 1)")
+        run(client, "del x, xs")
+        wait_for("nothing held", lambda: used_bytes(cluster) == 0, 10)
+
+
+@pytest.mark.faults
 def test_a_donated_view_and_its_readers(new_cluster: NewCluster) -> None:
     """A view's memory is not the program's to write: others may still read it."""
     cluster = new_cluster(1, 2, 2).start()

@@ -171,6 +171,7 @@ wire::StatusReply SomeStatus() {
   data->set_to_clients(2);
   data->set_from_workers(3);
   data->set_from_workers_shared(3);
+  data->set_to_clients_shared(5);
   data->set_to_workers(3 << 20);
   status.mutable_workers(0)->mutable_state()->set_draining(true);
   status.mutable_workers(0)->mutable_state()->add_stuck()->set_device(0);
@@ -190,14 +191,16 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "{\"name\":\"island0/"
       "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"draining\":true,\"nodes\":7,"
       "\"data_bytes\":{\"from_clients\":1,\"to_clients\":2,\"from_workers\":3,\"to_workers\":"
-      "3145728,\"from_workers_shared\":3,\"to_workers_shared\":0},\"devices\":[{\"id\":0,"
+      "3145728,\"from_workers_shared\":3,\"to_workers_shared\":0,"
+      "\"from_clients_shared\":0,\"to_clients_shared\":5},\"devices\":[{\"id\":0,"
       "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096,"
       "\"stuck\":true}]},"
       "{\"name\":\"island0/"
       "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"draining\":false,"
       "\"nodes\":0,\"data_bytes\":{\"from_clients\":0,"
       "\"to_clients\":0,\"from_workers\":0,\"to_workers\":0,\"from_workers_shared\":0,"
-      "\"to_workers_shared\":0},\"devices\":[{\"id\":1,"
+      "\"to_workers_shared\":0,\"from_clients_shared\":0,\"to_clients_shared\":0},\"devices\":[{"
+      "\"id\":1,"
       "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0,"
       "\"stuck\":false}]}]}],"
       "\"schedulers\":[{\"island\":0,\"pid\":90,\"state\":\"up\"}],"

@@ -67,7 +67,9 @@ std::string DataJson(const wire::DataBytes& data) {
       "{\"from_clients\":", data.from_clients(), ",\"to_clients\":", data.to_clients(),
       ",\"from_workers\":", data.from_workers(), ",\"to_workers\":", data.to_workers(),
       ",\"from_workers_shared\":", data.from_workers_shared(),
-      ",\"to_workers_shared\":", data.to_workers_shared(), "}");
+      ",\"to_workers_shared\":", data.to_workers_shared(),
+      ",\"from_clients_shared\":", data.from_clients_shared(),
+      ",\"to_clients_shared\":", data.to_clients_shared(), "}");
 }
 
 std::string WorkerJson(const WorkerStatus& worker) {

@@ -98,13 +98,8 @@ void ClientImpl::TellRoom() {
 
 void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
   if (chunk.name_case() != wire::DataChunk::kFetch) return;
-  std::shared_ptr<Fetching> fetching;
-  {
-    MutexLock lock(mutex_);
-    auto it = pending_.fetches.find(chunk.fetch());
-    if (it == pending_.fetches.end()) return;  // ended already
-    fetching = it->second;
-  }
+  std::shared_ptr<Fetching> fetching = FindFetch(chunk.fetch());
+  if (fetching == nullptr) return;
   if (chunk.failure().code() != 0) {
     EndFetch(chunk.fetch(), wire::ToStatus(chunk.failure()));
     return;
@@ -120,13 +115,37 @@ void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
   }
   received += chunk.data().size();
   if (!chunk.data().empty()) fetching->sink.on_data(index->second, chunk.offset(), chunk.data());
-  if (!chunk.last()) return;
+  if (chunk.last()) CompleteShard(chunk.fetch(), *fetching, index->second);
+}
+
+void ClientImpl::OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
+                         size_t size) {
+  std::shared_ptr<Fetching> fetching = FindFetch(fetch);
+  if (fetching == nullptr) return;
+  auto index = fetching->index.find(shard);
+  if (index == fetching->index.end() || fetching->complete[index->second]) return;
+  if (fetching->sink.on_place) {
+    fetching->sink.on_place(index->second, std::move(bytes), size);
+  } else {
+    fetching->sink.on_data(index->second, 0, {bytes.get(), size});
+  }
+  CompleteShard(fetch, *fetching, index->second);
+}
+
+// Null: ended already.
+std::shared_ptr<ClientImpl::Fetching> ClientImpl::FindFetch(uint64_t fetch) {
+  MutexLock lock(mutex_);
+  auto it = pending_.fetches.find(fetch);
+  return it == pending_.fetches.end() ? nullptr : it->second;
+}
+
+void ClientImpl::CompleteShard(uint64_t fetch, Fetching& fetching, size_t index) {
   {
     MutexLock lock(mutex_);  // OnWorkerLost reads it
-    fetching->complete[index->second] = true;
-    --fetching->left;
+    fetching.complete[index] = true;
+    --fetching.left;
   }
-  if (fetching->left == 0) EndFetch(chunk.fetch(), absl::OkStatus());
+  if (fetching.left == 0) EndFetch(fetch, absl::OkStatus());
 }
 
 void ClientImpl::OnWorkerLost(WorkerKey worker, const absl::Status& why) {

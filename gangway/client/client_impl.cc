@@ -109,6 +109,8 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     options.session = reply.session();
     options.token = reply.data_token();
     options.on_chunk = [this](const wire::DataChunk& chunk) { OnChunk(chunk); };
+    options.on_place = [this](uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
+                              size_t size) { OnPlace(fetch, shard, std::move(bytes), size); };
     options.on_lost = [this](WorkerKey worker, const absl::Status& why) {
       OnWorkerLost(worker, why);
     };
@@ -150,7 +152,12 @@ void ClientImpl::Flush() {
   }
   SendBatches();
   for (OutgoingPush& outgoing : pushes) {
-    data_links_->Add(worker_of_.at(outgoing.device), std::move(outgoing.push));
+    const WorkerKey worker = worker_of_.at(outgoing.device);
+    if (outgoing.placed) {
+      data_links_->Reserve(worker, outgoing.push, std::move(outgoing.placed));
+    } else {
+      data_links_->Add(worker, std::move(outgoing.push));
+    }
   }
   RunDeferred();
 }

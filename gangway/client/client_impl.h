@@ -43,6 +43,8 @@ class ClientImpl final : public Client {
   uint64_t Upload(ArrayHandle array, const ArraySpec& spec) override;
   void Push(uint64_t upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override;
+  void Reserve(uint64_t upload, uint32_t shard,
+               std::function<void(std::shared_ptr<char> place)> placed) override;
   void AbandonUpload(uint64_t upload, absl::Status why) override;
   void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
             std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
@@ -84,6 +86,7 @@ class ClientImpl final : public Client {
   struct OutgoingPush {
     uint32_t device = 0;
     client::Push push;
+    std::function<void(std::shared_ptr<char>)> placed;  // set: only a place for it is wanted
   };
   // Declared before the lock under which an operation is appended: sends it once that is released,
   // on the caller's thread (a link's Send never blocks), which spares each call a switch of
@@ -133,6 +136,9 @@ class ClientImpl final : public Client {
   void OnUploadFailed(const wire::UploadFailed& failed);
   void OnProgress(uint64_t ended);
   void OnChunk(const wire::DataChunk& chunk);
+  void OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes, size_t size);
+  std::shared_ptr<Fetching> FindFetch(uint64_t fetch) GANGWAY_EXCLUDES(mutex_);
+  void CompleteShard(uint64_t fetch, Fetching& fetching, size_t index) GANGWAY_EXCLUDES(mutex_);
   void OnWorkerLost(WorkerKey worker, const absl::Status& why);
   void EndFetch(uint64_t fetch, const absl::Status& why);
   void TellRoom();

@@ -132,6 +132,22 @@ void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
   Wake();
 }
 
+void ClientImpl::Reserve(uint64_t upload, uint32_t shard,
+                         std::function<void(std::shared_ptr<char> place)> placed) {
+  MutexLock lock(mutex_);
+  auto it = uploads_.find(upload);
+  if (it == uploads_.end()) return;
+  const Uploading& uploading = it->second;
+  if (shard >= uploading.pushed.size() || uploading.pushed[shard] ||
+      !worker_of_.contains((*uploading.devices)[shard]))
+    return;
+  OutgoingPush outgoing = NewPush(upload, uploading, shard);
+  outgoing.push.bytes = uploading.shard_bytes;
+  outgoing.placed = std::move(placed);
+  pushes_.push_back(std::move(outgoing));
+  Wake();
+}
+
 void ClientImpl::AbandonUpload(uint64_t upload, absl::Status why) {
   MutexLock lock(mutex_);
   auto it = uploads_.find(upload);

@@ -100,7 +100,7 @@ TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
   client_->Call(e, std::vector{a}, std::vector{b}, keep, 9);
   client_->Copy(std::vector{b}, std::vector{c}, devices, "pinned_host");
   client_->Regroup({{.array = 100, .shards = {{c, 1}, {a, 0}}}});
-  client_->Fetch(100, {0, 1}, {[](auto...) {}, [](absl::Status) {}});
+  client_->Fetch(100, {0, 1}, {.on_data = [](auto...) {}, .on_done = [](absl::Status) {}});
   client_->Await(std::vector{a, c}, [](absl::Status) {});
   client_->Drop(std::vector{a});
   client_->Delete(std::vector{b});

@@ -34,7 +34,10 @@ absl::Status LostStatus(const wire::Worker& worker, const std::string& what,
 
 }  // namespace
 
-DataLinks::DataLinks(Options options) : options_(std::move(options)), dialer_("gw-dial") {}
+DataLinks::DataLinks(Options options) : options_(std::move(options)), dialer_("gw-dial") {
+  MutexLock lock(returns_->mutex);
+  returns_->loop = options_.loop;
+}
 
 DataLinks::~DataLinks() { dialer_.Stop(); }
 
@@ -65,8 +68,29 @@ void DataLinks::Add(WorkerKey key, Push push) {
     Released(push);
     return;
   }
-  it->second.waiting.push_back({.push = std::move(push)});
+  Pushing pushing{.push = std::move(push)};
+  const bool asked = TakeReservation(it->second, pushing);
+  (asked ? it->second.placing : it->second.waiting).push_back(std::move(pushing));
   SchedulePump(key);
+}
+
+void DataLinks::Reserve(WorkerKey key, const Push& wish,
+                        std::function<void(std::shared_ptr<char> place)> placed) {
+  auto it = workers_.find(key);
+  if (closed_ || it == workers_.end() || wish.to.next || !IsFor(it->second, wish.to)) return;
+  Attempt* attempt = it->second.attempt.get();
+  if (attempt == nullptr || !attempt->welcomed || !attempt->descriptors.valid()) return;
+  if (!AskForPlace(it->second, wish, wish.bytes)) return;
+  attempt->reserved[{wish.upload, wish.shard}] = {.bytes = wish.bytes, .placed = std::move(placed)};
+}
+
+// Gives it the place that was asked for ahead. True: the answer has not come yet.
+bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
+  if (to.attempt == nullptr) return false;
+  auto reserved = to.attempt->reserved.extract({pushing.push.upload, pushing.push.shard});
+  if (reserved.empty() || pushing.push.failure.code() != 0) return false;
+  pushing.target = std::move(reserved.mapped().target);
+  return pushing.target == nullptr;
 }
 
 bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
@@ -77,6 +101,10 @@ bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
 
 void DataLinks::Forget(uint64_t upload) {
   for (auto& [key, to] : workers_) {
+    if (to.attempt != nullptr) {
+      std::erase_if(to.attempt->reserved,
+                    [upload](const auto& reserved) { return reserved.first.first == upload; });
+    }
     for (auto* queue : {&to.active, &to.placing, &to.waiting}) {
       for (Pushing& pushing : std::exchange(*queue, {})) {
         if (pushing.push.upload == upload) {
@@ -91,6 +119,10 @@ void DataLinks::Forget(uint64_t upload) {
 
 void DataLinks::Close(const absl::Status& reason) {
   closed_ = true;
+  {
+    MutexLock lock(returns_->mutex);
+    returns_->loop = nullptr;
+  }
   for (auto& [key, to] : workers_) {
     to.up = false;
     DropPushes(to);
@@ -165,6 +197,7 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
   if (frame.has_shard_request()) return OnPlace(key, *attempt, frame.shard_request());
   if (!frame.has_data_chunk()) return;
   to.failures = 0;
+  if (frame.data_chunk().has_place()) return OnFetched(key, attempt, frame.data_chunk());
   options_.on_chunk(std::move(*frame.mutable_data_chunk()));
 }
 
@@ -180,11 +213,8 @@ void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloRep
 void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer) {
   WorkerLink& to = workers_[key];
   for (uint64_t segment : answer.gone()) attempt.segments.Remove(segment);
-  while (attempt.descriptors.valid()) {
-    auto received = transport::ReceiveDescriptor(attempt.descriptors);
-    if (!received) break;
-    (void)attempt.segments.Add(*received);  // what it is for is sent instead
-  }
+  TakeSegments(attempt);
+  if (OnReserved(attempt, {answer.ordinal(), answer.shard()}, answer)) return;
   auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&answer](const Pushing& each) {
     return each.push.upload == answer.ordinal() && each.push.shard == answer.shard();
   });
@@ -197,6 +227,78 @@ void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardReques
   to.active.push_back(std::move(*pushing));
   to.placing.erase(pushing);
   SchedulePump(key);
+}
+
+// False: its push has come, or nobody asked.
+bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRequest& answer) {
+  auto entry = attempt.reserved.find(shard);
+  if (entry == attempt.reserved.end()) return false;
+  Reservation& reserved = entry->second;
+  if (answer.has_into() && answer.into().size() == reserved.bytes) {
+    reserved.target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
+                                            answer.into().size());
+  }
+  if (reserved.target == nullptr) {
+    attempt.reserved.erase(entry);
+  } else if (reserved.placed) {
+    std::exchange(reserved.placed, nullptr)(
+        std::shared_ptr<char>(reserved.target, reinterpret_cast<char*>(reserved.target.get())));
+  }
+  return true;
+}
+
+void DataLinks::TakeSegments(Attempt& attempt) {
+  while (attempt.descriptors.valid()) {
+    auto received = transport::ReceiveDescriptor(attempt.descriptors);
+    if (!received) break;
+    (void)attempt.segments.Add(*received);  // what it is for is sent instead
+  }
+}
+
+// Read where it lies; the worker keeps the place until it hears that nobody does any more, or the
+// stream ends, which this mapping outlives.
+void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                          const wire::DataChunk& chunk) {
+  TakeSegments(*attempt);
+  const wire::SharedBlock& place = chunk.place();
+  auto mapped = attempt->segments.Find(place.segment(), place.offset(), place.size());
+  wire::ShardRequest word;
+  word.set_fetch(chunk.fetch());
+  word.set_shard(chunk.shard());
+  if (mapped == nullptr) return Say(key, attempt, std::move(word));  // let it be sent
+  word.set_received(true);
+  auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Attempt>(attempt), word,
+                    mapped](const char*) {
+    MutexLock lock(returns->mutex);
+    if (returns->loop == nullptr) return;
+    returns->loop->Post([this, key, weak, word] {
+      if (auto still = weak.lock()) Say(key, still, word);
+    });
+  };
+  const char* bytes = reinterpret_cast<const char*>(mapped.get());
+  options_.on_place(chunk.fetch(), chunk.shard(),
+                    std::shared_ptr<const char>(bytes, std::move(give_back)), place.size());
+}
+
+void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                    wire::ShardRequest word) {
+  WorkerLink& to = workers_[key];
+  if (closed_ || to.attempt != attempt) return;
+  attempt->words.push_back(std::move(word));
+  (void)SendWords(to);
+}
+
+// False: the link takes no more for now.
+bool DataLinks::SendWords(WorkerLink& to) {
+  Attempt& attempt = *to.attempt;
+  for (; !attempt.words.empty(); attempt.words.pop_front()) {
+    wire::Frame frame = NewFrame(to, attempt);
+    *frame.mutable_shard_request() = attempt.words.front();
+    if (attempt.link->Send(std::move(frame)).ok()) continue;
+    --attempt.sequence;
+    return false;
+  }
+  return true;
 }
 
 void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why) {
@@ -249,7 +351,8 @@ void DataLinks::Pump(WorkerKey key) {
   WorkerLink& to = workers_[key];
   size_t turn = 0;
   while (to.attempt && to.attempt->link && to.attempt->welcomed) {
-    if (!Activate(to) || to.active.empty()) return;  // on_writable, or a place, follows
+    // on_writable, or a place, follows
+    if (!SendWords(to) || !Activate(to) || to.active.empty()) return;
     if (turn >= kTurnBytes) return SchedulePump(key);
     Pushing pushing = std::move(to.active.front());
     to.active.pop_front();
@@ -272,21 +375,22 @@ bool DataLinks::Activate(WorkerLink& to) {
   while (to.active.size() + to.placing.size() < kInterleaved && !to.waiting.empty()) {
     Pushing& next = to.waiting.front();
     const bool placeable = to.attempt->descriptors.valid() && !next.unplaceable &&
-                           next.offset == 0 && next.push.failure.code() == 0 &&
+                           next.target == nullptr && next.offset == 0 &&
+                           next.push.failure.code() == 0 &&
                            next.push.data.size() >= kPlacedBytesMin;
-    if (placeable && !AskForPlace(to, next)) return false;
+    if (placeable && !AskForPlace(to, next.push, next.push.data.size())) return false;
     (placeable ? to.placing : to.active).push_back(std::move(next));
     to.waiting.pop_front();
   }
   return true;
 }
 
-bool DataLinks::AskForPlace(WorkerLink& to, const Pushing& pushing) {
+bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
   wire::Frame frame = NewFrame(to, *to.attempt);
   wire::ShardRequest& wish = *frame.mutable_shard_request();
-  wish.set_ordinal(pushing.push.upload);
-  wish.set_shard(pushing.push.shard);
-  wish.mutable_into()->set_size(pushing.push.data.size());
+  wish.set_ordinal(push.upload);
+  wish.set_shard(push.shard);
+  wish.mutable_into()->set_size(bytes);
   if (to.attempt->link->Send(std::move(frame)).ok()) return true;
   --to.attempt->sequence;
   return false;
@@ -296,7 +400,9 @@ bool DataLinks::AskForPlace(WorkerLink& to, const Pushing& pushing) {
 bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
   const std::string_view data = pushing.push.data;
   const size_t size = std::min(kChunkBytes, data.size() - pushing.offset);
-  std::memcpy(pushing.target.get() + pushing.offset, data.data() + pushing.offset, size);
+  const bool there = data.data() == reinterpret_cast<const char*>(pushing.target.get());
+  if (!there)
+    std::memcpy(pushing.target.get() + pushing.offset, data.data() + pushing.offset, size);
   if (pushing.offset + size == data.size()) {
     wire::Frame frame = NewFrame(to, *to.attempt);
     wire::DataChunk& chunk = *frame.mutable_data_chunk();

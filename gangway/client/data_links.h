@@ -2,7 +2,8 @@
 // to it, and the chunks that come from it.
 //
 // A large shard for a worker of the same host is written into that worker's shared memory, at a
-// place that it is asked for; the link then carries words only.
+// place that it is asked for; one that is fetched from there is read in its memory, until the last
+// reference to it goes. The link then carries words only.
 //
 // Threading: everything runs on the client's event loop; connecting, which blocks, runs on a thread
 // of its own that posts its outcome back. Ownership: bytes of a push are the caller's until
@@ -19,12 +20,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/mutex.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/wire.pb.h"
@@ -47,6 +50,7 @@ struct Push {
   Destination to;
   uint32_t shard = 0;
   std::string_view data;
+  uint64_t bytes = 0;              // of the shard, where only a place is wanted
   wire::Failure failure;           // code != 0: instead of data
   std::function<void()> released;  // may be empty
 };
@@ -71,6 +75,10 @@ class DataLinks {
     std::chrono::milliseconds retry_first{20};  // doubled each time
     int attempts = 8;  // in a row: then what waits on the worker ends, and retries grow no rarer
     std::function<void(wire::DataChunk chunk)> on_chunk;
+    // All bytes of a fetched shard, in memory of its worker's.
+    std::function<void(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
+                       size_t size)>
+        on_place;
     // Nothing more comes from this worker for what was asked of it until now.
     std::function<void(WorkerKey worker, const absl::Status& why)> on_lost;
   };
@@ -86,6 +94,11 @@ class DataLinks {
   // array. What is for the next one is kept until that is up.
   void Add(WorkerKey worker, Push push);
 
+  // Asks for a place for `wish`'s shard, whose push will follow. `placed` is called if there is
+  // one.
+  void Reserve(WorkerKey worker, const Push& wish,
+               std::function<void(std::shared_ptr<char> place)> placed);
+
   // Its bytes need not be sent any more.
   void Forget(uint64_t upload);
 
@@ -98,6 +111,18 @@ class DataLinks {
     std::shared_ptr<std::byte> target;  // in the worker's memory; null: it is sent
     bool unplaceable = false;           // the worker gave no place
   };
+  using ShardKey = std::pair<uint64_t, uint32_t>;  // upload, shard
+  // A place that was asked for ahead of its push.
+  struct Reservation {
+    uint64_t bytes = 0;
+    std::function<void(std::shared_ptr<char> place)> placed;
+    std::shared_ptr<std::byte> target;  // null: not answered yet
+  };
+  // Brings the end of a place's use to the loop for as long as there is one. Any thread.
+  struct Returns {
+    Mutex mutex;
+    EventLoop* loop GANGWAY_GUARDED_BY(mutex) = nullptr;
+  };
   // One attempt to connect and, if it succeeds, the link. Events of an abandoned one are ignored.
   struct Attempt {
     bool closed = false;
@@ -107,6 +132,8 @@ class DataLinks {
     uint64_t sequence = 0;
     FileDescriptor descriptors;  // from it, on this host
     transport::MappedSegments segments;
+    std::deque<wire::ShardRequest> words;  // of fetched places, that the link has not taken
+    std::map<ShardKey, Reservation> reserved;
   };
   struct WorkerLink {
     wire::Worker worker;
@@ -132,7 +159,14 @@ class DataLinks {
   bool SendChunk(WorkerLink& to, Pushing& pushing);
   bool WritePiece(WorkerLink& to, Pushing& pushing);
   bool Activate(WorkerLink& to);
-  bool AskForPlace(WorkerLink& to, const Pushing& pushing);
+  bool AskForPlace(WorkerLink& to, const Push& push, size_t bytes);
+  bool TakeReservation(WorkerLink& to, Pushing& pushing);
+  bool OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRequest& answer);
+  void OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                 const wire::DataChunk& chunk);
+  void Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::ShardRequest word);
+  bool SendWords(WorkerLink& to);
+  static void TakeSegments(Attempt& attempt);
   void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);
   void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
   void DropPushes(WorkerLink& of);
@@ -140,6 +174,7 @@ class DataLinks {
 
   Options options_;
   bool closed_ = false;
+  const std::shared_ptr<Returns> returns_ = std::make_shared<Returns>();
   std::map<WorkerKey, WorkerLink> workers_;
   EventLoop dialer_;
 };

@@ -15,6 +15,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
 #include "gangway/transport/inproc/inproc.h"
+#include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/wire/version.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -182,6 +183,9 @@ class ScriptedCluster {
   wire::HelloReply reply = DefaultReply();
   bool answers = true;
   std::atomic<bool> silent_data = false;  // Hellos of data streams are not answered
+  // Set before Connect: workers name this listener, under kSecret, as those of the client's host.
+  std::unique_ptr<transport::DescriptorListener> listener;
+  static inline const std::string kSecret = std::string(transport::kDescriptorSecretBytes, 's');
 
  private:
   static wire::HelloReply DefaultReply() {
@@ -204,6 +208,10 @@ class ScriptedCluster {
     if (silent_data) return;
     wire::Frame frame;
     frame.mutable_hello_reply();
+    if (listener != nullptr) {
+      frame.mutable_hello_reply()->mutable_descriptors()->set_name(listener->name());
+      frame.mutable_hello_reply()->mutable_descriptors()->set_secret(kSecret);
+    }
     role.Send(std::move(frame));
   }
 
@@ -227,6 +235,10 @@ class Arrival {
     MutexLock lock(mutex_);
     changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return !values_.empty(); });
     return values_.at(0);
+  }
+  void Clear() {
+    MutexLock lock(mutex_);
+    values_.clear();
   }
   size_t count() {
     MutexLock lock(mutex_);

@@ -1,12 +1,17 @@
 // Implementation of buffer_calls.h.
 #include "gangway/frontdoor/ifrt/buffer_calls.h"
 
-#include <algorithm>
-#include <cstring>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/slice.h>
+
 #include <memory>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
@@ -14,8 +19,15 @@
 namespace gangway::ifrt {
 namespace {
 
+using ::google::protobuf::internal::WireFormatLite;
+using ::google::protobuf::io::CodedInputStream;
+using ::google::protobuf::io::CodedOutputStream;
+
 constexpr char kStoreMetadata[] = "ifrt-proxy-grpc-host-buffer-store-metadata-bin";
-constexpr size_t kLookupChunkBytes = size_t{4} << 20;
+constexpr size_t kLookupChunkBytes = size_t{1} << 20;
+constexpr size_t kHeldBytesMax = size_t{4} << 20;  // while it is not known where they go
+// `data` of both messages that carry bytes: field 1, length-delimited.
+constexpr uint32_t kDataTag = (1 << 3) | 2;
 
 // A call with one request and one response, answered at once.
 template <typename RequestMessage, typename ResponseMessage>
@@ -98,6 +110,28 @@ class DiskCall final : public UnaryCall<proxy::HostBufferReadFromDiskRequest,
   }
 };
 
+// Copies the data of a serialized HostBufferStoreRequest to `to`; its size. An error says what came
+// instead.
+absl::StatusOr<size_t> CopyData(grpc::ByteBuffer& message, char* to, size_t room) {
+  grpc::ProtoBufferReader reader(&message);
+  CodedInputStream input(&reader);
+  size_t copied = 0;
+  while (reader.status().ok()) {
+    const uint32_t tag = input.ReadTag();
+    if (tag == 0 && input.ConsumedEntireMessage()) return copied;
+    if (tag == kDataTag) {
+      uint32_t size = 0;
+      if (!input.ReadVarint32(&size)) break;
+      if (size > room - copied) return absl::InvalidArgumentError("more than fits");
+      if (!input.ReadRaw(to + copied, static_cast<int>(size))) break;
+      copied += size;
+    } else if (!WireFormatLite::SkipField(&input, tag)) {
+      break;
+    }
+  }
+  return absl::InvalidArgumentError("what is no HostBufferStoreRequest");
+}
+
 // A call of several operations, one after the other; each Step starts the next one, or ends it.
 class StreamCall : public Call, public Completion {
  public:
@@ -159,19 +193,55 @@ class StoreCall final : public StreamCall {
 
   void Step(bool ok) override {
     if (!ok) return End();
-    if (chunk_.data().size() > size_ - received_) {
-      return Store(absl::InvalidArgumentError(absl::StrCat(
-          "host buffer ", metadata_.handle(), " got more than its ", size_, " bytes")));
-    }
-    std::memcpy(bytes_->data() + received_, chunk_.data().data(), chunk_.data().size());
-    received_ += chunk_.data().size();
+    held_bytes_ += chunk_.Length();
+    held_.push_back(std::exchange(chunk_, {}));
+    if (absl::Status status = Write(FindMemory()); !status.ok()) return Store(status);
     reader_.Read(&chunk_, tag());
   }
 
   void End() {
-    if (received_ == size_) return Store(HostBytesRef(std::move(bytes_)));
+    if (absl::Status status = Write(FindMemory(Patience::kNone)); !status.ok())
+      return Store(status);
+    if (received_ == size_) {
+      bytes_->Refer(std::move(memory_));
+      return Store(HostBytesRef(std::move(bytes_)));
+    }
     Store(absl::DataLossError(absl::StrCat("host buffer ", metadata_.handle(), " ended after ",
                                            received_, " of ", size_, " bytes")));
+  }
+
+  // Where the bytes go: memory of the worker that gets them, if it is known before many have come.
+  enum class Patience { kSome, kNone };
+  char* FindMemory(Patience patience = Patience::kSome) {
+    if (memory_ != nullptr) return memory_.get();
+    if (size_ >= kPlacedBytesMin) {
+      HostBuffers::HostPlace place = buffers_->FindPlace(metadata_.handle());
+      if (place.memory != nullptr && place.size == size_) {
+        memory_ = std::move(place.memory);
+        return memory_.get();
+      }
+      if (patience == Patience::kSome && held_bytes_ <= kHeldBytesMax) return nullptr;
+    }
+    std::shared_ptr<char[]> own(new char[size_]);
+    memory_ = std::shared_ptr<char>(own, own.get());
+    return memory_.get();
+  }
+
+  // Copies what is held to `memory`, if there is any yet.
+  absl::Status Write(char* memory) {
+    if (memory == nullptr) return absl::OkStatus();
+    for (grpc::ByteBuffer& chunk : held_) {
+      absl::StatusOr<size_t> copied = CopyData(chunk, memory + received_, size_ - received_);
+      if (!copied.ok()) {
+        return absl::InvalidArgumentError(absl::StrCat("host buffer ", metadata_.handle(), " of ",
+                                                       size_, " bytes: after ", received_, " came ",
+                                                       std::string(copied.status().message())));
+      }
+      received_ += *copied;
+    }
+    held_.clear();
+    held_bytes_ = 0;
+    return absl::OkStatus();
   }
 
   void Store(absl::StatusOr<HostBytesRef> bytes) {
@@ -183,17 +253,21 @@ class StoreCall final : public StreamCall {
   void Finish(const absl::Status& status) {
     finishing_ = true;
     if (status.ok()) {
-      reader_.Finish({}, grpc::Status::OK, tag());
+      const grpc::Slice empty;  // a HostBufferStoreResponse has no fields
+      reader_.Finish(grpc::ByteBuffer(&empty, 1), grpc::Status::OK, tag());
     } else {
       reader_.FinishWithError(ToGrpc(status), tag());
     }
   }
 
-  grpc::ServerAsyncReader<proxy::HostBufferStoreResponse, proxy::HostBufferStoreRequest> reader_;
+  grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer> reader_;
   proxy::HostBufferStoreMetadata metadata_;
-  proxy::HostBufferStoreRequest chunk_;
+  grpc::ByteBuffer chunk_;              // of the read in flight
+  std::vector<grpc::ByteBuffer> held_;  // came, and is not in memory_ yet
+  size_t held_bytes_ = 0;
   std::shared_ptr<HostBuffers> buffers_;
   std::shared_ptr<HostBytes> bytes_;
+  std::shared_ptr<char> memory_;  // that will be those of bytes_
   size_t size_ = 0;
   size_t received_ = 0;
   std::thread allocating_;
@@ -204,14 +278,20 @@ class LookupCall final : public StreamCall {
   explicit LookupCall(CallEnvironment& environment) : StreamCall(environment), writer_(&context_) {}
 
   void Request(void* tag) override {
-    environment_.service.RequestHostBufferLookup(&context_, &request_, &writer_, environment_.queue,
-                                                 environment_.queue, tag);
+    environment_.service.RequestHostBufferLookup(&context_, &raw_request_, &writer_,
+                                                 environment_.queue, environment_.queue, tag);
   }
 
   void Begin() override {
-    auto buffers = environment_.registry.Find(request_.session_id());
+    proxy::HostBufferLookupRequest request;
+    grpc::ProtoBufferReader reader(&raw_request_);
+    if (!reader.status().ok() || !request.ParseFromZeroCopyStream(&reader)) {
+      return Finish(
+          grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not a HostBufferLookupRequest"));
+    }
+    auto buffers = environment_.registry.Find(request.session_id());
     if (!buffers.ok()) return Finish(ToGrpc(buffers.status()));
-    auto bytes = (*buffers)->Get(request_.handle());
+    auto bytes = (*buffers)->Get(request.handle());
     if (!bytes.ok()) return Finish(ToGrpc(bytes.status()));
     bytes_ = *std::move(bytes);
     bulk_ = bytes_->size() > kInlineBytes;
@@ -229,13 +309,23 @@ class LookupCall final : public StreamCall {
     WriteNext();
   }
 
-  // An empty buffer is one empty chunk.
+  // A HostBufferLookupResponse around bytes that stay where they are. An empty buffer is one empty
+  // chunk.
   void WriteNext() {
     const std::string_view chunk = bytes_->view().substr(sent_, kLookupChunkBytes);
-    proxy::HostBufferLookupResponse response;
-    response.set_data(chunk.data(), chunk.size());
+    uint8_t header[16];
+    uint8_t* end = CodedOutputStream::WriteVarint32ToArray(kDataTag, header);
+    end = CodedOutputStream::WriteVarint64ToArray(chunk.size(), end);
+    const grpc::Slice slices[] = {grpc::Slice(header, static_cast<size_t>(end - header)),
+                                  SliceOf(chunk)};
     sent_ += chunk.size();
-    writer_.Write(response, tag());
+    writer_.Write(grpc::ByteBuffer(slices, 2), tag());
+  }
+
+  grpc::Slice SliceOf(std::string_view chunk) const {
+    if (chunk.size() <= kInlineBytes) return {chunk.data(), chunk.size()};
+    return {const_cast<char*>(chunk.data()), chunk.size(),
+            [](void* kept) { delete static_cast<HostBytesRef*>(kept); }, new HostBytesRef(bytes_)};
   }
 
   void Finish(const grpc::Status& status) {
@@ -243,8 +333,8 @@ class LookupCall final : public StreamCall {
     writer_.Finish(status, tag());
   }
 
-  proxy::HostBufferLookupRequest request_;
-  grpc::ServerAsyncWriter<proxy::HostBufferLookupResponse> writer_;
+  grpc::ByteBuffer raw_request_;
+  grpc::ServerAsyncWriter<grpc::ByteBuffer> writer_;
   HostBytesRef bytes_;
   size_t sent_ = 0;
 };

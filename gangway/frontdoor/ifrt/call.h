@@ -48,6 +48,16 @@ class LiveCalls {
   int count_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
+// Calls that carry bulk bytes are served raw: their bytes are neither copied into a message nor out
+// of one.
+using AsyncService = proxy::GrpcIfrtService::WithAsyncMethod_GetVersion<
+    proxy::GrpcIfrtService::WithAsyncMethod_IfrtSession<
+        proxy::GrpcIfrtService::WithRawMethod_HostBufferStore<
+            proxy::GrpcIfrtService::WithRawMethod_HostBufferLookup<
+                proxy::GrpcIfrtService::WithAsyncMethod_HostBufferDelete<
+                    proxy::GrpcIfrtService::WithAsyncMethod_HostBufferReadFromDisk<
+                        proxy::GrpcIfrtService::Service>>>>>>;
+
 // What the calls share. Outlives them.
 struct CallEnvironment {
   ClientFactory factory;
@@ -56,7 +66,7 @@ struct CallEnvironment {
   LiveCalls live;
   EventLoop bulk{"ifrt-bulk"};  // copies what is too large for the completion thread
   EventLoop timers{"ifrt-timers"};
-  proxy::GrpcIfrtService::AsyncService service;
+  AsyncService service;
   grpc::ServerCompletionQueue* queue = nullptr;  // not owned
 };
 

@@ -27,6 +27,8 @@ struct FakeCluster {
   ClusterInfo info;
   std::atomic<int> clients_alive = 0;
   std::atomic<int> arrays_alive = 0;
+  std::atomic<int> placed = 0;           // shards that a place was given for
+  std::atomic<int> pushed_in_place = 0;  // of which the bytes came there
   Mutex mutex;
   CondVar changed;
   bool compile_held GANGWAY_GUARDED_BY(mutex) = false;
@@ -74,10 +76,25 @@ class FakeClient final : public Client {
             std::function<void()> released) override {
     loop_.Post([this, upload, shard, data, released] {
       if (auto found = arrays_.find(upload); found != arrays_.end()) {
-        *found->second.shards[shard] = Cell{true, std::string(data)};
+        Cell& cell = *found->second.shards[shard];
+        if (cell.place != nullptr && cell.place.get() == data.data()) ++cluster_.pushed_in_place;
+        cell.bytes.assign(data);
+        cell.there = true;
       }
       released();
       Recheck();
+    });
+  }
+  void Reserve(uint64_t upload, uint32_t shard,
+               std::function<void(std::shared_ptr<char>)> placed) override {
+    loop_.Post([this, upload, shard, placed] {
+      Array& array = arrays_[upload];
+      std::shared_ptr<char[]> place(new char[array.spec.shard_bytes]);
+      array.shards[shard]->place = place;
+      placed(std::shared_ptr<char>(place, place.get()));
+      ++cluster_.placed;
+      MutexLock lock(cluster_.mutex);
+      cluster_.changed.NotifyAll();
     });
   }
   void AbandonUpload(uint64_t upload, absl::Status why) override { PoisonLater({upload}, why); }
@@ -125,7 +142,12 @@ class FakeClient final : public Client {
   void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override {
     When({array}, [this, array, shards, sink](absl::Status status) {
       for (size_t i = 0; status.ok() && i < shards.size(); ++i) {
-        const std::string& bytes = arrays_[array].shards[shards[i]]->bytes;
+        std::shared_ptr<Cell> cell = arrays_[array].shards[shards[i]];
+        const std::string& bytes = cell->bytes;
+        if (cell->place != nullptr) {
+          sink.on_place(i, std::shared_ptr<const char>(cell, bytes.data()), bytes.size());
+          continue;
+        }
         const size_t half = bytes.size() / 2;  // two pieces, the later first
         sink.on_data(i, half, std::string_view(bytes).substr(half));
         sink.on_data(i, 0, std::string_view(bytes).substr(0, half));
@@ -166,6 +188,7 @@ class FakeClient final : public Client {
   struct Cell {
     bool there = false;
     std::string bytes;
+    std::shared_ptr<char[]> place = nullptr;  // that was given for them
   };
   using Shard = std::shared_ptr<Cell>;
   struct Array {

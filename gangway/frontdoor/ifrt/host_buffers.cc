@@ -90,6 +90,18 @@ void HostBuffers::Take(uint64_t handle, Ready ready, Executor* executor) {
   Call(std::move(taker), std::move(bytes));
 }
 
+void HostBuffers::Place(uint64_t handle, HostPlace place) {
+  MutexLock lock(mutex_);
+  auto waiting = waiting_.find(handle);
+  if (waiting != waiting_.end()) waiting->second.place = std::move(place);
+}
+
+HostBuffers::HostPlace HostBuffers::FindPlace(uint64_t handle) const {
+  MutexLock lock(mutex_);
+  auto waiting = waiting_.find(handle);
+  return waiting == waiting_.end() ? HostPlace() : waiting->second.place;
+}
+
 absl::StatusOr<HostBytesRef> HostBuffers::Get(uint64_t handle) const {
   MutexLock lock(mutex_);
   auto there = there_.find(handle);

@@ -1,7 +1,8 @@
 // Host buffers of one session: bytes that the client has sent or will fetch, by the client's
 // handles.
 //
-// Bytes may come before or after the request that uses them; Take joins the two. What is held,
+// Bytes may come before or after the request that uses them; Take joins the two. Where the request
+// came first, it may say where the bytes are best put (Place). What is held,
 // including bytes that the client library is still sending, counts against a limit (TM-2).
 // Thread-safe; a callback runs on the thread that completes the pair, where it must neither block
 // nor copy much, or on the executor that it was given with.
@@ -28,6 +29,8 @@ namespace gangway::ifrt {
 
 // A copy of so much is cheaper than a switch of threads.
 inline constexpr size_t kInlineBytes = size_t{64} << 10;
+// Bytes of so many are worth asking where to put them before they come.
+inline constexpr size_t kPlacedBytesMin = size_t{256} << 10;
 
 // Counts bytes of host memory against a limit.
 class HostBudget {
@@ -47,35 +50,45 @@ class HostBudget {
   uint64_t used_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
-// A piece of host memory that gives its bytes back to the budget when the last reference goes.
+// A piece of host memory that gives its bytes back to the budget when the last reference goes: its
+// own, or somebody else's that it refers to.
 class HostBytes {
  public:
-  // `budget` must have been charged with `size`. The memory is uninitialized.
+  // `budget` must have been charged with `size`.
   HostBytes(size_t size, std::shared_ptr<HostBudget> budget)
-      : data_(new char[size]), size_(size), budget_(std::move(budget)) {}
+      : size_(size), budget_(std::move(budget)) {}
   ~HostBytes() { budget_->Release(size_); }
   HostBytes(const HostBytes&) = delete;
   HostBytes& operator=(const HostBytes&) = delete;
 
-  char* data() { return data_.get(); }
+  // To be called once, before the bytes are shared: `size` bytes of memory that it keeps; or its
+  // own, uninitialized.
+  void Refer(std::shared_ptr<const char> memory) { memory_ = std::move(memory); }
+  char* Make() {
+    std::shared_ptr<char[]> own(new char[size_]);
+    char* data = own.get();
+    memory_ = std::shared_ptr<const char>(std::move(own), data);
+    return data;
+  }
+
   size_t size() const { return size_; }
-  std::string_view view() const { return {data_.get(), size_}; }
+  std::string_view view() const { return {memory_.get(), memory_ == nullptr ? 0 : size_}; }
 
  private:
-  std::unique_ptr<char[]> data_;
-  size_t size_;
+  std::shared_ptr<const char> memory_;
+  const size_t size_;
   std::shared_ptr<HostBudget> budget_;
 };
 using HostBytesRef = std::shared_ptr<const HostBytes>;
 
-class HostBuffers {
+class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
  public:
   using Clock = std::chrono::steady_clock;
   using Ready = std::function<void(absl::StatusOr<HostBytesRef>)>;
 
   HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit);
 
-  // Memory for a buffer, charged. Waits up to the take limit for room.
+  // A buffer, charged, without memory yet. Waits up to the take limit for room.
   absl::StatusOr<std::shared_ptr<HostBytes>> Allocate(uint64_t size);
   // The same without waiting.
   absl::StatusOr<std::shared_ptr<HostBytes>> TryAllocate(uint64_t size);
@@ -88,6 +101,14 @@ class HostBuffers {
   // one (not owned; outlives this object). DEADLINE_EXCEEDED if it has
   // not come within the take limit (seen at the next Expire). After Close() it is never called.
   void Take(uint64_t handle, Ready ready, Executor* executor = nullptr);
+
+  // The bytes of `handle`, which Take waits for, are best written to `memory` of `size` bytes.
+  struct HostPlace {
+    std::shared_ptr<char> memory;  // null: none, or none yet
+    size_t size = 0;
+  };
+  void Place(uint64_t handle, HostPlace place);
+  HostPlace FindPlace(uint64_t handle) const;
 
   // NOT_FOUND if it is not there.
   absl::StatusOr<HostBytesRef> Get(uint64_t handle) const;
@@ -105,6 +126,7 @@ class HostBuffers {
   struct Waiting {
     Ready ready;
     Executor* executor = nullptr;
+    HostPlace place = {};
   };
   // Runs `waiting` without the lock, known to Close().
   void Call(Waiting waiting, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 HostBytesRef Bytes(HostBuffers& buffers, std::string_view text) {
   std::shared_ptr<HostBytes> bytes = *buffers.TryAllocate(text.size());
-  std::memcpy(bytes->data(), text.data(), text.size());
+  std::memcpy(bytes->Make(), text.data(), text.size());
   return bytes;
 }
 
@@ -34,6 +34,35 @@ TEST(HostBuffers, JoinsInBothOrders) {
   EXPECT_THAT(seen, ::testing::ElementsAre("first", "second"));
   EXPECT_EQ(buffers.bytes(), 0u);
   EXPECT_EQ(buffers.Get(1).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(HostBuffers, APlaceIsForWhatIsWaitedFor) {
+  HostBuffers buffers(100, milliseconds(1000));
+  const auto place = [] {
+    std::shared_ptr<char[]> memory(new char[5]);
+    return HostBuffers::HostPlace{std::shared_ptr<char>(memory, memory.get()), 5};
+  };
+  buffers.Place(1, place());
+  EXPECT_EQ(buffers.FindPlace(1).memory, nullptr) << "nobody waits";
+  buffers.Take(1, [](auto) {});
+  EXPECT_EQ(buffers.FindPlace(1).memory, nullptr);
+  buffers.Place(1, place());
+  EXPECT_EQ(buffers.FindPlace(1).size, 5u);
+  ASSERT_TRUE(buffers.Put(1, Bytes(buffers, "there")).ok());
+  EXPECT_EQ(buffers.FindPlace(1).memory, nullptr) << "forgotten with the handle";
+}
+
+TEST(HostBuffers, BytesOfOthersAreReferredToAndLetGo) {
+  HostBuffers buffers(100, milliseconds(1000));
+  auto memory = std::make_shared<std::string>("theirs");
+  std::shared_ptr<HostBytes> bytes = *buffers.TryAllocate(6);
+  bytes->Refer(std::shared_ptr<const char>(memory, memory->data()));
+  EXPECT_EQ(bytes->view().data(), memory->data());
+  EXPECT_EQ(bytes->view(), "theirs");
+  EXPECT_EQ(memory.use_count(), 2);
+  bytes.reset();
+  EXPECT_EQ(memory.use_count(), 1);
+  EXPECT_EQ(buffers.bytes(), 0u);
 }
 
 TEST(HostBuffers, RefusesDoubleUse) {

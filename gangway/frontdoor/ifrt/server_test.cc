@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 
 #include "gangway/frontdoor/ifrt/fake_client.h"
+#include "gangway/frontdoor/ifrt/host_buffers.h"
 #include "gangway/xla/hlo.pb.h"
 #include "gangway/xla/ifrt_service.grpc.pb.h"
 
@@ -81,9 +82,10 @@ class Peer {
                         metadata.SerializeAsString());
     proxy::HostBufferStoreResponse response;
     auto writer = stub_->HostBufferStore(&context, &response);
-    for (size_t offset = 0; offset < bytes.size(); offset += 5) {
+    const size_t piece = std::max<size_t>(5, bytes.size() / 7);
+    for (size_t offset = 0; offset < bytes.size(); offset += piece) {
       proxy::HostBufferStoreRequest chunk;
-      chunk.set_data(bytes.substr(offset, 5));
+      chunk.set_data(bytes.substr(offset, piece));
       writer->Write(chunk);
     }
     writer->WritesDone();
@@ -334,6 +336,53 @@ TEST_F(ServerTest, BadUploadsSpoilTheirArray) {
   EXPECT_TRUE(peer.Store(2, "abcdef").ok());  // more than the shape takes
   EXPECT_EQ(peer.Fetch(2).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(peer.Store(3, "abcdefgh", 4).ok());
+}
+
+std::string Pattern(size_t size) {
+  std::string bytes(size, '\0');
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 7 + i / 251);
+  return bytes;
+}
+
+TEST_F(ServerTest, LargeBytesAreWrittenWhereTheyAreWanted) {
+  Peer peer(server_->port());
+  for (size_t size : {kPlacedBytesMin, size_t{3} << 20, (size_t{9} << 20) + 1}) {
+    const uint64_t handle = size;
+    const int before = cluster_.placed;
+    peer.Ask(Put(handle, {static_cast<int64_t>(size)}));
+    {
+      MutexLock lock(cluster_.mutex);
+      ASSERT_TRUE(cluster_.changed.WaitFor(cluster_.mutex, std::chrono::seconds(20),
+                                           [&] { return cluster_.placed > before; }));
+    }
+    ASSERT_TRUE(peer.Store(handle, Pattern(size)).ok());
+    auto bytes = peer.Fetch(handle);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    EXPECT_TRUE(*bytes == Pattern(size));
+  }
+  EXPECT_EQ(cluster_.pushed_in_place, 3);
+}
+
+TEST_F(ServerTest, LargeBytesBeforeTheirRequestAreKept) {
+  Peer peer(server_->port());
+  const size_t size = size_t{9} << 20;
+  ASSERT_TRUE(peer.Store(1, Pattern(size)).ok());
+  peer.Ask(Put(1, {static_cast<int64_t>(size)}));
+  auto bytes = peer.Fetch(1);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_TRUE(*bytes == Pattern(size));
+  EXPECT_EQ(cluster_.pushed_in_place, 0);
+}
+
+TEST_F(ServerTest, LargeBytesThatEndEarlyOrAreTooManySpoilTheirArray) {
+  Peer peer(server_->port());
+  const int64_t size = int64_t{1} << 20;
+  peer.Send(Put(1, {size}));
+  EXPECT_FALSE(peer.Store(1, Pattern(size - 9), size).ok());
+  EXPECT_FALSE(peer.Fetch(1).ok());
+  peer.Send(Put(2, {size}));
+  EXPECT_FALSE(peer.Store(2, Pattern(size + 9), size).ok());
+  EXPECT_FALSE(peer.Fetch(2).ok());
 }
 
 TEST_F(ServerTest, ShardedArrayInPieces) {

@@ -150,7 +150,7 @@ void Apply(std::string_view piece, uint64_t op_id, Session& session, HostBuffers
       if (body.empty()) return;
       auto bytes = buffers.TryAllocate(body.size() - 1);
       if (!bytes.ok()) return;
-      body.copy((*bytes)->data(), body.size() - 1, 1);
+      body.copy((*bytes)->Make(), body.size() - 1, 1);
       (void)buffers.Put(static_cast<unsigned char>(body[0]), HostBytesRef(*std::move(bytes)));
       return;
     }

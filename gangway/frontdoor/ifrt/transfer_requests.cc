@@ -59,7 +59,7 @@ absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const B
   absl::StatusOr<std::shared_ptr<HostBytes>> dense = buffers.TryAllocate(form.dense_bytes);
   if (!dense.ok()) return dense.status();
   absl::Status status = xla::CopyToDense(view, form.element_bytes, form.dims, form.byte_strides,
-                                         {(*dense)->data(), (*dense)->size()});
+                                         {(*dense)->Make(), (*dense)->size()});
   if (!status.ok()) return status;
   return HostBytesRef(*std::move(dense));
 }
@@ -73,14 +73,25 @@ void PushWhenThere(SessionContext& context, uint64_t handle, uint64_t upload,
     return context.buffers.Take(handle, [](const absl::StatusOr<HostBytesRef>&) {});
   }
   const bool copied = !form.region.dense && form.dense_bytes > kInlineBytes;
-  const auto push = [&client = context.client, &buffers = context.buffers, upload,
-                     shards = std::move(shards),
-                     form = std::move(form)](absl::StatusOr<HostBytesRef> sent) {
+  const bool reserves =
+      form.region.dense && form.dense_bytes >= kPlacedBytesMin && shards.size() == 1;
+  const uint32_t first = shards.empty() ? 0 : shards.front();
+  const size_t size = form.dense_bytes;
+  auto push = [&client = context.client, &buffers = context.buffers, upload,
+               shards = std::move(shards),
+               form = std::move(form)](absl::StatusOr<HostBytesRef> sent) {
     absl::StatusOr<HostBytesRef> bytes = Densify(std::move(sent), form, buffers);
     if (!bytes.ok()) return client.AbandonUpload(upload, bytes.status());
     for (uint32_t shard : shards) client.Push(upload, shard, (*bytes)->view(), [kept = *bytes] {});
   };
-  context.buffers.Take(handle, push, copied ? context.bulk : nullptr);
+  context.buffers.Take(handle, std::move(push), copied ? context.bulk : nullptr);
+  if (!reserves) return;
+  // Held weakly: it may come after the session's end.
+  context.client.Reserve(
+      upload, first,
+      [weak = context.buffers.weak_from_this(), handle, size](std::shared_ptr<char> place) {
+        if (auto buffers = weak.lock()) buffers->Place(handle, {std::move(place), size});
+      });
 }
 
 std::vector<uint32_t> AllShards(const ArrayInfo& info) {
@@ -195,6 +206,7 @@ absl::Status MakeMany(SessionContext& context, std::span<const uint64_t> named,
 struct Fetching {
   BufferForm form;
   std::shared_ptr<HostBytes> dense;
+  char* data = nullptr;  // of what comes in pieces; null: nothing has
 };
 
 absl::Status Store(const Fetching& fetching, uint64_t handle, HostBuffers& buffers) {
@@ -204,7 +216,7 @@ absl::Status Store(const Fetching& fetching, uint64_t handle, HostBuffers& buffe
   if (!strided.ok()) return strided.status();
   absl::Status status =
       xla::CopyFromDense(fetching.dense->view(), fetching.form.element_bytes, fetching.form.dims,
-                         fetching.form.byte_strides, {(*strided)->data(), (*strided)->size()});
+                         fetching.form.byte_strides, {(*strided)->Make(), (*strided)->size()});
   return status.ok() ? buffers.Put(handle, HostBytesRef(*std::move(strided))) : status;
 }
 
@@ -236,10 +248,16 @@ absl::Status StartFetch(SessionContext& context, uint64_t op_id,
   FetchSink sink;
   sink.on_data = [fetching](size_t, uint64_t offset, std::string_view data) {
     if (offset > fetching->dense->size() || data.size() > fetching->dense->size() - offset) return;
-    std::memcpy(fetching->dense->data() + offset, data.data(), data.size());
+    if (fetching->data == nullptr) fetching->data = fetching->dense->Make();
+    std::memcpy(fetching->data + offset, data.data(), data.size());
+  };
+  sink.on_place = [fetching](size_t, std::shared_ptr<const char> bytes, size_t size) {
+    if (size == fetching->dense->size()) fetching->dense->Refer(std::move(bytes));
   };
   sink.on_done = [fetching, &replies = context.replies, &buffers = context.buffers, op_id,
                   handle = request.host_buffer_handle()](absl::Status status) {
+    if (status.ok() && fetching->dense->view().size() != fetching->form.dense_bytes)
+      status = absl::InternalError("an array came with another size than its type and shape have");
     if (status.ok()) status = Store(*fetching, handle, buffers);
     if (!status.ok()) return replies.Send(ErrorReply(op_id, status));
     IfrtResponse response = ReplyTo(op_id);

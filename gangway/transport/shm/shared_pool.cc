@@ -70,6 +70,7 @@ std::unique_ptr<SharedBlock> SharedPool::AllocateIn(uint64_t id, Segment& segmen
   block->segment_bytes_ = segment.bytes;
   block->descriptor_ = segment.descriptor.get();
   block->bytes_ = {segment.base + offset, bytes};
+  if (options_.writable) block->writable_ = segment.base + offset;
   return block;
 }
 
@@ -85,7 +86,8 @@ std::pair<const uint64_t, std::unique_ptr<SharedPool::Segment>>* SharedPool::Add
   const int fd = segment->descriptor.get();
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fcntl(fd, F_ADD_SEALS, kSeals))
     return nullptr;
-  void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+  const int access = options_.writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* base = mmap(nullptr, bytes, access, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return nullptr;
   segment->base = static_cast<std::byte*>(base);
   segment->bytes = bytes;

@@ -1,7 +1,7 @@
-// Shared memory that this process receives into: another process of the host writes a block, this
-// one only reads it, in place. Blocks lie in segments (sealed memfds: no file, no name, nothing
-// left when their processes end), which are kept and used again, since pages that are used for the
-// first time cost several times what their copy does.
+// Shared memory of this process: another process of the host writes a block, which this one reads
+// in place, or, where the pool is told so, the other way round. Blocks lie in segments (sealed
+// memfds: no file, no name, nothing left when their processes end), which are kept and used again,
+// since pages that are used for the first time cost several times what their copy does.
 //
 // Bounded: all segments together take at most `bytes_max`. A segment without blocks is kept for a
 // while, or until its bytes are wanted for another one. The system's pages are taken when a block
@@ -36,6 +36,7 @@ class SharedBlock {
   SharedBlock& operator=(const SharedBlock&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }  // page-aligned
+  std::byte* writable() const { return writable_; }            // null: not this process's to write
   uint64_t segment() const { return segment_; }
   size_t offset() const { return offset_; }
   size_t segment_bytes() const { return segment_bytes_; }
@@ -54,6 +55,7 @@ class SharedBlock {
   size_t segment_bytes_ = 0;
   int descriptor_ = -1;
   std::span<const std::byte> bytes_;
+  std::byte* writable_ = nullptr;
   bool retired_ = false;
 };
 
@@ -64,6 +66,7 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   struct Options {
     size_t bytes_max = 0;  // of all segments; 0: none
     size_t segment_bytes = size_t{64} << 20;
+    bool writable = false;  // for this process too
     // There is something for Drop to look at, where there was nothing. Any thread, no lock held.
     std::function<void()> on_idle;
   };

@@ -19,6 +19,7 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kEndedMax = 4096;
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::seconds kIdleMemoryMax{10};
+constexpr size_t kSessionPart = 2;      // of the shared memory, for fetches of one session: 1/2
 constexpr size_t kEarlyFramesMax = 64;  // of a stream: who is polite sends a Hello and waits
 
 }  // namespace
@@ -28,10 +29,10 @@ DataStreams::DataStreams(Options options, Events events)
       loop_(options.loop),
       transfers_(options.transfers),
       events_(std::move(events)),
-      pool_(transport::SharedPool::Make({.bytes_max = options.shared_bytes_max, .on_idle = [this] {
-                                           loop_->PostAt(EventLoop::Clock::now() + kIdleMemoryMax,
-                                                         [this] { DropIdleMemory(); });
-                                         }})) {
+      pool_(transport::SharedPool::Make(
+          {.bytes_max = options.shared_bytes_max, .writable = true, .on_idle = [this] {
+             loop_->PostAt(EventLoop::Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
+           }})) {
   if (options.shared_bytes_max == 0) return;
   auto listener = transport::DescriptorListener::Open();
   if (listener.ok()) listener_ = *std::move(listener);
@@ -41,6 +42,7 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
   uint64_t id = next_id_.fetch_add(1);
   // The link's events come through the same loop, behind this.
   loop_->Post([this, id, link = std::move(link)] {
+    streams_[id].id = id;
     streams_[id].link = link;
     loop_->PostAt(EventLoop::Clock::now() + kHelloLimit, [this, id] {
       auto stream = streams_.find(id);
@@ -88,7 +90,9 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
     return OnHello(id, stream, frame.hello());
   }
   if (frame.has_data_chunk()) OnChunk(id, stream, frame.data_chunk());
-  if (frame.has_shard_request()) OnWish(stream, frame.shard_request());
+  if (!frame.has_shard_request()) return;
+  if (frame.shard_request().fetch() != 0) return OnFetchedWord(stream, frame.shard_request());
+  OnWish(stream, frame.shard_request());
 }
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
@@ -150,6 +154,7 @@ void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& c
   absl::StatusOr<bool> complete = staging.Place(chunk.upload(), chunk.shard());
   if (!complete.ok()) return Refuse(id, complete.status());
   received_bytes_ += staging.SizeOf(chunk.upload(), chunk.shard());
+  received_shared_bytes_ += staging.SizeOf(chunk.upload(), chunk.shard());
   if (*complete) OnStaged(stream, chunk);
 }
 
@@ -181,16 +186,34 @@ void DataStreams::OnWish(Stream& stream, const wire::ShardRequest& wish) {
 }
 
 std::unique_ptr<transport::SharedBlock> DataStreams::FindPlace(Stream& stream, size_t size) {
-  if (listener_ == nullptr) return nullptr;
-  if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
-  if (!stream.descriptors.valid()) return nullptr;
+  if (!Connected(stream)) return nullptr;
   std::unique_ptr<transport::SharedBlock> block = pool_->Allocate(size);
-  if (block == nullptr || stream.segments.contains(block->segment())) return block;
+  return block != nullptr && HandOver(stream, *block) ? std::move(block) : nullptr;
+}
+
+// Whether descriptors can go over it: its client is on this host.
+bool DataStreams::Connected(Stream& stream) {
+  if (listener_ == nullptr) return false;
+  if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
+  return stream.descriptors.valid();
+}
+
+// The descriptor is there before the word of the place is.
+bool DataStreams::HandOver(Stream& stream, const transport::SharedBlock& block) {
+  if (stream.segments.contains(block.segment())) return true;
+  if (!Connected(stream)) return false;
   absl::Status handed = transport::SendDescriptor(
-      stream.descriptors, {block->segment(), block->segment_bytes()}, block->descriptor());
-  if (!handed.ok()) return nullptr;
-  stream.segments.insert(block->segment());
-  return block;
+      stream.descriptors, {block.segment(), block.segment_bytes()}, block.descriptor());
+  if (!handed.ok()) return false;
+  stream.segments.insert(block.segment());
+  return true;
+}
+
+FetchedShard::Source DataStreams::MemoryFor(uint64_t session) {
+  auto entry = sessions_.find(session);
+  if (entry == sessions_.end() || entry->second.streams.empty()) return {};
+  if (!Connected(streams_.at(entry->second.streams.front()))) return {};
+  return {pool_, entry->second.share};
 }
 
 // A connection that was never needed still waits to be taken.
@@ -229,6 +252,7 @@ void DataStreams::OnClosed(uint64_t id) {
   auto session = sessions_.find(session_id);
   if (session == sessions_.end()) return;
   std::erase(session->second.streams, id);
+  std::erase_if(session->second.lent, [id](const auto& lent) { return lent.second.stream == id; });
   if (!session->second.streams.empty()) return;
   DropOutgoing(session->second);
   events_.on_gone({session_id});
@@ -244,11 +268,13 @@ void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
 }
 
 DataStreams::Session& DataStreams::SessionOf(uint64_t session) {
-  return sessions_.try_emplace(session, options_.staged_bytes_max).first->second;
+  return sessions_
+      .try_emplace(session, options_.staged_bytes_max, options_.shared_bytes_max / kSessionPart)
+      .first->second;
 }
 
-void DataStreams::SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
-                            std::function<void()> sent) {
+void DataStreams::SendShard(uint64_t session, uint64_t fetch, uint32_t shard,
+                            std::shared_ptr<FetchedShard> bytes, std::function<void()> sent) {
   Enqueue(session,
           {.fetch = fetch, .shard = shard, .bytes = std::move(bytes), .sent = std::move(sent)});
 }
@@ -287,7 +313,13 @@ void DataStreams::Pump(uint64_t session_id) {
 }
 
 bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoing) {
-  size_t size = outgoing.bytes.size();
+  if (outgoing.bytes != nullptr && outgoing.bytes->block() != nullptr && outgoing.in_place) {
+    outgoing.in_place = HandOver(stream, *outgoing.bytes->block());
+    if (outgoing.in_place) return SendPlaced(stream, session, outgoing);
+  }
+  std::span<const std::byte> bytes;
+  if (outgoing.bytes != nullptr) bytes = outgoing.bytes->bytes();
+  size_t size = bytes.size();
   while (true) {
     wire::Frame frame;
     wire::DataChunk& chunk = *frame.mutable_data_chunk();
@@ -297,7 +329,7 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
     chunk.set_offset(outgoing.offset);
     size_t piece = std::min(kPieceBytes, size - outgoing.offset);
     chunk.set_last(outgoing.offset + piece == size);
-    chunk.set_data(outgoing.bytes.data() + outgoing.offset, piece);
+    chunk.set_data(reinterpret_cast<const char*>(bytes.data()) + outgoing.offset, piece);
     if (outgoing.failure.code() != 0) *chunk.mutable_failure() = outgoing.failure;
     absl::Status status = SendFrame(stream, std::move(frame));
     if (!status.ok())
@@ -308,6 +340,44 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
     Trace(TraceKind::kFetch, outgoing.shard, session, 0, size);
     return true;
   }
+}
+
+bool DataStreams::SendPlaced(Stream& stream, uint64_t session, Outgoing& outgoing) {
+  const transport::SharedBlock& block = *outgoing.bytes->block();
+  const size_t size = block.bytes().size();
+  wire::Frame frame;
+  wire::DataChunk& chunk = *frame.mutable_data_chunk();
+  chunk.set_session(session);
+  chunk.set_fetch(outgoing.fetch);
+  chunk.set_shard(outgoing.shard);
+  chunk.mutable_place()->set_segment(block.segment());
+  chunk.mutable_place()->set_offset(block.offset());
+  chunk.mutable_place()->set_size(size);
+  chunk.set_last(true);
+  if (!SendFrame(stream, std::move(frame)).ok()) return false;
+  sent_bytes_ += size;
+  sent_shared_bytes_ += size;
+  Trace(TraceKind::kFetch, outgoing.shard, session, 0, size);
+  SessionOf(session).lent.try_emplace({outgoing.fetch, outgoing.shard}, std::move(outgoing.bytes),
+                                      stream.id);
+  return true;
+}
+
+// Of a shard that lies in a place: the client has done with it, or could not map it.
+void DataStreams::OnFetchedWord(Stream& stream, const wire::ShardRequest& word) {
+  Session& session = SessionOf(stream.session);
+  auto lent = session.lent.find({word.fetch(), word.shard()});
+  if (lent == session.lent.end() || lent->second.stream != stream.id) return;
+  std::shared_ptr<FetchedShard> bytes = std::move(lent->second.bytes);
+  session.lent.erase(lent);
+  if (word.received()) return;
+  sent_bytes_ -= bytes->bytes().size();
+  sent_shared_bytes_ -= bytes->bytes().size();
+  Enqueue(stream.session, {.fetch = word.fetch(),
+                           .shard = word.shard(),
+                           .bytes = std::move(bytes),
+                           .in_place = false,
+                           .sent = [] {}});
 }
 
 absl::Status DataStreams::SendFrame(Stream& stream, wire::Frame frame) {

@@ -3,7 +3,8 @@
 // carries (OB-3). Streams of other workers come in at the same door and are handed on. Everything
 // but Accept belongs to the event loop.
 //
-// A client of this host may ask for places in shared memory that it writes shards of an upload into
+// A client of this host may ask for places in shared memory that it writes shards of an upload
+// into, and is told of places where fetched shards lie, until it says that it has done with them
 // (docs/internals/transfers.md); the streams then carry words only.
 //
 // Sending never blocks: what the link does not take waits in order until it is writable. While a
@@ -21,6 +22,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gangway/base/executor.h"
@@ -29,6 +31,7 @@
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/actions.h"
+#include "gangway/worker/service/fetched_shard.h"
 #include "gangway/worker/service/stream_transfers.h"
 #include "gangway/worker/service/upload_staging.h"
 
@@ -46,7 +49,7 @@ class DataStreams {
     EventLoop* loop = nullptr;  // outlives the links
     uint64_t incarnation = 0;
     size_t staged_bytes_max = 0;           // per session
-    size_t shared_bytes_max = 0;           // of memory that clients write into; 0: none
+    size_t shared_bytes_max = 0;           // of memory shared with clients; 0: none
     StreamTransfers* transfers = nullptr;  // outlives this
   };
   DataStreams(Options options, Events events);
@@ -59,8 +62,10 @@ class DataStreams {
   // may hear of this worker before the worker hears its own welcome.
   void SetKey(std::string key);
 
-  void SendShard(uint64_t session, uint64_t fetch, uint32_t shard, std::string bytes,
-                 std::function<void()> sent);
+  // Where shards that are fetched for this session are read to.
+  FetchedShard::Source MemoryFor(uint64_t session);
+  void SendShard(uint64_t session, uint64_t fetch, uint32_t shard,
+                 std::shared_ptr<FetchedShard> bytes, std::function<void()> sent);
   void FailShards(const FailFetch& fail);
 
   UploadStaging::Shards TakeUpload(uint64_t session, uint64_t upload);
@@ -77,9 +82,12 @@ class DataStreams {
   size_t session_count() const { return sessions_.size(); }
   uint64_t received_bytes() const { return received_bytes_; }
   uint64_t sent_bytes() const { return sent_bytes_; }
+  uint64_t received_shared_bytes() const { return received_shared_bytes_; }  // of these
+  uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }
 
  private:
   struct Stream {
+    uint64_t id = 0;
     std::shared_ptr<transport::Link> link;
     uint64_t session = 0;            // 0: no Hello yet
     bool peer = false;               // of a worker, handed on
@@ -95,18 +103,38 @@ class DataStreams {
   struct Outgoing {
     uint64_t fetch = 0;
     uint32_t shard = 0;
-    std::string bytes;
-    size_t offset = 0;  // sent so far
+    std::shared_ptr<FetchedShard> bytes;  // null: a failure
+    bool in_place = true;                 // where it lies in shared memory: told, not sent
+    size_t offset = 0;                    // sent so far
     wire::Failure failure;
     std::function<void()> sent;
   };
 
+  // A shard that a client was told the place of.
+  struct Lent {
+    std::shared_ptr<FetchedShard> bytes;
+    uint64_t stream = 0;
+
+    Lent(std::shared_ptr<FetchedShard> bytes, uint64_t stream)
+        : bytes(std::move(bytes)), stream(stream) {}
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+    // Whoever did not say that he has done with it may still read what would come there next.
+    ~Lent() {
+      if (bytes != nullptr) bytes->block()->Retire();
+    }
+  };
+  using LentKey = std::pair<uint64_t, uint32_t>;  // fetch, shard
+
   struct Session {
-    explicit Session(size_t staged_bytes_max) : staging(staged_bytes_max) {}
+    Session(size_t staged_bytes_max, size_t fetched_bytes_max)
+        : staging(staged_bytes_max), share(std::make_shared<FetchShare>(fetched_bytes_max)) {}
     std::vector<uint64_t> streams;  // oldest first
     bool had_stream = false;
     UploadStaging staging;
     std::deque<Outgoing> outgoing;
+    const std::shared_ptr<FetchShare> share;
+    std::map<LentKey, Lent> lent;
   };
 
   void OnFrame(uint64_t id, wire::Frame frame);
@@ -116,6 +144,9 @@ class DataStreams {
   void OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
   void OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
   void OnWish(Stream& stream, const wire::ShardRequest& wish);
+  void OnFetchedWord(Stream& stream, const wire::ShardRequest& word);
+  bool Connected(Stream& stream);
+  bool HandOver(Stream& stream, const transport::SharedBlock& block);
   std::unique_ptr<transport::SharedBlock> FindPlace(Stream& stream, size_t size);
   void ForgetDescriptors(const Stream& stream);
   void Answer(Stream& stream, wire::Frame frame);
@@ -128,6 +159,7 @@ class DataStreams {
   void Pump(uint64_t session);
   // Sends pieces of `outgoing` until all went (true) or the link takes no more.
   bool SendPieces(Stream& stream, uint64_t session, Outgoing& outgoing);
+  bool SendPlaced(Stream& stream, uint64_t session, Outgoing& outgoing);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   static void DropOutgoing(Session& session);
 
@@ -143,6 +175,8 @@ class DataStreams {
   std::map<uint64_t, Session> sessions_;
   uint64_t received_bytes_ = 0;
   uint64_t sent_bytes_ = 0;
+  uint64_t received_shared_bytes_ = 0;
+  uint64_t sent_shared_bytes_ = 0;
   std::set<uint64_t> ended_;  // sessions, the latest of them: late work for them is dropped
 };
 

@@ -4,14 +4,22 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "gangway/device/element_type.h"
 
 namespace gangway::worker {
+namespace {
+
+constexpr size_t kSharedBytesMin = size_t{64} << 10;  // smaller shards are sent
+
+}  // namespace
 
 FetchTask::FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
-                     std::vector<Part> parts, Send send)
+                     std::vector<Part> parts, FetchedShard::Source memory, Send send)
     : NodeTask(std::move(environment), ordinal, wire::LabelOf("fetch"), parts.size()),
       parts_(std::move(parts)),
+      memory_(std::move(memory)),
       send_(std::move(send)) {}
 
 void FetchTask::Enqueue() {
@@ -28,11 +36,16 @@ void FetchTask::Read(const Part& part) {
   std::optional<size_t> size = device::HostBytes(buffer->spec());
   if (!size)
     return Fail(part, absl::InternalError("The array's element type has no size in host memory."));
-  auto bytes = std::make_shared<std::string>(*size, '\0');
+  std::shared_ptr<FetchedShard> bytes = FetchedShard::Make(memory_, *size, kSharedBytesMin);
+  if (bytes == nullptr) {
+    return Fail(part, absl::ResourceExhaustedError(
+                          absl::StrCat("No host memory for the ", *size,
+                                       " bytes of a shard to fetch; fetch less at once.")));
+  }
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
   buffer->CopyToHost(bytes->data(), *size, Owed([self, &part, bytes, buffer](absl::Status status) {
                        if (!status.ok()) return self->Fail(part, status);
-                       self->send_(part.shard, std::move(*bytes), [self] { self->EndPart(); });
+                       self->send_(part.shard, bytes, [self] { self->EndPart(); });
                      }));
 }
 

@@ -4,11 +4,12 @@
 #ifndef GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_FETCH_TASK_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "gangway/worker/service/fetched_shard.h"
 #include "gangway/worker/service/node_task.h"
 
 namespace gangway::worker {
@@ -20,10 +21,11 @@ class FetchTask final : public NodeTask {
     uint32_t shard = 0;
   };
   // Sends one shard, from any thread; calls `sent` once when the stream has taken it, or is gone.
-  using Send = std::function<void(uint32_t shard, std::string bytes, std::function<void()> sent)>;
+  using Send = std::function<void(uint32_t shard, std::shared_ptr<FetchedShard> bytes,
+                                  std::function<void()> sent)>;
 
   FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
-            std::vector<Part> parts, Send send);
+            std::vector<Part> parts, FetchedShard::Source memory, Send send);
 
   void Enqueue() override;
 
@@ -32,6 +34,7 @@ class FetchTask final : public NodeTask {
   void Fail(const Part& part, const absl::Status& status);
 
   const std::vector<Part> parts_;
+  const FetchedShard::Source memory_;
   const Send send_;
 };
 

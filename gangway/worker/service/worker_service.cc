@@ -187,14 +187,15 @@ void WorkerService::Do(PrepareFetch& action) {
   for (const PrepareFetch::Part& part : action.parts)
     parts.push_back({FindSlot(part.from, part.device), part.shard});
   auto send = [this, loop = loop_, session = action.session, fetch = action.fetch](
-                  uint32_t shard, std::string bytes, std::function<void()> sent) {
+                  uint32_t shard, std::shared_ptr<FetchedShard> bytes, std::function<void()> sent) {
     loop->Post(
         [this, session, fetch, shard, bytes = std::move(bytes), sent = std::move(sent)]() mutable {
           streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
         });
   };
   tasks_[action.ordinal] =
-      std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts), std::move(send));
+      std::make_shared<FetchTask>(environment_, action.ordinal, std::move(parts),
+                                  streams_.MemoryFor(action.session), std::move(send));
   Trace(TraceKind::kPrepare, 0, action.session, action.ordinal);
 }
 
@@ -283,6 +284,8 @@ wire::DataBytes WorkerService::MakeDataBytes() const {
   data.set_to_workers(transfers_.sent_bytes());
   data.set_from_workers_shared(transfers_.received_shared_bytes());
   data.set_to_workers_shared(transfers_.sent_shared_bytes());
+  data.set_from_clients_shared(streams_.received_shared_bytes());
+  data.set_to_clients_shared(streams_.sent_shared_bytes());
   return data;
 }
 

@@ -8,6 +8,8 @@
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/mapped_segments.h"
+#include "gangway/transport/shm/shared_pool.h"
+#include "gangway/worker/service/fetched_shard.h"
 #include "gangway/worker/service/worker_test_util.h"
 
 namespace gangway::worker {
@@ -238,7 +240,42 @@ class UploadPlaceTest : public WorkerSimTest {
   std::string Contents(uint64_t ordinal, uint64_t storage) {
     FetchNode(ordinal, storage, kLarge, 1);
     Release({ordinal});
-    return ReceiveFetch(ordinal, 1).bytes[0];
+    wire::DataChunk lent = ReceivePlace();
+    EXPECT_EQ(lent.fetch(), ordinal);
+    std::string bytes = Read(lent);
+    Say(lent, Word::kReceived);
+    return bytes;
+  }
+
+  // A fetched shard that was not sent but told where it lies.
+  wire::DataChunk ReceivePlace() {
+    wire::DataChunk lent;
+    EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& f) {
+      if (f.has_data_chunk() && f.data_chunk().has_place()) lent = f.data_chunk();
+      return lent.has_place();
+    }));
+    EXPECT_TRUE(lent.last() && lent.data().empty());
+    while (auto received = transport::ReceiveDescriptor(socket_))
+      EXPECT_TRUE(segments_.Add(*received).ok());
+    return lent;
+  }
+  std::string Read(const wire::DataChunk& lent) {
+    const wire::SharedBlock& place = lent.place();
+    auto bytes = segments_.Find(place.segment(), place.offset(), place.size());
+    EXPECT_NE(bytes, nullptr);
+    if (bytes == nullptr) return {};
+    return {reinterpret_cast<const char*>(bytes.get()), place.size()};
+  }
+  enum class Word { kReceived, kSendIt };
+  void Say(const wire::DataChunk& lent, Word word) {
+    wire::Frame frame;
+    frame.mutable_shard_request()->set_fetch(lent.fetch());
+    frame.mutable_shard_request()->set_shard(lent.shard());
+    frame.mutable_shard_request()->set_received(word == Word::kReceived);
+    ASSERT_TRUE(data_->Send(std::move(frame)).ok());
+  }
+  void UploadLarge(uint64_t ordinal, uint64_t storage, char fill) {
+    Upload(ordinal, storage, kLarge, {std::string(kBytes, fill)});
   }
 
   static constexpr size_t kBytes = 80'000;
@@ -293,6 +330,82 @@ TEST_F(UploadPlaceTest, AShardOfAnotherSizeThanItsPlaceIsRefused) {
   ASSERT_NE(AskForPlace(1, kBytes - 4), nullptr);
   SayPlaced(1);
   EXPECT_NE(WaitDone(1).code(), 0);
+}
+
+TEST_F(UploadPlaceTest, AFetchedShardIsReadWhereItLies) {
+  OpenNear();
+  UploadLarge(1, 1, 'a');
+  UploadLarge(2, 2, 'b');
+  FetchNode(3, 1, kLarge, 1);
+  FetchNode(4, 2, kLarge, 1);
+  Release({3, 4});
+  const wire::DataChunk first = ReceivePlace(), second = ReceivePlace();
+  EXPECT_EQ(WaitDone(3).code(), 0) << "a node does not wait for who reads";
+  EXPECT_NE(first.place().offset(), second.place().offset());
+  EXPECT_EQ(Read(first), std::string(kBytes, 'a'));
+  EXPECT_EQ(Read(second), std::string(kBytes, 'b'));
+  Free({1, 2});
+  EXPECT_EQ(Read(first), std::string(kBytes, 'a')) << "it outlives its array";
+  Say(first, Word::kReceived);
+  UploadLarge(5, 5, 'c');
+  FetchNode(6, 5, kLarge, 1);
+  Release({6});
+  const wire::DataChunk third = ReceivePlace();
+  EXPECT_EQ(third.place().offset(), first.place().offset()) << "memory is used again";
+  EXPECT_EQ(Read(second), std::string(kBytes, 'b'));
+  EXPECT_EQ(Probe().data().to_clients_shared(), 3 * kBytes);
+  EXPECT_EQ(Probe().data().to_clients(), 3 * kBytes);
+}
+
+TEST_F(UploadPlaceTest, AFetchedShardThatCannotBeMappedIsSent) {
+  OpenNear();
+  UploadLarge(1, 1, 'a');
+  FetchNode(2, 1, kLarge, 1);
+  Release({2});
+  Say(ReceivePlace(), Word::kSendIt);
+  EXPECT_EQ(ReceiveFetch(2, 1).bytes[0], std::string(kBytes, 'a'));
+  EXPECT_EQ(Probe().data().to_clients_shared(), 0u);
+  EXPECT_EQ(Probe().data().to_clients(), kBytes);
+}
+
+TEST_F(UploadPlaceTest, SmallShardsAndThoseForOtherHostsAreSent) {
+  OpenStream();  // and never reaches the socket
+  UploadLarge(1, 1, 'a');
+  FetchNode(2, 1, kLarge, 1);
+  Release({2});
+  EXPECT_EQ(ReceiveFetch(2, 1).bytes[0], std::string(kBytes, 'a'));
+}
+
+// OB-3: who did not say that he has done with a place may read on; nobody else's bytes come there.
+TEST_F(UploadPlaceTest, OB3_WhatIsNotGivenBackIsNotUsedAgain) {
+  OpenNear();
+  UploadLarge(1, 1, 'a');
+  FetchNode(2, 1, kLarge, 1);
+  Release({2});
+  const wire::DataChunk lent = ReceivePlace();
+  data_->Close(absl::CancelledError("gone"));
+  const transport::MappedSegments mine = std::exchange(segments_, {});
+  OpenNear();
+  FetchNode(3, 1, kLarge, 1);
+  Release({3});
+  const wire::DataChunk other = ReceivePlace();
+  EXPECT_NE(other.place().segment(), lent.place().segment());
+  EXPECT_EQ(Read(other), std::string(kBytes, 'a'));
+}
+
+TEST(FetchedShard, TM2_ASessionHasItsShareOfSharedMemory) {
+  auto pool = transport::SharedPool::Make({.bytes_max = size_t{64} << 20, .writable = true});
+  FetchedShard::Source source{pool, std::make_shared<FetchShare>(250'000)};
+  auto first = FetchedShard::Make(source, 100'000, 1000);
+  auto second = FetchedShard::Make(source, 100'000, 1000);
+  auto third = FetchedShard::Make(source, 100'000, 1000);
+  EXPECT_TRUE(first->block() != nullptr && second->block() != nullptr);
+  EXPECT_EQ(third->block(), nullptr) << "it goes on the stream";
+  EXPECT_EQ(third->bytes().size(), 100'000u);
+  EXPECT_EQ(FetchedShard::Make(source, 999, 1000)->block(), nullptr);
+  first.reset();
+  EXPECT_NE(FetchedShard::Make(source, 100'000, 1000)->block(), nullptr);
+  EXPECT_EQ(source.share->used(), 100'000u);
 }
 
 TEST_F(UploadPlaceTest, WhoSpeaksOfAPlaceThatHeHasNotIsSentAway) {

@@ -85,6 +85,10 @@ struct FetchSink {
   // `data` goes to `offset` of the dense, row-major bytes of shards[index] of the request. Valid
   // during the call.
   std::function<void(size_t index, uint64_t offset, std::string_view data)> on_data;
+  // Instead, all bytes of shards[index] in memory that its worker shares with this process. The
+  // last reference gives it back, on any thread, also after the Client's end; until then it counts
+  // against what this session may hold of it. Empty: all bytes come through on_data.
+  std::function<void(size_t index, std::shared_ptr<const char> bytes, size_t size)> on_place;
   std::function<void(absl::Status)> on_done;  // last, exactly once
 };
 
@@ -116,6 +120,13 @@ class Client {
   // only by distinct pushes of distinct shards.
   virtual void Push(uint64_t upload, uint32_t shard, std::string_view data,
                     std::function<void()> released) = 0;
+
+  // Asks for memory of the shard's worker, where this process can share it, ahead of the bytes:
+  // those that lie there when they are pushed are not copied again. `placed` is called with it at
+  // most once, on the client's loop; never where there is none, or the bytes were pushed before.
+  // The memory stays valid for as long as it is referred to; only its use may be in vain.
+  virtual void Reserve(uint64_t upload, uint32_t shard,
+                       std::function<void(std::shared_ptr<char> place)> placed) {}
 
   // The bytes will never come: spoils the array with `why`.
   virtual void AbandonUpload(uint64_t upload, absl::Status why) = 0;

@@ -1,0 +1,238 @@
+// The client library with scripted workers of its own host: places in shared memory, of uploads and
+// of fetches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "gangway/client/scripted_cluster.h"
+#include "gangway/transport/shm/shared_pool.h"
+
+namespace gangway::client {
+namespace {
+
+constexpr size_t kBytes = 300'000;
+
+class SharedDataTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    cluster_.listener = *transport::DescriptorListener::Open();
+    client_ = *Connect(cluster_.Options());
+    ASSERT_TRUE(worker().WaitHellos(1) && cluster_.worker(1).WaitHellos(1));
+    const auto deadline = std::chrono::steady_clock::now() + kLimit;
+    while (!socket_.valid() && std::chrono::steady_clock::now() < deadline) {
+      socket_ = cluster_.listener->Take(ScriptedCluster::kSecret);
+      std::this_thread::yield();  // the socket has no event to wait for
+    }
+    ASSERT_TRUE(socket_.valid());
+  }
+
+  ScriptedRole& worker() { return cluster_.worker(0); }
+  uint64_t FetchId(size_t op) { return cluster_.controller().Ops(op + 1).at(op).fetch().fetch(); }
+
+  // A block of the worker's, whose segment the client is given.
+  std::unique_ptr<transport::SharedBlock> MakeBlock(char fill) {
+    auto block = pool_->Allocate(kBytes);
+    std::memset(block->writable(), fill, kBytes);
+    if (!std::exchange(handed_, true)) {
+      EXPECT_TRUE(transport::SendDescriptor(socket_, {block->segment(), block->segment_bytes()},
+                                            block->descriptor())
+                      .ok());
+    }
+    return block;
+  }
+  static void SetPlace(const transport::SharedBlock& block, wire::SharedBlock& place) {
+    place.set_segment(block.segment());
+    place.set_offset(block.offset());
+    place.set_size(block.bytes().size());
+  }
+  static wire::Frame Lend(uint64_t fetch, const transport::SharedBlock& block) {
+    wire::Frame frame;
+    frame.mutable_data_chunk()->set_fetch(fetch);
+    frame.mutable_data_chunk()->set_last(true);
+    SetPlace(block, *frame.mutable_data_chunk()->mutable_place());
+    return frame;
+  }
+  // What the client said of places, when it has said `count` words.
+  std::vector<wire::ShardRequest> Words(size_t count) {
+    auto all = [](const std::vector<wire::Frame>& frames) {
+      std::vector<wire::ShardRequest> words;
+      for (const wire::Frame& frame : frames) {
+        if (frame.has_shard_request()) words.push_back(frame.shard_request());
+      }
+      return words;
+    };
+    EXPECT_TRUE(worker().Wait([&](const auto& frames) { return all(frames).size() >= count; }));
+    return all(worker().frames());
+  }
+  uint64_t Declare() {
+    return client_->Upload(next_array_++, {.element_type = 3,
+                                           .shard_dims = {static_cast<int64_t>(kBytes)},
+                                           .devices = {0},
+                                           .shard_bytes = kBytes});
+  }
+  void AnswerWish(const wire::ShardRequest& wish, const transport::SharedBlock* block) {
+    wire::Frame frame;
+    frame.mutable_shard_request()->set_ordinal(wish.ordinal());
+    if (block != nullptr) SetPlace(*block, *frame.mutable_shard_request()->mutable_into());
+    worker().Send(std::move(frame));
+  }
+  // A push whose place was asked for and not answered yet; the wish.
+  wire::ShardRequest PushBehindReserve(const std::string& bytes, Arrival<bool>& released) {
+    const uint64_t upload = Declare(), next = Declare();
+    client_->Reserve(upload, 0, [](const std::shared_ptr<char>&) { ADD_FAILURE() << "too late"; });
+    wire::ShardRequest wish = Words(1).at(0);
+    client_->Push(upload, 0, bytes, [&released] { released.Set(true); });
+    client_->Reserve(next, 0, [](const std::shared_ptr<char>&) {});
+    Words(2);  // what was submitted before is on its way
+    return wish;
+  }
+
+  ScriptedCluster cluster_;
+  std::unique_ptr<Client> client_;
+  std::shared_ptr<transport::SharedPool> pool_ =
+      transport::SharedPool::Make({.bytes_max = size_t{64} << 20, .writable = true});
+  transport::FileDescriptor socket_;
+  bool handed_ = false;
+  ArrayHandle next_array_ = 1;
+};
+
+TEST_F(SharedDataTest, AFetchedShardIsReadInPlaceAndGivenBackByItsLastReader) {
+  Arrival<std::shared_ptr<const char>> placed;
+  Arrival<absl::Status> done;
+  client_->Fetch(1, {0},
+                 {.on_place =
+                      [&](size_t, std::shared_ptr<const char> bytes, size_t size) {
+                        EXPECT_EQ(size, kBytes);
+                        placed.Set(std::move(bytes));
+                      },
+                  .on_done = [&](absl::Status status) { done.Set(status); }});
+  auto block = MakeBlock('x');
+  worker().Send(Lend(FetchId(0), *block));
+  ASSERT_TRUE(done.Get().ok());
+  std::shared_ptr<const char> bytes = placed.Get();
+  EXPECT_EQ(std::string(bytes.get(), kBytes), std::string(kBytes, 'x'));
+  for (const wire::Frame& frame : worker().frames())
+    EXPECT_FALSE(frame.has_shard_request()) << "it is still read";
+  placed.Clear();
+  std::thread([&] { bytes.reset(); }).join();
+  const wire::ShardRequest word = Words(1).at(0);
+  EXPECT_EQ(word.fetch(), FetchId(0));
+  EXPECT_TRUE(word.received());
+}
+
+TEST_F(SharedDataTest, WhoTakesNoPlacesGetsTheBytes) {
+  std::string bytes;
+  Arrival<absl::Status> done;
+  client_->Fetch(1, {0},
+                 {.on_data = [&](size_t, uint64_t, std::string_view data) { bytes = data; },
+                  .on_done = [&](absl::Status status) { done.Set(status); }});
+  auto block = MakeBlock('y');
+  worker().Send(Lend(FetchId(0), *block));
+  ASSERT_TRUE(done.Get().ok());
+  EXPECT_EQ(bytes, std::string(kBytes, 'y'));
+  EXPECT_TRUE(Words(1).at(0).received());
+}
+
+TEST_F(SharedDataTest, APlaceThatIsNotKnownIsSentInstead) {
+  std::string bytes;
+  Arrival<absl::Status> done;
+  client_->Fetch(1, {0},
+                 {.on_data = [&](size_t, uint64_t, std::string_view data) { bytes = data; },
+                  .on_done = [&](absl::Status status) { done.Set(status); }});
+  const uint64_t fetch = FetchId(0);
+  handed_ = true;  // the segment is not
+  auto block = MakeBlock('z');
+  worker().Send(Lend(fetch, *block));
+  const wire::ShardRequest word = Words(1).at(0);
+  EXPECT_EQ(word.fetch(), fetch);
+  EXPECT_FALSE(word.received());
+  wire::Frame frame;
+  frame.mutable_data_chunk()->set_fetch(fetch);
+  frame.mutable_data_chunk()->set_data("sent");
+  frame.mutable_data_chunk()->set_last(true);
+  worker().Send(std::move(frame));
+  ASSERT_TRUE(done.Get().ok());
+  EXPECT_EQ(bytes, "sent");
+}
+
+TEST_F(SharedDataTest, BytesOutliveTheClientAndItsWorker) {
+  Arrival<std::shared_ptr<const char>> placed;
+  Arrival<absl::Status> done;
+  client_->Fetch(1, {0},
+                 {.on_place = [&](size_t, std::shared_ptr<const char> bytes,
+                                  size_t) { placed.Set(std::move(bytes)); },
+                  .on_done = [&](absl::Status status) { done.Set(status); }});
+  auto block = MakeBlock('w');
+  worker().Send(Lend(FetchId(0), *block));
+  ASSERT_TRUE(done.Get().ok());
+  std::shared_ptr<const char> bytes = placed.Get();
+  placed.Clear();
+  client_.reset();
+  block->Retire();
+  block.reset();
+  pool_.reset();
+  EXPECT_EQ(std::string(bytes.get(), kBytes), std::string(kBytes, 'w'));
+  bytes.reset();
+}
+
+TEST_F(SharedDataTest, BytesWrittenAheadIntoTheirPlaceAreNotSent) {
+  Arrival<std::shared_ptr<char>> placed;
+  Arrival<bool> released;
+  const uint64_t upload = Declare();
+  client_->Reserve(upload, 0, [&](std::shared_ptr<char> place) { placed.Set(std::move(place)); });
+  const wire::ShardRequest wish = Words(1).at(0);
+  EXPECT_EQ(wish.ordinal(), upload);
+  EXPECT_EQ(wish.into().size(), kBytes);
+  auto block = MakeBlock('-');
+  AnswerWish(wish, block.get());
+  std::shared_ptr<char> place = placed.Get();
+  std::memset(place.get(), 'u', kBytes);
+  client_->Push(upload, 0, {place.get(), kBytes}, [&] { released.Set(true); });
+  const wire::DataChunk chunk = worker().Chunks(1).at(0);
+  EXPECT_TRUE(chunk.placed() && chunk.last() && chunk.data().empty());
+  EXPECT_TRUE(released.Get());
+  EXPECT_EQ(std::memcmp(block->bytes().data(), std::string(kBytes, 'u').data(), kBytes), 0);
+  EXPECT_EQ(Words(1).size(), 1u) << "asked once";
+}
+
+TEST_F(SharedDataTest, APushThatDoesNotWaitForItsPlaceUsesItsAnswer) {
+  const std::string bytes(kBytes, 'v');
+  Arrival<bool> released;
+  const wire::ShardRequest wish = PushBehindReserve(bytes, released);
+  auto block = MakeBlock('-');
+  AnswerWish(wish, block.get());
+  EXPECT_TRUE(released.Get());
+  EXPECT_TRUE(worker().Chunks(1).at(0).placed());
+  EXPECT_EQ(std::memcmp(block->bytes().data(), bytes.data(), kBytes), 0);
+}
+
+TEST_F(SharedDataTest, WhereNoPlaceIsGivenBytesAreSent) {
+  const std::string bytes(kBytes, 'v');
+  Arrival<bool> released;
+  const wire::ShardRequest wish = PushBehindReserve(bytes, released);
+  AnswerWish(wish, nullptr);
+  EXPECT_TRUE(released.Get());
+  EXPECT_EQ(worker().Chunks(1).at(0).data(), bytes);
+}
+
+TEST_F(SharedDataTest, ALostStreamForgetsItsPlacesAndSends) {
+  Arrival<std::shared_ptr<char>> placed;
+  const uint64_t upload = Declare();
+  client_->Reserve(upload, 0, [&](std::shared_ptr<char> place) { placed.Set(std::move(place)); });
+  auto block = MakeBlock('-');
+  AnswerWish(Words(1).at(0), block.get());
+  std::shared_ptr<char> place = placed.Get();
+  std::memset(place.get(), 'u', kBytes);
+  cluster_.listener.reset();  // the next stream is that of another host
+  worker().Cut();
+  ASSERT_TRUE(worker().WaitHellos(2));
+  Arrival<bool> released;
+  client_->Push(upload, 0, {place.get(), kBytes}, [&] { released.Set(true); });
+  EXPECT_TRUE(released.Get());
+  EXPECT_EQ(worker().Chunks(1).at(0).data(), std::string(kBytes, 'u'));
+}
+
+}  // namespace
+}  // namespace gangway::client

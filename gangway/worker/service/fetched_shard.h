@@ -1,0 +1,80 @@
+// The bytes of one shard between its device and its client: in shared memory that the client maps,
+// or in this process's own. Made on a device thread, sent and ended on the event loop.
+#ifndef GANGWAY_WORKER_SERVICE_FETCHED_SHARD_H_
+#define GANGWAY_WORKER_SERVICE_FETCHED_SHARD_H_
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "gangway/transport/shm/shared_pool.h"
+#include "gangway/worker/service/aligned_bytes.h"
+
+namespace gangway::worker {
+
+// How much shared memory the fetches of one session hold. Any thread.
+class FetchShare {
+ public:
+  explicit FetchShare(size_t bytes_max) : bytes_max_(bytes_max) {}
+
+  bool Take(size_t bytes) {
+    if (used_.fetch_add(bytes) + bytes <= bytes_max_) return true;
+    Return(bytes);
+    return false;
+  }
+  void Return(size_t bytes) { used_.fetch_sub(bytes); }
+  size_t used() const { return used_; }
+
+ private:
+  const size_t bytes_max_;
+  std::atomic<size_t> used_ = 0;
+};
+
+class FetchedShard {
+ public:
+  // Where shared memory comes from; null: there is none.
+  struct Source {
+    std::shared_ptr<transport::SharedPool> pool;
+    std::shared_ptr<FetchShare> share;
+  };
+
+  // Null: no memory.
+  static std::shared_ptr<FetchedShard> Make(const Source& source, size_t size, size_t shared_min) {
+    std::shared_ptr<FetchedShard> made(new FetchedShard());
+    if (source.pool != nullptr && size >= shared_min && source.share->Take(size)) {
+      made->block_ = source.pool->Allocate(size);
+      if (made->block_ != nullptr) {
+        made->share_ = source.share;
+      } else {
+        source.share->Return(size);
+      }
+    }
+    if (made->block_ == nullptr && !made->own_.Resize(size)) return nullptr;
+    return made;
+  }
+  ~FetchedShard() {
+    if (share_ != nullptr) share_->Return(block_->bytes().size());
+  }
+  FetchedShard(const FetchedShard&) = delete;
+  FetchedShard& operator=(const FetchedShard&) = delete;
+
+  std::byte* data() { return block_ != nullptr ? block_->writable() : own_.data(); }
+  std::span<const std::byte> bytes() const {
+    return block_ != nullptr ? block_->bytes() : own_.span();
+  }
+  transport::SharedBlock* block() const { return block_.get(); }  // null: in own memory
+
+ private:
+  FetchedShard() = default;
+
+  AlignedBytes own_;
+  std::unique_ptr<transport::SharedBlock> block_;
+  std::shared_ptr<FetchShare> share_;  // that the block counts against
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_FETCHED_SHARD_H_
