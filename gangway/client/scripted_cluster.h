@@ -183,7 +183,8 @@ class ScriptedCluster {
   wire::HelloReply reply = DefaultReply();
   bool answers = true;
   std::atomic<bool> silent_data = false;  // Hellos of data streams are not answered
-  // Set before Connect: workers name this listener, under kSecret, as those of the client's host.
+  // Set before Connect: the first worker names this listener, under kSecret, as one of the client's
+  // host does.
   std::unique_ptr<transport::DescriptorListener> listener;
   static inline const std::string kSecret = std::string(transport::kDescriptorSecretBytes, 's');
 
@@ -208,7 +209,7 @@ class ScriptedCluster {
     if (silent_data) return;
     wire::Frame frame;
     frame.mutable_hello_reply();
-    if (listener != nullptr) {
+    if (listener != nullptr && &role == workers_[0].get()) {
       frame.mutable_hello_reply()->mutable_descriptors()->set_name(listener->name());
       frame.mutable_hello_reply()->mutable_descriptors()->set_secret(kSecret);
     }

@@ -93,7 +93,7 @@ class SharedDataTest : public ::testing::Test {
   std::unique_ptr<Client> client_;
   std::shared_ptr<transport::SharedPool> pool_ =
       transport::SharedPool::Make({.bytes_max = size_t{64} << 20, .writable = true});
-  transport::FileDescriptor socket_;
+  FileDescriptor socket_;
   bool handed_ = false;
   ArrayHandle next_array_ = 1;
 };
