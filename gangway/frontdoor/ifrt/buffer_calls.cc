@@ -215,7 +215,7 @@ class StoreCall final : public StreamCall {
   char* FindMemory(Patience patience = Patience::kSome) {
     if (memory_ != nullptr) return memory_.get();
     if (size_ >= kPlacedBytesMin) {
-      HostBuffers::HostPlace place = buffers_->FindPlace(metadata_.handle());
+      HostBuffers::HostPlace place = buffers_->TakePlace(metadata_.handle());
       if (place.memory != nullptr && place.size == size_) {
         memory_ = std::move(place.memory);
         return memory_.get();

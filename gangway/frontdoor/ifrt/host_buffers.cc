@@ -63,8 +63,13 @@ absl::Status HostBuffers::Put(uint64_t handle, absl::StatusOr<HostBytesRef> byte
     waiting_.erase(waiting);
     ++callbacks_running_;
   }
+  absl::Status status;
+  if (taker.writing != nullptr && bytes.ok() && (*bytes)->view().data() != taker.writing) {
+    bytes = status = absl::InvalidArgumentError(
+        absl::StrCat("host buffer ", handle, " was stored twice at the same time"));
+  }
   Call(std::move(taker), std::move(bytes));
-  return absl::OkStatus();
+  return status;
 }
 
 void HostBuffers::Take(uint64_t handle, Ready ready, Executor* executor) {
@@ -96,10 +101,12 @@ void HostBuffers::Place(uint64_t handle, HostPlace place) {
   if (waiting != waiting_.end()) waiting->second.place = std::move(place);
 }
 
-HostBuffers::HostPlace HostBuffers::FindPlace(uint64_t handle) const {
+HostBuffers::HostPlace HostBuffers::TakePlace(uint64_t handle) {
   MutexLock lock(mutex_);
   auto waiting = waiting_.find(handle);
-  return waiting == waiting_.end() ? HostPlace() : waiting->second.place;
+  if (waiting == waiting_.end() || waiting->second.place.memory == nullptr) return {};
+  waiting->second.writing = waiting->second.place.memory.get();
+  return std::exchange(waiting->second.place, {});
 }
 
 absl::StatusOr<HostBytesRef> HostBuffers::Get(uint64_t handle) const {

@@ -108,7 +108,9 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
     size_t size = 0;
   };
   void Place(uint64_t handle, HostPlace place);
-  HostPlace FindPlace(uint64_t handle) const;
+  // Given out once. Whoever has it may write there until he has Put the bytes; those that somebody
+  // else puts meanwhile are refused, since the memory would be used while it is written (OB-3).
+  HostPlace TakePlace(uint64_t handle);
 
   // NOT_FOUND if it is not there.
   absl::StatusOr<HostBytesRef> Get(uint64_t handle) const;
@@ -127,6 +129,7 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
     Ready ready;
     Executor* executor = nullptr;
     HostPlace place = {};
+    const char* writing = nullptr;  // the place that was given out
   };
   // Runs `waiting` without the lock, known to Close().
   void Call(Waiting waiting, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);

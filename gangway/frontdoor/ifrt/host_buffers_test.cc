@@ -43,13 +43,26 @@ TEST(HostBuffers, APlaceIsForWhatIsWaitedFor) {
     return HostBuffers::HostPlace{std::shared_ptr<char>(memory, memory.get()), 5};
   };
   buffers.Place(1, place());
-  EXPECT_EQ(buffers.FindPlace(1).memory, nullptr) << "nobody waits";
+  EXPECT_EQ(buffers.TakePlace(1).memory, nullptr) << "nobody waits";
   buffers.Take(1, [](auto) {});
-  EXPECT_EQ(buffers.FindPlace(1).memory, nullptr);
+  EXPECT_EQ(buffers.TakePlace(1).memory, nullptr);
   buffers.Place(1, place());
-  EXPECT_EQ(buffers.FindPlace(1).size, 5u);
-  ASSERT_TRUE(buffers.Put(1, Bytes(buffers, "there")).ok());
-  EXPECT_EQ(buffers.FindPlace(1).memory, nullptr) << "forgotten with the handle";
+  std::shared_ptr<HostBytes> bytes = *buffers.TryAllocate(5);
+  bytes->Refer(buffers.TakePlace(1).memory);
+  EXPECT_EQ(buffers.TakePlace(1).memory, nullptr) << "it has one writer";
+  EXPECT_TRUE(buffers.Put(1, bytes).ok());
+  EXPECT_EQ(buffers.TakePlace(1).memory, nullptr) << "forgotten with the handle";
+}
+
+TEST(HostBuffers, OB3_NobodyElsePutsWhileAPlaceIsWritten) {
+  HostBuffers buffers(100, milliseconds(1000));
+  absl::Status seen;
+  buffers.Take(1, [&](absl::StatusOr<HostBytesRef> bytes) { seen = bytes.status(); });
+  std::shared_ptr<char[]> memory(new char[5]);
+  buffers.Place(1, {std::shared_ptr<char>(memory, memory.get()), 5});
+  EXPECT_EQ(buffers.TakePlace(1).size, 5u);
+  EXPECT_EQ(buffers.Put(1, Bytes(buffers, "other")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(seen.code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(HostBuffers, BytesOfOthersAreReferredToAndLetGo) {
