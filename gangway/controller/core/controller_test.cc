@@ -696,6 +696,21 @@ TEST_F(RemoteSchedulerTest, WhatWaitsTooLongFailsAndWhatReadsItToo_TM1) {
   EXPECT_TRUE(items_[1].second.node().has_upload());
 }
 
+// The next scheduler does not know what is lost, also while another island still has its part.
+TEST_F(RemoteSchedulerTest, WhatIsLostIsRefusedBeforeItsLastPartHasEnded_ER1) {
+  HaveProgram(5, {0});
+  Have(11, {4});
+  const uint64_t copy = Copy(11, 20, {0});
+  Step(SchedulerDown{0, "it was killed"});
+  Step(SchedulerUp{0, 102});
+  items_.clear();
+  EXPECT_EQ(Call(5, {20}, {21}), 0u) << "nothing is sent that would find no input";
+  EXPECT_EQ(Await({21})->worker(), "island0/scheduler");
+  EXPECT_FALSE(Await({20}).has_value());
+  Done(1, copy, "cancelled");
+  EXPECT_EQ(Await({20})->worker(), "island0/scheduler");
+}
+
 TEST_F(RemoteSchedulerTest, TheNextSchedulerKnowsWhoWasThere) {
   Step(SchedulerDown{1, "it was killed"});
   wire::IslandTerms terms;

@@ -379,13 +379,13 @@ void Controller::OnFetch(uint64_t id, Session& session, const wire::FetchOp& op,
 void Controller::OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op, Actions& actions) {
   AwaitState& state = session.awaits[op.await()];
   for (uint64_t handle : op.arrays()) {
-    if (auto failure = CheckUsable(session, handle)) {
+    if (auto failure = CheckUsable(session, handle))
       state.views.emplace_back(0, std::move(failure));
-      continue;
-    }
-    for (const Run& run : FindArray(session, handle)->runs) {
+    const Array* array = FindArray(session, handle);
+    if (array == nullptr) continue;
+    for (const Run& run : array->runs) {  // what is spoiled may still be in the making
       Storage& storage = storages_.at(run.storage);
-      if (storage.producer == 0) continue;
+      if (storage.producer == 0 || storage.consumed) continue;
       storage.waiters.emplace_back(id, op.await());
       state.views.emplace_back(run.storage, std::nullopt);
       ++state.unsettled;

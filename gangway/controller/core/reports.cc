@@ -72,6 +72,11 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
   open.erase(position);
   if (done.has_failure() && !node.failure) {
     node.failure = std::move(*done.mutable_failure());
+    for (uint64_t id : node.results) {  // now: an island that has forgotten them cannot say why
+      auto storage = storages_.find(id);
+      if (storage != storages_.end() && !storage->second.failure)
+        storage->second.failure = node.failure;
+    }
     std::vector<Sequencer::Decision> decisions;
     sequencer_.Remove(done.ordinal(), decisions);
     Follow(decisions, actions);
