@@ -94,8 +94,8 @@ def test_a_client_killed_in_mid_upload_leaves_nothing_OB_2(
             import jax, numpy as np
             data = np.ones(16 << 20, np.float32)
             print("go", flush=True)
-            kept = [jax.device_put(data, d) for _ in range(4) for d in jax.devices()]
-            print("submitted", flush=True)
+            for _ in range(200):
+                kept = [jax.device_put(data, d) for d in jax.devices()]
             """
         )
     )

@@ -160,7 +160,7 @@ void SchedulerService::OnControllerFrame(wire::Frame frame) {
 void SchedulerService::OnControllerClosed(const absl::Status& why) {
   if (auto answer = std::exchange(on_answer_, nullptr)) {
     answer(absl::UnavailableError(absl::StrCat("the controller hung up: ", why.message())));
-  } else if (std::exchange(controller_, nullptr)) {
+  } else if (std::exchange(controller_, nullptr) && island_) {  // else it has refused this
     Say(absl::StrCat("the link to the controller closed: ", why.message()));
     if (options_.on_controller_lost) options_.on_controller_lost(why);
   }
