@@ -101,6 +101,55 @@ def worker_lost(runs: int, how: signal.Signals) -> Iterator[Sample]:
         cluster.stop()
 
 
+def scheduler_killed(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    yield from scheduler_lost(runs, signal.SIGKILL)
+
+
+def scheduler_stopped(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    yield from scheduler_lost(runs, signal.SIGSTOP)
+
+
+def scheduler_lost(runs: int, how: signal.Signals) -> Iterator[Sample]:
+    for _run in range(runs):  # a cluster each: what dies often is started again ever later
+        cluster = Cluster(2, 1, 2, "--separate-schedulers").start()
+        try:
+            yield from one_scheduler_lost(cluster, how)
+        finally:
+            cluster.stop()
+
+
+def one_scheduler_lost(cluster: Cluster, how: signal.Signals) -> Iterator[Sample]:
+    """Island 1's, a process of its own."""
+    with Console(cluster) as client:
+        client.do(MAKE_X.replace("[0]", "[2]"))
+        pid = cluster.status()["schedulers"][1]["pid"]
+        began = time.monotonic()
+        os.kill(pid, how)
+        if how == signal.SIGSTOP:
+            yield since(
+                began,
+                "`gangway why` names it",
+                lambda: "the scheduler of island 1" in missing(cluster),
+            )
+        client.send("(x + 1).block_until_ready()")
+        yield answered(client, began, "the client has the error")
+        yield since(
+            began, "its place is taken again, and its worker's", lambda: replaced(cluster, pid)
+        )
+
+
+def missing(cluster: Cluster) -> str:
+    """What `gangway why` says."""
+    return cluster.command("why", "--port", str(cluster.port), timeout_s=10).stdout
+
+
+def replaced(cluster: Cluster, pid: int) -> bool:
+    status = cluster.status()
+    return status["schedulers"][1]["pid"] not in (0, pid) and all(
+        worker["state"] == "up" for worker in cluster.workers()
+    )
+
+
 def device_stuck(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
     cluster = Cluster(1, 1, 2, *Blocker.FLAGS)
     blocker = Blocker(cluster, folder)
@@ -203,6 +252,8 @@ FAULTS: dict[str, Callable[[int, pathlib.Path], Iterator[Sample]]] = {
     "client killed": client_killed,
     "worker killed": worker_killed,
     "worker stopped": worker_stopped,
+    "scheduler killed": scheduler_killed,
+    "scheduler stopped": scheduler_stopped,
     "device stuck": device_stuck,
     "compiler killed": compiler_killed,
     "controller killed": controller_killed,
