@@ -10,6 +10,7 @@ import os
 import pathlib
 import queue
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -103,6 +104,19 @@ class Blocker:
             )  # whoever is blocked comes through, whoever is not may
             fifo.unlink()
             os.close(writer)
+
+
+def stop_process(pid: int) -> None:
+    """SIGSTOP, until it has taken effect: on a busy machine a process runs on until one of its threads has
+    come to see the signal.
+    """
+    os.kill(pid, signal.SIGSTOP)
+
+    def stopped() -> bool:
+        threads = pathlib.Path(f"/proc/{pid}/task").glob("*/stat")
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+    wait_for(f"process {pid} stopped", stopped, 10)
 
 
 class CutNetwork:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from faultlib import Console
+from faultlib import Console, stop_process
 from harness import Cluster, free_port, wait_for
 
 pytestmark = pytest.mark.faults
@@ -87,7 +87,7 @@ def test_why_and_trace_name_a_stopped_worker_within_six_seconds(
         client.do("f = jax.jit(lambda x: x + 1)")
         client.do("f(x).block_until_ready()")
         victim = next(w for w in cluster.workers() if w["name"] == "island0/worker1")
-        os.kill(victim["pid"], signal.SIGSTOP)
+        stop_process(victim["pid"])
         try:
             stopped = time.monotonic()
             client.send("y = f(x); y.block_until_ready()")

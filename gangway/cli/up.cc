@@ -192,7 +192,7 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--control",      LocalAddress(dir, "control.sock"),
                   "--metrics-port", text(options.metrics_port),
                   "--token-file",   dir.File(kTokenFile)};
-  if (options.separate_schedulers) head.push_back("--separate-schedulers");
+  if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
   children.push_back({"head", [head](const std::string&) { return head; }});
   children.push_back(
       CompilerChild(options.devices, options.plugin, dir, {"--token-file", dir.File(kTokenFile)}));

@@ -71,6 +71,7 @@ class InertClient final : public Client {
     uploads_[array] = spec;
     return array;
   }
+  void Reserve(uint64_t, uint32_t, std::function<void(std::shared_ptr<char>)>) override {}
   void Push(uint64_t upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override {
     auto found = uploads_.find(upload);

@@ -126,7 +126,7 @@ class Client {
   // most once, on the client's loop; never where there is none, or the bytes were pushed before.
   // The memory stays valid for as long as it is referred to; only its use may be in vain.
   virtual void Reserve(uint64_t upload, uint32_t shard,
-                       std::function<void(std::shared_ptr<char> place)> placed) {}
+                       std::function<void(std::shared_ptr<char> place)> placed) = 0;
 
   // The bytes will never come: spoils the array with `why`.
   virtual void AbandonUpload(uint64_t upload, absl::Status why) = 0;
