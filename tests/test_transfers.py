@@ -550,8 +550,12 @@ def test_nothing_of_shared_memory_is_left_after_a_kill_of_all() -> None:
     finally:
         cluster.stop()
     assert not set(os.listdir("/dev/shm")) - before
-    sockets = pathlib.Path("/proc/net/unix").read_text()
-    assert not any(f"@gangway-{pid}-" in sockets for pid in pids)
+
+    def sockets_left() -> bool:
+        sockets = pathlib.Path("/proc/net/unix").read_text()
+        return any(f"@gangway-{pid}-" in sockets for pid in pids)
+
+    wait_for("sockets gone", lambda: not sockets_left(), 10)  # a killed process closes them last
 
 
 @pytest.mark.faults
