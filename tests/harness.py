@@ -31,7 +31,7 @@ GRPC_POOLS = {
     *("default-executo", "event_engine", "grpc_global_tim", "grpcpp_sync_ser"),
     *("resolver-execut", "timer_manager"),
 }
-GRPC_POOLS_SLACK = 8
+GRPC_POOLS_SLACK = 3
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
 

@@ -52,8 +52,11 @@ def left_as_found(cluster: Cluster) -> contextlib.AbstractContextManager[None]:
     return cluster.left_as_found(lambda: copies_both_ways(cluster))
 
 
-def pid_of_scheduler(cluster: Cluster, island: int) -> int:
-    return int(cluster.status()["schedulers"][island]["pid"])
+def kill_scheduler(cluster: Cluster, island: int) -> int:
+    """Its process id."""
+    pid = int(cluster.status()["schedulers"][island]["pid"])
+    os.kill(pid, signal.SIGKILL)
+    return pid
 
 
 def there(cluster: Cluster, island: int, instead_of: int) -> bool:
@@ -71,8 +74,7 @@ def test_a_killed_scheduler_costs_its_island_and_nothing_else_ER_1_ER_2(cluster:
         make(client, "lost", 2)
         client.do("f = jax.jit(lambda x: x * 3); f(lost).block_until_ready()")
         client.do("away = jax.device_put(lost, jax.devices()[1]); away.block_until_ready()")
-        pid = pid_of_scheduler(cluster, 1)
-        os.kill(pid, signal.SIGKILL)
+        pid = kill_scheduler(cluster, 1)
         wait_for("the next scheduler", lambda: there(cluster, 1, pid), 30)
         assert total(client, "kept") == 8 and total(client, "away") == 8
         error = total(client, "lost")
@@ -87,8 +89,7 @@ def test_work_waits_for_a_scheduler_that_is_restarted(cluster: Cluster) -> None:
     with left_as_found(cluster), Console(cluster) as client:
         make(client, "x", 0)
         make(client, "warm", 2)
-        pid = pid_of_scheduler(cluster, 1)
-        os.kill(pid, signal.SIGKILL)
+        pid = kill_scheduler(cluster, 1)
         wait_for("it is known", lambda: cluster.status()["schedulers"][1]["pid"] != pid, 10)
         client.do("y = jax.jit(lambda x: x + 1)(jax.device_put(x, jax.devices()[2]))")
         assert total(client, "y") == 12
@@ -98,7 +99,7 @@ def test_a_stopped_scheduler_is_named_fenced_and_replaced(cluster: Cluster) -> N
     with left_as_found(cluster), Console(cluster) as client:
         make(client, "x", 0)
         make(client, "lost", 2)
-        pid = pid_of_scheduler(cluster, 1)
+        pid = int(cluster.status()["schedulers"][1]["pid"])
         began = time.monotonic()
         os.kill(pid, signal.SIGSTOP)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 from harness import ROOT, Cluster
@@ -16,9 +15,8 @@ FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
 
 @pytest.mark.timeout(400)
 def test_losses_are_bitwise_those_of_the_plugin_alone(
-    new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
+    cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:
-    cluster = new_cluster(1, 1, 8).start()  # its own: this is long, and takes all that a worker has
     script = ROOT / "examples" / "train_lm.py"
     ours, theirs, plot = tmp_path / "ours", tmp_path / "theirs", tmp_path / "loss.png"
     through = cluster.command(

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -252,6 +253,31 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
   return ended;
 }
 
+using Serve = std::function<absl::Status(const Access&, transport::Transport&, worker::StopFlag&)>;
+
+// The life of a worker or a scheduler: what serves `whom`, at `address`. One that `returns` waits
+// until that answers and starts afresh when it is gone; the others are started again by a
+// supervisor. Comes back only where nothing was begun.
+int RunServant(const char* name, const AccessFiles& files, bool returns, const char* whom,
+               const std::string& address, const Serve& serve) {
+  BeginRole(name);
+  auto access = ReadAccess(files);
+  if (!access.ok()) return Fail(access.status());
+  auto transport = OpenTransport(access->tls);
+  if (!transport.ok()) return Fail(transport.status());
+  worker::StopFlag stop;
+  LeaveWatch watch(&stop);
+  absl::Status ended;
+  if (returns) ended = AwaitController(whom, **transport, address, *access, stop);
+  const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
+  if (came) ended = serve(*access, **transport, stop);
+  if (!ended.ok() && !stop.leaving()) Fail(ended);
+  transport->reset();
+  watch.End();
+  if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
+  _exit(ExitStatus(ended, stop));  // nothing of the runtime is left to be closed
+}
+
 }  // namespace
 
 int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string& tools_address) {
@@ -283,59 +309,35 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
 }
 
 int RunWorkerRole(const WorkerRoleOptions& options) {
-  BeginRole("worker");
-  auto access = ReadAccess(options.access);
-  if (!access.ok()) return Fail(access.status());
-  auto transport = OpenTransport(access->tls);
-  if (!transport.ok()) return Fail(transport.status());
-  worker::WorkerOptions worker;
-  worker.token = access->token;
-  worker.scheduler_address = options.control_address;
-  worker.data_listen_address = options.data_listen_address;
-  worker.host = options.host;
-  if (options.when_lost == WhenLost::kReturn) worker.data_host = options.host;
-  worker.island = options.island;
-  worker.index = options.index;
-  worker.device_count = options.devices;
-  worker.plugin_path = options.plugin;
-  worker.memory_budget_bytes = options.memory_bytes;
-  worker.shared_bytes_max = options.shared_memory_bytes;
-  worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
-  worker::StopFlag stop;
-  LeaveWatch watch(&stop);
-  absl::Status ended;
   const bool returns = options.when_lost == WhenLost::kReturn;
   const char* whom = options.own_scheduler ? "its scheduler" : "the controller";
-  if (returns) ended = AwaitController(whom, **transport, options.control_address, *access, stop);
-  const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
-  if (came) ended = worker::RunWorker(worker, **transport, **transport, stop);
-  if (!ended.ok() && !stop.leaving()) Fail(ended);
-  transport->reset();
-  watch.End();
-  if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(ExitStatus(ended, stop));  // nothing of the runtime is left to be closed
+  auto serve = [&options, returns](const Access& access, transport::Transport& transport,
+                                   worker::StopFlag& stop) {
+    worker::WorkerOptions worker;
+    worker.token = access.token;
+    worker.scheduler_address = options.control_address;
+    worker.data_listen_address = options.data_listen_address;
+    worker.host = options.host;
+    if (returns) worker.data_host = options.host;
+    worker.island = options.island;
+    worker.index = options.index;
+    worker.device_count = options.devices;
+    worker.plugin_path = options.plugin;
+    worker.memory_budget_bytes = options.memory_bytes;
+    worker.shared_bytes_max = options.shared_memory_bytes;
+    worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
+    return worker::RunWorker(worker, transport, transport, stop);
+  };
+  return RunServant("worker", options.access, returns, whom, options.control_address, serve);
 }
 
 int RunSchedulerRole(const SchedulerRoleOptions& options) {
-  BeginRole("scheduler");
-  auto access = ReadAccess(options.access);
-  if (!access.ok()) return Fail(access.status());
-  auto transport = OpenTransport(access->tls);
-  if (!transport.ok()) return Fail(transport.status());
-  const bool returns = options.when_lost == WhenLost::kReturn;
-  worker::StopFlag stop;
-  LeaveWatch watch(&stop);
-  absl::Status ended;
-  if (returns) {
-    ended = AwaitController("the controller", **transport, options.control_address, *access, stop);
-  }
-  const bool came = ended.ok() && !stop.leaving();
-  if (came) ended = ServeIsland(options, *access, **transport, stop);
-  if (!ended.ok() && !stop.leaving()) Fail(ended);
-  transport->reset();
-  watch.End();
-  if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(ExitStatus(ended, stop));
+  auto serve = [&options](const Access& access, transport::Transport& transport,
+                          worker::StopFlag& stop) {
+    return ServeIsland(options, access, transport, stop);
+  };
+  return RunServant("scheduler", options.access, options.when_lost == WhenLost::kReturn,
+                    "the controller", options.control_address, serve);
 }
 
 int RunCompilerRole(const CompilerRoleOptions& options) {

@@ -2,28 +2,19 @@
 // function. While there is a FIFO called as the process's id in the folder GANGWAY_TEST_BLOCK_DIR,
 // the thread that calls Execute is blocked in it, in the kernel, until somebody opens the other
 // end.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "pjrt_c_api.h"
+#include "gangway/device/pjrt/testdata/real_plugin.h"
 
 namespace {
 
 const PJRT_Api* Real() {
-  static const PJRT_Api* const api = []() -> const PJRT_Api* {
-    void* library = dlopen(GANGWAY_TEST_REAL_PLUGIN, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      std::fprintf(stderr, "%s\n", dlerror());
-      std::abort();
-    }
-    return reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"))();
-  }();
+  static const PJRT_Api* const api = gangway::device::LoadRealPlugin(GANGWAY_TEST_REAL_PLUGIN);
   return api;
 }
 

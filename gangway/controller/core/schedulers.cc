@@ -129,21 +129,23 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
 // The last thing of each step: what it sends to islands that are there goes, the rest is kept.
 void Controller::HoldBack(Time now, Actions& actions) {
   if (config_.remote_islands.empty()) return;
-  std::vector<std::pair<uint32_t, wire::IslandItem>> going;
-  for (auto& [index, item] : actions.to_islands) {
+  size_t going = 0;
+  for (size_t i = 0; i < actions.to_islands.size(); ++i) {
+    auto& [index, item] = actions.to_islands[i];
     IslandState& island = islands_[index];
     if (island.remote) {
       if (item.has_load()) island.loads[item.load().executable()] = item.load();
       for (uint64_t executable : item.unload().executables()) island.loads.erase(executable);
     }
-    if (island.up) {
-      going.emplace_back(index, std::move(item));
+    if (!island.up) {
+      if (item.has_node()) island.waiting[item.node().ordinal()] = now;
+      island.held.push_back(std::move(item));
       continue;
     }
-    if (item.has_node()) island.waiting[item.node().ordinal()] = now;
-    island.held.push_back(std::move(item));
+    if (going != i) actions.to_islands[going] = std::move(actions.to_islands[i]);
+    ++going;
   }
-  actions.to_islands = std::move(going);
+  actions.to_islands.resize(going);
 }
 
 void Controller::FillTerms(uint32_t island, wire::IslandTerms& terms) const {

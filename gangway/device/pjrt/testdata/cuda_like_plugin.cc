@@ -3,26 +3,15 @@
 // of a plugin is told apart from what is taken for granted. Seen of jax-cuda12-pjrt 0.10.2 (PJRT C
 // API 0.112): an unknown option is refused with INVALID_ARGUMENT before a device is looked for;
 // "preallocate" is known.
-#include <dlfcn.h>
-
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
-#include "pjrt_c_api.h"
+#include "gangway/device/pjrt/testdata/real_plugin.h"
 
 namespace {
 
 const PJRT_Api* Real() {
-  static const PJRT_Api* const api = []() -> const PJRT_Api* {
-    void* library = dlopen(GANGWAY_TEST_REAL_PLUGIN, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      std::fprintf(stderr, "%s\n", dlerror());
-      std::abort();
-    }
-    return reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"))();
-  }();
+  static const PJRT_Api* const api = gangway::device::LoadRealPlugin(GANGWAY_TEST_REAL_PLUGIN);
   return api;
 }
 
