@@ -47,19 +47,9 @@ void CopyTask::RunMove(size_t index) {
     if (!copied.ok()) return Gather(index, copied.status());
     return Gather(index, Gathered{.content = *std::move(copied)});
   }
-  if (copied.ok()) return FinishMove(move, *std::move(copied));
+  if (copied.ok()) return Deliver(*move.to, *std::move(copied));
   for (const Move& each : parts_.moves) each.to->Fail(*failure());
   EndPart();
-}
-
-void CopyTask::FinishMove(const Move& move, store::Content content) {
-  std::shared_ptr<device::Buffer> buffer = content.buffer;
-  move.to->Fill(std::move(content.buffer), content.sharing);
-  auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
-  buffer->OnReady(Owed([self, device = move.to->name().device](absl::Status status) {
-    if (!status.ok()) self->Note(status, device);
-    self->EndPart();
-  }));
 }
 
 absl::StatusOr<store::Content> CopyTask::CopyOrShare(const Move& move) {
@@ -159,18 +149,12 @@ void CopyTask::Fill() {
   }
   const bool failed = failure().has_value();
   if (failed) GiveUp();
-  auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
   for (size_t i = 0; i < gathered.size(); ++i) {
     if (failed) {
       EndPart();
-      continue;
+    } else {
+      Deliver(*Result(i), std::move(contents[i]));
     }
-    std::shared_ptr<device::Buffer> buffer = contents[i].buffer;
-    Result(i)->Fill(buffer, contents[i].sharing);
-    buffer->OnReady(Owed([self, device = Result(i)->name().device](absl::Status status) {
-      if (!status.ok()) self->Note(status, device);
-      self->EndPart();
-    }));
   }
 }
 

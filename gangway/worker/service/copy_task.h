@@ -59,7 +59,6 @@ class CopyTask final : public NodeTask {
   };
 
   void RunMove(size_t index);
-  void FinishMove(const Move& move, store::Content content);
   absl::StatusOr<store::Content> CopyOrShare(const Move& move);
   void OfferShard(const Send& send);
   void AskFor(size_t index);

@@ -61,6 +61,21 @@ void NodeTask::NoteUnsent(uint32_t shard) {
   unsent_.push_back(shard);
 }
 
+void NodeTask::Deliver(store::Slot& slot, store::Content content) {
+  {
+    MutexLock lock(mutex_);
+    ++parts_left_;
+  }
+  // Asked before others see the buffer: a launch that waits for it may donate it at once, and then
+  // it says no more when it was ready.
+  content.buffer->OnReady(Owed([this, device = slot.name().device](absl::Status status) {
+    if (!status.ok()) Note(status, device);
+    EndPart();
+  }));
+  slot.Fill(std::move(content.buffer), content.sharing);
+  EndPart();
+}
+
 void NodeTask::EndPart() {
   NodeEnded ended{.ordinal = ordinal_};
   {

@@ -76,6 +76,10 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
 
   void EndPart() GANGWAY_EXCLUDES(mutex_);
 
+  // Puts what this node made into `slot`. The part that made it ends when it is in the slot and its
+  // bytes are there, or an error is.
+  void Deliver(store::Slot& slot, store::Content content) GANGWAY_EXCLUDES(mutex_);
+
  private:
   const std::shared_ptr<const TaskEnvironment> environment_;
   const uint64_t ordinal_;

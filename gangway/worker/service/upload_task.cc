@@ -15,7 +15,6 @@ UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint6
       shards_(std::move(shards)) {}
 
 void UploadTask::Enqueue() {
-  auto self = std::static_pointer_cast<UploadTask>(shared_from_this());
   std::vector<std::shared_ptr<device::Buffer>> buffers;
   for (const Shard& shard : shards_) {
     auto buffer = MakeBuffer(shard);
@@ -33,13 +32,8 @@ void UploadTask::Enqueue() {
     return;
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
-    int device = shards_[i].slot->name().device;
-    shards_[i].slot->Fill(buffers[i], store::Sharing::kOwned);
     shards_[i].bytes = {};
-    buffers[i]->OnReady(Owed([self, device](absl::Status status) {
-      if (!status.ok()) self->Note(status, device);
-      self->EndPart();
-    }));
+    Deliver(*shards_[i].slot, {std::move(buffers[i]), store::Sharing::kOwned});
   }
 }
 
