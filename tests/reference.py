@@ -2,8 +2,8 @@
 itself.
 
 This is what results through Gangway are compared with, bit by bit: the same plugin, the same number
-of devices, the same thread pool (`NPROC` decides how XLA splits a dot, and so its rounding),
-without Gangway.
+of devices, the same thread pool (`NPROC` decides how XLA splits a dot, and so its rounding), also
+without YNNPACK fusions (docs/internals/probes.md says why), without Gangway.
 
     python tests/reference.py [--devices 8] script.py [arguments]
 """
@@ -19,6 +19,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / ".deps" / "xla_cpu_pjrt" / "xla_cpu_pjrt.so"
 NPROC = "64"
+NO_YNN_FUSIONS = "--xla_cpu_experimental_ynn_fusion_type="
 DEVICES = 8
 
 
@@ -27,6 +28,7 @@ def register(devices: int = DEVICES) -> None:
     environment already.
     """
     os.environ["NPROC"] = NPROC
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {NO_YNN_FUSIONS}".strip()
     os.environ["JAX_PLATFORMS"] = "xla_cpu_plugin"
     from jax._src import xla_bridge
 

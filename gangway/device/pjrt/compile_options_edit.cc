@@ -21,6 +21,9 @@ constexpr int kReplicaCount = 1;
 constexpr int kComputationCount = 2;
 constexpr int kComputationDevices = 3;
 constexpr int kReplicaDeviceIds = 1;
+constexpr int kEnvOptionOverrides = 7;
+constexpr int kMapKey = 1, kMapValue = 2;
+constexpr int kOverrideString = 1;
 
 absl::Status Parse(std::string_view bytes, UnknownFieldSet* fields) {
   if (fields->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
@@ -125,6 +128,16 @@ absl::StatusOr<std::string> WithDeviceAssignment(std::string_view compile_option
   options.DeleteByNumber(kExecutableBuildOptions);
   options.AddLengthDelimited(kExecutableBuildOptions, Serialize(build));
   return Serialize(options);
+}
+
+std::string WithXlaOption(std::string_view compile_options, std::string_view name,
+                          std::string_view value) {
+  UnknownFieldSet text, entry, appended;
+  text.AddLengthDelimited(kOverrideString, std::string(value));
+  entry.AddLengthDelimited(kMapKey, std::string(name));
+  entry.AddLengthDelimited(kMapValue, Serialize(text));
+  appended.AddLengthDelimited(kEnvOptionOverrides, Serialize(entry));
+  return absl::StrCat(std::string(compile_options), Serialize(appended));  // the last one wins
 }
 
 }  // namespace gangway::device

@@ -1,5 +1,6 @@
-// Edits the one part of a serialized xla.CompileOptionsProto that belongs to the device layer:
-// which devices. All other fields, known or not, pass through untouched. Pure functions.
+// Edits what belongs to the device layer in a serialized xla.CompileOptionsProto: which devices,
+// and options of XLA's that must be what they are. All other fields, known or not, pass through
+// untouched. Pure functions.
 #ifndef GANGWAY_DEVICE_PJRT_COMPILE_OPTIONS_EDIT_H_
 #define GANGWAY_DEVICE_PJRT_COMPILE_OPTIONS_EDIT_H_
 
@@ -26,6 +27,11 @@ absl::StatusOr<LogicalShape> ReadLogicalShape(std::string_view compile_options);
 // many devices as positions.
 absl::StatusOr<std::string> WithDeviceAssignment(std::string_view compile_options,
                                                  std::span<const int64_t> device_ids);
+
+// The options with XLA's option `name` (a field of xla.DebugOptions) set to `value`, whatever they
+// said about it. A plugin that has no such option refuses them with INVALID_ARGUMENT, by its name.
+std::string WithXlaOption(std::string_view compile_options, std::string_view name,
+                          std::string_view value);
 
 }  // namespace gangway::device
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -87,13 +88,9 @@ absl::StatusOr<Placement> Place(const PjrtClient& client, std::string_view compi
   return placement;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Executable>> PjrtExecutable::Compile(
-    std::shared_ptr<const PjrtClient> client, const Program& program,
-    std::string_view compile_options, std::span<const int> devices) {
-  absl::StatusOr<Placement> placement = Place(*client, compile_options, devices);
-  if (!placement.ok()) return placement.status();
+absl::StatusOr<PJRT_LoadedExecutable*> CompileAsAsked(const PjrtClient& client,
+                                                      const Program& program,
+                                                      const std::string& compile_options) {
   PJRT_Program pjrt_program{};
   pjrt_program.struct_size = PJRT_Program_STRUCT_SIZE;
   pjrt_program.code = const_cast<char*>(program.code.data());  // an in/out field; only read here
@@ -101,15 +98,46 @@ absl::StatusOr<std::unique_ptr<Executable>> PjrtExecutable::Compile(
   pjrt_program.format = program.format.data();
   pjrt_program.format_size = program.format.size();
   PJRT_Client_Compile_Args compile{};
-  compile.client = client->client();
+  compile.client = client.client();
   compile.program = &pjrt_program;
-  compile.compile_options = placement->compile_options.data();
-  compile.compile_options_size = placement->compile_options.size();
-  absl::Status status = client->api().Call(&PJRT_Api::PJRT_Client_Compile, compile);
+  compile.compile_options = compile_options.data();
+  compile.compile_options_size = compile_options.size();
+  absl::Status status = client.api().Call(&PJRT_Api::PJRT_Client_Compile, compile);
   if (!status.ok()) return status;
+  return compile.executable;
+}
+
+// XLA CPU makes the parts of its YNNPACK fusions when they first run, from a list that all devices
+// share without a lock: devices that start a program together corrupt the heap, rarely
+// (docs/internals/probes.md). So programs are compiled without them.
+constexpr std::string_view kYnnFusions = "xla_cpu_experimental_ynn_fusion_type";
+
+absl::StatusOr<PJRT_LoadedExecutable*> CompileSafely(const PjrtClient& client,
+                                                     const Program& program,
+                                                     const std::string& compile_options) {
+  if (client.capabilities().platform == "cpu") {
+    auto compiled =
+        CompileAsAsked(client, program, WithXlaOption(compile_options, kYnnFusions, ""));
+    const bool unknown = absl::IsInvalidArgument(compiled.status()) &&
+                         absl::StrContains(compiled.status().message(), kYnnFusions.data());
+    if (!unknown) return compiled;  // else another version of XLA, which has no such fusions
+  }
+  return CompileAsAsked(client, program, compile_options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executable>> PjrtExecutable::Compile(
+    std::shared_ptr<const PjrtClient> client, const Program& program,
+    std::string_view compile_options, std::span<const int> devices) {
+  absl::StatusOr<Placement> placement = Place(*client, compile_options, devices);
+  if (!placement.ok()) return placement.status();
+  absl::StatusOr<PJRT_LoadedExecutable*> compiled =
+      CompileSafely(*client, program, placement->compile_options);
+  if (!compiled.ok()) return compiled.status();
   std::unique_ptr<PjrtExecutable> executable(
-      new PjrtExecutable(std::move(client), compile.executable,
-                         std::move(placement->compile_options), std::move(placement->devices)));
+      new PjrtExecutable(std::move(client), *compiled, std::move(placement->compile_options),
+                         std::move(placement->devices)));
   if (absl::Status described = executable->Describe(); !described.ok()) return described;
   return executable;
 }

@@ -296,6 +296,42 @@ TEST(PjrtTraps, GangsThatShareALaunchIdMixTheirMembersSilently) {
   }
 }
 
+// --- compiling
+// -----------------------------------------------------------------------------------------------
+
+// Options like those of JAX, which say which YNNPACK fusions are wanted.
+std::string WithYnnFusions(const std::string& options) {
+  std::string debug;
+  AppendVarint(debug, 31 << 3);  // xla_backend_optimization_level
+  AppendVarint(debug, 3);
+  AppendVarint(debug, 323 << 3);  // xla_cpu_parallel_codegen_split_count
+  AppendVarint(debug, 32);
+  AppendVarint(debug, 422 << 3 | 2);  // xla_cpu_experimental_ynn_fusion_type
+  debug += {2, 3, 4};                 // two of them: of reductions, of single products
+  std::string build = "\x1a";
+  AppendVarint(build, debug.size());
+  build += debug;
+  std::string merged = "\x1a";  // executable_build_options once more
+  AppendVarint(merged, build.size());
+  return options + merged + build;
+}
+
+TEST(PjrtTraps, ProgramsAreCompiledWithoutTheFusionsThatDevicesShareWithoutALock) {
+  auto backend = Open(1);
+  TestProgram maximum = Mlir(R"(func.func public @main(%x: tensor<256x256xf32>) -> tensor<256xf32> {
+    %least = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %y = stablehlo.reduce(%x init: %least) applies stablehlo.maximum across dimensions = [1]
+      : (tensor<256x256xf32>, tensor<f32>) -> tensor<256xf32>
+    return %y : tensor<256xf32>
+  })");
+  maximum.compile_options = WithYnnFusions(maximum.compile_options);
+  auto executable = Compile(*backend, maximum);
+  auto text = executable->OptimizedProgram();
+  GANGWAY_ASSERT_OK(text.status());
+  EXPECT_NE(text->find("reduce"), std::string::npos);
+  EXPECT_EQ(text->find("ynn_fusion"), std::string::npos);
+}
+
 // --- zero-copy buffers
 // -----------------------------------------------------------------------------------------------
 
