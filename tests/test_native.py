@@ -36,16 +36,27 @@ def start_case(cluster: Cluster, case: str, suite: str = "NativeE2eTest") -> sub
     )
 
 
-def end_case(process: subprocess.Popen[str], timeout_s: float = 50) -> None:
+def end_case(cluster: Cluster, process: subprocess.Popen[str], timeout_s: float = 50) -> None:
+    """One that does not end is told with what the cluster knows it to wait for."""
+    why = ""
     try:
         output, _ = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        why = (
+            f"not done after {timeout_s} s; "
+            + cluster.command("why", "--port", str(cluster.port)).stdout
+        )
     finally:
         process.kill()
-    assert process.returncode == 0 and "[  PASSED  ] 1 test" in output, output
+    if why:
+        output, _ = process.communicate()
+    assert process.returncode == 0 and "[  PASSED  ] 1 test" in output, why + output
 
 
-def run_case(cluster: Cluster, case: str) -> None:
-    end_case(start_case(cluster, case))
+def run_case(
+    cluster: Cluster, case: str, suite: str = "NativeE2eTest", timeout_s: float = 50
+) -> None:
+    end_case(cluster, start_case(cluster, case, suite), timeout_s)
 
 
 @pytest.fixture(scope="module", params=["in-the-head", "separate-schedulers"])
@@ -64,10 +75,10 @@ def islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 )
 def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster, case: str) -> None:
     def open_links() -> None:  # between workers: they stay
-        end_case(start_case(islands, "OpenLinks", "RandomProgramsE2eTest"), timeout_s=100)
+        run_case(islands, "OpenLinks", "RandomProgramsE2eTest", timeout_s=100)
 
     with islands.left_as_found(open_links):
-        end_case(start_case(islands, case, "RandomProgramsE2eTest"), timeout_s=100)
+        run_case(islands, case, "RandomProgramsE2eTest", timeout_s=100)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +183,7 @@ def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
         native = start_case(cluster, "AClientThatWaitsGoesOnWhenTheWorkerComes")
         cluster.wait_for_words("opens for AClientThatWaits")
         gate.open()  # while that one waits
-        end_case(native)
+        end_case(cluster, native)
         output, _ = start_jax(cluster).communicate(timeout=30)
         assert "6" in output.splitlines(), output  # jaxlib may log a cancelled call as it exits
 
