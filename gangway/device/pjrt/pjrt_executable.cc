@@ -110,7 +110,7 @@ absl::StatusOr<PJRT_LoadedExecutable*> CompileAsAsked(const PjrtClient& client,
 // XLA CPU makes the parts of its YNNPACK fusions when they first run, from a list that all devices
 // share without a lock: devices that start a program together corrupt the heap, rarely
 // (docs/internals/probes.md). So programs are compiled without them.
-constexpr std::string_view kYnnFusions = "xla_cpu_experimental_ynn_fusion_type";
+constexpr char kYnnFusions[] = "xla_cpu_experimental_ynn_fusion_type";
 
 absl::StatusOr<PJRT_LoadedExecutable*> CompileSafely(const PjrtClient& client,
                                                      const Program& program,
@@ -119,7 +119,7 @@ absl::StatusOr<PJRT_LoadedExecutable*> CompileSafely(const PjrtClient& client,
     auto compiled =
         CompileAsAsked(client, program, WithXlaOption(compile_options, kYnnFusions, ""));
     const bool unknown = absl::IsInvalidArgument(compiled.status()) &&
-                         absl::StrContains(compiled.status().message(), kYnnFusions.data());
+                         absl::StrContains(compiled.status().message(), kYnnFusions);
     if (!unknown) return compiled;  // else another version of XLA, which has no such fusions
   }
   return CompileAsAsked(client, program, compile_options);
