@@ -12,6 +12,7 @@ import pathlib
 import platform
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from faultlib import Blocker, Console  # noqa: E402
 from harness import Cluster, wait_for  # noqa: E402
 from test_liveness import ByHand, why  # noqa: E402
+from test_native import Gate, start_jax  # noqa: E402
 
 Sample = tuple[str, float]  # what was noticed, after how many seconds
 MAKE_X = "x = jax.device_put(np.ones(1 << 20, 'float32'), jax.devices()[0]); x.block_until_ready()"
@@ -248,10 +250,177 @@ def cut(way: str) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
     return run_cut
 
 
+def worker_late(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
+    """A client has waited for it from the start."""
+    for run in range(runs):
+        cluster = Cluster(1, 2, 1, "--session-wait", "60")
+        place = folder / str(run)
+        place.mkdir()
+        gate = Gate(cluster, place, 1)
+        try:
+            with cluster.starting():
+                gate.wait_held()
+                process = start_jax(cluster)
+                cluster.wait_for_words("opens for jax")
+                began = time.monotonic()
+                gate.open()
+                up(cluster, 1)
+                yield "it is up", time.monotonic() - began
+                output, _ = process.communicate(timeout=40)
+                assert process.returncode == 0, output
+                yield "the script that waited has run", time.monotonic() - began
+        finally:
+            cluster.stop()
+
+
+def worker_away(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
+    """For `--worker-wait` 5."""
+    cluster = Cluster(1, 2, 1, "--worker-wait", "5")
+    gate = Gate(cluster, folder, 1)
+    gate.open()
+    cluster.start()
+    try:
+        for run in range(runs):
+            if run % 4 == 3:
+                time.sleep(11)
+            with Console(cluster) as client:
+                gate.shut()
+                os.kill(up(cluster, 1)["pid"], signal.SIGKILL)
+                wait_for("it is known", lambda: cluster.workers()[1]["state"] == "down", 10)
+                began = time.monotonic()
+                client.send("jax.device_put(np.ones(4), jax.devices()[1]).block_until_ready()")
+                yield answered(client, began, "work for it has ended with an error")
+                gate.open()
+                up(cluster, 1)
+    finally:
+        cluster.stop()
+
+
+def worker_drained(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    cluster = Cluster(1, 2, 2).start()
+    drain = ("drain", "island0/worker1", "--port", str(cluster.port))
+    try:
+        with Console(cluster) as client:
+            client.do("x = jax.device_put(np.ones(4, 'float32'), jax.devices()[2])")
+            client.do("f = jax.jit(lambda x: x + 1); f(x).block_until_ready()")
+            for _run in range(runs):
+                began = time.monotonic()
+                assert cluster.command(*drain).returncode == 0
+                yield "`gangway drain` has seen it idle", time.monotonic() - began
+                began = time.monotonic()
+                client.send("f(x).block_until_ready()")
+                yield answered(client, began, "new work is refused")
+                assert cluster.command(*drain, "--undo").returncode == 0
+                client.do("f(x).block_until_ready()")
+    finally:
+        cluster.stop()
+
+
+def worker_told_to_end(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    cluster = Cluster(1, 1, 2).start()
+    try:
+        for run in range(runs):
+            if run % 4 == 3:
+                time.sleep(11)
+            old = up(cluster)["pid"]
+            began = time.monotonic()
+            os.kill(old, signal.SIGTERM)
+            yield since(began, "it has ended", lambda: cluster.workers()[0]["pid"] != old)  # noqa: B023
+            up(cluster)
+            yield "its place is taken again", time.monotonic() - began
+    finally:
+        cluster.stop()
+
+
+def cluster_ended(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+    for _run in range(runs):
+        cluster = Cluster(1, 2, 2).start()
+        try:
+            began = time.monotonic()
+            assert cluster.command("down", "--port", str(cluster.port)).returncode == 0
+            assert not cluster.processes()
+            yield "all its processes are gone", time.monotonic() - began
+        finally:
+            cluster.stop()
+
+
+def second_process(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
+    cluster = ByHand(folder)
+    cluster.start()
+    try:
+        cluster.start_worker("worker0", 0)
+        for run in range(runs):
+            cluster.wait_until(0, "up", 40)
+            began = time.monotonic()
+            cluster.start_worker(f"second{run}", 0)
+            assert cluster.processes[f"second{run}"].wait(30) == 1
+            yield "the second one has ended", time.monotonic() - began
+    finally:
+        cluster.stop()
+
+
+def sender_lost(how: signal.Signals) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
+    """The sender of a copy that has begun: it stands still, so that the copy is not done before."""
+
+    def run_lost(runs: int, _: pathlib.Path) -> Iterator[Sample]:
+        for _run in range(runs):
+            cluster = Cluster(2, 1, 2).start()
+            try:
+                with Console(cluster) as client:
+                    client.do("a, b = jax.devices()[0], jax.devices()[2]")
+                    client.do("x = jax.device_put(np.ones(1 << 20, 'float32'), a) + 1")
+                    client.do("jax.device_put(x, b).block_until_ready()")
+                    began = time.monotonic()
+                    os.kill(up(cluster)["pid"], signal.SIGSTOP)
+                    client.do("y = jax.device_put(x, b)")
+                    if how == signal.SIGKILL:
+                        began = time.monotonic()
+                        os.kill(cluster.workers()[0]["pid"], how)
+                    client.send("y.block_until_ready()")
+                    yield answered(client, began, "the client has the error")
+            finally:
+                cluster.stop()
+
+    return run_lost
+
+
+def disk_full(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
+    """Needs root: it mounts a file system of 16 KiB."""
+    full = folder / "full"
+    full.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k,mode=0700", "none", str(full)]
+    subprocess.run(mount, check=True)
+    try:
+        for name, place in (("with a full disk", full), ("with a good one", folder / "good")):
+            cluster = Cluster(1, 1, 2)
+            cluster.environment["GANGWAY_CACHE_DIR"] = str(place)
+            cluster.start()
+            try:
+                with Console(cluster) as client:
+                    client.do(MAKE_X)
+                    for run in range(runs):
+                        began = time.monotonic()
+                        client.do(f"jax.jit(lambda x: x * {run} + 1)(x).block_until_ready()")
+                        yield f"a new program has run, {name}", time.monotonic() - began
+            finally:
+                cluster.stop()
+    finally:
+        subprocess.run(["umount", "-l", str(full)], check=True)
+
+
 FAULTS: dict[str, Callable[[int, pathlib.Path], Iterator[Sample]]] = {
     "client killed": client_killed,
     "worker killed": worker_killed,
     "worker stopped": worker_stopped,
+    "worker late": worker_late,
+    "worker away": worker_away,
+    "worker drained": worker_drained,
+    "worker told to end": worker_told_to_end,
+    "cluster ended": cluster_ended,
+    "second process": second_process,
+    "sender killed": sender_lost(signal.SIGKILL),
+    "sender stopped": sender_lost(signal.SIGSTOP),
+    "disk full": disk_full,
     "scheduler killed": scheduler_killed,
     "scheduler stopped": scheduler_stopped,
     "device stuck": device_stuck,
