@@ -42,6 +42,16 @@ def answered(client: Console, began: float, what: str) -> Sample:
     return what, time.monotonic() - began
 
 
+def spaced(runs: int) -> Iterator[int]:
+    """Runs that each end a process of one place: who lives for less than ten seconds five times in a row is not
+    started again, so every fourth comes when the last one has lived for longer.
+    """
+    for run in range(runs):
+        if run % 4 == 3:
+            time.sleep(11)
+        yield run
+
+
 def up(cluster: Cluster, index: int = 0) -> dict[str, Any]:
     worker: dict[str, Any] = wait_for(
         f"worker {index} up",
@@ -77,9 +87,7 @@ def worker_lost(runs: int, how: signal.Signals) -> Iterator[Sample]:
     try:
         with Console(cluster) as client:
             client.do("f = jax.jit(lambda x: x + 1)")
-            for run in range(runs):
-                if run % 4 == 3:  # five short lives in a row, and it is not restarted
-                    time.sleep(11)
+            for _run in spaced(runs):
                 client.do(MAKE_X)
                 client.do("f(x).block_until_ready()")
                 old = up(cluster)
@@ -184,9 +192,7 @@ def device_stuck(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
 def compiler_killed(runs: int, _: pathlib.Path) -> Iterator[Sample]:
     cluster = Cluster(1, 1, 2).start()
     try:
-        for run in range(runs):
-            if run % 4 == 3:
-                time.sleep(11)
+        for _run in spaced(runs):
             old = cluster.status()["compiler"]["pid"]
             began = time.monotonic()
             os.kill(old, signal.SIGKILL)
@@ -280,9 +286,7 @@ def worker_away(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
     gate.open()
     cluster.start()
     try:
-        for run in range(runs):
-            if run % 4 == 3:
-                time.sleep(11)
+        for _run in spaced(runs):
             with Console(cluster) as client:
                 gate.shut()
                 os.kill(up(cluster, 1)["pid"], signal.SIGKILL)
@@ -319,9 +323,7 @@ def worker_drained(runs: int, _: pathlib.Path) -> Iterator[Sample]:
 def worker_told_to_end(runs: int, _: pathlib.Path) -> Iterator[Sample]:
     cluster = Cluster(1, 1, 2).start()
     try:
-        for run in range(runs):
-            if run % 4 == 3:
-                time.sleep(11)
+        for _run in spaced(runs):
             old = up(cluster)["pid"]
             began = time.monotonic()
             os.kill(old, signal.SIGTERM)
