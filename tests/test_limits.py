@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 
 import pytest
-from harness import Cluster, client_environment
+from harness import Cluster, client_environment, wait_for
 
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
@@ -51,9 +51,13 @@ def steps(
         200,
     )
     assert f"last {count}.0" in output, output
-    device: dict[str, int]
-    (device,) = cluster.workers()[0]["devices"]
-    assert device["bytes_in_use"] == 0, device
+    device: dict[str, int] = {}
+
+    def freed() -> bool:
+        device.update(cluster.workers()[0]["devices"][0])
+        return device["bytes_in_use"] == 0
+
+    wait_for("the ended script's memory is free", freed, 5)
     return device
 
 

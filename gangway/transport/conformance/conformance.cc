@@ -303,8 +303,8 @@ TEST_P(TransportConformance, AFullQueueRefusesAndBecomesWritable) {
   Connect(options);
   absl::Status status;
   size_t sent = 0;
-  // The network and the receiver take some, each a bounded amount, and maybe late: a queue that has just refused may fall below
-  // its limit once more. In the end it is full.
+  // The network and the receiver take some, each a bounded amount, and maybe late: a queue that has
+  // just refused may fall below its limit once more. In the end it is full.
   for (bool is_full = false; !is_full && sent < 1000;) {
     status = link_->Send(Bulk(sent, 1 << 20));
     if (status.ok()) {
