@@ -45,6 +45,11 @@ def ports(cluster: Cluster) -> list[tuple[int, str | tuple[str, int]]]:
                 continue
             if target.startswith("socket:["):
                 inodes.add(target[8:-1])
+    for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]:
+        fields = line.split()
+        abstract = len(fields) == 8 and fields[7].startswith("@")
+        if abstract and fields[3] == "00010000" and fields[4] == "0001" and fields[6] in inodes:
+            found.append((socket.AF_UNIX, "\0" + fields[7][1:]))
     for name in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
             fields = line.split()

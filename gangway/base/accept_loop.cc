@@ -54,6 +54,11 @@ absl::Status AcceptLoop::Open(int family, const void* address, size_t size) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return Error("no name");
   if (family == AF_INET) port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
   if (family == AF_INET6) port_ = ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
+  if (family == AF_UNIX) {
+    const auto& name = reinterpret_cast<const sockaddr_un&>(bound);
+    const size_t bytes = length - offsetof(sockaddr_un, sun_path);
+    path_.assign(name.sun_path, name.sun_path[0] == '\0' ? bytes : strnlen(name.sun_path, bytes));
+  }
   return absl::OkStatus();
 }
 
@@ -88,16 +93,16 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenUnix(const std::st
   struct stat there;
   if (file && lstat(path.c_str(), &there) == 0 && S_ISSOCK(there.st_mode)) unlink(path.c_str());
   std::unique_ptr<AcceptLoop> loop(new AcceptLoop);
-  // Of an abstract name every byte counts.
-  const size_t size = file ? sizeof(address) : offsetof(sockaddr_un, sun_path) + path.size();
+  // Of an abstract name every byte counts; the system chooses one where there is no byte at all.
+  const size_t abstract = path.size() == 1 ? 0 : path.size();
+  const size_t size = file ? sizeof(address) : offsetof(sockaddr_un, sun_path) + abstract;
   if (absl::Status status = loop->Open(AF_UNIX, &address, size); !status.ok()) return status;
-  if (file) loop->path_ = path;
   return loop;
 }
 
 AcceptLoop::~AcceptLoop() {
   Stop();
-  if (!path_.empty()) unlink(path_.c_str());
+  if (!path_.empty() && path_[0] != '\0') unlink(path_.c_str());
 }
 
 void AcceptLoop::Start(Take take) {

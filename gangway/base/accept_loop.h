@@ -26,12 +26,13 @@ class AcceptLoop {
 
   // `host`: a name or a number, IPv6 without brackets. Port 0: any free one.
   static absl::StatusOr<std::unique_ptr<AcceptLoop>> ListenTcp(const std::string& host, int port);
-  // A path; or a name in the abstract namespace, which begins with a zero byte. A socket file that
-  // nobody listens at is replaced.
+  // A path; or a name in the abstract namespace, which begins with a zero byte, and is any free one
+  // when nothing follows. A socket file that nobody listens at is replaced.
   static absl::StatusOr<std::unique_ptr<AcceptLoop>> ListenUnix(const std::string& path);
   ~AcceptLoop();
 
-  int port() const { return port_; }  // the real one
+  int port() const { return port_; }                 // the real one
+  const std::string& path() const { return path_; }  // of a unix socket: the real one
 
   void Start(Take take);  // once
   void Stop();            // nothing is taken after it
@@ -45,7 +46,7 @@ class AcceptLoop {
   FileDescriptor listener_;
   FileDescriptor wake_;
   int port_ = 0;
-  std::string path_;  // of a socket file, to be removed
+  std::string path_;
   bool told_ = false;
   Take take_;
   std::thread thread_;

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/file_descriptor.h"
-#include "gangway/transport/grpc/grpc.h"
+#include "gangway/transport/by_address.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
 namespace gangway::cli {
@@ -89,7 +89,7 @@ absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {
 }
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::string& tls) {
-  if (tls.empty()) return transport::NewGrpcTransport();
+  if (tls.empty()) return transport::NewTransportByAddress();
   grpc::SslCredentialsOptions channel;
   for (auto [name, text] : {std::pair{"ca.pem", &channel.pem_root_certs},
                             {"cert.pem", &channel.pem_cert_chain},
@@ -106,8 +106,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::s
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   server.pem_root_certs = channel.pem_root_certs;
   server.pem_key_cert_pairs = {{channel.pem_private_key, channel.pem_cert_chain}};
-  return transport::NewGrpcTransport({.server_credentials = grpc::SslServerCredentials(server),
-                                      .channel_credentials = grpc::SslCredentials(channel)});
+  return transport::NewTransportByAddress({.server_credentials = grpc::SslServerCredentials(server),
+                                           .channel_credentials = grpc::SslCredentials(channel)});
 }
 
 absl::Status ExplainConnection(const absl::Status& status, const std::string& address,

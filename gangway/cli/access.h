@@ -40,7 +40,8 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path);
 // Appears whole or not at all, for its owner only (0600).
 absl::Status WritePrivateFile(const std::string& path, const std::string& text);
 
-// gRPC; with a TLS folder, both sides present its certificate and demand one of its CA.
+// Unix sockets as such; other addresses over gRPC, where with a TLS folder both sides present its
+// certificate and demand one of its CA.
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::string& tls);
 
 // Adds to a failed connection what TLS does not tell: why it may have failed, and what to do.

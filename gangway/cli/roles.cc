@@ -34,6 +34,7 @@
 #include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/scheduler/service/scheduler_service.h"
 #include "gangway/transport/handshake/handshake.h"
+#include "gangway/transport/local/local.h"
 #include "gangway/worker/service/worker.h"
 
 namespace gangway::cli {
@@ -308,6 +309,15 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
   return 0;
 }
 
+namespace {
+
+std::string DataListenAddress(const WorkerRoleOptions& options) {
+  if (!options.data_listen_address.empty()) return options.data_listen_address;
+  return transport::IsLocalAddress(options.control_address) ? "unix-abstract:" : "127.0.0.1:0";
+}
+
+}  // namespace
+
 int RunWorkerRole(const WorkerRoleOptions& options) {
   const bool returns = options.when_lost == WhenLost::kReturn;
   const char* whom = options.own_scheduler ? "its scheduler" : "the controller";
@@ -316,7 +326,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker::WorkerOptions worker;
     worker.token = access.token;
     worker.scheduler_address = options.control_address;
-    worker.data_listen_address = options.data_listen_address;
+    worker.data_listen_address = DataListenAddress(options);
     worker.host = options.host;
     if (returns) worker.data_host = options.host;
     worker.island = options.island;

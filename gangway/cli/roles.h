@@ -31,7 +31,8 @@ struct WorkerRoleOptions {
   std::string plugin;
   int leave_limit_s = 30;          // for what it runs when it is told to end
   std::string host = "localhost";  // where others reach it
-  std::string data_listen_address = "127.0.0.1:0";
+  std::string
+      data_listen_address;  // "": a unix socket where the control address is one, else loopback
   WhenLost when_lost = WhenLost::kEnd;
 };
 int RunWorkerRole(const WorkerRoleOptions& options);

@@ -8,6 +8,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/transport/inproc/inproc.h"
+#include "gangway/transport/local/local.h"
 
 namespace gangway::transport {
 namespace {
@@ -20,7 +21,9 @@ enum Kind { kInproc, kTcp, kUnix };
 class Pair {
  public:
   Pair(Kind kind, bool echo) {
-    transport_ = kind == kInproc ? NewInprocTransport() : *NewGrpcTransport();
+    transport_ = kind == kInproc ? NewInprocTransport()
+                 : kind == kUnix ? NewLocalTransport()
+                                 : *NewGrpcTransport();
     const char* address = kind == kUnix ? "unix:/tmp/gangway-benchmark" : "127.0.0.1:0";
     listener_ = *transport_->Listen(address, [this, echo](std::shared_ptr<Link> link) {
       server_ = link;

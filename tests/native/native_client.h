@@ -26,7 +26,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
-#include "gangway/transport/grpc/grpc.h"
+#include "gangway/transport/by_address.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -244,7 +244,7 @@ class ClusterTest : public testing::Test {
     const char* control = std::getenv("GANGWAY_TEST_CONTROL");
     ASSERT_NE(control, nullptr) << "tests/test_native.py runs these cases, each with its cluster";
     control_ = control;
-    auto transport = transport::NewGrpcTransport();
+    auto transport = transport::NewTransportByAddress();
     ASSERT_TRUE(transport.ok()) << transport.status();
     transport_ = *std::move(transport);
   }

@@ -13,7 +13,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
-#include "gangway/transport/grpc/batch.pb.h"
+#include "gangway/transport/batch.pb.h"
 #include "gangway/transport/grpc/grpc.h"
 
 namespace gangway::transport {

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
@@ -19,8 +18,8 @@ namespace gangway::transport {
 namespace {
 
 absl::Status Malformed(const std::string& address, const char* why) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the address \"", address, "\" ", why, "; expected host:port, [ipv6]:port or unix:/path"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the address \"", address, "\" ", why, "; expected host:port or [ipv6]:port"));
 }
 
 bool IsLoopback(const Address& address, in_addr* v4, in6_addr* v6, bool is_v4, bool is_v6) {
@@ -34,21 +33,12 @@ struct SocketAddress {
     sockaddr base;
     sockaddr_in v4;
     sockaddr_in6 v6;
-    sockaddr_un local;
   };
   socklen_t length = 0;
 };
 
 bool ToSocketAddress(const Address& parsed, SocketAddress* out) {
-  std::memset(&out->local, 0, sizeof(out->local));
-  if (absl::StartsWith(parsed.target, "unix:")) {
-    std::string path = parsed.target.substr(5);
-    if (path.size() >= sizeof(out->local.sun_path)) return false;
-    out->local.sun_family = AF_UNIX;
-    std::memcpy(out->local.sun_path, path.c_str(), path.size());
-    out->length = sizeof(out->local);
-    return true;
-  }
+  std::memset(&out->v6, 0, sizeof(out->v6));
   if (absl::StartsWith(parsed.target, "ipv4:")) {
     out->v4.sin_family = AF_INET;
     out->v4.sin_port = htons(static_cast<uint16_t>(parsed.port));
@@ -69,14 +59,6 @@ bool ToSocketAddress(const Address& parsed, SocketAddress* out) {
 
 absl::StatusOr<Address> ParseAddress(const std::string& address, Security security) {
   Address parsed;
-  if (absl::StartsWith(address, "unix:") || absl::StartsWith(address, "unix-abstract:")) {
-    size_t name = address.find(':') + 1;
-    if (name == address.size()) return Malformed(address, "names no socket");
-    if (address.size() - name >= sizeof(sockaddr_un::sun_path))
-      return Malformed(address, "has too long a path");
-    parsed.target = address;
-    return parsed;
-  }
   size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0) return Malformed(address, "has no host and port");
   std::string port = address.substr(colon + 1);
@@ -117,22 +99,14 @@ absl::Status CheckListenable(const std::string& address, const Address& parsed) 
   if (!socket.valid())
     return absl::UnavailableError(
         absl::StrCat("no socket for ", address, ": ", std::strerror(errno)));
-  absl::Status status;
-  if (socket_address.base.sa_family == AF_UNIX) {
-    if (connect(socket.get(), &socket_address.base, socket_address.length) == 0) {
-      status = absl::UnavailableError(
-          absl::StrCat("cannot listen at ", address, ": another process does"));
-    }
-  } else {
-    int on = 1;
-    setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(socket.get(), &socket_address.base, socket_address.length) != 0 ||
-        listen(socket.get(), 1) != 0) {
-      status = absl::UnavailableError(absl::StrCat(
-          "cannot listen at ", address, ": ", std::strerror(errno), "; choose another port, or 0"));
-    }
+  int on = 1;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(socket.get(), &socket_address.base, socket_address.length) != 0 ||
+      listen(socket.get(), 1) != 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen at ", address, ": ", std::strerror(errno), "; choose another port, or 0"));
   }
-  return status;
+  return absl::OkStatus();
 }
 
 }  // namespace gangway::transport

@@ -8,10 +8,8 @@
 
 #include <atomic>
 #include <map>
-#include <string_view>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/accept_loop.h"
@@ -46,10 +44,6 @@ std::map<std::string, int> CommonArguments() {
 }
 
 absl::StatusOr<std::unique_ptr<AcceptLoop>> Accepting(const Address& parsed) {
-  constexpr std::string_view kUnix = "unix:", kAbstract = "unix-abstract:";
-  if (absl::StartsWith(parsed.target, absl::string_view(kAbstract.data(), kAbstract.size())))
-    return AcceptLoop::ListenUnix(std::string(1, '\0') + parsed.target.substr(kAbstract.size()));
-  if (parsed.host.empty()) return AcceptLoop::ListenUnix(parsed.target.substr(kUnix.size()));
   const bool bracketed = parsed.host.front() == '[';
   return AcceptLoop::ListenTcp(
       bracketed ? parsed.host.substr(1, parsed.host.size() - 2) : parsed.host, parsed.port);
@@ -102,7 +96,7 @@ class GrpcListener final : public Listener {
     thread_ = std::make_shared<CompletionThread>(std::move(queue));
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC refused to start a server");
-    address_ = parsed.host.empty() ? address : absl::StrCat(parsed.host, ":", loop_->port());
+    address_ = absl::StrCat(parsed.host, ":", loop_->port());
     thread_->Start();
     RequestCall();
     loop_->Start([this](int fd) {
@@ -156,7 +150,7 @@ class GrpcListener final : public Listener {
       return stream->Refuse(
           {grpc::StatusCode::UNIMPLEMENTED, "only /gangway.Link/Open is served here"});
     stream->Accept();
-    stream->Start(accept_(std::make_shared<GrpcLink>(stream)));
+    stream->Start(accept_(std::make_shared<LinkHandle<Stream>>(stream)));
   }
 
   const size_t message_bytes_max_;
@@ -200,7 +194,7 @@ class GrpcTransport final : public Transport {
                                                 LinkOptions options) override {
     auto parsed = ParseAddress(address, security());
     if (!parsed.ok()) return parsed.status();
-    if (parsed->port == 0 && !parsed->host.empty()) {
+    if (parsed->port == 0) {
       return absl::InvalidArgumentError(absl::StrCat("cannot connect to port 0 of ", address));
     }
     auto stream =
@@ -210,7 +204,7 @@ class GrpcTransport final : public Transport {
     if (!streams_->Add(stream)) return absl::UnavailableError("the gRPC transport is closed");
     if (absl::Status status = stream->Open(limit); !status.ok()) return status;
     stream->Start(std::move(events));
-    return std::make_shared<GrpcLink>(std::move(stream));
+    return std::make_shared<LinkHandle<Stream>>(std::move(stream));
   }
 
  private:

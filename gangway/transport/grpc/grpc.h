@@ -1,5 +1,5 @@
-// A transport over gRPC: a link is one bidirectional stream on a TCP connection or unix socket of
-// its own. Addresses: grpc/address.h. Threads: one per listener, which its
+// A transport over gRPC: a link is one bidirectional stream on a TCP connection of its own.
+// Addresses: grpc/address.h. Threads: one per listener, which its
 // transport's connections share (a transport that only connects has one of its own), and gRPC's
 // own. The peer is not trusted: whatever it sends, only its own link suffers.
 #ifndef GANGWAY_TRANSPORT_GRPC_GRPC_H_

@@ -2,6 +2,7 @@
 #include "gangway/transport/grpc/stream.h"
 
 #include <grpcpp/support/proto_buffer_reader.h>
+#include <grpcpp/support/slice.h>
 
 #include <utility>
 #include <vector>
@@ -9,14 +10,24 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
-#include "gangway/transport/grpc/batch.pb.h"
+#include "gangway/transport/batch.pb.h"
 
 namespace gangway::transport {
 namespace {
 
-constexpr size_t kPendingBytesMax = 64 << 20;    // read and not yet taken by the receiver
-constexpr std::chrono::seconds kCloseLimit{1};   // for what is queued when a link closes
-constexpr std::chrono::seconds kCancelLimit{5};  // gRPC completes a cancelled call at once
+constexpr size_t kPendingBytesMax = 64 << 20;  // read and not yet taken by the receiver
+
+// Owns the pieces until gRPC has sent them.
+grpc::ByteBuffer ToByteBuffer(std::vector<std::string> pieces) {
+  std::vector<grpc::Slice> slices;
+  slices.reserve(pieces.size());
+  for (std::string& piece : pieces) {
+    auto* owned = new std::string(std::move(piece));
+    slices.emplace_back(
+        owned->data(), owned->size(), [](void* p) { delete static_cast<std::string*>(p); }, owned);
+  }
+  return {slices.data(), slices.size()};
+}
 
 }  // namespace
 
@@ -88,7 +99,9 @@ absl::Status Stream::Send(wire::Frame frame) {
 bool Stream::TakeWriteLocked(Write* write) {
   if (writing_ || broken_ || finishing_ || outbox_.empty()) return false;
   // Counted as the outbox counts: headers are no part of what the queue limit is about.
-  write->message = outbox_.Take(&writing_bytes_);
+  Outbox::Message message = outbox_.Take();
+  writing_bytes_ = message.bytes;
+  write->message = ToByteBuffer(std::move(message.pieces));
   write->last = closing_ && outbox_.empty();
   writing_ = true;
   ++operations_;
@@ -309,46 +322,6 @@ void Stream::Settle() {
     ReleaseCall();
   }
   set_->Remove(this);  // may destroy this
-}
-
-// ---- StreamSet ------------------------------------------------------------------------
-
-bool StreamSet::Add(std::shared_ptr<Stream> stream) {
-  MutexLock lock(mutex_);
-  if (shut_) return false;
-  Stream* key = stream.get();
-  streams_.emplace(key, std::move(stream));
-  return true;
-}
-
-void StreamSet::Remove(Stream* stream) {
-  std::shared_ptr<Stream> removed;
-  MutexLock lock(mutex_);
-  auto found = streams_.find(stream);
-  if (found == streams_.end()) return;
-  removed = std::move(found->second);
-  streams_.erase(found);
-  if (streams_.empty()) empty_.NotifyAll();
-}
-
-void StreamSet::Shut(const absl::Status& status) {
-  auto each = [this](auto&& act) {
-    std::vector<std::shared_ptr<Stream>> streams;
-    {
-      MutexLock lock(mutex_);
-      shut_ = true;
-      for (auto& [key, stream] : streams_) streams.push_back(stream);
-    }
-    for (auto& stream : streams) act(*stream);
-  };
-  auto wait = [this](std::chrono::milliseconds limit) {
-    MutexLock lock(mutex_);
-    return empty_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return streams_.empty(); });
-  };
-  each([&status](Stream& stream) { stream.End(status); });
-  if (wait(kCloseLimit)) return;
-  each([](Stream& stream) { stream.Cancel(); });
-  wait(kCancelLimit);
 }
 
 }  // namespace gangway::transport

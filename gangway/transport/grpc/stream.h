@@ -16,7 +16,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,12 +26,14 @@
 #include "gangway/base/mutex.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/event_queue.h"
-#include "gangway/transport/grpc/outbox.h"
+#include "gangway/transport/link_set.h"
+#include "gangway/transport/outbox.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::transport {
 
-class StreamSet;
+class Stream;
+using StreamSet = LinkSet<Stream>;  // of one completion thread, that gRPC still works for
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
@@ -133,38 +134,6 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool finished_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool released_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Alarm> deadline_ GANGWAY_GUARDED_BY(mutex_);
-};
-
-// The streams of one completion thread that gRPC still works for.
-class StreamSet {
- public:
-  // False: shut; the stream must not be started.
-  bool Add(std::shared_ptr<Stream> stream) GANGWAY_EXCLUDES(mutex_);
-  void Remove(Stream* stream) GANGWAY_EXCLUDES(mutex_);
-
-  // Ends all with `status` and waits, bounded, until gRPC has let go of them. Not on the completion
-  // thread.
-  void Shut(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
-
- private:
-  Mutex mutex_;
-  CondVar empty_;
-  bool shut_ GANGWAY_GUARDED_BY(mutex_) = false;
-  std::map<Stream*, std::shared_ptr<Stream>> streams_ GANGWAY_GUARDED_BY(mutex_);
-};
-
-// What users hold of a stream.
-class GrpcLink final : public Link {
- public:
-  explicit GrpcLink(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
-  ~GrpcLink() override { stream_->Close(absl::CancelledError("the peer dropped the link")); }
-  absl::Status Send(wire::Frame frame) override { return stream_->Send(std::move(frame)); }
-  size_t queued_bytes() const override { return stream_->queued_bytes(); }
-  void Close(const absl::Status& reason) override { stream_->Close(reason); }
-  const Peer& peer() const override { return stream_->peer(); }
-
- private:
-  const std::shared_ptr<Stream> stream_;
 };
 
 }  // namespace gangway::transport

@@ -8,7 +8,7 @@
 
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
-#include "gangway/transport/grpc/batch.pb.h"
+#include "gangway/transport/batch.pb.h"
 #include "gangway/transport/grpc/stream.h"
 
 namespace gangway::transport {

@@ -1,12 +1,12 @@
 // Implementation of outbox.h. A Batch is written by hand, field by field (protobuf's encoding
 // allows them in any order), so that frames can be appended as they come.
-#include "gangway/transport/grpc/outbox.h"
+#include "gangway/transport/outbox.h"
 
 #include <google/protobuf/io/coded_stream.h>
 
 #include <utility>
 
-#include "gangway/transport/grpc/batch.pb.h"
+#include "gangway/transport/batch.pb.h"
 
 namespace gangway::transport {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using ::google::protobuf::io::CodedOutputStream;
 
 constexpr size_t kMessageBytes = 1 << 20;  // a message that has as much takes no further frame
-constexpr size_t kBulkBytes = 16 << 10;    // from here on a slice of its own is cheaper than a copy
+constexpr size_t kBulkBytes = 16 << 10;    // from here on a piece of its own is cheaper than a copy
 
 constexpr uint32_t Tag(int field) {
   return (static_cast<uint32_t>(field) << 3) | 2;
@@ -35,23 +35,18 @@ size_t HeaderBytes(int field, size_t length) {
   return CodedOutputStream::VarintSize32(Tag(field)) + CodedOutputStream::VarintSize64(length);
 }
 
-grpc::Slice OwningSlice(std::string bytes) {
-  auto* owned = new std::string(std::move(bytes));
-  return grpc::Slice(
-      owned->data(), owned->size(), [](void* p) { delete static_cast<std::string*>(p); }, owned);
-}
-
 }  // namespace
 
-Outbox::Message& Outbox::MessageFor(size_t bytes) {
-  if (messages_.empty() || messages_.back().bytes + bytes > kMessageBytes) messages_.emplace_back();
-  messages_.back().bytes += bytes;
+Outbox::Waiting& Outbox::WaitingFor(size_t bytes) {
+  if (messages_.empty() || messages_.back().message.bytes + bytes > kMessageBytes)
+    messages_.emplace_back();
+  messages_.back().message.bytes += bytes;
   return messages_.back();
 }
 
-void Outbox::FlushTail(Message& message) {
-  if (message.tail.empty()) return;
-  message.slices.push_back(OwningSlice(std::exchange(message.tail, {})));
+void Outbox::FlushTail(Waiting& waiting) {
+  if (waiting.tail.empty()) return;
+  waiting.message.pieces.push_back(std::exchange(waiting.tail, {}));
 }
 
 void Outbox::Append(wire::Frame&& frame, size_t bytes) {
@@ -60,7 +55,7 @@ void Outbox::Append(wire::Frame&& frame, size_t bytes) {
     AppendBulk(std::move(frame), bytes);
     return;
   }
-  std::string& tail = MessageFor(bytes).tail;
+  std::string& tail = WaitingFor(bytes).tail;
   AppendHeader(tail, Batch::kFramesFieldNumber, bytes);
   size_t at = tail.size();
   tail.resize(at + bytes);
@@ -78,31 +73,30 @@ void Outbox::AppendBulk(wire::Frame&& frame, size_t bytes) {
       chunk.size() + HeaderBytes(wire::DataChunk::kDataFieldNumber, data.size()) + data.size();
   size_t frame_bytes =
       head.size() + HeaderBytes(wire::Frame::kDataChunkFieldNumber, chunk_bytes) + chunk_bytes;
-  Message& message = MessageFor(bytes);
-  AppendHeader(message.tail, Batch::kFramesFieldNumber, frame_bytes);
-  message.tail += head;
-  AppendHeader(message.tail, wire::Frame::kDataChunkFieldNumber, chunk_bytes);
-  message.tail += chunk;
-  AppendHeader(message.tail, wire::DataChunk::kDataFieldNumber, data.size());
-  FlushTail(message);
-  message.slices.push_back(OwningSlice(std::move(data)));
+  Waiting& waiting = WaitingFor(bytes);
+  AppendHeader(waiting.tail, Batch::kFramesFieldNumber, frame_bytes);
+  waiting.tail += head;
+  AppendHeader(waiting.tail, wire::Frame::kDataChunkFieldNumber, chunk_bytes);
+  waiting.tail += chunk;
+  AppendHeader(waiting.tail, wire::DataChunk::kDataFieldNumber, data.size());
+  FlushTail(waiting);
+  waiting.message.pieces.push_back(std::move(data));
 }
 
 void Outbox::AppendClose(std::string_view reason) {
   Batch::Close close;
   close.set_reason(std::string(reason));
   std::string bytes = close.SerializeAsString();
-  std::string& tail = MessageFor(0).tail;  // not of the queue
+  std::string& tail = WaitingFor(0).tail;  // not of the queue
   AppendHeader(tail, Batch::kCloseFieldNumber, bytes.size());
   tail += bytes;
 }
 
-grpc::ByteBuffer Outbox::Take(size_t* bytes) {
-  Message message = std::move(messages_.front());
+Outbox::Message Outbox::Take() {
+  FlushTail(messages_.front());
+  Message message = std::move(messages_.front().message);
   messages_.pop_front();
-  *bytes = message.bytes;
-  FlushTail(message);
-  return grpc::ByteBuffer(message.slices.data(), message.slices.size());
+  return message;
 }
 
 }  // namespace gangway::transport

@@ -1,12 +1,8 @@
 // Outbox: frames waiting for the network, already serialized into the Batch messages that will
 // carry them. What is queued while a write is in flight goes out as one message; the bytes of a
-// bulk chunk are referred to, never copied. Not thread-safe. Owns the bytes until gRPC has sent
-// them.
-#ifndef GANGWAY_TRANSPORT_GRPC_OUTBOX_H_
-#define GANGWAY_TRANSPORT_GRPC_OUTBOX_H_
-
-#include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/slice.h>
+// bulk chunk are moved, never copied. Not thread-safe. Owns the bytes until they are taken.
+#ifndef GANGWAY_TRANSPORT_OUTBOX_H_
+#define GANGWAY_TRANSPORT_OUTBOX_H_
 
 #include <cstddef>
 #include <deque>
@@ -28,23 +24,26 @@ class Outbox {
   bool empty() const { return messages_.empty(); }
   void Clear() { messages_.clear(); }
 
-  // The next message and the bytes of the frames in it. Not when empty.
-  grpc::ByteBuffer Take(size_t* bytes);
+  struct Message {
+    std::vector<std::string> pieces;  // one after the other, a Batch; none is empty
+    size_t bytes = 0;                 // of its frames, as given to Append
+  };
+  // The next message. Not when empty.
+  Message Take();
 
  private:
-  struct Message {
-    std::vector<grpc::Slice> slices;
-    std::string tail;  // follows the slices
-    size_t bytes = 0;
+  struct Waiting {
+    Message message;
+    std::string tail;  // follows the pieces
   };
 
-  Message& MessageFor(size_t bytes);
-  static void FlushTail(Message& message);
+  Waiting& WaitingFor(size_t bytes);
+  static void FlushTail(Waiting& waiting);
   void AppendBulk(wire::Frame&& frame, size_t bytes);
 
-  std::deque<Message> messages_;
+  std::deque<Waiting> messages_;
 };
 
 }  // namespace gangway::transport
 
-#endif  // GANGWAY_TRANSPORT_GRPC_OUTBOX_H_
+#endif  // GANGWAY_TRANSPORT_OUTBOX_H_

@@ -1,0 +1,251 @@
+// The transport over unix sockets against the conformance suite, and what only it promises: a
+// killed peer seen at once, a listener that nobody takes over, and strangers that hinder nobody.
+#include "gangway/transport/local/local.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "gangway/base/file_descriptor.h"
+#include "gangway/transport/batch.pb.h"
+#include "gangway/transport/conformance/conformance.h"
+#include "gangway/transport/local/connection.h"
+
+namespace gangway::transport {
+namespace {
+
+constexpr std::chrono::seconds kLimit{20};
+
+std::string SocketPath(const char* name) {
+  return std::string("unix:/tmp/gangway-") + name + "-" + std::to_string(getpid());
+}
+std::string AbstractName(const char* name) {
+  return std::string("unix-abstract:gangway-") + name + "-" + std::to_string(getpid());
+}
+std::unique_ptr<Transport> Make() { return NewLocalTransport(); }
+
+INSTANTIATE_TEST_SUITE_P(Local, TransportConformance,
+                         ::testing::Values(Implementation{"file", Make, SocketPath("listen"),
+                                                          SocketPath("nobody")},
+                                           Implementation{"abstract", Make, AbstractName("listen"),
+                                                          AbstractName("nobody")}),
+                         [](const auto& info) { return info.param.name; });
+
+// A server that echoes, and strangers that connect to it without a transport.
+class LocalStrangers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    transport_ = NewLocalTransport({.message_bytes_max = 1 << 20});
+    auto listener = transport_->Listen(SocketPath("server"), [this](std::shared_ptr<Link> link) {
+      LinkEvents events;
+      events.executor = &loop_;
+      events.on_frame = [link](const wire::Frame& frame) { (void)link->Send(frame); };
+      events.on_closed = [this, link](const absl::Status& status) {
+        MutexLock lock(mutex_);
+        ends_.push_back(status);
+        changed_.NotifyAll();
+      };
+      return events;
+    });
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+  }
+
+  void TearDown() override {
+    End client(&loop_);
+    auto link = transport_->Connect(listener_->address(), client.Events(), kLimit);
+    ASSERT_TRUE(link.ok()) << link.status();
+    ASSERT_TRUE((*link)->Send(wire::Frame()).ok());
+    EXPECT_TRUE(client.WaitFrames(1)) << "the server still serves";
+    link->reset();
+    listener_.reset();
+    transport_.reset();
+    loop_.Stop();
+  }
+
+  FileDescriptor ConnectRaw() {
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = listener_->address().substr(5);
+    std::memcpy(address.sun_path, path.data(), path.size());
+    EXPECT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const timeval wait{.tv_sec = kLimit.count(), .tv_usec = 0};
+    setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+    return socket;
+  }
+
+  static void Say(const FileDescriptor& socket, std::string_view bytes) {
+    EXPECT_EQ(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+
+  static void HearGreeting(const FileDescriptor& socket) {
+    std::string heard(kGreeting.size(), '\0');
+    EXPECT_EQ(recv(socket.get(), heard.data(), heard.size(), MSG_WAITALL),
+              static_cast<ssize_t>(heard.size()));
+    EXPECT_EQ(heard, kGreeting);
+  }
+
+  // Everything up to the end that the server makes, within the limit.
+  static std::string HearAll(const FileDescriptor& socket) {
+    std::string all;
+    char bytes[4096];
+    ssize_t count;
+    while ((count = recv(socket.get(), bytes, sizeof(bytes), 0)) > 0) all.append(bytes, count);
+    EXPECT_TRUE(count == 0 || errno == ECONNRESET) << std::strerror(errno);
+    return all;
+  }
+
+  static std::string Message(const std::string& bytes) {
+    const auto header = MessageHeader(bytes.size());
+    return std::string(header.data(), header.size()) + bytes;
+  }
+
+  absl::Status WaitEnd() {
+    MutexLock lock(mutex_);
+    if (!changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return !ends_.empty(); }))
+      return absl::DeadlineExceededError("no link has ended");
+    absl::Status end = ends_.front();
+    ends_.erase(ends_.begin());
+    return end;
+  }
+
+  EventLoop loop_{"test"};
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<absl::Status> ends_ GANGWAY_GUARDED_BY(mutex_);
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Listener> listener_;
+};
+
+TEST_F(LocalStrangers, AnotherProtocolIsEndedAtOnce) {
+  for (const char* bytes :
+       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "gangway\x02 of another version", "x"}) {
+    FileDescriptor socket = ConnectRaw();
+    Say(socket, bytes);
+    EXPECT_EQ(HearAll(socket), "");
+  }
+}
+
+TEST_F(LocalStrangers, ASilentOneAndOneThatLeavesHinderNobody) {
+  FileDescriptor silent = ConnectRaw(), half = ConnectRaw();
+  Say(half, "gang");
+  ConnectRaw();
+}
+
+TEST_F(LocalStrangers, BytesThatAreNoFramesEndTheirLinkOnly) {
+  for (std::string bytes : {std::string("\xff\xff\xff\xff\xff\xff"),
+                            std::string("\x0a\x7f short", 8), std::string(1000, '\x0b')}) {
+    FileDescriptor socket = ConnectRaw();
+    Say(socket, std::string(kGreeting) + Message(bytes));
+    EXPECT_EQ(HearAll(socket).substr(0, kGreeting.size()), kGreeting);
+    const absl::Status end = WaitEnd();
+    EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument) << end;
+  }
+}
+
+TEST_F(LocalStrangers, AMessageOverTheLimitEndsItsLinkOnly) {
+  FileDescriptor socket = ConnectRaw();
+  const auto header = MessageHeader((1 << 20) + 1);
+  Say(socket, std::string(kGreeting) + std::string(header.data(), header.size()));
+  HearAll(socket);
+  const absl::Status end = WaitEnd();
+  EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument) << end;
+  auto link = transport_->Connect(listener_->address(), LinkEvents{&loop_}, kLimit);
+  ASSERT_TRUE(link.ok()) << link.status();
+  wire::Frame frame;
+  frame.mutable_data_chunk()->set_data(std::string(2 << 20, 'x'));
+  EXPECT_EQ((*link)->Send(frame).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LocalStrangers, AnEndInTheMiddleOfAMessageIsUnavailable) {
+  Batch batch;
+  batch.add_frames()->mutable_hello()->set_name("somebody with a name");
+  {
+    FileDescriptor socket = ConnectRaw();
+    Say(socket, std::string(kGreeting) + Message(batch.SerializeAsString()).substr(0, 12));
+    HearGreeting(socket);
+  }
+  const absl::Status end = WaitEnd();
+  EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
+  EXPECT_NE(end.message().find("was lost"), std::string::npos) << end;
+}
+
+TEST_F(LocalStrangers, AKilledPeerIsUnavailableAtOnce) {
+  FileDescriptor socket = ConnectRaw();
+  Batch batch;
+  batch.add_frames();
+  Say(socket, std::string(kGreeting) + Message(batch.SerializeAsString()));
+  HearGreeting(socket);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {  // it has the socket, and does nothing
+    alarm(60);
+    while (true) pause();
+  }
+  socket.Reset();
+  const auto begin = std::chrono::steady_clock::now();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const absl::Status end = WaitEnd();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(500));
+  EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
+}
+
+TEST(LocalTransport, AddressesThatAreNone) {
+  auto transport = Make();
+  EventLoop loop("test");
+  for (std::string address : {std::string("127.0.0.1:0"), std::string("unix:"), std::string(),
+                              "unix:/" + std::string(200, 'x'), std::string("unix:/a\0b", 9)}) {
+    auto listener = transport->Listen(address, [&](auto) { return LinkEvents{&loop}; });
+    EXPECT_EQ(listener.status().code(), absl::StatusCode::kInvalidArgument) << address;
+    auto link = transport->Connect(address, LinkEvents{&loop}, std::chrono::seconds(1));
+    EXPECT_EQ(link.status().code(), absl::StatusCode::kInvalidArgument) << address;
+  }
+}
+
+TEST(LocalTransport, TheSystemChoosesANameAndNothingIsLeftOfIt) {
+  auto transport = Make();
+  EventLoop loop("test");
+  std::string address;
+  {
+    auto listener = transport->Listen("unix-abstract:", [&](auto) { return LinkEvents{&loop}; });
+    auto second = transport->Listen("unix-abstract:", [&](auto) { return LinkEvents{&loop}; });
+    ASSERT_TRUE(listener.ok() && second.ok()) << listener.status() << second.status();
+    address = (*listener)->address();
+    EXPECT_NE(address, (*second)->address());
+    auto link = transport->Connect(address, LinkEvents{&loop}, kLimit);
+    EXPECT_TRUE(link.ok()) << link.status();
+  }
+  EXPECT_EQ(transport->Connect(address, LinkEvents{&loop}, kLimit).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(transport->Connect("unix-abstract:", LinkEvents{&loop}, kLimit).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LocalTransport, WhoDoesNotAnswerIsUnavailableWithinTheLimit) {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = AbstractName("mute").substr(14);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address),
+                 offsetof(sockaddr_un, sun_path) + 1 + name.size()),
+            0);
+  ASSERT_EQ(listen(socket.get(), 1), 0);
+  auto transport = Make();
+  EventLoop loop("test");
+  const auto begin = std::chrono::steady_clock::now();
+  auto link = transport->Connect(AbstractName("mute"), LinkEvents{&loop}, std::chrono::seconds(1));
+  EXPECT_EQ(link.status().code(), absl::StatusCode::kUnavailable) << link.status();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+}  // namespace
+}  // namespace gangway::transport

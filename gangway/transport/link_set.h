@@ -1,0 +1,95 @@
+// LinkSet and LinkHandle: what transports over a network share about the lives of their links. The
+// end of a link (a class with Send, Close, End, Cancel, peer and queued_bytes) lives in the set of
+// its listener or transport for as long as the network still works for it; users hold handles,
+// whose last one closes it.
+//
+// Threading: any thread; Shut waits, and not on a thread that removes links from the set.
+#ifndef GANGWAY_TRANSPORT_LINK_SET_H_
+#define GANGWAY_TRANSPORT_LINK_SET_H_
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gangway/base/mutex.h"
+#include "gangway/transport/transport.h"
+
+namespace gangway::transport {
+
+inline constexpr std::chrono::seconds kCloseLimit{1};  // for what is queued when a link closes
+
+template <typename End>
+class LinkSet {
+ public:
+  // False: shut; the link must not be started.
+  bool Add(std::shared_ptr<End> link) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (shut_) return false;
+    End* key = link.get();
+    links_.emplace(key, std::move(link));
+    return true;
+  }
+
+  void Remove(End* link) GANGWAY_EXCLUDES(mutex_) {
+    std::shared_ptr<End> removed;  // goes after the lock
+    MutexLock lock(mutex_);
+    auto found = links_.find(link);
+    if (found == links_.end()) return;
+    removed = std::move(found->second);
+    links_.erase(found);
+    if (links_.empty()) empty_.NotifyAll();
+  }
+
+  // Ends all with `status` and waits, bounded, until the network has let go of them.
+  void Shut(const absl::Status& status) GANGWAY_EXCLUDES(mutex_) {
+    for (const auto& link : ShutAndList()) link->End(status);
+    if (WaitEmpty(kCloseLimit)) return;
+    for (const auto& link : ShutAndList()) link->Cancel();
+    WaitEmpty(kCancelLimit);
+  }
+
+ private:
+  static constexpr std::chrono::seconds kCancelLimit{5};  // what is cancelled goes at once
+
+  std::vector<std::shared_ptr<End>> ShutAndList() GANGWAY_EXCLUDES(mutex_) {
+    std::vector<std::shared_ptr<End>> links;
+    MutexLock lock(mutex_);
+    shut_ = true;
+    links.reserve(links_.size());
+    for (auto& [key, link] : links_) links.push_back(link);
+    return links;
+  }
+
+  bool WaitEmpty(std::chrono::milliseconds limit) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return empty_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return links_.empty(); });
+  }
+
+  Mutex mutex_;
+  CondVar empty_;
+  bool shut_ GANGWAY_GUARDED_BY(mutex_) = false;
+  std::map<End*, std::shared_ptr<End>> links_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+// What users hold of a link.
+template <typename End>
+class LinkHandle final : public Link {
+ public:
+  explicit LinkHandle(std::shared_ptr<End> end) : end_(std::move(end)) {}
+  ~LinkHandle() override { end_->Close(absl::CancelledError("the peer dropped the link")); }
+  absl::Status Send(wire::Frame frame) override { return end_->Send(std::move(frame)); }
+  size_t queued_bytes() const override { return end_->queued_bytes(); }
+  void Close(const absl::Status& reason) override { end_->Close(reason); }
+  const Peer& peer() const override { return end_->peer(); }
+
+ private:
+  const std::shared_ptr<End> end_;
+};
+
+}  // namespace gangway::transport
+
+#endif  // GANGWAY_TRANSPORT_LINK_SET_H_

@@ -1,0 +1,422 @@
+// Implementation of connection.h.
+#include "gangway/transport/local/connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/transport/batch.pb.h"
+
+namespace gangway::transport {
+namespace {
+
+constexpr size_t kPendingBytesMax = 64 << 20;  // read and not yet taken by the receiver
+constexpr size_t kTurnBytes = 4 << 20;         // read or written for one link, then others' turn
+constexpr std::chrono::seconds kBeat{15};
+constexpr int kSilentBeatsMax = 4;
+constexpr int kGreetingBeatsMax = 2;
+
+uint32_t Interest(bool blocked) {
+  const uint32_t always = EPOLLIN | EPOLLRDHUP | EPOLLET;
+  return blocked ? always | EPOLLOUT : always;
+}
+
+}  // namespace
+
+Connection::Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDescriptor socket,
+                       LinkOptions options, size_t message_bytes_max, std::string peer_address)
+    : set_(std::move(set)),
+      io_(io),
+      id_(io->NextId()),
+      options_(options),
+      message_bytes_max_(message_bytes_max),
+      peer_{.address = std::move(peer_address), .authenticated = false},
+      reader_(message_bytes_max),
+      next_beat_(IoThread::Clock::now() + kBeat),
+      socket_(std::move(socket)) {}
+
+void Connection::Serve(std::function<void(const std::shared_ptr<Connection>&)> on_greeted) {
+  on_greeted_ = std::move(on_greeted);
+  io_->TickAt(next_beat_);
+  absl::Status status;
+  {
+    MutexLock lock(mutex_);
+    served_ = true;
+    status = io_->Watch(id_, socket_.get(), Interest(blocked_), shared_from_this());
+  }
+  if (!status.ok()) LetGo(status);
+}
+
+void Connection::Init() {
+  events_ = std::make_shared<EventQueue>([weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->ResumeReading();
+  });
+}
+
+void Connection::Start(LinkEvents events) {
+  NameTrace(TraceNameOf::kLink, trace_link_, peer_.address);
+  events_->Start(std::move(events));
+}
+
+void Connection::WatchLocked() {
+  if (served_ && !gone_) io_->Change(id_, socket_.get(), Interest(blocked_));
+}
+
+// ---- Sending --------------------------------------------------------------------------
+
+absl::Status Connection::Send(wire::Frame frame) {
+  const size_t bytes = frame.ByteSizeLong();
+  if (bytes + 64 > message_bytes_max_) {
+    return absl::InvalidArgumentError(absl::StrCat("a frame of ", bytes, " bytes to ",
+                                                   peer_.address, " is over the limit of ",
+                                                   message_bytes_max_, ": send it in pieces"));
+  }
+  {
+    MutexLock lock(mutex_);
+    if (closing_ || broken_) {
+      const absl::Status end = events_->end();
+      return absl::UnavailableError(absl::StrCat("the link to ", peer_.address, " is closed",
+                                                 end.ok() ? "" : ": ",
+                                                 end.ok() ? "" : end.message()));
+    }
+    const size_t queued = queued_bytes_.load(std::memory_order_relaxed);
+    if (queued >= options_.queue_bytes_max) {
+      above_half_ = true;
+      return absl::ResourceExhaustedError(absl::StrCat("the queue to ", peer_.address, " holds ",
+                                                       queued, " of ", options_.queue_bytes_max,
+                                                       " bytes: wait until it is writable"));
+    }
+    Trace(TraceKind::kSend, trace_link_, 0, 0, bytes);
+    outbox_.Append(std::move(frame), bytes);
+    queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
+    if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
+    if (writing_ || blocked_) return absl::OkStatus();
+    writing_ = true;
+  }
+  Write();
+  return absl::OkStatus();
+}
+
+// By the thread that has set writing_. A sender gives up after a turn: the transport's thread goes
+// on.
+void Connection::Write() {
+  size_t turn_bytes = 0;
+  while (true) {
+    if (outgoing_.first == outgoing_.left.size() && NextOutgoing() == Turn::kOver) return;
+    if (turn_bytes >= kTurnBytes) return StopWriting(/*wait_for_room=*/true);
+    msghdr message{};
+    message.msg_iov = outgoing_.left.data() + outgoing_.first;
+    message.msg_iovlen = std::min<size_t>(outgoing_.left.size() - outgoing_.first, IOV_MAX);
+    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return StopWriting(true);
+    if (sent < 0) return OnWriteError(errno);
+    turn_bytes += static_cast<size_t>(sent);
+    Sent(static_cast<size_t>(sent));
+  }
+}
+
+// The next message, after one that is written: kOver when there is none, and the writing is over.
+Connection::Turn Connection::NextOutgoing() {
+  bool writable = false, over = false;
+  Outbox::Message next;
+  {
+    MutexLock lock(mutex_);
+    if (!broken_) {
+      const size_t written = std::exchange(outgoing_.message.bytes, 0);
+      const size_t queued = queued_bytes_.load(std::memory_order_relaxed) - written;
+      queued_bytes_.store(queued, std::memory_order_relaxed);
+      writable = above_half_ && queued <= options_.queue_bytes_max / 2;
+      if (writable) above_half_ = false;
+    }
+    over = broken_ || outbox_.empty();
+    if (over) {
+      writing_ = false;
+      if (closing_) ShutdownLocked();
+      if (gone_) socket_.Reset();
+    } else {
+      next = outbox_.Take();
+    }
+  }
+  if (writable) events_->PushWritable();
+  if (over) return Turn::kOver;
+  PrepareOutgoing(std::move(next));
+  return Turn::kGoOn;
+}
+
+void Connection::PrepareOutgoing(Outbox::Message message) {
+  outgoing_.message = std::move(message);
+  outgoing_.left.clear();
+  outgoing_.first = 0;
+  size_t bytes = 0;
+  outgoing_.left.push_back({outgoing_.header.data(), outgoing_.header.size()});
+  for (std::string& piece : outgoing_.message.pieces) {
+    outgoing_.left.push_back({piece.data(), piece.size()});
+    bytes += piece.size();
+  }
+  outgoing_.header = MessageHeader(bytes);
+  sent_.store(true, std::memory_order_relaxed);
+}
+
+void Connection::Sent(size_t bytes) {
+  while (bytes > 0) {
+    iovec& front = outgoing_.left[outgoing_.first];
+    const size_t taken = std::min(bytes, front.iov_len);
+    front.iov_base = static_cast<char*>(front.iov_base) + taken;
+    front.iov_len -= taken;
+    bytes -= taken;
+    if (front.iov_len == 0) ++outgoing_.first;
+  }
+}
+
+void Connection::StopWriting(bool wait_for_room) {
+  MutexLock lock(mutex_);
+  writing_ = false;
+  if (gone_) return socket_.Reset();
+  if (!wait_for_room) return;
+  blocked_ = true;
+  WatchLocked();
+}
+
+// Why the link ends is known to who reads it: the peer may have said so before it left.
+void Connection::OnWriteError(int error) {
+  {
+    MutexLock lock(mutex_);
+    if (error != EPIPE && error != ECONNRESET)
+      write_error_ = absl::UnavailableError(std::strerror(error));
+    BreakLocked();
+    ShutdownLocked();
+  }
+  StopWriting(/*wait_for_room=*/false);
+}
+
+void Connection::ResumeWriting() {
+  {
+    MutexLock lock(mutex_);
+    if (!blocked_ || gone_) return;
+    blocked_ = false;
+    writing_ = true;
+    WatchLocked();
+  }
+  Write();
+}
+
+// ---- Receiving ------------------------------------------------------------------------
+
+void Connection::OnReady(uint32_t epoll_events) {
+  if ((epoll_events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) ResumeWriting();
+  bool let_go;
+  {
+    MutexLock lock(mutex_);
+    let_go = closing_ && (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
+  }
+  if (let_go)
+    return LetGo(absl::CancelledError("closed"));  // the owner was told, or wants no event
+  Read((epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+}
+
+bool Connection::may_read() const {
+  MutexLock lock(mutex_);
+  return !paused_ && !closing_ && !gone_;
+}
+
+void Connection::Read(bool up_to_the_end) {
+  size_t turn_bytes = 0;
+  while (may_read()) {
+    if (turn_bytes >= kTurnBytes) {
+      MutexLock lock(mutex_);
+      return WatchLocked();  // is told again, after others
+    }
+    if (ReadOnce(up_to_the_end, &turn_bytes) == Turn::kOver) return;
+  }
+}
+
+Connection::Turn Connection::ReadOnce(bool up_to_the_end, size_t* turn_bytes) {
+  char greeting[kGreeting.size()];
+  std::span<char> space = on_greeted_
+                              ? std::span<char>(greeting, kGreeting.size() - greeting_.size())
+                              : reader_.Space();
+  const ssize_t count = recv(socket_.get(), space.data(), space.size(), MSG_DONTWAIT);
+  if (count < 0 && errno == EINTR) return Turn::kGoOn;
+  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Turn::kOver;
+  if (count <= 0) {
+    Lose(count == 0 ? "the peer ended it without a reason" : std::strerror(errno));
+    return Turn::kOver;
+  }
+  received_ = true;
+  *turn_bytes += static_cast<size_t>(count);
+  if (on_greeted_) return OnGreeting({greeting, static_cast<size_t>(count)});
+  const absl::Status status =
+      reader_.Filled(static_cast<size_t>(count), [this](auto message) { OnMessage(message); });
+  if (!status.ok()) {
+    End(absl::InvalidArgumentError(absl::StrCat(
+        peer_.address,
+        " sent bytes that are not frames of this protocol: ", std::string(status.message()))));
+    return Turn::kOver;
+  }
+  // What is short was all there is, unless the end comes after it.
+  const bool all = static_cast<size_t>(count) < space.size() && !up_to_the_end;
+  return all ? Turn::kOver : Turn::kGoOn;
+}
+
+Connection::Turn Connection::OnGreeting(std::string_view bytes) {
+  greeting_.append(bytes);
+  if (greeting_ != kGreeting.substr(0, greeting_.size())) {
+    Lose("the peer does not speak this protocol");
+    return Turn::kOver;
+  }
+  if (greeting_.size() < kGreeting.size()) return Turn::kGoOn;
+  const ssize_t sent =
+      send(socket_.get(), kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent != static_cast<ssize_t>(kGreeting.size())) {
+    Lose("the peer takes nothing");
+    return Turn::kOver;
+  }
+  std::exchange(on_greeted_, {})(shared_from_this());
+  return Turn::kGoOn;
+}
+
+void Connection::OnMessage(std::string_view message) {
+  {
+    MutexLock lock(mutex_);
+    if (closing_ || gone_) return;
+  }
+  if (message.empty()) return;  // a beat
+  Trace(TraceKind::kReceive, trace_link_, 0, 0, message.size());
+  Batch batch;
+  if (!batch.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
+    return End(absl::InvalidArgumentError(
+        absl::StrCat(peer_.address, " sent bytes that are not frames of this protocol")));
+  }
+  const size_t share = message.size() / (batch.frames_size() + 1) + 1;
+  for (wire::Frame& frame : *batch.mutable_frames()) events_->Push(std::move(frame), share);
+  if (batch.has_close()) return LetGo(absl::CancelledError(batch.close().reason()));
+  if (events_->pending_bytes() < kPendingBytesMax) return;
+  {
+    MutexLock lock(mutex_);
+    paused_ = true;
+  }
+  events_->NotifyBelow(kPendingBytesMax / 2);  // resumes
+}
+
+void Connection::ResumeReading() {
+  MutexLock lock(mutex_);
+  if (!std::exchange(paused_, false)) return;
+  WatchLocked();
+}
+
+// ---- Ending ---------------------------------------------------------------------------
+
+void Connection::Close(const absl::Status& reason) {
+  events_->Mute();
+  BeginClose(reason, Tell::kNobody);
+}
+
+void Connection::End(const absl::Status& status) { BeginClose(status, Tell::kOwner); }
+
+void Connection::BeginClose(const absl::Status& reason, Tell tell) {
+  {
+    MutexLock lock(mutex_);
+    if (closing_ || gone_) return;
+    closing_ = true;
+    if (tell == Tell::kOwner) events_->Finish(reason);
+    close_due_ = IoThread::Clock::now() + kCloseLimit;
+    io_->TickAt(close_due_);
+    if (broken_) return ShutdownLocked();
+    outbox_.AppendClose(reason.ok() ? "closed by the peer" : std::string(reason.message()));
+    if (writing_ || blocked_) return;
+    writing_ = true;
+  }
+  Write();
+}
+
+void Connection::Cancel() {
+  MutexLock lock(mutex_);
+  if (gone_) return;
+  closing_ = true;
+  BreakLocked();
+  ShutdownLocked();
+}
+
+void Connection::ShutdownLocked() {
+  if (gone_) return;
+  shutdown(socket_.get(), SHUT_RDWR);
+  WatchLocked();
+}
+
+void Connection::BreakLocked() {
+  broken_ = true;
+  outbox_.Clear();
+  queued_bytes_.store(0, std::memory_order_relaxed);
+}
+
+void Connection::Lose(std::string_view why) {
+  absl::Status error;
+  {
+    MutexLock lock(mutex_);
+    error = write_error_;
+  }
+  LetGo(absl::UnavailableError(
+      absl::StrCat("the link to ", peer_.address,
+                   " was lost: ", error.ok() ? std::string(why) : std::string(error.message()))));
+}
+
+// The end, on the thread. What the owner was told before counts.
+void Connection::LetGo(const absl::Status& end) {
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(gone_, true)) return;
+    BreakLocked();
+    io_->Forget(id_, socket_.get());
+    shutdown(socket_.get(), SHUT_RDWR);
+    if (!writing_) socket_.Reset();
+    events_->Finish(end);
+  }
+  set_->Remove(this);
+}
+
+// ---- Time -----------------------------------------------------------------------------
+
+IoThread::Clock::time_point Connection::OnTick(IoThread::Clock::time_point now) {
+  bool late, paused;
+  {
+    MutexLock lock(mutex_);
+    late = closing_ && now >= close_due_;
+    paused = paused_;
+    if (closing_ && !late) return close_due_;
+  }
+  if (late) {
+    LetGo(absl::CancelledError("closed"));
+    return IoThread::Clock::time_point::max();
+  }
+  if (now < next_beat_) return next_beat_;
+  next_beat_ = now + kBeat;
+  silent_beats_ = std::exchange(received_, false) || paused ? 0 : silent_beats_ + 1;
+  if (silent_beats_ >= (on_greeted_ ? kGreetingBeatsMax : kSilentBeatsMax)) {
+    Lose("nothing came from it for a minute");
+  } else if (!on_greeted_ && !sent_.exchange(false, std::memory_order_relaxed)) {
+    Beat();
+  }
+  return next_beat_;
+}
+
+// An empty message.
+void Connection::Beat() {
+  {
+    MutexLock lock(mutex_);
+    if (writing_ || blocked_ || broken_ || closing_) return;
+    writing_ = true;
+  }
+  PrepareOutgoing({});
+  Write();
+}
+
+}  // namespace gangway::transport

@@ -1,0 +1,147 @@
+// Connection: one link over a unix socket, either end. Whoever sends writes into the socket itself,
+// without waking anybody here; what does not fit is written by the transport's thread, when there
+// is room. Reads until the receiver has more than a limit pending.
+//
+// Threading: Send, Close, End, Cancel from any thread, never blocking; OnReady and OnTick on the
+// IoThread, which tells of each change once (epoll's edges), and again after WatchLocked. Lives in
+// its LinkSet, and its socket, until the thread has let go of it; then what handles still point to
+// is inert. Failure: whatever ends it without a Close of the peer is UNAVAILABLE, bytes that are no
+// Batch are INVALID_ARGUMENT. A peer of which nothing came for a minute is lost: every end says
+// something at least every half of one.
+#ifndef GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
+#define GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
+
+#include <sys/uio.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gangway/base/file_descriptor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/base/trace.h"
+#include "gangway/transport/event_queue.h"
+#include "gangway/transport/link_set.h"
+#include "gangway/transport/local/io_thread.h"
+#include "gangway/transport/local/message_reader.h"
+#include "gangway/transport/outbox.h"
+#include "gangway/transport/transport.h"
+
+namespace gangway::transport {
+
+// What both ends say first. The number is that of the form of what follows.
+inline constexpr std::string_view kGreeting = "gangway\x01";
+
+class Connection;
+using ConnectionSet = LinkSet<Connection>;
+
+class Connection final : public IoThread::Watched, public std::enable_shared_from_this<Connection> {
+ public:
+  // `io` outlives the stay in the set.
+  Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDescriptor socket,
+             LinkOptions options, size_t message_bytes_max, std::string peer_address);
+
+  void Init();                    // once it is shared
+  void Start(LinkEvents events);  // once; before Serve at a connecting end
+  // Once it is in its set: the thread begins to serve it. An accepting end gives `on_greeted`,
+  // which is called on the thread, and Starts it, when the peer has said that it speaks this
+  // protocol.
+  void Serve(std::function<void(const std::shared_ptr<Connection>&)> on_greeted = {})
+      GANGWAY_EXCLUDES(mutex_);
+
+  absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
+  size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  const Peer& peer() const { return peer_; }
+
+  // The owner's Close: no event follows. End: the same, told to the owner as on_closed(status).
+  // Cancel: at once, without what is queued.
+  void Close(const absl::Status& reason) GANGWAY_EXCLUDES(mutex_);
+  void End(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
+  void Cancel() GANGWAY_EXCLUDES(mutex_);
+
+  void OnReady(uint32_t epoll_events) override GANGWAY_EXCLUDES(mutex_);
+  IoThread::Clock::time_point OnTick(IoThread::Clock::time_point now) override
+      GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  enum class Tell { kOwner, kNobody };
+  enum class Turn { kGoOn, kOver };
+
+  // The message that is being written.
+  struct Outgoing {
+    std::array<char, kMessageHeaderBytes> header;
+    Outbox::Message message;
+    std::vector<iovec> left;  // of header and pieces
+    size_t first = 0;         // of left
+  };
+
+  void BeginClose(const absl::Status& reason, Tell tell) GANGWAY_EXCLUDES(mutex_);
+  void ShutdownLocked() GANGWAY_REQUIRES(mutex_);
+  void BreakLocked() GANGWAY_REQUIRES(mutex_);
+  void WatchLocked() GANGWAY_REQUIRES(mutex_);
+
+  void Write() GANGWAY_EXCLUDES(mutex_);
+  Turn NextOutgoing() GANGWAY_EXCLUDES(mutex_);
+  void PrepareOutgoing(Outbox::Message message);
+  void Sent(size_t bytes);
+  void StopWriting(bool wait_for_room) GANGWAY_EXCLUDES(mutex_);
+  void OnWriteError(int error) GANGWAY_EXCLUDES(mutex_);
+  void ResumeWriting() GANGWAY_EXCLUDES(mutex_);
+
+  void Read(bool up_to_the_end) GANGWAY_EXCLUDES(mutex_);
+  Turn ReadOnce(bool up_to_the_end, size_t* turn_bytes) GANGWAY_EXCLUDES(mutex_);
+  Turn OnGreeting(std::string_view bytes) GANGWAY_EXCLUDES(mutex_);
+  void OnMessage(std::string_view message) GANGWAY_EXCLUDES(mutex_);
+  void ResumeReading() GANGWAY_EXCLUDES(mutex_);
+  bool may_read() const GANGWAY_EXCLUDES(mutex_);
+  void Beat() GANGWAY_EXCLUDES(mutex_);
+  void Lose(std::string_view why) GANGWAY_EXCLUDES(mutex_);
+  void LetGo(const absl::Status& end) GANGWAY_EXCLUDES(mutex_);
+
+  const std::shared_ptr<ConnectionSet> set_;
+  IoThread* const io_;  // not used once gone_
+  const uint64_t id_;
+  const LinkOptions options_;
+  const size_t message_bytes_max_;
+  const Peer peer_;
+  const uint32_t trace_link_ = NextTraceLink();
+  std::shared_ptr<EventQueue> events_;
+  std::atomic<size_t> queued_bytes_{0};
+  std::atomic<bool> sent_{false};  // since the last beat
+
+  // Of the thread alone.
+  std::function<void(const std::shared_ptr<Connection>&)> on_greeted_;  // empty: greeted
+  std::string greeting_;
+  MessageReader reader_;
+  bool received_ = false;  // since the last beat
+  int silent_beats_ = 0;
+  IoThread::Clock::time_point next_beat_;
+
+  // Of whoever has set writing_ alone, and then of whoever is told that there is room.
+  Outgoing outgoing_;
+
+  mutable Mutex mutex_;
+  FileDescriptor socket_;  // closed when gone_ and not writing_
+  Outbox outbox_ GANGWAY_GUARDED_BY(mutex_);
+  bool served_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is writing
+  bool blocked_ GANGWAY_GUARDED_BY(mutex_) = false;  // the socket is full: waits for room
+  bool paused_ GANGWAY_GUARDED_BY(mutex_) = false;   // reads no more for now
+  bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: what comes is discarded
+  bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
+  bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // the thread has let go of it
+  absl::Status write_error_ GANGWAY_GUARDED_BY(mutex_);
+  IoThread::Clock::time_point close_due_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway::transport
+
+#endif  // GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_

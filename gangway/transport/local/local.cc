@@ -1,0 +1,224 @@
+// Implementation of local.h.
+#include "gangway/transport/local/local.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/accept_loop.h"
+#include "gangway/base/file_descriptor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/transport/local/connection.h"
+#include "gangway/transport/local/io_thread.h"
+
+namespace gangway::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kFile = "unix:", kAbstract = "unix-abstract:";
+
+// As the system names it: a path, or a name after a zero byte. `may_be_any`: the name may be empty.
+absl::StatusOr<std::string> SocketName(const std::string& address, bool may_be_any) {
+  std::string name;
+  if (address.starts_with(kAbstract)) {
+    name = absl::StrCat(std::string(1, '\0'), address.substr(kAbstract.size()));
+  } else if (address.starts_with(kFile)) {
+    name = address.substr(kFile.size());
+  }
+  const size_t least = address.starts_with(kAbstract) && !may_be_any ? 2 : 1;
+  if (name.size() < least || name.size() >= sizeof(sockaddr_un::sun_path) ||
+      name.find('\0', 1) != std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the address \"", address, "\" names no unix socket; expected unix:/path or ",
+        "unix-abstract:name, of at most ", sizeof(sockaddr_un::sun_path) - 1, " bytes"));
+  }
+  return name;
+}
+
+absl::Status Nobody(const std::string& address, const std::string& why) {
+  return absl::UnavailableError(absl::StrCat("nobody accepted a link at ", address, ": ", why));
+}
+
+// Connected by `deadline`; the socket blocks.
+absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const std::string& name,
+                                             milliseconds limit) {
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return Nobody(address, std::strerror(errno));
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  std::memcpy(to.sun_path, name.data(), name.size());
+  // Of a name without a file every byte counts.
+  const size_t size = name[0] == '\0' ? offsetof(sockaddr_un, sun_path) + name.size() : sizeof(to);
+  // A full backlog is waited for as long as a send may take.
+  const timeval wait{.tv_sec = limit.count() / 1000, .tv_usec = limit.count() % 1000 * 1000};
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), static_cast<socklen_t>(size)) !=
+      0)
+    return Nobody(address, std::strerror(errno));
+  return socket;
+}
+
+absl::Status Greet(const std::string& address, const FileDescriptor& socket,
+                   Clock::time_point deadline) {
+  if (send(socket.get(), kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(kGreeting.size()))
+    return Nobody(address, std::strerror(errno));
+  std::string said;
+  while (said.size() < kGreeting.size()) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+    pollfd answer{.fd = socket.get(), .events = POLLIN};
+    const int ready =
+        left > 0 ? poll(&answer, 1, static_cast<int>(std::min<int64_t>(left, 60'000))) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0 && left <= 0) return Nobody(address, "no answer within the limit");
+    char bytes[kGreeting.size()];
+    const ssize_t count = recv(socket.get(), bytes, kGreeting.size() - said.size(), MSG_DONTWAIT);
+    if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (count <= 0) return Nobody(address, "who listens there ended the connection");
+    said.append(bytes, static_cast<size_t>(count));
+    if (said != kGreeting.substr(0, said.size()))
+      return Nobody(address, "who listens there is no Gangway process, or of another version");
+  }
+  return absl::OkStatus();
+}
+
+// The process at the other end; a pid of 0: the system does not say.
+ucred PeerOf(const FileDescriptor& socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
+  return peer;
+}
+
+// A name without a file has no folder that keeps others away.
+bool MayTalk(const std::string& address, const ucred& peer) {
+  return !address.starts_with(kAbstract) || (peer.pid != 0 && peer.uid == geteuid());
+}
+
+class LocalListener final : public Listener {
+ public:
+  LocalListener(std::string address, std::shared_ptr<IoThread> io, std::unique_ptr<AcceptLoop> loop)
+      : address_(std::move(address)), io_(std::move(io)), loop_(std::move(loop)) {}
+
+  ~LocalListener() override {
+    loop_->Stop();
+    connections_->Shut(
+        absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
+  }
+
+  void Open(Accept accept, LinkOptions options, size_t message_bytes_max) {
+    auto greeted = [accept = std::move(accept)](const std::shared_ptr<Connection>& connection) {
+      connection->Start(accept(std::make_shared<LinkHandle<Connection>>(connection)));
+    };
+    loop_->Start([this, options, message_bytes_max, greeted = std::move(greeted)](int fd) {
+      FileDescriptor socket(fd);
+      const ucred peer = PeerOf(socket);
+      if (!MayTalk(address_, peer)) return;
+      auto connection = std::make_shared<Connection>(
+          connections_, io_.get(), std::move(socket), options, message_bytes_max,
+          absl::StrCat(address_, " (process ", peer.pid, ")"));
+      connection->Init();
+      if (connections_->Add(connection)) connection->Serve(greeted);
+    });
+  }
+
+  const std::string& address() const override { return address_; }
+
+ private:
+  const std::string address_;
+  const std::shared_ptr<IoThread> io_;
+  const std::unique_ptr<AcceptLoop> loop_;
+  const std::shared_ptr<ConnectionSet> connections_ = std::make_shared<ConnectionSet>();
+};
+
+class LocalTransport final : public Transport {
+ public:
+  explicit LocalTransport(LocalOptions options) : options_(options) {}
+  ~LocalTransport() override {
+    connections_->Shut(absl::CancelledError("the transport was closed"));
+  }
+
+  absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
+                                                   LinkOptions options) override {
+    auto name = SocketName(address, /*may_be_any=*/true);
+    if (!name.ok()) return name.status();
+    auto io = Thread();
+    if (!io.ok()) return io.status();
+    // A socket file that somebody listens at is not taken away from him.
+    if (name->front() != '\0' && ConnectSocket(address, *name, milliseconds(1000)).ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen at ", address, ": another process does"));
+    }
+    auto loop = AcceptLoop::ListenUnix(*name);
+    if (!loop.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen at ", address, ": ", std::string(loop.status().message())));
+    }
+    std::string real = address;
+    if (name->front() == '\0')
+      real = absl::StrCat(std::string(kAbstract), (*loop)->path().substr(1));
+    auto listener = std::make_unique<LocalListener>(std::move(real), *io, *std::move(loop));
+    listener->Open(std::move(accept), options, options_.message_bytes_max);
+    return listener;
+  }
+
+  absl::StatusOr<std::shared_ptr<Link>> Connect(const std::string& address, LinkEvents events,
+                                                milliseconds limit, LinkOptions options) override {
+    limit = std::max(limit, milliseconds(1));
+    const auto deadline = Clock::now() + limit;
+    auto name = SocketName(address, /*may_be_any=*/false);
+    if (!name.ok()) return name.status();
+    auto socket = ConnectSocket(address, *name, limit);
+    if (!socket.ok()) return socket.status();
+    if (!MayTalk(address, PeerOf(*socket))) return Nobody(address, "it is of another user");
+    if (absl::Status status = Greet(address, *socket, deadline); !status.ok()) return status;
+    auto io = Thread();
+    if (!io.ok()) return io.status();
+    auto connection = std::make_shared<Connection>(connections_, io->get(), *std::move(socket),
+                                                   options, options_.message_bytes_max, address);
+    connection->Init();
+    if (!connections_->Add(connection)) return absl::UnavailableError("the transport is closed");
+    connection->Start(std::move(events));
+    connection->Serve();
+    return std::make_shared<LinkHandle<Connection>>(std::move(connection));
+  }
+
+ private:
+  // Started with the first link or listener.
+  absl::StatusOr<std::shared_ptr<IoThread>> Thread() {
+    MutexLock lock(mutex_);
+    if (io_ == nullptr) {
+      auto io = IoThread::Start();
+      if (!io.ok()) return io.status();
+      io_ = *std::move(io);
+    }
+    return io_;
+  }
+
+  const LocalOptions options_;
+  const std::shared_ptr<ConnectionSet> connections_ = std::make_shared<ConnectionSet>();
+  Mutex mutex_;
+  std::shared_ptr<IoThread> io_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> NewLocalTransport(LocalOptions options) {
+  return std::make_unique<LocalTransport>(options);
+}
+
+bool IsLocalAddress(const std::string& address) {
+  return address.starts_with(kFile) || address.starts_with(kAbstract);
+}
+
+}  // namespace gangway::transport
