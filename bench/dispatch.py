@@ -44,15 +44,15 @@ def head_pid(cluster: harness.Cluster) -> int:
 # What the threads of head and worker do. The head's controller and schedulers share one loop.
 THREADS = {
     "head": {
-        "gangway-grpc#2": "front door: requests and answers",
+        "gangway-grpc": "front door: requests and answers",
         "gw-client": "front door: events from the controller",
-        "head": "controller and scheduler",
-        "gangway-grpc": "links to workers",
+        "head": "controller and scheduler, and sending",
+        "gangway-local": "links to workers: receiving",
     },
     "worker": {
         "worker": "worker: host-side work, and sending",
         "device0": "worker: execute",
-        "gangway-grpc": "worker: receiving",
+        "gangway-local": "worker: receiving",
     },
 }
 

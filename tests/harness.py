@@ -95,10 +95,18 @@ def client_environment(port: int) -> dict[str, str]:
 class Cluster:
     """A detached cluster, as `gangway up` starts it, with a state folder and a port of its own."""
 
-    def __init__(self, islands: int = 1, workers: int = 1, devices: int = 8, *flags: str) -> None:
+    def __init__(
+        self,
+        islands: int = 1,
+        workers: int = 1,
+        devices: int = 8,
+        *flags: str,
+        folder: str = "gangway-test-",
+    ) -> None:
+        """`folder`: how the name of the state folder begins."""
         assert GANGWAY.exists(), f"{GANGWAY} is missing: build it first (make)"
         self.port = free_port()
-        self._state = tempfile.TemporaryDirectory(prefix="gangway-test-")
+        self._state = tempfile.TemporaryDirectory(prefix=folder)
         STATE_DIRS[self.port] = self._state.name
         ends_with_this_process(self._state.name)
         self.environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}

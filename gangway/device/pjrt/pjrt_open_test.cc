@@ -78,6 +78,19 @@ TEST(PjrtOpen, AnotherPlatformsPluginIsAskedOnlyWhatItKnows) {
   }
 }
 
+// Programs are compiled with an option that takes away fusions which share memory without a lock
+// (PjrtTraps.ProgramsAreCompiledWithoutTheFusionsThatDevicesShareWithoutALock).
+TEST(PjrtOpen, ACpuPluginThatDoesNotKnowAnOptionOfOursCompilesWithoutIt) {
+  PjrtOptions options;
+  options.plugin_path = GANGWAY_TEST_OTHER_CPU_PLUGIN;
+  options.device_count = 1;
+  auto backend = OpenPjrt(options);
+  ASSERT_TRUE(backend.ok()) << backend.status().ToString();
+  const TestProgram program = UnaryProgram();
+  auto compiled = (*backend)->Compile({program.code, program.format}, program.compile_options, {});
+  EXPECT_TRUE(compiled.ok()) << compiled.status().ToString();
+}
+
 TEST(PjrtOpen, SeveralClientsOfOnePlugin) {
   auto first = OpenTestPlugin(2);
   auto second = OpenTestPlugin(5);
