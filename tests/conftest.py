@@ -57,8 +57,8 @@ def new_cluster() -> Iterator[Callable[..., Cluster]]:
     """Makes clusters that a test may break; `new_cluster(islands, workers, devices, *flags)`."""
     made: list[Cluster] = []
 
-    def make(*arguments: int | str) -> Cluster:
-        made.append(Cluster(*arguments))  # type: ignore[arg-type]
+    def make(*arguments: int | str, **names: str) -> Cluster:
+        made.append(Cluster(*arguments, **names))  # type: ignore[arg-type]
         return made[-1]
 
     yield make

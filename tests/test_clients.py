@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from compare import assert_bitwise_equal
@@ -17,6 +18,9 @@ SHARED = [
     "sharded.case_mesh_with_constraints",
     "sharded.case_psum",
 ]
+
+
+NewCluster = Callable[..., Cluster]
 
 
 def python(code: str, port: int, *flags: str) -> subprocess.CompletedProcess[str]:
@@ -81,6 +85,21 @@ def test_child_processes_of_a_script_reach_the_cluster(
     result = cluster.command("run", "--port", str(cluster.port), str(script))
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("8 proxy/"), result.stdout
+
+
+def test_a_state_folder_with_a_name_too_long_for_a_socket(new_cluster: NewCluster) -> None:
+    """Then processes talk over gRPC on loopback, and all else is as ever."""
+    cluster = new_cluster(2, 1, 2, "--separate-schedulers", folder="gangway-" + 100 * "x").start()
+    assert cluster.control.startswith("127.0.0.1:"), cluster.control
+    code = (
+        f"import gangway; gangway.connect(port={cluster.port})\n"
+        "import jax, numpy as np\n"
+        "x = np.arange(1 << 20, dtype=np.float32)\n"
+        "for d in jax.devices() * 2: x = jax.jit(lambda x: x + 1)(jax.device_put(x, d))\n"
+        "print(float(x[0]), float(x[-1]))\n"
+    )
+    result = python(code, cluster.port)
+    assert result.stdout.split() == ["8.0", f"{(1 << 20) + 7}.0"], result.stderr
 
 
 def test_connect_from_a_notebook(cluster: Cluster) -> None:
