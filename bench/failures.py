@@ -12,7 +12,6 @@ import pathlib
 import platform
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from faultlib import Blocker, Console  # noqa: E402
+from faultlib import Blocker, Console, full_disk  # noqa: E402
 from harness import Cluster, wait_for  # noqa: E402
 from test_liveness import ByHand, why  # noqa: E402
 from test_native import Gate, start_jax  # noqa: E402
@@ -361,8 +360,8 @@ def second_process(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
         cluster.stop()
 
 
-def sender_lost(how: signal.Signals) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
-    """The sender of a copy that has begun: it stands still, so that the copy is not done before."""
+def copy_lost(index: int, how: signal.Signals) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
+    """The sender (0) or receiver (1) of a copy that has begun: it stands still, so that the copy is not done before."""
 
     def run_lost(runs: int, _: pathlib.Path) -> Iterator[Sample]:
         for _run in range(runs):
@@ -373,11 +372,11 @@ def sender_lost(how: signal.Signals) -> Callable[[int, pathlib.Path], Iterator[S
                     client.do("x = jax.device_put(np.ones(1 << 20, 'float32'), a) + 1")
                     client.do("jax.device_put(x, b).block_until_ready()")
                     began = time.monotonic()
-                    os.kill(up(cluster)["pid"], signal.SIGSTOP)
+                    os.kill(cluster.workers()[index]["pid"], signal.SIGSTOP)
                     client.do("y = jax.device_put(x, b)")
                     if how == signal.SIGKILL:
                         began = time.monotonic()
-                        os.kill(cluster.workers()[0]["pid"], how)
+                        os.kill(cluster.workers()[index]["pid"], how)
                     client.send("y.block_until_ready()")
                     yield answered(client, began, "the client has the error")
             finally:
@@ -387,12 +386,7 @@ def sender_lost(how: signal.Signals) -> Callable[[int, pathlib.Path], Iterator[S
 
 
 def disk_full(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
-    """Needs root: it mounts a file system of 16 KiB."""
-    full = folder / "full"
-    full.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k,mode=0700", "none", str(full)]
-    subprocess.run(mount, check=True)
-    try:
+    with full_disk(folder) as full:
         for name, place in (("with a full disk", full), ("with a good one", folder / "good")):
             cluster = Cluster(1, 1, 2)
             cluster.environment["GANGWAY_CACHE_DIR"] = str(place)
@@ -406,8 +400,6 @@ def disk_full(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
                         yield f"a new program has run, {name}", time.monotonic() - began
             finally:
                 cluster.stop()
-    finally:
-        subprocess.run(["umount", "-l", str(full)], check=True)
 
 
 FAULTS: dict[str, Callable[[int, pathlib.Path], Iterator[Sample]]] = {
@@ -420,8 +412,10 @@ FAULTS: dict[str, Callable[[int, pathlib.Path], Iterator[Sample]]] = {
     "worker told to end": worker_told_to_end,
     "cluster ended": cluster_ended,
     "second process": second_process,
-    "sender killed": sender_lost(signal.SIGKILL),
-    "sender stopped": sender_lost(signal.SIGSTOP),
+    "sender killed": copy_lost(0, signal.SIGKILL),
+    "sender stopped": copy_lost(0, signal.SIGSTOP),
+    "receiver killed": copy_lost(1, signal.SIGKILL),
+    "receiver stopped": copy_lost(1, signal.SIGSTOP),
     "disk full": disk_full,
     "scheduler killed": scheduler_killed,
     "scheduler stopped": scheduler_stopped,

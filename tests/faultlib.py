@@ -29,6 +29,20 @@ class Reachable(Protocol):
     def port(self) -> int: ...
 
 
+@contextlib.contextmanager
+def full_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A file system of 16 KiB, mounted inside `folder`. For root, or whom sudo asks nothing."""
+    full = folder / "full"
+    full.mkdir()
+    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    mount = [*sudo, "mount", "-t", "tmpfs", "-o", "size=16k,mode=0700", "none", str(full)]
+    subprocess.run(mount, check=True)
+    try:
+        yield full
+    finally:
+        subprocess.run([*sudo, "umount", "-l", str(full)], check=True)
+
+
 class Console:
     """A live client process that a test steers statement by statement (clients/console.py)."""
 

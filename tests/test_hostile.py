@@ -6,10 +6,10 @@ import os
 import pathlib
 import random
 import socket
-import subprocess
 import textwrap
 from collections.abc import Callable, Iterator
 
+from faultlib import full_disk
 from harness import Cluster, wait_for
 from test_limits import run_script, start_script
 
@@ -124,13 +124,7 @@ def test_a_client_killed_in_mid_upload_leaves_nothing_OB_2(
 def test_a_full_disk_only_turns_the_cache_off(
     new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:
-    full = tmp_path / "full"
-    full.mkdir()
-    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    subprocess.run(
-        [*sudo, "mount", "-t", "tmpfs", "-o", "size=16k,mode=0700", "none", full], check=True
-    )
-    try:
+    with full_disk(tmp_path) as full:
         cluster = new_cluster(1, 1, 2)
         cluster.environment["GANGWAY_CACHE_DIR"] = str(full)
         cluster.start()
@@ -145,8 +139,6 @@ def test_a_full_disk_only_turns_the_cache_off(
             )
         assert output.count("sum 0.0") == 6, output
         assert "No space left" in cluster.logs(), cluster.logs()
-    finally:
-        subprocess.run([*sudo, "umount", "-l", full], check=True)
 
 
 def test_calls_after_the_first_make_no_round_trip(cluster: Cluster, tmp_path: pathlib.Path) -> None:

@@ -4,6 +4,13 @@
 #include <pthread.h>
 
 namespace gangway {
+namespace {
+
+thread_local EventLoop* current_loop = nullptr;
+
+}  // namespace
+
+EventLoop* EventLoop::Current() { return current_loop; }
 
 EventLoop::EventLoop(std::string name) : name_(std::move(name)), thread_([this] { Run(); }) {}
 
@@ -60,7 +67,8 @@ void EventLoop::Stop() {
 
 void EventLoop::Run() {
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
-  std::vector<std::function<void()>> round;
+  current_loop = this;
+  std::vector<std::function<void()>> round, once;
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -85,9 +93,15 @@ void EventLoop::Run() {
         timers_.erase(timers_.begin());
       }
     }
+    ++round_;
     for (auto& task : round) task();
     round.clear();
     for (auto& flush : round_ends_) flush();
+    while (!at_round_end_.empty()) {
+      once.swap(at_round_end_);
+      for (auto& task : once) task();
+      once.clear();
+    }
   }
 }
 

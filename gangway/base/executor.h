@@ -42,6 +42,13 @@ class EventLoop final : public Executor {
 
   bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
+  // The loop whose thread this is, or none.
+  static EventLoop* Current();
+  // On the loop's own thread: the rounds that it has begun; and runs `task` once, after this
+  // round's tasks and what AddRoundEnd added.
+  uint64_t round() const { return round_; }
+  void AtRoundEnd(std::function<void()> task) { at_round_end_.push_back(std::move(task)); }
+
   // Runs the tasks that are queued, then ends the thread; later posts are dropped. Not from the
   // loop's own thread.
   void Stop();
@@ -49,7 +56,11 @@ class EventLoop final : public Executor {
  private:
   void Run();
 
-  std::vector<std::function<void()>> round_ends_;  // the loop's thread's alone
+  // The loop's thread's alone.
+  std::vector<std::function<void()>> round_ends_;
+  std::vector<std::function<void()>> at_round_end_;
+  uint64_t round_ = 0;
+
   Mutex mutex_;
   CondVar wake_;
   std::vector<std::function<void()>> queue_ GANGWAY_GUARDED_BY(mutex_);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <string>
 
 namespace gangway {
 namespace {
@@ -54,6 +55,33 @@ TEST(EventLoopTest, RoundEndRunsAfterTheTasks) {
   ASSERT_EQ(future.wait_for(milliseconds(5000)), std::future_status::ready);
   EXPECT_EQ(future.get(), 1);
   loop.Stop();
+}
+
+TEST(EventLoopTest, WhatIsLeftToTheEndOfARoundRunsOnceAfterIt) {
+  EventLoop loop("test");
+  std::string order;
+  std::promise<void> done;
+  EXPECT_EQ(EventLoop::Current(), nullptr);
+  loop.AddRoundEnd([&] {
+    if (!order.empty()) order += 'e';
+  });
+  loop.Post([&] {
+    EXPECT_EQ(EventLoop::Current(), &loop);
+    order += 'a';
+    loop.AtRoundEnd([&, round = loop.round()] {
+      EXPECT_EQ(loop.round(), round);
+      order += 'z';
+      loop.AtRoundEnd([&] { order += 'y'; });
+    });
+    loop.Post([&] {
+      order += 'b';
+      loop.Post([&] { done.set_value(); });
+    });
+    order += 'c';
+  });
+  ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
+  loop.Stop();
+  EXPECT_EQ(order.substr(0, 7), "acezybe");
 }
 
 TEST(EventLoopTest, StopRunsWhatIsQueuedAndDropsLaterPosts) {

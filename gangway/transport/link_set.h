@@ -1,7 +1,7 @@
-// LinkSet and LinkHandle: what transports over a network share about the lives of their links. The
-// end of a link (a class with Send, Close, End, Cancel, peer and queued_bytes) lives in the set of
-// its listener or transport for as long as the network still works for it; users hold handles,
-// whose last one closes it.
+// What transports over a network share about the lives of their links: what a sender is told,
+// LinkSet and LinkHandle. The end of a link (a class with Send, Close, End, Cancel, peer and
+// queued_bytes) lives in the set of its listener or transport for as long as the network still
+// works for it; users hold handles, whose last one closes it.
 //
 // Threading: any thread; Shut waits, and not on a thread that removes links from the set.
 #ifndef GANGWAY_TRANSPORT_LINK_SET_H_
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
 #include "gangway/transport/transport.h"
@@ -21,6 +22,23 @@
 namespace gangway::transport {
 
 inline constexpr std::chrono::seconds kCloseLimit{1};  // for what is queued when a link closes
+
+// Why a frame is not sent.
+inline absl::Status TooLarge(const Peer& peer, size_t bytes, size_t bytes_max) {
+  return absl::InvalidArgumentError(absl::StrCat("a frame of ", bytes, " bytes to ", peer.address,
+                                                 " is over the limit of ", bytes_max,
+                                                 ": send it in pieces"));
+}
+inline absl::Status QueueFull(const Peer& peer, size_t bytes, size_t bytes_max) {
+  return absl::ResourceExhaustedError(absl::StrCat("the queue to ", peer.address, " holds ", bytes,
+                                                   " of ", bytes_max,
+                                                   " bytes: wait until it is writable"));
+}
+// `end`: why the link ended; OK while that is not known.
+inline absl::Status LinkClosed(const Peer& peer, const absl::Status& end) {
+  return absl::UnavailableError(absl::StrCat("the link to ", peer.address, " is closed",
+                                             end.ok() ? "" : ": ", end.ok() ? "" : end.message()));
+}
 
 template <typename End>
 class LinkSet {

@@ -198,6 +198,32 @@ TEST_F(LocalStrangers, AKilledPeerIsUnavailableAtOnce) {
   EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
 }
 
+// What a loop has written in part waits for the end of its round, and not if somebody else sends:
+// heartbeats do not wait for a loop that stands still.
+TEST_F(LocalStrangers, AnotherThreadsFrameTakesAlongWhatALoopHasLeftForLater) {
+  End client(&loop_);
+  auto link = transport_->Connect(listener_->address(), client.Events(), kLimit);
+  ASSERT_TRUE(link.ok()) << link.status();
+  EventLoop busy("busy");
+  Gate sent, stay;
+  busy.Post([&] {
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE((*link)->Send(wire::Frame()).ok());
+    sent.Open();
+    stay.Pass();
+  });
+  sent.Pass();
+  EXPECT_TRUE(client.WaitFrames(1)) << "the first goes at once";
+  EXPECT_TRUE((*link)->Send(wire::Frame()).ok());
+  EXPECT_TRUE(client.WaitFrames(101));
+  busy.Post([&] {
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE((*link)->Send(wire::Frame()).ok());
+  });
+  stay.Open();
+  EXPECT_TRUE(client.WaitFrames(201));
+  link->reset();
+  busy.Stop();
+}
+
 TEST(LocalTransport, AddressesThatAreNone) {
   auto transport = Make();
   EventLoop loop("test");

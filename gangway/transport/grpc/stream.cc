@@ -65,26 +65,15 @@ void Stream::Start(LinkEvents events) {
 
 absl::Status Stream::Send(wire::Frame frame) {
   size_t bytes = frame.ByteSizeLong();
-  if (bytes + 64 > message_bytes_max_) {
-    return absl::InvalidArgumentError(absl::StrCat("a frame of ", bytes, " bytes to ",
-                                                   peer_.address, " is over the limit of ",
-                                                   message_bytes_max_, ": send it in pieces"));
-  }
+  if (bytes + 64 > message_bytes_max_) return TooLarge(peer_, bytes, message_bytes_max_);
   Write write;
   {
     MutexLock lock(mutex_);
-    if (closing_ || broken_ || ended_) {
-      absl::Status end = events_->end();
-      return absl::UnavailableError(absl::StrCat("the link to ", peer_.address, " is closed",
-                                                 end.ok() ? "" : ": ",
-                                                 end.ok() ? "" : end.message()));
-    }
+    if (closing_ || broken_ || ended_) return LinkClosed(peer_, events_->end());
     size_t queued = queued_bytes_.load(std::memory_order_relaxed);
     if (queued >= options_.queue_bytes_max) {
       above_half_ = true;
-      return absl::ResourceExhaustedError(absl::StrCat("the queue to ", peer_.address, " holds ",
-                                                       queued, " of ", options_.queue_bytes_max,
-                                                       " bytes: wait until it is writable"));
+      return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
     Trace(TraceKind::kSend, trace_link_, 0, 0, bytes);
     outbox_.Append(std::move(frame), bytes);

@@ -74,35 +74,50 @@ void Connection::WatchLocked() {
 
 absl::Status Connection::Send(wire::Frame frame) {
   const size_t bytes = frame.ByteSizeLong();
-  if (bytes + 64 > message_bytes_max_) {
-    return absl::InvalidArgumentError(absl::StrCat("a frame of ", bytes, " bytes to ",
-                                                   peer_.address, " is over the limit of ",
-                                                   message_bytes_max_, ": send it in pieces"));
-  }
+  if (bytes + 64 > message_bytes_max_) return TooLarge(peer_, bytes, message_bytes_max_);
   {
     MutexLock lock(mutex_);
-    if (closing_ || broken_) {
-      const absl::Status end = events_->end();
-      return absl::UnavailableError(absl::StrCat("the link to ", peer_.address, " is closed",
-                                                 end.ok() ? "" : ": ",
-                                                 end.ok() ? "" : end.message()));
-    }
+    if (closing_ || broken_) return LinkClosed(peer_, events_->end());
     const size_t queued = queued_bytes_.load(std::memory_order_relaxed);
     if (queued >= options_.queue_bytes_max) {
       above_half_ = true;
-      return absl::ResourceExhaustedError(absl::StrCat("the queue to ", peer_.address, " holds ",
-                                                       queued, " of ", options_.queue_bytes_max,
-                                                       " bytes: wait until it is writable"));
+      return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
     Trace(TraceKind::kSend, trace_link_, 0, 0, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
-    if (writing_ || blocked_) return absl::OkStatus();
+    if (writing_ || blocked_ || LeaveToRoundEndLocked()) return absl::OkStatus();
     writing_ = true;
   }
   Write();
   return absl::OkStatus();
+}
+
+// A lone frame is not delayed, and many cost two writes and two wakes of the peer. Other threads do
+// not wait for the loop: what they send takes along what waits.
+bool Connection::LeaveToRoundEndLocked() {
+  EventLoop* loop = EventLoop::Current();
+  if (loop == nullptr) return false;
+  const Round now(loop, loop->round());
+  if (sent_in_ != now) {
+    sent_in_ = now;
+    return false;
+  }
+  if (flushed_after_ != now) {
+    flushed_after_ = now;
+    loop->AtRoundEnd([self = shared_from_this()] { self->Flush(); });
+  }
+  return true;
+}
+
+void Connection::Flush() {
+  {
+    MutexLock lock(mutex_);
+    if (writing_ || blocked_ || broken_ || outbox_.empty()) return;
+    writing_ = true;
+  }
+  Write();
 }
 
 // By the thread that has set writing_. A sender gives up after a turn: the transport's thread goes

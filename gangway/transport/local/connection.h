@@ -1,6 +1,7 @@
 // Connection: one link over a unix socket, either end. Whoever sends writes into the socket itself,
 // without waking anybody here; what does not fit is written by the transport's thread, when there
-// is room. Reads until the receiver has more than a limit pending.
+// is room. The first frame that a round of an event loop sends goes at once, the others together
+// when the round ends. Reads until the receiver has more than a limit pending.
 //
 // Threading: Send, Close, End, Cancel from any thread, never blocking; OnReady and OnTick on the
 // IoThread, which tells of each change once (epoll's edges), and again after WatchLocked. Lives in
@@ -20,10 +21,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 
+#include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/trace.h"
@@ -73,6 +76,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
  private:
   enum class Tell { kOwner, kNobody };
   enum class Turn { kGoOn, kOver };
+  using Round = std::pair<const EventLoop*, uint64_t>;  // of a loop
 
   // The message that is being written.
   struct Outgoing {
@@ -87,6 +91,8 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   void BreakLocked() GANGWAY_REQUIRES(mutex_);
   void WatchLocked() GANGWAY_REQUIRES(mutex_);
 
+  bool LeaveToRoundEndLocked() GANGWAY_REQUIRES(mutex_);
+  void Flush() GANGWAY_EXCLUDES(mutex_);
   void Write() GANGWAY_EXCLUDES(mutex_);
   Turn NextOutgoing() GANGWAY_EXCLUDES(mutex_);
   void PrepareOutgoing(Outbox::Message message);
@@ -132,6 +138,8 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   Outbox outbox_ GANGWAY_GUARDED_BY(mutex_);
   bool served_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is writing
+  Round sent_in_ GANGWAY_GUARDED_BY(mutex_);         // the last in which a frame went at once
+  Round flushed_after_ GANGWAY_GUARDED_BY(mutex_);   // the last that ends with a Flush
   bool blocked_ GANGWAY_GUARDED_BY(mutex_) = false;  // the socket is full: waits for room
   bool paused_ GANGWAY_GUARDED_BY(mutex_) = false;   // reads no more for now
   bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;

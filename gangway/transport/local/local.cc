@@ -62,9 +62,10 @@ absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const s
   // A full backlog is waited for as long as a send may take.
   const timeval wait{.tv_sec = limit.count() / 1000, .tv_usec = limit.count() % 1000 * 1000};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), static_cast<socklen_t>(size)) !=
-      0)
-    return Nobody(address, std::strerror(errno));
+  const auto* generic = reinterpret_cast<const sockaddr*>(&to);
+  while (connect(socket.get(), generic, static_cast<socklen_t>(size)) != 0) {
+    if (errno != EINTR) return Nobody(address, std::strerror(errno));
+  }
   return socket;
 }
 
