@@ -27,7 +27,8 @@ class AcceptLoop {
   // `host`: a name or a number, IPv6 without brackets. Port 0: any free one.
   static absl::StatusOr<std::unique_ptr<AcceptLoop>> ListenTcp(const std::string& host, int port);
   // A path; or a name in the abstract namespace, which begins with a zero byte, and is any free one
-  // when nothing follows. A socket file that nobody listens at is replaced.
+  // when nothing follows. A socket file that is there is replaced: that nobody listens at it is for
+  // the caller to find out.
   static absl::StatusOr<std::unique_ptr<AcceptLoop>> ListenUnix(const std::string& path);
   ~AcceptLoop();
 

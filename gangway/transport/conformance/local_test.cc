@@ -190,11 +190,11 @@ TEST_F(LocalStrangers, AKilledPeerIsUnavailableAtOnce) {
     while (true) pause();
   }
   socket.Reset();
-  const auto begin = std::chrono::steady_clock::now();
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
+  const auto begin = std::chrono::steady_clock::now();
   const absl::Status end = WaitEnd();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(500));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
   EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
 }
 
@@ -228,12 +228,35 @@ TEST(LocalTransport, AddressesThatAreNone) {
   auto transport = Make();
   EventLoop loop("test");
   for (std::string address : {std::string("127.0.0.1:0"), std::string("unix:"), std::string(),
-                              "unix:/" + std::string(200, 'x'), std::string("unix:/a\0b", 9)}) {
+                              "unix:/" + std::string(200, 'x'), std::string("unix:/a\0b", 9),
+                              std::string("unix:\0abstract", 14)}) {
     auto listener = transport->Listen(address, [&](auto) { return LinkEvents{&loop}; });
     EXPECT_EQ(listener.status().code(), absl::StatusCode::kInvalidArgument) << address;
     auto link = transport->Connect(address, LinkEvents{&loop}, std::chrono::seconds(1));
     EXPECT_EQ(link.status().code(), absl::StatusCode::kInvalidArgument) << address;
   }
+}
+
+TEST(LocalTransport, ASocketThatSomebodyMayListenAtIsNotTakenAway) {
+  const std::string path = SocketPath("taken").substr(5);
+  FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  ASSERT_EQ(bind(socket.get(), generic, sizeof(address)), 0);
+  ASSERT_EQ(listen(socket.get(), 0), 0);
+  FileDescriptor waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(waiting.get(), generic, sizeof(address)), 0);  // and no more fit
+  auto transport = Make();
+  EventLoop loop("test");
+  auto refused = transport->Listen("unix:" + path, [&](auto) { return LinkEvents{&loop}; });
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable) << refused.status();
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  waiting.Reset();
+  socket.Reset();  // its file stays
+  auto taken = transport->Listen("unix:" + path, [&](auto) { return LinkEvents{&loop}; });
+  EXPECT_TRUE(taken.ok()) << taken.status();
 }
 
 TEST(LocalTransport, TheSystemChoosesANameAndNothingIsLeftOfIt) {

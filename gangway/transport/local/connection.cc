@@ -114,6 +114,7 @@ bool Connection::LeaveToRoundEndLocked() {
 void Connection::Flush() {
   {
     MutexLock lock(mutex_);
+    flushed_after_ = {};  // who sends later in the round needs another one
     if (writing_ || blocked_ || broken_ || outbox_.empty()) return;
     writing_ = true;
   }

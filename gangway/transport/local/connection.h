@@ -7,8 +7,8 @@
 // IoThread, which tells of each change once (epoll's edges), and again after WatchLocked. Lives in
 // its LinkSet, and its socket, until the thread has let go of it; then what handles still point to
 // is inert. Failure: whatever ends it without a Close of the peer is UNAVAILABLE, bytes that are no
-// Batch are INVALID_ARGUMENT. A peer of which nothing came for a minute is lost: every end says
-// something at least every half of one.
+// Batch are INVALID_ARGUMENT. A peer of which nothing came for a minute, while this end was
+// reading, is lost: an end that can write says something at least every half of one.
 #ifndef GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 #define GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 

@@ -137,7 +137,7 @@ void IoThread::Run() {
   while (true) {
     {
       MutexLock lock(mutex_);
-      if (stopping_) return;
+      if (stopping_ && watched_.empty()) return;  // those that were cancelled go first
     }
     const int count = epoll_wait(epoll_.get(), events, kEventsMax, WaitMs());
     for (int i = 0; i < count; ++i) {

@@ -37,7 +37,7 @@ absl::StatusOr<std::string> SocketName(const std::string& address, bool may_be_a
   }
   const size_t least = address.starts_with(kAbstract) && !may_be_any ? 2 : 1;
   if (name.size() < least || name.size() >= sizeof(sockaddr_un::sun_path) ||
-      name.find('\0', 1) != std::string::npos) {
+      name.find('\0', address.starts_with(kAbstract) ? 1 : 0) != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the address \"", address, "\" names no unix socket; expected unix:/path or ",
         "unix-abstract:name, of at most ", sizeof(sockaddr_un::sun_path) - 1, " bytes"));
@@ -49,7 +49,8 @@ absl::Status Nobody(const std::string& address, const std::string& why) {
   return absl::UnavailableError(absl::StrCat("nobody accepted a link at ", address, ": ", why));
 }
 
-// Connected by `deadline`; the socket blocks.
+// NOT_FOUND: nobody listens there. UNAVAILABLE: somebody may, and cannot be reached within the
+// limit.
 absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const std::string& name,
                                              milliseconds limit) {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -64,6 +65,8 @@ absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const s
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
   const auto* generic = reinterpret_cast<const sockaddr*>(&to);
   while (connect(socket.get(), generic, static_cast<socklen_t>(size)) != 0) {
+    if (errno == ECONNREFUSED || errno == ENOENT)
+      return absl::NotFoundError(Nobody(address, std::strerror(errno)).message());
     if (errno != EINTR) return Nobody(address, std::strerror(errno));
   }
   return socket;
@@ -155,10 +158,14 @@ class LocalTransport final : public Transport {
     if (!name.ok()) return name.status();
     auto io = Thread();
     if (!io.ok()) return io.status();
-    // A socket file that somebody listens at is not taken away from him.
-    if (name->front() != '\0' && ConnectSocket(address, *name, milliseconds(1000)).ok()) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen at ", address, ": another process does"));
+    // A socket file that somebody listens at, or may, is not taken away from him.
+    if (name->front() != '\0') {
+      const absl::Status other = ConnectSocket(address, *name, milliseconds(1000)).status();
+      if (!absl::IsNotFound(other)) {
+        return absl::UnavailableError(
+            absl::StrCat("cannot listen at ", address, ": another process does",
+                         other.ok() ? "" : ", or may: ", std::string(other.message())));
+      }
     }
     auto loop = AcceptLoop::ListenUnix(*name);
     if (!loop.ok()) {
@@ -180,7 +187,7 @@ class LocalTransport final : public Transport {
     auto name = SocketName(address, /*may_be_any=*/false);
     if (!name.ok()) return name.status();
     auto socket = ConnectSocket(address, *name, limit);
-    if (!socket.ok()) return socket.status();
+    if (!socket.ok()) return absl::UnavailableError(socket.status().message());
     if (!MayTalk(address, PeerOf(*socket))) return Nobody(address, "it is of another user");
     if (absl::Status status = Greet(address, *socket, deadline); !status.ok()) return status;
     auto io = Thread();
