@@ -22,7 +22,8 @@ namespace gangway::worker {
 struct WorkerOptions {
   std::string scheduler_address;
   std::string token;                // of the cluster
-  std::string data_listen_address;  // "127.0.0.1:0", or a name of the in-process transport
+  // As its transport for data takes it: "127.0.0.1:0", "unix-abstract:", a name in process.
+  std::string data_listen_address;
   // Under which others reach that address, where it is not what was listened at ("0.0.0.0").
   std::string data_host;
   uint32_t island = 0;
