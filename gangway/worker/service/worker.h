@@ -21,7 +21,7 @@ namespace gangway::worker {
 
 struct WorkerOptions {
   std::string scheduler_address;
-  std::string token;                // of the cluster
+  std::string token;  // of the cluster
   // As its transport for data takes it: "127.0.0.1:0", "unix-abstract:", a name in process.
   std::string data_listen_address;
   // Under which others reach that address, where it is not what was listened at ("0.0.0.0").
