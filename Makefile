@@ -13,7 +13,8 @@ setup:  ## packages, .venv and .deps at the versions in tools/versions
 build: setup  ## the dev build in build/dev, linked as bin/gangway
 	@tools/build.sh dev
 
-demo: build  ## a cluster on this machine: a JAX script trains, a pipeline runs, a worker is killed
+demo: setup  ## a cluster on this machine: a JAX script trains, a pipeline runs, a worker is killed
+	@tools/build.sh dev gangway
 	@examples/demo.sh
 
 test: build  ## everything a change must pass: checks, unit tests, end to end, sanitizers
@@ -35,9 +36,9 @@ format: setup  ## formats C++ and Python in place
 	@tools/format
 	@.venv/bin/ruff check -q --fix .
 
-tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs from BASE (default HEAD)
+tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs from BASE (default: the last merged state)
 	@tools/tidy --headers
-	@tools/clang_tidy $(or $(BASE),HEAD)
+	@tools/clang_tidy $(BASE)
 
 conformance: setup  ## gangway_conformance: the device suite as one file for another machine
 	@tools/build.sh release gangway_conformance

@@ -38,8 +38,9 @@ endif()
 find_program(CCACHE ccache)
 if(CCACHE)
   # Paths below the source folder are hashed relative to it: every clone of the repository shares the cache.
+  # The sloppiness is what ccache asks for before it caches precompiled headers and what uses them.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true
-                                  ${CCACHE})
+                                  CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
 endif()
 find_program(MOLD mold)
 if(MOLD)

@@ -24,6 +24,30 @@ target_compile_options(gangway_options INTERFACE -Wall -Wextra -Werror -Wno-unus
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   # libstdc++ 12 uses what it deprecates itself (std::stable_partition), and clang tells at our line.
   target_compile_options(gangway_options INTERFACE -Wthread-safety -Werror=thread-safety -Wno-deprecated-declarations)
+  # A precompiled header out of ccache is older than the headers of a fresh clone, and as good.
+  target_compile_options(gangway_options INTERFACE "SHELL:-Xclang -fno-pch-timestamp")
+endif()
+
+# Precompiled headers take half of the compile time of a test, and a third of that of other sources. Tests have them in
+# every build. The product's own sources have them in the dev build only: the sanitizer builds compile the same sources
+# without, and so prove that every file includes what it uses. tools/clang_tidy and tools/tidy take them out as well.
+option(GANGWAY_PRECOMPILE "Precompile headers for the product's sources" OFF)
+function(gangway_precompiled_header name kind)
+  if(kind STREQUAL product)
+    add_library(${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/precompiled/stub.cc)
+    target_link_libraries(${name} PRIVATE gangway_options protobuf::libprotobuf absl::flat_hash_map absl::statusor)
+  else()
+    # An executable, because code of executables and of libraries is compiled with different options (-fPIE, -fPIC).
+    add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/precompiled/stub.cc)
+    target_link_libraries(${name} PRIVATE gangway_options protobuf::libprotobuf absl::flat_hash_map absl::statusor
+                                          GTest::gtest GTest::gmock)
+  endif()
+  target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/precompiled/${kind}.h)
+  add_dependencies(${name} gangway_wire_proto)
+endfunction()
+gangway_precompiled_header(gangway_precompiled_test test)
+if(GANGWAY_PRECOMPILE)
+  gangway_precompiled_header(gangway_precompiled_product product)
 endif()
 
 function(gangway_library name)
@@ -31,6 +55,9 @@ function(gangway_library name)
   if(arg_SRCS)
     add_library(${name} STATIC ${arg_SRCS})
     target_link_libraries(${name} PUBLIC gangway_options ${arg_DEPS} Threads::Threads)
+    if(GANGWAY_PRECOMPILE)
+      target_precompile_headers(${name} REUSE_FROM gangway_precompiled_product)
+    endif()
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE gangway_options ${arg_DEPS} Threads::Threads)
@@ -75,6 +102,7 @@ function(gangway_test name)
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE gangway_options ${arg_DEPS} GTest::gtest GTest::gmock GTest::gtest_main
                                         Threads::Threads)
+  target_precompile_headers(${name} REUSE_FROM gangway_precompiled_test)
   gangway_register_test(${name} ${arg_TIMEOUT} "${arg_LABELS}")
 endfunction()
 
@@ -87,6 +115,7 @@ function(gangway_fuzz name)
   else()
     gangway_register_test(${name} 60 "fuzz")
   endif()
+  target_precompile_headers(${name} REUSE_FROM gangway_precompiled_test)
   target_link_libraries(${name} PRIVATE gangway_options gangway_fuzz_main ${arg_DEPS} Threads::Threads)
 endfunction()
 

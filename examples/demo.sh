@@ -36,6 +36,13 @@ worker_pid() {
     "$python" -c 'import json, sys; print(json.load(sys.stdin)["islands"][0]["workers"][0]["pid"])'
 }
 
+both_islands_work() {
+  "$gangway" status --json | "$python" -c '
+import json, sys
+workers = [w for island in json.load(sys.stdin)["islands"] for w in island["workers"]]
+sys.exit(not all(w["nodes"] and any(d["bytes_in_use"] for d in w["devices"]) for w in workers))'
+}
+
 title "1. A cluster: two islands, a worker process with eight devices in each"
 say "$gangway" up --islands 2 --workers 1 --devices 8 --port "$GANGWAY_PORT" --detach
 
@@ -43,8 +50,13 @@ title "2. A JAX script trains on the eight devices of one worker"
 say "$gangway" run examples/train_lm.py --devices 8 --steps "$steps" --sample 120 --out "$out/train_lm.png"
 
 title "3. The same model as a pipeline: a stage on each island, joined by device_put"
-say "$gangway" run examples/pipeline_lm.py --schedule 1f1b --steps 8
+say "$gangway" run examples/pipeline_lm.py --schedule 1f1b --steps 8 &
+script=$!
+# The status shows something only while calls run: compiling takes the first part of a script's time.
+until both_islands_work || ! kill -0 "$script" 2>/dev/null; do sleep 0.1; done
 say "$gangway" status
+wait "$script"
+script=
 say "$gangway" trace --out "$out/trace.json"
 
 title "4. A worker is killed, and the script that it worked for goes on from its checkpoint"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from harness import Cluster
+from harness import PATIENCE, Cluster
 
 # What only the nightly run does.
 collect_ignore = [] if os.environ.get("GANGWAY_NIGHTLY") else ["test_older_jax.py"]
@@ -30,6 +30,16 @@ def group_of(nodeid: str) -> str:
     if not found:
         return nodeid
     return "-".join([found[0].partition("::")[0], *(part for part in found.groups() if part)])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Side by side, the limit of each test grows as that of each wait does."""
+    if PATIENCE == 1:
+        return
+    for item in items:
+        mark = item.get_closest_marker("timeout")
+        limit_s = float(mark.args[0] if mark else config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(limit_s * PATIENCE), append=False)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from harness import ROOT, Cluster, client_environment, wait_for
+from harness import PATIENCE, ROOT, Cluster, client_environment, wait_for
 
 BLOCKING_PLUGIN = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_blocking_plugin.so"
 
@@ -71,7 +71,7 @@ class Console:
         self._process.stdin.flush()
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
-        line = self._answers.get(timeout=timeout_s)
+        line = self._answers.get(timeout=timeout_s * PATIENCE)
         assert line, f"the client ended with {self._process.wait(5)}"
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
 import pickle
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +28,7 @@ DEVICES = 8  # of all clusters that run cases
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
+REFERENCE_DAYS = 30  # outcomes on the reference that no run has asked for so long are dropped
 # By the first 15 characters of their names. gRPC keeps these in pools that breathe by a thread or two, in idle
 # processes as well, and that grow with how late their threads come to run.
 GRPC_POOLS = {
@@ -32,6 +36,9 @@ GRPC_POOLS = {
     *("resolver-execut", "timer_manager"),
 }
 GRPC_POOLS_SLACK = 3
+# Side by side with other tests, on few cores, everything may be late and nothing has failed by that: each limit
+# of a wait is this much longer. Tests that measure a deadline are marked `alone`, and run by themselves.
+PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
 
@@ -66,13 +73,13 @@ def free_port() -> int:
 
 def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
     """The first true value of `condition`, which is asked every 20 ms; fails naming `what`."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s * PATIENCE
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {timeout_s:g} s")
+            raise AssertionError(f"{what}: not within {timeout_s * PATIENCE:g} s")
         time.sleep(0.02)
 
 
@@ -131,7 +138,7 @@ class Cluster:
             env={**client_environment(self.port), **self.environment, **options.pop("env", {})},
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=timeout_s * PATIENCE,
             **options,
         )
 
@@ -162,7 +169,7 @@ class Cluster:
             yield
         finally:
             process.kill()  # it only tells; the cluster is another process
-            process.communicate(timeout=10)
+            process.communicate(timeout=10 * PATIENCE)
 
     def wait_for_words(self, words: str, timeout_s: float = 20) -> None:
         """Until the cluster's logs say so."""
@@ -300,7 +307,7 @@ def warm_up(cluster: Cluster) -> None:
         env=client_environment(cluster.port),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=50 * PATIENCE,
     )
     assert result.returncode == 0, result.stderr
     wait_for("the first client gone", lambda: not cluster.status()["sessions"], 10)
@@ -371,7 +378,7 @@ def run_cases(
 ) -> dict[str, Outcome]:
     """Every case's outcome; after a crash the rest go on in a new process. `options`: see start_cases."""
     found: dict[str, Outcome] = {}
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + timeout_s * PATIENCE
     for attempt in range(len(names)):
         left = [name for name in names if name not in found]
         if not left:
@@ -382,9 +389,55 @@ def run_cases(
             output, _ = process.communicate(timeout=max(1.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             process.kill()
-            output = process.communicate()[0] + f"\nall cases together took over {timeout_s:g} s"
+            output = (
+                process.communicate()[0]
+                + f"\nall cases together took over {timeout_s * PATIENCE:g} s"
+            )
         new = outcomes(out, output, process.returncode)
         found.update(new or {name: Outcome(error=output[-6000:]) for name in left})
         if time.monotonic() > deadline:
             break
     return {name: found.get(name, Outcome(error="was not reached")) for name in names}
+
+
+def reference_key(names: list[str], per_worker: int) -> str:
+    """What the outcomes of cases on the reference depend on, as one hash."""
+    tests = ROOT / "tests"
+    sources = [
+        *(tests / "cases").glob("*.py"),
+        *(tests / f"{f}.py" for f in ("reference", "run_cases")),
+    ]
+    sources += [ROOT / "tools" / "versions" / f"{f}.txt" for f in ("requirements", "wheels")]
+    cpu = re.findall(
+        r"^(?:model name|flags)\s*:.*", pathlib.Path("/proc/cpuinfo").read_text(), re.M
+    )
+    parts = [repr([names, per_worker, os.cpu_count(), sorted(set(cpu))]).encode()]
+    parts += [path.read_bytes() for path in sorted(sources)]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def reference_outcomes(
+    names: list[str], folder: pathlib.Path, per_worker: int
+) -> dict[str, Outcome]:
+    """Of each case on the same plugin in-process. They are the same bits each time (the pool's size is pinned), so
+    they are kept in the user's cache for a month; the nightly run computes them again.
+    """
+    cache = pathlib.Path(
+        os.environ.get("GANGWAY_CACHE") or pathlib.Path.home() / ".cache" / "gangway"
+    )
+    kept = cache / "reference" / f"{reference_key(names, per_worker)}.pickle"
+    if kept.exists() and not os.environ.get("GANGWAY_NIGHTLY"):
+        os.utime(kept)
+        values: dict[str, Any] = pickle.loads(kept.read_bytes())
+        return {name: Outcome(value=value) for name, value in values.items()}
+    found = run_cases("reference", names, folder, per_worker=per_worker)
+    if not any(outcome.error for outcome in found.values()):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        part = folder / "reference.part"
+        part.write_bytes(pickle.dumps({name: outcome.value for name, outcome in found.items()}))
+        shutil.copy(part, kept.with_suffix(f".{os.getpid()}"))
+        os.replace(kept.with_suffix(f".{os.getpid()}"), kept)
+    for old in kept.parent.glob("*.pickle") if kept.parent.exists() else []:
+        if time.time() - old.stat().st_mtime > REFERENCE_DAYS * 86400:
+            old.unlink(missing_ok=True)
+    return found

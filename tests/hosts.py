@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from harness import GANGWAY, STATE_DIRS, client_environment, free_port, wait_for
+from harness import GANGWAY, PATIENCE, STATE_DIRS, client_environment, free_port, wait_for
 
 SCRIPT = (
     "import jax, numpy as np\n"
@@ -88,7 +88,7 @@ class Hosts:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=timeout_s * PATIENCE,
         )
 
     def start(self, name: str, *arguments: str) -> None:
@@ -151,7 +151,7 @@ class Hosts:
         process = self.processes.pop(name)
         process.terminate()
         try:
-            assert process.wait(timeout=20) == 0, self.log(name)
+            assert process.wait(timeout=20 * PATIENCE) == 0, self.log(name)
         finally:
             process.kill()
 

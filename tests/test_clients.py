@@ -9,7 +9,16 @@ from collections.abc import Callable
 
 import pytest
 from compare import assert_bitwise_equal
-from harness import Cluster, client_environment, outcomes, run_cases, start_cases, wait_for
+from harness import (
+    DEVICES,
+    PATIENCE,
+    Cluster,
+    client_environment,
+    outcomes,
+    reference_outcomes,
+    start_cases,
+    wait_for,
+)
 
 SHARED = [
     "arrays.case_put_sharded",
@@ -29,7 +38,7 @@ def python(code: str, port: int, *flags: str) -> subprocess.CompletedProcess[str
         env=client_environment(port),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=50 * PATIENCE,
     )
 
 
@@ -37,8 +46,8 @@ def python(code: str, port: int, *flags: str) -> subprocess.CompletedProcess[str
 def test_two_client_processes_at_once(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     outs = [tmp_path / "first.pickle", tmp_path / "second.pickle"]
     processes = [start_cases("gangway", SHARED, out, cluster.port) for out in outs]
-    texts = [process.communicate(timeout=90)[0] for process in processes]
-    expected = run_cases("reference", SHARED, tmp_path)
+    texts = [process.communicate(timeout=90 * PATIENCE)[0] for process in processes]
+    expected = reference_outcomes(SHARED, tmp_path, DEVICES)
     for out, process, text in zip(outs, processes, texts, strict=True):
         found = outcomes(out, text, process.returncode)
         assert list(found) == SHARED, text
@@ -127,7 +136,11 @@ def test_pathwaysutils_works_unchanged(cluster: Cluster) -> None:
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
     }
     result = subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", code],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=50 * PATIENCE,
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "8 10"

@@ -12,10 +12,10 @@ import subprocess
 from typing import Any
 
 import pytest
-from harness import GANGWAY, ROOT, wait_for
+from harness import GANGWAY, PATIENCE, ROOT, wait_for
 from hosts import Hosts
 
-STEPS = 60
+STEPS = 40
 FLAGS = ["--steps", str(STEPS), "--batch", "2", "--seed", "3"]
 # What a script that was written for Pathways does first.
 REGISTERED = "import pathwaysutils; pathwaysutils.initialize(); "
@@ -57,7 +57,7 @@ class Script:
     def end(self) -> list[float]:
         """Waits for it; the loss of each step."""
         try:
-            assert self.process.wait(timeout=120) == 0, self.said.read_text()
+            assert self.process.wait(timeout=120 * PATIENCE) == 0, self.said.read_text()
         finally:
             self.process.kill()
         return [float.fromhex(loss) for loss in self.losses.read_text().split()]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console, elapsed
-from harness import Cluster, client_environment, wait_for, warm_up
+from harness import PATIENCE, Cluster, client_environment, wait_for, warm_up
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 NewCluster = Callable[..., Cluster]
@@ -60,6 +60,7 @@ def start_client(cluster: Cluster) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.alone
 def test_a_head_without_descriptors_says_so_and_goes_on_when_there_are_some(
     new_cluster: NewCluster,
 ) -> None:
@@ -75,7 +76,7 @@ def test_a_head_without_descriptors_says_so_and_goes_on_when_there_are_some(
             cluster.wait_for_words("no connection can be taken: Too many open files", 10)
             # Who is connected goes on.
             assert client.do("result = float(np.asarray(f(x) + x).sum())") == 12
-            _, errors = turned_away.communicate(timeout=30)  # it waits for its own limit
+            _, errors = turned_away.communicate(timeout=30 * PATIENCE)  # it waits for its own limit
             assert turned_away.returncode == 1, errors
             assert "descriptors" in errors, errors
             busy = (cpu_seconds(head) - used) / elapsed(began)
@@ -83,7 +84,7 @@ def test_a_head_without_descriptors_says_so_and_goes_on_when_there_are_some(
             waiting = start_client(cluster)
             with pytest.raises(subprocess.TimeoutExpired):
                 waiting.communicate(timeout=4)
-        output, errors = waiting.communicate(timeout=30)
+        output, errors = waiting.communicate(timeout=30 * PATIENCE)
         assert output.strip() == "4.0", errors
         cluster.wait_for_words("connections are taken again", 5)
         assert cluster.workers()[0]["state"] == "up"
@@ -101,7 +102,7 @@ def test_a_worker_without_descriptors_goes_on_when_there_are_some(new_cluster: N
             other = start_client(cluster)  # its session needs a data stream of its own
             cluster.wait_for_words("no connection can be taken: Too many open files", 15)
             assert client.do("result = float(np.asarray(f(x)).sum())") == 8
-        output, errors = other.communicate(timeout=40)
+        output, errors = other.communicate(timeout=40 * PATIENCE)
         assert output.strip() == "4.0", errors
         assert cluster.workers()[0]["incarnation"] == worker["incarnation"]
 
@@ -146,7 +147,9 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
                 while time.monotonic() < until:
                     began = time.monotonic()
                     assert other.do("result = float(np.asarray(f(x)).sum())") == 8
-                    assert elapsed(began) < 10  # they share two cores with 384 MiB on their way
+                    assert (
+                        elapsed(began) < 10 * PATIENCE
+                    )  # they share two cores with 384 MiB on their way
                     most = max(most, resident_bytes(head) - before)
             finally:
                 os.kill(slow.pid, signal.SIGCONT)

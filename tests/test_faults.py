@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from faultlib import Console
-from harness import Cluster, client_environment, run_cases, wait_for
+from harness import PATIENCE, Cluster, client_environment, run_cases, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -53,6 +53,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.alone
 def test_a_killed_client_is_freed_within_two_seconds_OB_2(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 8).start()
     with cluster.left_as_found(), Console(cluster) as survivor, Console(cluster) as victim:
@@ -157,6 +158,7 @@ def test_a_plugin_that_is_none_is_named(new_cluster: NewCluster, tmp_path: pathl
     assert str(fake) in result.stderr, result.stderr
 
 
+@pytest.mark.alone
 def test_an_absent_worker_is_named_within_a_deadline(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 2, 4).start()
     with cluster.left_as_found():
@@ -169,7 +171,7 @@ def test_an_absent_worker_is_named_within_a_deadline(new_cluster: NewCluster) ->
                 env=client_environment(cluster.port),
                 capture_output=True,
                 text=True,
-                timeout=45,
+                timeout=45 * PATIENCE,
             )
             took = time.monotonic() - began
             if result.returncode:  # the deadline passed first, and the message says who is missing
@@ -190,7 +192,7 @@ def test_a_client_of_another_version_is_told(cluster: Cluster) -> None:
         with grpc.insecure_channel(f"127.0.0.1:{cluster.port}") as channel:
             call = channel.unary_unary("/xla.ifrt.proxy.GrpcIfrtService/GetVersion")
             with pytest.raises(grpc.RpcError) as raised:
-                call(request, timeout=10)
+                call(request, timeout=10 * PATIENCE)
     error: Any = raised.value
     assert error.code() == grpc.StatusCode.FAILED_PRECONDITION, error
     assert "version" in error.details() and "jaxlib" in error.details(), error.details()

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 from faultlib import full_disk
-from harness import Cluster, wait_for
+from harness import PATIENCE, Cluster, wait_for
 from test_limits import run_script, start_script
 
 NewCluster = Callable[..., Cluster]
@@ -112,7 +112,7 @@ def test_a_client_killed_in_mid_upload_leaves_nothing_OB_2(
                 break
         wait_for("an array of the client", lambda: cluster.status()["arrays"] > 0, 20)
         client.kill()
-        client.communicate(timeout=10)
+        client.communicate(timeout=10 * PATIENCE)
         wait_for("no session left", lambda: not cluster.status()["sessions"], ANSWER_S)
         wait_for(
             "no byte left on the devices",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from harness import wait_for
+from harness import PATIENCE, wait_for
 from hosts import SUM, Hosts
 
 pytestmark = pytest.mark.timeout(150)
@@ -100,7 +100,7 @@ def test_a_jax_client_without_the_token_is_refused(hosts: Hosts, tmp_path: pathl
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=60 * PATIENCE,
         )
         words = "a wrong token" if token else "no token"
         assert result.returncode == 1, result.stdout + result.stderr

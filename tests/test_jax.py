@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from compare import assert_bitwise_equal, assert_close
-from harness import GANGWAY, Cluster, Outcome, run_cases
+from harness import GANGWAY, Cluster, Outcome, reference_outcomes, run_cases
 from hosts import Hosts
 from run_cases import case_names
 
@@ -97,6 +97,8 @@ def outcomes(
         wanted = {case for kind, case in selected if kind and on in (kind, PER_WORKER[kind])}
         names = [name for name in case_names() if name in wanted]
         folder = tmp_path_factory.mktemp("cases")
+        if backend == "reference":
+            return reference_outcomes(names, folder, int(on))
         if isinstance(on, int):
             return run_cases(backend, names, folder, per_worker=on)
         ways: dict[str, contextlib.AbstractContextManager[dict[str, Any]]] = {

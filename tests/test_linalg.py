@@ -1,8 +1,8 @@
 """Linear algebra on a cluster: every function of `jnp.linalg`, and of `jax.scipy.linalg` and
 `jax.lax.linalg` what goes to LAPACK, for four element types, single and batched, against numpy.
-The checks are `cases/linalg.py`; one client process runs all of one type. Outside the nightly run
-that is so for the first type; the others are checked with batches only, compiled without most of XLA's
-optimizations.
+The checks are `cases/linalg.py`; one client process runs all of one type. Outside the nightly run,
+batches alone are checked, compiled without most of XLA's optimizations, and of the types after the first
+one function for each routine of LAPACK.
 """
 
 from __future__ import annotations
@@ -19,8 +19,20 @@ from run_cases import CASES
 CHECKS = re.findall(r"^def check_(\w+)\(", (CASES / "linalg.py").read_text(), re.MULTILINE)
 TYPES = ["float32", "float64", "complex64", "complex128"]
 NAMES_IN_JAX = "linalg.names_in_jax"
-WHOLE = TYPES if os.environ.get("GANGWAY_NIGHTLY") else TYPES[:1]
+NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 SHORT = {"LINALG_BATCHED_ONLY": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+# Each calls another routine: potrf, geqrf, gesdd, geev, syevd, getrf, gees, gehrd, geqp3, trsm, sytrd, gtsv, orgqr.
+OF_EACH_ROUTINE = {
+    *("cholesky", "qr", "svd", "eig", "eigh", "solve", "scipy_schur", "scipy_hessenberg"),
+    *("scipy_qr_pivoting", "lax_triangular_solve", "lax_tridiagonal", "lax_tridiagonal_solve"),
+    "lax_householder",
+}
+RUNS = [
+    (check, dtype)
+    for check in CHECKS
+    for dtype in TYPES
+    if NIGHTLY or dtype == TYPES[0] or check in OF_EACH_ROUTINE
+]
 Run = Callable[[str], dict[str, Outcome]]
 
 
@@ -45,7 +57,7 @@ def outcomes(
             tmp_path_factory.mktemp("linalg"),
             cluster.port,
             timeout_s=600,
-            env={"JAX_ENABLE_X64": "1", **({} if dtype in WHOLE else SHORT)},
+            env={"JAX_ENABLE_X64": "1", **({} if NIGHTLY else SHORT)},
         )
 
     return run
@@ -54,14 +66,14 @@ def outcomes(
 @pytest.mark.timeout(700)  # the first test of a type runs all of its checks
 @pytest.mark.parametrize("dtype", TYPES[:1])
 def test_every_function_of_jax_has_a_check(outcomes: Run, dtype: str) -> None:
+    assert set(CHECKS) >= OF_EACH_ROUTINE
     outcome = outcomes(dtype)[NAMES_IN_JAX]
     assert not outcome.error, outcome.error
     assert set(outcome.value) <= set(CHECKS), "a function of jnp.linalg without a check"
 
 
 @pytest.mark.timeout(700)
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(("check", "dtype"), RUNS)
 def test_linalg(check: str, dtype: str, outcomes: Run) -> None:
     error = outcomes(dtype)[case_name(check, dtype)].error
     assert not error, f"{check} of {dtype}:\n{error}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from faultlib import Blocker, Console, CutNetwork, elapsed
-from harness import GANGWAY, STATE_DIRS, Cluster, free_port, wait_for
+from harness import GANGWAY, PATIENCE, STATE_DIRS, Cluster, free_port, wait_for
 from test_hosts import Hosts
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -34,11 +34,12 @@ def why(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def metric(port: int, name: str) -> float:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10 * PATIENCE) as reply:
         lines = reply.read().decode().splitlines()
     return float(next(line for line in lines if line.startswith(name)).rpartition(" ")[2])
 
 
+@pytest.mark.alone
 def test_a_stopped_worker_and_a_stuck_device_are_told_apart_within_six_seconds(
     new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_long_program_is_not_stuck(new_cluster: NewCluster) -> None:
         os.kill(client.pid, signal.SIGKILL)
 
 
+@pytest.mark.alone
 def test_a_controller_that_stands_still_loses_nobody(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 2, 1).start()
     with cluster.left_as_found(), Console(cluster) as client:
@@ -181,7 +183,7 @@ class ByHand(Hosts):
             self.network.close()
             for process in self.processes.values():
                 process.kill()
-                process.wait(5)
+                process.wait(5 * PATIENCE)
 
 
 @pytest.fixture
@@ -199,13 +201,14 @@ def test_the_second_process_of_a_place_is_refused_by_name(by_hand: ByHand) -> No
     assert before["pid"] == first
     by_hand.wait_until(1, "up", 20)
     second = by_hand.start_worker("second", 0)
-    assert by_hand.processes["second"].wait(20) == 1
+    assert by_hand.processes["second"].wait(20 * PATIENCE) == 1
     said = by_hand.log("second")
     assert f"island0/worker0 is there already: process {first} on 127.0.0.2" in said, said
     by_hand.wait_for("controller", f"a second process (pid {second}")
     assert by_hand.workers()[0] == before
 
 
+@pytest.mark.alone
 def test_a_worker_that_wakes_after_its_replacement_disturbs_nobody(by_hand: ByHand) -> None:
     first = by_hand.start_worker("worker0", 0)
     by_hand.start_worker("worker1", 1)
@@ -234,12 +237,13 @@ def test_a_worker_that_wakes_after_its_replacement_disturbs_nobody(by_hand: ByHa
         client.do("x = jax.device_put(np.ones(4, 'float32'), jax.devices()[0])")
         os.kill(first, signal.SIGCONT)
         # It finds its link closed, starts afresh, and finds its place taken.
-        assert by_hand.processes["worker0"].wait(30) == 1
+        assert by_hand.processes["worker0"].wait(30 * PATIENCE) == 1
         assert "is there already" in by_hand.log("worker0"), by_hand.log("worker0")
         assert client.do("result = float(f(x).sum())") == 8
         assert by_hand.workers()[0]["incarnation"] == new["incarnation"]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("way", ["there", "back", "both"])
 def test_a_cut_network_is_noticed_at_both_ends_within_the_limit(by_hand: ByHand, way: str) -> None:
     """there: what the worker sends is lost. back: what it is sent. both: its host, or the controller's,
@@ -290,7 +294,7 @@ def test_a_worker_that_comes_late_is_waited_for(by_hand: ByHand) -> None:
     try:
         by_hand.wait_for("controller", "opens for")
         by_hand.start_worker("worker1", 1)
-        output, _ = client.communicate(timeout=40)
+        output, _ = client.communicate(timeout=40 * PATIENCE)
     finally:
         client.kill()
     assert client.returncode == 0 and "3 devices" in output, output
@@ -302,6 +306,7 @@ def script(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(180)
 def test_a_client_whose_host_vanishes_is_freed_within_a_minute_OB_2(tmp_path: pathlib.Path) -> None:
     hosts = Hosts(tmp_path, tls=True)
@@ -343,6 +348,6 @@ def test_a_client_whose_host_vanishes_is_freed_within_a_minute_OB_2(tmp_path: pa
     finally:
         if client:
             client.kill()
-            client.wait(5)
+            client.wait(5 * PATIENCE)
         hosts.stop()
         network.close()

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness import GANGWAY, ROOT, Cluster, client_environment, wait_for
+from harness import GANGWAY, PATIENCE, ROOT, Cluster, client_environment, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -40,7 +40,7 @@ def end_case(cluster: Cluster, process: subprocess.Popen[str], timeout_s: float 
     """One that does not end is told with what the cluster knows it to wait for."""
     why = ""
     try:
-        output, _ = process.communicate(timeout=timeout_s)
+        output, _ = process.communicate(timeout=timeout_s * PATIENCE)
     except subprocess.TimeoutExpired:
         why = (
             f"not done after {timeout_s} s; "
@@ -153,13 +153,14 @@ def start_jax(cluster: Cluster) -> subprocess.Popen[str]:
 
 def refuse_jax_naming_the_absent(cluster: Cluster) -> None:
     process = start_jax(cluster)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == 1, output
     last = output.strip().splitlines()[-1]
     assert "island0/worker1" in last and "island0/worker0" not in last, output
     assert "gangway status" in last, output
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(150)
 def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
     new_cluster: NewCluster, tmp_path: pathlib.Path
@@ -184,7 +185,7 @@ def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
         cluster.wait_for_words("opens for AClientThatWaits")
         gate.open()  # while that one waits
         end_case(cluster, native)
-        output, _ = start_jax(cluster).communicate(timeout=30)
+        output, _ = start_jax(cluster).communicate(timeout=30 * PATIENCE)
         assert "6" in output.splitlines(), output  # jaxlib may log a cancelled call as it exits
 
 
@@ -199,10 +200,11 @@ def test_a_jax_client_that_waits_goes_on_when_the_worker_comes(
         cluster.wait_for_words("opens for jax")
         assert process.poll() is None
         gate.open()
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=30 * PATIENCE)
         assert process.returncode == 0 and "6" in output.splitlines(), output
 
 
+@pytest.mark.alone
 def test_work_for_a_worker_that_stays_away_ends_naming_it_TM_1(
     new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:

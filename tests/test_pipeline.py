@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import ROOT, Cluster
+from harness import PATIENCE, ROOT, Cluster
 
 SCRIPT = ROOT / "examples" / "pipeline_lm.py"
 SCHEDULES: dict[str, tuple[str, dict[str, int]]] = {
@@ -91,7 +91,7 @@ def test_losses_are_those_of_the_model_in_one_piece(
         ],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=150 * PATIENCE,
     )
     assert alone.returncode == 0, alone.stdout + alone.stderr
     expected = [float.fromhex(loss) for loss in whole.read_text().split()]

@@ -14,7 +14,7 @@ from concurrent import futures
 
 import grpc
 import pytest
-from harness import ROOT, client_environment, free_port
+from harness import PATIENCE, ROOT, client_environment, free_port
 
 sys.path.append(str(ROOT / "python"))
 
@@ -119,7 +119,7 @@ def run(*arguments: str, port: int, **variables: str) -> subprocess.CompletedPro
         env={**client_environment(port), **variables},
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=40 * PATIENCE,
     )
 
 

@@ -95,6 +95,7 @@ def test_work_waits_for_a_scheduler_that_is_restarted(cluster: Cluster) -> None:
         assert total(client, "y") == 12
 
 
+@pytest.mark.alone
 def test_a_stopped_scheduler_is_named_fenced_and_replaced(cluster: Cluster) -> None:
     with left_as_found(cluster), Console(cluster) as client:
         make(client, "x", 0)

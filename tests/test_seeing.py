@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from faultlib import Console, stop_process
-from harness import Cluster, free_port, wait_for
+from harness import PATIENCE, Cluster, free_port, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -77,6 +77,7 @@ def test_a_trace_joins_a_gang_from_its_release_to_eight_devices_and_its_end(
         assert any(name.startswith(kind) for name in threads.values()), threads
 
 
+@pytest.mark.alone
 def test_why_and_trace_name_a_stopped_worker_within_six_seconds(
     new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:
@@ -190,7 +191,9 @@ def test_metrics_are_served_on_loopback(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 2, "--metrics-port", str(port)).start()
     with Console(cluster) as client:
         client.do("x = jax.device_put(np.ones(1 << 18, 'float32')); x.block_until_ready()")
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/metrics", timeout=10 * PATIENCE
+        ) as reply:
             lines = reply.read().decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert float(values["gangway_sessions"]) == 1, lines

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import ROOT, Cluster
+from harness import PATIENCE, ROOT, Cluster
 
 STEPS = 12
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
@@ -33,7 +33,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
         ],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=150 * PATIENCE,
     )
     assert alone.returncode == 0, alone.stdout + alone.stderr
     expected = theirs.read_text().split()

@@ -54,6 +54,13 @@ class Tree:
         finally:
             del os.environ["GIT_COMMITTER_DATE"]
 
+    def merge(self) -> None:
+        """What is committed is the last merged state."""
+        head = ["git", "rev-parse", "HEAD"]
+        commit = subprocess.run(head, cwd=self.root, check=True, capture_output=True, text=True)
+        base = f"# A comment.\n{commit.stdout}"
+        self.write("tools/versions/clang_tidy_base.txt", base)
+
     def write(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
@@ -105,21 +112,21 @@ def test_what_has_passed_is_not_checked_again(tree: Tree) -> None:
     assert "2 unchanged since they passed" in output
 
 
-def test_a_changed_header_brings_its_includers_back(tree: Tree) -> None:
-    tree.check()
+def test_all_brings_the_includers_of_a_changed_header_back(tree: Tree) -> None:
+    tree.check("--all")
     tree.write("gangway/a.h", "inline int A() { return 3; }\n")
-    assert tree.check()[1] == [USES_A]  # even before the next build
+    assert tree.check("--all")[1] == [USES_A]  # even before the next build
     tree.build()
-    assert tree.check()[1] == []
+    assert tree.check("--all")[1] == []
 
 
-def test_a_header_that_is_new_to_a_file_counts_from_then_on(tree: Tree) -> None:
-    tree.check()
+def test_all_knows_a_header_that_is_new_to_a_file(tree: Tree) -> None:
+    tree.check("--all")
     tree.write(ALONE, '#include "gangway/a.h"\nint C() { return A(); }\n')
     tree.build()
-    assert tree.check()[1] == [ALONE]
+    assert tree.check("--all")[1] == [ALONE]
     tree.write("gangway/a.h", "inline int A() { return 4; }\n")
-    assert sorted(tree.check()[1]) == [ALONE, USES_A]
+    assert sorted(tree.check("--all")[1]) == [ALONE, USES_A]
 
 
 def test_other_checks_or_another_command_check_again(tree: Tree) -> None:
@@ -146,17 +153,52 @@ def test_a_finding_fails_until_it_is_mended(tree: Tree) -> None:
 def test_a_file_whose_includes_are_unknown_is_always_checked(tree: Tree) -> None:
     (tree.build_folder / ".ninja_deps").unlink()
     for _ in range(2):
-        assert tree.check()[1] == [ALONE, USES_A]
+        assert tree.check("--all")[1] == [ALONE, USES_A]
 
 
-def test_the_budget_goes_to_what_changed_last_and_the_rest_is_counted(tree: Tree) -> None:
-    tree.write(USES_A, '#include "gangway/a.h"\nint B() { return A() + 1; }\n')
+def test_without_arguments_only_what_differs_from_the_merged_state_is_checked(tree: Tree) -> None:
+    tree.merge()
+    assert tree.check()[:2] == (0, [])
+    tree.write(ALONE, "int C() { return 3; }\n")
+    assert tree.check()[1] == [ALONE]
+    assert tree.check()[1] == []
+    tree.write(ALONE, "int C() { return 4; }\n")
     tree.commit("2021-01-01T00:00:00Z")
-    tree.build()
-    status, files, output = tree.check("--files-max", "1")
-    assert (status, files) == (0, [USES_A])
-    assert "1 to check, 1 left for another run" in output
-    assert tree.check("--files-max", "1")[1] == [ALONE]
+    assert tree.check()[1] == [ALONE], "committed, but not merged"
+    tree.merge()
+    tree.write(ALONE, "int C() { return 5; }\n")
+    tree.git("checkout", "-q", "--", ALONE)
+    assert tree.check()[1] == []
+
+
+def test_comments_and_layout_are_not_code_but_instructions_to_the_checker_are(tree: Tree) -> None:
+    tree.merge()
+    tree.write(ALONE, "// What for. /*\nint C() {\n  return 2;  /* two */\n}\n")
+    assert tree.check()[1] == []
+    tree.write(ALONE, 'const char* C() { return "// no comment"; }\n')
+    assert tree.check()[1] == [ALONE]
+    tree.write(ALONE, "int C() { return 2; }  // NOLINT\n")
+    assert tree.check()[1] == [ALONE]
+
+
+def test_a_header_is_checked_through_a_source(tree: Tree) -> None:
+    tree.merge()
+    tree.write("gangway/a.h", "inline int A() { return 3; }\n")
+    assert tree.check()[1] == [USES_A]
+
+
+def test_where_the_merged_state_is_unknown_every_source_is_checked(tree: Tree) -> None:
+    tree.write("tools/versions/clang_tidy_base.txt", "0123456789012345678901234567890123456789\n")
+    assert tree.check()[1] == [ALONE, USES_A]
+
+
+def test_precompiled_headers_are_taken_out(tree: Tree) -> None:
+    commands = tree.build_folder / "compile_commands.json"
+    precompiled = "-Winvalid-pch -include /x/cmake_pch.hxx -c "
+    commands.write_text(commands.read_text().replace("-c ", precompiled))
+    tree.check()
+    used = (tree.build_folder / "clang_tidy" / "compile_commands.json").read_text()
+    assert "pch" not in used and "alone.cc" in used
 
 
 def test_base_chooses_what_differs(tree: Tree) -> None:

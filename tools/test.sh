@@ -3,12 +3,12 @@
 # nightly` adds) are the lists below.
 # A failed stage does not hide the next ones: all run, then the summary says which failed, and the exit status is 1.
 # JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel unit tests (default 2: most start threads of their own),
-# E2E_JOBS those end to end (default: none beside another).
+# E2E_JOBS those end to end that are not marked "alone" (default 3).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 readonly all_stages=(format tidy scripts unit clang_tidy e2e asan tsan)
 readonly nightly_stages=(tidy_all fuzz release e2e_all)
-readonly test_jobs=${TEST_JOBS:-2}
+readonly test_jobs=${TEST_JOBS:-2} e2e_jobs=${E2E_JOBS:-3}
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
 # pytest ends with 5 where it found no test, and ctest is told to: a suite that vanished is a failure.
@@ -24,11 +24,16 @@ stage_scripts() {
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)
 }
 stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }
-# After the dev build, whose records of includes say what has changed since a file passed (tools/clang_tidy).
+# After the dev build, whose records of includes say through which source a header is checked (tools/clang_tidy).
 stage_clang_tidy() { tools/build.sh dev && tools/clang_tidy; }
-# One after the other, unless E2E_JOBS says otherwise: 3 take half of the time on two cores, but some deadlines are then missed now
-# and then. tests/conftest.py says which tests stay together.
-stage_e2e() { tools/build.sh dev && .venv/bin/pytest -q tests -n "${E2E_JOBS:-0}"; }
+# Side by side, what may be late; then one after the other what measures a deadline or counts (the mark "alone").
+stage_e2e() {
+  local failed=0
+  tools/build.sh dev || return 1
+  .venv/bin/pytest -q tests -m "not alone" -n "$e2e_jobs" --durations=10 || failed=1
+  .venv/bin/pytest -q tests -m alone --durations=10 || failed=1
+  return $failed
+}
 stage_asan() { tools/build.sh asan gangway_tests && run_ctest build/asan -LE '^unsanitized$'; }
 stage_tsan() { tools/build.sh tsan gangway_tests_tsan && run_ctest build/tsan -L '^tsan$'; }
 stage_tidy_all() { tools/build.sh dev && CLANG_TIDY_TIMEOUT_S=12600 tools/clang_tidy --all; }
