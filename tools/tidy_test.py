@@ -114,6 +114,11 @@ PLANTED = {
     "long Python function": ({"bench/a.py": PYTHON_OF_71_LINES}, "71 lines, at most 70"),
     "work without an owner": ({"bench/a.py": '"""What."""\n# TODO: more\n'}, "'TODO'"),
     "path of one machine": ({"docs/a.md": "Look into /work/main.\n"}, "'/work/'"),
+    "long comment": (
+        {"bench/a.py": f'"""What."""\n# {"word " * 25}\n'},
+        "127 columns, at most 120",
+    ),
+    "long line of Markdown": ({"docs/a.md": "word " * 25 + "\n"}, "125 columns, at most 120"),
     "dead link": ({"docs/a.md": "See [b](b.md#part).\n"}, "dead link: b.md"),
 }
 
