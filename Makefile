@@ -1,5 +1,5 @@
-# The commands of this repository. `make demo` and `make test` work in a fresh clone: each first brings the machine to the
-# pinned versions (tools/setup.sh; nothing to do the second time) and builds.
+# The commands of this repository. `make demo` and `make test` work in a fresh clone: each first installs the pinned
+# versions (tools/setup.sh, which skips what is installed) and builds.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo conformance test asan tsan fuzz nightly format tidy bench clean
@@ -36,18 +36,18 @@ format: setup  ## formats C++ and Python in place
 	@tools/format
 	@.venv/bin/ruff check -q --fix .
 
-tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs from BASE (default: the last merged state)
+tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs from BASE (or the merged state)
 	@tools/tidy --headers
 	@tools/clang_tidy $(BASE)
 
 conformance: setup  ## gangway_conformance: the device suite as one file for another machine
 	@tools/build.sh release gangway_conformance
 
-bench: setup  ## every benchmark, with its peers
+bench: setup  ## every benchmark, beside its peers
 	@tools/bench.sh
 
 bench-%: setup  ## one benchmark: bench/%.py
 	@tools/bench.sh $*
 
-clean:  ## removes what was built; keeps .venv and .deps
+clean:  ## removes build outputs; keeps .venv and .deps
 	rm -rf build bin bench/out examples/out

@@ -1,4 +1,4 @@
-"""What the benchmarks share: rows, ratios within one run, and the files in bench/out."""
+"""Shared by the benchmarks: rows, ratios within one run, and the files in bench/out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests"))  # harness.Cluster
 
 @dataclasses.dataclass
 class Row:
-    """One measurement: ours, and the peer's of the same run."""
+    """One measurement of ours, and the peer's measurement from the same run."""
 
     what: str
     unit: str

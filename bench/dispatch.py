@@ -1,7 +1,6 @@
-"""Dispatch through the whole path, beside JAX on the same plugin in-process: time and CPU per call.
+"""Measures dispatch through the whole path, beside JAX in-process on the same plugin: time and CPU per call.
 
-Asserts that calls after the first make no round trip: frames that the controller sends to clients are
-counted over a run of calls.
+Also reports the frames that the controller sends to clients per call, since calls should make no round trip.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def head_pid(cluster: harness.Cluster) -> int:
     raise SystemExit("no head process")
 
 
-# What the threads of head and worker do. The head's controller and schedulers share one loop.
+# Thread name -> its work, for head and worker. The head's controller and schedulers share one loop.
 THREADS = {
     "head": {
         "gangway-grpc": "front door: requests and answers",

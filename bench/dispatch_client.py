@@ -1,8 +1,8 @@
 """The client half of the dispatch benchmark: plain JAX, the same on every backend.
 
-Prints one JSON object a case: seconds per call of each repetition, and the CPU time per call of this
-process and of the processes named in GANGWAY_BENCH_PIDS ("head=123,worker=456"), whole and by
-thread, in microseconds.
+Prints one JSON object per case: seconds per call of each repetition, and the CPU time per call in
+microseconds, in total and by thread, of this process and of the processes named in
+GANGWAY_BENCH_PIDS ("head=123,worker=456").
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def thread_seconds(pid: int) -> dict[str, float]:
-    """By name; threads of one name are told apart by their order of creation: name, name#2, ..."""
+    """CPU seconds by thread. Threads with the same name are numbered by creation: name, name#2, ..."""
     seconds: dict[str, float] = {}
     for task in sorted(
         pathlib.Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name)
@@ -42,7 +42,7 @@ def thread_seconds(pid: int) -> dict[str, float]:
         try:
             head, _, tail = (task / "stat").read_text().rpartition(")")
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended
+            continue  # the thread has ended
         name = unique = head.partition("(")[2]
         count = 1
         while unique in seconds:
@@ -54,7 +54,7 @@ def thread_seconds(pid: int) -> dict[str, float]:
 
 
 def measure(name: str, run: Callable[[int], None]) -> None:
-    """`run(n)` makes n calls and waits for the last."""
+    """Measures `run`: `run(n)` makes n calls and waits for the last."""
     run(20)
     started = time.perf_counter()
     run(50)

@@ -1,5 +1,5 @@
-"""How soon failures are noticed: each fault is done to real processes, again and again, and the time until it
-shows is measured as a user or an operator would see it. Prints the table of docs/reference/failures.md.
+"""Measures how fast failures are detected: injects each fault into real processes repeatedly, and measures the time
+until a user or an operator sees it. Prints the numbers of docs/reference/failures.md.
 
     python bench/failures.py [--runs 10] [--only NAME]
 """
@@ -26,7 +26,7 @@ from harness import Cluster, wait_for  # noqa: E402
 from test_liveness import ByHand, why  # noqa: E402
 from test_native import Gate, start_jax  # noqa: E402
 
-Sample = tuple[str, float]  # what was noticed, after how many seconds
+Sample = tuple[str, float]  # (observed effect, seconds)
 MAKE_X = "x = jax.device_put(np.ones(1 << 20, 'float32'), jax.devices()[0]); x.block_until_ready()"
 
 
@@ -42,8 +42,8 @@ def answered(client: Console, began: float, what: str) -> Sample:
 
 
 def spaced(runs: int) -> Iterator[int]:
-    """Runs that each end a process of one place: who lives for less than ten seconds five times in a row is not
-    started again, so every fourth comes when the last one has lived for longer.
+    """Run numbers, for faults that end a process of one place. The supervisor does not restart a process that has
+    died five times in a row within ten seconds of its start, so every fourth run starts later than that.
     """
     for run in range(runs):
         if run % 4 == 3:
@@ -105,7 +105,7 @@ def worker_lost(runs: int, how: signal.Signals) -> Iterator[Sample]:
                     worker = cluster.workers()[0]
                     return worker["pid"] not in (0, old) and worker["state"] == "up"
 
-                yield since(began, "its place is taken again", replaced)
+                yield since(began, "it is replaced", replaced)
     finally:
         cluster.stop()
 
@@ -119,7 +119,7 @@ def scheduler_stopped(runs: int, _: pathlib.Path) -> Iterator[Sample]:
 
 
 def scheduler_lost(runs: int, how: signal.Signals) -> Iterator[Sample]:
-    for _run in range(runs):  # a cluster each: what dies often is started again ever later
+    for _run in range(runs):  # a cluster each: repeated deaths would delay restarts
         cluster = Cluster(2, 1, 2, "--separate-schedulers").start()
         try:
             yield from one_scheduler_lost(cluster, how)
@@ -128,7 +128,7 @@ def scheduler_lost(runs: int, how: signal.Signals) -> Iterator[Sample]:
 
 
 def one_scheduler_lost(cluster: Cluster, how: signal.Signals) -> Iterator[Sample]:
-    """Island 1's, a process of its own."""
+    """Ends or stops island 1's scheduler, a separate process."""
     with Console(cluster) as client:
         client.do(MAKE_X.replace("[0]", "[2]"))
         pid = cluster.status()["schedulers"][1]["pid"]
@@ -142,13 +142,11 @@ def one_scheduler_lost(cluster: Cluster, how: signal.Signals) -> Iterator[Sample
             )
         client.send("(x + 1).block_until_ready()")
         yield answered(client, began, "the client has the error")
-        yield since(
-            began, "its place is taken again, and its worker's", lambda: replaced(cluster, pid)
-        )
+        yield since(began, "it and its worker are replaced", lambda: replaced(cluster, pid))
 
 
 def missing(cluster: Cluster) -> str:
-    """What `gangway why` says."""
+    """The output of `gangway why`."""
     return cluster.command("why", "--port", str(cluster.port), timeout_s=10).stdout
 
 
@@ -181,7 +179,7 @@ def device_stuck(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
                 client.answer(20)
                 yield since(
                     released,
-                    "it is reported to go on",
+                    "its recovery is reported",
                     lambda: not cluster.workers()[0]["devices"][0]["stuck"],
                 )
     finally:
@@ -199,7 +197,7 @@ def compiler_killed(runs: int, _: pathlib.Path) -> Iterator[Sample]:
             def replaced(old: int = old) -> bool:
                 return cluster.status()["compiler"]["pid"] not in (0, old)
 
-            yield since(began, "another one is there", replaced)
+            yield since(began, "it is replaced", replaced)
     finally:
         cluster.stop()
 
@@ -246,7 +244,7 @@ def cut(way: str) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
                 healed = time.monotonic()
                 yield since(
                     healed,
-                    "it is back after the cut is mended",
+                    "it is back after the repair",
                     lambda: cluster.workers()[0]["state"] == "up",
                 )
         finally:
@@ -256,7 +254,7 @@ def cut(way: str) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
 
 
 def worker_late(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
-    """A client has waited for it from the start."""
+    """The worker starts after a client that waits for it."""
     for run in range(runs):
         cluster = Cluster(1, 2, 1, "--session-wait", "60")
         place = folder / str(run)
@@ -279,7 +277,7 @@ def worker_late(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
 
 
 def worker_away(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
-    """For `--worker-wait` 5."""
+    """The worker stays absent for longer than `--worker-wait` 5."""
     cluster = Cluster(1, 2, 1, "--worker-wait", "5")
     gate = Gate(cluster, folder, 1)
     gate.open()
@@ -328,7 +326,7 @@ def worker_told_to_end(runs: int, _: pathlib.Path) -> Iterator[Sample]:
             os.kill(old, signal.SIGTERM)
             yield since(began, "it has ended", lambda: cluster.workers()[0]["pid"] != old)  # noqa: B023
             up(cluster)
-            yield "its place is taken again", time.monotonic() - began
+            yield "it is replaced", time.monotonic() - began
     finally:
         cluster.stop()
 
@@ -361,7 +359,7 @@ def second_process(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
 
 
 def copy_lost(index: int, how: signal.Signals) -> Callable[[int, pathlib.Path], Iterator[Sample]]:
-    """The sender (0) or receiver (1) of a copy that has begun: it stands still, so that the copy is not done before."""
+    """Stops or kills the sender (0) or receiver (1) of a copy. It is stopped first, so that the copy cannot finish."""
 
     def run_lost(runs: int, _: pathlib.Path) -> Iterator[Sample]:
         for _run in range(runs):

@@ -1,9 +1,9 @@
-"""Pipelines of 4 and 8 stages beside the bound of a pipeline: with M microbatches and S stages a step cannot take
-less than (M + S - 1) times what one microbatch takes in one stage, forward and backward.
+"""Measures pipelines of 4 and 8 stages against a pipeline's bound: with M microbatches and S stages, a step takes at
+least (M + S - 1) times the time of one microbatch in one stage, forward and backward.
 
-The schedules are those of examples/pipeline_lm.py. What a stage computes is simulated: it takes its time, and no CPU,
-so that two cores can play eight devices. Everything else is real: each stage is a worker process, and 1 MiB goes from
-worker to worker with each microbatch, forward and backward. A machine that is busy with other things delays each step.
+The schedules are those of examples/pipeline_lm.py. A stage's computation is simulated: it takes time but no CPU, so
+that two cores can stand for eight devices. The rest is real: each stage is a worker process, and 1 MiB goes from worker
+to worker with each microbatch, forward and backward. Other load on the machine delays each step.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def row(
     microbatches = 4 * stages
     bound_ms = (microbatches + stages - 1) * 2 * ms
     values = [1e3 * s for s in step_seconds(cluster, schedule, microbatches, ms)]
-    aimed = schedule != "1f1b"  # whose stages wait for each array that is on its way
+    aimed = schedule != "1f1b"  # in 1f1b, stages wait for each array in transit
     return benchlib.Row(
         what=f"{schedule}, {stages} stages on {islands} islands, {microbatches} microbatches "
         f"of {ms:g} + {ms:g} ms",

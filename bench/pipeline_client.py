@@ -1,4 +1,4 @@
-"""The client of pipeline.py: the schedules of examples/pipeline_lm.py over stages that take a known time. Prints
+"""The client of pipeline.py: runs the schedules of examples/pipeline_lm.py over stages of a known duration. Prints
 one line of JSON: the seconds of each step.
 """
 
@@ -17,7 +17,7 @@ sys.path.append(str(ROOT / "python"))
 
 
 class Stage:
-    """Each call takes `seconds` of its device's time, one after the other, and none of the host's CPU."""
+    """Each call takes `seconds` on its device, after the previous call, and no CPU of the host."""
 
     def __init__(self, device: Any, shape: tuple[int, ...], seconds: float) -> None:
         import jax
@@ -78,7 +78,7 @@ def main() -> None:
         jax.block_until_ready([stage.clock for stage in stages])
         seconds.append(time.monotonic() - began)
         assert [float(y[0]) for y in results] == list(range(args.microbatches))
-    print(json.dumps(seconds[1:]))  # the first one compiles
+    print(json.dumps(seconds[1:]))  # the first step compiles
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What the flight recorder costs: a chain of calls through the whole path, with recording on and off.
+"""Measures the cost of the flight recorder: a chain of calls through the whole path, with recording on and off.
 
-Two clusters stand side by side; rounds alternate between them, so that both see the same machine. On a
-busy machine these differ by more than what is measured. So the cost is also reckoned: records of all
-processes per call, times what one record costs (gangway/base/trace_benchmark, same run), over the CPU
-of a call. And where there is `perf`, it is sampled: the share of the processes' CPU time that is spent
-in the recorder or in reading a clock, for whatever purpose. Other work on the machine changes neither.
+Rounds alternate between two clusters, so that both see the same machine. On a busy machine their noise
+exceeds the effect. So the cost is also computed: records of all processes per call, times the cost of
+one record (gangway/base/trace_benchmark, same run), relative to the CPU of a call. If `perf` is
+installed, it also samples the share of the processes' CPU time in the recorder and in all reads of a
+clock. Other load on the machine affects neither number.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ for line in sys.stdin:
 
 
 class Side:
-    """One cluster and a client of it that waits for rounds."""
+    """One cluster, and its client, which waits for rounds."""
 
     def __init__(self, recording: str) -> None:
         self.cluster = harness.Cluster(1, 1, 1)
@@ -84,7 +84,7 @@ class Side:
         self.cpu.append(cpu)
 
     def recorded(self) -> int:
-        """Records of all processes, since they started."""
+        """The number of records of all processes since their start."""
         out = pathlib.Path(self.cluster.state_dir) / "trace.json"
         text = self.cluster.command(
             "trace", "--out", str(out), "--port", str(self.cluster.port)
@@ -100,8 +100,8 @@ class Side:
 
 
 def sampled_share(side: Side) -> float | None:
-    """Of the CPU time of the cluster's processes in a chain of calls: what is in the recorder, and in all
-    reads of a clock, of which the recorder's are a part. None: no perf here, or it may not."""
+    """The share of the recorder and of all reads of a clock in the CPU time of the cluster's processes,
+    during a chain of calls. None: perf is missing or not permitted."""
     if not shutil.which("perf"):
         return None
     data = str(pathlib.Path(side.cluster.state_dir) / "perf.data")
@@ -132,7 +132,7 @@ def sampled_share(side: Side) -> float | None:
 
 
 def cost_of_a_record() -> float:
-    """CPU nanoseconds."""
+    """CPU nanoseconds per record."""
     result = subprocess.run(
         [str(BENCHMARK), "--benchmark_filter=BM_Record/threads:2", "--benchmark_format=json"],
         capture_output=True,

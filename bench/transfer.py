@@ -1,8 +1,9 @@
-"""Arrays between two workers of one host, 1 KiB to 256 MiB, one and many; beside memcpy, Ray's object store and JAX's gloo
-collectives, all in one run. Then uploads and downloads of a client. In GB/s of what arrives.
+"""Measures copies of arrays between two workers of one host, 1 KiB to 256 MiB, one and many, beside memcpy, Ray's
+object store and JAX's gloo collectives, all in one run. Then uploads and downloads of a client. In GB/s of received
+bytes.
 
-"one": moved and awaited, so a round trip through the controller is in it. "hops": to and fro eight times, each of which needs
-the one before, awaited once. "N at once": in one call, awaited together.
+"one": moved and awaited, including a round trip through the controller. "hops": moved eight times back and forth, each
+move depending on the previous one, and awaited once. "N at once": moved in one call, awaited together.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def run(command: list[str], environment: dict[str, str]) -> Found:
 
 @contextlib.contextmanager
 def cluster(*arguments: int | str, over: str = "") -> Iterator[harness.Cluster]:
-    """`over`: "gRPC" keeps processes from unix sockets, whose names would be too long."""
+    """`over`: "gRPC" disables unix sockets, by a folder whose name is too long for them."""
     folder = "gangway-bench-" + (100 * "x" if over else "")
     running = harness.Cluster(*arguments, folder=folder).start()  # type: ignore[arg-type]
     try:
@@ -67,7 +68,7 @@ def gangway(what: str, *flags: str, over: str = "") -> Found:
 
 
 def memcpy_here() -> Found:
-    """One thread, between two arrays that are warm."""
+    """One thread, between two warm arrays."""
     for size in SIZES:
         source, target = np.ones(size, "uint8"), np.ones(size, "uint8")
         cases.measure("memcpy", size, lambda: np.copyto(target, source))  # noqa: B023
@@ -75,7 +76,7 @@ def memcpy_here() -> Found:
 
 
 def answer(pipe: Connection, memory_name: str) -> None:
-    """The other process of `memcpy_there`: looks at both ends of the memory, as who takes a view does."""
+    """The other process of `memcpy_there`: reads both ends of the memory, as a process with a view does."""
     memory = SharedMemory(memory_name)
     view = np.ndarray(memory.size, "uint8", memory.buf)
     while size := int.from_bytes(pipe.recv_bytes(), "little"):
@@ -85,7 +86,7 @@ def answer(pipe: Connection, memory_name: str) -> None:
 
 
 def memcpy_there() -> Found:
-    """Into memory that another process shares, which is told and answers."""
+    """Into memory shared with another process, which is notified and answers."""
     memory = SharedMemory(create=True, size=max(SIZES))
     mine, theirs = multiprocessing.Pipe()
     other = multiprocessing.Process(target=answer, args=(theirs, memory.name), daemon=True)
@@ -114,7 +115,7 @@ def memcpy_there() -> Found:
 
 
 def end_all_of(folder: str) -> None:
-    """Ends what still runs out of `folder`, by process id."""
+    """Ends all processes whose command line names `folder`, by process id."""
     for path in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if folder.encode() in (path / "cmdline").read_bytes() and int(path.name) != os.getpid():
@@ -122,7 +123,7 @@ def end_all_of(folder: str) -> None:
 
 
 def ray() -> Found:
-    """Nothing, with a word, where Ray cannot be installed."""
+    """Ray's results. Empty, with a message, if Ray cannot be installed."""
     made = subprocess.run(
         [str(benchlib.ROOT / "tools" / "venv.sh"), "ray"],
         capture_output=True,
@@ -169,7 +170,7 @@ def gloo() -> Found:
 
 
 def grpc_stream() -> list[float]:
-    """GB/s of 64 MiB in frames of 1 MiB on one stream of the transport over TCP, both ends in one process."""
+    """GB/s of 64 MiB in frames of 1 MiB on one stream of the gRPC transport over TCP, both ends in one process."""
     binary = harness.GANGWAY.parent.parent / "transport" / "transport_benchmark"
     if not binary.exists():
         print(f"transfer: no bare stream to compare with: {binary} is missing", file=sys.stderr)
@@ -184,7 +185,7 @@ def grpc_stream() -> list[float]:
 
 
 def client_rows(table: Table) -> None:
-    """A JAX client's uploads and downloads. Ours and the plain path take turns: a machine's load changes."""
+    """A JAX client's uploads and downloads. Our path and plain gRPC alternate, because the machine's load changes."""
     ours: Found = {}
     plain: Found = {}
     stream: list[float] = []
@@ -201,7 +202,7 @@ def client_rows(table: Table) -> None:
 
 
 class Table:
-    """Rows out of what was found, ours beside one peer each."""
+    """Builds rows from the results, each ours beside one peer."""
 
     def __init__(self) -> None:
         self.rows: list[benchlib.Row] = []
@@ -217,7 +218,7 @@ class Table:
 
 
 def best(found: Found, *names: str) -> list[float]:
-    """Of several ways that a peer has, its fastest."""
+    """The fastest of a peer's several methods."""
     there = [found[name] for name in names if name in found]
     return max(there, key=lambda values: sorted(values)[len(values) // 2], default=[])
 
@@ -253,7 +254,7 @@ def rows(ours: Found, streams: Found, memory: Found, rays: Found, gloos: Found) 
 
 
 def memory_copies() -> Found:
-    """In a process of its own, which prints what it finds."""
+    """Runs the memcpy cases in a separate process."""
     command = [sys.executable, __file__, "memcpy"]
     return run(command, dict(os.environ))
 

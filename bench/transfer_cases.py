@@ -1,4 +1,4 @@
-"""What bench/transfer.py and its clients measure, and how: the same sizes and rounds for all. Needs NumPy only."""
+"""The sizes, rounds and measuring function of bench/transfer.py and its clients. Needs the standard library only."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def name(size: int) -> str:
 def measure(
     what: str, size: int, run: Callable[[], object], arrays: int = 1, calls: int | None = None
 ) -> None:
-    """Prints GB/s of ROUNDS rounds of `run`, which moves `arrays` arrays of `size` bytes. `calls` per round are found
-    by trying, unless several processes must agree on them.
+    """Prints GB/s of ROUNDS rounds of `run`, which moves `arrays` arrays of `size` bytes. A trial determines `calls`
+    per round, unless it is given because several processes must agree on it.
     """
     run()
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Arrays from worker to worker through Gangway, for bench/transfer.py: one device per worker."""
+"""Moves arrays from worker to worker through Gangway, for bench/transfer.py: one device per worker."""
 
 from __future__ import annotations
 

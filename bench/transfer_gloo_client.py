@@ -1,5 +1,5 @@
-"""Arrays from process to process by JAX's gloo collectives, for bench/transfer.py: two processes of one device, a jitted
-ppermute from the first to the second. Arguments: the coordinator's address, this process's number.
+"""Moves arrays from process to process by JAX's gloo collectives, for bench/transfer.py: two processes of one device,
+a jitted ppermute from the first to the second. Arguments: the coordinator's address, this process's number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     spec = PartitionSpec("p")
     for size, count in [(size, 1) for size in SIZES] + list(MANY.items()):
         if size * count > 256 * MIB:
-            continue  # a minute and more
+            continue  # would take over a minute
         moved = jax.jit(jax.shard_map(move, mesh=mesh, in_specs=spec, out_specs=spec))
         xs = [
             jax.make_array_from_process_local_data(sharding, np.ones(size, "uint8"))

@@ -1,4 +1,4 @@
-"""Arrays from actor to actor through Ray's object store, for bench/transfer.py; runs in Ray's own venv."""
+"""Moves arrays from actor to actor through Ray's object store, for bench/transfer.py; runs in Ray's own venv."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Holder:
 
     def copied(self, *arrays: np.ndarray) -> None:
         for array in arrays:
-            np.copyto(self.room, array)  # into memory that is warm
+            np.copyto(self.room, array)  # into warm memory
 
 
 def main(folder: str) -> None:
@@ -44,7 +44,7 @@ def main(folder: str) -> None:
         logging_level="ERROR",
         _temp_dir=folder,
     )
-    actor: Any = Holder  # what the decorator makes of it
+    actor: Any = Holder  # the decorator changes its type
     a, b = actor.remote(), actor.remote()
     for size in SIZES:
         ray.get([a.make.remote(size), b.make.remote(size)])

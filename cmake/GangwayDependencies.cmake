@@ -1,4 +1,4 @@
-# Every third-party package the build uses, found in one place. tools/setup.sh installs them.
+# Finds every third-party package of the build. tools/setup.sh installs them.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(Protobuf REQUIRED)
@@ -12,7 +12,7 @@ find_package(prometheus-cpp CONFIG REQUIRED)
 find_program(GANGWAY_PROTOC protoc REQUIRED)
 find_program(GANGWAY_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 
-# Headers of the PJRT C API and of XLA's FFI come out of pinned wheels that tools/setup.sh unpacks here.
+# The headers of the PJRT C API and of XLA's FFI come from pinned wheels, which tools/setup.sh unpacks here.
 set(GANGWAY_WHEELS ${CMAKE_SOURCE_DIR}/.deps CACHE PATH "Folder with the unpacked plugin and FFI headers")
 set(GANGWAY_PJRT_INCLUDE ${GANGWAY_WHEELS}/xla_cpu_pjrt/include)
 set(GANGWAY_PJRT_PLUGIN ${GANGWAY_WHEELS}/xla_cpu_pjrt/xla_cpu_pjrt.so)
@@ -23,22 +23,22 @@ foreach(needed ${GANGWAY_PJRT_INCLUDE}/pjrt_c_api.h ${GANGWAY_PJRT_PLUGIN} ${GAN
   endif()
 endforeach()
 
-# OpenBLAS's flavour with POSIX threads, the only one that several threads may call at once; by path, whatever the
-# alternatives system prefers. It is loaded at run time and not linked. lapack.h is liblapacke-dev's.
+# OpenBLAS's flavour with POSIX threads, the only one that several threads may call at once. It is found by path, to
+# ignore the alternatives system, and loaded at run time, not linked. lapack.h comes from liblapacke-dev.
 find_library(GANGWAY_OPENBLAS libopenblas.so.0 REQUIRED NO_DEFAULT_PATH
              PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread)
 find_path(GANGWAY_OPENBLAS_INCLUDE cblas.h REQUIRED NO_DEFAULT_PATH
           PATHS /usr/include/${CMAKE_LIBRARY_ARCHITECTURE}/openblas-pthread)
 
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  # Debian's libraries come from GCC 12; from version 18 on, clang mangles constrained templates in another way.
+  # Debian's libraries are built with GCC 12; since version 18, clang mangles constrained templates differently.
   add_compile_options(-fclang-abi-compat=17)
 endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Paths below the source folder are hashed relative to it: every clone of the repository shares the cache.
-  # The sloppiness is what ccache asks for before it caches precompiled headers and what uses them.
+  # Paths below the source folder are hashed relative to it, so that all clones of the repository share the cache.
+  # ccache caches precompiled headers, and what uses them, only with this sloppiness.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true
                                   CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
 endif()

@@ -1,13 +1,14 @@
 # gangway_library(<name> SRCS a.cc ... DEPS gangway_base absl::status ...)      a static library
 # gangway_proto(<name> PROTOS a.proto ... [DEPS ...] [GRPC])                    a library of generated messages
 # gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [LABELS ...])   a GoogleTest binary run by ctest
-# gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): in the preset fuzz driven by libFuzzer,
-#                                                       in all others a test over its seeds and some mutations of them
-# Includes are "gangway/<folder>/<file>.h" in every case, generated headers too.
+# gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): libFuzzer drives it in the preset
+#                                                       fuzz; in all others it is a test over seeds and mutations
+# Includes are "gangway/<folder>/<file>.h", also for generated headers.
 #
-# A test has its folders as labels (gangway/worker/core: worker, core), so `ctest -L '^scheduler$'` runs one folder's. Two
-# labels steer the sanitizer runs: "tsan" (run under ThreadSanitizer; implied by the folders below) and "unsanitized".
-# The target gangway_tests builds all tests, gangway_tests_tsan those labelled so.
+# A test's labels are its folders (gangway/worker/core: worker, core), so `ctest -L '^scheduler$'` runs one folder's
+# tests. Two more labels select tests for the sanitizers: "tsan" (run under ThreadSanitizer; implied by the folders
+# below) and "unsanitized" (not under ASan). The target gangway_tests builds all tests, gangway_tests_tsan those
+# labelled "tsan".
 include_guard()
 
 set(GANGWAY_TSAN_FOLDERS base program core service simulation)
@@ -19,10 +20,10 @@ add_library(gangway_options INTERFACE)
 target_include_directories(gangway_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 target_compile_options(gangway_options INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter
                                                  -Wno-missing-field-initializers
-  # GCC 12 at -O3 warns of bytes inside the hash tables of absl and the strings of libstdc++.
+  # GCC 12 at -O3 reports false positives in absl's hash tables and libstdc++'s strings.
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-maybe-uninitialized;-Wno-restrict>")
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-  # libstdc++ 12 uses what it deprecates itself (std::stable_partition), and clang tells at our line.
+  # libstdc++ 12 uses its own deprecated functions (std::stable_partition), and clang reports them at our line.
   target_compile_options(gangway_options INTERFACE -Wthread-safety -Werror=thread-safety -Wno-deprecated-declarations)
   # A precompiled header out of ccache is older than the headers of a fresh clone, and as good.
   target_compile_options(gangway_options INTERFACE "SHELL:-Xclang -fno-pch-timestamp")
@@ -139,7 +140,7 @@ function(gangway_register_test name timeout extra_labels)
   set(suppressions ${CMAKE_SOURCE_DIR}/tools/sanitizers)
   set(environment)
   if(GANGWAY_SANITIZER)
-    math(EXPR timeout "${timeout} * 4")  # instrumented code is that much slower
+    math(EXPR timeout "${timeout} * 4")  # instrumented code is slower
     set(environment
         "ASAN_OPTIONS=detect_stack_use_after_return=1" "UBSAN_OPTIONS=print_stacktrace=1"
         "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"

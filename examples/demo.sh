@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Two islands of eight devices each, as real processes on this machine, and three unmodified JAX scripts on them:
-# one that trains on one mesh, one that is a pipeline over both islands, and one that loses its worker. Ends the
-# cluster, however this ends. `make demo` runs this; GANGWAY_DEMO_STEPS is the length of the first part.
+# Starts two islands of eight devices each, as real processes on this machine, and runs three unmodified JAX scripts:
+# training on one mesh, a pipeline over both islands, and a script that loses its worker. Always ends the cluster.
+# `make demo` runs this; GANGWAY_DEMO_STEPS is the number of steps of the first script.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,11 +10,11 @@ python=${GANGWAY_PYTHON:-.venv/bin/python}
 out=${GANGWAY_DEMO_OUT:-examples/out}
 steps=${GANGWAY_DEMO_STEPS:-60}
 for needed in "$gangway" "$python"; do
-  command -v "$needed" >/dev/null || { echo "demo: $needed is missing: run \`make\` first" >&2; exit 1; }
+  command -v "$needed" >/dev/null || { echo "demo: $needed is missing: run \`make build\` first" >&2; exit 1; }
 done
 export GANGWAY_PYTHON=$python
 
-# A port that is free now, so that the demo never meets somebody's running cluster.
+# A free port, so that the demo does not disturb a running cluster.
 GANGWAY_PORT=$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 export GANGWAY_PORT
 mkdir -p "$out"
@@ -30,7 +30,7 @@ trap 'exit 130' INT TERM
 title() { printf '\n\033[1;34m%s\033[0m\n' "$*"; }
 say() { printf '\033[1m$ %s\033[0m\n' "$*"; "$@"; }
 
-# The pid of island 0's worker, as `gangway status` tells it.
+# The pid of island 0's worker, from `gangway status`.
 worker_pid() {
   "$gangway" status --json |
     "$python" -c 'import json, sys; print(json.load(sys.stdin)["islands"][0]["workers"][0]["pid"])'
@@ -59,7 +59,7 @@ wait "$script"
 script=
 say "$gangway" trace --out "$out/trace.json"
 
-title "4. A worker is killed, and the script that it worked for goes on from its checkpoint"
+title "4. A worker is killed, and its script continues from the last checkpoint"
 say "$gangway" run examples/elastic_lm.py --checkpoint "$out/elastic.npz" --steps 20 >"$out/elastic.log" 2>&1 &
 script=$!
 tail -n +1 -f --pid="$script" "$out/elastic.log" 2>/dev/null &

@@ -1,11 +1,10 @@
-"""The language model of train_lm.py on the devices of one island, and what becomes of it when that
-island is lost: it goes on from its last checkpoint, on another one, and comes back when it can.
+"""Trains the language model of train_lm.py on one island. When that island is lost, the script continues from
+its last checkpoint on another island, and returns when the first island is back.
 
-    gangway run examples/elastic_lm.py --checkpoint state.npz    # and kill a worker meanwhile
+    gangway run examples/elastic_lm.py --checkpoint state.npz    # then kill a worker while it runs
 
-What is lost is an error (DATA_LOSS) on the arrays that were there, nothing else: the script lives on, and
-so do the arrays on other islands. `pathwaysutils.elastic` catches it, asks which islands answer, and calls
-`train` again.
+The loss is an error (DATA_LOSS) on the arrays of that island only: the script and the arrays on other islands
+survive. `pathwaysutils.elastic` catches the error, checks which islands answer, and calls `train` again.
 """
 
 import argparse
@@ -27,11 +26,11 @@ def save(path: pathlib.Path, done: int, tree: Any) -> None:
     values = jax.device_get(jax.tree.leaves(tree))
     part = path.with_suffix(".part.npz")
     np.savez(part, *values, done=done)
-    os.replace(part, path)  # so that there is always a whole one
+    os.replace(part, path)  # atomic: the checkpoint is always complete
 
 
 def restore(path: pathlib.Path, tree: Any) -> tuple[int, Any]:
-    """How many steps were done, and the tree as it was then, sharded as `tree` is."""
+    """Returns the number of completed steps and the saved tree, sharded like `tree`."""
     if not path.exists():
         return 0, tree
     saved = np.load(path)
@@ -42,7 +41,9 @@ def restore(path: pathlib.Path, tree: Any) -> tuple[int, Any]:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a small language model, come what may.")
+    parser = argparse.ArgumentParser(
+        description="Train a small language model that survives lost islands."
+    )
     parser.add_argument("--checkpoint", type=pathlib.Path, required=True, help="a file (.npz)")
     parser.add_argument("--every", type=int, default=5, help="steps between checkpoints")
     parser.add_argument("--steps", type=int, default=40)
@@ -55,7 +56,7 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args, model, text = parse_args(), lm.Model(), lm.standard_library()
-    logging.getLogger("pathwaysutils").setLevel(logging.CRITICAL)  # it logs what is printed here
+    logging.getLogger("pathwaysutils").setLevel(logging.CRITICAL)  # its logs repeat our output
     elastic = manager.Manager()
     losses = np.zeros(args.steps)
     began = time.monotonic()
@@ -67,7 +68,7 @@ def main() -> None:
         mesh = lm.make_mesh(list(elastic.slice_to_devices[island]), model.heads)
         start, step = lm.make_training(args, model, mesh)
         done, state = restore(args.checkpoint, start())
-        say(f"island {island}: goes on after step {done}" if done else f"island {island}: starts")
+        say(f"island {island}: resumes after step {done}" if done else f"island {island}: starts")
         while done < args.steps:
             if any(other < island for other in elastic.available_inactive_slices):
                 say(f"island {min(elastic.available_inactive_slices)} is back")

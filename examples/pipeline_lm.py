@@ -1,10 +1,10 @@
-"""The language model of train_lm.py as a pipeline: each stage holds some of the layers, on a mesh of
-its own, and what one stage computes goes to the next.
+"""The language model of train_lm.py as a pipeline: each stage holds some of the layers on its own mesh, and
+passes its results to the next stage.
 
-Nothing in here but `jit` and `device_put`. Each stage is a few jitted functions over its own mesh, and
-a `device_put` that keeps the PartitionSpec carries arrays from mesh to mesh, from worker to worker. One
-Python loop starts all of it, and waits for none of it: while the devices work at one step, the next ones
-are on their way to them.
+The script uses only `jit` and `device_put`. Each stage is a few jitted functions over its own mesh, and a
+`device_put` that keeps the PartitionSpec carries arrays from mesh to mesh, from worker to worker. One Python
+loop dispatches all work without waiting: while the devices execute one step, the next steps are already
+dispatched.
 
     gangway up --islands 2 --workers 1 --devices 8 --detach
     gangway run examples/pipeline_lm.py --schedule 1f1b
@@ -25,14 +25,14 @@ import train_lm as lm
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# ---------------------------------------------------------------------------------------- schedules
+# --- Schedules ---
 
 FORWARD, BACKWARD = "forward", "backward"
-Order = list[tuple[str, int]]  # what a stage does, one after the other: (direction, microbatch)
+Order = list[tuple[str, int]]  # a stage's calls in order: (direction, microbatch)
 
 
 def gpipe(stage: int, stages: int, microbatches: int) -> Order:
-    """Everything forward, then everything backward: keeps the inputs of all microbatches."""
+    """All microbatches forward, then all backward: keeps the inputs of all microbatches."""
     everything = range(microbatches)
     return [(FORWARD, m) for m in everything] + [(BACKWARD, m) for m in everything]
 
@@ -40,8 +40,8 @@ def gpipe(stage: int, stages: int, microbatches: int) -> Order:
 def one_forward_one_backward(
     stage: int, stages: int, microbatches: int, per_stage: int = 1
 ) -> Order:
-    """As soon as a microbatch can go backward, it does: keeps one for each stage from here to the end.
-    With two for each stage behind this one, stages need not wait while arrays are on their way.
+    """Each microbatch goes backward as soon as it can: a stage keeps one input per stage from itself to the
+    last. With `per_stage` 2 it keeps two per later stage, so stages need not wait for arrays in transit.
     """
     ahead = min(per_stage * (stages - stage - 1) + 1, microbatches)
     order = [(FORWARD, m) for m in range(ahead)]
@@ -60,7 +60,7 @@ SCHEDULES = {
 
 
 def run(schedule: Any, stages: list["Stage"], tokens: list, targets: list) -> list[jax.Array]:
-    """Starts one step: each stage's calls in the schedule's order. Returns the microbatches' losses."""
+    """Dispatches one step: each stage's calls in the schedule's order. Returns the microbatches' losses."""
     count = len(stages)
     queues = [collections.deque(schedule(s, count, len(tokens))) for s in range(count)]
     arrived: dict[Any, Any] = {(0, FORWARD, m): stages[0].put(x) for m, x in enumerate(tokens)}
@@ -83,11 +83,11 @@ def run(schedule: Any, stages: list["Stage"], tokens: list, targets: list) -> li
     return losses
 
 
-# ------------------------------------------------------------------------------------------- stages
+# --- Stages ---
 
 
 class Stage:
-    """Some layers of the model on one mesh; the first one embeds, the last one knows the loss."""
+    """Some layers of the model on one mesh. The first stage embeds; the last computes the loss."""
 
     def __init__(self, model: lm.Model, mesh: Mesh, index: int, args: argparse.Namespace) -> None:
         self.mesh = mesh
@@ -120,7 +120,7 @@ class Stage:
             return lm.mean_loss(lm.unembed(params, x), labels) if last else x
 
         def backward(params: Any, total: Any, x: Any, labels: Any, gradient: Any) -> Any:
-            """Adds to the gradients of the parameters; computes `apply` again rather than keep it all."""
+            """Adds to the gradients of the parameters. Recomputes `apply` instead of keeping its residuals."""
             arguments = (params,) if first else (params, x)  # tokens have no gradient
             y, vjp = jax.vjp(lambda params, x=x: apply(params, x, labels), *arguments)
             mine, *before = vjp(jnp.ones_like(y) if gradient is None else gradient)
@@ -141,11 +141,11 @@ class Stage:
         self._update = jax.jit(update, donate_argnums=(0, 1))
         start = jax.jit(init, out_shardings=(shardings, None, shardings))
         self.params, self.state, self.total = start(jax.device_put(jax.random.key(args.seed), here))
-        self._kept: dict[int, Any] = {}  # what `backward` needs of each microbatch
+        self._kept: dict[int, Any] = {}  # each microbatch's inputs, for `backward`
 
     def put(self, x: Any) -> jax.Array:
-        """`x` on this stage's devices, partitioned as it was."""
-        sharding = getattr(x, "sharding", None)  # what the host sends has none
+        """`x` on this stage's devices, with its PartitionSpec."""
+        sharding = getattr(x, "sharding", None)  # host arrays have none
         spec = sharding.spec if sharding else P("data")
         return jax.device_put(x, NamedSharding(self.mesh, spec))
 
@@ -168,7 +168,7 @@ class Stage:
         )
 
 
-# ----------------------------------------------------------------------------------------- training
+# --- Training ---
 
 
 def train(args: argparse.Namespace, model: lm.Model, meshes: list[Mesh]) -> list[float]:
@@ -215,7 +215,7 @@ def main() -> None:
         raise SystemExit(
             f"{args.stages} stages divide neither {len(devices)} devices nor {model.layers} layers"
         )
-    # Devices are listed island by island and worker by worker: equal parts, in order.
+    # Devices are ordered by island and worker, so equal parts of the list follow that order.
     meshes = [
         lm.make_mesh(list(part), model.heads) for part in np.split(np.array(devices), args.stages)
     ]

@@ -2,14 +2,13 @@
 that JAX sees.
 
 Plain JAX and optax: a byte-level decoder-only transformer (RMSNorm, rotary embedding, SwiGLU) on a
-2-D mesh, batch split over `data`, heads and hidden units over `tensor`. Nothing in here knows what
-the devices are or where:
+2-D mesh, batch split over `data`, heads and hidden units over `tensor`. The script does not depend on
+the kind or the location of the devices:
 
     python examples/train_lm.py                     # JAX's own backend
     gangway run examples/train_lm.py                # the devices of a Gangway cluster
 
-The host never waits for a step: losses stay on the devices until there are newer steps in flight
-behind them.
+The host runs several steps ahead: it reads a loss only when newer steps are in flight behind it.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from jax.sharding import PartitionSpec as P
 
 VOCABULARY = 256  # bytes
 CLIP = 1.0  # the largest global norm of a gradient
-STEPS_AHEAD = 8  # steps that the host dispatches before it looks at a loss
+STEPS_AHEAD = 8  # steps that the host dispatches before it reads a loss
 
 Params = dict[str, Any]
 
@@ -44,8 +43,8 @@ class Model(NamedTuple):
 
 
 def make_mesh(devices: list[jax.Device], heads: int) -> Mesh:
-    """data x tensor: 2x4 on eight devices; `tensor` is the largest power of two that divides both
-    counts.
+    """A mesh data x tensor, 2x4 on eight devices. `tensor` is the largest power of two that divides
+    both counts.
     """
     tensor = 1
     while len(devices) % (tensor * 2) == 0 and heads % (tensor * 2) == 0:
@@ -53,7 +52,7 @@ def make_mesh(devices: list[jax.Device], heads: int) -> Mesh:
     return Mesh(np.array(devices).reshape(-1, tensor), ("data", "tensor"))
 
 
-# -------------------------------------------------------------------------------------------- model
+# --- Model ---
 
 
 def param_specs() -> Params:
@@ -159,13 +158,11 @@ def mean_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
 
-# ----------------------------------------------------------------------------------------- training
+# --- Training ---
 
 
 def standard_library() -> np.ndarray:
-    """The bytes of every *.py file that lies directly in the standard library's folder, in name
-    order.
-    """
+    """The bytes of all *.py files directly in the standard library's folder, in name order."""
     folder = pathlib.Path(os.__file__).parent
     return np.frombuffer(
         b"\n".join(path.read_bytes() for path in sorted(folder.glob("*.py"))), np.uint8
@@ -180,7 +177,7 @@ def sample_batch(
 
 
 class Progress:
-    """One line that redraws itself on a terminal; one line per tenth of the way in a log."""
+    """On a terminal, one line that redraws itself; in a log, one line per tenth of the steps."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps
@@ -198,7 +195,7 @@ class Progress:
 
 
 def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
-    """To be applied to gradients whose global norm was clipped to CLIP."""
+    """The optimizer for gradients whose global norm is already clipped to CLIP."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, rate, 20, max(steps, 21), rate * 0.1)
     return optax.adamw(schedule, b2=0.98, weight_decay=0.01)
 
@@ -253,13 +250,11 @@ def train(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Params, l
     return params, losses
 
 
-# ----------------------------------------------------------------------------------------- sampling
+# --- Sampling ---
 
 
 def generate(params: Params, model: Model, mesh: Mesh, prompt: str, count: int, seed: int) -> str:
-    """`count` sampled characters. Every step is dispatched before the first one's result is looked
-    at.
-    """
+    """Returns `prompt` with `count` sampled characters. Steps are dispatched ahead of their results."""
 
     @functools.partial(jax.jit, donate_argnums=(1,))
     def decode(
@@ -322,7 +317,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--batch", type=int, default=16, help="sequences per step (rounded up to the data axis)"
     )
-    parser.add_argument("--devices", type=int, help="use only the first so many")
+    parser.add_argument("--devices", type=int, help="use only the first N devices")
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(

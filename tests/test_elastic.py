@@ -86,13 +86,13 @@ def test_a_script_loses_its_island_and_returns_to_it(tmp_path: pathlib.Path) -> 
         with contextlib.suppress(ProcessLookupError):  # it ended with the other
             os.kill(pid, signal.SIGKILL)
         script.wait_for("island 0 is lost: DATA_LOSS: ")
-        script.wait_for("island 1: goes on after step ")
+        script.wait_for("island 1: resumes after step ")
         hosts.start("worker0", "worker", "--island", "0", "--index", "0")
         script.wait_for("island 0 is back")
         losses = script.end()
         said = script.said.read_text()
-        assert said.count("goes on after step") == 2, said
-        assert said.index("island 0 is back") < said.rindex("island 0: goes on after step"), said
+        assert said.count("resumes after step") == 2, said
+        assert said.index("island 0 is back") < said.rindex("island 0: resumes after step"), said
         # As if nothing had happened: the checkpoint held all, and both islands compute the same bits.
         script = Script(hosts, tmp_path / "whole")
         assert losses == script.end()

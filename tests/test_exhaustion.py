@@ -73,7 +73,7 @@ def test_a_head_without_descriptors_says_so_and_goes_on_when_there_are_some(
             used = cpu_seconds(head)
             began = time.monotonic()
             turned_away = start_client(cluster)
-            cluster.wait_for_words("no connection can be taken: Too many open files", 10)
+            cluster.wait_for_words("cannot accept connections: Too many open files", 10)
             # Who is connected goes on.
             assert client.do("result = float(np.asarray(f(x) + x).sum())") == 12
             _, errors = turned_away.communicate(timeout=30 * PATIENCE)  # it waits for its own limit
@@ -86,9 +86,9 @@ def test_a_head_without_descriptors_says_so_and_goes_on_when_there_are_some(
                 waiting.communicate(timeout=4)
         output, errors = waiting.communicate(timeout=30 * PATIENCE)
         assert output.strip() == "4.0", errors
-        cluster.wait_for_words("connections are taken again", 5)
+        cluster.wait_for_words("connections are accepted again", 5)
         assert cluster.workers()[0]["state"] == "up"
-    assert cluster.logs(1 << 20).count("no connection can be taken") == 1
+    assert cluster.logs(1 << 20).count("cannot accept connections") == 1
 
 
 def test_a_worker_without_descriptors_goes_on_when_there_are_some(new_cluster: NewCluster) -> None:
@@ -100,7 +100,7 @@ def test_a_worker_without_descriptors_goes_on_when_there_are_some(new_cluster: N
         with no_descriptors_left(worker["pid"]):
             assert client.do("result = float(np.asarray(f(x)).sum())") == 8
             other = start_client(cluster)  # its session needs a data stream of its own
-            cluster.wait_for_words("no connection can be taken: Too many open files", 15)
+            cluster.wait_for_words("cannot accept connections: Too many open files", 15)
             assert client.do("result = float(np.asarray(f(x)).sum())") == 8
         output, errors = other.communicate(timeout=40 * PATIENCE)
         assert output.strip() == "4.0", errors

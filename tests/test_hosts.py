@@ -60,7 +60,7 @@ def test_another_clusters_certificate_is_refused_SE_1(hosts: Hosts, tmp_path: pa
     other = certificates(hosts, tmp_path / "other", "--hosts", "127.0.0.2,127.0.0.3")
     result = hosts.connect(other)
     assert result.returncode == 2, result.stdout + result.stderr
-    assert "not of that cluster's CA" in result.stderr, result.stderr
+    assert "not from that cluster's CA" in result.stderr, result.stderr
     # One that trusts the right authority, but presents a certificate of another one.
     (other / "ca.pem").write_bytes((hosts.folder / "tls" / "ca.pem").read_bytes())
     (other / "token").write_bytes((hosts.folder / "tls" / "token").read_bytes())

@@ -81,11 +81,11 @@ def test_a_stopped_worker_and_a_stuck_device_are_told_apart_within_six_seconds(
             other.answer(20)  # an error: that worker was declared dead, and replaced
             assert wait_for("the stuck gang", lambda: why(cluster), 5)
         assert client.answer(20) == {"ok": 8.0}
-        cluster.wait_for_words("device 0 of island0/worker0 goes on", 5)
+        cluster.wait_for_words("device 0 of island0/worker0 resumed", 5)
         wait_for("not stuck", lambda: not cluster.workers()[0]["devices"][0]["stuck"], 5)
         assert metric(metrics, name) == 0
         logs = cluster.logs(1 << 20)
-        assert logs.count("is stuck in gang") == logs.count("goes on after gang"), logs
+        assert logs.count("is stuck in gang") == logs.count("resumed after gang"), logs
 
 
 def test_a_long_program_is_not_stuck(new_cluster: NewCluster) -> None:
@@ -203,7 +203,7 @@ def test_the_second_process_of_a_place_is_refused_by_name(by_hand: ByHand) -> No
     second = by_hand.start_worker("second", 0)
     assert by_hand.processes["second"].wait(20 * PATIENCE) == 1
     said = by_hand.log("second")
-    assert f"island0/worker0 is there already: process {first} on 127.0.0.2" in said, said
+    assert f"island0/worker0 is already running: process {first} on 127.0.0.2" in said, said
     by_hand.wait_for("controller", f"a second process (pid {second}")
     assert by_hand.workers()[0] == before
 
@@ -238,7 +238,7 @@ def test_a_worker_that_wakes_after_its_replacement_disturbs_nobody(by_hand: ByHa
         os.kill(first, signal.SIGCONT)
         # It finds its link closed, starts afresh, and finds its place taken.
         assert by_hand.processes["worker0"].wait(30 * PATIENCE) == 1
-        assert "is there already" in by_hand.log("worker0"), by_hand.log("worker0")
+        assert "is already running" in by_hand.log("worker0"), by_hand.log("worker0")
         assert client.do("result = float(f(x).sum())") == 8
         assert by_hand.workers()[0]["incarnation"] == new["incarnation"]
 

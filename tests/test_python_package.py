@@ -126,7 +126,7 @@ def run(*arguments: str, port: int, **variables: str) -> subprocess.CompletedPro
 def test_connect_after_jax_was_used() -> None:
     code = "import jax; jax.devices(); import gangway; gangway.connect()"
     result = run("-c", code, port=free_port(), JAX_PLATFORMS="cpu")
-    assert "AlreadyInitializedError: JAX is in use already" in result.stderr
+    assert "AlreadyInitializedError: JAX is already in use" in result.stderr
 
 
 def test_connect_without_a_cluster_and_again() -> None:

@@ -158,7 +158,7 @@ def test_started_by_hand_in_any_order_and_one_that_stays_away_is_named_TM_1(host
     assert result.returncode == 0, result.stdout + result.stderr
     assert int(count) == 3 and all(abs(s / SUM - 1) < 1e-5 for s in eval(sums))
     second = hosts.run("scheduler", "--config", str(hosts.config), "--island", "0")
-    assert second.returncode == 1 and "End that one first" in second.stderr, second.stderr
+    assert second.returncode == 1 and "End that process first" in second.stderr, second.stderr
     with Console(hosts.client()) as client:
         make(client, "x", 0)
         hosts.end("scheduler1")

@@ -139,7 +139,7 @@ def test_why_tells_a_busy_device_from_a_stopped_worker_and_names_the_source_line
 
         waits = wait_for("the long gang named", busy, 20)
         assert waits[0]["workers"] == ["island0/worker0"] and waits[0]["devices"] == [0], waits
-        assert "heartbeats come" in waits[0]["text"], waits
+        assert "which sends heartbeats" in waits[0]["text"], waits
         line = 1 + TRAINING.splitlines().index(
             "    return jax.lax.fori_loop(0, 2000000000, body, x)"
         )

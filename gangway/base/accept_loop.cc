@@ -24,8 +24,8 @@
 namespace gangway {
 namespace {
 
-constexpr int kBacklog = 4096;  // connections that wait: the system takes fewer where it must
-constexpr int kRetryMs = 200;   // without descriptors
+constexpr int kBacklog = 4096;  // waiting connections; the system may lower it
+constexpr int kRetryMs = 200;   // while out of descriptors
 constexpr int kTurnConnections = 64;
 
 absl::Status Error(const std::string& what) {
@@ -41,7 +41,7 @@ bool OutOfResources(int error) {
 absl::Status AcceptLoop::Open(int family, const void* address, size_t size) {
   listener_.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!listener_.valid() || !wake_.valid()) return Error("no socket");
+  if (!listener_.valid() || !wake_.valid()) return Error("cannot create a socket");
   const int fd = listener_.get();
   const int on = 1, off = 0;
   if (family != AF_UNIX) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -51,7 +51,8 @@ absl::Status AcceptLoop::Open(int family, const void* address, size_t size) {
     return Error("cannot listen");
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) return Error("no name");
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0)
+    return Error("cannot read the bound address");
   if (family == AF_INET) port_ = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
   if (family == AF_INET6) port_ = ntohs(reinterpret_cast<const sockaddr_in6&>(bound).sin6_port);
   if (family == AF_UNIX) {
@@ -70,7 +71,7 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenTcp(const std::str
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    return absl::UnavailableError(absl::StrCat("no address of ", host, ": ", gai_strerror(error)));
+    return absl::UnavailableError(absl::StrCat("cannot resolve ", host, ": ", gai_strerror(error)));
   absl::Status status;
   std::unique_ptr<AcceptLoop> loop;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
@@ -87,13 +88,13 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenUnix(const std::st
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path))
-    return absl::UnavailableError("the path of the socket is empty or too long");
+    return absl::UnavailableError("the socket's path is empty or too long");
   std::memcpy(address.sun_path, path.data(), path.size());
   const bool file = path[0] != '\0';
   struct stat there;
   if (file && lstat(path.c_str(), &there) == 0 && S_ISSOCK(there.st_mode)) unlink(path.c_str());
   std::unique_ptr<AcceptLoop> loop(new AcceptLoop);
-  // Of an abstract name every byte counts; the system chooses one where there is no byte at all.
+  // Every byte of an abstract name counts; for an empty name the system chooses one.
   const size_t abstract = path.size() == 1 ? 0 : path.size();
   const size_t size = file ? sizeof(address) : offsetof(sockaddr_un, sun_path) + abstract;
   if (absl::Status status = loop->Open(AF_UNIX, &address, size); !status.ok()) return status;
@@ -121,7 +122,8 @@ void AcceptLoop::Run() {
   pthread_setname_np(pthread_self(), "gangway-accept");
   bool short_of = false;
   while (true) {
-    // Without descriptors the listener stays readable: only the wake ends the wait early.
+    // While out of descriptors, the listener stays readable, so the poll leaves it out: only the
+    // wake ends it early.
     pollfd fds[] = {{.fd = wake_.get(), .events = POLLIN},
                     {.fd = short_of ? -1 : listener_.get(), .events = POLLIN}};
     poll(fds, 2, short_of ? kRetryMs : -1);
@@ -138,16 +140,16 @@ bool AcceptLoop::Accept() {
       getrlimit(RLIMIT_NOFILE, &limit);
       if (!std::exchange(told_, true)) {
         spdlog::error(
-            "no connection can be taken: {} (the limit of open files is {}). Those that "
-            "come wait until others close; raise it with `ulimit -n` or LimitNOFILE=",
+            "cannot accept connections: {} (the limit of open files is {}). New connections "
+            "wait until others close; raise the limit with `ulimit -n` or LimitNOFILE=",
             std::strerror(errno), limit.rlim_cur);
       }
       return false;
     }
-    if (fd < 0) return true;  // none is left, or one was gone before it was taken
-    if (std::exchange(told_, false)) spdlog::info("connections are taken again");
+    if (fd < 0) return true;  // no connection is pending, or one closed before it was accepted
+    if (std::exchange(told_, false)) spdlog::info("connections are accepted again");
     const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // of no effect on a unix socket
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // no effect on a unix socket
     take_(fd);
   }
   return true;

@@ -1,10 +1,10 @@
-// AcceptLoop: listens at an address and hands over the connections that come, on a thread of its
-// own. gRPC's own listener stops listening for good when the process is out of file descriptors;
-// this one says so once, lets what comes wait in the system's queue, and goes on when there are
-// some again.
+// AcceptLoop: listens at an address on its own thread and hands over the accepted connections.
+// gRPC's listener stops for good when the process runs out of file descriptors. This one logs the
+// shortage once, leaves new connections in the kernel's backlog, and resumes when descriptors are
+// free.
 //
-// Threading: made and destroyed by one owner, not on the loop's thread. Failure: UNAVAILABLE, with
-// the system's reason, where the address cannot be listened at.
+// Threading: created and destroyed by one owner, not on the loop's thread. Failure: UNAVAILABLE,
+// with the system's reason, if it cannot listen at the address.
 #ifndef GANGWAY_BASE_ACCEPT_LOOP_H_
 #define GANGWAY_BASE_ACCEPT_LOOP_H_
 
@@ -21,28 +21,28 @@ namespace gangway {
 
 class AcceptLoop {
  public:
-  // Given a connected socket, not blocking, which it owns from then on.
+  // Receives a connected, non-blocking socket and owns it.
   using Take = std::function<void(int fd)>;
 
-  // `host`: a name or a number, IPv6 without brackets. Port 0: any free one.
+  // `host`: a name or a numeric address, IPv6 without brackets. Port 0: any free port.
   static absl::StatusOr<std::unique_ptr<AcceptLoop>> ListenTcp(const std::string& host, int port);
-  // A path; or a name in the abstract namespace, which begins with a zero byte, and is any free one
-  // when nothing follows. A socket file that is there is replaced: that nobody listens at it is for
-  // the caller to find out.
+  // `path`: a socket file, or an abstract name, which begins with a zero byte; a lone zero byte
+  // picks any free name. An existing socket file is replaced: the caller checks first that no
+  // process listens at it.
   static absl::StatusOr<std::unique_ptr<AcceptLoop>> ListenUnix(const std::string& path);
   ~AcceptLoop();
 
-  int port() const { return port_; }                 // the real one
-  const std::string& path() const { return path_; }  // of a unix socket: the real one
+  int port() const { return port_; }                 // the bound port
+  const std::string& path() const { return path_; }  // the bound unix socket
 
   void Start(Take take);  // once
-  void Stop();            // nothing is taken after it
+  void Stop();            // no connection is accepted after it
 
  private:
   AcceptLoop() = default;
   absl::Status Open(int family, const void* address, size_t size);
   void Run();
-  bool Accept();  // false: no descriptors are left
+  bool Accept();  // false: out of descriptors or memory
 
   FileDescriptor listener_;
   FileDescriptor wake_;

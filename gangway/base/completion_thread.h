@@ -1,11 +1,11 @@
-// CompletionThread: one thread that runs what gRPC completes on one queue. Each tag given to gRPC
-// is a Completion*; it is run once, there. Stop shuts the queue down, runs what is left and joins:
-// everything that could still complete must have been cancelled before. Not stopped or destroyed on
-// its own thread.
+// CompletionThread: one thread that runs the completions of one gRPC queue. Each tag given to gRPC
+// is a Completion*, which the thread runs once. Stop shuts the queue down, runs the remaining
+// completions and joins; the caller must have cancelled every pending operation before. Must not be
+// stopped or destroyed on its own thread.
 //
-// All pollers of a process wait in one epoll set of gRPC, where whichever is awake takes the events
-// of the others and hands them over: each further queue costs every message a switch of threads. So
-// a process has as few of these as it can.
+// All pollers of a process share one epoll set in gRPC, and the poller that wakes hands the events
+// of other queues to their threads. Each further queue therefore adds a thread handoff to every
+// message, so a process keeps as few of these as it can.
 #ifndef GANGWAY_BASE_COMPLETION_THREAD_H_
 #define GANGWAY_BASE_COMPLETION_THREAD_H_
 
@@ -30,7 +30,8 @@ class CompletionThread {
       : queue_(std::move(queue)) {}
   ~CompletionThread() { Stop(); }
 
-  // The queue itself stays until the destructor: a server is destroyed between the two.
+  // The queue itself lives until the destructor: a server is destroyed after Stop and before the
+  // queue.
   void Stop() {
     if (std::exchange(stopped_, true)) return;
     queue_->Shutdown();

@@ -78,7 +78,7 @@ void EventLoop::Run() {
       };
       while (!due()) {
         waiting_ = true;
-        // Without timers there is nothing to wake for: a day is "until posted".
+        // Without timers only a post wakes the loop: a day stands for "no deadline".
         auto deadline =
             timers_.empty() ? Clock::now() + std::chrono::hours(24) : timers_.begin()->first.first;
         wake_.WaitUntil(mutex_, deadline,

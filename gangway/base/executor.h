@@ -1,5 +1,5 @@
-// Executor: where callbacks run, by name and never by accident. EventLoop: one thread that runs
-// tasks in order and fires timers; a service's state is owned by its loop and needs no lock.
+// Executor: a named place where callbacks run. EventLoop: one thread that runs tasks in order and
+// fires timers; a service's state is owned by its loop and needs no lock.
 #ifndef GANGWAY_BASE_EXECUTOR_H_
 #define GANGWAY_BASE_EXECUTOR_H_
 
@@ -19,7 +19,8 @@ namespace gangway {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Runs `task` later, in the order of the calls. Never blocks, never runs it inline. Thread-safe.
+  // Runs `task` later, in the order of the calls. Never blocks, never runs `task` inline.
+  // Thread-safe.
   virtual void Post(std::function<void()> task) = 0;
 };
 
@@ -36,27 +37,27 @@ class EventLoop final : public Executor {
   uint64_t PostAt(Clock::time_point when, std::function<void()> task);
   void Cancel(uint64_t timer);
 
-  // Called on the loop after each round of tasks, those posted after this call: where a service
-  // flushes what the round has batched. Several may be added.
+  // Runs `flush` on the loop after every round of tasks, from the next round on: a service flushes
+  // the round's batches in it. Several may be added.
   void AddRoundEnd(std::function<void()> flush);
 
   bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  // The loop whose thread this is, or none.
+  // The loop that owns the calling thread; null if none.
   static EventLoop* Current();
-  // On the loop's own thread: the rounds that it has begun; and runs `task` once, after this
-  // round's tasks and what AddRoundEnd added.
+  // Both only on the loop's own thread. round() is the number of rounds begun. AtRoundEnd runs
+  // `task` once, after this round's tasks and the flushes of AddRoundEnd.
   uint64_t round() const { return round_; }
   void AtRoundEnd(std::function<void()> task) { at_round_end_.push_back(std::move(task)); }
 
-  // Runs the tasks that are queued, then ends the thread; later posts are dropped. Not from the
+  // Runs the queued tasks, then ends the thread; later posts are dropped. Must not be called on the
   // loop's own thread.
   void Stop();
 
  private:
   void Run();
 
-  // The loop's thread's alone.
+  // Accessed only by the loop's thread.
   std::vector<std::function<void()>> round_ends_;
   std::vector<std::function<void()>> at_round_end_;
   uint64_t round_ = 0;
@@ -70,7 +71,7 @@ class EventLoop final : public Executor {
   bool waiting_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::string name_;
-  std::thread thread_;  // last: starts when the rest is there
+  std::thread thread_;  // last: starts after the other members exist
 };
 
 }  // namespace gangway

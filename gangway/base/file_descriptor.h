@@ -1,5 +1,5 @@
-// Owns one file descriptor, or none. Moves, never copies; not thread-safe, as an int is not. What
-// close() says is dropped: a file whose writes must be known to have arrived is closed by hand.
+// Owns one file descriptor or none. Movable, not copyable, not thread-safe. The result of close()
+// is ignored: a caller that must know that its writes arrived closes the file itself.
 #ifndef GANGWAY_BASE_FILE_DESCRIPTOR_H_
 #define GANGWAY_BASE_FILE_DESCRIPTOR_H_
 
@@ -12,7 +12,7 @@ namespace gangway {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}  // negative, as failing calls return it: none
+  explicit FileDescriptor(int fd) : fd_(fd) {}  // negative (a failed call's result): none
   ~FileDescriptor() { Reset(); }
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.Release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
@@ -22,7 +22,7 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
-  [[nodiscard]] int Release() { return std::exchange(fd_, -1); }  // the caller's from here on
+  [[nodiscard]] int Release() { return std::exchange(fd_, -1); }  // the caller owns the result
   void Reset(int fd = -1) {
     if (fd_ >= 0) close(fd_);
     fd_ = fd;

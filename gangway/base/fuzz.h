@@ -1,9 +1,9 @@
-// What a fuzz target (`x_fuzz.cc`, gangway_fuzz in CMake) defines, and how one target reads several
-// inputs out of its bytes.
+// The functions that a fuzz target (`x_fuzz.cc`, gangway_fuzz in CMake) defines, and a coding of
+// several inputs in one byte string.
 //
 // With the preset `fuzz`, libFuzzer drives the target (tools/fuzz.sh). In every other build,
-// fuzz_regression.cc does: over the seeds and a bounded number of mutations of them, the same ones
-// each time, as a test.
+// fuzz_regression.cc runs it as a test on the seeds and a bounded number of their mutations, the
+// same ones each time.
 #ifndef GANGWAY_BASE_FUZZ_H_
 #define GANGWAY_BASE_FUZZ_H_
 
@@ -15,15 +15,15 @@
 
 namespace gangway::fuzz {
 
-// Valid inputs, made by code, to start from. Every target defines it.
+// Valid inputs to start from, made by code. Every target defines this function.
 std::vector<std::string> Seeds();
 
 inline std::string_view View(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Pieces with a length of two bytes before each; what is left at the end is the last piece, so that
-// any bytes are pieces.
+// Splits `bytes` into pieces, each after a two-byte length. A length past the end is cut to the
+// bytes that remain, so any bytes can be split.
 inline std::vector<std::string_view> Split(std::string_view bytes, size_t pieces_max = 64) {
   std::vector<std::string_view> pieces;
   while (bytes.size() > 2 && pieces.size() < pieces_max) {
@@ -35,7 +35,7 @@ inline std::vector<std::string_view> Split(std::string_view bytes, size_t pieces
   return pieces;
 }
 
-// The inverse. A piece has at most 65,535 bytes; more are cut off.
+// The inverse of Split. A piece is cut to 65,535 bytes.
 inline std::string Join(const std::vector<std::string>& pieces) {
   std::string bytes;
   for (const std::string& piece : pieces) {
@@ -49,8 +49,8 @@ inline std::string Join(const std::vector<std::string>& pieces) {
 
 }  // namespace gangway::fuzz
 
-// The interface of libFuzzer. The first is every target's; the mutator is for targets whose inputs
-// random bytes hardly ever are.
+// The interface of libFuzzer. Every target defines the first; the mutator is for targets whose
+// inputs random bytes almost never form.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max,
                                           unsigned int seed);

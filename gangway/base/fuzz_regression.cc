@@ -1,6 +1,6 @@
-// main() of a fuzz target outside the preset `fuzz`: runs it on files that are named, else on its
-// seeds, the empty input and RUNS (default 2000) mutations of the seeds from a fixed random seed. A
-// crash is the failure; stderr then has the input in hexadecimal.
+// main() of a fuzz target outside the preset `fuzz`: runs the target on the files named as
+// arguments or else on its seeds, the empty input and RUNS (default 2000) mutations of the seeds
+// from a fixed random seed. A crash fails the test and prints the input to stderr in hexadecimal.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -27,13 +27,13 @@ void Run(const std::string& input) {
 
 void OnAbort(int) {
   if (current != nullptr) {
-    std::fprintf(stderr, "the input, %zu bytes: ", current->size());
+    std::fprintf(stderr, "the failing input, %zu bytes: ", current->size());
     for (const unsigned char c : *current) std::fprintf(stderr, "%02x", c);
     std::fprintf(stderr, "\n");
   }
 }
 
-// One small change of the kinds that parsers are weak at.
+// One small change of a kind that often breaks parsers.
 void MutateBytes(std::string& input, const std::vector<std::string>& seeds, std::mt19937& random) {
   const size_t at = input.empty() ? 0 : random() % input.size();
   switch (random() % 7) {
@@ -84,7 +84,7 @@ int RunFiles(int count, char** paths) {
   for (int i = 0; i < count; ++i) {
     std::ifstream file(paths[i], std::ios::binary);
     if (!file) {
-      std::fprintf(stderr, "no file %s\n", paths[i]);
+      std::fprintf(stderr, "cannot open %s\n", paths[i]);
       return 1;
     }
     Run(std::string(std::istreambuf_iterator<char>(file), {}));
@@ -112,7 +112,8 @@ int RunMutations() {
 }  // namespace gangway::fuzz
 
 int main(int argc, char** argv) {
-  // Not from a corrupt heap: fprintf allocates nothing here, and the process ends either way.
+  // A corrupt heap does not stop the handler: fprintf allocates nothing here, and the process ends
+  // either way.
   (void)std::signal(SIGABRT, gangway::fuzz::OnAbort);
   return argc > 1 ? gangway::fuzz::RunFiles(argc - 1, argv + 1) : gangway::fuzz::RunMutations();
 }

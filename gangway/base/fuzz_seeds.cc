@@ -1,5 +1,5 @@
-// Linked into a libFuzzer target: with GANGWAY_FUZZ_SEEDS=FOLDER in the environment it writes the
-// target's seeds there and ends, so that no corpus of bytes lies in the repository.
+// Linked into a libFuzzer target: with GANGWAY_FUZZ_SEEDS=FOLDER in the environment, the target
+// writes its seeds to that folder and exits, so the repository stores no binary corpus.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -1,9 +1,9 @@
-// A steady beat on an event loop, for heartbeats and for whoever watches that others beat. It says
-// when its own process stood still (stopped, or starved of a processor): then nobody may be called
-// silent for what is still to be read.
+// A periodic callback on an event loop, to send heartbeats and to watch those of peers. It reports
+// a stall of its own process (stopped, or starved of CPU): heartbeats may then wait unread, so no
+// peer may be called silent.
 //
-// Threading: made on any thread; calls come on the loop. Destroyed on the loop, or after it has
-// stopped; nothing is called from then on.
+// Threading: created on any thread; callbacks run on the loop. Destroyed on the loop, or after the
+// loop has stopped; no callback runs after that.
 #ifndef GANGWAY_BASE_PULSE_H_
 #define GANGWAY_BASE_PULSE_H_
 
@@ -22,7 +22,7 @@ class Pulse {
   using OnBeat = std::function<void(Clock::time_point now, bool stood_still)>;
 
   static constexpr std::chrono::milliseconds kInterval{500};
-  static constexpr std::chrono::milliseconds kStill{1000};  // so late is a beat that missed some
+  static constexpr std::chrono::milliseconds kStill{1000};  // a beat this late means a stall
 
   Pulse(EventLoop* loop, OnBeat on_beat)
       : state_(std::make_shared<State>(State{.loop = loop, .on_beat = std::move(on_beat)})) {

@@ -1,5 +1,4 @@
-// Pulse: beats come on the loop, one by one, until it is destroyed; a loop that stood still says
-// so.
+// Pulse: beats run on the loop until the pulse is destroyed, and report a stall of the loop.
 #include "gangway/base/pulse.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +52,7 @@ TEST(PulseTest, SaysWhenTheLoopStoodStill) {
         if (still.size() == 2) second.set_value();
       });
   ASSERT_EQ(first.get_future().wait_for(kLimit), std::future_status::ready);
-  // The stillness itself: nothing to wait for.
+  // This sleep is the stall under test; it does not wait for an event.
   On(loop, [] { std::this_thread::sleep_for(Pulse::kInterval + Pulse::kStill * 3 / 2); });
   ASSERT_EQ(second.get_future().wait_for(kLimit), std::future_status::ready);
   On(loop, [&] { pulse.reset(); });

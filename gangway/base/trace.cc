@@ -13,13 +13,13 @@
 namespace gangway {
 namespace {
 
-constexpr size_t kNamesMax = 4096;  // of each sort
+constexpr size_t kNamesMax = 4096;  // of each TraceNameOf
 constexpr size_t kNameBytesMax = 128;
 
-// The stamp is the record's number + 1 once the words are there, 0 while they are written. Words
-// are stored with release and loaded with acquire: free on x86, and needs no fences, which
-// ThreadSanitizer does not see. One cache line each: a record that comes seldom finds its memory
-// cold.
+// The stamp is the record's number + 1 once the words are complete, and 0 while they are written.
+// Words use release stores and acquire loads: they are free on x86 and need no fences, which
+// ThreadSanitizer does not see. Each slot has its own cache line, because a rare record finds its
+// memory cold.
 struct alignas(64) Slot {
   std::atomic<uint64_t> stamp{0};
   std::array<std::atomic<uint64_t>, 5> words{};
@@ -27,7 +27,7 @@ struct alignas(64) Slot {
 
 enum class Recording : uint8_t { kUnknown, kOn, kOff };
 
-// What every record looks at is in one line, and needs no guard or pointer to get there.
+// The fields that every record reads share one cache line and need no static guard or pointer.
 struct Ring {
   std::atomic<uint64_t> next{0};
   std::atomic<Recording> recording{Recording::kUnknown};
@@ -41,7 +41,7 @@ struct Names {
   std::map<std::pair<TraceNameOf, uint64_t>, std::string> names GANGWAY_GUARDED_BY(mutex);
 };
 
-// Never destroyed: threads of libraries record until the process is gone.
+// Never destroyed: library threads record until the process exits.
 Names& TheNames() {
   static Names* const names = new Names;
   return *names;
@@ -107,7 +107,7 @@ void NameTrace(TraceNameOf what, uint64_t id, std::string name) {
   all.names[{what, id}] = std::move(name);
   auto first = all.names.lower_bound({what, 0});
   auto last = all.names.upper_bound({what, UINT64_MAX});
-  // Ids count upwards: the smallest is the oldest.
+  // Ids increase: the smallest is the oldest.
   if (all.names.size() > kNamesMax && std::distance(first, last) > std::ptrdiff_t{kNamesMax})
     all.names.erase(first);
 }

@@ -1,13 +1,13 @@
-// The flight recorder: what this process did last, always on. One bounded ring per process; the
-// oldest records are overwritten. `gangway trace` reads the rings of a cluster.
+// The flight recorder: the latest events of this process, always on. Each process has one bounded
+// ring, which overwrites its oldest records. `gangway trace` reads the rings of a cluster.
 //
-// Threading: any thread records, without locks or allocation: one atomic increment, the clock and a
-// few stores, some tens of nanoseconds. Reading copies while others go on to write; records that
-// are being overwritten are left out. A writer that is stopped in the middle of a record for a
-// whole lap of the ring may spoil that one record, and nothing else. Names of things (links,
-// programs) are set rarely and under a lock; the oldest are forgotten past a limit.
+// Threading: any thread records, without locks or allocation: one atomic increment, a clock read
+// and a few stores, some tens of nanoseconds. A reader copies while writers continue, and leaves
+// out records that are being overwritten. A writer that stalls inside a record for a whole lap of
+// the ring may corrupt that one record and no other. Names (of links, programs) are set rarely,
+// under a lock; past a limit the oldest are dropped.
 //
-// GANGWAY_TRACE=off, read once, turns recording off: for measuring what it costs.
+// GANGWAY_TRACE=off, read once, turns recording off, to measure its cost.
 #ifndef GANGWAY_BASE_TRACE_H_
 #define GANGWAY_BASE_TRACE_H_
 
@@ -19,10 +19,10 @@
 
 namespace gangway {
 
-// Numbers are part of the wire format: add, never change. 8 and 11 were used once.
+// The numbers are part of the wire format: add, never change. 8 and 11 are retired.
 enum class TraceKind : uint8_t {
   kNone = 0,
-  kRequest = 1,  // front door: a request was handled; place = its case, value = nanoseconds
+  kRequest = 1,  // front door: a request was handled; place = its oneof case, value = nanoseconds
   kSubmit = 2,   // client: a batch left; value = its number in the session
   kLower = 3,    // controller: a node was made for island `place`; value = batch number
   kQueue =
@@ -32,10 +32,10 @@ enum class TraceKind : uint8_t {
   kPrepare = 7,        // worker: host-side work of a node is done; place = its NodeKind
   kExecuteBegin = 9,   // worker: device `place` is given a gang
   kExecuteEnd = 10,    // worker: device `place` has finished it
-  kUpload = 12,        // worker: a shard's bytes came; place = shard, value = bytes
-  kFetch = 13,         // worker: a shard went out; place = shard, value = bytes
-  kSend = 14,          // transport: a frame goes out on link `place`; value = bytes
-  kReceive = 15,       // transport: frames came in on link `place`; value = bytes
+  kUpload = 12,        // worker: a shard's bytes arrived; place = shard, value = bytes
+  kFetch = 13,         // worker: a shard was sent; place = shard, value = bytes
+  kSend = 14,          // transport: a frame is sent on link `place`; value = bytes
+  kReceive = 15,       // transport: frames arrived on link `place`; value = bytes
   kCompileBegin = 16,  // compiler; value = request
   kCompileEnd = 17,
 };
@@ -52,7 +52,7 @@ struct TraceRecord {
 inline constexpr uint64_t kTraceCapacity = 32768;  // records; 2 MiB per process
 
 void Trace(TraceKind kind, uint32_t place, uint64_t session, uint64_t gang, uint64_t value = 0);
-// For whoever has read the clock already.
+// For callers that have already read the clock.
 void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_t place,
              uint64_t session, uint64_t gang, uint64_t value = 0);
 
@@ -66,12 +66,12 @@ struct TraceName {
 };
 struct TraceSnapshot {
   uint64_t recorded = 0;             // since the process started
-  std::vector<TraceRecord> records;  // those that are left, oldest first
+  std::vector<TraceRecord> records;  // those still in the ring, oldest first
   std::vector<TraceName> names;
 };
 TraceSnapshot ReadTrace();
 
-// Tells processes apart, on different hosts too: random, never 0.
+// This process's random id, never 0; it tells processes of different hosts apart too.
 uint64_t TraceProcess();
 
 // A new number for a link of this process.

@@ -1,4 +1,4 @@
-// What one record costs, alone and with others recording at once. Aim: well under 1 us.
+// The cost of one record, alone and with other threads recording. Aim: well under 1 us.
 #include <benchmark/benchmark.h>
 
 #include "gangway/base/trace.h"

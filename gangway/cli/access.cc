@@ -33,8 +33,8 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
   }
   if ((about.st_mode & 077) != 0) {
     return absl::PermissionDeniedError(
-        absl::StrCat(path, " is a secret, but other users may read it: chmod 600 ", path,
-                     ", and make a new one if others have had the time to read it"));
+        absl::StrCat(path, " is a secret, but other users can read it: chmod 600 ", path,
+                     ", and replace it if another user may have read it"));
   }
   std::ostringstream text;
   text << file.rdbuf();
@@ -43,7 +43,7 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
 
 absl::Status WritePrivateFile(const std::string& path, const std::string& text) {
   const std::string fresh = path + ".new";
-  unlink(fresh.c_str());  // of a writer that died
+  unlink(fresh.c_str());  // a writer that died may have left it
   FileDescriptor file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.get() < 0) return CannotWrite(fresh);
   size_t offset = 0;
@@ -74,16 +74,16 @@ absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {
   if (!token.ok()) {
     return absl::Status(token.status().code(),
                         absl::StrCat(token.status().message(),
-                                     "; it holds the token of the cluster: name the cluster's own "
-                                     "state folder (--state-dir) or TLS folder (--tls)"));
+                                     "; this file holds the cluster's token: give the cluster's "
+                                     "own state folder (--state-dir) or TLS folder (--tls)"));
   }
   access.token = *std::move(token);
   while (!access.token.empty() && access.token.back() == '\n') access.token.pop_back();
   if (access.token.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         path,
-        " is empty, and should hold the cluster's token: delete it and start the cluster "
-        "again, or copy it from the cluster's host"));
+        " is empty, but should hold the cluster's token: delete it and restart the cluster, "
+        "or copy it from the cluster's host"));
   }
   return access;
 }
@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::s
     if (!read.ok()) {
       return absl::Status(read.status().code(),
                           absl::StrCat(read.status().message(),
-                                       "; --tls names a folder that `gangway certs` made"));
+                                       "; --tls needs a folder that `gangway certs` made"));
     }
     *text = *std::move(read);
   }
@@ -114,10 +114,10 @@ absl::Status ExplainConnection(const absl::Status& status, const std::string& ad
                                const std::string& tls) {
   if (!absl::IsUnavailable(status) || tls.empty()) return status;
   return absl::UnavailableError(absl::StrCat(
-      "no link over TLS to ", address, " (", std::string(status.message()),
-      "): if a controller runs there, then the certificate in ", tls,
-      " is not of that cluster's CA, has expired, or does not name this host: use the folder that "
-      "`gangway certs` made for that cluster, with all hosts in --hosts"));
+      "cannot connect over TLS to ", address, " (", std::string(status.message()),
+      "): if a controller runs there, the certificate in ", tls,
+      " is not from that cluster's CA, has expired, or does not name this host: use the folder "
+      "that `gangway certs` made for that cluster, with all hosts in --hosts"));
 }
 
 }  // namespace gangway::cli

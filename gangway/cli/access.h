@@ -1,5 +1,5 @@
-// What a process of a cluster needs to be let in: the cluster's token and, beyond loopback, the TLS
-// folder that `gangway certs` made (ca.pem, cert.pem, key.pem, token).
+// The credentials of a cluster's process: the cluster's token and, beyond loopback, the TLS folder
+// that `gangway certs` made (ca.pem, cert.pem, key.pem, token).
 //
 // Threading: functions without state. Failure: a status that names the file and says what to do.
 #ifndef GANGWAY_CLI_ACCESS_H_
@@ -17,7 +17,7 @@ namespace gangway::cli {
 
 inline constexpr char kTokenFile[] = "token";  // in a state folder and in a TLS folder
 
-// Where a process finds them, as its command line names them.
+// Where a process finds its credentials, from its command line.
 struct AccessFiles {
   std::string tls;         // a folder; empty: no TLS, loopback only
   std::string token_file;  // empty: the TLS folder's
@@ -28,23 +28,24 @@ struct Access {
   std::string token;
 };
 
-// NOT_FOUND, PERMISSION_DENIED: a file is not there, or others may read it.
+// NOT_FOUND: a file does not exist. PERMISSION_DENIED: other users can read it.
+// FAILED_PRECONDITION: the token is empty.
 absl::StatusOr<Access> ReadAccess(const AccessFiles& files);
 
-// The token in `path`, made first where there is none: the file is its owner's alone.
+// Returns the token in `path`. Creates the file first if needed, readable by its owner only.
 absl::StatusOr<std::string> EnsureToken(const std::string& path);
 
-// NOT_FOUND; PERMISSION_DENIED: others may read it.
+// NOT_FOUND: the file does not exist. PERMISSION_DENIED: other users can read it.
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path);
 
-// Appears whole or not at all, for its owner only (0600).
+// Writes the file atomically, for its owner only (0600).
 absl::Status WritePrivateFile(const std::string& path, const std::string& text);
 
-// Unix sockets as such; other addresses over gRPC, where with a TLS folder both sides present its
-// certificate and demand one of its CA.
+// Unix socket addresses use local links, all others gRPC. With a TLS folder, both ends of a gRPC
+// link present its certificate and require one from its CA.
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::string& tls);
 
-// Adds to a failed connection what TLS does not tell: why it may have failed, and what to do.
+// Adds the likely causes, and what to do, to a failed connection: TLS itself does not report them.
 absl::Status ExplainConnection(const absl::Status& status, const std::string& address,
                                const std::string& tls);
 

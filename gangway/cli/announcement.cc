@@ -41,8 +41,8 @@ std::optional<Announcement> FromLine(const std::string& line) {
 
 void Announce(const Announcement& announcement) {
   const std::string line = ToLine(announcement) + "\n";
-  // One write: lines of several threads do not mix. A supervisor that is gone takes this process
-  // along.
+  // One write, so that lines of several threads do not mix. A failed write is ignored: if the
+  // supervisor is gone, the kernel ends this process too.
   [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, line.data(), line.size());
 }
 

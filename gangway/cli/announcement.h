@@ -1,4 +1,5 @@
-// The lines that the head writes on its standard output for its supervisor. Pure but for Announce.
+// The lines that the head and schedulers write to standard output for their supervisor. Pure except
+// Announce.
 #ifndef GANGWAY_CLI_ANNOUNCEMENT_H_
 #define GANGWAY_CLI_ANNOUNCEMENT_H_
 
@@ -9,20 +10,20 @@ namespace gangway::cli {
 
 struct Announcement {
   enum class Kind {
-    kListening,  // text: the control address; workers and the compiler may come
+    kListening,  // text: the control address; workers and the compiler can connect
     kEvent,      // text: for people
-    kWaiting,    // text: who is still absent
-    kReady,      // everybody declared is there
-    kSilent,     // text: the pid of a worker that is declared dead, though its process is there
+    kWaiting,    // text: names of the absent processes
+    kReady,      // all declared processes are up
+    kSilent,     // text: the pid of a worker that was declared dead but still has a process
   };
   Kind kind;
   std::string text;
 };
 
 std::string ToLine(const Announcement& announcement);           // without a newline
-std::optional<Announcement> FromLine(const std::string& line);  // nothing: not an announcement
+std::optional<Announcement> FromLine(const std::string& line);  // nullopt: not an announcement
 
-// Writes it to standard output, whole, at once. Thread-safe.
+// Writes the line to standard output in one write. Thread-safe.
 void Announce(const Announcement& announcement);
 
 }  // namespace gangway::cli

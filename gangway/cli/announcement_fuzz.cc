@@ -1,5 +1,5 @@
-// Lines that the head writes for its supervisor: any line is an announcement or none, and one that
-// was read is the same after another trip.
+// Fuzzes the lines that the head writes for its supervisor: any line parses or is rejected, and a
+// parsed announcement survives another round trip.
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
 #include "gangway/cli/announcement.h"

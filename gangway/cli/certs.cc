@@ -26,7 +26,7 @@ namespace gangway::cli {
 namespace {
 
 constexpr int kDaysMax = 3650;
-constexpr long kVersion3 = 2;      // as X.509 counts
+constexpr long kVersion3 = 2;      // X.509 encodes version 3 as 2
 constexpr long kClockSkewS = 300;  // hosts' clocks may differ
 constexpr const char* kAlways[] = {"localhost", "127.0.0.1", "::1"};
 constexpr const char* kFiles[] = {"ca.pem", "cert.pem", "key.pem", kTokenFile};
@@ -48,7 +48,7 @@ bool IsAddress(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), &bits) == 1;
 }
 
-// A host goes into an expression that OpenSSL parses, so nothing but names and addresses may pass.
+// OpenSSL parses an expression that contains the host, so only names and addresses are allowed.
 absl::Status CheckHost(const std::string& host) {
   const bool name = !host.empty() && host.size() <= 253 &&
                     std::all_of(host.begin(), host.end(), [](unsigned char c) {
@@ -80,7 +80,7 @@ bool AddExtension(X509* certificate, X509* issuer, int kind, const std::string& 
   return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
-// Signed by `issuer` with `signer`; both null: by itself.
+// Signed by `issuer` with the key `signer`; self-signed if both are null.
 Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name, int days, X509* issuer,
                            EVP_PKEY* signer, const std::string& names) {
   Certificate made(X509_new());
@@ -145,7 +145,7 @@ absl::Status CheckOptions(const CertsOptions& options) {
     return absl::AlreadyExistsError(absl::StrCat(
         path,
         " is there already and may be in use: choose another folder, or delete the old one "
-        "once no process of its cluster runs"));
+        "when no process of its cluster runs"));
   }
   return absl::OkStatus();
 }
@@ -155,24 +155,24 @@ absl::Status CheckOptions(const CertsOptions& options) {
 absl::Status MakeCerts(const CertsOptions& options) {
   if (auto status = CheckOptions(options); !status.ok()) return status;
   Key authority_key(EVP_EC_gen("P-256")), key(EVP_EC_gen("P-256"));
-  if (!authority_key || !key) return absl::InternalError("OpenSSL made no key");
+  if (!authority_key || !key) return absl::InternalError("OpenSSL could not make a key");
   Certificate authority = NewCertificate(authority_key.get(), "Gangway cluster authority",
                                          options.days, nullptr, nullptr, "");
-  if (!authority) return absl::InternalError("OpenSSL made no certificate of the authority");
+  if (!authority) return absl::InternalError("OpenSSL could not make the authority's certificate");
   Certificate certificate =
       NewCertificate(key.get(), "Gangway cluster", options.days, authority.get(),
                      authority_key.get(), AlternativeNames(options.hosts));
-  if (!certificate) return absl::InternalError("OpenSSL made no certificate");
+  if (!certificate) return absl::InternalError("OpenSSL could not make the certificate");
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
   if (error || chmod(options.folder.c_str(), 0700) != 0) {
     return absl::InternalError(absl::StrCat("cannot make the folder ", options.folder, ": ",
-                                            error ? error.message() : "it is not yours"));
+                                            error ? error.message() : "another user owns it"));
   }
   const std::string texts[] = {PemOf(authority.get()), PemOf(certificate.get()), PemOf(key.get()),
                                transport::NewClusterToken() + "\n"};
   for (size_t i = 0; i < std::size(kFiles); ++i) {
-    if (texts[i].empty()) return absl::InternalError("OpenSSL wrote nothing");
+    if (texts[i].empty()) return absl::InternalError("OpenSSL could not encode the PEM files");
     auto status = WritePrivateFile(absl::StrCat(options.folder, "/", kFiles[i]), texts[i]);
     if (!status.ok()) return status;
   }
@@ -193,7 +193,7 @@ absl::Status CheckCertificate(const std::string& folder, const std::string& host
       X509_cmp_current_time(X509_get0_notBefore(certificate.get())) > 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         path,
-        " has expired or is not valid yet: look at this host's clock, or make a new folder "
+        " has expired or is not valid yet: check this host's clock, or make a new folder "
         "with `gangway certs` and copy it to all hosts"));
   }
   const int named = IsAddress(host)
@@ -202,7 +202,7 @@ absl::Status CheckCertificate(const std::string& folder, const std::string& host
   if (named == 1) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       path, " does not name the host ", host,
-      ", so others would refuse it: make a new folder "
+      ", so other hosts would reject it: make a new folder "
       "with `gangway certs DIR --hosts` and all hosts of the cluster, and copy it to them"));
 }
 

@@ -1,9 +1,9 @@
-// `gangway certs`: a certificate authority of one cluster's own, and the one certificate that all
-// its processes present to each other (mutual TLS, SE-1). The authority's key is not kept, so that
-// nothing can ever be added to what it signed.
+// `gangway certs`: creates a certificate authority for one cluster, and the one certificate that
+// all its processes present to each other (mutual TLS, SE-1). The authority's key is not kept, so
+// the authority can never sign another certificate.
 //
-// Threading: functions without state. Failure: a status that says what to do; what was there before
-// is never overwritten.
+// Threading: functions without state. Failure: a status that says what to do; existing files are
+// never overwritten.
 #ifndef GANGWAY_CLI_CERTS_H_
 #define GANGWAY_CLI_CERTS_H_
 
@@ -16,18 +16,18 @@ namespace gangway::cli {
 
 struct CertsOptions {
   std::string folder;
-  std::vector<std::string> hosts;  // names and addresses; loopback is always among them
+  std::vector<std::string> hosts;  // names and addresses; loopback is always included
   int days = 730;                  // valid from now
 };
 
 // Writes ca.pem, cert.pem, key.pem and token, each for its owner only. ALREADY_EXISTS: one of them
-// is there. INVALID_ARGUMENT: a malformed host, no days.
+// exists. INVALID_ARGUMENT: a malformed host, or `days` out of range.
 absl::Status MakeCerts(const CertsOptions& options);
 
-// Whether the certificate in `folder` is valid now and names `host`. FAILED_PRECONDITION: not.
+// Checks that the certificate in `folder` is valid now and names `host`; else FAILED_PRECONDITION.
 absl::Status CheckCertificate(const std::string& folder, const std::string& host);
 
-// The subcommand; the exit status.
+// Runs the subcommand; returns the exit status.
 int Certs(const CertsOptions& options);
 
 }  // namespace gangway::cli

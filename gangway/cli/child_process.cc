@@ -37,7 +37,7 @@ absl::Status SystemError(const std::string& what) {
   dup2(input, STDIN_FILENO);
   dup2(output, STDOUT_FILENO);
   dup2(error, STDERR_FILENO);
-  close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // neither the logs nor what our own parent left open
+  close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // the logs, and files that our own parent left open
   execv(arguments[0], arguments);
   dprintf(STDERR_FILENO, "cannot run %s: %s\n", arguments[0], strerror(errno));
   _exit(127);
@@ -58,7 +58,7 @@ void BoundedLog::Write(const std::string& text) {
     file_.open(path_, std::ios::trunc);
     bytes_ = 0;
   }
-  file_.clear();  // a disk that was full may have room again
+  file_.clear();  // retry after an error: a full disk may have space again
   file_ << text << std::flush;
   bytes_ += text.size();
 }
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   if (pid < 0) return SystemError("start a process");
   if (pid == 0)
     BecomeCommand(arguments.data(), input.get(), output_write.get(), error_write.get(), parent);
-  setpgid(pid, pid);  // both sides set it, so that it holds whoever runs first
+  setpgid(pid, pid);  // both processes set it, so that it holds whichever runs first
   std::unique_ptr<ChildProcess> child(new ChildProcess);
   child->pid_ = pid;
   child->pid_fd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
@@ -140,7 +140,7 @@ std::string ChildProcess::Reap() {
   int status = 0;
   waitpid(pid_, &status, 0);
   ended_ = true;
-  // A grandchild may hold the pipes open: what is there now is all that is waited for.
+  // A grandchild may hold the pipes open, so this reads only the output that has arrived.
   ReadOutput();
   ReadError();
   if (!error_.partial.empty()) OnLine(error_, std::exchange(error_.partial, {}));
@@ -153,7 +153,7 @@ std::string ChildProcess::Reap() {
 }
 
 std::string ChildProcess::LastWords() const {
-  if (last_words_.empty()) return "    (it said nothing)";
+  if (last_words_.empty()) return "    (it logged nothing)";
   std::string text;
   for (const std::string& line : last_words_)
     absl::StrAppend(&text, text.empty() ? "" : "\n", "    ", line);

@@ -1,9 +1,9 @@
-// A child process of the supervisor: started in a process group of its own (Ctrl-C reaches only the
-// supervisor) and killed by the kernel if the supervisor dies. Its standard output is read line by
-// line as announcements (announcement.h); its standard error goes to a bounded log, the last lines
-// kept for the day it dies.
+// A child process of the supervisor. It runs in its own process group (Ctrl-C reaches only the
+// supervisor), and the kernel kills it if the supervisor dies. Its standard output is read line by
+// line as announcements (announcement.h). Its standard error goes to a bounded log; the last lines
+// are kept for the report of its death.
 //
-// Threading: one thread, the one that starts it (the kernel ties the child's life to that thread).
+// Threading: only the thread that starts it (the kernel ties the child's life to that thread).
 #ifndef GANGWAY_CLI_CHILD_PROCESS_H_
 #define GANGWAY_CLI_CHILD_PROCESS_H_
 
@@ -23,7 +23,7 @@
 
 namespace gangway::cli {
 
-// A log file of at most about twice kBytesMax: the older half is <path>.1.
+// A log of at most about twice kBytesMax bytes in two files: <path>, and the older <path>.1.
 class BoundedLog {
  public:
   static constexpr size_t kBytesMax = size_t{4} << 20;
@@ -39,13 +39,13 @@ class BoundedLog {
 class ChildProcess {
  public:
   static constexpr size_t kLastWords = 12;        // lines
-  static constexpr size_t kLineBytesMax = 16384;  // a longer line is cut there
+  static constexpr size_t kLineBytesMax = 16384;  // a longer line is split
 
-  // INTERNAL: the system refused to start it.
+  // INTERNAL: the system could not start it.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
       const std::vector<std::string>& command, BoundedLog* log,
       std::function<void(const std::string& line)> on_line);
-  ~ChildProcess();  // kills and reaps it if it lives
+  ~ChildProcess();  // kills and reaps it if it still runs
 
   pid_t pid() const { return pid_; }
   int pid_fd() const { return pid_fd_.get(); }        // readable: it ended
@@ -57,11 +57,11 @@ class ChildProcess {
   void ReadError() { Read(error_); }
   void Signal(int signal);
 
-  // After pid_fd is readable: reads what is left and returns what happened, as "ended with status
-  // 1".
+  // Call after pid_fd is readable. Reads the rest of the output and returns how the process ended,
+  // for example "ended with status 1".
   std::string Reap();
   bool ended() const { return ended_; }
-  int exit_status() const { return exit_status_; }  // after Reap; -1: a signal ended it
+  int exit_status() const { return exit_status_; }  // valid after Reap; -1: a signal ended it
   std::string LastWords() const;                    // lines, indented
 
  private:

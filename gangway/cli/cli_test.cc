@@ -1,4 +1,4 @@
-// The pure parts of the command, and what it does with its state folder.
+// Tests the pure parts of the command, and its use of the state folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -46,7 +46,7 @@ TEST(RestartPolicyTest, ShortLivesAreRestartedEverLaterAndThenNotAtAll) {
   for (int i = 0; i < 2 * RestartPolicy::kShortLivesMax; ++i) {
     EXPECT_EQ(policy.OnDeath(Millis{5}, RestartPolicy::kBlameless), RestartPolicy::kDelayFirst);
   }
-  EXPECT_FALSE(policy.OnDeath(Millis{5}, 1)) << "others' deaths neither count nor forgive";
+  EXPECT_FALSE(policy.OnDeath(Millis{5}, 1)) << "blameless ends neither count nor reset";
 }
 
 TEST(AnnouncementTest, LinesGoThereAndBack) {
@@ -100,7 +100,7 @@ TEST_F(StateTest, LockTellsARunningClusterFromLeftovers) {
   }
   EXPECT_EQ(*looking.Read(kSupervisorPid), "1234");
   EXPECT_EQ(looking.Supervisor().status().code(), absl::StatusCode::kNotFound)
-      << "its owner is gone";
+      << "the lock's owner is gone";
 }
 
 TEST_F(StateTest, PortInUseIsRefusedAndZeroFindsAFreeOne) {
@@ -221,7 +221,7 @@ TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
   EXPECT_THAT(ToTable({}), HasSubstr("no sessions"));
 }
 
-// Answers a tool as told.
+// A controller that answers a tool with the test's function.
 class ToolLinkTest : public ::testing::Test {
  protected:
   void Listen(std::function<void(transport::Link&, const wire::Frame&)> on_frame) {

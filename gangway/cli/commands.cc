@@ -25,7 +25,7 @@
 namespace gangway::cli {
 namespace {
 
-constexpr int kDownLimitMs = 20000;  // more than the supervisor's own limits add up to
+constexpr int kDownLimitMs = 20000;  // more than the sum of the supervisor's own limits
 constexpr std::chrono::seconds kStatusLimit{5};
 
 int Fail(const char* command, const absl::Status& status) {
@@ -39,7 +39,7 @@ absl::StatusOr<wire::StatusReply> Ask(const ClusterChoice& cluster) {
   return AskStatus(*door->transport, door->address, door->token, kStatusLimit);
 }
 
-// Whether anything listens there; what it is, Python asks.
+// Whether a process listens on `port`. The Python package checks that it is a front door.
 bool Listens(int port) {
   FileDescriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
@@ -66,7 +66,7 @@ absl::StatusOr<ControlDoor> OpenControl(const ClusterChoice& cluster) {
   auto control = dir.Read(kControlAddress);
   if (!control.ok()) {
     return absl::UnavailableError(
-        absl::StrCat("the cluster on port ", *port, " is still starting"));
+        absl::StrCat("the cluster on port ", *port, " is still starting: retry soon"));
   }
   auto access =
       ReadAccess({.tls = dir.Read(kTlsFolder).value_or(""), .token_file = dir.File(kTokenFile)});
@@ -135,7 +135,7 @@ int RunScript(const ClusterChoice& cluster, const std::vector<std::string>& argu
   if (inherited != nullptr && *inherited != '\0') absl::StrAppend(&path, ":", inherited);
   setenv("PYTHONPATH", path.c_str(), 1);
   setenv("GANGWAY_PORT", absl::StrCat(*port).c_str(), 1);
-  if (!cluster.state_root.empty())  // where Python looks for the token
+  if (!cluster.state_root.empty())  // Python finds the token there
     setenv("GANGWAY_STATE_DIR", StateRoot(cluster.state_root).c_str(), 1);
   const std::string python = Python();
   std::vector<std::string> command = {python, "-m", "gangway.run"};

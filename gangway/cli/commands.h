@@ -17,28 +17,29 @@ namespace gangway::cli {
 struct ClusterChoice {
   int port = -1;
   std::string state_root;
-  std::string connect;  // of a remote controller, host:port, instead of both
-  std::string tls;      // for that
+  std::string connect;  // host:port of a remote controller, instead of both
+  std::string tls;      // the TLS folder for `connect`
 };
 
-// How a tool reaches the controller of a cluster.
+// A tool's access to the controller of a cluster.
 struct ControlDoor {
   std::unique_ptr<transport::Transport> transport;
   std::string address;
   std::string token;
 };
 
-// Of the chosen cluster. UNAVAILABLE: it does not run, or starts. Else as ReadAccess.
+// For the chosen cluster. NOT_FOUND: no cluster runs. UNAVAILABLE: it is still starting. Otherwise
+// the errors of ReadAccess.
 absl::StatusOr<ControlDoor> OpenControl(const ClusterChoice& cluster);
 
-// Ends the cluster and waits until all of it is gone.
+// Ends the cluster and waits until its supervisor is gone.
 int Down(const ClusterChoice& cluster);
 
 enum class StatusForm { kTable, kJson };
 int Status(const ClusterChoice& cluster, StatusForm form);
 
-// Becomes Python with the script; returns only on an error. `arguments`: script and what follows,
-// as given.
+// Replaces this process by Python with the script; returns only on an error. `arguments`: the
+// script and its arguments, as given.
 int RunScript(const ClusterChoice& cluster, const std::vector<std::string>& arguments);
 
 }  // namespace gangway::cli

@@ -10,14 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-// The parser asserts what some malformed text ("[}") breaks, though it reports that as an error
-// just after; with NDEBUG it would assume it. Neither is for text from outside.
+// Some malformed text ("[}") violates the parser's assertions, although the parser reports an error
+// just after. With NDEBUG it would assume them instead. Both are wrong for external text.
 #undef NDEBUG
 #define TOML_ASSERT(expr) static_assert(true)
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
-// Where toml++ 3.3 looks for white space, it takes a letter from U+00A1 to U+0499 for a case that
-// cannot be, which is undefined behaviour. Here that is "none": all of this header's functions are
+// When toml++ 3.3 looks for white space, it treats a letter from U+00A1 to U+0499 as unreachable,
+// which is undefined behaviour. Returning false instead is right: all functions of this header are
 // predicates.
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
@@ -33,7 +33,7 @@ namespace {
 constexpr int64_t kDevicesMax = 4096;  // of the cluster
 constexpr int64_t kWaitMaxS = 3600;
 
-// Reads values out of tables, and keeps the first thing that is wrong.
+// Reads values out of tables, and keeps the first error.
 class Reader {
  public:
   explicit Reader(std::string path) : path_(std::move(path)) {}

@@ -1,7 +1,7 @@
 // The file that declares a cluster over real hosts (cluster.toml); docs/guides/hosts.md shows one.
 //
-// Threading: functions without state. Failure: INVALID_ARGUMENT with file, line, what is wrong and
-// what to write instead; NOT_FOUND where there is no file.
+// Threading: functions without state. Failure: INVALID_ARGUMENT with file, line, the mistake and
+// what to write instead; NOT_FOUND if the file cannot be read.
 #ifndef GANGWAY_CLI_CONFIG_H_
 #define GANGWAY_CLI_CONFIG_H_
 
@@ -16,12 +16,12 @@
 namespace gangway::cli {
 
 struct HostWorker {
-  std::string host = "127.0.0.1";  // where others reach its data port
+  std::string host = "127.0.0.1";  // where peers reach its data port
   uint32_t devices = 1;
   int data_port = 0;  // 0 = any free one
 };
 
-// A scheduler that is a process of its own.
+// A scheduler that runs in its own process.
 struct HostScheduler {
   std::string host = "127.0.0.1";  // where the island's workers reach it
   int port = 0;
@@ -48,7 +48,7 @@ struct ClusterConfig {
   std::vector<std::vector<uint32_t>> Shape() const;  // devices of each worker of each island
 };
 
-// "127.0.0.1", or "0.0.0.0" where `host` is not loopback.
+// `host` itself if it is loopback, else the any-address, "0.0.0.0" or "::".
 std::string ListenHost(const std::string& host);
 std::string HostAndPort(const std::string& host, int port);  // brackets around IPv6
 

@@ -1,4 +1,5 @@
-// The file that declares a cluster: any text is a cluster within bounds, or an error with its line.
+// Fuzzes the parser of cluster.toml: any text gives a cluster within bounds, or an error that names
+// the file.
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
 #include "gangway/cli/config.h"
@@ -10,7 +11,7 @@ std::vector<std::string> Seeds() {
       "memory = \"16GB\"\n[controller]\nhost = \"head.example\"\ncontrol_port = 7001\n"
       "[[island]]\nworkers = [ { host = \"a\", devices = 4, data_port = 7002 } ]\n";
   return {whole, "[[island]]\nworkers = [ {}, { devices = 2 } ]\n", "plugin = 3\n[island]\n",
-          // Letters beyond ASCII in and out of quotes, and where white space may be.
+          // Non-ASCII letters inside and outside quotes, and where white space is allowed.
           "K\u00ca = 1\n", "plugin = \u00e9", "\"\u00ca\" = \"\u0410\" \u0499 # \u00ca\n"};
 }
 

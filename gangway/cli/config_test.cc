@@ -51,7 +51,7 @@ workers = [ { } ]
       << "loopback is the default";
 }
 
-// Each mistake with its line, and what is right instead.
+// Each error names its line, and what to write instead.
 TEST(ConfigTest, MistakesAreNamedByLine) {
   const std::string island = "\n[[island]]\nworkers = [ {} ]\n";
   const struct {

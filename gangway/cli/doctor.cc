@@ -67,8 +67,8 @@ void CheckDescriptors(Report& report) {
   if (limit.rlim_cur >= kDescriptorsMin)
     return report.Ok("descriptors", absl::StrCat(limit.rlim_cur, " open files (ulimit -n)"));
   report.Wrong("descriptors",
-               absl::StrCat("this shell allows ", limit.rlim_cur, " open files, which several ",
-                            "clients use up: run `ulimit -n ", kDescriptorsMin,
+               absl::StrCat("this shell allows ", limit.rlim_cur, " open files, too few for ",
+                            "several clients: run `ulimit -n ", kDescriptorsMin,
                             "` or more before `gangway up`"));
 }
 
@@ -108,7 +108,7 @@ void CheckDisk(Report& report) {
                                     "another folder with GANGWAY_CACHE_DIR"));
 }
 
-// A process of this machine whose program was replaced since it started.
+// Whether the executable of this machine's process was replaced since the process started.
 bool IsReplaced(uint64_t process_id) {
   std::error_code error;
   const auto program =
@@ -128,7 +128,7 @@ void CheckVersions(const std::string& build, const TraceCollection& rings, Repor
                                      ") runs a program that was replaced since it started: run "
                                      "`gangway down`, then `gangway up`"));
   }
-  // Whoever registered was of this version: others are refused at their Hello.
+  // All registered processes have this version: others are rejected at their Hello.
   report.Ok("versions", absl::StrCat(build, " everywhere"));
 }
 
@@ -137,7 +137,7 @@ void CheckClocks(const TraceCollection& rings, Report& report) {
   for (const auto& process : rings.processes()) {
     if (process.offset_ns == 0) continue;
     absl::StrAppend(&moved, moved.empty() ? "" : ", ", process.name, " by ",
-                    process.offset_ns / 1000, " us, give or take ", process.uncertain_ns / 1000);
+                    process.offset_ns / 1000, " us +/- ", process.uncertain_ns / 1000);
   }
   report.Ok("clocks", moved.empty() ? "all processes read the same clock"
                                     : absl::StrCat("traces are aligned: ", moved));
@@ -151,12 +151,12 @@ void CheckProcesses(const wire::StatusReply& status, Report& report) {
         "processes",
         absl::StrCat("island", state.worker().island(), "/worker", state.worker().index(),
                      " is down", state.has_failure() ? ": " : "", state.failure().message(),
-                     ". See its log; its supervisor starts it again"));
+                     ". See its log; its supervisor restarts it"));
   }
   if (!status.compiler_up()) report.Wrong("processes", "the compiler is down: see its log");
 }
 
-// What one round of asking every process tells.
+// The replies of one query to every process.
 struct Rings {
   std::string build;
   TraceCollection collection;
@@ -202,8 +202,8 @@ void CheckCluster(const DoctorOptions& options, Report& report) {
     return report.Note("cluster", absl::StrCat("none runs on port ", *port, ", which is free"));
   }
   if (ClaimPort(*port).ok()) {
-    report.Wrong("ports", absl::StrCat("nobody listens on port ", *port,
-                                       " though a cluster runs: see head.log in ", dir.path()));
+    report.Wrong("ports", absl::StrCat("no process listens on port ", *port,
+                                       ", but a cluster runs: see head.log in ", dir.path()));
   } else {
     report.Ok("ports", absl::StrCat("the front door listens on port ", *port));
   }

@@ -1,5 +1,5 @@
-// `gangway doctor`: looks at this machine and at the chosen cluster, where one runs, and says of
-// each thing that it is well, or what is wrong and what to do. Changes nothing.
+// `gangway doctor`: checks this machine and, if it runs, the chosen cluster. For each check it
+// prints ok, or what is wrong and what to do. Changes nothing.
 #ifndef GANGWAY_CLI_DOCTOR_H_
 #define GANGWAY_CLI_DOCTOR_H_
 
@@ -14,7 +14,7 @@ struct DoctorOptions {
   std::string plugin;  // as FindPlugin takes it
 };
 
-// 0: all is well. 1: something is wrong.
+// 0: no problem found. 1: a check failed.
 int Doctor(const DoctorOptions& options);
 
 }  // namespace gangway::cli

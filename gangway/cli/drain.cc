@@ -25,7 +25,7 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// What the target's workers still have to do, and what they hold.
+// The pending nodes and the held bytes of the target's workers.
 struct Left {
   uint64_t nodes = 0;
   uint64_t bytes = 0;
@@ -92,21 +92,21 @@ int Drain(const DrainOptions& options) {
     return 0;
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait_s);
-  while (true) {  // somebody waits in front of it
+  while (true) {  // polls: the user waits at the terminal
     auto status = AskStatus(*door->transport, door->address, door->token, kLimit);
     if (!status.ok()) return Fail(status.status());
     const Left left = Sum(*status, *target);
     if (left.nodes == 0) {
-      printf(
-          "%s is drained: nothing runs there and no new work comes. Arrays there: %llu bytes%s\n",
-          options.target.c_str(), static_cast<unsigned long long>(left.bytes),
-          left.bytes == 0 ? "" : ", which can be read until the worker is ended");
+      printf("%s is drained: nothing runs there, and it takes no new work. Arrays: %llu bytes%s\n",
+             options.target.c_str(), static_cast<unsigned long long>(left.bytes),
+             left.bytes == 0 ? "" : ", readable until the worker ends");
       return 0;
     }
     if (std::chrono::steady_clock::now() >= deadline) {
-      return Fail(absl::DeadlineExceededError(absl::StrCat(
-          options.target, " takes no new work, but has still ", left.nodes, " pieces of it after ",
-          options.wait_s, " s: see `gangway why`, and ask again")));
+      return Fail(absl::DeadlineExceededError(
+          absl::StrCat(options.target, " takes no new work, but ", left.nodes,
+                       " operations still run there after ", options.wait_s,
+                       " s: see `gangway why`, and run the command again")));
     }
     std::this_thread::sleep_for(kLookInterval);
   }

@@ -1,4 +1,4 @@
-// Implementation of StartFrontDoor (front_door.h); the role is with the others in roles.cc.
+// Implementation of StartFrontDoor (front_door.h); roles.cc has RunFrontDoorRole.
 #include "gangway/cli/front_door.h"
 
 #include "gangway/transport/handshake/cluster_token.h"

@@ -1,7 +1,8 @@
-// The JAX front door as the command serves it: to whoever presents a token, over a session of the
-// cluster's own. It runs in the head and, for `gangway run --connect`, beside the script.
+// The JAX front door of the `gangway` command. It serves each client that presents the token, over
+// a session of the cluster. It runs in the head and, for `gangway run --connect`, beside the
+// script.
 //
-// Threading: StartFrontDoor may be called from any thread; the server has threads of its own.
+// Threading: StartFrontDoor may be called from any thread; the server has its own threads.
 #ifndef GANGWAY_CLI_FRONT_DOOR_H_
 #define GANGWAY_CLI_FRONT_DOOR_H_
 
@@ -15,7 +16,7 @@
 
 namespace gangway::cli {
 
-// `client`: how each session is opened, but for its name. Errors of IfrtServer::Start.
+// `client`: the options of each session, except its name. Errors: those of IfrtServer::Start.
 absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(const std::string& address,
                                                                  const std::string& token,
                                                                  const ClientOptions& client);
@@ -25,8 +26,8 @@ struct FrontDoorRoleOptions {
   std::string tls;
 };
 
-// The main of the process beside a script. Announces its address on standard output; clients
-// present GANGWAY_TOKEN. Ends with its parent, or on SIGTERM; the exit status.
+// The main function of the process beside a script. Announces its address on standard output;
+// clients present GANGWAY_TOKEN. Ends with its parent or on SIGTERM. Returns the exit status.
 int RunFrontDoorRole(const FrontDoorRoleOptions& options);
 
 }  // namespace gangway::cli

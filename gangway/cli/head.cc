@@ -25,7 +25,7 @@ namespace {
 
 constexpr char kControllerName[] = "controller";  // on the in-process transport
 constexpr std::chrono::seconds kConnectLimit{5};
-// The controller's answer, which names the absent, comes before the client's own deadline.
+// So that the controller's answer, which names the absent workers, precedes the client's deadline.
 constexpr std::chrono::seconds kWelcomeMargin{15};
 
 // Device ids come from the declared topology, never from the order of arrival.
@@ -129,7 +129,7 @@ class HeadImpl final : public Head {
     return absl::OkStatus();
   }
 
-  // One door for all roles: workers go to their island's scheduler, the rest to the controller.
+  // One listener for all roles: workers go to their island's scheduler, the rest to the controller.
   absl::Status Listen() {
     auto welcome =
         [this](const std::shared_ptr<transport::Link>& link,
@@ -137,14 +137,14 @@ class HeadImpl final : public Head {
       if (hello.role() != wire::ROLE_WORKER) return controller_->Welcome(link, hello);
       uint32_t island = hello.worker().island();
       if (island >= schedulers_.size()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("island ", island, " is not declared: there are ", schedulers_.size()));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "island ", island, " is not declared; islands of the cluster: ", schedulers_.size()));
       }
       if (schedulers_[island]) return schedulers_[island]->Welcome(link, hello);
       return absl::FailedPreconditionError(absl::StrCat(
-          "the workers of island ", island, " connect to its scheduler, which is a process of its ",
-          "own, at ", options_.remote_schedulers.at(island), ": start this one with the cluster's ",
-          "file as it is now"));
+          "the workers of island ", island, " connect to its scheduler, which is a separate ",
+          "process at ", options_.remote_schedulers.at(island), ": start this worker with the ",
+          "cluster's current file"));
     };
     auto control = network_->Listen(
         options_.control_address,
@@ -155,7 +155,7 @@ class HeadImpl final : public Head {
   }
 
   const HeadOptions options_;
-  // Destroyed after everything that runs on it or speaks over it.
+  // Declared first, so that they outlive all members that use them.
   std::unique_ptr<transport::Transport> inproc_;
   std::unique_ptr<transport::Transport> network_;
   EventLoop loop_;

@@ -26,14 +26,15 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// SE-1, before anything is started; with TLS, that others will accept this host's certificate.
+// Checks SE-1 before anything is started: an address beyond loopback needs TLS. With TLS, checks
+// that peers will accept this host's certificate.
 absl::Status CheckReach(const std::string& host, int port, const std::string& tls) {
   if (!tls.empty()) return CheckCertificate(tls, host);
   return transport::ParseAddress(HostAndPort(ListenHost(host), port), transport::Security::kPlain)
       .status();
 }
 
-// The token in the state folder is what JAX clients of this host find.
+// Copies the token to the state folder, where JAX clients of this host find it.
 absl::Status WriteAccess(const StateDir& dir, const std::string& tls) {
   if (tls.empty()) {
     dir.Remove(kTlsFolder);
@@ -59,9 +60,9 @@ SupervisorOptions Describe(const ClusterConfig& config, const HostOptions& optio
                            const StateDir& dir) {
   SupervisorOptions supervised;
   supervised.children = ControllerChildren(config, options, dir);
-  supervised.ready_limit = std::chrono::milliseconds(0);  // workers come when their hosts do
+  supervised.ready_limit = std::chrono::milliseconds(0);  // workers may start at any time
   supervised.ready_text =
-      absl::StrCat("ready: all declared workers are there; control at ", config.ControlAddress(),
+      absl::StrCat("ready: all declared workers are up; control at ", config.ControlAddress(),
                    ", JAX at 127.0.0.1:", config.front_door_port);
   supervised.say = [](const std::string& line) {
     printf("%s\n", line.c_str());
@@ -82,7 +83,7 @@ absl::StatusOr<ClusterConfig> ReadWithPlugin(const std::string& path) {
   return config;
 }
 
-// Without TLS: the token of the controller's state folder, on the same host.
+// Without TLS, the token is in the controller's state folder, on the same host.
 AccessFiles HostAccess(const HostOptions& options, const ClusterConfig& config) {
   AccessFiles access;
   access.tls = options.tls;
@@ -135,8 +136,8 @@ absl::StatusOr<SchedulerRoleOptions> SchedulerFromConfig(const HostOptions& opti
   if (options.island >= config->islands.size() || !config->islands[options.island].scheduler) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.config, " has no scheduler of its own for island ", options.island,
-        ": write scheduler = { host = \"a.example\", port = 38620 } in its [[island]], or leave it "
-        "to the controller, which does it then"));
+        ": write scheduler = { host = \"a.example\", port = 38620 } in its [[island]], or start "
+        "none: the controller then schedules the island"));
   }
   const HostScheduler& declared = *config->islands[options.island].scheduler;
   auto reach = CheckReach(declared.host, declared.port, options.tls);

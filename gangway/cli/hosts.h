@@ -1,7 +1,8 @@
-// Clusters over real hosts, declared in a file (config.h): the controller's process, which keeps
-// its head and its compiler alive, and what a worker's process is told by the same file.
+// Clusters over real hosts, declared in a file (config.h): runs the controller's process, which
+// keeps its head and its compiler alive, and derives the options of workers and schedulers.
 //
-// Threading: functions without state. Failure: said on standard error; the exit status.
+// Threading: functions without state. Failure: a status, or a message on standard error and the
+// exit status.
 #ifndef GANGWAY_CLI_HOSTS_H_
 #define GANGWAY_CLI_HOSTS_H_
 
@@ -23,18 +24,18 @@ struct HostOptions {
   uint32_t index = 0;   // of a worker
 };
 
-// `gangway controller`: runs until told to end. Workers come and go meanwhile.
+// `gangway controller`: runs until told to end, independent of its workers.
 int RunController(const HostOptions& options);
 
-// Fills in what the file says; its address for tools and for the others.
+// Fills in `head` from the file. Returns its control address for tools and other processes.
 absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions& head);
 
-// FAILED_PRECONDITION: the certificate does not name its host. INVALID_ARGUMENT: the file, or an
-// island whose scheduler it does not put on its own.
+// FAILED_PRECONDITION: the certificate does not name its host. INVALID_ARGUMENT: the file is
+// wrong, or declares no separate scheduler for the island.
 absl::StatusOr<SchedulerRoleOptions> SchedulerFromConfig(const HostOptions& options);
 
-// FAILED_PRECONDITION: the certificate does not name the worker's host. INVALID_ARGUMENT: the file,
-// a worker that it does not declare, or one beyond loopback without TLS (SE-1).
+// FAILED_PRECONDITION: the certificate does not name the worker's host. INVALID_ARGUMENT: the file
+// is wrong, does not declare the worker, or puts it beyond loopback without TLS (SE-1).
 absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options);
 
 }  // namespace gangway::cli

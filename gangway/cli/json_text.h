@@ -7,7 +7,7 @@
 
 namespace gangway::cli {
 
-// With quotes around it.
+// `text` as a JSON string, with its quotes.
 inline std::string Quoted(std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string quoted = "\"";

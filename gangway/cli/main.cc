@@ -1,4 +1,4 @@
-// The `gangway` command: reads the command line and hands over to the subcommand.
+// The `gangway` command: parses the command line and runs the subcommand.
 #include <cstdio>
 
 #include "absl/synchronization/mutex.h"
@@ -30,7 +30,7 @@ void AddCluster(CLI::App* command, ClusterChoice& cluster) {
 void AddWaits(CLI::App* command, WaitLimits& waits) {
   command
       ->add_option("--session-wait", waits.session_s,
-                   "seconds that a new client waits for workers that are not there")
+                   "seconds that a new client waits for absent workers")
       ->check(CLI::Range(0, 3600))
       ->capture_default_str();
   command
@@ -43,14 +43,14 @@ void AddWaits(CLI::App* command, WaitLimits& waits) {
 void AddSharedMemory(CLI::App* command, std::optional<uint64_t>& bytes) {
   command
       ->add_option("--shared-memory", bytes,
-                   "most memory of a worker that others on its host write arrays into, as 4GB; 0: "
-                   "none, they use the network (default: half of the machine's)")
+                   "memory of a worker into which other processes of its host may write arrays, as "
+                   "4GB; 0: none, they use the network (default: half of the machine's)")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
 }
 
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
   CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
-  command->add_option("--islands", up.islands, "groups of workers with a fast network among them")
+  command->add_option("--islands", up.islands, "groups of workers that share a fast network")
       ->capture_default_str();
   command->add_option("--workers", up.workers, "per island")->capture_default_str();
   command->add_option("--devices", up.devices, "per worker")->capture_default_str();
@@ -68,15 +68,15 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
       ->capture_default_str();
   AddSharedMemory(command, up.shared_memory_bytes);
   command->add_flag("--separate-schedulers", up.separate_schedulers,
-                    "each island's scheduler in a process of its own, not in the controller's");
+                    "run each island's scheduler in its own process, not in the controller's");
   command->add_flag("--detach", up.detach,
                     "return once the cluster is ready; end it with `gangway down`");
   command->add_option("--state-dir", up.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
-  command->add_option("--ready-limit", up.ready_limit_s, "seconds until all must be there")
+  command->add_option("--ready-limit", up.ready_limit_s, "seconds until all processes must be up")
       ->capture_default_str();
   command
       ->add_option("--metrics-port", up.metrics_port,
-                   "serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0: do not")
+                   "serve Prometheus metrics at http://127.0.0.1:PORT/metrics; 0: off")
       ->check(CLI::Range(0, 65535));
   AddWaits(command, up.waits);
   command->callback([&] { result = Up(up); });
@@ -101,16 +101,16 @@ void AddTools(CLI::App& app, ClusterChoice& cluster, StatusForm& form, int& resu
 }
 
 void AddSeeing(CLI::App& app, SeeingOptions& options, DoctorOptions& doctor, int& result) {
-  CLI::App* trace = app.add_subcommand("trace", "write what the cluster did last, for Perfetto");
+  CLI::App* trace = app.add_subcommand("trace", "write the cluster's recent events, for Perfetto");
   AddCluster(trace, options.cluster);
   trace->add_option("--out", options.out, "the file")->capture_default_str();
   trace->callback([&] { result = WriteTrace(options); });
-  CLI::App* why = app.add_subcommand("why", "what work waits for, how long, and for whom");
+  CLI::App* why = app.add_subcommand("why", "show what is waiting, for what, and how long");
   AddCluster(why, options.cluster);
   why->add_option("scope", options.scope, "cluster, session N, gang N or array N");
   why->add_flag("--json", options.json, "one line for programs");
   why->callback([&] { result = Why(options); });
-  CLI::App* command = app.add_subcommand("doctor", "look for what is wrong, and say what to do");
+  CLI::App* command = app.add_subcommand("doctor", "look for problems, and say what to do");
   AddCluster(command, doctor.cluster);
   command->add_option("--plugin", doctor.plugin,
                       "the PJRT plugin to try, as `up` takes it (default: GANGWAY_PLUGIN, or cpu)");
@@ -119,18 +119,18 @@ void AddSeeing(CLI::App& app, SeeingOptions& options, DoctorOptions& doctor, int
 
 void AddDrain(CLI::App& app, DrainOptions& drain, int& result) {
   CLI::App* command = app.add_subcommand(
-      "drain", "take a worker, or an island, out of use for new work; what runs there finishes");
+      "drain", "take a worker, or an island, out of use for new work; running work finishes");
   AddCluster(command, drain.cluster);
   command->add_option("target", drain.target, "island0/worker1, or island0 for all of its workers")
       ->required();
-  command->add_flag("--undo", drain.undo, "take it back into use");
-  command->add_option("--wait", drain.wait_s, "seconds to wait for what runs there")
+  command->add_flag("--undo", drain.undo, "put it back into use");
+  command->add_option("--wait", drain.wait_s, "seconds to wait for running work")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
   command->callback([&] { result = Drain(drain); });
 }
 
-// Islands that are all alike, as `gangway up` makes them.
+// Identical islands, as `gangway up` declares them.
 struct Uniform {
   uint32_t islands = 1, workers = 1, devices = 1;
   bool separate_schedulers = false;
@@ -171,20 +171,20 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
               int& result) {
   CLI::App* command =
       app.add_subcommand("certs", "make the certificates and the token of a cluster over hosts");
-  command->add_option("folder", certs.folder, "a new one")->required();
+  command->add_option("folder", certs.folder, "the folder to create")->required();
   command->add_option("--hosts", certs.hosts, "all hosts of the cluster: names or addresses")
       ->delimiter(',');
   command->add_option("--days", certs.days, "how long they are valid")->capture_default_str();
   command->callback([&] { result = Certs(certs); });
 
   command = app.add_subcommand(
-      "controller", "controller, schedulers, compiler and front door of a cluster over hosts");
+      "controller", "run controller, schedulers, compiler and front door of a cluster over hosts");
   command->add_option("--config", hosts.config, "the file that declares the cluster")->required();
   command->add_option("--tls", hosts.tls, "a folder that `gangway certs` made");
   command->add_option("--state-dir", hosts.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
   command->callback([&] { result = RunController(hosts); });
 
-  command = app.add_subcommand("worker", "owns devices of this host");
+  command = app.add_subcommand("worker", "run a worker, which owns devices of this host");
   command->add_option("--config", hosts.config, "the file that declares the cluster");
   command->add_option("--island", hosts.island, "of this worker, from 0");
   command->add_option("--index", hosts.index, "of this worker in its island, from 0");
@@ -195,10 +195,10 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   AddSharedMemory(command, worker.shared_memory_bytes);
   command
       ->add_option("--leave-limit", worker.leave_limit_s,
-                   "seconds for what it runs when it is told to end (SIGTERM)")
+                   "seconds for running work when it is told to end (SIGTERM)")
       ->check(CLI::Range(0, 3600))
       ->capture_default_str();
-  // As a supervisor starts it, instead of --config.
+  // A supervisor uses these options instead of --config.
   command->add_option("--control", worker.control_address)->group("");
   command->add_option("--devices", worker.devices)->group("");
   command->add_option("--memory", worker.memory_bytes)->group("");
@@ -216,14 +216,14 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
 
 void AddScheduler(CLI::App& app, HostOptions& hosts, SchedulerRoleOptions& scheduler, int& result) {
   CLI::App* command = app.add_subcommand(
-      "scheduler", "an island's scheduler, where the cluster's file puts it on its own");
+      "scheduler", "run an island's scheduler that the cluster's file declares as a process");
   command->add_option("--config", hosts.config, "the file that declares the cluster");
   command->add_option("--island", hosts.island, "from 0");
   command->add_option("--tls", hosts.tls, "a folder that `gangway certs` made");
   command->add_option("--state-dir", hosts.state_root,
                       "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
                       "~/.gangway)");
-  // As a supervisor starts it, instead of --config.
+  // A supervisor uses these options instead of --config.
   command->add_option("--control", scheduler.control_address)->group("");
   command->add_option("--listen", scheduler.listen_address)->group("");
   command->add_option("--token-file", scheduler.access.token_file)->group("");
@@ -255,12 +255,12 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->callback([&] {
     head.islands.assign(uniform.islands, std::vector<uint32_t>(uniform.workers, uniform.devices));
     for (uint32_t i = 0; uniform.separate_schedulers && i < uniform.islands; ++i)
-      head.remote_schedulers[i] = "an address of its supervisor's choice";
+      head.remote_schedulers[i] = "an address that its supervisor chose";
     head.welcome_max = std::chrono::seconds(waits.session_s);
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
     result = StartHead(head, access, hosts.config);
   });
-  command = app.add_subcommand("front-door", "JAX's, beside a script")->group("roles");
+  command = app.add_subcommand("front-door", "JAX's front door, beside a script")->group("roles");
   command->add_option("--connect", door.connect)->required();
   command->add_option("--tls", door.tls)->required();
   command->callback([&] { result = RunFrontDoorRole(door); });
@@ -308,7 +308,7 @@ int Main(int argc, char** argv) {
 }  // namespace gangway::cli
 
 int main(int argc, char** argv) {
-  // Debian's abseil is a debug build in this: it would look for cycles at each of gRPC's locks.
+  // Debian's abseil checks for lock cycles as a debug build does, at each of gRPC's locks.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   return gangway::cli::Main(argc, argv);
 }

@@ -49,7 +49,7 @@ void AddWorkers(const wire::StatusReply& status, Families& families) {
     const wire::Worker& named = worker.state().worker();
     return absl::StrCat("island", named.island(), "/worker", named.index());
   };
-  auto& up = families.Gauge("worker_up", "1: the worker is there");
+  auto& up = families.Gauge("worker_up", "1: the worker is up");
   for (const auto& worker : status.workers())
     Set(up, worker.state().up() ? 1 : 0, {{"worker", name(worker)}});
   auto& draining = families.Gauge("worker_draining", "1: the worker takes no new work");
@@ -67,17 +67,17 @@ void AddWorkers(const wire::StatusReply& status, Families& families) {
   devices("device_bytes", "Bytes that arrays and running programs hold on the device",
           [](const auto& device) { return device.bytes(); });
   auto& stuck = families.Gauge("device_stuck",
-                               "1: the device runtime does not come back from a "
-                               "call, though the worker's heartbeats come");
+                               "1: a call of the device runtime does not return, "
+                               "although the worker sends heartbeats");
   for (const auto& worker : status.workers()) {
     for (uint32_t device : worker.state().worker().devices()) {
       Set(stuck, IsStuck(worker.state(), device) ? 1 : 0,
           {{"worker", name(worker)}, {"device", absl::StrCat(device)}});
     }
   }
-  devices("device_peak_bytes", "The most that was ever held",
+  devices("device_peak_bytes", "The highest device_bytes so far",
           [](const auto& device) { return device.peak_bytes(); });
-  devices("device_budget_bytes", "What may be held; 0: no limit",
+  devices("device_budget_bytes", "The limit of device_bytes; 0: no limit",
           [](const auto& device) { return device.budget_bytes(); });
 }
 
@@ -92,7 +92,7 @@ void AddSessions(const wire::StatusReply& status, Families& families) {
   auto total = [&families](const char* name, const char* help, uint64_t value) {
     Set(families.Gauge(name, help), static_cast<double>(value));
   };
-  total("sessions", "Clients that are connected", static_cast<uint64_t>(status.sessions_size()));
+  total("sessions", "Connected clients", static_cast<uint64_t>(status.sessions_size()));
   total("arrays", "Arrays that clients hold", arrays);
   total("array_bytes", "Bytes of those arrays", bytes);
   total("executables", "Compiled programs that clients hold", executables);
@@ -135,12 +135,12 @@ class MetricsEndpointImpl final : public MetricsEndpoint {
 std::vector<prometheus::MetricFamily> ToMetrics(const wire::StatusReply& status) {
   Families families;
   Set(families.Gauge("controller_up", "1: the controller answers"), 1);
-  Set(families.Gauge("compiler_up", "1: the compiler is there"), status.compiler_up() ? 1 : 0);
+  Set(families.Gauge("compiler_up", "1: the compiler is up"), status.compiler_up() ? 1 : 0);
   AddWorkers(status, families);
   AddSessions(status, families);
   for (const auto& [name, help, value] :
-       {std::tuple("frames_from_clients_total", "Messages of clients", status.messages_received()),
-        std::tuple("frames_to_clients_total", "Messages to clients", status.messages_sent())}) {
+       {std::tuple("frames_from_clients_total", "Frames from clients", status.messages_received()),
+        std::tuple("frames_to_clients_total", "Frames to clients", status.messages_sent())}) {
     Set(families.Add(name, help, prometheus::MetricType::Counter), static_cast<double>(value));
   }
   return families.Take();
@@ -148,7 +148,7 @@ std::vector<prometheus::MetricFamily> ToMetrics(const wire::StatusReply& status)
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
     int port, std::function<absl::StatusOr<wire::StatusReply>()> ask) {
-  try {  // the library throws where it cannot listen
+  try {  // the library throws if it cannot listen
     return std::make_unique<MetricsEndpointImpl>(port, std::move(ask));
   } catch (const std::exception& error) {
     return absl::UnavailableError(

@@ -1,5 +1,6 @@
-// What `gangway status` knows, for Prometheus: gauges and counters over HTTP, on loopback only.
-// Each scrape asks the controller once, as a tool does; between scrapes nothing is done.
+// Serves the data of `gangway status` to Prometheus: gauges and counters over HTTP, on loopback
+// only. Each scrape queries the controller once, as a tool does; between scrapes the endpoint is
+// idle.
 #ifndef GANGWAY_CLI_METRICS_H_
 #define GANGWAY_CLI_METRICS_H_
 
@@ -22,7 +23,7 @@ class MetricsEndpoint {
  public:
   virtual ~MetricsEndpoint() = default;  // closes the port
 
-  // `ask` blocks, on a thread of the endpoint. UNAVAILABLE: the port is in use.
+  // `ask` may block; it runs on a thread of the endpoint. UNAVAILABLE: the port is in use.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(
       int port, std::function<absl::StatusOr<wire::StatusReply>()> ask);
 };

@@ -34,7 +34,7 @@ void AddUnique(std::vector<std::string>& list, const fs::path& path) {
   if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
 }
 
-// The folders of installed packages below `prefix`, as /usr, a virtual environment or ~/.local.
+// The folders of installed packages below `prefix`: /usr, a virtual environment or ~/.local.
 void AddPackages(const fs::path& prefix, std::vector<std::string>& folders) {
   std::error_code error;
   for (fs::directory_iterator it(prefix / "lib", error), end; !error && it != end;

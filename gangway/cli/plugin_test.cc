@@ -44,7 +44,7 @@ class PluginTest : public ::testing::Test {
     fs::remove_all(root_);
   }
 
-  // A file below the test's folder; returns its path.
+  // Creates a file below the test's folder; returns its path.
   std::string File(const std::string& path) const {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << "x";

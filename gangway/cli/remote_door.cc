@@ -25,7 +25,8 @@ namespace {
 
 constexpr std::chrono::seconds kStartLimit{30};
 
-// Between fork and exec: async-signal-safe calls only. A group of its own: Ctrl-C is the script's.
+// Between fork and exec: async-signal-safe calls only. The front door gets its own process group,
+// so that Ctrl-C reaches only the script.
 [[noreturn]] void BecomeDoor(char* const* arguments, int output, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -35,7 +36,7 @@ constexpr std::chrono::seconds kStartLimit{30};
   _exit(127);
 }
 
-// The first line that comes, without its end; empty: none came.
+// The first line from `fd`, without its newline; empty if none came within kStartLimit.
 std::string FirstLine(int fd) {
   const auto deadline = std::chrono::steady_clock::now() + kStartLimit;
   std::string line;
@@ -57,7 +58,7 @@ std::string FirstLine(int fd) {
 absl::StatusOr<int> StartRemoteDoor(const std::string& connect, const std::string& tls) {
   setenv("GANGWAY_TOKEN", transport::NewClusterToken().c_str(), 1);
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return absl::InternalError("no pipe");
+  if (pipe2(ends, O_CLOEXEC) != 0) return absl::InternalError("cannot create a pipe");
   FileDescriptor from(ends[0]), to(ends[1]);
   std::vector<std::string> command = {RoleBinary(), "front-door", "--connect",
                                       connect,      "--tls",      tls};
@@ -66,7 +67,7 @@ absl::StatusOr<int> StartRemoteDoor(const std::string& connect, const std::strin
   words.push_back(nullptr);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return absl::InternalError("no process for the front door");
+  if (pid < 0) return absl::InternalError("cannot start a process for the front door");
   if (pid == 0) BecomeDoor(words.data(), to.get(), parent);
   to.Reset();
   const auto announced = FromLine(FirstLine(from.get()));
@@ -78,7 +79,7 @@ absl::StatusOr<int> StartRemoteDoor(const std::string& connect, const std::strin
   }
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
-  return absl::UnavailableError("there is no way into the cluster, as said above");
+  return absl::UnavailableError("the front door did not start: see its error above");
 }
 
 }  // namespace gangway::cli

@@ -1,5 +1,5 @@
 // For `gangway run --connect`: starts the front door beside the script, in a process that ends with
-// this one, whatever this one has become by then.
+// this one, also after this process has become Python.
 #ifndef GANGWAY_CLI_REMOTE_DOOR_H_
 #define GANGWAY_CLI_REMOTE_DOOR_H_
 
@@ -9,9 +9,9 @@
 
 namespace gangway::cli {
 
-// The door's port on loopback, once it listens; sets GANGWAY_TOKEN, which its clients present, for
-// this process and its children. Blocks for at most 30 s. UNAVAILABLE: no door; it has said why on
-// standard error.
+// Returns the front door's port on loopback once it listens. Sets GANGWAY_TOKEN, which its clients
+// present, for this process and its children. Blocks for at most 30 s. UNAVAILABLE: the front door
+// did not start; it has logged the reason on standard error.
 absl::StatusOr<int> StartRemoteDoor(const std::string& connect, const std::string& tls);
 
 }  // namespace gangway::cli

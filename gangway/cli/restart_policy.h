@@ -1,6 +1,6 @@
-// When a child process that died is started again: at once after a long life, in growing intervals
-// after short ones, and not any more after too many short ones in a row. One that ends because what
-// it serves is gone is not to blame. Pure.
+// Decides when a dead child process is restarted: at once after a long life, after growing delays
+// if it died soon after its start, and not at all after too many short lives in a row. A process
+// that ends because its scheduler or controller is gone does not count. Pure.
 #ifndef GANGWAY_CLI_RESTART_POLICY_H_
 #define GANGWAY_CLI_RESTART_POLICY_H_
 
@@ -17,10 +17,10 @@ class RestartPolicy {
   static constexpr Millis kDelayFirst{100};
   static constexpr Millis kDelayMax{5000};
   static constexpr int kShortLivesMax = 5;  // in a row
-  // With this exit status a worker says that its scheduler is gone, a scheduler its controller.
+  // The exit status of a worker whose scheduler, or of a scheduler whose controller, is gone.
   static constexpr int kBlameless = 75;
 
-  // How long to wait before the next start; nothing: give up. `exit_status`: -1 after a signal.
+  // The delay before the next start; nullopt: give up. `exit_status`: -1 after a signal.
   std::optional<Millis> OnDeath(Millis lived, int exit_status) {
     if (exit_status == kBlameless) return lived < kShortLife ? kDelayFirst : Millis{0};
     short_lives_ = lived < kShortLife ? short_lives_ + 1 : 0;

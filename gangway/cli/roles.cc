@@ -42,15 +42,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kReadyCheckInterval{50};
 constexpr std::chrono::seconds kReadyCheckLimit{5};
-constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's patience with the head
+constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's stop_limit for the head
 const int kEndWatch = SIGRTMIN;                 // sent by a LeaveWatch to its own thread
 constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
 constexpr std::chrono::seconds kSchedulerConnectLimit{30};
-constexpr std::chrono::hours kForever{24};         // then it looks again
-constexpr std::chrono::seconds kSessionLimit{90};  // more than a remote controller's own
+constexpr std::chrono::hours kForever{24};         // the wait is then repeated
+constexpr std::chrono::seconds kSessionLimit{90};  // longer than a remote controller's own limit
 
-// Before any other thread starts: all inherit the mask, so that the signals come to WaitForStop
-// only.
+// To be called before any other thread starts: all threads inherit the mask, so that only
+// WaitForStop receives the signals.
 void BeginRole(const char* name) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -79,8 +79,7 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// Watches the head from outside, as a tool does, until everybody declared is there, and announces
-// it.
+// Polls the head as a tool does, and announces the absent processes until all declared ones are up.
 class ReadyWatch {
  public:
   ReadyWatch(std::string control_address, Access access)
@@ -122,7 +121,7 @@ class ReadyWatch {
   std::thread thread_;
 };
 
-// Null where none are wanted.
+// Null if metrics are off.
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions& options,
                                                               const std::string& tools_address) {
   if (options.metrics_port == 0) return nullptr;
@@ -135,9 +134,9 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions&
       });
 }
 
-// Until the controller, or a worker's scheduler, answers, or `stop`. Says once what it waits for,
-// and again when that changes. The controller's own refusal, of a token or a version, is an error:
-// waiting does not help.
+// Waits until the controller, or a worker's scheduler, answers, or until `stop`. Logs the reason
+// once, and again when it changes. If the controller rejects the token or the version, that is an
+// error, since waiting does not help.
 absl::Status AwaitController(const char* whom, transport::Transport& transport,
                              const std::string& address, const Access& access,
                              worker::StopFlag& stop) {
@@ -162,8 +161,8 @@ class LeaveWatch {
  public:
   explicit LeaveWatch(worker::StopFlag* stop) : stop_(stop), thread_([this] { Run(); }) {}
 
-  // A signal that comes after this stays pending, also for the next image of the process; one that
-  // came before is in the flag.
+  // A later signal stays pending, also for the next image of the process; an earlier one is in the
+  // flag.
   void End() {
     pthread_kill(thread_.native_handle(), kEndWatch);
     thread_.join();
@@ -191,8 +190,8 @@ class LeaveWatch {
   std::thread thread_;
 };
 
-// A device runtime can be opened once per process, so a worker that lost its controller becomes a
-// new process image: the same command, pid and supervisor, another incarnation.
+// A device runtime can be opened only once per process, so a worker that lost its controller
+// becomes a new process image: same command, pid and supervisor, but another incarnation.
 void StartAfresh() {
   std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> command;
@@ -201,16 +200,17 @@ void StartAfresh() {
   for (std::string& word : command) words.push_back(word.data());
   words.push_back(nullptr);
   execv("/proc/self/exe", words.data());
-  spdlog::error("cannot start afresh: {}", std::strerror(errno));
+  spdlog::error("cannot restart this process in place: {}", std::strerror(errno));
 }
 
-// Of a worker or a scheduler. `stop` has UNAVAILABLE where whom it serves is gone.
+// The exit status of a worker or a scheduler. `stop` has UNAVAILABLE if its scheduler or controller
+// is gone.
 int ExitStatus(const absl::Status& ended, const worker::StopFlag& stop) {
   if (ended.ok() || stop.leaving()) return 0;
   return absl::IsUnavailable(stop.reason()) ? RestartPolicy::kBlameless : 1;
 }
 
-// Until the controller is lost, or `stop`, whose reason comes back.
+// Runs until the controller is lost, or until `stop`, and returns the reason.
 absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& access,
                          transport::Transport& transport, worker::StopFlag& stop) {
   const bool supervised = options.when_lost == WhenLost::kEnd;
@@ -228,8 +228,8 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
   };
   scheduler.on_controller_lost = [&stop](const absl::Status& why) {
     stop.Stop(absl::UnavailableError(absl::StrCat("the controller is gone (", why.message(),
-                                                  "), and with it what the order ",
-                                                  "of this island was for")));
+                                                  "): this scheduler ends, ",
+                                                  "and its island's arrays are lost")));
   };
   EventLoop loop("scheduler");
   auto service = scheduler::SchedulerService::Connect(
@@ -256,9 +256,9 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
 
 using Serve = std::function<absl::Status(const Access&, transport::Transport&, worker::StopFlag&)>;
 
-// The life of a worker or a scheduler: what serves `whom`, at `address`. One that `returns` waits
-// until that answers and starts afresh when it is gone; the others are started again by a
-// supervisor. Comes back only where nothing was begun.
+// Runs a worker or a scheduler, which serves `whom` at `address`. With `returns`, it first waits
+// until `whom` answers, and restarts itself when `whom` is gone; without, a supervisor restarts it.
+// Returns only if it could not begin; otherwise the process exits.
 int RunServant(const char* name, const AccessFiles& files, bool returns, const char* whom,
                const std::string& address, const Serve& serve) {
   BeginRole(name);
@@ -276,7 +276,7 @@ int RunServant(const char* name, const AccessFiles& files, bool returns, const c
   transport->reset();
   watch.End();
   if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(ExitStatus(ended, stop));  // nothing of the runtime is left to be closed
+  _exit(ExitStatus(ended, stop));  // the runtime is closed, so no destructor needs to run
 }
 
 }  // namespace
@@ -383,7 +383,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
 
 int RunFrontDoorRole(const FrontDoorRoleOptions& options) {
   BeginRole("front door");
-  spdlog::set_level(spdlog::level::warn);  // it writes among the script's own lines
+  spdlog::set_level(spdlog::level::warn);  // its log mixes with the script's output
   auto access = ReadAccess({.tls = options.tls});
   if (!access.ok()) return Fail(access.status());
   auto transport = OpenTransport(access->tls);

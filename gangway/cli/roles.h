@@ -1,5 +1,5 @@
-// The mains of the processes that `gangway up` starts. Each runs until SIGTERM or SIGINT, or until
-// it cannot go on, logs to standard error and returns the exit status.
+// The main functions of the processes that `gangway up` starts. Each runs until SIGTERM or SIGINT,
+// or until it cannot continue, logs to standard error and returns the exit status.
 #ifndef GANGWAY_CLI_ROLES_H_
 #define GANGWAY_CLI_ROLES_H_
 
@@ -12,16 +12,16 @@
 
 namespace gangway::cli {
 
-// Announces itself on standard output (announcement.h). `tools_address`: where the others and tools
-// reach the control address.
+// Announces itself on standard output (announcement.h). `tools_address`: the control address as
+// tools and other processes reach it.
 int RunHeadRole(HeadOptions options, const AccessFiles& access, const std::string& tools_address);
 
-// What to do without a controller: end, for whoever supervises it, or try for ever.
+// Without a controller: end, so that the supervisor restarts the process, or retry forever.
 enum class WhenLost { kEnd, kReturn };
 
 struct WorkerRoleOptions {
-  std::string control_address;  // of the scheduler, or of the controller that has it
-  bool own_scheduler = false;   // it is a process of its own
+  std::string control_address;  // of the scheduler, or of the controller that contains it
+  bool own_scheduler = false;   // the scheduler is a separate process
   AccessFiles access;
   uint32_t island = 0;
   uint32_t index = 0;
@@ -29,10 +29,10 @@ struct WorkerRoleOptions {
   uint64_t memory_bytes = 0;
   std::optional<uint64_t> shared_memory_bytes;  // 0 = none; not set = half of the machine's
   std::string plugin;
-  int leave_limit_s = 30;          // for what it runs when it is told to end
+  int leave_limit_s = 30;          // for running work when it is told to end
   std::string host = "localhost";  // where others reach it
   std::string
-      data_listen_address;  // "": a unix socket where the control address is one, else loopback
+      data_listen_address;  // "": a unix socket if the control address is one, else loopback
   WhenLost when_lost = WhenLost::kEnd;
 };
 int RunWorkerRole(const WorkerRoleOptions& options);
@@ -44,13 +44,13 @@ struct SchedulerRoleOptions {
   uint32_t island = 0;
   WhenLost when_lost = WhenLost::kEnd;
 };
-// Announces, on standard output, what happens to its workers.
+// Announces its workers' events on standard output.
 int RunSchedulerRole(const SchedulerRoleOptions& options);
 
 struct CompilerRoleOptions {
   std::string control_address;
   AccessFiles access;
-  int devices = 1;  // as many as a worker has
+  int devices = 1;  // the count of a worker
   std::string plugin;
   std::string cache_folder;  // "" = no cache on disk
 };

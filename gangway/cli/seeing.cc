@@ -14,8 +14,8 @@
 namespace gangway::cli {
 namespace {
 
-constexpr std::chrono::seconds kTraceLimit{10};  // the controller gives its processes 3
-constexpr std::chrono::seconds kWhyLimit{5};     // and schedulers 2
+constexpr std::chrono::seconds kTraceLimit{10};  // the controller waits 3 s for its processes
+constexpr std::chrono::seconds kWhyLimit{5};     // the controller waits 2 s for schedulers
 
 int Fail(const char* command, const absl::Status& status) {
   fprintf(stderr, "gangway %s: %s\n", command, std::string(status.message()).c_str());
@@ -36,7 +36,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   file.close();
   if (file) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("cannot write ", path,
-                                             ": look whether its folder is there and has room, or "
+                                             ": check that its folder exists and has space, or "
                                              "choose another file with --out"));
 }
 
@@ -67,7 +67,7 @@ int WriteTrace(const SeeingOptions& options) {
     if (process.overwritten > 0)
       printf(", %llu older ones overwritten", static_cast<unsigned long long>(process.overwritten));
     if (process.offset_ns != 0) {
-      printf(", clock moved by %lld us, give or take %llu us",
+      printf(", clock adjusted by %lld us (+/- %llu us)",
              static_cast<long long>(process.offset_ns / 1000),
              static_cast<unsigned long long>(process.uncertain_ns / 1000));
     }

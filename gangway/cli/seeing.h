@@ -16,8 +16,8 @@ struct SeeingOptions {
   bool json = false;                       // why
 };
 
-// Gathers the flight recorders of all processes into one file. Processes that do not answer are
-// named and left out; 1 only where nothing could be written.
+// Gathers the flight recorders of all processes into one file. Names and omits processes that do
+// not answer. Returns 1 if the controller did not answer or the file could not be written.
 int WriteTrace(const SeeingOptions& options);
 
 int Why(const SeeingOptions& options);

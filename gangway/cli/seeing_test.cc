@@ -1,4 +1,4 @@
-// The pure parts of `gangway trace` and `gangway why`.
+// Tests the pure parts of `gangway trace` and `gangway why`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -70,7 +70,7 @@ absl::Status StateDir::Lock() {
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
   lock_.Reset();
   return absl::AlreadyExistsError(absl::StrCat(
-      "a cluster runs on port ", port_, " already (pid ", Read(kSupervisorPid).value_or("unknown"),
+      "a cluster already runs on port ", port_, " (pid ", Read(kSupervisorPid).value_or("unknown"),
       "): end it with `gangway down --port ", port_, "`, or choose another --port"));
 }
 

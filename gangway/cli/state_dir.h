@@ -1,7 +1,7 @@
 // The folder of the cluster on one port: ${GANGWAY_STATE_DIR:-$HOME/.gangway}/<port>/, for its
-// owner only. It holds the pids, the control address, the token (access.h), the logs, and a lock
-// that the supervisor holds for as long as it lives, so that a crashed cluster's leftovers are
-// never taken for a running one.
+// owner only. It holds the pids, the control address, the token (access.h), the logs, and a lock.
+// The supervisor holds the lock until it ends, so the files of a crashed cluster never look like a
+// running one.
 #ifndef GANGWAY_CLI_STATE_DIR_H_
 #define GANGWAY_CLI_STATE_DIR_H_
 
@@ -19,12 +19,12 @@ namespace gangway::cli {
 inline constexpr int kDefaultPort = 38600;
 inline constexpr char kSupervisorPid[] = "up.pid";
 inline constexpr char kControlAddress[] = "control";
-inline constexpr char kTlsFolder[] = "tls";  // the folder that the cluster was given; else no file
+inline constexpr char kTlsFolder[] = "tls";  // path of the cluster's TLS folder; no file without
 
 // `flag` if given, else GANGWAY_STATE_DIR, else ~/.gangway.
 std::string StateRoot(const std::string& flag);
 
-// `flag` if it is not negative, else GANGWAY_PORT, else 38600. INVALID_ARGUMENT: not a port.
+// `flag` unless negative, else GANGWAY_PORT, else 38600. INVALID_ARGUMENT: not a port.
 absl::StatusOr<int> ChoosePort(int flag);
 
 class StateDir {
@@ -38,14 +38,14 @@ class StateDir {
   int port() const { return port_; }
   std::string File(const std::string& name) const { return path_ + "/" + name; }
 
-  // Makes the folder and takes the lock. ALREADY_EXISTS: a cluster runs, with its pid.
+  // Creates the folder and takes the lock. ALREADY_EXISTS: a cluster runs; names its pid.
   absl::Status Lock();
-  // The pid of the supervisor that holds the lock. NOT_FOUND: no cluster runs here, and how to
+  // The pid of the supervisor that holds the lock. NOT_FOUND: no cluster runs here; says how to
   // start one.
   absl::StatusOr<pid_t> Supervisor() const;
 
   absl::Status Write(const std::string& name,
-                     const std::string& text) const;  // appears whole or not at all
+                     const std::string& text) const;  // atomic
   absl::StatusOr<std::string> Read(
       const std::string& name) const;  // without the newline at its end
   void Remove(const std::string& name) const;

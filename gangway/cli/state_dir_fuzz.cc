@@ -1,5 +1,5 @@
-// Files of a cluster's folder that something else has written into: a supervisor's pid is a process
-// or nobody, and what is read is what was there.
+// Fuzzes a cluster's state folder with foreign content: Supervisor() returns a valid pid or an
+// error, and Read returns the file's text.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +11,7 @@
 namespace gangway::fuzz {
 namespace {
 
-// A folder of its own per process, taken away at its end.
+// A temporary folder per process, removed at its end.
 struct Folder {
   Folder() {
     GANGWAY_CHECK(mkdtemp(path) != nullptr, "a temporary folder");
@@ -41,6 +41,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto read = folder.state->Read(cli::kSupervisorPid);
   GANGWAY_CHECK(read.ok() && text.starts_with(*read), "the file, without newlines at its end");
   auto supervisor = folder.state->Supervisor();
-  GANGWAY_CHECK(!supervisor.ok() || *supervisor > 1, "somebody that may be signalled, or nobody");
+  GANGWAY_CHECK(!supervisor.ok() || *supervisor > 1, "a pid that may be signalled, or an error");
   return 0;
 }

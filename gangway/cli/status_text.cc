@@ -42,7 +42,7 @@ std::string Joined(char open, const Range& range, ToText to_text, char close) {
   return text + close;
 }
 
-// Of all declared devices, also those that no usage came for.
+// All declared devices, including those without reported usage.
 std::vector<wire::DeviceUsage> Devices(const WorkerStatus& worker) {
   std::vector<wire::DeviceUsage> devices;
   for (uint32_t id : worker.state().worker().devices()) {

@@ -11,10 +11,10 @@ namespace gangway::cli {
 std::string ToTable(const wire::StatusReply& status);
 std::string ToJson(const wire::StatusReply& status);  // one line
 
-// Whether a call of the device runtime does not return there.
+// Whether the worker reports that a call of the device runtime does not return.
 bool IsStuck(const wire::WorkerState& worker, uint32_t device);
 
-// Who of the declared is not there: "island0/worker1, the compiler"; empty: nobody.
+// Names of the declared processes that are absent, "island0/worker1, the compiler"; empty if none.
 std::string Absent(const wire::StatusReply& status);
 
 }  // namespace gangway::cli

@@ -86,7 +86,7 @@ void Supervisor::WaitForEvents() {
 void Supervisor::OnSignal() {
   signalfd_siginfo info;
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
-    if (stopping()) {  // asked twice
+    if (stopping()) {  // the second signal: kill at once
       phase_ = Phase::kStoppingRest;
       phase_deadline_ = Clock::now();
     } else {
@@ -149,7 +149,7 @@ void Supervisor::OnHeadLine(const std::string& line) {
   }
 }
 
-// What a scheduler says of its workers.
+// A line of another child than the head. Only schedulers write announcements.
 void Supervisor::OnLine(const Child& child, const std::string& line) {
   auto announcement = FromLine(line);
   if (!announcement) return child.log->Write(line + "\n");
@@ -157,8 +157,8 @@ void Supervisor::OnLine(const Child& child, const std::string& line) {
   if (announcement->kind == Announcement::Kind::kSilent) EndSilent(announcement->text);
 }
 
-// Who says so has fenced it already: it can only be replaced. A stopped process does not heed
-// SIGTERM.
+// The cluster has already fenced this process, so it can only be replaced. SIGKILL, because a
+// stopped process does not handle SIGTERM.
 void Supervisor::EndSilent(const std::string& pid) {
   for (Child& child : children_) {
     if (child.process && absl::StrCat(child.process->pid()) == pid) child.process->Signal(SIGKILL);
@@ -166,7 +166,7 @@ void Supervisor::EndSilent(const std::string& pid) {
 }
 
 void Supervisor::OnDeath(Child& child) {
-  auto process = std::move(child.process);  // reading its last lines must not find it alive
+  auto process = std::move(child.process);  // null while Reap handles its last lines
   const std::string how = process->Reap();
   child.last_words = process->LastWords();
   dir_->Remove(PidFile(child));
@@ -177,7 +177,7 @@ void Supervisor::OnDeath(Child& child) {
   }
   const std::string what = absl::StrCat(child.spec.name, " (pid ", process->pid(), ") ", how);
   if (head) {
-    return GiveUp(absl::StrCat(what, ", and without it there is no cluster. Its last words:\n",
+    return GiveUp(absl::StrCat(what, ", and the cluster cannot run without it. Its last lines:\n",
                                child.last_words));
   }
   const auto lived =
@@ -185,18 +185,17 @@ void Supervisor::OnDeath(Child& child) {
   const auto delay = child.policy.OnDeath(lived, process->exit_status());
   if (delay) {
     options_.say(absl::StrCat(
-        what, "; starting it again",
+        what, "; restarting it",
         delay->count() > 0 ? absl::StrCat(" in ", delay->count(), " ms") : std::string()));
     child.start_at = Clock::now() + *delay;
     return;
   }
   const std::string last =
       absl::StrCat(what, ", for the ", RestartPolicy::kShortLivesMax,
-                   "th time in a row soon after its start: not starting it again. Its last "
-                   "words:\n",
+                   "th time in a row soon after its start: not restarting it. Its last lines:\n",
                    child.last_words);
   if (phase_ == Phase::kStarting) return GiveUp(last);
-  options_.say(last);  // the others live on (ER-2)
+  options_.say(last);  // the other processes continue (ER-2)
 }
 
 void Supervisor::Start(Child& child) {
@@ -218,7 +217,7 @@ void Supervisor::Start(Child& child) {
   }
 }
 
-// The head first: its front door tells the clients that the cluster ends, before any array is lost.
+// Ends the head first: its front door tells clients that the cluster ends before any array is lost.
 void Supervisor::BeginStop(int exit_status) {
   if (stopping()) return;
   exit_status_ = exit_status;
@@ -251,7 +250,7 @@ std::string Supervisor::AbsentWords() const {
   for (const Child& child : children_) {
     const std::string words = child.process ? child.process->LastWords() : child.last_words;
     if (absent_.find(child.spec.name) == std::string::npos || words.empty()) continue;
-    absl::StrAppend(&text, "\n  last words of ", child.spec.name, ":\n", words);
+    absl::StrAppend(&text, "\n  last lines of ", child.spec.name, ":\n", words);
   }
   return text;
 }

@@ -1,10 +1,9 @@
-// Keeps the processes of one cluster alive: starts the head, then the others; starts a dead worker
-// (which takes a new incarnation), scheduler or compiler again, within bounds; ends all in order
-// when told to. A dead head ends the cluster.
+// Keeps the processes of one cluster alive. It starts the head, then the others; restarts a dead
+// worker (as a new incarnation), scheduler or compiler within the limits of RestartPolicy; and ends
+// all processes in order when told to. The death of the head ends the cluster.
 //
-// Threading: one thread, which waits on signals, the children's ends and their output; it is woken
-// by events only. Failure: what goes wrong is said in words that name the child, what happened and
-// its last words; Run returns 1.
+// Threading: one thread, which waits for signals, the children's ends and their output, without
+// polling. Failure: an error names the child, what happened and its last lines; Run returns 1.
 #ifndef GANGWAY_CLI_SUPERVISOR_H_
 #define GANGWAY_CLI_SUPERVISOR_H_
 
@@ -25,27 +24,27 @@ namespace gangway::cli {
 
 struct ChildSpec {
   std::string name;  // "head", "compiler", "island0/worker1"
-  // What to run. `control`: the address that the head announced, empty for the head.
+  // The command line. `control`: the address that the head announced, empty for the head.
   std::function<std::vector<std::string>(const std::string& control)> command;
 };
 
 struct SupervisorOptions {
   std::vector<ChildSpec> children;               // the first is the head
-  std::string ready_text;                        // said when everybody is there
-  std::chrono::milliseconds ready_limit{30000};  // 0: others may come whenever they do
+  std::string ready_text;                        // said when all processes are up
+  std::chrono::milliseconds ready_limit{30000};  // 0: no limit
   std::chrono::milliseconds stop_limit{5000};    // for the head, then for the rest, then SIGKILL
   std::function<void(const std::string& line)> say;       // events
-  std::function<void(const std::string& text)> complain;  // what ends the cluster
+  std::function<void(const std::string& text)> complain;  // errors that end the cluster
   std::function<void()> on_ready;                         // may be empty
 };
 
 class Supervisor {
  public:
-  // `dir` is locked, and outlives this.
+  // `dir` must be locked, and must outlive this.
   Supervisor(SupervisorOptions options, StateDir* dir);
 
-  // Until SIGINT, SIGTERM or SIGHUP, or until the cluster cannot go on; the exit status. Blocks
-  // those signals for good.
+  // Runs until SIGINT, SIGTERM or SIGHUP, or until the cluster cannot continue. Returns the exit
+  // status. Blocks those signals permanently.
   int Run();
 
  private:
@@ -58,7 +57,7 @@ class Supervisor {
     RestartPolicy policy;
     uint64_t starts = 0;
     std::optional<Clock::time_point> start_at;
-    std::string last_words;  // of the one before
+    std::string last_words;  // of the previous process
   };
 
   void WaitForEvents();

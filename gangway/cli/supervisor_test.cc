@@ -1,5 +1,5 @@
-// `gangway up` as a process, over children that only pretend (testdata/fake_role.sh): restarts,
-// giving up, ending.
+// Runs `gangway up` as a process with fake children (testdata/fake_role.sh): restarts, giving up,
+// ending.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class SupervisorTest : public ::testing::Test {
     setenv("FAKE_ROLE_DIR", root_.c_str(), 1);
     options_.workers = 2;
     options_.port = *ClaimPort(0);
-    options_.plugin = "/proc/self/exe";  // any file: nobody opens it
+    options_.plugin = "/proc/self/exe";  // any file: no child opens it
     options_.state_root = root_ + "/state";
   }
   ~SupervisorTest() override {
@@ -49,12 +49,12 @@ class SupervisorTest : public ::testing::Test {
       kill(up_, SIGKILL);
       waitpid(up_, nullptr, 0);
     }
-    // A child that was killed may have children of its own that still write there.
+    // A killed child may have children that still write to the folder.
     std::error_code left_over;
     std::filesystem::remove_all(root_, left_over);
   }
 
-  // Runs Up in a process of its own, its output into said_.
+  // Runs Up in its own process, with its output into said_.
   void Start() {
     int ends[2];
     ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
@@ -64,14 +64,14 @@ class SupervisorTest : public ::testing::Test {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
-      for (int fd : ends) close(fd);  // what stays in the background must not hold the pipe
+      for (int fd : ends) close(fd);  // background processes must not hold the pipe
       _exit(Up(options_));
     }
     close(ends[1]);
     output_.Reset(ends[0]);
   }
 
-  // Reads until `text` has been said since the start; false at the end of the output or the limit.
+  // Reads until the output since the start contains `text`; false at its end or at the limit.
   bool Says(const std::string& text) {
     const auto deadline = std::chrono::steady_clock::now() + kLimit;
     while (said_.find(text) == std::string::npos) {
@@ -87,7 +87,7 @@ class SupervisorTest : public ::testing::Test {
     return true;
   }
 
-  // Waits for the end of the supervisor; its exit status.
+  // Waits for the end of the supervisor and returns its exit status.
   int Ended() {
     Says("(never said: reads to the end)");
     int status = -1;
@@ -164,7 +164,7 @@ TEST_F(SupervisorTest, GivesUpOnAWorkerThatCannotLiveAndShowsItsLastWords) {
   EXPECT_EQ(Ended(), 1) << said_;
   EXPECT_THAT(said_, HasSubstr("island0/worker0"));
   EXPECT_THAT(said_, HasSubstr("ended with status 3"));
-  EXPECT_THAT(said_, HasSubstr("not starting it again"));
+  EXPECT_THAT(said_, HasSubstr("not restarting it"));
   EXPECT_THAT(said_, HasSubstr("device island0-worker0 is on fire"));
   EXPECT_EQ(Pids("island0-worker0").size(), static_cast<size_t>(RestartPolicy::kShortLivesMax));
   ExpectNobodyLeft();
@@ -184,7 +184,7 @@ TEST_F(SupervisorTest, DeadHeadEndsTheCluster) {
   ASSERT_TRUE(Says("ready")) << said_;
   kill(std::stoi(*State().Read("head.pid")), SIGKILL);
   EXPECT_EQ(Ended(), 1) << said_;
-  EXPECT_THAT(said_, HasSubstr("without it there is no cluster"));
+  EXPECT_THAT(said_, HasSubstr("the cluster cannot run without it"));
   ExpectNobodyLeft();
 }
 
@@ -225,7 +225,7 @@ TEST_F(SupervisorTest, ChildrenDieWithTheSupervisor) {
 }
 
 TEST(ChildProcessTest, InheritsNothingButItsOwnStreams) {
-  const FileDescriptor stray(open("/dev/null", O_RDONLY));  // as a shell's own may be
+  const FileDescriptor stray(open("/dev/null", O_RDONLY));  // inheritable, as a shell's may be
   ASSERT_TRUE(stray.valid());
   std::string seen;
   auto child = ChildProcess::Start({"/bin/ls", "/proc/self/fd"}, nullptr,
@@ -234,7 +234,7 @@ TEST(ChildProcessTest, InheritsNothingButItsOwnStreams) {
   pollfd ended = {.fd = (*child)->pid_fd(), .events = POLLIN};
   ASSERT_EQ(poll(&ended, 1, 10000), 1);
   (*child)->Reap();
-  EXPECT_EQ(seen, "0123") << "the last is the folder that ls reads";
+  EXPECT_EQ(seen, "0123") << "3 is the folder that ls reads";
 }
 
 TEST_F(SupervisorTest, SecondClusterOnThePortIsRefusedNamingTheFirst) {

@@ -20,7 +20,7 @@ namespace {
 
 // Shared by the asking thread and the loop of the link.
 struct Question {
-  std::function<bool(wire::Frame)> on_answer;  // on the loop, while nobody has ended the question
+  std::function<bool(wire::Frame)> on_answer;  // on the loop, until `end` is set
   Mutex mutex;
   CondVar ended;
   std::optional<absl::Status> end GANGWAY_GUARDED_BY(mutex);
@@ -85,7 +85,7 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
     MutexLock lock(question->mutex);
     question->ended.WaitUntil(question->mutex, deadline,
                               [&]() GANGWAY_NO_ANALYSIS { return question->end.has_value(); });
-    if (!question->end) {  // nothing is called from here on
+    if (!question->end) {  // from here on, no callback runs
       question->end = absl::DeadlineExceededError(absl::StrCat(
           "the controller at ", control_address, " did not answer within ", limit.count(), " ms"));
     }

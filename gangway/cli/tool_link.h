@@ -1,4 +1,4 @@
-// Asks a running cluster, as the tools do: over the control link, with one deadline.
+// Queries a running cluster as the tools do: over the control link, with one deadline.
 #ifndef GANGWAY_CLI_TOOL_LINK_H_
 #define GANGWAY_CLI_TOOL_LINK_H_
 
@@ -13,14 +13,15 @@
 
 namespace gangway::cli {
 
-// Asks and calls `on_answer` for each frame that comes (the HelloReply too), on another thread,
-// until it returns true. Blocks; nothing is called after it returned. Errors as AskStatus.
+// Sends `request` and calls `on_answer` for each received frame (including the HelloReply), on
+// another thread, until it returns true. Blocks; no callback runs after AskTool returns. Errors as
+// AskStatus.
 absl::Status AskTool(transport::Transport& transport, const std::string& control_address,
                      const std::string& token, const std::string& name, wire::Frame request,
                      std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer);
 
-// Blocks. UNAVAILABLE: nobody answers, or it hung up. DEADLINE_EXCEEDED: it did not answer within
-// `limit`.
+// Blocks. UNAVAILABLE: no controller listens, or it closed the link. DEADLINE_EXCEEDED: it did not
+// answer within `limit`. Otherwise the controller's rejection, for example of the token.
 absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
                                             const std::string& control_address,
                                             const std::string& token,

@@ -16,7 +16,7 @@ namespace {
 
 using Process = TraceCollection::Process;
 
-constexpr int64_t kMomentNs = 100;        // how long a moment is drawn, so that arrows find it
+constexpr int64_t kMomentNs = 100;        // drawn length of an instant, so that arrows attach to it
 constexpr uint32_t kIslandGroup = 10000;  // Perfetto's "processes": real ones first, then islands
 enum Thread : uint32_t {
   kSubmits = 1,
@@ -29,7 +29,7 @@ enum Thread : uint32_t {
   kCompiles = 8,
   kRequests = 1000,   // + session
   kDevices = 100000,  // + device
-  kLinks = 200000,    // + 2 * link, + 1 for what comes in
+  kLinks = 200000,    // + 2 * link, + 1 for incoming frames
 };
 
 struct TrackId {
@@ -171,7 +171,7 @@ class Writer {
           AddMoment(group, at, record);
       }
     }
-    for (const auto& [key, began] : open) {  // goes on, or hangs
+    for (const auto& [key, began] : open) {  // still running, or hung
       TraceRecord record{.place = key.second, .gang = key.first};
       AddExecute(group, began, Time(process, process.read_ns), record);
       tracks_[{group, kDevices + key.second}].back().name += " (has not ended)";
@@ -200,13 +200,13 @@ class Writer {
       case TraceKind::kLower: {
         Slice& slice = Add({group, kLowering}, at, end, GangName(record.gang), record);
         slice.flows_out.push_back(ReleaseFlow(record.gang, record.place));
-        // One arrow for each batch: to its first node.
+        // One arrow per batch, to its first node.
         if (lowered_.insert({record.session, record.value}).second)
           slice.flows_in.push_back(BatchFlow(record.session, record.value));
         break;
       }
       case TraceKind::kRelease: {
-        if (!released_.insert({record.gang, record.place}).second) break;  // one per worker came
+        if (!released_.insert({record.gang, record.place}).second) break;  // recorded per worker
         Slice& slice = Add({island, kReleases}, at, end, GangName(record.gang), record);
         slice.flows_in.push_back(ReleaseFlow(record.gang, record.place));
         for (uint32_t device : gangs_[record.gang].devices)
@@ -250,8 +250,8 @@ class Writer {
                            at % 1000);
   }
 
-  // A track shows one thing at a time: what begins before the last one ended is drawn behind it. On
-  // a device that is the truth: a gang that was given to it begins when the one before has ended.
+  // Slices of a track must not overlap: one that begins before the previous end is drawn from that
+  // end. On a device this is accurate: a queued gang begins when the previous one has ended.
   void WriteTrack(TrackId id, std::vector<Slice>& slices) {
     std::stable_sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
       return std::pair(a.end, a.begin) < std::pair(b.end, b.begin);
@@ -273,7 +273,7 @@ class Writer {
     }
   }
 
-  // From a node's arrival at its island's scheduler to its end: what stood there at the same time.
+  // An async slice from a node's arrival at its island's scheduler to its end. These may overlap.
   void WriteWait(uint64_t ordinal, const Gang& gang) {
     if (gang.queued == 0 || gang.done == 0) return;
     const TrackId track{kIslandGroup + gang.island, 0};

@@ -44,7 +44,7 @@ std::string LocalAddress(const StateDir& dir, const std::string& name) {
   const std::string path = dir.File(name);
   if (path.size() < kSocketPathMax) return absl::StrCat("unix:", path);
   return absl::StrCat("127.0.0.1:",
-                      ClaimPort(0).value_or(0));  // the folder's name is too long for a socket
+                      ClaimPort(0).value_or(0));  // the path is too long for a socket
 }
 
 SupervisorOptions Describe(const UpOptions& options, const StateDir& dir) {
@@ -82,7 +82,7 @@ int RunForeground(const UpOptions& options, StateDir& dir) {
   return Supervisor(std::move(supervised), &dir).Run();
 }
 
-// In the process that stays: speaks through `starter` until the cluster is ready, and always into
+// Runs in the background process: writes to `starter` until the cluster is ready, and always to
 // up.log.
 int RunDetached(const UpOptions& options, StateDir& dir, FileDescriptor starter) {
   setsid();
@@ -103,8 +103,8 @@ int RunDetached(const UpOptions& options, StateDir& dir, FileDescriptor starter)
   return Supervisor(std::move(supervised), &dir).Run();
 }
 
-// In the process that returns to the shell: repeats what the other says until it is ready or has
-// failed.
+// Runs in the process that returns to the shell: repeats the background process's output until the
+// cluster is ready or has failed.
 int FollowUntilReady(FileDescriptor from) {
   std::string text;
   char buffer[4096];
@@ -158,7 +158,7 @@ absl::StatusOr<int> ClaimPort(int wanted) {
       getsockname(fd.get(), generic, &size) != 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on 127.0.0.1:", wanted, ": ", std::strerror(errno),
-                     ". Another program has that port: choose one with --port (0: any "
+                     ". Another program has that port: choose another with --port (0: any "
                      "free one)"));
   }
   return ntohs(address.sin_port);
@@ -197,7 +197,7 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   children.push_back(
       CompilerChild(options.devices, options.plugin, dir, {"--token-file", dir.File(kTokenFile)}));
   for (uint32_t island = 0; island < options.islands; ++island) {
-    std::string scheduler;  // where the island's workers connect, if not to the head
+    std::string scheduler;  // the address for the island's workers, if not the head's
     if (options.separate_schedulers) {
       scheduler = LocalAddress(dir, absl::StrCat("scheduler", island, ".sock"));
       children.push_back(SchedulerChild(island, scheduler, dir));
@@ -230,7 +230,7 @@ int Up(UpOptions options) {
   auto port = ChoosePort(options.port);
   if (!port.ok()) return Fail(port.status());
   const std::string root = StateRoot(options.state_root);
-  if (*port != 0) {  // a running cluster of ours is a better answer than a port in use
+  if (*port != 0) {  // "a cluster already runs" says more than "port in use"
     if (auto pid = StateDir(root, *port).Supervisor(); pid.ok())
       return Fail(StateDir(root, *port).Lock());
   }
@@ -244,11 +244,11 @@ int Up(UpOptions options) {
   FileDescriptor follow;
   if (options.detach) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return Fail(absl::InternalError("no pipe"));
+    if (pipe2(ends, O_CLOEXEC) != 0) return Fail(absl::InternalError("cannot create a pipe"));
     follow.Reset(ends[0]);
     FileDescriptor starter(ends[1]);
     const pid_t pid = fork();
-    if (pid < 0) return Fail(absl::InternalError("no process"));
+    if (pid < 0) return Fail(absl::InternalError("cannot start a background process"));
     if (pid > 0) {
       starter.Reset();
       return FollowUntilReady(std::move(follow));

@@ -1,4 +1,4 @@
-// `gangway up`: a cluster of real processes on this machine, supervised until told to end.
+// `gangway up`: runs and supervises a cluster of real processes on this machine.
 #ifndef GANGWAY_CLI_UP_H_
 #define GANGWAY_CLI_UP_H_
 
@@ -14,7 +14,7 @@
 
 namespace gangway::cli {
 
-// How long the head waits, in seconds, before it says who is missing.
+// How long the head waits, in seconds, before an error names the absent processes.
 struct WaitLimits {
   uint32_t session_s = 15;  // a new session, for the declared workers
   uint32_t worker_s = 20;   // work, for a worker that is down
@@ -36,24 +36,24 @@ struct UpOptions {
   int metrics_port = 0;  // of Prometheus metrics, on loopback; 0 = none
 };
 
-// This executable, as the roles are started; tests put another in its place.
+// The executable that runs the roles: this one, or GANGWAY_ROLE_BINARY in tests.
 std::string RoleBinary();
 
-// `access`: flags that name the token and, where there is TLS, its folder.
+// `access`: flags that name the token and, with TLS, its folder.
 ChildSpec CompilerChild(uint32_t devices, const std::string& plugin, const StateDir& dir,
                         const std::vector<std::string>& access);
 
-// What can be told without starting anything: counts, plugin.
+// Checks counts and plugin, without starting a process.
 absl::Status CheckUp(const UpOptions& options);
 
-// A TCP port of 127.0.0.1 that is free now. `wanted` 0: any. UNAVAILABLE: in use.
+// Returns a TCP port of 127.0.0.1 that is free now. `wanted` 0: any. UNAVAILABLE: in use.
 absl::StatusOr<int> ClaimPort(int wanted);
 
-// Head, compiler, schedulers where they are separate, workers, in this order. `port` is the real
-// one.
+// The head, the compiler, then per island its separate scheduler, if any, and its workers.
+// `options.port` must be a real port, not 0.
 std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir);
 
-// Blocks while the cluster runs (with `detach`: until it is ready). The exit status.
+// Blocks while the cluster runs (with `detach`: until it is ready). Returns the exit status.
 int Up(UpOptions options);
 
 }  // namespace gangway::cli

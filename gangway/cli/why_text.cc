@@ -69,21 +69,22 @@ std::string Reason(const Wait& wait) {
                             Names(wait.devices(), "device "), " behind ", ForGang(wait));
       }
       return absl::StrCat(" is being executed by ", workers, wait.devices().empty() ? "" : " on ",
-                          Names(wait.devices(), "device "), ", whose heartbeats come");
+                          Names(wait.devices(), "device "), ", which sends heartbeats");
     case Wait::REASON_WORKER_SILENT:
-      if (wait.kind() == "worker") return " is silent: no heartbeat comes; dead after 5 s";
-      return absl::StrCat(" waits for ", workers, ", which is silent: no heartbeat comes");
+      if (wait.kind() == "worker") return " is silent: no heartbeat; declared dead after 5 s";
+      return absl::StrCat(" waits for ", workers, ", which is silent: no heartbeat");
     case Wait::REASON_WORKER_DOWN:
-      if (wait.kind() == "worker") return " is down, not heard of";
+      if (wait.kind() == "worker") return " is down: not registered";
       return absl::StrCat(" waits for ", workers, ", which is down, to come back");
     case Wait::REASON_STUCK:
       if (wait.kind() == "worker") {
-        return absl::StrCat(" beats, but ", Names(wait.devices(), "device "), " is stuck in gang ",
-                            wait.for_gang(), Program(wait.for_program(), wait.for_source()));
+        return absl::StrCat(" sends heartbeats, but ", Names(wait.devices(), "device "),
+                            " is stuck in gang ", wait.for_gang(),
+                            Program(wait.for_program(), wait.for_source()));
       }
       return absl::StrCat(
           " is stuck on ", Names(wait.devices(), "device "), " of ", workers,
-          ": the device runtime does not come back from it, though heartbeats come");
+          ": the device runtime does not return, although the worker sends heartbeats");
     case Wait::REASON_UPLOAD_BYTES:
       return absl::StrCat(" waits for the client of session ", wait.session(), " to send bytes to ",
                           workers);
@@ -96,9 +97,10 @@ std::string Reason(const Wait& wait) {
       return absl::StrCat(" waits behind ", ForGang(wait), ", which comes first on device ",
                           Names(wait.devices()));
     case Wait::REASON_INPUT:
-      return absl::StrCat(" waits for an input that ", ForGang(wait), " makes");
+      return absl::StrCat(" waits for an input that ", ForGang(wait), " produces");
     case Wait::REASON_READERS:
-      return absl::StrCat(" waits for ", ForGang(wait), ", which still reads what it donates");
+      return absl::StrCat(" waits for ", ForGang(wait),
+                          ", which still reads an array that it donates");
     case Wait::REASON_OTHER_ISLAND:
       return " waits for shards from another island, whose part is not released yet";
     case Wait::REASON_COMPILE:
@@ -107,7 +109,7 @@ std::string Reason(const Wait& wait) {
     case Wait::REASON_WORKERS_ABSENT:
       return absl::StrCat(" waits for declared workers that are absent: ", workers);
     default:
-      return " waits for something that this version of the tool does not know";
+      return " waits for a reason that this version of gangway does not know";
   }
 }
 

@@ -1,4 +1,4 @@
-// What waits for what, in words and as JSON. Pure.
+// Formats the reply of `gangway why` as text and as JSON. Pure.
 #ifndef GANGWAY_CLI_WHY_TEXT_H_
 #define GANGWAY_CLI_WHY_TEXT_H_
 
@@ -14,10 +14,10 @@ namespace gangway::cli {
 // "" or "cluster", "session N", "gang N", "array N". INVALID_ARGUMENT: anything else.
 absl::StatusOr<wire::WhyRequest> ParseScope(const std::vector<std::string>& words);
 
-// The longest waits first; a gang's chain stays in its order.
+// Sorts the longest waits first, except for the chain of a gang or an array.
 void Arrange(wire::WhyReply& reply, const wire::WhyRequest& scope);
 
-std::string WaitText(const wire::Wait& wait);  // one line, without its end
+std::string WaitText(const wire::Wait& wait);  // one line, without a newline
 std::string WhyText(const wire::WhyReply& reply);
 std::string WhyJson(const wire::WhyReply& reply);  // one line
 

@@ -1,5 +1,5 @@
-// What comes from the cluster: answers and events of the session, chunks of fetches. All of it on
-// the client's loop.
+// Handles what the cluster sends: replies and events of the session, chunks of fetches. Runs on the
+// client's loop.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@
 namespace gangway::client {
 
 void ClientImpl::OnEvents(wire::SessionEvents& events) {
-  if (!data_links_) return;  // nothing is answered before the welcome
+  if (!data_links_) return;  // no event may precede the welcome
   for (wire::SessionEvent& event : *events.mutable_events()) {
     switch (event.event_case()) {
       case wire::SessionEvent::kCompiled:
@@ -34,7 +34,7 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
         OnUploadFailed(event.upload_failed());
         break;
       case wire::SessionEvent::EVENT_NOT_SET:
-        break;  // of a newer controller
+        break;  // an event of a newer controller
     }
   }
 }
@@ -109,7 +109,7 @@ void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
   uint64_t& received = fetching->received[index->second];
   if (chunk.offset() != received) {
     EndFetch(chunk.fetch(), absl::InternalError(absl::StrCat(
-                                "shard ", chunk.shard(), " of a fetch came with offset ",
+                                "shard ", chunk.shard(), " of a fetch has a chunk at offset ",
                                 chunk.offset(), " after ", received, " bytes")));
     return;
   }
@@ -132,7 +132,7 @@ void ClientImpl::OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const c
   CompleteShard(fetch, *fetching, index->second);
 }
 
-// Null: ended already.
+// Null if the fetch has ended.
 std::shared_ptr<ClientImpl::Fetching> ClientImpl::FindFetch(uint64_t fetch) {
   MutexLock lock(mutex_);
   auto it = pending_.fetches.find(fetch);

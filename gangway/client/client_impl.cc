@@ -27,13 +27,13 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options) {
 namespace client {
 namespace {
 constexpr int kBatchOps = 4096;  // per frame
-// For what nobody waits for: it leaves with what is sent next, or then.
+// How long an operation without a waiter (Drop) may wait for another one to be sent with.
 constexpr std::chrono::milliseconds kSoon{1};
 constexpr int kSendRounds = 4;
-constexpr int kShutdownRounds = 1000;  // of callbacks that ask again while everything ends
+constexpr int kShutdownRounds = 1000;  // of callbacks that submit again during the shutdown
 
-// A controller refuses clients of other versions itself; one that did not know how to must not be
-// believed either.
+// A controller rejects clients of other versions itself. This check covers a controller that does
+// not.
 absl::Status CheckVersion(const wire::HelloReply& reply, const std::string& address) {
   if (reply.protocol_version() == wire::kProtocolVersion) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -82,7 +82,7 @@ absl::Status ClientImpl::Open() {
   if (welcome_) return *welcome_;
   return wire::ToStatus(wire::MakeFailure(
       absl::StatusCode::kDeadlineExceeded,
-      absl::StrCat("the controller at ", options_.controller_address, " gave no session within ",
+      absl::StrCat("the controller at ", options_.controller_address, " opened no session within ",
                    options_.connect_limit.count(), " ms"),
       "Look at `gangway status`: a session starts when all declared workers are up."));
 }
@@ -96,7 +96,7 @@ void ClientImpl::OnFrame(wire::Frame frame) {
 }
 
 void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
-  if (data_links_) return;  // a second welcome says nothing
+  if (data_links_) return;  // a second welcome is ignored
   absl::Status refused = wire::ToStatus(reply.failure());
   if (refused.ok()) refused = CheckVersion(reply, options_.controller_address);
   if (refused.ok()) {
@@ -162,9 +162,9 @@ void ClientImpl::Flush() {
   RunDeferred();
 }
 
-// What others append meanwhile leaves with the thread that is sending, in order; after some rounds
-// with the loop, so that no caller is held for as long as others call. A link that failed is not
-// used again: what follows must not arrive without what was lost.
+// The sending thread also sends, in order, what other threads append while it sends. After
+// kSendRounds the loop takes over, so that other callers cannot hold a caller here. A failed link
+// is not used again: later operations must not arrive without the lost ones.
 void ClientImpl::SendBatches() {
   std::vector<wire::Frame> frames;
   std::shared_ptr<transport::Link> link;
@@ -190,7 +190,7 @@ void ClientImpl::SendBatches() {
       Trace(TraceKind::kSubmit, 0, cluster_.session, 0, control_sequence_);
       absl::Status sent = link->Send(std::move(frame));
       if (sent.ok()) continue;
-      return loop_.Post([this, sent] { OnControlClosed(sent); });  // still `sending_`
+      return loop_.Post([this, sent] { OnControlClosed(sent); });  // `sending_` stays true
     }
   }
 }
@@ -254,7 +254,7 @@ void ClientImpl::EndPending(const absl::Status& why) {
 }
 
 void ClientImpl::Shutdown() {
-  Flush();  // a last drop or delete still counts for arrays that others share
+  Flush();  // a last drop or delete still affects arrays that share its shards
   absl::Status why = absl::CancelledError("the client was destroyed");
   {
     MutexLock lock(mutex_);

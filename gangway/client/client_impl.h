@@ -1,10 +1,10 @@
-// The Client of one session. Submitting threads append to one pending batch under a lock; on an
-// idle link they send it themselves, on a busy one the client's loop sends what has gathered as one
-// frame. See client.h for the contract towards callers.
+// The Client of one session. Submitting threads append to one pending batch under a lock. On an
+// idle link they send it themselves; on a busy link the client's loop sends the accumulated batch
+// as one frame. See client.h for the contract with callers.
 //
-// Threading: `mutex_` guards what submitting threads and the loop share; it is never held while a
-// callback runs. Data links are touched on the loop only. Failure: losing the controller ends
-// everything pending with UNAVAILABLE, for good.
+// Threading: `mutex_` guards the state that submitting threads and the loop share; it is never held
+// while a callback runs. Only the loop uses data links. Failure: losing the controller ends
+// everything pending with UNAVAILABLE; the client does not reconnect.
 #ifndef GANGWAY_CLIENT_CLIENT_IMPL_H_
 #define GANGWAY_CLIENT_CLIENT_IMPL_H_
 
@@ -79,18 +79,18 @@ class ClientImpl final : public Client {
     std::vector<uint64_t> received;               // bytes, per shard of the request
     std::vector<bool> complete;
     size_t left = 0;
-    Devices devices;  // null: not known here
+    Devices devices;  // null: unknown to this client
     FetchSink sink;
   };
-  // What leaves with the next flush, beside the batch.
+  // Sent by the next flush, beside the batch.
   struct OutgoingPush {
     uint32_t device = 0;
     client::Push push;
-    std::function<void(std::shared_ptr<char>)> placed;  // set: only a place for it is wanted
+    std::function<void(std::shared_ptr<char>)> placed;  // set: only requests a place for the push
   };
-  // Declared before the lock under which an operation is appended: sends it once that is released,
-  // on the caller's thread (a link's Send never blocks), which spares each call a switch of
-  // threads.
+  // Declared before the lock under which an operation is appended, it sends the operation after the
+  // lock is released, on the caller's thread (a link's Send never blocks). This saves each call
+  // a thread handoff.
   class Sending {
    public:
     explicit Sending(ClientImpl* client) : client_(client) {}
@@ -99,7 +99,7 @@ class ClientImpl final : public Client {
    private:
     ClientImpl* const client_;
   };
-  struct Pending {  // callbacks that have not come
+  struct Pending {  // callbacks that have not run
     std::map<uint64_t, CompileCallback> compiles;
     std::map<uint64_t, StatusCallback> awaits;
     std::map<uint64_t, std::shared_ptr<Fetching>> fetches;
@@ -115,7 +115,7 @@ class ClientImpl final : public Client {
   void SendOrWake() GANGWAY_EXCLUDES(mutex_);
   void RunDeferred();
   void Lose(const absl::Status& why);        // the session is gone
-  void EndPending(const absl::Status& why);  // calls everything back
+  void EndPending(const absl::Status& why);  // runs all pending callbacks
   void Shutdown();
   wire::Op* NewOp(uint64_t nodes) GANGWAY_REQUIRES(mutex_);  // Sending or SendSoon sends it
   void SendSoon() GANGWAY_REQUIRES(mutex_);
@@ -129,7 +129,7 @@ class ClientImpl final : public Client {
   void PushFailures(uint64_t upload, const Uploading& uploading, const absl::Status& why)
       GANGWAY_REQUIRES(mutex_);
 
-  // client_events.cc: what comes from the cluster, on the loop.
+  // client_events.cc: handling what the cluster sends, on the loop.
   void OnEvents(wire::SessionEvents& events);
   void OnCompiled(wire::Compiled& compiled);
   void OnAwaitDone(const wire::AwaitDone& done);
@@ -155,24 +155,24 @@ class ClientImpl final : public Client {
   mutable Mutex mutex_;
   CondVar opened_;
   std::optional<absl::Status> welcome_ GANGWAY_GUARDED_BY(mutex_);
-  absl::Status lost_ GANGWAY_GUARDED_BY(mutex_);  // not OK: nothing is submitted any more
+  absl::Status lost_ GANGWAY_GUARDED_BY(mutex_);  // not OK: nothing more is submitted
   bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;    // some thread is in SendBatches
+  bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;    // a thread is in SendBatches
   bool send_soon_ GANGWAY_GUARDED_BY(mutex_) = false;  // a timer will send
   std::shared_ptr<transport::Link> control_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
   std::vector<OutgoingPush> pushes_ GANGWAY_GUARDED_BY(mutex_);
-  std::map<WorkerKey, Destination> workers_ GANGWAY_GUARDED_BY(mutex_);  // for bytes sent now
+  std::map<WorkerKey, Destination> workers_ GANGWAY_GUARDED_BY(mutex_);  // for new uploads
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   uint64_t next_id_ GANGWAY_GUARDED_BY(mutex_) = 1;  // of executables, uploads, fetches, awaits
   Pending pending_ GANGWAY_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Uploading> uploads_ GANGWAY_GUARDED_BY(mutex_);
-  // Which worker a fetch waits on follows from where the array is.
+  // The devices of each array, which determine the workers that a fetch waits for.
   absl::flat_hash_map<ArrayHandle, Devices> placements_ GANGWAY_GUARDED_BY(mutex_);
   absl::flat_hash_map<ExecutableHandle, Devices> executables_ GANGWAY_GUARDED_BY(mutex_);
   StatusCallback on_lost_ GANGWAY_GUARDED_BY(mutex_);
 
-  uint64_t control_sequence_ = 0;  // of the one thread that is in SendBatches
+  uint64_t control_sequence_ = 0;  // used only by the thread in SendBatches
 
   EventLoop loop_{"gw-client"};
   std::unique_ptr<DataLinks> data_links_;  // made and used on the loop; destroyed before it

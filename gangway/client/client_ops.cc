@@ -1,4 +1,4 @@
-// What a client submits: each verb appends one operation to the pending batch.
+// The verbs of a client: each appends one operation to the pending batch.
 #include <algorithm>
 #include <utility>
 
@@ -99,14 +99,14 @@ void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
                       std::function<void()> released) {
   MutexLock lock(mutex_);
   auto it = uploads_.find(upload);
-  if (it == uploads_.end()) {  // failed, abandoned or lost: its bytes are not needed
+  if (it == uploads_.end()) {  // failed, abandoned, complete or lost: the bytes are not needed
     if (released) Defer(std::move(released));
     return;
   }
   Uploading& uploading = it->second;
   std::string problem;
   if (shard >= uploading.pushed.size()) {
-    problem = absl::StrCat("shard ", shard, " was pushed of an array of ", uploading.pushed.size(),
+    problem = absl::StrCat("shard ", shard, " was pushed to an array of ", uploading.pushed.size(),
                            " shards");
   } else if (uploading.pushed[shard]) {
     problem = absl::StrCat("shard ", shard, " was pushed twice");

@@ -45,7 +45,7 @@ class ClientTest : public ::testing::Test {
     failure.set_gang(17);
     return failure;
   }
-  // The bytes of a fetch, by index in the request.
+  // Collects the bytes of a fetch, by index in the request.
   FetchSink Into(std::map<size_t, std::string>& bytes, Arrival<absl::Status>& done) {
     return {.on_data =
                 [&bytes](size_t index, uint64_t offset, std::string_view data) {
@@ -345,7 +345,7 @@ TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAga
   EXPECT_TRUE(on_other.Get().ok());
 }
 
-// What a stream took that is then refused would be lost, and its array would wait for it.
+// A stream that is rejected after it took bytes would lose them, and their array would hang.
 TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
   cluster_.silent_data = true;
   Open();
@@ -353,7 +353,7 @@ TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
   const std::string data(4, 'x');
   Arrival<int> sent;
   client_->Push(client_->Upload(1, Spec({2}, 4)), 0, data, [&] { sent.Set(0); });
-  Arrival<absl::Status> seen;  // its answer comes behind the push
+  Arrival<absl::Status> seen;  // arrives after the push was handled
   client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
   wire::SessionEvent event;
   event.mutable_await_done()->set_await(cluster_.controller().Ops(2).at(1).await().await());
@@ -364,7 +364,7 @@ TEST_F(ClientTest, NothingIsPushedIntoAStreamThatIsNotWelcome) {
   ASSERT_TRUE(cluster_.worker(1).WaitHellos(2));
   sent.Get();
   const std::vector<wire::Frame> frames = cluster_.worker(1).frames();
-  EXPECT_TRUE(frames.at(1).has_hello()) << "bytes went into the stream that was never welcome";
+  EXPECT_TRUE(frames.at(1).has_hello()) << "bytes went into the stream that was never accepted";
   EXPECT_EQ(cluster_.worker(1).Chunks(1).size(), 1u);
 }
 
@@ -376,7 +376,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   *event.mutable_worker_state()->mutable_worker() = ScriptedCluster::Worker(1);
   event.mutable_worker_state()->set_up(false);
   cluster_.controller().SendEvent(event);
-  Arrival<absl::Status> seen;  // events come in order: an answer after it says that it was handled
+  Arrival<absl::Status> seen;  // events come in order: it proves that the earlier one was handled
   client_->Await(std::vector<ArrayHandle>{9}, [&](absl::Status status) { seen.Set(status); });
   event.Clear();
   event.mutable_await_done()->set_await(cluster_.controller().Ops(2).at(1).await().await());

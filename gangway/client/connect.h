@@ -18,18 +18,18 @@ struct ClientOptions {
   std::string controller_address;
   std::string name;                         // for people: "train.py (pid 4711)"
   std::string tenant;                       // "" = the default one
-  std::string token;                        // of the cluster; not asked for in process
+  std::string token;                        // of the cluster; not needed in process
   transport::Transport* control = nullptr;  // not owned; both outlive the client
   transport::Transport* data = nullptr;
-  // For the connection and the controller's welcome, which comes when the declared workers are
-  // there.
+  // Limit for the connection and the controller's welcome, which arrives when the declared workers
+  // are up.
   std::chrono::milliseconds connect_limit{30000};
   uint64_t pending_max = 16384;  // TM-2
 };
 
-// Blocks until the session is open. UNAVAILABLE: nobody answers, or the controller hung up.
-// DEADLINE_EXCEEDED: no welcome within the limit. Else what the controller refused it with. The
-// client must not be destroyed from one of its callbacks.
+// Blocks until the session is open. UNAVAILABLE: no controller answers, or it closed the
+// connection. DEADLINE_EXCEEDED: no welcome within the limit. Other errors: why the session was
+// rejected. The client must not be destroyed from one of its callbacks.
 absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options);
 
 }  // namespace gangway

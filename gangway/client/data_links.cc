@@ -26,7 +26,7 @@ absl::Status LostStatus(const wire::Worker& worker, const std::string& what,
   wire::Failure failure = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
       absl::StrCat(what, " of ", WorkerName(worker), " was lost: ", std::string(why.message())),
-      "Ask again: the arrays of a worker that is still up are not lost with its data stream.");
+      "Retry: the arrays of a worker that is still up are not lost with its data stream.");
   failure.set_worker(WorkerName(worker));
   failure.set_incarnation(worker.incarnation());
   return wire::ToStatus(failure);
@@ -57,7 +57,7 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
   if (was_up) {
     DropPushes(to);
     options_.on_lost(key, LostStatus(old, "The process",
-                                     absl::UnavailableError("the controller says it is down")));
+                                     absl::UnavailableError("the controller reports it as down")));
   }
   if (reachable) Dial(key);
 }
@@ -84,7 +84,7 @@ void DataLinks::Reserve(WorkerKey key, const Push& wish,
   attempt->reserved[{wish.upload, wish.shard}] = {.bytes = wish.bytes, .placed = std::move(placed)};
 }
 
-// Gives it the place that was asked for ahead. True: the answer has not come yet.
+// Gives `pushing` the place that Reserve requested. True: the worker has not answered yet.
 bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
   if (to.attempt == nullptr) return false;
   auto reserved = to.attempt->reserved.extract({pushing.push.upload, pushing.push.shard});
@@ -132,7 +132,7 @@ void DataLinks::Close(const absl::Status& reason) {
 
 void DataLinks::HangUp(WorkerLink& to, const absl::Status& reason) {
   auto attempt = std::exchange(to.attempt, nullptr);
-  // The attempt must let go of the link: the link's callbacks hold the attempt.
+  // The attempt must drop the link, because the link's callbacks hold the attempt.
   if (attempt && attempt->link) std::exchange(attempt->link, nullptr)->Close(reason);
 }
 
@@ -161,7 +161,7 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
                        absl::StatusOr<std::shared_ptr<transport::Link>> link) {
   WorkerLink& to = workers_[key];
   if (closed_ || to.attempt != attempt) {
-    if (link.ok()) (*link)->Close(absl::CancelledError("not wanted any more"));
+    if (link.ok()) (*link)->Close(absl::CancelledError("no longer needed"));
     return;
   }
   if (!link.ok() || attempt->closed) {
@@ -229,7 +229,7 @@ void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardReques
   SchedulePump(key);
 }
 
-// False: its push has come, or nobody asked.
+// False: there is no such reservation, or its push has taken it.
 bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRequest& answer) {
   auto entry = attempt.reserved.find(shard);
   if (entry == attempt.reserved.end()) return false;
@@ -251,12 +251,12 @@ void DataLinks::TakeSegments(Attempt& attempt) {
   while (attempt.descriptors.valid()) {
     auto received = transport::ReceiveDescriptor(attempt.descriptors);
     if (!received) break;
-    (void)attempt.segments.Add(*received);  // what it is for is sent instead
+    (void)attempt.segments.Add(*received);  // on failure the link carries the bytes
   }
 }
 
-// Read where it lies; the worker keeps the place until it hears that nobody does any more, or the
-// stream ends, which this mapping outlives.
+// The shard is read in place. The worker keeps the place until its last reader is reported gone or
+// the stream ends; the mapping outlives the stream.
 void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
                           const wire::DataChunk& chunk) {
   TakeSegments(*attempt);
@@ -265,7 +265,7 @@ void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt
   wire::ShardRequest word;
   word.set_fetch(chunk.fetch());
   word.set_shard(chunk.shard());
-  if (mapped == nullptr) return Say(key, attempt, std::move(word));  // let it be sent
+  if (mapped == nullptr) return Say(key, attempt, std::move(word));  // requests the bytes instead
   word.set_received(true);
   auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Attempt>(attempt), word,
                     mapped](const char*) {
@@ -308,7 +308,7 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   attempt->why = why;
   if (closed_ || to.attempt != attempt) return;
   HangUp(to, why);
-  // A shard that was cut in the middle would keep its array waiting: the next link tells the
+  // An interrupted shard would keep its array waiting, so the next link sends its failure to the
   // worker.
   const wire::Failure failure = wire::ToFailure(LostStatus(to.worker, "The data stream", why));
   std::move(to.placing.begin(), to.placing.end(), std::back_inserter(to.active));
@@ -351,7 +351,7 @@ void DataLinks::Pump(WorkerKey key) {
   WorkerLink& to = workers_[key];
   size_t turn = 0;
   while (to.attempt && to.attempt->link && to.attempt->welcomed) {
-    // on_writable, or a place, follows
+    // on_writable, or a place, resumes
     if (!SendWords(to) || !Activate(to) || to.active.empty()) return;
     if (turn >= kTurnBytes) return SchedulePump(key);
     Pushing pushing = std::move(to.active.front());
@@ -359,7 +359,7 @@ void DataLinks::Pump(WorkerKey key) {
     const size_t before = pushing.offset;
     if (!SendChunk(to, pushing)) {
       to.active.push_front(std::move(pushing));
-      return;  // on_writable or on_closed follows
+      return;  // on_writable or on_closed resumes
     }
     turn += pushing.offset - before + 64;
     if (pushing.offset < pushing.push.data.size()) {
@@ -396,7 +396,7 @@ bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
   return false;
 }
 
-// The last piece is followed by the word that all are there.
+// After the last piece, tells the worker that all bytes are in place.
 bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
   const std::string_view data = pushing.push.data;
   const size_t size = std::min(kChunkBytes, data.size() - pushing.offset);
@@ -424,7 +424,7 @@ bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
 bool DataLinks::SendChunk(WorkerLink& to, Pushing& pushing) {
   Attempt& attempt = *to.attempt;
   if (pushing.target != nullptr) return WritePiece(to, pushing);
-  if (attempt.link->queued_bytes() >= kQueueBytes) return false;  // on_writable follows
+  if (attempt.link->queued_bytes() >= kQueueBytes) return false;  // on_writable resumes
   wire::Frame frame = NewFrame(to, attempt);
   wire::DataChunk* chunk = frame.mutable_data_chunk();
   chunk->set_session(options_.session);

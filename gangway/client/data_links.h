@@ -1,14 +1,15 @@
-// The client's data streams: one link to each worker that is up, the bytes that wait to be pushed
-// to it, and the chunks that come from it.
+// The client's data streams: one link to each worker that is up, the pushes queued for it, and the
+// chunks that it sends.
 //
-// A large shard for a worker of the same host is written into that worker's shared memory, at a
-// place that it is asked for; one that is fetched from there is read in its memory, until the last
-// reference to it goes. The link then carries words only.
+// Large shards of a worker on the same host travel through the worker's shared memory: the client
+// requests a place from the worker and writes an upload there; it reads a fetched shard in place,
+// until its last reference is dropped. The link then carries only small messages.
 //
-// Threading: everything runs on the client's event loop; connecting, which blocks, runs on a thread
-// of its own that posts its outcome back. Ownership: bytes of a push are the caller's until
-// `released` is called (always on the loop). Failure: a lost link ends what waits on it (`on_lost`)
-// and is opened again, in growing intervals, while the controller says that the worker is up.
+// Threading: everything runs on the client's event loop, except connecting, which blocks: it runs
+// on a thread of its own, which posts the outcome to the loop. Ownership: the caller keeps the
+// bytes of a push valid until `released` is called (always on the loop). Failure: a lost link ends
+// the fetches that wait on it (`on_lost`). It is reopened, at growing intervals, while the
+// controller reports the worker as up.
 #ifndef GANGWAY_CLIENT_DATA_LINKS_H_
 #define GANGWAY_CLIENT_DATA_LINKS_H_
 
@@ -36,22 +37,22 @@ namespace gangway::client {
 
 using WorkerKey = std::pair<uint32_t, uint32_t>;  // island, index
 
-// Which process of a worker gets the bytes of an upload: the one of this incarnation or, where that
-// was down when the upload was declared, the next one. The cluster refuses the upload where that
-// process is gone, so bytes must never go to another one.
+// Which process of a worker receives the bytes of an upload: the one with this incarnation or, if
+// that was down when the upload was declared, the next one. If that process is gone, the cluster
+// rejects the upload, so the bytes must never go to another process.
 struct Destination {
   uint64_t incarnation = 0;
   bool next = false;
 };
 
-// The bytes of one shard, or why they will never come.
+// The bytes of one shard, or the failure that replaces them.
 struct Push {
   uint64_t upload = 0;
   Destination to;
   uint32_t shard = 0;
   std::string_view data;
-  uint64_t bytes = 0;              // of the shard, where only a place is wanted
-  wire::Failure failure;           // code != 0: instead of data
+  uint64_t bytes = 0;              // size of the shard, for Reserve
+  wire::Failure failure;           // code != 0: sent instead of data
   std::function<void()> released;  // may be empty
 };
 
@@ -60,9 +61,9 @@ class DataLinks {
   static constexpr size_t kChunkBytes = size_t{1} << 20;
   static constexpr size_t kPlacedBytesMin = size_t{64} << 10;  // smaller shards are sent
   static constexpr size_t kQueueBytes = size_t{16} << 20;      // per link
-  static constexpr size_t kTurnBytes =
-      size_t{4} << 20;                       // per turn of the loop, so that control is not held up
-  static constexpr size_t kInterleaved = 4;  // pushes of one worker that take turns
+  // Per turn of the loop, so that control messages are not delayed.
+  static constexpr size_t kTurnBytes = size_t{4} << 20;
+  static constexpr size_t kInterleaved = 4;  // pushes to one worker that take turns
 
   struct Options {
     transport::Transport* transport = nullptr;
@@ -73,33 +74,33 @@ class DataLinks {
     std::string token;  // of the session, for the workers
     std::chrono::milliseconds connect_limit{2000};
     std::chrono::milliseconds retry_first{20};  // doubled each time
-    int attempts = 8;  // in a row: then what waits on the worker ends, and retries grow no rarer
+    int attempts = 8;  // failures in a row until fetches end and the retry interval is fixed
     std::function<void(wire::DataChunk chunk)> on_chunk;
-    // All bytes of a fetched shard, in memory of its worker's.
+    // All bytes of a fetched shard, in the worker's shared memory.
     std::function<void(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                        size_t size)>
         on_place;
-    // Nothing more comes from this worker for what was asked of it until now.
+    // The worker will not answer any request made until now.
     std::function<void(WorkerKey worker, const absl::Status& why)> on_lost;
   };
 
   explicit DataLinks(Options options);
   ~DataLinks();  // after Close()
 
-  // What the controller says of a worker. A new incarnation drops the old link and what waited for
-  // it.
+  // Takes a worker's state from the controller. A new incarnation drops the old link and the pushes
+  // queued for it.
   void SetWorker(const wire::Worker& worker, bool up);
 
-  // Sends as the link permits. Drops what is for a process that is gone: the cluster fails the
-  // array. What is for the next one is kept until that is up.
+  // Sends as the link permits. Drops a push for a process that is gone: the cluster fails its
+  // array. Keeps a push for the next process until that is up.
   void Add(WorkerKey worker, Push push);
 
-  // Asks for a place for `wish`'s shard, whose push will follow. `placed` is called if there is
-  // one.
+  // Requests a place for the shard of `wish`, whose push will follow. `placed` is called if the
+  // worker grants one.
   void Reserve(WorkerKey worker, const Push& wish,
                std::function<void(std::shared_ptr<char> place)> placed);
 
-  // Its bytes need not be sent any more.
+  // Drops the queued pushes and the reservations of an upload.
   void Forget(uint64_t upload);
 
   void Close(const absl::Status& reason);
@@ -108,42 +109,43 @@ class DataLinks {
   struct Pushing {
     Push push;
     size_t offset = 0;
-    std::shared_ptr<std::byte> target;  // in the worker's memory; null: it is sent
-    bool unplaceable = false;           // the worker gave no place
+    std::shared_ptr<std::byte> target;  // in the worker's memory; null: the link carries the bytes
+    bool unplaceable = false;           // do not request a place (again)
   };
   using ShardKey = std::pair<uint64_t, uint32_t>;  // upload, shard
-  // A place that was asked for ahead of its push.
+  // A place requested before its push.
   struct Reservation {
     uint64_t bytes = 0;
     std::function<void(std::shared_ptr<char> place)> placed;
     std::shared_ptr<std::byte> target;  // null: not answered yet
   };
-  // Brings the end of a place's use to the loop for as long as there is one. Any thread.
+  // Lets any thread post the release of a fetched place to the loop, until Close.
   struct Returns {
     Mutex mutex;
     EventLoop* loop GANGWAY_GUARDED_BY(mutex) = nullptr;
   };
-  // One attempt to connect and, if it succeeds, the link. Events of an abandoned one are ignored.
+  // One attempt to connect and, if it succeeds, the link. Events of an abandoned attempt are
+  // ignored.
   struct Attempt {
     bool closed = false;
     absl::Status why;
     std::shared_ptr<transport::Link> link;
-    bool welcomed = false;  // until then nothing is pushed: what a refused link took is lost
+    bool welcomed = false;  // nothing is pushed before: a rejected link loses what it took
     uint64_t sequence = 0;
-    FileDescriptor descriptors;  // from it, on this host
+    FileDescriptor descriptors;  // socket that brings its segments; invalid: on another host
     transport::MappedSegments segments;
-    std::deque<wire::ShardRequest> words;  // of fetched places, that the link has not taken
+    std::deque<wire::ShardRequest> words;  // about fetched places, not sent yet
     std::map<ShardKey, Reservation> reserved;
   };
   struct WorkerLink {
     wire::Worker worker;
     uint64_t previous = 0;  // the incarnation before this one
     bool up = false;
-    int failures = 0;                  // in a row
-    std::shared_ptr<Attempt> attempt;  // null: none under way
+    int failures = 0;                  // consecutive
+    std::shared_ptr<Attempt> attempt;  // null: no link and none under way
     bool pumping = false;              // a turn is posted
     std::deque<Pushing> active;        // take turns
-    std::deque<Pushing> placing;       // asked for a place
+    std::deque<Pushing> placing;       // have requested a place
     std::deque<Pushing> waiting;
   };
 

@@ -1,5 +1,5 @@
-// For the client's tests: a controller and workers that do nothing of their own but record what
-// comes and send what the test says, over the in-process transport.
+// For the client's tests: a controller and workers that record every frame they receive and send
+// what the test tells them, over the in-process transport.
 #ifndef GANGWAY_CLIENT_SCRIPTED_CLUSTER_H_
 #define GANGWAY_CLIENT_SCRIPTED_CLUSTER_H_
 
@@ -23,7 +23,7 @@ namespace gangway::client {
 
 inline constexpr std::chrono::seconds kLimit{10};
 
-// One listening role: everything that its peers sent, and its newest link.
+// One listening role: all frames that its peers sent, and its newest link.
 class ScriptedRole {
  public:
   ScriptedRole(transport::Transport& transport, EventLoop& loop, const std::string& address,
@@ -68,7 +68,7 @@ class ScriptedRole {
     return frames_;
   }
 
-  // The operations that the client sent, in order, however they were batched; waits until there are
+  // The operations that the client sent, in order, regardless of batches; waits until there are
   // `count`.
   std::vector<wire::Op> Ops(size_t count) {
     auto all = [](const std::vector<wire::Frame>& frames) {
@@ -179,12 +179,12 @@ class ScriptedCluster {
   ScriptedRole& controller() { return controller_; }
   ScriptedRole& worker(size_t i) { return *workers_[i]; }
 
-  // What the next Hello of a client is answered with; the default is a welcome. Before Connect.
+  // The reply to the next Hello of a client; a welcome by default. Set before Connect.
   wire::HelloReply reply = DefaultReply();
   bool answers = true;
   std::atomic<bool> silent_data = false;  // Hellos of data streams are not answered
-  // Set before Connect: the first worker names this listener, under kSecret, as one of the client's
-  // host does.
+  // Set before Connect: the first worker names this listener, with kSecret, like a worker on the
+  // client's host.
   std::unique_ptr<transport::DescriptorListener> listener;
   static inline const std::string kSecret = std::string(transport::kDescriptorSecretBytes, 's');
 
@@ -222,7 +222,7 @@ class ScriptedCluster {
   std::vector<std::unique_ptr<ScriptedRole>> workers_;
 };
 
-// A value that a callback brings.
+// Collects the values that a callback delivers.
 template <typename T>
 class Arrival {
  public:
@@ -231,7 +231,7 @@ class Arrival {
     values_.push_back(std::move(value));
     changed_.NotifyAll();
   }
-  // The first; the test fails loudly (bad access) when none comes within the limit.
+  // The first value. Throws std::out_of_range if none arrives within the limit.
   T Get() {
     MutexLock lock(mutex_);
     changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return !values_.empty(); });

@@ -1,5 +1,5 @@
-// The client library with scripted workers of its own host: places in shared memory, of uploads and
-// of fetches.
+// The client library with scripted workers on its own host: uploads and fetches through shared
+// memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class SharedDataTest : public ::testing::Test {
   ScriptedRole& worker() { return cluster_.worker(0); }
   uint64_t FetchId(size_t op) { return cluster_.controller().Ops(op + 1).at(op).fetch().fetch(); }
 
-  // A block of the worker's, whose segment the client is given.
+  // A block of the worker. The first one also sends the segment to the client.
   std::unique_ptr<transport::SharedBlock> MakeBlock(char fill) {
     auto block = pool_->Allocate(kBytes);
     std::memset(block->writable(), fill, kBytes);
@@ -54,7 +54,7 @@ class SharedDataTest : public ::testing::Test {
     SetPlace(block, *frame.mutable_data_chunk()->mutable_place());
     return frame;
   }
-  // What the client said of places, when it has said `count` words.
+  // The client's messages about places; waits until there are `count`.
   std::vector<wire::ShardRequest> Words(size_t count) {
     auto all = [](const std::vector<wire::Frame>& frames) {
       std::vector<wire::ShardRequest> words;
@@ -78,14 +78,14 @@ class SharedDataTest : public ::testing::Test {
     if (block != nullptr) SetPlace(*block, *frame.mutable_shard_request()->mutable_into());
     worker().Send(std::move(frame));
   }
-  // A push whose place was asked for and not answered yet; the wish.
+  // Reserves a place and pushes before the worker has answered. Returns the request.
   wire::ShardRequest PushBehindReserve(const std::string& bytes, Arrival<bool>& released) {
     const uint64_t upload = Declare(), next = Declare();
     client_->Reserve(upload, 0, [](const std::shared_ptr<char>&) { ADD_FAILURE() << "too late"; });
     wire::ShardRequest wish = Words(1).at(0);
     client_->Push(upload, 0, bytes, [&released] { released.Set(true); });
     client_->Reserve(next, 0, [](const std::shared_ptr<char>&) {});
-    Words(2);  // what was submitted before is on its way
+    Words(2);  // everything submitted before is sent
     return wish;
   }
 
@@ -114,7 +114,7 @@ TEST_F(SharedDataTest, AFetchedShardIsReadInPlaceAndGivenBackByItsLastReader) {
   std::shared_ptr<const char> bytes = placed.Get();
   EXPECT_EQ(std::string(bytes.get(), kBytes), std::string(kBytes, 'x'));
   for (const wire::Frame& frame : worker().frames())
-    EXPECT_FALSE(frame.has_shard_request()) << "it is still read";
+    EXPECT_FALSE(frame.has_shard_request()) << "a reader still holds it";
   placed.Clear();
   std::thread([&] { bytes.reset(); }).join();
   const wire::ShardRequest word = Words(1).at(0);
@@ -142,7 +142,7 @@ TEST_F(SharedDataTest, APlaceThatIsNotKnownIsSentInstead) {
                  {.on_data = [&](size_t, uint64_t, std::string_view data) { bytes = data; },
                   .on_done = [&](absl::Status status) { done.Set(status); }});
   const uint64_t fetch = FetchId(0);
-  handed_ = true;  // the segment is not
+  handed_ = true;  // so MakeBlock does not send the segment
   auto block = MakeBlock('z');
   worker().Send(Lend(fetch, *block));
   const wire::ShardRequest word = Words(1).at(0);
@@ -194,7 +194,7 @@ TEST_F(SharedDataTest, BytesWrittenAheadIntoTheirPlaceAreNotSent) {
   EXPECT_TRUE(chunk.placed() && chunk.last() && chunk.data().empty());
   EXPECT_TRUE(released.Get());
   EXPECT_EQ(std::memcmp(block->bytes().data(), std::string(kBytes, 'u').data(), kBytes), 0);
-  EXPECT_EQ(Words(1).size(), 1u) << "asked once";
+  EXPECT_EQ(Words(1).size(), 1u) << "requested once";
 }
 
 TEST_F(SharedDataTest, APushThatDoesNotWaitForItsPlaceUsesItsAnswer) {
@@ -225,7 +225,7 @@ TEST_F(SharedDataTest, ALostStreamForgetsItsPlacesAndSends) {
   AnswerWish(Words(1).at(0), block.get());
   std::shared_ptr<char> place = placed.Get();
   std::memset(place.get(), 'u', kBytes);
-  cluster_.listener.reset();  // the next stream is that of another host
+  cluster_.listener.reset();  // the next stream is like that of another host
   worker().Cut();
   ASSERT_TRUE(worker().WaitHellos(2));
   Arrival<bool> released;

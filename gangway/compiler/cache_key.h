@@ -1,6 +1,6 @@
 // The name of a compiled program in the disk cache: a SHA-256 over everything that its machine code
-// depends on. Two requests with the same key give interchangeable executables; where in doubt
-// something is in the key.
+// depends on. Two requests with the same key give interchangeable executables; an input that may
+// matter is part of the key.
 #ifndef GANGWAY_COMPILER_CACHE_KEY_H_
 #define GANGWAY_COMPILER_CACHE_KEY_H_
 
@@ -17,16 +17,16 @@ namespace gangway::compiler {
 // 64 hexadecimal digits.
 std::string Sha256Hex(std::string_view bytes);
 
-// What does not change while the process lives: the cache's format, the plugin (its file's size and
-// time of change, its version), the settings that XLA reads from the environment (NPROC, XLA_FLAGS)
-// and the CPU's features. NOT_FOUND: no plugin file there. An empty path stands for a backend
-// without one.
+// The part of the key that is fixed for the life of the process: the cache's format, the plugin
+// (its file's size and modification time, its version), the settings that XLA reads from the
+// environment (NPROC, XLA_FLAGS) and the CPU's features. An empty path means a backend without a
+// plugin file. NOT_FOUND: the plugin file cannot be read.
 absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabilities,
                                              const std::string& plugin_path);
 
-// Of the program, its options without their device assignment, and the number of devices. Not of
-// the devices that it will run on: an executable loads on any of them. INVALID_ARGUMENT: the
-// options are none.
+// The key of a request: it covers the program, its options without their device assignment, and the
+// device count. It does not cover the devices to run on, since an executable loads on any of them.
+// INVALID_ARGUMENT: the options do not parse.
 absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
                                      const wire::CompileRequest& request);
 

@@ -1,4 +1,4 @@
-// What must and must not change the key of a compiled program.
+// Tests of cache_key.h: which inputs change the key of a compiled program, and which do not.
 #include "gangway/compiler/cache_key.h"
 
 #include <gtest/gtest.h>

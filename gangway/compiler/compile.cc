@@ -43,7 +43,7 @@ absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
   return absl::OkStatus();
 }
 
-// A runtime without an HLO program still says what comes out.
+// A runtime without an HLO program still describes its outputs.
 absl::Status FillFromOutputs(const device::Executable& executable, wire::ExecutableInfo& info) {
   info.set_name(std::string(executable.name()));
   for (const auto& output : executable.outputs()) {
@@ -76,11 +76,11 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request) {
   size_t available = backend.devices().size();
   if (request.device_count() == 0)
-    return absl::InvalidArgumentError("a program for no device cannot be compiled");
+    return absl::InvalidArgumentError("a program for 0 devices cannot be compiled");
   if (request.device_count() > available) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a program for ", request.device_count(), " devices came to a compiler that has ",
-        available, ": start the compiler with as many as the largest slice"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("a program needs ", request.device_count(), " devices and the compiler has ",
+                     available, ": start the compiler with as many devices as the largest slice"));
   }
   std::vector<int> positions(request.device_count());
   std::iota(positions.begin(), positions.end(), 0);

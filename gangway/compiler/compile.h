@@ -1,5 +1,4 @@
-// Compiles one request with a device runtime and says what is known of the result. No cache, no
-// state.
+// Compiles one request with a device runtime and describes the result. Has no cache and no state.
 #ifndef GANGWAY_COMPILER_COMPILE_H_
 #define GANGWAY_COMPILER_COMPILE_H_
 
@@ -10,9 +9,10 @@
 
 namespace gangway::compiler {
 
-// Compiles for logical positions 0..device_count-1, whatever local_devices says: an executable
-// loads on any list of as many devices. Blocks as long as the compiler takes. Errors: those of
-// Backend::Compile, and FAILED_PRECONDITION where `backend` has fewer devices than the program.
+// Compiles for logical positions 0..device_count-1 and ignores local_devices: an executable loads
+// on any list of device_count devices. Blocks until the compiler is done. Errors: those of
+// Backend::Compile; INVALID_ARGUMENT if device_count is 0; FAILED_PRECONDITION if `backend` has
+// fewer devices than the program needs.
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request);
 

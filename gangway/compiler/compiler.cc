@@ -1,6 +1,6 @@
 // Implementation of compiler.h. Two loops: `control_` owns the link and the results that wait for
-// it, and beats every half second whatever is being compiled; `compiles_` runs the requests one
-// after another.
+// it, and sends a heartbeat every half second, also during a compile; `compiles_` runs the requests
+// one after another.
 #include "gangway/compiler/compiler.h"
 
 #include <spdlog/spdlog.h>
@@ -48,14 +48,14 @@ class Compiler {
   }
 
  private:
-  // ---- any thread ----
+  // --- Any thread ---
   void End(const absl::Status& status);
   bool WaitEnded(Clock::time_point until) GANGWAY_EXCLUDES(mutex_);
   absl::Status Connect(Clock::time_point deadline);
   absl::Status WaitForEnd(Clock::time_point deadline);
   void Shutdown(const absl::Status& status);
 
-  // ---- control_ ----
+  // --- control_ ---
   void OnConnected(std::shared_ptr<transport::Link> link);
   void OnFrame(wire::Frame frame);
   void OnHelloReply(const wire::HelloReply& reply);
@@ -65,7 +65,7 @@ class Compiler {
   void Flush();
   absl::Status Send(wire::Frame frame);
 
-  // ---- compiles_ ----
+  // --- compiles_ ---
   wire::CompileResult Serve(const wire::CompileRequest& request);
 
   const CompilerOptions& options_;
@@ -77,16 +77,16 @@ class Compiler {
   bool welcomed_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> end_ GANGWAY_GUARDED_BY(mutex_);
 
-  // Of control_'s thread.
+  // Used only on control_'s thread.
   std::shared_ptr<transport::Link> link_;
-  std::deque<wire::Frame> waiting_;  // for the link to be writable
-  int pending_count_ = 0;            // requests whose answer has not left
+  std::deque<wire::Frame> waiting_;  // until the link is writable
+  int pending_count_ = 0;            // requests whose answer has not been sent
   uint64_t epoch_ = 0;
   uint64_t sequence_ = 0;
 
-  ExecutableCache cache_;  // of compiles_'s thread
+  ExecutableCache cache_;  // used on compiles_'s thread
 
-  EventLoop control_{"compiler"};  // last: the loops end before what they use
+  EventLoop control_{"compiler"};  // last: the loops end before the members that they use
   EventLoop compiles_{"compile"};
 };
 
@@ -117,8 +117,8 @@ absl::Status Compiler::Connect(Clock::time_point deadline) {
       return absl::OkStatus();
     }
     if (!absl::IsUnavailable(link.status()) || Clock::now() >= deadline) return link.status();
-    if (WaitEnded(Clock::now() + kRetryPeriod))
-      return absl::OkStatus();  // the head may be starting
+    // The head may still be starting: retry.
+    if (WaitEnded(Clock::now() + kRetryPeriod)) return absl::OkStatus();
   }
 }
 
@@ -163,7 +163,7 @@ void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
   hello.set_name(options_.name);
   hello.set_token(options_.token);
   hello.set_process_id(static_cast<uint64_t>(::getpid()));
-  waiting_.push_front(std::move(frame));  // before anything that was answered early
+  waiting_.push_front(std::move(frame));  // ahead of any answer
   Flush();
   Beat();
 }
@@ -171,7 +171,7 @@ void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
 void Compiler::Beat() {
   wire::Frame frame;
   frame.mutable_heartbeat()->set_time_ns(Clock::now().time_since_epoch().count());
-  (void)Send(std::move(frame));  // a full queue beats by itself
+  (void)Send(std::move(frame));  // a full queue already proves liveness
   control_.PostAt(Clock::now() + kHeartbeatPeriod, [this] { Beat(); });
 }
 
@@ -192,17 +192,17 @@ void Compiler::OnFrame(wire::Frame frame) {
       return OnRequest(std::move(*frame.mutable_compile_request()));
     case wire::Frame::kTraceRequest:
       for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), "compiler"))
-        (void)Send(std::move(reply));  // who does not answer is left out
+        (void)Send(std::move(reply));  // a trace omits a process that does not answer
       return;
     default:
-      return;  // heartbeats, and what a later head may say
+      return;  // heartbeats, and messages of a newer head
   }
 }
 
 void Compiler::OnHelloReply(const wire::HelloReply& reply) {
   if (reply.has_failure()) {
     absl::Status status = wire::ToStatus(reply.failure());
-    return End(status.ok() ? absl::InternalError("the head refused the compiler without a reason")
+    return End(status.ok() ? absl::InternalError("the head rejected the compiler without a reason")
                            : status);
   }
   epoch_ = reply.epoch();
@@ -217,7 +217,7 @@ void Compiler::OnRequest(wire::CompileRequest request) {
     result.set_request(request.request());
     *result.mutable_failure() = wire::MakeFailure(
         absl::StatusCode::kResourceExhausted,
-        absl::StrCat("the compiler has ", kPendingRequestsMax, " programs to compile already"),
+        absl::StrCat("the compiler already has ", kPendingRequestsMax, " pending programs"),
         "try again later");
     return Answer(std::move(result));
   }
@@ -263,7 +263,7 @@ void Compiler::Flush() {
     waiting_.pop_front();
     bool answer = frame.has_compile_result();
     uint64_t request = frame.compile_result().request();
-    // Sending consumes the frame even when the queue is full, so look first.
+    // Send consumes the frame even when the queue is full, so check first.
     if (link_->queued_bytes() > transport::LinkOptions().queue_bytes_max / 2) {
       waiting_.push_front(std::move(frame));
       return;  // on_writable follows

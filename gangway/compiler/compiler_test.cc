@@ -1,5 +1,5 @@
-// The compiler against a head of the test's own, over the in-process transport, with the real XLA
-// plugin.
+// Tests the compiler with the real XLA plugin, over the in-process transport. The test plays the
+// head.
 #include "gangway/compiler/compiler.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ module @sharded attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1
   }
 })";
 
-// One per process, with two devices: the plugin is costly to open.
+// One backend per process, with two devices, since the plugin is costly to open.
 device::Backend& Backend() {
   static device::Backend* backend = [] {
     device::PjrtOptions options;
@@ -291,7 +291,7 @@ TEST_F(CompilerTest, MoreRequestsThanTheQueueHoldsAreRefused) {
   Listen();
   Start();
   ASSERT_TRUE(WaitHello());
-  // The first occupies the compiler long enough: it compiles, the rest only arrive.
+  // The first request keeps the compiler busy while the others arrive.
   const uint64_t count = kPendingRequestsMax + 5000;
   Send(Request(1, kSharded, 2));
   for (uint64_t request = 2; request <= count; ++request) Send(Request(request, "nonsense", 1));

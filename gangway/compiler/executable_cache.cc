@@ -1,6 +1,6 @@
-// Implementation of executable_cache.h. A file is: magic, SHA-256 of the key and the payload
-// together (hex), payload (a serialized CompileResult). Its name is the key, its time of change the
-// last use.
+// Implementation of executable_cache.h. A file holds magic bytes, the SHA-256 (hex) of key and
+// payload together, and the payload (a serialized CompileResult). Its name is the key; its
+// modification time is the last use.
 #include "gangway/compiler/executable_cache.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ constexpr std::string_view kMagic = "GANGWAY1";
 constexpr size_t kHeaderBytes = kMagic.size() + 64;
 constexpr char kEntrySuffix[] = ".executable";
 constexpr char kTemporaryPrefix[] = "temporary-";
-constexpr std::chrono::hours kTemporaryAge{1};  // of a process that died while it wrote
+constexpr std::chrono::hours kTemporaryAge{1};  // an older file's writer has died
 
 std::string Checksum(const std::string& key, std::string_view payload) {
   return Sha256Hex(absl::StrCat(key, Sha256Hex(payload)));
@@ -51,7 +51,7 @@ std::vector<File> FilesOf(const std::string& folder) {
   std::vector<File> files;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code gone;  // another process evicts, too
+    std::error_code gone;  // another process may have evicted it
     File file{it->path(), it->last_write_time(gone), 0};
     if (!gone) file.bytes = it->file_size(gone);
     if (!gone) files.push_back(std::move(file));
@@ -84,7 +84,7 @@ ExecutableCache::ExecutableCache(std::string folder, uint64_t bytes_max)
   if (folder_.empty()) return;
   if (absl::Status status = Open(); !status.ok()) {
     ++counters_.store_failures;
-    spdlog::warn("compiled programs are not kept: {}", std::string(status.message()));
+    spdlog::warn("compiled programs are not cached: {}", std::string(status.message()));
   }
 }
 
@@ -100,8 +100,8 @@ absl::Status ExecutableCache::Open() {
     return absl::UnavailableError(absl::StrCat(folder_, " is not a folder"));
   if (stat.st_uid != ::geteuid() || (stat.st_mode & 022) != 0) {
     return absl::PermissionDeniedError(
-        absl::StrCat("others may write into ", folder_,
-                     ", and its entries are run: chmod 700 it, or set GANGWAY_CACHE_DIR"));
+        absl::StrCat("other users may write into ", folder_,
+                     ", whose entries are run as code: chmod 700 it, or set GANGWAY_CACHE_DIR"));
   }
   readable_ = writable_ = true;
   auto stale = fs::file_time_type::clock::now() - kTemporaryAge;
@@ -139,14 +139,14 @@ std::optional<wire::CompileResult> ExecutableCache::Lookup(const std::string& ke
     ++counters_.misses;
     if (there) {
       ++counters_.corrupt;
-      spdlog::warn("{} is damaged; its program is compiled again", PathOf(key));
+      spdlog::warn("{} is damaged; its program will be recompiled", PathOf(key));
       std::error_code error;
       fs::remove(PathOf(key), error);
     }
     return std::nullopt;
   }
   ++counters_.hits;
-  std::error_code error;  // a folder that is read-only by now still serves
+  std::error_code error;  // ignored: a folder that has become read-only still serves lookups
   fs::last_write_time(PathOf(key), fs::file_time_type::clock::now(), error);
   result.set_from_cache(true);
   return result;
@@ -176,7 +176,7 @@ absl::Status ExecutableCache::Write(const std::string& key, std::string_view pay
   absl::Status status =
       WriteAll(fd, absl::StrCat(std::string(kMagic), Checksum(key, payload)), temporary);
   if (status.ok()) status = WriteAll(fd, payload, temporary);
-  // No fsync: what a crash of the machine leaves behind fails its checksum.
+  // No fsync: a file that a machine crash left incomplete fails its checksum.
   if (::close(fd) != 0 && status.ok()) status = Errno("cannot write", temporary);
   if (status.ok() && ::rename(temporary.c_str(), PathOf(key).c_str()) != 0) {
     status = Errno("cannot rename", temporary);
@@ -188,7 +188,7 @@ absl::Status ExecutableCache::Write(const std::string& key, std::string_view pay
 void ExecutableCache::StopWriting(const absl::Status& why) {
   ++counters_.store_failures;
   writable_ = false;
-  spdlog::warn("compiled programs are not kept from now on: {}", std::string(why.message()));
+  spdlog::warn("compiled programs are no longer cached: {}", std::string(why.message()));
 }
 
 void ExecutableCache::Evict() {

@@ -1,10 +1,10 @@
-// ExecutableCache: compiled programs on disk, shared by the compilers of one user on a host. Never
-// in the way: an entry that cannot be read, is truncated or altered counts as missing; a folder
-// that cannot be written, or a full disk, ends the writing, with one line in the log. Entries are
-// machine code that workers run, so a folder that others could write into is not used.
+// ExecutableCache: compiled programs on disk, shared by the compilers of one user on a host. It
+// never fails a compile: an unreadable, truncated or altered entry counts as missing; a full disk
+// or a folder that cannot be written stops the writing, with one log line. Entries are machine code
+// that workers run, so a folder that other users can write is not used.
 //
 // Threading: one thread at a time per object. Any number of processes may share a folder: an entry
-// appears whole (by rename), and carries a checksum.
+// appears whole (by rename) and carries a checksum.
 #ifndef GANGWAY_COMPILER_EXECUTABLE_CACHE_H_
 #define GANGWAY_COMPILER_EXECUTABLE_CACHE_H_
 
@@ -27,17 +27,17 @@ class ExecutableCache {
   struct Counters {
     uint64_t hits = 0;
     uint64_t misses = 0;
-    uint64_t corrupt = 0;  // misses for which there was a file
+    uint64_t corrupt = 0;  // misses with a file present
     uint64_t stores = 0;
     uint64_t store_failures = 0;
     uint64_t evictions = 0;
   };
 
-  // `bytes_max` bounds the files together; the least recently used go first. An empty `folder` is a
-  // cache that is off.
+  // `bytes_max` bounds the total size of the files; the least recently used are evicted first. An
+  // empty `folder` turns the cache off.
   ExecutableCache(std::string folder, uint64_t bytes_max);
 
-  // The entry, with `from_cache` set and `request` 0.
+  // Returns the entry with `from_cache` set and `request` 0.
   std::optional<wire::CompileResult> Lookup(const std::string& key);
   void Store(const std::string& key, wire::CompileResult result);
 
@@ -56,7 +56,7 @@ class ExecutableCache {
   const uint64_t bytes_max_;
   bool readable_ = false;
   bool writable_ = false;
-  uint64_t bytes_ = 0;  // at least what this process knows of; others may have added
+  uint64_t bytes_ = 0;  // of the entries this process knows of; others may have added more
   uint64_t next_temporary_ = 0;
   Counters counters_;
 };

@@ -1,5 +1,4 @@
-// Files in the folder of compiled programs: an entry that was written is found, and any other bytes
-// count as missing.
+// Fuzzes the files of ExecutableCache: a valid entry is found; any other bytes count as missing.
 #include <google/protobuf/stubs/logging.h>
 #include <spdlog/spdlog.h>
 
@@ -17,7 +16,7 @@ namespace {
 
 constexpr char kKey[] = "key";
 
-// A folder of its own per process, taken away at its end.
+// A temporary folder per process, removed when it exits.
 struct Folder {
   Folder() {
     spdlog::set_level(spdlog::level::off);
@@ -40,8 +39,8 @@ std::string Signed(const std::string& payload) {
 
 }  // namespace
 
-// The first byte says whether the rest is a whole file, or what a file with the right checksum
-// holds.
+// The first byte says whether the rest is a whole file, or the payload of a file with a valid
+// checksum.
 std::vector<std::string> Seeds() {
   wire::CompileResult result;
   result.mutable_info()->set_name("f");
@@ -61,8 +60,8 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   gangway::wire::CompileResult expected;
   if (!whole) {
     GANGWAY_CHECK(found.has_value() == expected.ParseFromString(rest),
-                  "what has its checksum is found if it is a result");
+                  "a payload with a valid checksum is found if it parses");
   }
-  GANGWAY_CHECK(!found.has_value() || found->from_cache(), "and says where it is from");
+  GANGWAY_CHECK(!found.has_value() || found->from_cache(), "a found entry has from_cache set");
   return 0;
 }

@@ -1,4 +1,4 @@
-// The cache never fails its user: damage, a full disk and odd folders are misses.
+// Tests of executable_cache.h: damage, a full disk and unusable folders are misses, never errors.
 #include "gangway/compiler/executable_cache.h"
 
 #include <gtest/gtest.h>

@@ -1,25 +1,24 @@
 // The device interface: what a worker or the compiler needs from one opened device runtime (a PJRT
 // plugin, or a simulated accelerator). Buffers are futures: an executable may be enqueued on
-// buffers that hold nothing yet.
+// buffers whose contents are still pending.
 //
-// Threading: every method may be called from any thread. Two rules are the caller's:
+// Threading: every method may be called from any thread. The caller must keep two rules:
 //   * One thread per device calls Executable::ExecuteOn, and does nothing else. Where
 //     Capabilities::executes_inline is set, a small program runs inside ExecuteOn, so a collective
 //     in it blocks that thread until the peers arrive.
-//   * Never more than Capabilities::inflight_max executes of one device between ExecuteOn and their
-//     on_complete. One more blocks its caller until one finishes; if that caller also fills
-//     placeholders, it hangs for ever.
+//   * At most Capabilities::inflight_max executes per device are between ExecuteOn and their
+//     on_complete. A further execute blocks its caller until one finishes; a caller that also fills
+//     placeholders then deadlocks.
 // Callbacks (StatusCallback) run exactly once, on a thread of the runtime or inside the call that
 // registers them. They must not block, must not throw and must not destroy the Backend. They may
 // create, use and drop buffers.
 //
-// Ownership: the Backend outlives everything made by it. Dropping a Buffer or an Executable is
-// always allowed, also while enqueued work still reads it: the runtime keeps the memory until that
+// Ownership: the Backend outlives everything that it creates. A Buffer or an Executable may be
+// dropped at any time, even while enqueued work reads it: the runtime keeps the memory until that
 // work is done.
 //
-// Failure: a call that returns an error had no effect and runs no callback. Errors of the
-// asynchronous work arrive at the callbacks and stick to the output buffers, and to the outputs of
-// everything that reads those.
+// Failure: a call that returns an error had no effect and runs no callback. Asynchronous errors
+// reach the callbacks and poison the output buffers, and the outputs of every run that reads those.
 //
 // Element types are the wire numbers of XLA's PrimitiveType (pred 1, s8 2, ..., f32 11, bf16 16):
 // element_type.h. Host bytes are dense and row-major, one byte or more per element (a 4-bit type
@@ -46,29 +45,29 @@ using StatusCallback = std::function<void(absl::Status)>;
 
 struct Capabilities {
   std::string platform;          // "cpu", "cuda", "tpu", "sim"
-  std::string platform_version;  // as the runtime says it; part of the compile cache's key
+  std::string platform_version;  // as the runtime reports it; part of the compile cache's key
   std::string api_version;       // "PJRT C API 0.81", "sim 1"
   // Executes in flight per device, running or waiting for inputs, before ExecuteOn blocks its
   // caller.
   int inflight_max = 32;
   // ExecuteOn may run the program in its caller's thread.
   bool executes_inline = false;
-  // A collective whose member never comes can be ended without ending the process.
+  // A collective with a missing member can be aborted without ending the process.
   bool collectives_abortable = false;
-  // BufferFromHost with HostSemantics::kZeroCopy really keeps the caller's memory.
+  // BufferFromHost with HostSemantics::kZeroCopy uses the caller's memory without a copy.
   bool host_zero_copy = false;
   // RegisterFfiHandlers works.
   bool ffi_handlers = false;
 };
 
 struct DeviceInfo {
-  int local_index = 0;  // 0 .. devices().size() - 1: how every call here names a device
+  int local_index = 0;  // 0 .. devices().size() - 1: every call here names a device by it
   int64_t runtime_id = 0;
   std::string kind;
   std::vector<std::string> memory_kinds;  // the first one is the default
 };
 
-// What one array is on one device.
+// Element type and dimensions of one array on one device.
 struct ArraySpec {
   int32_t element_type = 0;
   std::vector<int64_t> dims;
@@ -80,13 +79,13 @@ struct ArraySpec {
 enum class HostSemantics {
   kCopyDuringCall,     // copied before the call returns; on_done runs inside it
   kUntilTransferDone,  // bytes stay valid and unchanged until on_done
-  // Bytes become the buffer's memory where the runtime can (64-byte aligned on XLA CPU; else it
-  // copies): valid and unchanged until on_done, which runs when the buffer and all readers of it
-  // are gone.
+  // The bytes become the buffer's memory where the runtime supports it (XLA CPU: if aligned to
+  // 64 bytes); otherwise it copies. They stay valid and unchanged until on_done, which runs when
+  // the buffer and all its readers are gone.
   kZeroCopy,
 };
 
-// One array on one device, or the promise of it.
+// One array on one device. Its contents may still be pending.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -97,14 +96,14 @@ class Buffer {
   virtual int device() const = 0;  // local index
   virtual const ArraySpec& spec() const = 0;
   virtual std::string memory_kind() const = 0;
-  // Size of the memory it takes on the device. INVALID_ARGUMENT once deleted or donated.
+  // Bytes that the buffer takes on the device. INVALID_ARGUMENT once deleted or donated.
   virtual absl::StatusOr<size_t> OnDeviceBytes() const = 0;
 
-  // Runs `callback` when the contents are there, or with the error that spoiled them.
+  // Runs `callback` when the contents are ready, or with the error that poisoned them.
   virtual void OnReady(StatusCallback callback) = 0;
 
   // Copies the contents, dense and row-major, to `dst` of exactly HostBytes(spec()) bytes
-  // (element_type.h) once they are there; `dst` stays valid until `on_done`. INVALID_ARGUMENT in
+  // (element_type.h) once they are ready; `dst` stays valid until `on_done`. INVALID_ARGUMENT in
   // on_done: wrong size, deleted or donated.
   virtual void CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done) = 0;
 
@@ -112,14 +111,14 @@ class Buffer {
   virtual absl::StatusOr<std::unique_ptr<Buffer>> CopyToDevice(
       int device, std::string_view memory_kind = "") = 0;
 
-  // Gives the memory back now (after pending readers). Any later use is INVALID_ARGUMENT.
+  // Frees the memory, after pending readers. Any later use is INVALID_ARGUMENT.
   // Idempotent.
   virtual void Delete() = 0;
   virtual bool IsDeleted() const = 0;  // true after Delete and after donation to an execute
 };
 
-// The producer's side of a placeholder. Exactly one of Fill, Fail takes effect; a Filler that is
-// dropped before fails its buffer with CANCELLED, so that nobody waits for it.
+// The producer's side of a placeholder. Only the first Fill or Fail takes effect. A Filler that is
+// dropped before either fails its buffer with CANCELLED, so that no reader waits forever.
 class Filler {
  public:
   virtual ~Filler() = default;
@@ -139,7 +138,7 @@ struct Placeholder {
   std::unique_ptr<Filler> filler;
 };
 
-// Per-device bytes, as the compiler counted them; the base of admission (GS-2).
+// Per-device bytes, as the compiler counted them. Admission (GS-2) relies on them.
 struct MemoryStats {
   int64_t argument_bytes = 0;
   int64_t output_bytes = 0;
@@ -149,12 +148,12 @@ struct MemoryStats {
 };
 
 struct ExecuteOptions {
-  // The same on all devices of one launch, and for a program with collectives no other launch in
-  // flight may have it: XLA CPU knows the members of a collective by it, and mixes two gangs that
-  // share one silently. FFI handlers read it as their RunId. 0 is fine for a program without
-  // collectives.
+  // The same on all devices of one launch. For a program with collectives it must be unique among
+  // the launches in flight: XLA CPU matches the members of a collective by it, and silently mixes
+  // two gangs that share one. FFI handlers read it as their RunId. A program without collectives
+  // may use 0.
   int32_t launch_id = 0;
-  // Arguments that must survive although the program may alias them to an output.
+  // Indices of arguments that must survive although the program may alias them to an output.
   std::vector<int64_t> non_donatable;
 };
 
@@ -175,13 +174,12 @@ class Executable {
   virtual std::span<const ArraySpec> outputs() const = 0;
   int num_outputs() const { return static_cast<int>(outputs().size()); }
 
-  // UNIMPLEMENTED where the runtime does not count.
+  // UNIMPLEMENTED where the runtime does not count memory.
   virtual absl::StatusOr<MemoryStats> GetMemoryStats() const = 0;
   // Named numbers ("flops", "bytes accessed", ...); may be empty.
   virtual absl::StatusOr<std::vector<std::pair<std::string, double>>> GetCostAnalysis() const = 0;
 
-  // Bytes that Backend::Load takes, in this process or another one with the same runtime and
-  // version.
+  // Bytes for Backend::Load, in this process or in another with the same runtime and version.
   virtual absl::StatusOr<std::string> Serialize() const = 0;
   // The per-device program after partitioning and optimization. PJRT: a serialized
   // HloModuleProtoWithConfig (field 1: the HloModuleProto), which Compile takes again as format
@@ -190,11 +188,12 @@ class Executable {
 
   // Enqueues one run on local device `device`, which must be one of devices(). With several devices
   // the caller makes one call per device; a program with the runtime's own collectives finishes
-  // only when all were made. Arguments may be unfilled placeholders, and may be dropped when this
-  // returns. Donated ones (aliased to an output and not in non_donatable) are consumed: IsDeleted()
-  // afterwards, also when the run fails later. Returns the outputs, not ready yet. `on_complete`
-  // runs when the device is done with this run, with its status. INVALID_ARGUMENT: wrong number,
-  // shape or device of an argument, an argument deleted or donated before.
+  // only after all these calls. Arguments may be unfilled placeholders, and may be dropped when
+  // this returns. Donated arguments (aliased to an output and not in non_donatable) are consumed:
+  // IsDeleted() is then true, even if the run fails later. The returned outputs are not ready yet.
+  // `on_complete` runs with the status of the run when the device has finished it.
+  // INVALID_ARGUMENT: wrong number, shape or device of an argument, or an argument already deleted
+  // or donated.
   virtual absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> ExecuteOn(
       int device, std::span<Buffer* const> arguments, const ExecuteOptions& options,
       StatusCallback on_complete) = 0;
@@ -227,24 +226,24 @@ class Backend {
   // Compiles for `devices` (local indices, logical position i on devices[i]); empty = devices
   // 0..n-1. `compile_options` is a serialized xla.CompileOptionsProto ("" = one device, defaults;
   // sim ignores it); any device assignment in it is replaced. Blocks: 25 ms for a trivial program,
-  // seconds for a training step. INVALID_ARGUMENT: malformed program or options, or not as many
-  // devices as replicas x partitions.
+  // seconds for a training step. INVALID_ARGUMENT: malformed program or options, or a device count
+  // other than replicas x partitions.
   virtual absl::StatusOr<std::unique_ptr<Executable>> Compile(const Program& program,
                                                               std::string_view compile_options,
                                                               std::span<const int> devices) = 0;
 
-  // Loads Serialize()'s bytes on any ordered list of `devices` (see Compile), whatever list they
-  // were compiled for.
+  // Loads Serialize()'s bytes on any ordered list of `devices` (see Compile), which may differ from
+  // the list that they were compiled for.
   virtual absl::StatusOr<std::unique_ptr<Executable>> Load(std::string_view serialized,
                                                            std::span<const int> devices) = 0;
 
-  // A buffer with the given host contents. `bytes` has HostBytes(spec) bytes. `on_done`: the bytes
-  // are free again (see HostSemantics); its status says whether they were taken.
+  // A buffer with the given host contents. `bytes` has HostBytes(spec) bytes. `on_done` runs when
+  // the runtime no longer needs the bytes (see HostSemantics), with the status of their transfer.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> BufferFromHost(
       int device, std::string_view memory_kind, const ArraySpec& spec,
       std::span<const std::byte> bytes, HostSemantics semantics, StatusCallback on_done) = 0;
 
-  // A buffer without contents yet, and the means to fill or fail it. Executes on it return at once.
+  // A buffer with pending contents, and the Filler that settles it. Executes on it return at once.
   virtual absl::StatusOr<Placeholder> CreatePlaceholder(int device, const ArraySpec& spec) = 0;
 
   // A buffer that is poisoned from the start.
@@ -252,10 +251,10 @@ class Backend {
                                                                     const ArraySpec& spec,
                                                                     absl::Status error) = 0;
 
-  // Makes custom calls to `handlers` work in every program compiled or loaded later, in this
-  // process. Proves that each registration took, by compiling a probe that names them all. Names
-  // that this process registered before with the same address are fine. FAILED_PRECONDITION: the
-  // runtime refused one (the text names it and what to do); UNIMPLEMENTED: no FFI here.
+  // Registers `handlers` for the custom calls of every program that this process compiles or loads
+  // later. Verifies each registration by compiling a probe that names them all. A name may be
+  // registered again with the same address. FAILED_PRECONDITION: the runtime rejected a handler
+  // (the text names it and what to do); UNIMPLEMENTED: the runtime has no FFI.
   virtual absl::Status RegisterFfiHandlers(std::span<const FfiHandler> handlers) = 0;
 };
 

@@ -1,6 +1,6 @@
-// What the right answer is: a program evaluated node after node, with nothing concurrent. DF-3:
-// whatever the schedule, a cluster's arrays are bitwise those. What an executable computes is given
-// as a function.
+// The reference result of a program: evaluates it node by node, without concurrency. DF-3: under
+// every schedule, a cluster's arrays equal these bitwise. The caller passes what executables
+// compute as a function.
 #ifndef GANGWAY_PROGRAM_INTERPRETER_H_
 #define GANGWAY_PROGRAM_INTERPRETER_H_
 

@@ -1,4 +1,4 @@
-// Building and verifying programs.
+// Implementation of program.h, except the text form: building and verifying programs.
 #include "gangway/program/program.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ bool IsName(const std::string& name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), legal);
 }
 
-// What the verifier knows of the values that are defined so far.
+// What the verifier knows of the values defined so far.
 struct Known {
   std::vector<size_t> device_counts;
   std::vector<bool> donated;
@@ -34,14 +34,14 @@ absl::Status CheckCounts(const Node& node) {
     return absl::InvalidArgumentError("has the wrong number of outputs");
   }
   if (!call && (!node.executable.empty() || !node.donated.empty())) {
-    return absl::InvalidArgumentError("is not a call, and names an executable or donates");
+    return absl::InvalidArgumentError("is not a call but names an executable or donates");
   }
   if (call && !IsName(node.executable)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "calls '", node.executable, "'; a name has letters, digits and _ . : - / only"));
   }
   if (result != node.devices.empty()) {
-    return absl::InvalidArgumentError(result ? "is a result and names devices" : "names no device");
+    return absl::InvalidArgumentError(result ? "is a result but names devices" : "names no device");
   }
   std::set<uint32_t> distinct(node.devices.begin(), node.devices.end());
   if (distinct.size() != node.devices.size())

@@ -1,6 +1,6 @@
-// The dataflow graph as data: what is computed, said once, apart from where and when it runs. Its
-// text form, its verifier, and (interpreter.h) what the right answer is. Plain values, no threads;
-// depends on nothing that runs anything.
+// The dataflow graph as data: what is computed, independent of where and when it runs. Also its
+// text form, its verifier and (interpreter.h) its reference result. Plain values, no threads;
+// depends on no code that executes programs.
 //
 // Values are numbered in the order in which nodes define them, from 0. A node's inputs are defined
 // before it, so the order of the nodes is one legal schedule; every other legal one gives the same
@@ -21,10 +21,10 @@ namespace gangway::program {
 using ValueId = uint32_t;
 
 enum class Kind {
-  kArgument,  // an array from outside
+  kArgument,  // an array from the caller
   kCall,      // one run of an executable: a gang of one execute per device
   kTransfer,  // the same shards on other devices
-  kResult,    // hands a value out
+  kResult,    // returns a value
 };
 
 struct Node {
@@ -42,7 +42,7 @@ struct Node {
 class Program {
  public:
   ValueId AddArgument(std::vector<uint32_t> devices);
-  // The first of `output_count` values.
+  // Returns the first of `output_count` consecutive values.
   ValueId AddCall(std::string executable, std::vector<ValueId> inputs,
                   std::vector<uint32_t> donated, uint32_t output_count,
                   std::vector<uint32_t> devices);
@@ -71,12 +71,11 @@ absl::Status Verify(const Program& program);
 //   %1, %2 = call step(%0, donate %0) @0,1
 //   %3 = transfer %1 @2,3
 //   result %3
-// A call without outputs has no left side. Parse(Print(p)) gives p back for every program that
+// A call without outputs has no left side. Parse(Print(p)) returns p for every program that
 // verifies.
 std::string Print(const Program& program);
 
-// INVALID_ARGUMENT naming the line. Empty lines, and what follows '#', are skipped. Does not
-// verify.
+// INVALID_ARGUMENT naming the line. Empty lines and text after '#' are skipped. Does not verify.
 absl::StatusOr<Program> Parse(std::string_view text);
 
 }  // namespace gangway::program

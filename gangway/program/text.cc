@@ -1,4 +1,4 @@
-// The text form: printing, and a parser for one line after another.
+// The text form of program.h: a printer and a line-by-line parser.
 #include <optional>
 #include <utility>
 
@@ -13,7 +13,7 @@
 namespace gangway::program {
 namespace {
 
-// Reads one line from the left. Every Take* skips spaces before what it takes.
+// Reads one line from the left. Every Take* first skips leading spaces.
 class Line {
  public:
   explicit Line(absl::string_view text) : text_(text) {}
@@ -67,7 +67,7 @@ absl::Status TakeDevices(Line& line, std::vector<uint32_t>& devices) {
   return absl::OkStatus();
 }
 
-// Values before '='. They carry no information beyond their number: it must be the next ones.
+// The values before '='. Their numbers must be the next ones, in order.
 absl::Status TakeOutputs(Line& line, const Program& program, uint32_t& count) {
   do {
     absl::StatusOr<ValueId> value = TakeValue(line);

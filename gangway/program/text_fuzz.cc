@@ -1,5 +1,5 @@
-// The text form of programs: any text is a program or an error, and what verifies is the same after
-// printing.
+// The text form of programs: any text is a program or an error, and a program that verifies
+// survives printing and parsing.
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
 #include "gangway/program/program.h"

@@ -17,15 +17,14 @@ std::string Name(WorkerKey worker) {
 
 }  // namespace
 
-// ---- GS-1
-// ---------------------------------------------------------------------------------------------------------
+// --- GS-1 ---
 
 void OrderChecker::OnEnqueue(uint32_t device, uint64_t incarnation, uint64_t ordinal) {
   queues_[{device, incarnation}].push_back(ordinal);
 }
 
-// Takes gangs that are first in all their queues until none is left; what cannot be taken is in or
-// behind a cycle.
+// Takes gangs that are first in all their queues until no such gang is left. A gang that remains is
+// in or behind a cycle.
 void OrderChecker::Finish() {
   std::map<uint64_t, std::set<uint64_t>> after;
   std::map<uint64_t, int> before_count;
@@ -60,16 +59,15 @@ void OrderChecker::Finish() {
           absl::StrCat("device ", device.first, ": ...", absl::StrJoin(around, " "), "..."));
     }
     violations_->Add("GS-1",
-                     absl::StrCat("no one order fits the devices' queues; gang ", gang,
-                                  " is in a cycle or behind one: ", absl::StrJoin(places, "; ")));
+                     absl::StrCat("no single order fits the devices' queues; gang ", gang,
+                                  " is in or behind a cycle: ", absl::StrJoin(places, "; ")));
     return;
   }
 }
 
-// ---- GS-4
-// ---------------------------------------------------------------------------------------------------------
+// --- GS-4 ---
 
-// `to`: a copy's destination; the reader of shard i is where shard i goes, and where it comes from.
+// `to`: a copy's destination. Both islands of shard i, source and destination, count as readers.
 void ReleaseChecker::AddInputs(const wire::ArrayRef& ref, const wire::ArraySpec& spec,
                                const wire::ArraySpec* to, std::vector<Input>& inputs) const {
   int position = 0;
@@ -126,13 +124,12 @@ void ReleaseChecker::OnReleased(uint32_t island, const std::set<uint64_t>& ordin
           absl::StrCat("island ", island, " released node ", ordinal, ", which reads storage ",
                        input.storage, ", before its producer, ",
                        producer->second.upload ? "upload " : "node ", key.second, ", was ",
-                       producer->second.upload ? "over" : "released", " on island ", key.first));
+                       producer->second.upload ? "ended" : "released", " on island ", key.first));
     }
   }
 }
 
-// ---- OB-1, OB-2
-// ---------------------------------------------------------------------------------------------------
+// --- OB-1, OB-2 ---
 
 void ReferenceChecker::OnCreate(WorkerKey worker, uint64_t storage) {
   workers_[worker].storages.insert(storage);
@@ -144,8 +141,8 @@ void ReferenceChecker::OnNode(WorkerKey worker, uint64_t ordinal,
   for (uint64_t storage : storages) {
     if (state.storages.count(storage) != 0) continue;
     violations_->Add("OB-1",
-                     absl::StrCat("node ", ordinal, " came to ", Name(worker), " and uses storage ",
-                                  storage, ", which is not there: freed too early, or never made"));
+                     absl::StrCat("node ", ordinal, " on ", Name(worker), " uses storage ", storage,
+                                  ", which is absent: freed too early, or never created"));
   }
   state.nodes[ordinal] = {storages, false};
 }
@@ -160,7 +157,7 @@ void ReferenceChecker::OnRelease(WorkerKey worker, uint64_t ordinal,
       if (node.storages.count(storage) == 0) continue;
       violations_->Add("OB-1", absl::StrCat("gang ", ordinal, " was released on ", Name(worker),
                                             " and consumes storage ", storage, ", which node ",
-                                            other, " still has to read"));
+                                            other, " has yet to read"));
     }
   }
 }
@@ -182,8 +179,8 @@ void ReferenceChecker::OnFree(WorkerKey worker, uint64_t storage) {
 void CountChecker::Expect(const std::string& invariant, const std::string& what, uint64_t expected,
                           uint64_t actual) {
   if (expected == actual) return;
-  violations_->Add(invariant, absl::StrCat("with nothing moving, ", what, ": ", actual, " where ",
-                                           expected, " are due"));
+  violations_->Add(
+      invariant, absl::StrCat("at rest, ", what, ": ", actual, " but ", expected, " are expected"));
 }
 
 void CountChecker::OnHeld(WorkerKey worker, const std::vector<std::pair<uint64_t, uint64_t>>& held,
@@ -195,8 +192,7 @@ void CountChecker::OnHeld(WorkerKey worker, const std::vector<std::pair<uint64_t
   }
 }
 
-// ---- DF-3
-// ---------------------------------------------------------------------------------------------------------
+// --- DF-3 ---
 
 void ResultChecker::OnFetched(uint64_t session, uint32_t result, uint32_t shard,
                               const std::string& bytes) {
@@ -221,13 +217,12 @@ void ResultChecker::Finish(uint64_t session, const program::Program& program,
     ++compared_count_;
     if (key.second < expected.shards.size() && expected.shards[key.second] == bytes) continue;
     violations_->Add("DF-3",
-                     absl::StrCat("session ", session, " got other bytes for shard ", key.second,
-                                  " of its fetch ", key.first, " than the reference has"));
+                     absl::StrCat("session ", session, " got bytes for shard ", key.second,
+                                  " of its fetch ", key.first, " that differ from the reference"));
   }
 }
 
-// ---- answers, memory
-// ----------------------------------------------------------------------------------------------
+// --- Answers, memory ---
 
 void AnswerChecker::OnAsked(uint64_t session, const std::string& kind, uint64_t number,
                             Outcome allowed) {
@@ -246,7 +241,7 @@ void AnswerChecker::OnAnswered(uint64_t session, const std::string& kind, uint64
   }
   if (failure == nullptr && it->second == Outcome::kBad) {
     violations_->Add("answers", absl::StrCat(kind, " ", number, " of session ", session,
-                                             " had to fail and did not"));
+                                             " succeeded, but must fail"));
   }
   if (failure != nullptr && it->second == Outcome::kGood) {
     violations_->Add("answers",
@@ -264,7 +259,7 @@ void AnswerChecker::OnAnswered(uint64_t session, const std::string& kind, uint64
 
 void AnswerChecker::OnUploadFailed(uint64_t session, uint64_t upload, const wire::Failure& failure,
                                    bool withheld) {
-  // Not one that waited for a worker.
+  // Skips an upload that waited for a worker.
   if (failure.code() != static_cast<int>(absl::StatusCode::kDeadlineExceeded) ||
       failure.message().find("waited for the client") == std::string::npos) {
     return;
@@ -272,7 +267,7 @@ void AnswerChecker::OnUploadFailed(uint64_t session, uint64_t upload, const wire
   ++late_upload_count_;
   if (withheld) return;
   violations_->Add("TM-1", absl::StrCat("upload ", upload, " of session ", session,
-                                        " waited out its deadline, and its bytes had been sent"));
+                                        " reached its deadline although its bytes were sent"));
 }
 
 void AnswerChecker::OnSessionEnd(uint64_t session) {
@@ -283,8 +278,8 @@ void AnswerChecker::OnSessionEnd(uint64_t session) {
 void AnswerChecker::Drained() {
   for (const auto& [question, allowed] : open_) {
     auto [session, kind, number] = question;
-    violations_->Add("answers", absl::StrCat("nothing moves, and ", kind, " ", number,
-                                             " of session ", session, " has no answer"));
+    violations_->Add("answers", absl::StrCat("at rest, ", kind, " ", number, " of session ",
+                                             session, " has no answer"));
   }
 }
 

@@ -1,5 +1,5 @@
-// What must hold in every run, one class per invariant. Each is told what happens, keeps its own
-// picture of it, apart from that of the cores, and says in plain words what was broken.
+// Checks of the invariants that every run must keep, one class per invariant. Each class observes
+// events, keeps its own model, independent of the cores, and reports violations in words.
 #ifndef GANGWAY_SIMULATION_CHECKERS_H_
 #define GANGWAY_SIMULATION_CHECKERS_H_
 
@@ -17,7 +17,7 @@
 
 namespace gangway::simulation {
 
-// Collects what was broken. The first few are enough: after one, the rest is often its consequence.
+// Collects violations. The first few are enough: later ones are often their consequences.
 class Violations {
  public:
   void Add(const std::string& invariant, const std::string& what) {
@@ -31,8 +31,8 @@ class Violations {
 
 using WorkerKey = std::pair<uint32_t, uint32_t>;  // island, index
 
-// GS-1: there is one order of gangs that every device's queue agrees with: the queues' orders
-// together have no cycle.
+// GS-1: every device's queue agrees with a single order of gangs: the queues' orders together have
+// no cycle.
 class OrderChecker {
  public:
   explicit OrderChecker(Violations* violations) : violations_(violations) {}
@@ -46,7 +46,7 @@ class OrderChecker {
 };
 
 // GS-4: at the release of a node, every producer of its inputs, on any island, is released or has
-// ended; uploads ended.
+// ended; an upload must have ended.
 class ReleaseChecker {
  public:
   ReleaseChecker(Violations* violations, std::map<uint32_t, uint32_t> island_of)
@@ -59,8 +59,8 @@ class ReleaseChecker {
 
  private:
   struct Input {
-    uint32_t island = 0;         // where the shard lies
-    uint32_t reader_island = 0;  // who needs it
+    uint32_t island = 0;         // holds the shard
+    uint32_t reader_island = 0;  // needs the shard
     uint64_t storage = 0;
   };
   struct Producer {
@@ -79,8 +79,8 @@ class ReleaseChecker {
   std::set<std::pair<uint32_t, uint64_t>> ended_;
 };
 
-// OB-1 on the workers: nothing is freed under a node that is not over, nothing is used that is not
-// there, nothing is consumed before its other readers are released.
+// OB-1 on the workers: no storage is freed while a node uses it, used while it is absent, or
+// consumed before its other readers are released.
 class ReferenceChecker {
  public:
   explicit ReferenceChecker(Violations* violations) : violations_(violations) {}
@@ -98,20 +98,20 @@ class ReferenceChecker {
   };
   struct State {
     std::set<uint64_t> storages;
-    std::map<uint64_t, Node> nodes;  // not over
+    std::map<uint64_t, Node> nodes;  // not ended
   };
   Violations* const violations_;
   std::map<WorkerKey, State> workers_;
 };
 
-// OB-1 and OB-2 when nothing moves: what is held is what the clients' live handles stand for, no
-// more and no less; of a session that has ended, nothing.
+// OB-1 and OB-2 at rest: exactly the storages of the clients' live handles are held, and none of a
+// session that has ended.
 class CountChecker {
  public:
   explicit CountChecker(Violations* violations) : violations_(violations) {}
   void Expect(const std::string& invariant, const std::string& what, uint64_t expected,
               uint64_t actual);
-  // Storages on a worker, with their sessions, against the sessions that live.
+  // Compares the storages on a worker, with their sessions, to the live sessions.
   void OnHeld(WorkerKey worker, const std::vector<std::pair<uint64_t, uint64_t>>& held,
               const std::set<uint64_t>& live_sessions);
 
@@ -119,11 +119,11 @@ class CountChecker {
   Violations* const violations_;
 };
 
-// DF-3: what a client fetched is what the reference interpreter says, whatever the schedule was.
+// DF-3: fetched bytes equal those of the reference interpreter, for any schedule.
 class ResultChecker {
  public:
   explicit ResultChecker(Violations* violations) : violations_(violations) {}
-  // `result`: index of the program's result node that the fetch stands for.
+  // `result`: index of the program's result node that the fetch corresponds to.
   void OnFetched(uint64_t session, uint32_t result, uint32_t shard, const std::string& bytes);
   void Finish(uint64_t session, const program::Program& program,
               std::vector<program::Array> arguments, const program::Evaluate& evaluate);
@@ -135,17 +135,17 @@ class ResultChecker {
   uint64_t compared_count_ = 0;
 };
 
-// Every compile, await and fetch is answered once; what must fail fails, and where nothing went
-// wrong nothing fails.
+// Every compile, await and fetch is answered exactly once. What must fail fails; nothing fails
+// without a cause.
 class AnswerChecker {
  public:
-  enum class Outcome { kGood, kBad, kEither };  // what the client may be told
+  enum class Outcome { kGood, kBad, kEither };  // the answers that are allowed
 
   explicit AnswerChecker(Violations* violations) : violations_(violations) {}
   void OnAsked(uint64_t session, const std::string& kind, uint64_t number, Outcome allowed);
   void OnAnswered(uint64_t session, const std::string& kind, uint64_t number,
                   const wire::Failure* failure);
-  // TM-1: nothing waits out a deadline for bytes that were sent.
+  // TM-1: no upload reaches its deadline after its bytes were sent.
   void OnUploadFailed(uint64_t session, uint64_t upload, const wire::Failure& failure,
                       bool withheld);
   uint64_t late_upload_count() const { return late_upload_count_; }
@@ -163,7 +163,7 @@ class AnswerChecker {
   uint64_t late_upload_count_ = 0;
 };
 
-// GS-2: neither the scheduler's ledger nor what a device really holds is ever above the budget.
+// GS-2: neither the scheduler's ledger nor the bytes on a device ever exceed the budget.
 class MemoryChecker {
  public:
   MemoryChecker(Violations* violations, uint64_t budget_bytes)

@@ -1,4 +1,4 @@
-// Wiring, steps of the cores, and what is counted when everything has come to rest.
+// Wiring, steps of the cores, and the checks at rest.
 #include "gangway/simulation/cluster.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace gangway::simulation {
 namespace {
 
-constexpr uint64_t kEventsMax = 400000;  // far above what any run takes
+constexpr uint64_t kEventsMax = 400000;  // far more than any run needs
 constexpr Duration kPhaseMax = std::chrono::minutes(20);
 
 std::map<uint32_t, uint32_t> IslandsOfDevices() {
@@ -167,8 +167,7 @@ void Cluster::AddSession(uint64_t number) {
   StepController(controller::SessionOpened{number, absl::StrCat("simulated session ", number)});
 }
 
-// ---- steps of the cores
-// -------------------------------------------------------------------------------------------
+// --- Steps of the cores ---
 
 void Cluster::StepController(controller::Event event) {
   controller::Actions actions;
@@ -200,7 +199,7 @@ void Cluster::StepController(controller::Event event) {
 
 void Cluster::StepIsland(uint32_t index, scheduler::Event event) {
   Island& island = islands_[index];
-  if (island.life % 2 == 0) return;  // for one that is gone, and not known to be yet
+  if (island.life % 2 == 0) return;  // sent to a lost scheduler before its loss was noticed
   scheduler::Actions actions;
   island.core->Step(std::move(event), timeline_.now(), actions);
   Observe(index, actions);
@@ -242,8 +241,7 @@ void Cluster::Observe(uint32_t island, const scheduler::Actions& actions) {
   }
 }
 
-// ---- bulk data
-// ----------------------------------------------------------------------------------------------------
+// --- Bulk data ---
 
 void Cluster::SendShard(uint64_t session, uint64_t upload, uint32_t shard, uint32_t device,
                         uint64_t value, uint64_t incarnation) {
@@ -263,8 +261,7 @@ void Cluster::Offer(uint32_t device, uint64_t ordinal, uint32_t shard, const Con
   });
 }
 
-// ---- rest
-// ---------------------------------------------------------------------------------------------------------
+// --- Rest ---
 
 bool Cluster::RunUntilRest() {
   Time end = timeline_.now() + kPhaseMax;
@@ -273,7 +270,7 @@ bool Cluster::RunUntilRest() {
     if (timeline_.now() < end && timeline_.event_count() < kEventsMax) continue;
     violations_.Add(
         "progress",
-        absl::StrCat("no rest after ", timeline_.event_count(),
+        absl::StrCat("not at rest after ", timeline_.event_count(),
                      " events; pending nodes: controller ", controller_.node_count(), ", islands ",
                      islands_[0].core->node_count(), " and ", islands_[1].core->node_count()));
     return false;
@@ -281,8 +278,8 @@ bool Cluster::RunUntilRest() {
   return true;
 }
 
-// Nothing is on its way: every question has its answer, every node has ended, and what is held is
-// what handles stand for.
+// At rest no message is in flight: every question is answered, every node has ended, and exactly
+// the storages of live handles are held.
 void Cluster::CheckAtRest(bool all_over) {
   answers_.Drained();
   std::set<uint64_t> live;
@@ -316,7 +313,7 @@ void Cluster::CheckAtRest(bool all_over) {
   if (!scenario_.faults && scenario_.budget_bytes == 0) CheckModel();
 }
 
-// Where nothing has failed that need not, what is held is known exactly.
+// Without faults and without a budget, the model knows exactly which storages are held.
 void Cluster::CheckModel() {
   uint64_t in_controller = 0;
   std::vector<uint64_t> in_scheduler(kIslands, 0);

@@ -1,6 +1,6 @@
 // A whole cluster in one process, in virtual time, from a seed: the real cores of the controller
 // and of the schedulers, simulated workers, compiler and clients, streams that delay and overtake
-// one another, faults, and the checkers. A run is a function of its scenario, so a failing seed
+// each other, faults, and the checkers. A run is a function of its scenario, so a failing seed
 // replays.
 #ifndef GANGWAY_SIMULATION_CLUSTER_H_
 #define GANGWAY_SIMULATION_CLUSTER_H_
@@ -20,10 +20,10 @@ struct Scenario {
   bool faults = false;        // workers, schedulers, clients and the compiler are lost
   uint64_t budget_bytes = 0;  // per device; 0 = no limit
   uint32_t window = 16;
-  int phases = 2;          // between them, everything comes to rest and is counted
+  int phases = 2;          // after each, the cluster comes to rest and is checked
   int ops_per_phase = 40;  // per session
 
-  // Faults in four of ten seeds, a tight budget in three of ten, a small window in a third.
+  // Faults in 40 % of the seeds, a tight budget in 30 %, a small window in 33 %.
   static Scenario FromSeed(uint64_t seed);
 };
 
@@ -37,8 +37,8 @@ struct Outcome {
   std::map<int, uint64_t> failures;  // answers that were failures, by absl::StatusCode
   uint64_t workers_lost = 0;
   uint64_t schedulers_lost = 0;
-  uint64_t late_uploads = 0;  // that passed their deadline
-  uint64_t fingerprint = 0;  // of the releases in their order: two runs of a scenario have the same
+  uint64_t late_uploads = 0;  // uploads that passed their deadline
+  uint64_t fingerprint = 0;   // of the releases in order: equal in every run of a scenario
 };
 
 Outcome RunScenario(const Scenario& scenario);

@@ -1,4 +1,4 @@
-// What comes and goes: schedulers, workers, the compiler, sessions; and the plan of faults.
+// Starts and losses of schedulers, workers, the compiler and sessions, and the plan of faults.
 #include <utility>
 
 #include "gangway/simulation/cluster_state.h"
@@ -6,7 +6,7 @@
 
 namespace gangway::simulation {
 
-// One that follows another knows nothing but what the controller sends it.
+// A successor knows only what the controller sends it.
 void Cluster::StartScheduler(uint32_t index) {
   Island& island = islands_[index];
   ++island.life;
@@ -20,7 +20,7 @@ void Cluster::StartScheduler(uint32_t index) {
   for (uint32_t w = 0; w < kWorkersPerIsland; ++w) StartWorker(index, w);
 }
 
-// Its workers end when they notice; they come back with the next one.
+// Its workers end when they notice the loss, and return with the next scheduler.
 void Cluster::LoseScheduler(uint32_t index) {
   Island& island = islands_[index];
   if (island.life % 2 == 0) return;
@@ -51,7 +51,7 @@ void Cluster::StartWorker(uint32_t island, uint32_t index) {
   uint64_t incarnation = next_incarnation_++;
   islands_[island]
       .to_worker[index]
-      ->Cut();  // what was meant for the last incarnation; this one has a link of its own
+      ->Cut();  // drops messages to the last incarnation; the new one has its own link
   worker.Start(incarnation);
   scheduler::WorkerUp event;
   event.registration.set_island(island);
@@ -79,7 +79,7 @@ void Cluster::LoseWorker(uint32_t island, uint32_t index) {
         wire::MakeFailure(absl::StatusCode::kUnavailable, "the simulated worker was killed")};
     StepIsland(island, event);
   });
-  // It comes back soon, or so late that what waits for it has given up.
+  // It returns soon, or so late that everything that waits for it has given up.
   Duration back = noticed + Milliseconds(random_.Percent(80) ? random_.Between(1, 50) : 25000);
   timeline_.After(back, [this, island, index] { StartWorker(island, index); });
 }

@@ -1,5 +1,5 @@
-// The parts of a simulated cluster, wired together: what cluster.h runs. cluster.cc wires, steps
-// and counts; cluster_faults.cc starts and loses.
+// The parts of the simulated cluster that cluster.h runs. cluster.cc wires, steps and checks them;
+// cluster_faults.cc starts and loses them.
 #ifndef GANGWAY_SIMULATION_CLUSTER_STATE_H_
 #define GANGWAY_SIMULATION_CLUSTER_STATE_H_
 
@@ -40,7 +40,7 @@ class Cluster {
   struct Island {
     std::unique_ptr<scheduler::Island> core;
     scheduler::IslandConfig config;
-    uint64_t life = 0;  // of its scheduler; odd: there
+    uint64_t life = 0;  // of its scheduler; odd: up
     std::unique_ptr<Stream<wire::IslandBatch>> from_controller;
     std::unique_ptr<Stream<wire::ReportBatch>> to_controller;
     std::vector<std::unique_ptr<SimWorker>> workers;
@@ -104,7 +104,7 @@ class Cluster {
   std::unique_ptr<Stream<wire::CompileRequest>> to_compiler_;
   std::unique_ptr<Stream<wire::CompileResult>> from_compiler_;
   std::deque<wire::CompileRequest> compile_queue_;
-  uint64_t compiler_life_ = 0;  // odd: there
+  uint64_t compiler_life_ = 0;  // odd: up
   uint64_t next_incarnation_ = 1;
   Outcome outcome_;
 };

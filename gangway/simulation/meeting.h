@@ -1,6 +1,6 @@
-// Where the members of a collective wait for one another: none goes on before all are there, and
-// none knows that another will never come. So queues whose orders contradict one another stay where
-// they are, as on real devices.
+// Where the members of a collective wait for each other: no member proceeds before all have
+// arrived, and none learns that another will never arrive. So queues whose orders contradict each
+// other deadlock, as on real devices.
 #ifndef GANGWAY_SIMULATION_MEETING_H_
 #define GANGWAY_SIMULATION_MEETING_H_
 
@@ -13,8 +13,8 @@ namespace gangway::simulation {
 
 class Meeting {
  public:
-  // Member `position` of gang `ordinal` has arrived. `go` of each is called when all `size` have,
-  // within the last one's Join().
+  // Member `position` of gang `ordinal` has arrived. The Join() of the last of `size` members calls
+  // the `go` of each.
   void Join(uint64_t ordinal, uint32_t position, size_t size, std::function<void()> go) {
     auto& present = present_[ordinal];
     present[position] = std::move(go);
@@ -23,7 +23,7 @@ class Meeting {
     present_.erase(ordinal);
     for (auto& [member, start] : all) start();
   }
-  // It waits no longer.
+  // The member no longer waits.
   void Leave(uint64_t ordinal, uint32_t position) {
     auto it = present_.find(ordinal);
     if (it == present_.end()) return;

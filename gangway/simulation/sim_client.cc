@@ -86,7 +86,7 @@ void SimClient::OnWorkerState(const wire::WorkerState& state) {
   for (const UploadShard& shard : std::exchange(held_shards_, {})) SendShard(shard);
 }
 
-// As the client library does it: bytes go to the process that the upload names, or nowhere.
+// As in the client library, bytes go only to the process that the upload names.
 wire::Destination SimClient::DestinationOf(uint32_t device) const {
   wire::Destination to;
   WorkerKey key = config_.worker_of.at(device);
@@ -107,7 +107,7 @@ void SimClient::SendShard(const UploadShard& shard) {
     return;
   }
   uint64_t expected = shard.to.next() ? worker.previous : worker.incarnation;
-  if (shard.to.incarnation() != expected) return;  // it went to a process that is gone
+  if (shard.to.incarnation() != expected) return;  // for a process that is gone
   world_.send_shard(shard.upload, shard.shard, shard.device, shard.value, worker.incarnation);
 }
 
@@ -133,8 +133,7 @@ uint64_t SimClient::ready_executable_count() const {
                                              [](const auto& entry) { return entry.second.ready; }));
 }
 
-// ---- the model of its handles
-// -------------------------------------------------------------------------------------
+// --- The model of its handles ---
 
 uint64_t SimClient::NewStorage(const std::vector<uint32_t>& devices) {
   storages_[next_storage_].devices = devices;
@@ -188,8 +187,7 @@ AnswerChecker::Outcome SimClient::Allowed(bool must_fail) const {
   return config_.certain ? AnswerChecker::Outcome::kGood : AnswerChecker::Outcome::kEither;
 }
 
-// ---- the reference
-// ------------------------------------------------------------------------------------------------
+// --- The reference ---
 
 absl::StatusOr<std::vector<std::vector<std::string>>> EvaluateSimulated(
     const program::Node& call, const std::vector<const program::Array*>& inputs) {
@@ -201,7 +199,7 @@ absl::StatusOr<std::vector<std::vector<std::string>>> EvaluateSimulated(
       uint32_t input = 0;
       uint32_t index = 0;
       if (!absl::SimpleAtoi(shard.first, &input) || !absl::SimpleAtoi(shard.second, &index)) {
-        return absl::InvalidArgumentError("a view that cannot be read");
+        return absl::InvalidArgumentError("a view that cannot be parsed");
       }
       outputs[0].push_back(inputs.at(input)->shards.at(index));
     }

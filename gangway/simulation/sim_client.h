@@ -1,6 +1,6 @@
-// A session of the simulated cluster: a random program, sent as operations, and the model of it
-// that says what must come out: the dataflow graph for the reference interpreter, and which
-// storages its handles stand for.
+// A session of the simulated cluster: a random program, sent as operations, and a model that
+// predicts its outcome: the dataflow graph for the reference interpreter, and the storages that its
+// handles refer to.
 #ifndef GANGWAY_SIMULATION_SIM_CLIENT_H_
 #define GANGWAY_SIMULATION_SIM_CLIENT_H_
 
@@ -25,12 +25,12 @@ namespace gangway::simulation {
 struct ClientConfig {
   uint64_t session = 0;
   std::vector<std::vector<std::vector<uint32_t>>>
-      placements;  // in groups, an island's or over islands: device lists that programs run on
+      placements;  // device lists that programs run on, grouped: per island, and across islands
   uint32_t live_arrays_max = 16;
   std::map<uint32_t, WorkerKey> worker_of;  // by device
   uint32_t withheld_percent = 0;            // of uploads: one shard is never sent
-  bool certain = true;                      // nothing but its own mistakes can fail
-  bool mistakes = true;                     // now and then it names what it must not
+  bool certain = true;                      // only its own mistakes can fail
+  bool mistakes = true;                     // it sometimes sends invalid operations
 };
 
 class SimClient {
@@ -39,7 +39,7 @@ class SimClient {
     Timeline* timeline = nullptr;
     Random* random = nullptr;
     std::function<void(wire::SessionBatch)> send;
-    // One shard of an upload is on its way to this incarnation of the worker of `device`.
+    // Sends one shard of an upload to this incarnation of the worker of `device`.
     std::function<void(uint64_t upload, uint32_t shard, uint32_t device, uint64_t value,
                        uint64_t incarnation)>
         send_shard;
@@ -51,7 +51,7 @@ class SimClient {
 
   // Sends about `op_count` operations over some virtual time.
   void StartPhase(int op_count);
-  // Nothing is sent or expected any more.
+  // From now on nothing is sent or expected.
   void End();
   bool ended() const { return ended_; }
   uint64_t session() const { return config_.session; }
@@ -59,7 +59,7 @@ class SimClient {
   void OnEvents(const wire::SessionEvents& events);
   void OnFetched(uint64_t fetch, uint32_t shard, const Content& content);
 
-  // What its handles stand for, if nothing has failed that need not.
+  // The storages that its handles refer to, if nothing has failed but its own mistakes.
   struct Storage {
     std::vector<uint32_t> devices;
     uint32_t handles = 0;
@@ -86,7 +86,7 @@ class SimClient {
   };
   struct Fetch {
     uint32_t result = 0;        // index among the program's results
-    std::set<uint32_t> shards;  // to come
+    std::set<uint32_t> shards;  // still to arrive
     bool answered = false;
   };
   struct UploadShard {
@@ -96,7 +96,7 @@ class SimClient {
     uint64_t value = 0;
     wire::Destination to;
   };
-  // What the controller has said of a worker.
+  // A worker as last reported by the controller.
   struct Worker {
     uint64_t incarnation = 0;
     uint64_t previous = 0;
@@ -128,8 +128,8 @@ class SimClient {
   void AddBad(uint64_t handle);
   void Forget(uint64_t handle, bool consume);
   bool IsUsable(const Array& array) const;
-  // Where things go wrong, a call that was to consume an array may have been refused: then it is
-  // still there.
+  // Unless the client is `certain`, a call that would consume an array may have been rejected: then
+  // the array is still usable.
   bool MustFail(const Array& array) const {
     return array.bad || (config_.certain && !IsUsable(array));
   }
@@ -157,7 +157,7 @@ class SimClient {
   std::vector<program::Array> arguments_;
 };
 
-// What the simulated executables compute, and views ("view/0.1/1.0": shard 1 of input 0, shard 0 of
+// Evaluates simulated executables, and views ("view/0.1/1.0": shard 1 of input 0, shard 0 of
 // input 1).
 absl::StatusOr<std::vector<std::vector<std::string>>> EvaluateSimulated(
     const program::Node& call, const std::vector<const program::Array*>& inputs);

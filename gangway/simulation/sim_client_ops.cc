@@ -45,7 +45,7 @@ void SimClient::OneOp() {
   DropSome(/*consume=*/dice < 93);
 }
 
-// The program is its own description: the simulated compiler hands it back.
+// The program is its own description, which the simulated compiler returns.
 void SimClient::Compile() {
   uint64_t handle = next_++;
   Executable executable;
@@ -126,7 +126,7 @@ void SimClient::Call() {
     }
     arguments.push_back(world_.random->Pick(fitting));
   }
-  // Donates what the program would take, unless the call uses it in another place, too.
+  // Donates the arguments that the program can consume, unless the call uses their storage twice.
   std::map<uint64_t, int> uses;
   for (uint64_t handle : arguments) {
     const Array& array = arrays_.at(handle);
@@ -293,15 +293,14 @@ void SimClient::DropExecutable() {
   executables_.erase(it);
 }
 
-// ---- what must be refused, and spoil nothing else
-// ------------------------------------------------------------------
+// --- Mistakes, which must be rejected and spoil nothing else ---
 
 void SimClient::BadCall(uint64_t executable) {
   wire::CallOp* op = NewOp()->mutable_call();
   op->set_executable(executable);
   std::vector<uint64_t> usable = Usable();
   if (!usable.empty()) op->add_arguments(world_.random->Pick(usable));
-  op->add_arguments(next_ + 1000000);  // a handle of nobody, or of another session
+  op->add_arguments(next_ + 1000000);  // an unknown handle, or another session's
   uint64_t handle = next_++;
   op->add_results(handle);
   AddBad(handle);
@@ -315,7 +314,7 @@ void SimClient::Mistake() {
       return BadCall(executables_.empty() ? 12345 : executables_.begin()->first);
     case 1:
       return BadCall(handle);
-    case 2: {  // a device that is not there
+    case 2: {  // an unknown device
       if (usable.empty()) return;
       wire::CopyOp* op = NewOp()->mutable_copy();
       op->add_sources(world_.random->Pick(usable));
@@ -323,7 +322,7 @@ void SimClient::Mistake() {
       op->add_devices(99);
       return AddBad(handle);
     }
-    case 3: {  // an array that is not there, consumed or an error already
+    case 3: {  // an unknown, consumed or failed array
       wire::FetchOp* op = NewOp()->mutable_fetch();
       op->set_fetch(handle);
       op->set_array(handle + 1000000);

@@ -1,4 +1,4 @@
-// Items, and ends of nodes; what runs in between is in sim_worker_run.cc.
+// Items and node ends; execution is in sim_worker_run.cc.
 #include "gangway/simulation/sim_worker.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ void SimWorker::OnItem(const wire::IslandItem& item) {
       report.mutable_loaded()->set_executable(id);
       if (world_.random->Percent(world_.failing_percent)) {
         load_failures_[id] = wire::MakeFailure(absl::StatusCode::kInternal,
-                                               "the simulated device took no executable");
+                                               "the simulated device rejected the executable");
         *report.mutable_loaded()->mutable_failure() = load_failures_[id];
       }
       return world_.report(std::move(report));
@@ -161,7 +161,7 @@ void SimWorker::OnNode(const wire::Node& message) {
   }
   uses.insert(node.outputs.begin(), node.outputs.end());
   world_.references->OnNode(key_, ordinal, uses);
-  // Host-side work takes a while, and is done in order (DF-2).
+  // Host-side work takes time, and is done in order (DF-2).
   prepared_ = std::max(prepared_, world_.timeline->now()) + Microseconds(world_.random->Below(60));
   Later(prepared_ - world_.timeline->now(), [this, ordinal] {
     wire::Report report;
@@ -178,7 +178,7 @@ void SimWorker::OnPeers(const wire::Peers& peers) {
   }
 }
 
-// A shard whose sender nobody names any more is lost.
+// A shard is lost if no Peers entry names its sender.
 void SimWorker::CheckPeers(Node& node) {
   const auto& devices = node.message.copy().source_spec().devices();
   for (uint32_t shard : std::set<uint32_t>(node.open)) {
@@ -274,7 +274,7 @@ void SimWorker::EndIfOver(uint64_t ordinal) {
   if (it != nodes_.end() && IsOver(it->second)) End(ordinal);
 }
 
-// Results settle together: all shards there, or all spoiled.
+// Results settle together: all shards filled, or all spoiled.
 void SimWorker::End(uint64_t ordinal) {
   Node node = std::move(nodes_.at(ordinal));
   nodes_.erase(ordinal);

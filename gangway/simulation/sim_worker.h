@@ -1,13 +1,13 @@
 // A worker of the simulated cluster: a queue per device in the order of the releases, virtual
 // execution time, outputs that are hashes of the inputs, copies to other workers of any island. It
-// speaks the wire messages of a real worker. It knows more than one does today: gangs over several
-// workers and islands. Half of the executables are collectives, whose members meet before they run;
-// a gang that fails on one worker is ended on the others by a Cancel.
+// speaks the wire messages of a real worker, and supports more than a real worker does today: gangs
+// over several workers and islands. Half of the executables are collectives, whose members meet
+// before they run. When a gang fails on one worker, a Cancel ends it on the others.
 //
-// Protocol of a transfer: the receiving half, once released, takes shards from the incarnations
-// that its Peers name, and from nobody else. Here the sending half offers each shard until it is
-// taken, which stands for the request of a real worker; the acknowledgement ends the sending half.
-// A Cancel of a released copy ends what waits for the other side.
+// Transfers: the receiving half, once released, takes shards only from the incarnations that its
+// Peers name. Here the sending half offers each shard until it is taken, in place of a real
+// worker's request; the acknowledgement ends the sending half. A Cancel of a released copy ends its
+// waits for the other side.
 #ifndef GANGWAY_SIMULATION_SIM_WORKER_H_
 #define GANGWAY_SIMULATION_SIM_WORKER_H_
 
@@ -29,7 +29,7 @@
 
 namespace gangway::simulation {
 
-// What one shard is: the hash that stands for its bytes, or why there are none.
+// One shard: the hash that stands for its bytes, or the reason why it has none.
 struct Content {
   uint64_t value = 0;
   std::optional<wire::Failure> failure;
@@ -43,14 +43,13 @@ uint64_t ExecuteShard(const std::string& executable, uint32_t result,
 
 class SimWorker {
  public:
-  // What surrounds it. Called inline; none calls back into the worker.
+  // The worker's environment. Its functions are called inline and do not call back into the worker.
   struct World {
     Timeline* timeline = nullptr;
     Random* random = nullptr;
     std::function<void(wire::Report)> report;
     std::function<void(uint64_t session, uint64_t fetch, uint32_t shard, Content)> send_fetched;
-    // Offers a shard to the worker of `device`; `taken` is called later, unless the offer was in
-    // vain.
+    // Offers a shard to the worker of `device`; `taken` is called later if that worker took it.
     std::function<void(uint32_t device, uint64_t ordinal, uint32_t shard, Content,
                        uint64_t incarnation, std::function<void()> taken)>
         offer;
@@ -72,8 +71,8 @@ class SimWorker {
 
   void OnBatch(const wire::IslandBatch& batch);
   void Stage(uint64_t session, uint64_t upload, uint32_t shard, uint64_t value);
-  // `incarnation`: of the worker that offers it. False: the node is not here (yet, or any more), or
-  // the shard is another worker's to send.
+  // `incarnation`: of the worker that offers the shard. False: the node is unknown, unreleased or
+  // ended here, or its Peers name another sender.
   bool TakeOffer(uint64_t ordinal, uint32_t shard, const Content& content, uint64_t incarnation);
 
   std::vector<std::pair<uint64_t, uint64_t>> HeldStorages() const;  // storage, session
@@ -98,11 +97,11 @@ class SimWorker {
     std::optional<wire::Failure> failure;
     std::vector<uint64_t> outputs;                           // storages
     std::map<std::pair<uint64_t, uint32_t>, uint64_t> made;  // storage, shard -> value
-    std::set<uint32_t> open;    // launch: positions; copy: shards to come; fetch: parts to send
-    std::set<uint32_t> unsent;  // copy: shards to send, not begun
-    std::set<uint32_t> unacknowledged;  // copy: begun
+    std::set<uint32_t> open;    // launch: positions; copy: shards to receive; fetch: parts to send
+    std::set<uint32_t> unsent;  // copy: shards not offered yet
+    std::set<uint32_t> unacknowledged;  // copy: shards offered, not acknowledged
     std::set<uint32_t> meeting;  // launch: positions that wait for the other members of the gang
-    std::map<uint32_t, uint64_t> peers;  // copy: incarnation that sends, by device
+    std::map<uint32_t, uint64_t> peers;  // copy: incarnation of the sender, by device
   };
   struct Device {
     std::deque<std::pair<uint64_t, uint32_t>> queue;  // ordinal, position
@@ -110,7 +109,7 @@ class SimWorker {
     int64_t used_bytes = 0;
   };
 
-  // Runs `what` later unless the worker has died by then.
+  // Runs `what` after `delay`, unless the worker has died by then.
   void Later(Duration delay, std::function<void()> what);
   bool IsLocal(uint32_t device) const { return device_states_.count(device) != 0; }
 
@@ -128,7 +127,7 @@ class SimWorker {
   void OnFree(uint64_t storage);
   void OnEndSession(uint64_t session);
 
-  // Starts whatever can start.
+  // Starts everything that can start.
   void Pump();
   void PumpDevice(uint32_t device);
   void StartPosition(uint32_t device, Node& node, uint32_t position,

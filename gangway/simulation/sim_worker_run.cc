@@ -1,4 +1,4 @@
-// What a simulated worker runs: device queues, transfers, fetches, uploads.
+// Execution on a simulated worker: device queues, transfers, fetches, uploads.
 #include <algorithm>
 #include <utility>
 
@@ -41,7 +41,7 @@ void SimWorker::Discharge(Storage& storage) {
   storage.charged.clear();
 }
 
-// What of the results takes over memory of donated arguments, on each device.
+// The result bytes that reuse memory of donated arguments, per device.
 uint64_t SimWorker::AliasBytes(const Node& node) const {
   const wire::Launch& launch = node.message.launch();
   std::set<uint64_t> consumed;
@@ -100,8 +100,8 @@ void SimWorker::Pump() {
   }
 }
 
-// Only the first gang of the queue may run, as on a real device: whoever waits, waits for
-// everything behind it, too.
+// Only the first gang of the queue may run, as on a real device: while it waits, it blocks every
+// gang behind it.
 void SimWorker::PumpDevice(uint32_t device) {
   Device& state = device_states_[device];
   while (!state.busy && !state.queue.empty()) {
@@ -125,7 +125,7 @@ void SimWorker::PumpDevice(uint32_t device) {
   }
 }
 
-// The first failure of a gang: members that wait for others, of this worker too, wait no longer.
+// Keeps the gang's first failure, and ends its members here that wait for the other members.
 void SimWorker::Fail(uint64_t ordinal, Node& node, const wire::Failure& failure) {
   if (!node.failure) node.failure = failure;
   for (uint32_t position : std::exchange(node.meeting, {})) {

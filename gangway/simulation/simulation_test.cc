@@ -1,6 +1,5 @@
-// Many seeds of the whole cluster. One seed again: simulation_test --seed=N, or GANGWAY_SEED=N. How
-// many:
-// --seeds=N or GANGWAY_SEEDS=N.
+// Many seeds of the whole cluster; --seeds=N or GANGWAY_SEEDS=N sets how many. --seed=N or
+// GANGWAY_SEED=N replays one seed.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -71,7 +70,7 @@ Outcome RunSeeds(bool (*wanted)(const Scenario&)) {
 
 void ExpectWork(const Outcome& total) {
   if (only_seed != 0) return;
-  EXPECT_GT(total.releases, seed_count) << "the seeds did next to nothing";
+  EXPECT_GT(total.releases, seed_count) << "the seeds did almost no work";
   EXPECT_GT(total.spanning, seed_count / 10);
   EXPECT_GT(total.shards_compared, seed_count / 10);
   EXPECT_GT(total.answers, seed_count / 10);
@@ -87,7 +86,7 @@ TEST(SimulationTest, TightMemory_GS1_GS2_GS4_OB1_OB2_DF3) {
   ExpectWork(total);
   if (only_seed == 0) {
     EXPECT_GT(total.failures[static_cast<int>(absl::StatusCode::kResourceExhausted)], 0u)
-        << "it was never tight";
+        << "memory was never tight";
   }
 }
 
@@ -97,7 +96,7 @@ TEST(SimulationTest, Faults_GS1_GS2_GS4_OB1_OB2_DF3_ER2_TM1) {
   if (only_seed == 0) {
     EXPECT_GT(total.workers_lost, seed_count / 10);
     EXPECT_GT(total.schedulers_lost, seed_count / 20);
-    EXPECT_GT(total.late_uploads, seed_count / 20) << "no client held its bytes back";
+    EXPECT_GT(total.late_uploads, seed_count / 20) << "too few clients withheld bytes";
     EXPECT_GT(total.failures[static_cast<int>(absl::StatusCode::kDataLoss)], 0u);
     EXPECT_GT(total.failures[static_cast<int>(absl::StatusCode::kDeadlineExceeded)], 0u);
   }
@@ -133,7 +132,7 @@ TEST(PlantedBugTest, OrderByArrivalIsCaught_GS1) {
   ExpectCaught(scheduler::PlantedBug::kOrderByArrival, "GS-1", 20);
 }
 
-// Two collectives over both islands, each first on one of them.
+// Two collectives span both islands, and each is first on one of them.
 TEST(PlantedBugTest, SpanningGangsWithoutASequencerAreCaught_GS1) {
   ExpectCaught(scheduler::PlantedBug::kNoSequencer, "GS-1", 50);
 }
@@ -142,7 +141,7 @@ TEST(PlantedBugTest, SpanningGangsWithoutASequencerAreCaught_Progress) {
   ExpectCaught(scheduler::PlantedBug::kNoSequencer, "progress", 50);
 }
 
-// Three gangs that wait in a ring, one of them of a single island. Rare: it takes a window of 1.
+// Three gangs wait in a cycle, one of them local to an island. Rare: it needs a window of 1.
 TEST(PlantedBugTest, ATurnThatWaitsForLocalGangsIsCaught) {
   ExpectCaught(scheduler::PlantedBug::kTurnWithoutPriority, "progress", 200, /*window=*/1);
 }
@@ -151,7 +150,7 @@ TEST(PlantedBugTest, ReleaseWithoutProducersIsCaught_GS4) {
   ExpectCaught(scheduler::PlantedBug::kReleaseWithoutProducers, "GS-4", 20);
 }
 
-// An upload that waits for bytes which died with a worker: found by the deadline that it waits out.
+// An upload waits for bytes that were lost with a worker, until its deadline reveals the bug.
 TEST(PlantedBugTest, WaitingForLostBytesIsCaught_TM1) {
   ExpectCaught(scheduler::PlantedBug::kIgnoreDestinations, "TM-1", 200);
 }

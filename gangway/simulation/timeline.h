@@ -1,6 +1,6 @@
-// Virtual time and chance for one simulated cluster: a queue of things that happen, streams that
-// keep their own order and nothing else, and random numbers that are the same on every machine.
-// Single-threaded; a run is a function of its seed.
+// Virtual time and randomness for one simulated cluster: a queue of events, streams that keep only
+// their own order, and random numbers that are the same on every machine. Single-threaded; a run is
+// a function of its seed.
 #ifndef GANGWAY_SIMULATION_TIMELINE_H_
 #define GANGWAY_SIMULATION_TIMELINE_H_
 
@@ -37,7 +37,7 @@ class Random {
   uint64_t Below(uint64_t limit) { return Next() % limit; }
   uint64_t Between(uint64_t low, uint64_t high) {
     return low + Below(high - low + 1);
-  }  // both included
+  }  // both ends included
   bool Percent(uint64_t chance) { return Below(100) < chance; }
   template <typename T>
   T& Pick(std::vector<T>& list) {
@@ -58,10 +58,10 @@ class Timeline {
   }
   void After(Duration delay, std::function<void()> what) { At(now_ + delay, std::move(what)); }
 
-  // Lets the next thing happen; false when nothing is left to happen.
+  // Runs the next event; false if none is left.
   bool RunNext() {
     if (queue_.empty()) return false;
-    // The heap's top is const only to keep its order, which moving the closure out does not touch.
+    // The heap's top is const only to keep its order, which moving the closure out does not change.
     std::function<void()> what = std::move(const_cast<Entry&>(queue_.top()).what);
     now_ = queue_.top().when;
     queue_.pop();
@@ -86,8 +86,8 @@ class Timeline {
   std::priority_queue<Entry> queue_;
 };
 
-// Messages arrive in the order sent, each after a random delay. Streams overtake one another. Must
-// outlive the timeline's last event.
+// Messages arrive in the order sent, each after a random delay; streams may overtake each other. A
+// stream must outlive the timeline's last event.
 template <typename T>
 class Stream {
  public:
@@ -96,14 +96,14 @@ class Stream {
 
   void Send(T message) {
     uint64_t delay = random_->Below(static_cast<uint64_t>(delay_max_.count()) + 1);
-    if (random_->Percent(2)) delay *= 20;  // now and then a stream hangs for a while
+    if (random_->Percent(2)) delay *= 20;  // sometimes a stream stalls
     last_ = std::max(last_, timeline_->now() + Duration(delay));
     timeline_->At(last_, [this, cut = cut_, message = std::move(message)]() mutable {
       if (cut == cut_) receive_(std::move(message));
     });
   }
 
-  // What is on its way is lost; later messages arrive.
+  // Messages in flight are lost; later messages arrive.
   void Cut() { ++cut_; }
 
  private:

@@ -1,6 +1,6 @@
-// The bytes that a worker's shards hold: per device and per session, now and at most. Pure
-// accounting, no memory. Thread-safe; never calls out. A session without bytes takes no entry, so
-// an ended one leaves nothing behind.
+// Counts the bytes that a worker's shards hold, current and peak, per device and per session. Pure
+// accounting: it owns no memory. Thread-safe; never calls out. A session without bytes has no
+// entry, so an ended session leaves nothing behind.
 #ifndef GANGWAY_STORE_LEDGER_H_
 #define GANGWAY_STORE_LEDGER_H_
 
@@ -28,7 +28,7 @@ class Ledger {
   void Refund(int device, uint64_t session, uint64_t bytes) GANGWAY_EXCLUDES(mutex_);
 
   Bytes Device(int device) const GANGWAY_EXCLUDES(mutex_);
-  Bytes Session(uint64_t session) const GANGWAY_EXCLUDES(mutex_);  // zeros: holds nothing
+  Bytes Session(uint64_t session) const GANGWAY_EXCLUDES(mutex_);  // zeros if it holds nothing
   Bytes Total() const GANGWAY_EXCLUDES(mutex_);
   int device_count() const GANGWAY_EXCLUDES(mutex_);
 

@@ -23,7 +23,7 @@ void Slot::Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) {
   Notice notice;
   {
     MutexLock lock(mutex_);
-    if (state_ != State::kPromised) return;  // the argument goes after the lock
+    if (state_ != State::kPromised) return;  // `buffer` is destroyed after the lock is released
     content_ = {std::move(buffer), waiting_.empty() ? sharing : Sharing::kShared};
     state_ = State::kFilled;
     ledger_->Charge(name_.device, name_.session, name_.bytes);
@@ -33,7 +33,7 @@ void Slot::Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) {
   notice.Tell();
 }
 
-// Taken where the slot settles: a launch that empties it must not come between.
+// Called under the lock that settles the slot, so that no launch empties it in between.
 Slot::Notice Slot::TakeNotice() {
   Notice notice;
   if (waiting_.empty()) return notice;
@@ -53,7 +53,7 @@ std::shared_ptr<device::Buffer> Slot::TakeOut(State next) {
 }
 
 void Slot::Fail(const wire::Failure& failure) {
-  std::shared_ptr<device::Buffer> dropped;  // destroyed outside of the lock
+  std::shared_ptr<device::Buffer> dropped;  // destroyed outside the lock
   Notice notice;
   {
     MutexLock lock(mutex_);
@@ -93,8 +93,8 @@ absl::StatusOr<Content> Slot::Wait(Clock::time_point deadline) {
   if (state_ == State::kPromised &&
       !settled_.WaitUntil(mutex_, deadline,
                           [this]() GANGWAY_NO_ANALYSIS { return state_ != State::kPromised; })) {
-    return absl::DeadlineExceededError(absl::StrCat("Nothing was put into ", name_.Text(),
-                                                    " in time: the work that makes it is stuck."));
+    return absl::DeadlineExceededError(absl::StrCat("Timed out waiting for ", name_.Text(),
+                                                    ": the work that produces it is stuck."));
   }
   return Outcome();
 }

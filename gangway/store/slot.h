@@ -1,8 +1,8 @@
-// Slot: the place of one shard on one device, made before anybody knows its contents. Its producer
-// fills or fails it once; readers wait for that with a deadline. Thread-safe. The bytes are charged
-// to the ledger while a buffer is in.
+// Slot: holds one shard on one device, and exists before the shard's contents do. Its producer
+// fills or fails it once; readers wait for that with a deadline. Thread-safe. While a slot holds a
+// buffer, its bytes are charged to the ledger.
 //
-// A buffer in a slot is itself a future (device.h): "filled" means that the work that makes the
+// A buffer in a slot is itself a future (device.h): "filled" means that the work that produces the
 // contents is enqueued, not that it has run. An error of that work reaches the slot later, by Fail.
 #ifndef GANGWAY_STORE_SLOT_H_
 #define GANGWAY_STORE_SLOT_H_
@@ -24,10 +24,10 @@
 
 namespace gangway::store {
 
-// Whether the buffer in a slot is also in another one: a shared buffer must not be donated.
+// Whether another slot also holds the buffer: a shared buffer must not be donated.
 enum class Sharing { kOwned, kShared };
 
-// Which shard a slot is for; constant.
+// Identifies the shard of a slot; constant.
 struct SlotName {
   uint64_t storage = 0;
   uint32_t shard = 0;
@@ -54,30 +54,30 @@ class Slot {
 
   const SlotName& name() const { return name_; }
 
-  // Puts the buffer in. Dropped instead when the slot has failed, or was filled, already.
+  // Stores the buffer, or drops it if the slot is already settled.
   void Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) GANGWAY_EXCLUDES(mutex_);
 
-  // Spoils the slot, and drops a buffer that is in it. The first failure stays (ER-1).
+  // Fails the slot and drops its buffer, if any. The first failure stays (ER-1).
   void Fail(const wire::Failure& failure) GANGWAY_EXCLUDES(mutex_);
 
-  // The contents; waits until filled or failed. The failure itself (as wire::ToStatus) when failed;
-  // INVALID_ARGUMENT when emptied; DEADLINE_EXCEEDED naming the shard.
+  // Waits until the slot is settled, and returns the contents. Errors: the failure itself (as
+  // wire::ToStatus); INVALID_ARGUMENT when emptied; DEADLINE_EXCEEDED, which names the shard.
   absl::StatusOr<Content> Wait(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
   using Settled = std::function<void(absl::StatusOr<Content>)>;
 
-  // As Share, without waiting: the contents, now or to come, are shared from this call on, and
-  // `settled` gets them (or what Wait would return) once they are there. It runs in this call or
-  // on the thread that settles the slot, and must not call the slot.
+  // Like Share, without waiting: the contents, present or future, count as shared from this call
+  // on. `settled` receives them, or the error that Wait would return, once the slot is settled. It
+  // runs in this call or on the thread that settles the slot, and must not call the slot.
   void ShareWhenSettled(Settled settled) GANGWAY_EXCLUDES(mutex_);
 
-  // The failure, if it has failed by now. Does not wait.
+  // The failure, if the slot has failed. Does not wait.
   std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
 
-  // Lets the buffer go (donated to a launch). Later reads are INVALID_ARGUMENT.
+  // Drops the buffer, which was donated to a launch. Later reads are INVALID_ARGUMENT.
   void Empty() GANGWAY_EXCLUDES(mutex_);
 
-  // Marks the buffer as shared with another slot, and returns it for that one. Errors as Wait.
+  // Marks the buffer as shared, and returns it for another slot. Errors: see Wait.
   absl::StatusOr<Content> Share(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
  private:
@@ -85,7 +85,7 @@ class Slot {
 
   std::shared_ptr<device::Buffer> TakeOut(State next) GANGWAY_REQUIRES(mutex_);
   absl::StatusOr<Content> Outcome() const GANGWAY_REQUIRES(mutex_);  // of a settled slot
-  // What those who wait are to be told, outside of the lock.
+  // The outcome and the callbacks that wait for it. Tell runs them, outside the lock.
   struct Notice {
     std::vector<Settled> waiting;
     std::optional<absl::StatusOr<Content>> outcome;

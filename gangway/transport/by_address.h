@@ -1,5 +1,5 @@
-// The transport of a real process: links whose address is a unix socket's are local ones, all
-// others go over gRPC. Threading and failures: theirs.
+// The transport of a real process: addresses of unix sockets use the local transport, all others
+// gRPC. Threading and failures are those of the two transports.
 #ifndef GANGWAY_TRANSPORT_BY_ADDRESS_H_
 #define GANGWAY_TRANSPORT_BY_ADDRESS_H_
 
@@ -12,7 +12,7 @@
 
 namespace gangway::transport {
 
-// INVALID_ARGUMENT: as NewGrpcTransport. The credentials are for gRPC's links alone.
+// INVALID_ARGUMENT: as NewGrpcTransport. The credentials apply to gRPC links only.
 absl::StatusOr<std::unique_ptr<Transport>> NewTransportByAddress(GrpcOptions options = {});
 
 }  // namespace gangway::transport

@@ -49,7 +49,7 @@ void EventQueue::Mute() {
     if (end_.ok()) end_ = absl::UnavailableError("the link was closed by this side");
     told_ = true;
     dropped.swap(frames_);
-    PostLocked();  // releases the callbacks where they run
+    PostLocked();  // releases the callbacks on their executor
   }
   for (const Pending& pending : dropped) bytes += pending.bytes;
   pending_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
@@ -113,7 +113,7 @@ void EventQueue::Drain() {
       PostLocked();
     } else if (!end_.ok()) {
       std::swap(released, events_);
-      started_ = false;  // nothing is posted any more
+      started_ = false;  // no further Drain is posted
     }
   }
 }

@@ -1,10 +1,10 @@
-// EventQueue: brings the events of one link to its executor, for implementations of Transport. It
-// keeps the promises of transport.h that are the same everywhere: one at a time, in order,
-// on_closed last and once, silence after Close.
+// EventQueue: delivers the events of one link to its executor, for implementations of Transport. It
+// upholds the promises of transport.h that all transports share: one event at a time, in order,
+// on_closed last and once, no event after Close.
 //
 // Threading: every method from any thread; none blocks. Owned by shared_ptr: a posted task keeps it
-// alive. Callbacks of the user are released on the executor after the last event, so that they may
-// hold the link itself.
+// alive. The user's callbacks are released on the executor after the last event, so they may hold
+// the link itself.
 #ifndef GANGWAY_TRANSPORT_EVENT_QUEUE_H_
 #define GANGWAY_TRANSPORT_EVENT_QUEUE_H_
 
@@ -24,22 +24,23 @@ namespace gangway::transport {
 
 class EventQueue : public std::enable_shared_from_this<EventQueue> {
  public:
-  // `on_fallen` is called, on any thread, once after each NotifyBelow, when fewer bytes than asked
-  // for are pending.
+  // `on_fallen` is called once after each NotifyBelow(bytes), on any thread, when fewer than
+  // `bytes` are pending.
   explicit EventQueue(std::function<void()> on_fallen = {}) : on_fallen_(std::move(on_fallen)) {}
 
-  // What was pushed before comes first. Once.
+  // Called once. Frames pushed before it are delivered first.
   void Start(LinkEvents events) GANGWAY_EXCLUDES(mutex_);
 
-  // False: ended, and the frame is dropped. `bytes` counts as pending until on_frame has returned.
+  // False: the link has ended and the frame is dropped. `bytes` count as pending until on_frame has
+  // returned.
   bool Push(wire::Frame frame, size_t bytes) GANGWAY_EXCLUDES(mutex_);
   void PushWritable() GANGWAY_EXCLUDES(mutex_);
 
-  // Ends the link: on_closed(status) follows what is pending. Only the first call counts, and none
-  // after Mute.
+  // Ends the link: on_closed(status) follows the pending events. Only the first call counts, and
+  // none after Mute.
   void Finish(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
 
-  // The owner closed the link: no event starts any more, not even on_closed; what is pending is
+  // The owner closed the link: no further event starts, not even on_closed; pending frames are
   // dropped.
   void Mute() GANGWAY_EXCLUDES(mutex_);
 
@@ -61,7 +62,7 @@ class EventQueue : public std::enable_shared_from_this<EventQueue> {
   void CheckFallen();
 
   const std::function<void()> on_fallen_;
-  LinkEvents events_;  // written by Start, then touched by Drain only
+  LinkEvents events_;  // written by Start, then accessed by Drain only
   std::atomic<bool> muted_{false};
   std::atomic<size_t> pending_bytes_{0};
   std::atomic<size_t> notify_below_{0};
@@ -70,7 +71,7 @@ class EventQueue : public std::enable_shared_from_this<EventQueue> {
   bool started_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool posted_ GANGWAY_GUARDED_BY(mutex_) = false;  // a Drain is queued or running
   bool writable_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool told_ GANGWAY_GUARDED_BY(mutex_) = false;  // on_closed is taken
+  bool told_ GANGWAY_GUARDED_BY(mutex_) = false;  // on_closed has run or is muted
   std::vector<Pending> frames_ GANGWAY_GUARDED_BY(mutex_);
   absl::Status end_ GANGWAY_GUARDED_BY(mutex_);
 };

@@ -1,9 +1,9 @@
-// What transports over a network share about the lives of their links: what a sender is told,
-// LinkSet and LinkHandle. The end of a link (a class with Send, Close, End, Cancel, peer and
-// queued_bytes) lives in the set of its listener or transport for as long as the network still
-// works for it; users hold handles, whose last one closes it.
+// Lifetimes of links, shared by the transports over a network: the errors of Send, LinkSet and
+// LinkHandle. One end of a link (a class with Send, Close, End, Cancel, peer and queued_bytes)
+// lives in the set of its listener or transport while the network still has operations for it.
+// Users hold a LinkHandle; destroying it closes the link.
 //
-// Threading: any thread; Shut waits, and not on a thread that removes links from the set.
+// Threading: any thread. Shut blocks and must not run on a thread that removes links from the set.
 #ifndef GANGWAY_TRANSPORT_LINK_SET_H_
 #define GANGWAY_TRANSPORT_LINK_SET_H_
 
@@ -21,9 +21,9 @@
 
 namespace gangway::transport {
 
-inline constexpr std::chrono::seconds kCloseLimit{1};  // for what is queued when a link closes
+inline constexpr std::chrono::seconds kCloseLimit{1};  // to send what is queued at a Close
 
-// Why a frame is not sent.
+// Errors of Send.
 inline absl::Status TooLarge(const Peer& peer, size_t bytes, size_t bytes_max) {
   return absl::InvalidArgumentError(absl::StrCat("a frame of ", bytes, " bytes to ", peer.address,
                                                  " is over the limit of ", bytes_max,
@@ -34,7 +34,7 @@ inline absl::Status QueueFull(const Peer& peer, size_t bytes, size_t bytes_max) 
                                                    " of ", bytes_max,
                                                    " bytes: wait until it is writable"));
 }
-// `end`: why the link ended; OK while that is not known.
+// `end`: why the link ended; OK while the reason is unknown.
 inline absl::Status LinkClosed(const Peer& peer, const absl::Status& end) {
   return absl::UnavailableError(absl::StrCat("the link to ", peer.address, " is closed",
                                              end.ok() ? "" : ": ", end.ok() ? "" : end.message()));
@@ -43,7 +43,7 @@ inline absl::Status LinkClosed(const Peer& peer, const absl::Status& end) {
 template <typename End>
 class LinkSet {
  public:
-  // False: shut; the link must not be started.
+  // False: the set is shut; the link must not be started.
   bool Add(std::shared_ptr<End> link) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (shut_) return false;
@@ -53,7 +53,7 @@ class LinkSet {
   }
 
   void Remove(End* link) GANGWAY_EXCLUDES(mutex_) {
-    std::shared_ptr<End> removed;  // goes after the lock
+    std::shared_ptr<End> removed;  // destroyed after the unlock
     MutexLock lock(mutex_);
     auto found = links_.find(link);
     if (found == links_.end()) return;
@@ -62,7 +62,7 @@ class LinkSet {
     if (links_.empty()) empty_.NotifyAll();
   }
 
-  // Ends all with `status` and waits, bounded, until the network has let go of them.
+  // Ends all links with `status` and waits, bounded, until the network has released them.
   void Shut(const absl::Status& status) GANGWAY_EXCLUDES(mutex_) {
     for (const auto& link : ShutAndList()) link->End(status);
     if (WaitEmpty(kCloseLimit)) return;
@@ -71,7 +71,7 @@ class LinkSet {
   }
 
  private:
-  static constexpr std::chrono::seconds kCancelLimit{5};  // what is cancelled goes at once
+  static constexpr std::chrono::seconds kCancelLimit{5};  // a cancelled link ends at once
 
   std::vector<std::shared_ptr<End>> ShutAndList() GANGWAY_EXCLUDES(mutex_) {
     std::vector<std::shared_ptr<End>> links;
@@ -93,7 +93,7 @@ class LinkSet {
   std::map<End*, std::shared_ptr<End>> links_ GANGWAY_GUARDED_BY(mutex_);
 };
 
-// What users hold of a link.
+// The Link that users hold.
 template <typename End>
 class LinkHandle final : public Link {
  public:

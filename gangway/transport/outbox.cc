@@ -1,5 +1,5 @@
 // Implementation of outbox.h. A Batch is written by hand, field by field (protobuf's encoding
-// allows them in any order), so that frames can be appended as they come.
+// allows fields in any order), so that frames can be appended as they come.
 #include "gangway/transport/outbox.h"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -13,8 +13,8 @@ namespace {
 
 using ::google::protobuf::io::CodedOutputStream;
 
-constexpr size_t kMessageBytes = 1 << 20;  // a message that has as much takes no further frame
-constexpr size_t kBulkBytes = 16 << 10;    // from here on a piece of its own is cheaper than a copy
+constexpr size_t kMessageBytes = 1 << 20;  // a frame that would exceed it starts a new message
+constexpr size_t kBulkBytes = 16 << 10;    // from this size a separate piece is cheaper than a copy
 
 constexpr uint32_t Tag(int field) {
   return (static_cast<uint32_t>(field) << 3) | 2;
@@ -87,7 +87,7 @@ void Outbox::AppendClose(std::string_view reason) {
   Batch::Close close;
   close.set_reason(std::string(reason));
   std::string bytes = close.SerializeAsString();
-  std::string& tail = WaitingFor(0).tail;  // not of the queue
+  std::string& tail = WaitingFor(0).tail;  // does not count as queued
   AppendHeader(tail, Batch::kCloseFieldNumber, bytes.size());
   tail += bytes;
 }

@@ -1,6 +1,7 @@
-// Outbox: frames waiting for the network, already serialized into the Batch messages that will
-// carry them. What is queued while a write is in flight goes out as one message; the bytes of a
-// bulk chunk are moved, never copied. Not thread-safe. Owns the bytes until they are taken.
+// Outbox: frames that wait for the network, already serialized into the Batch messages that will
+// carry them. Frames queued while a write is in flight coalesce into one message, up to a size; the
+// bytes of a bulk chunk are moved, never copied. Not thread-safe. Owns the bytes until they are
+// taken.
 #ifndef GANGWAY_TRANSPORT_OUTBOX_H_
 #define GANGWAY_TRANSPORT_OUTBOX_H_
 
@@ -16,8 +17,8 @@ namespace gangway::transport {
 
 class Outbox {
  public:
-  // `bytes` = frame.ByteSizeLong(), called on this very object since it last changed: the sizes in
-  // it are used.
+  // `bytes` must come from frame.ByteSizeLong(), called on this object after its last change: the
+  // sizes that the call cached in the frame are used.
   void Append(wire::Frame&& frame, size_t bytes);
   void AppendClose(std::string_view reason);
 
@@ -25,10 +26,10 @@ class Outbox {
   void Clear() { messages_.clear(); }
 
   struct Message {
-    std::vector<std::string> pieces;  // one after the other, a Batch; none is empty
+    std::vector<std::string> pieces;  // concatenated they are a Batch; none is empty
     size_t bytes = 0;                 // of its frames, as given to Append
   };
-  // The next message. Not when empty.
+  // The next message. Requires !empty().
   Message Take();
 
  private:

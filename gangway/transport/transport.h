@@ -1,11 +1,11 @@
 // Ordered, reliable streams of wire::Frame between two roles. One interface for every transport
-// (in-process, gRPC, simulated), one conformance suite (transport/conformance).
+// (in-process, unix socket, gRPC, simulated), one conformance suite (transport/conformance).
 //
 // Threading: Send and Close may be called from any thread and never block. The events of one link
-// are called one at a time, in order, on the executor given with them; on_closed is the last and
-// comes exactly once. Destroying the last reference to a Link closes it; no event is called after
-// Close returned on the executor's own thread. Failure: a link that is cut, or whose send queue
-// passes its limit, closes with a status; nothing is retried here.
+// run one at a time, in order, on the executor given with them; on_closed is the last event and
+// runs once, unless the owner itself closed the link. Destroying the last reference to a Link
+// closes it; no event runs after Close has returned on the executor's own thread. Failure: a broken
+// link closes with a status, and a full send queue rejects frames; nothing is retried here.
 #ifndef GANGWAY_TRANSPORT_TRANSPORT_H_
 #define GANGWAY_TRANSPORT_TRANSPORT_H_
 
@@ -25,13 +25,13 @@ namespace gangway::transport {
 
 struct LinkEvents {
   Executor* executor = nullptr;                     // not owned; outlives the link
-  std::function<void(wire::Frame frame)> on_frame;  // a frame came
+  std::function<void(wire::Frame frame)> on_frame;  // a frame arrived
   std::function<void()>
       on_writable;  // queued_bytes() fell below half of the limit again; may be empty
   std::function<void(const absl::Status&)> on_closed;  // last event
 };
 
-// Who is at the other end, as far as the transport can tell.
+// The other end, as far as the transport knows it.
 struct Peer {
   std::string address;  // for people
   bool authenticated = false;
@@ -41,15 +41,16 @@ class Link {
  public:
   virtual ~Link() = default;
 
-  // Queues a frame and returns at once. RESOURCE_EXHAUSTED: the queue holds queue_bytes_max already
-  // (the frame is not queued; a bulk sender waits for on_writable, a control link is closed by its
-  // owner). UNAVAILABLE: closed.
+  // Queues a frame and returns at once. RESOURCE_EXHAUSTED: the queue already holds queue_bytes_max
+  // and the frame is not queued; a bulk sender waits for on_writable, the owner of a control link
+  // closes it. INVALID_ARGUMENT: the frame is over the transport's limit. UNAVAILABLE: closed.
   [[nodiscard]] virtual absl::Status Send(wire::Frame frame) = 0;
 
   // Bytes queued and not yet handed to the network.
   virtual size_t queued_bytes() const = 0;
 
-  // Sends what is queued, within 1 s, then closes; the peer sees CANCELLED with `reason`'s message.
+  // Sends the queued frames within 1 s, then closes; the peer sees CANCELLED with `reason`'s
+  // message.
   virtual void Close(const absl::Status& reason) = 0;
 
   virtual const Peer& peer() const = 0;
@@ -59,14 +60,14 @@ struct LinkOptions {
   size_t queue_bytes_max = size_t{256} << 20;
 };
 
-// Called for every incoming link, on a thread of the transport; returns what to call for it. `link`
-// is kept by the callee for as long as it wants the link open.
+// Called for every incoming link, on a thread of the transport; returns the link's events. The
+// callee keeps `link` for as long as it wants the link open.
 using Accept = std::function<LinkEvents(std::shared_ptr<Link> link)>;
 
 class Listener {
  public:
   virtual ~Listener() = default;                   // stops listening, closes accepted links
-  virtual const std::string& address() const = 0;  // with the real port
+  virtual const std::string& address() const = 0;  // with the bound port
 };
 
 class Transport {
@@ -79,7 +80,7 @@ class Transport {
                                                            Accept accept,
                                                            LinkOptions options = {}) = 0;
 
-  // Connects within `limit`. UNAVAILABLE: nobody answers there, naming the address.
+  // Connects within `limit`. UNAVAILABLE, naming the address: no process answers there.
   virtual absl::StatusOr<std::shared_ptr<Link>> Connect(const std::string& address,
                                                         LinkEvents events,
                                                         std::chrono::milliseconds limit,

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kLimit{20};
 
 enum Kind { kInproc, kTcp, kUnix };
 
-// A link whose server end counts bytes, or echoes.
+// A link whose server end counts frames or echoes them.
 class Pair {
  public:
   Pair(Kind kind, bool echo) {
@@ -103,7 +103,7 @@ void SmallFrames(benchmark::State& state) {
 }
 BENCHMARK(SmallFrames)->Arg(kInproc)->Arg(kTcp)->Arg(kUnix)->UseRealTime()->MeasureProcessCPUTime();
 
-// 64 MiB in chunks of range(1) bytes, each made anew as an upload does.
+// 64 MiB in chunks of range(1) bytes, each newly allocated, as an upload does.
 void BulkBytes(benchmark::State& state) {
   Pair pair(static_cast<Kind>(state.range(0)), /*echo=*/false);
   std::string source(64 << 20, 'x');

@@ -12,8 +12,8 @@ constexpr char kPayload[] = "gangway/failure";
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Bytes of the valid UTF-8 sequence (RFC 3629) that `text`, which is not empty, starts with; 0:
-// none.
+// The size in bytes of the valid UTF-8 sequence (RFC 3629) at the start of `text`, which is not
+// empty; 0 if none.
 size_t SequenceSize(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return 1;

@@ -1,5 +1,5 @@
-// Frames from a peer: any bytes parse or are refused, a frame is the same after another trip, and
-// so is a failure record that went through absl::Status (ER-1).
+// Frames from a peer: any bytes parse or are rejected, a parsed frame survives a round trip, and
+// its failure record survives one through absl::Status (ER-1).
 #include <google/protobuf/stubs/logging.h>
 
 #include "gangway/base/check.h"
@@ -34,11 +34,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   gangway::wire::Frame frame;
   if (!frame.ParseFromArray(data, static_cast<int>(size))) return 0;
   gangway::wire::Frame again;
-  GANGWAY_CHECK(again.ParseFromString(frame.SerializeAsString()), "a frame that was read can be");
-  GANGWAY_CHECK(again.ByteSizeLong() == frame.ByteSizeLong(), "and is the same");
+  GANGWAY_CHECK(again.ParseFromString(frame.SerializeAsString()), "a parsed frame parses again");
+  GANGWAY_CHECK(again.ByteSizeLong() == frame.ByteSizeLong(), "and keeps its size");
   const gangway::wire::Failure& failure = frame.hello_reply().failure();
   const absl::Status status = gangway::wire::ToStatus(failure);
-  GANGWAY_CHECK(status.ok() == (failure.code() == 0), "code 0 is success, others are not");
+  GANGWAY_CHECK(status.ok() == (failure.code() == 0), "only code 0 is success");
   if (!status.ok()) {
     GANGWAY_CHECK(
         gangway::wire::ToFailure(status).SerializeAsString() == failure.SerializeAsString(),

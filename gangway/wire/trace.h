@@ -1,5 +1,5 @@
-// This process's flight recorder as frames, in pieces of a bounded size; and one record out of a
-// reply. Pure but for reading the ring.
+// Encodes this process's flight recorder as frames of bounded size, and decodes records from a
+// reply. Pure except for reading the ring.
 #ifndef GANGWAY_WIRE_TRACE_H_
 #define GANGWAY_WIRE_TRACE_H_
 
@@ -11,15 +11,16 @@
 
 namespace gangway::wire {
 
-inline constexpr int kTraceWords = 5;  // of a record
+inline constexpr int kTraceWords = 5;  // per record
 
-// `process`: this process's name for people. At least one frame; the last one says so.
+// `process`: this process's name for people. Returns at least one frame; the last one has `last`
+// set.
 std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& process);
 
-// How a scheduler that is a process of its own is called there.
+// The name there of a scheduler that is its own process.
 std::string SchedulerTraceName(uint32_t island);
 
-// Record `index` of a reply that holds more than that.
+// Record `index` of `reply`; requires index < TraceRecordCount(reply).
 TraceRecord TraceRecordAt(const TraceReply& reply, int index);
 inline int TraceRecordCount(const TraceReply& reply) { return reply.words_size() / kTraceWords; }
 

@@ -16,9 +16,9 @@ namespace {
 using ::google::protobuf::UnknownField;
 using ::google::protobuf::UnknownFieldSet;
 
-constexpr int kDebugOptions = 3;  // of ExecutableBuildOptionsProto, which has none in our subset
+constexpr int kDebugOptions = 3;  // of ExecutableBuildOptionsProto; our subset leaves it out
 
-// Whether the field may be an entry of a map: a key, and perhaps a value.
+// Whether the field may be an entry of a map: a key and an optional value.
 bool MayBeMapEntry(const UnknownField& field) {
   UnknownFieldSet entry;
   if (field.type() != UnknownField::TYPE_LENGTH_DELIMITED ||
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<uint32_t>> AssignedDevices(const CompileOptionsProto&
     for (int64_t device : computation.replica_device_ids()) {
       if (device < 0 || device > UINT32_MAX || !seen.insert(device).second) {
         return absl::InvalidArgumentError(
-            absl::StrCat("a device assignment names device ", device, " wrongly or twice"));
+            absl::StrCat("device ", device, " of a device assignment is repeated or invalid"));
       }
     }
   }

@@ -1,4 +1,4 @@
-// Reading and rewriting of XLA's compile options, which otherwise pass through untouched.
+// Reads and rewrites XLA's compile options, which otherwise pass through unchanged. Pure functions.
 #ifndef GANGWAY_XLA_COMPILE_OPTIONS_H_
 #define GANGWAY_XLA_COMPILE_OPTIONS_H_
 
@@ -24,9 +24,9 @@ absl::StatusOr<std::vector<uint32_t>> AssignedDevices(const CompileOptionsProto&
 absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
                                         std::span<const uint32_t> devices);
 
-// The same options without devices, and the entries of maps in one order: the wire form of a
-// protobuf map has none, and clients were seen to send equal options in another order each time.
-// Equal options give equal bytes. Errors as WithDevices.
+// The same options without devices and with sorted map entries, so that equal options give equal
+// bytes: the wire form of a protobuf map has no order, and clients send equal options in varying
+// orders. Errors as WithDevices.
 absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options);
 
 }  // namespace gangway::xla

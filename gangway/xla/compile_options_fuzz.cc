@@ -1,5 +1,4 @@
-// Compile options from a client: refused, or the devices that are written are the devices that are
-// read.
+// Compile options from a client: they are rejected, or the devices written to them are read back.
 #include <random>
 
 #include "gangway/base/check.h"
@@ -35,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const std::vector<uint32_t>& devices : all) {
     auto written = gangway::xla::WithDevices(gangway::fuzz::View(data, size), devices);
     if (!written.ok()) continue;
-    GANGWAY_CHECK(options.ParseFromString(*written), "options that were written are options");
+    GANGWAY_CHECK(options.ParseFromString(*written), "written options parse");
     auto read = gangway::xla::AssignedDevices(options);
     GANGWAY_CHECK(read.ok() && *read == devices, "the devices are those that were written");
   }

@@ -61,9 +61,9 @@ const Row* FindPrimitive(int32_t element_type) {
 }
 
 absl::Status Unknown(std::string_view numbering, int32_t number) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("element type ", number, " (", std::string(numbering),
-                   " numbering) is not one that Gangway can hold in an array"));
+  return absl::InvalidArgumentError(absl::StrCat("element type ", number, " (",
+                                                 std::string(numbering),
+                                                 " numbering) is not supported in arrays"));
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ absl::StatusOr<IfrtDTypeProto::Kind> ToIfrt(int32_t element_type) {
 absl::StatusOr<int64_t> ElementCount(std::span<const int64_t> dims) {
   if (dims.size() > kRankMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("an array of ", dims.size(), " dimensions; the most is ", kRankMax));
+        absl::StrCat("an array of ", dims.size(), " dimensions; the limit is ", kRankMax));
   }
   int64_t count = 1;
   bool empty = false;
@@ -105,7 +105,7 @@ absl::StatusOr<int64_t> ElementCount(std::span<const int64_t> dims) {
           absl::StrCat("dimension ", dim, " of an array is negative"));
     empty = empty || dim == 0;
   }
-  if (empty) return 0;  // before the product, which may be out of range all the same
+  if (empty) return 0;  // before the product, which may still be out of range
   for (int64_t dim : dims) {
     if (__builtin_mul_overflow(count, dim, &count) || count > kBytesMax) {
       return absl::InvalidArgumentError(

@@ -1,6 +1,5 @@
-// Element types: XLA's PrimitiveType is Gangway's own currency; the IFRT protocol numbers a few
-// types otherwise. Pure functions on wire numbers that may be anything; an unknown number is a
-// Status, INVALID_ARGUMENT.
+// Element types. Gangway uses XLA's PrimitiveType; the IFRT protocol numbers a few types
+// differently. Pure functions on untrusted wire numbers; an unknown number is INVALID_ARGUMENT.
 #ifndef GANGWAY_XLA_DTYPE_H_
 #define GANGWAY_XLA_DTYPE_H_
 

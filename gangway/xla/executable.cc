@@ -32,7 +32,7 @@ absl::StatusOr<Operand> Describe(const ShapeProto& shape, const OpShardingProto*
   absl::StatusOr<int64_t> bytes = DenseBytes(operand.element_type, operand.shard_dims);
   if (!bytes.ok()) return bytes.status();
   if (sharding != nullptr) operand.sharding = *sharding;
-  // A single position has nothing to tile: whatever the recorded kind, the shape is the global one.
+  // On a single position nothing is tiled: the shape is the global one for every recorded kind.
   if (position_count == 1 || operand.element_type == TYPE_TOKEN) operand.sharding.Clear();
   absl::StatusOr<Sharding> parsed = Sharding::FromProto(operand.sharding, position_count);
   if (!parsed.ok()) return parsed.status();
@@ -43,7 +43,7 @@ absl::StatusOr<Operand> Describe(const ShapeProto& shape, const OpShardingProto*
   return operand;
 }
 
-// The parts of a result: a tuple's elements, or the one array that it is.
+// The parts of a result: a tuple's elements, or the single array.
 std::vector<const ShapeProto*> Flatten(const ShapeProto& shape) {
   if (shape.element_type() != TYPE_TUPLE) return {&shape};
   std::vector<const ShapeProto*> parts;
@@ -51,7 +51,7 @@ std::vector<const ShapeProto*> Flatten(const ShapeProto& shape) {
   return parts;
 }
 
-// Sharding of part `i` of `count`; nullptr where the program records none.
+// Sharding of part `i` of `count`; nullptr if the program records none.
 absl::StatusOr<const OpShardingProto*> PartSharding(const HloModuleProto& module, bool is_tuple,
                                                     int i, int count) {
   if (!module.has_spmd_output_sharding()) return nullptr;
@@ -105,7 +105,7 @@ absl::Status DescribeDonation(const HloModuleProto& module, ExecutableDescriptio
   auto add = [&](int64_t parameter) {
     if (parameter < 0 || parameter >= static_cast<int64_t>(description.parameters.size())) {
       return Malformed(
-          absl::StrCat("parameter ", parameter, " is donated, of ", description.parameters.size()));
+          absl::StrCat("donated parameter ", parameter, " of ", description.parameters.size()));
     }
     description.donated.push_back(static_cast<int32_t>(parameter));
     return absl::OkStatus();
@@ -174,7 +174,7 @@ absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_wi
   description.replica_count = std::max<int64_t>(1, program.config().replica_count());
   description.partition_count = std::max<int64_t>(1, program.config().num_partitions());
   if (description.replica_count > kDevicesMax || description.partition_count > kDevicesMax) {
-    return Malformed("it wants over 2^20 devices");
+    return Malformed("it needs more than 2^20 devices");
   }
   if (absl::Status status = DescribeParameters(program.module(), description); !status.ok())
     return status;

@@ -1,6 +1,6 @@
-// What a compiled program says of its own interface, read out of its optimized HLO without any
-// MLIR. Pure functions on bytes that come from a plugin or a network: malformed ones are
-// INVALID_ARGUMENT.
+// The interface of a compiled program, read from its optimized HLO without MLIR. Pure functions on
+// bytes from a plugin or a network: malformed bytes are INVALID_ARGUMENT, nested tuples in the
+// interface UNIMPLEMENTED.
 #ifndef GANGWAY_XLA_EXECUTABLE_H_
 #define GANGWAY_XLA_EXECUTABLE_H_
 
@@ -20,7 +20,7 @@ struct Operand {
   int32_t element_type = 0;
   std::vector<int64_t> global_dims;
   std::vector<int64_t> shard_dims;  // what the program sees on one device
-  OpShardingProto sharding;         // replicated where the program says nothing
+  OpShardingProto sharding;         // replicated if the program records none
   bool fully_replicated = true;
 };
 

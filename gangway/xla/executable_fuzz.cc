@@ -1,5 +1,5 @@
-// The optimized HLO of a plugin: any bytes are described or refused, and a description keeps its
-// promises.
+// The optimized HLO of a plugin: any bytes are described or rejected, and a description is
+// consistent.
 #include <random>
 
 #include "gangway/base/check.h"
@@ -71,10 +71,10 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto description = gangway::xla::DescribeExecutable(bytes);
   if (!description.ok()) return 0;
   GANGWAY_CHECK(description->partition_count >= 1 && description->replica_count >= 1,
-                "a program runs somewhere");
+                "a program has a device");
   for (int32_t index : description->donated) {
     GANGWAY_CHECK(index >= 0 && index < static_cast<int32_t>(description->parameters.size()),
-                  "what is donated is a parameter");
+                  "donated indices are parameters");
   }
   for (const auto& operand : description->parameters) {
     GANGWAY_CHECK(operand.global_dims.size() == operand.shard_dims.size(), "ranks agree");

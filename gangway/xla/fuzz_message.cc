@@ -16,10 +16,10 @@ using ::google::protobuf::Reflection;
 
 constexpr int kDepthMax = 8;
 
-// Random text is seldom UTF-8, and protobuf would log each.
+// Random text is rarely UTF-8, and protobuf would log each case.
 [[maybe_unused]] auto* const before = google::protobuf::SetLogHandler(nullptr);
 
-// Numbers near the edges that arithmetic on sizes, indices and ids forgets.
+// Numbers near the edge cases of arithmetic on sizes, indices and ids.
 int64_t Number(std::mt19937& random) {
   constexpr int64_t kEdges[] = {-1,        0,         1,         2,         3,         4,
                                 7,         8,         255,       256,       65536,     1 << 20,
@@ -114,7 +114,7 @@ void MutateMessage(Message& message, std::mt19937& random, int depth) {
   const auto& descriptor = *message.GetDescriptor();
   const Reflection& reflection = *message.GetReflection();
   if (descriptor.field_count() == 0) return;
-  // What is set is changed more often than something is added.
+  // Set fields are mutated more often than new ones are added.
   std::vector<const FieldDescriptor*> set;
   reflection.ListFields(message, &set);
   std::erase_if(set, [](const FieldDescriptor* field) { return field->is_map(); });

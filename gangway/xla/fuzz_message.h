@@ -1,5 +1,5 @@
-// For fuzz targets: mutates a protobuf message field by field, since random bytes are seldom a
-// message that gets past the first checks. Deterministic in the random source.
+// For fuzz targets: mutates a protobuf message field by field, because random bytes rarely form a
+// message that passes the first checks. Deterministic in the random source.
 #ifndef GANGWAY_XLA_FUZZ_MESSAGE_H_
 #define GANGWAY_XLA_FUZZ_MESSAGE_H_
 
@@ -10,11 +10,11 @@
 
 namespace gangway::xla {
 
-// One change somewhere in `message`: a field set, cleared, repeated, taken away, or changed inside.
+// Makes one change in `message`: a field is set, cleared, repeated, removed or changed inside.
 void MutateMessage(google::protobuf::Message& message, std::mt19937& random, int depth = 0);
 
-// Parses `bytes` as a `Message`, mutates it, and gives the new bytes. What is no message becomes an
-// empty one first.
+// Parses `bytes` as a `Message`, mutates it and returns the new bytes. Bytes that do not parse
+// count as an empty message.
 template <typename Message>
 std::string MutatedMessage(std::string_view bytes, std::mt19937& random) {
   Message message;

@@ -11,7 +11,7 @@
 namespace gangway::xla {
 namespace {
 
-// Beyond any cluster; keeps a hostile assignment from costing memory.
+// More than any cluster has; bounds the memory that a hostile assignment can claim.
 constexpr int64_t kPositionsMax = int64_t{1} << 20;
 constexpr int kTileRankMax = 64;
 
@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<int32_t>> IotaAssignment(const OpShardingProto& proto
   const int rank = dims.size();
   std::vector<int> perm(proto.iota_transpose_perm().begin(), proto.iota_transpose_perm().end());
   if (static_cast<int>(perm.size()) != rank)
-    return Malformed("the iota transpose has another rank than the reshape");
+    return Malformed("the iota transpose and the reshape differ in rank");
   std::vector<bool> seen(rank);
   for (int axis : perm) {
     if (axis < 0 || axis >= rank || seen[axis])
@@ -117,17 +117,17 @@ absl::StatusOr<Sharding> Sharding::FromProto(const OpShardingProto& proto, int64
       return Replicated(position_count);
     case OpShardingProto::TYPE_MAXIMAL:
       if (position_count != 1)
-        return Malformed(absl::StrCat("one position holds it all, of ", position_count));
+        return Malformed(absl::StrCat("a maximal sharding takes one device, not ", position_count));
       return Sharding(Kind::kMaximal, 1);
     case OpShardingProto::TYPE_MANUAL:
       return Sharding(Kind::kManual, position_count);
     case OpShardingProto::TYPE_OTHER:
       return Tiled(proto, position_count);
     case OpShardingProto::TYPE_TUPLE:
-      return Malformed("a tuple where one array's sharding is wanted");
+      return Malformed("a tuple instead of one array's sharding");
     default:
       return absl::UnimplementedError(absl::StrCat(
-          "sharding of kind ", static_cast<int>(proto.type()), " is not one that Gangway knows"));
+          "a sharding of kind ", static_cast<int>(proto.type()), " is not supported by Gangway"));
   }
 }
 
@@ -146,7 +146,7 @@ absl::StatusOr<Sharding> Sharding::Tiled(const OpShardingProto& proto, int64_t p
   for (int type : proto.last_tile_dims()) {
     if (type != OpShardingProto::TYPE_REPLICATED && type != OpShardingProto::TYPE_MANUAL) {
       return absl::UnimplementedError(
-          absl::StrCat("sharding subgroup of kind ", type, " is not one that Gangway knows"));
+          absl::StrCat("a sharding subgroup of kind ", type, " is not supported by Gangway"));
     }
   }
   Sharding result(Kind::kTiled, position_count);

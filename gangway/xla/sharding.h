@@ -1,8 +1,8 @@
-// Arithmetic of XLA shardings: how one array of a global shape lies over n logical positions.
+// Arithmetic of XLA shardings: how one array of a global shape is spread over n logical positions.
 //
-// Sharding is an immutable value made from the wire form and checked once; after that no method can
-// meet a malformed tiling. Positions are logical (0..n-1, the order of the array's device list).
-// Only even tilings exist here, as in JAX: a dimension that its tiles do not divide is
+// Sharding is an immutable value, made from the wire form and checked once; after that no method
+// can meet a malformed tiling. Positions are logical (0..n-1, the order of the array's device
+// list). Only even tilings are supported, as in JAX: a dimension that its tiles do not divide is
 // INVALID_ARGUMENT.
 #ifndef GANGWAY_XLA_SHARDING_H_
 #define GANGWAY_XLA_SHARDING_H_
@@ -30,19 +30,18 @@ class Sharding {
     kReplicated,  // every position holds the whole array
     kMaximal,     // one position holds it; as an array's sharding, only for n = 1
     kTiled,       // tile_counts() tiles; positions may share a tile (partial replication)
-    kManual,      // every position holds an array of this very shape, of which XLA knows no global
-                  // whole
+    kManual,      // every position holds an array of the given shape; XLA knows no global array
   };
 
   // Accepts replicated, maximal, manual, and tiled in both the listed and the iota (V2) form, with
   // replicated or manual trailing dimensions. INVALID_ARGUMENT: a tuple, a malformed assignment, or
-  // one whose tiles are not exactly `position_count` positions. UNIMPLEMENTED: other kinds.
+  // an assignment of other than `position_count` positions. UNIMPLEMENTED: other kinds.
   static absl::StatusOr<Sharding> FromProto(const OpShardingProto& proto, int64_t position_count);
   static Sharding Replicated(int64_t position_count);
 
   Kind kind() const { return kind_; }
   int64_t position_count() const { return position_count_; }
-  // Every position holds all of the array.
+  // Whether every position holds the whole array.
   bool fully_replicated() const;
   // Tiles per dimension; empty unless kTiled.
   const std::vector<int64_t>& tile_counts() const { return tile_counts_; }

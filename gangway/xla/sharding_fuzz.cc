@@ -1,5 +1,4 @@
-// Shardings from a client, with the array that they are for: refused, or every shard lies inside
-// the array.
+// Shardings from a client: each is rejected, or every shard lies inside its array.
 #include <random>
 
 #include "gangway/base/check.h"

@@ -21,7 +21,7 @@ struct Frame {
   int parent = 0;  // 1-based, of an earlier frame; 0 = none
 };
 
-// All ids of the table are 1-based, 0 is none; an id of nothing counts as none.
+// All ids of the table are 1-based; 0 and ids out of range mean none.
 std::vector<Frame> ReadFrames(const StackFrameIndexProto& table) {
   std::vector<Frame> frames;
   auto text = [](const auto& list, int64_t id) -> std::string_view {
@@ -59,8 +59,8 @@ std::string_view TrimUnderscores(std::string_view name) {
   return name;
 }
 
-// Whether a module of this name ("jit_step", "jit__lambda", "jit_step.3") was made of a function of
-// that one ("step", "<lambda>").
+// Whether a module of this name ("jit_step", "jit__lambda", "jit_step.3") was made from a function
+// of that name ("step", "<lambda>").
 bool IsModuleOf(std::string_view module, std::string_view function) {
   const size_t prefix = module.find('_');
   if (prefix == std::string_view::npos) return false;
@@ -83,8 +83,8 @@ std::string SourceLine(const HloModuleProto& module) {
   std::vector<int> depths(frames.size(), 0);      // frames above it
   std::vector<bool> users(frames.size(), false);  // it and all above it are the user's
   const Frame* best = nullptr;
-  // Lower is better: the jitted function before others; of it, the outermost call; of others, the
-  // innermost; then the first line.
+  // Lower is better: frames of the jitted function before all others. Among the former the
+  // outermost call wins, among the latter the innermost; then the first line.
   std::tuple<int, int, int64_t> best_rank;
   for (size_t i = 0; i < frames.size(); ++i) {
     const Frame& frame = frames[i];

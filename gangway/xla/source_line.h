@@ -1,5 +1,5 @@
-// Where a compiled program comes from in its user's code, as far as the stack frames say that a
-// JAX client sends along. Pure; the module may come from anybody.
+// Finds the line of the user's code that a compiled program comes from, by the stack frames that a
+// JAX client sends with it. Pure; the module is not trusted.
 #ifndef GANGWAY_XLA_SOURCE_LINE_H_
 #define GANGWAY_XLA_SOURCE_LINE_H_
 
@@ -9,10 +9,10 @@
 
 namespace gangway::xla {
 
-// "FILE:LINE" of the first operation of the jitted function itself, if that is the user's (a frame
-// outside of installed packages, of a function that is called as the module is: "jit_step" is
-// "step"); else of the user's innermost line that leads to an operation, as for `jnp.add` or an
-// optimizer's update. "" where the program has no frames.
+// "FILE:LINE" of the first operation of the jitted function, if that function is the user's: its
+// frame is outside installed packages, and its name is the module's ("step" for "jit_step"). Else
+// of the innermost user line that leads to an operation, as for `jnp.add` or an optimizer's update.
+// "" if the program has no such frame.
 std::string SourceLine(const HloModuleProto& module);
 
 }  // namespace gangway::xla

@@ -86,7 +86,7 @@ absl::StatusOr<int64_t> DenseSize(int64_t element_bytes, std::span<const int64_t
 absl::StatusOr<StridedRegion> Region(int64_t element_bytes, std::span<const int64_t> dims,
                                      std::span<const int64_t> byte_strides) {
   if (element_bytes <= 0)
-    return absl::InvalidArgumentError("a host buffer of elements without size");
+    return absl::InvalidArgumentError("the element size of a host buffer is not positive");
   if (dims.size() != byte_strides.size()) {
     return absl::InvalidArgumentError(absl::StrCat("a host buffer of ", dims.size(),
                                                    " dimensions came with ", byte_strides.size(),

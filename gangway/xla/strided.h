@@ -1,7 +1,7 @@
-// Host buffers whose elements lie with arbitrary byte strides (NumPy views: transposed, reversed,
-// sliced) and the dense row-major form that everything else uses. What travels for a strided buffer
-// is the smallest run of memory that covers all its elements; with negative strides its element 0
-// is not at the start. Pure functions; strides and sizes may be hostile: INVALID_ARGUMENT, never an
+// Converts host buffers with arbitrary byte strides (NumPy views: transposed, reversed, sliced) to
+// the dense row-major form that all other code uses, and back. A strided buffer travels as the
+// smallest run of memory that covers all its elements; with negative strides, element 0 is not at
+// its start. Pure functions. Strides and sizes may be hostile: they give INVALID_ARGUMENT, never an
 // access outside the buffers.
 #ifndef GANGWAY_XLA_STRIDED_H_
 #define GANGWAY_XLA_STRIDED_H_
@@ -31,9 +31,9 @@ absl::StatusOr<std::string> ToDense(std::string_view region, int64_t element_byt
                                     std::span<const int64_t> dims,
                                     std::span<const int64_t> byte_strides);
 
-// The same into memory of the caller's, of exactly the dense form's size: repeated elements (stride
-// 0) make that form larger than what was sent, by any factor, so that who reads from a client
-// charges it first.
+// Like ToDense, into the caller's memory, which has exactly the dense form's size. Repeated
+// elements (stride 0) can make that form larger than the region by any factor, so a caller that
+// reads from a client charges the size first.
 absl::Status CopyToDense(std::string_view region, int64_t element_bytes,
                          std::span<const int64_t> dims, std::span<const int64_t> byte_strides,
                          std::span<char> dense);

@@ -1,5 +1,5 @@
-// Strides of a client's host buffers: never an access outside of the buffers, and the dense form
-// survives a trip through any layout in which no two elements share bytes.
+// Strides of a client's host buffers: no access leaves the buffers, and the dense form survives a
+// round trip through any layout in which no two elements share bytes.
 #include <cstring>
 #include <set>
 #include <vector>
@@ -21,7 +21,7 @@ std::string Input(unsigned char element_bytes, const std::vector<int64_t>& dims_
   return bytes;
 }
 
-// Every element's place is its own.
+// Whether no two elements overlap.
 bool Distinct(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides,
               int64_t element_bytes) {
   std::set<int64_t> places = {0};
@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (size_t i = 0; i < dense.size(); ++i) dense[i] = static_cast<char>(i * 7 + 1);
   auto strided = gangway::xla::FromDense(dense, element_bytes, dims, strides);
   GANGWAY_CHECK(strided.ok() && static_cast<int64_t>(strided->size()) == region->bytes,
-                "a layout that is legal can be written");
+                "a legal layout can be written");
   auto back = gangway::xla::ToDense(*strided, element_bytes, dims, strides);
   GANGWAY_CHECK(back.ok() && back->size() == dense.size(), "and read");
   if (dense_bytes > 0 && gangway::fuzz::Distinct(dims, strides, element_bytes))

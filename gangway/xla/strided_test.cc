@@ -16,8 +16,7 @@ TEST(Strided, DenseIsPassedThrough) {
   StridedRegion region = *Region(4, Dims{2, 3}, Dims{12, 4});
   EXPECT_TRUE(region.dense);
   EXPECT_EQ(region.bytes, 24);
-  EXPECT_TRUE(Region(4, Dims{2, 1, 3}, Dims{12, 999, 4})
-                  ->dense);  // the stride of a dimension of one says nothing
+  EXPECT_TRUE(Region(4, Dims{2, 1, 3}, Dims{12, 999, 4})->dense);  // size 1: any stride will do
   EXPECT_TRUE(Region(4, Dims{}, Dims{})->dense);
   EXPECT_EQ(Region(4, Dims{0, 3}, Dims{-8, 400})->bytes, 0);
 }
@@ -72,8 +71,7 @@ TEST(Strided, HostileArgumentsGiveStatus) {
   EXPECT_FALSE(Region(1, Dims{3, 3}, Dims{INT64_MAX / 2, INT64_MAX / 2}).ok());
   EXPECT_FALSE(Region(1, Dims{3, 3}, Dims{INT64_MIN / 2, INT64_MIN / 2}).ok());
   EXPECT_FALSE(Region(1, Dims{3}, Dims{INT64_MIN}).ok());
-  EXPECT_FALSE(
-      ToDense("a", 1, Dims{int64_t{1} << 50}, Dims{0}).ok());  // a dense form that nobody can hold
+  EXPECT_FALSE(ToDense("a", 1, Dims{int64_t{1} << 50}, Dims{0}).ok());  // dense form too large
   EXPECT_FALSE(FromDense("ab", 1, Dims{2}, Dims{int64_t{1} << 50}).ok());
 }
 

@@ -1,8 +1,7 @@
-"""Registers the cluster with JAX: the IFRT proxy client that every stock jaxlib carries, under the
-name `proxy`.
+"""Registers the cluster with JAX, under the name `proxy`: the IFRT proxy client of stock jaxlib.
 
-Importing this does not import JAX, so that `gangway.run` can set JAX's environment first. Not
-thread-safe: JAX's backends are made once per process, and so is this.
+Importing this module does not import JAX, so that `gangway.run` can set JAX's environment first.
+Not thread-safe: JAX creates its backends once per process.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 OLDEST_JAXLIB = (0, 8, 0)
 NEWEST_TESTED_JAXLIB = (0, 10)
-# jaxlib's client tries again, whatever the answer, until this has passed. The front door was seen
-# to be there, and answers a first try in its own time (`gangway up --session-wait`): more tries
+# jaxlib's client retries after any error until this time has passed. check_front_door has already
+# found the front door, which answers the first try within `gangway up --session-wait`, so retries
 # would only hide its answer.
 CONNECT_TIMEOUT_S = 1
 
@@ -33,12 +32,12 @@ def target(port: int, host: str = "127.0.0.1") -> str:
 
 
 def environment(port: int, *, local_cpu: bool = True) -> dict[str, str]:
-    """The variables under which a fresh process's JAX uses the cluster at `port` (with
+    """The variables that make a new process's JAX use the cluster at `port` (with
     `jax_plugins.gangway`).
     """
     return {
         "GANGWAY_PORT": str(port),
-        "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",  # the client knows no TLS
+        "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",  # the client does not support TLS
         "JAX_BACKEND_TARGET": target(port),
         "JAX_ENABLE_COMPILATION_CACHE": "false",  # this client cannot serialize; the cluster caches
         "JAX_PLATFORMS": "proxy,cpu" if local_cpu else "proxy",
@@ -56,8 +55,8 @@ def check_jaxlib(version: str) -> None:
     if found[:2] > NEWEST_TESTED_JAXLIB:
         newest = ".".join(map(str, NEWEST_TESTED_JAXLIB))
         warnings.warn(
-            f"jaxlib {version} is newer than what this Gangway was tested with: if it fails, "
-            f"install {newest}",
+            f"jaxlib {version} is newer than the versions that this Gangway was tested with: if it "
+            f"fails, install {newest}",
             stacklevel=3,
         )
 
@@ -98,7 +97,7 @@ def has_token() -> bool:
 
 
 def register() -> None:
-    """Tells JAX how to make the `proxy` backend. Connects to nothing."""
+    """Tells JAX how to make the `proxy` backend, without connecting."""
     from jax.extend import backend
 
     backend.register_backend_factory("proxy", make_client, priority=-1)
@@ -112,7 +111,7 @@ def connect(port: int | None = None, *, local_cpu: bool = True) -> list[jax.Devi
       local_cpu: keep this process's own CPU reachable as `jax.devices("cpu")`.
 
     Raises:
-      AlreadyInitializedError: JAX has made its backends already, and they are not this cluster's.
+      AlreadyInitializedError: JAX already has backends other than this cluster's.
       NothingListeningError, NotAFrontDoorError: see the message.
       UnsupportedVersionError: this jaxlib is too old.
       GangwayError: the cluster refused the connection.
@@ -126,7 +125,7 @@ def connect(port: int | None = None, *, local_cpu: bool = True) -> list[jax.Devi
         if "proxy" in xla_bridge.backends() and configured == target(port):
             return jax.devices("proxy")
         raise AlreadyInitializedError(
-            "JAX is in use already, with devices other than this cluster's, and cannot change "
+            "JAX is already in use, with devices other than this cluster's, and cannot change "
             "them: call gangway.connect() before the first JAX operation (in a notebook, restart "
             "the kernel first)"
         )

@@ -1,12 +1,12 @@
-"""What can go wrong between a script and its cluster. Each message says what to do about it."""
+"""The errors between a script and its cluster. Each message says what to do."""
 
 
 class GangwayError(RuntimeError):
-    """Base of everything that this package raises on purpose."""
+    """Base class of all errors that this package raises."""
 
 
 class AlreadyInitializedError(GangwayError):
-    """JAX has made its backends already, so that its devices cannot change any more."""
+    """JAX has already made its backends, so its devices can no longer change."""
 
 
 class NothingListeningError(GangwayError):
@@ -14,7 +14,7 @@ class NothingListeningError(GangwayError):
 
 
 class NotAFrontDoorError(GangwayError):
-    """Something listens on the port, but it does not speak the protocol of Gangway's JAX front
+    """The process that listens on the port does not speak the protocol of Gangway's JAX front
     door.
     """
 

@@ -1,10 +1,9 @@
-"""Asks a port whether a JAX front door stands behind it, within a deadline, before JAX's own client
-is let loose on it.
+"""Checks within a deadline that a JAX front door listens on a port, before JAX's client connects.
 
-JAX's client retries a wrong port in silence until its timeout, and it aborts the process on a
-version that it does not like, so the question is put here first: one gRPC call (`GetVersion`),
-spelled out in HTTP/2 frames because this package depends on nothing but JAX. (Frames: RFC 9113
-section 4; header literals: RFC 7541 section 6.2.2; gRPC over HTTP/2: the length-prefixed message.)
+JAX's client silently retries a wrong port until its timeout, and aborts the process on an
+unsupported version. So this module first makes one gRPC call (`GetVersion`), encoded as HTTP/2
+frames by hand, because the package depends only on JAX. (Frames: RFC 9113 section 4; header
+literals: RFC 7541 section 6.2.2; gRPC over HTTP/2: the length-prefixed message.)
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def default_port() -> int:
 
 
 def check_front_door(port: int, host: str = "127.0.0.1", timeout_s: float = 10.0) -> None:
-    """Returns if a front door answers at host:port; else raises, within about `timeout_s`, saying
-    what is there.
+    """Returns if a front door answers at host:port. Otherwise raises within about `timeout_s`, with
+    the reason.
     """
     where = f"{host}:{port}"
     try:
@@ -53,8 +52,8 @@ def check_front_door(port: int, host: str = "127.0.0.1", timeout_s: float = 10.0
             problem = _verdict(_frames(connection, time.monotonic() + timeout_s))
         except TimeoutError:
             problem = (
-                f"it accepted the connection but did not answer within {timeout_s:g} s (if it is "
-                "Gangway's, it is stopped, or has no file descriptors left: see its log)"
+                f"it accepted the connection but did not answer within {timeout_s:g} s (if it is a "
+                "front door, it is stopped or out of file descriptors: see its log)"
             )
         except OSError as error:
             problem = f"it closed the connection ({error.strerror or error})"
@@ -77,8 +76,8 @@ def _request(authority: bytes) -> bytes:
         + literal(b"content-type", b"application/grpc")
         + literal(b"te", b"trailers")
     )
-    # GetVersionRequest: min_version and max_version, each {protocol, serdes}; any version at all
-    # will do here.
+    # GetVersionRequest: min_version and max_version, each {protocol, serdes}. This range accepts
+    # every version.
     lowest, highest = b"\x08\x00\x10\x00", b"\x08\xff\xff\xff\xff\x07\x10\xff\xff\xff\xff\x07"
     message = b"\x0a" + bytes([len(lowest)]) + lowest + b"\x12" + bytes([len(highest)]) + highest
     body = b"\x00" + len(message).to_bytes(4, "big") + message
@@ -97,8 +96,8 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, int, int, bytes]]:
-    """(kind, flags, stream, payload) of each frame that comes, until the peer closes or the
-    deadline passes.
+    """Yields (kind, flags, stream, payload) of each received frame, until the peer closes. Raises
+    TimeoutError at the deadline.
     """
 
     def read(count: int) -> bytes:
@@ -123,7 +122,7 @@ def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, i
 
 
 def _verdict(frames: Iterator[tuple[int, int, int, bytes]]) -> str:
-    """Why this is no front door; empty if it is one."""
+    """Why the peer is not a front door; empty if it is one."""
     first = True
     for kind, flags, stream, payload in frames:
         if first and kind != _SETTINGS:

@@ -1,5 +1,5 @@
-"""Finds the cluster's token, which its front door asks every client for: another user of the host
-reaches loopback too, but not the cluster's state folder.
+"""Finds the cluster's token, which its front door requires from every client: other users of the
+host can reach loopback, but cannot read the cluster's state folder.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import pathlib
 
 
 def find_token(port: int) -> str:
-    """`GANGWAY_TOKEN`, or the file that `gangway up` left in its state folder; empty if neither is
-    there: the front door then says what is missing.
+    """`GANGWAY_TOKEN`, or the token file in the state folder of `gangway up`. Empty if neither
+    exists: the front door then reports the missing token.
     """
     given = os.environ.get("GANGWAY_TOKEN", "")
     if given:
@@ -18,5 +18,5 @@ def find_token(port: int) -> str:
     root = os.environ.get("GANGWAY_STATE_DIR") or pathlib.Path.home() / ".gangway"
     try:
         return (pathlib.Path(root) / str(port) / "token").read_text().strip()
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
+    except (OSError, RuntimeError):  # RuntimeError: no home directory
         return ""

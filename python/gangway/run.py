@@ -1,11 +1,11 @@
 """`python -m gangway.run [--port N] script.py [arguments]`: runs an unmodified JAX script on a
 cluster's devices.
 
-This is what `gangway run` starts. JAX is told where its devices are by environment variables and
-finds `jax_plugins.gangway` by itself when it first needs one, so the script may set JAX up as it
-likes and its child processes reach the cluster too. `-m module` works as it does for Python.
+`gangway run` starts this module. Environment variables tell JAX where its devices are, and JAX
+imports `jax_plugins.gangway` when it first needs a device. So the script may configure JAX freely,
+and its child processes reach the cluster too. `-m module` works as it does for Python.
 
-Exit status: the script's own; 2 if there is no cluster to run on.
+Exit status: the script's own; 2 if no cluster is reachable.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _make_importable() -> None:
-    """Keeps this package, and its neighbour `jax_plugins`, on the path: of the script and of its
-    children.
-    """
+    """Keeps this package and `jax_plugins` beside it importable for the script and its children."""
     home = str(pathlib.Path(__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -62,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     os.environ.update(environment(port))
     _make_importable()
-    # The proxy client warns of plaintext on loopback, and prints a stack trace when it hangs up.
+    # The proxy client warns of plaintext on loopback, and prints a stack trace when it disconnects.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     sys.argv = [args.script, *args.arguments]
     if args.module:

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Stands in for `gangway head|worker|compiler` in supervisor_test. The folder $FAKE_ROLE_DIR says how to behave and gets one
-# line in `starts` per process: its name and pid. Waits are on the test's fifo or on a signal, never on time.
+# A fake `gangway head|worker|compiler` for supervisor_test. Files in $FAKE_ROLE_DIR choose its behaviour. It appends
+# its name and pid to the file `starts` there. It waits for the test's fifo or for a signal, never for a time.
 role=$1
 name=$role
 while [ $# -gt 0 ]; do

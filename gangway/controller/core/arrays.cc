@@ -49,8 +49,7 @@ bool Controller::CanBind(uint64_t id, Session& session, uint64_t handle) const {
          session.arrays.size() < config_.arrays_max;
 }
 
-// A handle that is in use already keeps its array: the client broke the rule that handles are not
-// reused.
+// A handle in use keeps its array: the client broke the rule that handles are not reused.
 void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array array,
                       Actions& actions) {
   for (const Run& run : array.runs) ++storages_.at(run.storage).handles;
@@ -90,8 +89,7 @@ void Controller::Unbind(Session& session, uint64_t handle, bool consume, Actions
   }
 }
 
-// The shards go once the nodes that were sent before are done with them; arrays that share them
-// become unusable.
+// The shards are freed once no earlier node uses them; arrays that share them become unusable.
 void Controller::Consume(uint64_t id, Actions& actions) {
   Storage& storage = storages_.at(id);
   if (storage.consumed) return;
@@ -151,7 +149,7 @@ std::vector<uint32_t> Controller::IslandsOf(
   return islands;
 }
 
-// Islands that some shard leaves, of a copy of shard i from from[i] to to[i].
+// Islands that some shard leaves when shard i is copied from from[i] to to[i].
 std::vector<uint32_t> Controller::CrossingSources(
     const google::protobuf::RepeatedField<uint32_t>& from,
     const google::protobuf::RepeatedField<uint32_t>& to) const {
@@ -162,7 +160,7 @@ std::vector<uint32_t> Controller::CrossingSources(
   return IslandsOf(leaving);
 }
 
-// Workers, by their index in workers_, that some shard leaves for another island.
+// Workers, as indices into workers_, that some shard leaves for another island.
 std::vector<size_t> Controller::Senders(const google::protobuf::RepeatedField<uint32_t>& from,
                                         const google::protobuf::RepeatedField<uint32_t>& to) const {
   std::vector<size_t> senders;
@@ -186,13 +184,13 @@ bool Controller::CrossesWorkers(const google::protobuf::RepeatedField<uint32_t>&
 std::optional<wire::Failure> Controller::CheckDevices(
     const google::protobuf::RepeatedField<uint32_t>& devices) const {
   if (devices.empty()) {
-    return wire::MakeFailure(absl::StatusCode::kInvalidArgument, "it names no device");
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument, "the operation names no device");
   }
   absl::flat_hash_set<uint32_t> distinct;
   for (uint32_t device : devices) {
     if (!distinct.insert(device).second) {  // memory is charged once per device
       return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                               absl::StrCat("it names device ", device, " twice"));
+                               absl::StrCat("the operation names device ", device, " twice"));
     }
     if (!devices_.contains(device)) {
       return wire::MakeFailure(

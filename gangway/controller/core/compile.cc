@@ -1,4 +1,4 @@
-// Compiles: placed here, done by the compiler process, loaded by the island's workers.
+// Compiles: placed here, run by the compiler process, loaded by the island's workers.
 #include <algorithm>
 #include <set>
 
@@ -12,7 +12,7 @@ namespace gangway::controller {
 
 using absl::StatusCode;
 
-// Where it runs, or why it cannot.
+// Chooses where the executable runs, or returns why it cannot run.
 std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& op,
                                                          Executable& executable,
                                                          wire::CompileRequest& request) const {
@@ -32,7 +32,8 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
       names.push_back(absl::StrCat("island", island, "/worker", worker));
     return wire::MakeFailure(
         StatusCode::kUnimplemented,
-        absl::StrCat("a program over the devices of several workers: ", absl::StrJoin(names, ", ")),
+        absl::StrCat("a program cannot span devices of several workers: ",
+                     absl::StrJoin(names, ", ")),
         "Use a mesh inside one worker; move arrays between meshes with device_put.");
   }
   executable.islands = IslandsOf(op.devices());
@@ -83,9 +84,10 @@ void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) 
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
   if (found == session->second.executables.end() || found->second.request != result.request()) {
-    return FailCompile(
-        compile, wire::MakeFailure(StatusCode::kCancelled, "dropped while it was being compiled"),
-        actions);
+    return FailCompile(compile,
+                       wire::MakeFailure(StatusCode::kCancelled,
+                                         "the executable was dropped while it was being compiled"),
+                       actions);
   }
   Executable& executable = found->second;
   wire::IslandItem item;
@@ -117,8 +119,8 @@ void Controller::OnCompilerUp(Actions& actions) {
   }
 }
 
-// The compiler takes requests one after another: the oldest sent one was with it when it died, and
-// may be why.
+// The compiler handles one request at a time: it was working on the oldest sent one when it died,
+// which may be the cause.
 void Controller::OnCompilerDown(Time now, Actions& actions) {
   compiler_up_ = false;
   auto first = std::find_if(compiles_.begin(), compiles_.end(),
@@ -126,12 +128,11 @@ void Controller::OnCompilerDown(Time now, Actions& actions) {
   if (first == compiles_.end()) return;
   PendingCompile compile = std::move(first->second);
   compiles_.erase(first);
-  FailCompile(
-      compile,
-      wire::MakeFailure(StatusCode::kUnavailable,
-                        "the compiler process died while it compiled this program",
-                        "It is restarted: try again; if this program kills it again, see its log."),
-      actions);
+  FailCompile(compile,
+              wire::MakeFailure(StatusCode::kUnavailable,
+                                "the compiler process died while it compiled this program",
+                                "The compiler restarts: try again. If it dies again, see its log."),
+              actions);
   for (auto& [request, other] : compiles_) {
     other.sent = false;
     other.since = now;
@@ -145,7 +146,7 @@ void Controller::OnCompileDeadlines(Time now, Actions& actions) {
     compiles_.erase(compiles_.begin());
     FailCompile(compile,
                 wire::MakeFailure(StatusCode::kUnavailable,
-                                  absl::StrCat("no compiler process has been there for ",
+                                  absl::StrCat("no compiler process has been up for ",
                                                config_.compiler_wait_max.count(), " ms"),
                                   "See `gangway status`."),
                 actions);

@@ -7,9 +7,9 @@
 // session's end frees all that it owned (OB-2); a handle means nothing outside its session (OB-3).
 // Errors stick to arrays as failure records (ER-1).
 //
-// A scheduler that is a process of its own may go, and its island's arrays with it; a new one
-// starts from nothing. What is meant for an island without a scheduler is held here, within a
-// deadline; executables are kept here to be loaded again.
+// A scheduler in its own process may be lost, and its island's arrays with it; its successor starts
+// empty. Items for an island without a scheduler are held here, nodes until a deadline; executables
+// are kept here to be loaded again.
 //
 // Input from clients is hostile: unknown, freed, foreign or mismatched handles spoil the results of
 // the operation that names them and nothing else.
@@ -39,19 +39,19 @@ namespace gangway::controller {
 
 using Time = std::chrono::steady_clock::time_point;
 
-// Over what one program may run. Workers cannot do more than the first yet.
+// How far one program may span. Workers support only the first so far.
 enum class Reach { kWorker, kIsland, kCluster };
 
 struct ControllerConfig {
   uint64_t epoch = 0;
-  std::vector<wire::Worker> workers;                   // the declared topology
-  std::set<uint32_t> remote_islands;                   // absent until SchedulerUp; others always up
-  uint64_t pending_nodes_max = 16384;                  // per session (TM-2)
-  uint64_t arrays_max = 4u << 20;                      // per session
-  uint32_t compiles_max = 1024;                        // queued, over all sessions
-  std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
-  std::chrono::milliseconds scheduler_wait_max{20000};  // of work, for a scheduler that is down
-  // 32 bytes that nobody can guess, for each copy between workers. Empty: none (simulation, tests).
+  std::vector<wire::Worker> workers;                    // the declared topology
+  std::set<uint32_t> remote_islands;                    // down until SchedulerUp; others always up
+  uint64_t pending_nodes_max = 16384;                   // per session (TM-2)
+  uint64_t arrays_max = 4u << 20;                       // per session
+  uint32_t compiles_max = 1024;                         // queued, over all sessions
+  std::chrono::milliseconds compiler_wait_max{30000};   // for a compiler that is down
+  std::chrono::milliseconds scheduler_wait_max{20000};  // for a scheduler that is down
+  // Makes 32 unguessable bytes for each copy between workers. Empty: no tokens (simulation, tests).
   std::function<std::string()> new_token;
   Reach program_reach = Reach::kWorker;
 };
@@ -64,7 +64,7 @@ struct FromClient {
   uint64_t session = 0;
   wire::SessionBatch batch;
 };
-struct SessionLost {  // closed, crashed or lease over: all the same
+struct SessionLost {  // closed, crashed or lease expired
   uint64_t session = 0;
 };
 struct FromScheduler {
@@ -86,10 +86,10 @@ struct CompilerDown {};
 struct FromCompiler {
   wire::CompileResult result;
 };
-struct Drain {  // one that CheckDrain has found nothing wrong with
+struct Drain {  // of a request that CheckDrain accepts
   wire::DrainRequest request;
 };
-struct DrainAll {};  // the cluster ends: no new work anywhere
+struct DrainAll {};  // the cluster shuts down: no new work anywhere
 struct Tick {};
 using Event =
     std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, SchedulerUp, SchedulerDown,
@@ -108,18 +108,18 @@ class Controller {
   void Step(Event event, Time now, Actions& actions);
   std::optional<Time> next_deadline() const;
 
-  // Everything but the devices' bytes, which the schedulers know.
+  // All but the devices' bytes, which the schedulers know.
   void FillStatus(wire::StatusReply& reply) const;
-  // What sessions wait for here, and what a scope means: `request` as the schedulers are asked, an
-  // array being the gang that makes it; nothing there is to be asked where false is returned.
+  // Adds the waits that are known here, and rewrites `request` for the schedulers: an array becomes
+  // the gang that produces it. False: the schedulers need not be asked.
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
-  // What a new session sees: all that is declared but for workers that an operator drains.
+  // What a new session sees: all declared workers except those that an operator drained.
   void FillTopology(wire::Topology& topology) const;
-  // Whom it waits for, by name: those that are not there, or about to go. Empty: nobody.
+  // Names of the schedulers and undrained workers that are down or about to leave; empty if none.
   std::string AbsentWorkers() const;
   std::optional<wire::Failure> CheckDrain(const wire::DrainRequest& request) const;
 
-  // What the island's scheduler is to know of it, but for limits that are not this one's matter.
+  // Adds the island's workers to the terms of its scheduler.
   void FillTerms(uint32_t island, wire::IslandTerms& terms) const;
 
   size_t storage_count() const { return storages_.size(); }
@@ -137,7 +137,7 @@ class Controller {
   struct Array {
     wire::ArraySpec spec;
     std::vector<Run> runs;
-    std::optional<wire::Failure> failure;  // of its own; otherwise its storages tell
+    std::optional<wire::Failure> failure;  // its own; otherwise its storages' failures apply
   };
 
   struct Storage {
@@ -182,8 +182,8 @@ class Controller {
     std::vector<uint64_t> results;  // storages
     std::vector<uint32_t> open_islands;
     std::vector<uint32_t>
-        unreleased_sources;       // islands whose shards of a copy others wait for (GS-4)
-    std::vector<size_t> senders;  // of a copy: workers whose shards go to other islands
+        unreleased_sources;       // copy: source islands that have not reported Released (GS-4)
+    std::vector<size_t> senders;  // copy: workers whose shards go to other islands
     uint64_t fetch = 0;           // the client's number, for fetches
     uint64_t upload = 0;          // the client's number, for uploads
     std::optional<wire::Failure> failure;
@@ -219,7 +219,7 @@ class Controller {
     bool remote = false;
     bool up = true;
     uint64_t process_id = 0;
-    std::map<uint64_t, wire::Load> loads;  // remote: what its scheduler must know, by executable
+    std::map<uint64_t, wire::Load> loads;  // remote: for its next scheduler, by executable
     std::deque<wire::IslandItem> held;     // while it is down, in order; empty while it is up
     std::map<uint64_t, Time> waiting;      // nodes in `held`, since when
   };
@@ -281,7 +281,7 @@ class Controller {
   std::optional<wire::Failure> CheckDevices(
       const google::protobuf::RepeatedField<uint32_t>& devices) const;
 
-  // reports.cc: what schedulers say.
+  // reports.cc: reports from schedulers.
   void ExplainCompiles(uint64_t session, Time now, wire::WhyReply& reply) const;
   uint64_t FindProducer(uint64_t session, uint64_t handle, wire::WhyReply& reply) const;
   void OnReport(uint32_t island, wire::Report& report, Actions& actions);
@@ -291,7 +291,7 @@ class Controller {
   void EndNode(uint64_t ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Actions& actions);
 
-  // schedulers.cc: schedulers that are processes of their own.
+  // schedulers.cc: schedulers in their own processes.
   void OnSchedulerUp(const SchedulerUp& up, Actions& actions);
   void OnSchedulerDown(const SchedulerDown& down, Actions& actions);
   void FailIsland(uint32_t island, const wire::Failure& failure, Actions& actions);

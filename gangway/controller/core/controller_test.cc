@@ -1,5 +1,5 @@
-// The controller core alone: handles, references, awaits, compiles, copies between islands, ends of
-// sessions.
+// The controller core alone: handles, references, awaits, compiles, copies between islands, session
+// ends.
 #include "gangway/controller/core/controller.h"
 
 #include <gmock/gmock.h>
@@ -88,7 +88,7 @@ class ControllerTest : public ::testing::Test {
 
   uint64_t last_ordinal() const { return items_.back().second.node().ordinal(); }
 
-  // Each gives the ordinal of the node that it made, 0 for none.
+  // Each of these returns the ordinal of its node, 0 if none was made.
   uint64_t OrdinalOf(wire::Op op, uint64_t session) {
     size_t before = items_.size();
     Do(std::move(op), session);
@@ -108,7 +108,7 @@ class ControllerTest : public ::testing::Test {
     spec->mutable_devices()->Add(devices.begin(), devices.end());
     return OrdinalOf(std::move(op), session);
   }
-  // An array that is there.
+  // A settled array.
   void Have(uint64_t handle, const Devices& devices, uint64_t session = 1) {
     uint64_t ordinal = Upload(handle, devices, session);
     for (uint32_t island : {0, 1}) Done(island, ordinal);
@@ -172,7 +172,7 @@ class ControllerTest : public ::testing::Test {
     Do(std::move(op), session);
   }
 
-  // The failure of an array, by an await of its own; nullopt: not answered yet. Code 0: good.
+  // The failure of the arrays, from a new await. nullopt: no answer yet; code 0: success.
   std::optional<wire::Failure> Await(const Handles& handles, uint64_t session = 1) {
     wire::Op op;
     op.mutable_await()->set_await(++await_);
@@ -217,8 +217,7 @@ class ControllerTest : public ::testing::Test {
   uint64_t await_ = 1000;
 };
 
-// ---- gangs over several islands
-// -----------------------------------------------------------------------------------
+// --- Gangs over several islands ---
 
 TEST_F(ControllerTest, AGangOverIslandsIsReleasedEverywhereOnceAdmittedEverywhere_GS4) {
   Make(Reach::kCluster);
@@ -263,8 +262,7 @@ TEST_F(ControllerTest, APartThatFailsEndsTheOthersAndLeavesTheSequencer_ER2) {
   EXPECT_EQ(Await({20})->message(), "no memory");
 }
 
-// ---- handles
-// ------------------------------------------------------------------------------------------------------
+// --- Handles ---
 
 TEST_F(ControllerTest, UnknownFreedAndForeignHandlesSpoilOnlyWhatNamesThem_OB3) {
   HaveProgram(5, {0});
@@ -315,7 +313,7 @@ TEST_F(ControllerTest, UseAfterDonationIsRefused_OB1) {
   Have(10, {0});
   Regroup(11, {{10, 0}});
   EXPECT_NE(Call(5, {10}, {20}), 0u);
-  EXPECT_EQ(Freed(0).size(), 1u) << "the shards go with the launch, though handles are left";
+  EXPECT_EQ(Freed(0).size(), 1u) << "the launch frees the shards, though handles are left";
   for (uint64_t handle : {10, 11}) {
     EXPECT_EQ(Call(5, {handle}, {handle + 100}), 0u);
     EXPECT_THAT(Await({handle + 100})->message(), HasSubstr("deleted or donated"));
@@ -368,7 +366,7 @@ TEST_F(ControllerTest, AViewNamesTheRightShards) {
   EXPECT_EQ(copy.source().runs(0).first(), 3u);
   EXPECT_EQ(copy.source_spec().devices(0), 3u);
   Regroup(14, {{11, 5}});
-  EXPECT_THAT(Await({14})->message(), HasSubstr("has 3 shards, shard 5 was asked for"));
+  EXPECT_THAT(Await({14})->message(), HasSubstr("has 3 shards, shard 5 was requested"));
 }
 
 TEST_F(ControllerTest, MessagesDoNotDependOnTheNumberOfShards_DF1) {
@@ -381,8 +379,7 @@ TEST_F(ControllerTest, MessagesDoNotDependOnTheNumberOfShards_DF1) {
   }
 }
 
-// ---- awaits, fetches
-// ----------------------------------------------------------------------------------------------
+// --- Awaits, fetches ---
 
 TEST_F(ControllerTest, AwaitsOfDroppedArraysAreAnswered) {
   uint64_t good = Upload(10, {0});
@@ -390,7 +387,7 @@ TEST_F(ControllerTest, AwaitsOfDroppedArraysAreAnswered) {
   EXPECT_FALSE(Await({10, 10}).has_value());
   EXPECT_FALSE(Await({10, 11}).has_value());
   Drop({10, 11});
-  EXPECT_NE(Await({10})->code(), 0) << "not known any more";
+  EXPECT_NE(Await({10})->code(), 0) << "no longer known";
   Done(0, good);
   EXPECT_EQ(Awaited(1001)->code(), 0);
   Done(0, bad, "no bytes came");
@@ -419,8 +416,7 @@ TEST_F(ControllerTest, AFetchOfWhatIsSpoiledFails_ER1) {
   EXPECT_EQ(events_.back().second.fetch_failed().failure().message(), "no bytes came");
 }
 
-// ---- compiles
-// -----------------------------------------------------------------------------------------------------
+// --- Compiles ---
 
 TEST_F(ControllerTest, ACompileWaitsForTheCompilerButOnlySoLong) {
   Step(CompilerDown{});
@@ -488,8 +484,7 @@ TEST_F(ControllerTest, DevicesOfSeveralWorkersAreRefusedByName) {
   EXPECT_THAT(CompiledEvents(7).at(0).failure().message(), HasSubstr("no device"));
 }
 
-// ---- islands
-// ------------------------------------------------------------------------------------------------------
+// --- Islands ---
 
 TEST_F(ControllerTest, ACopyBetweenIslandsIsReleasedThereOnceItsSourcesAre_GS4) {
   Have(10, {0, 4});
@@ -578,10 +573,9 @@ TEST_F(ControllerTest, AnArrayThatLostOneIslandBeforeTheOtherWasReadyIsAnError_E
   EXPECT_EQ(Await({10})->worker(), "some worker");
 }
 
-// ---- schedulers that are processes of their own
-// -----------------------------------------------------------------------------------
+// --- Remote schedulers ---
 
-// Both islands' schedulers are, and are there with their workers.
+// Both islands' schedulers are remote, and up with their workers.
 class RemoteSchedulerTest : public ControllerTest {
  protected:
   void SetUp() override {
@@ -613,7 +607,7 @@ TEST_F(RemoteSchedulerTest, AnIslandWhoseSchedulerGoesIsLostAndNothingElse_ER1_E
   Step(SchedulerDown{0, "it was killed"});
   EXPECT_EQ(controller_->node_count(), 1u) << "the sender's half of the copy";
   ASSERT_EQ(items_.size(), 1u);
-  EXPECT_TRUE(items_[0].second.has_cancel()) << "and that is ended";
+  EXPECT_TRUE(items_[0].second.has_cancel()) << "which is cancelled";
   EXPECT_EQ(items_[0].first, 1u);
   Done(1, items_[0].second.cancel().ordinals(0), "cancelled");
   for (uint64_t lost : {10, 12, 13}) {
@@ -624,7 +618,7 @@ TEST_F(RemoteSchedulerTest, AnIslandWhoseSchedulerGoesIsLostAndNothingElse_ER1_E
     EXPECT_THAT(failure->message(), HasSubstr("it was killed"));
   }
   EXPECT_EQ(Await({10})->worker(), "island0/worker0");
-  EXPECT_EQ(Await({12})->worker(), "island0/scheduler") << "it was not there yet";
+  EXPECT_EQ(Await({12})->worker(), "island0/scheduler") << "it was still pending";
   EXPECT_EQ(Await({10})->incarnation(), 11u);
   EXPECT_EQ(Await({11})->code(), 0);
   EXPECT_THAT(controller_->AbsentWorkers(),
@@ -696,7 +690,7 @@ TEST_F(RemoteSchedulerTest, WhatWaitsTooLongFailsAndWhatReadsItToo_TM1) {
   EXPECT_TRUE(items_[1].second.node().has_upload());
 }
 
-// The next scheduler does not know what is lost, also while another island still has its part.
+// The next scheduler does not know lost arrays, even while another island still runs its part.
 TEST_F(RemoteSchedulerTest, WhatIsLostIsRefusedBeforeItsLastPartHasEnded_ER1) {
   HaveProgram(5, {0});
   Have(11, {4});
@@ -704,7 +698,7 @@ TEST_F(RemoteSchedulerTest, WhatIsLostIsRefusedBeforeItsLastPartHasEnded_ER1) {
   Step(SchedulerDown{0, "it was killed"});
   Step(SchedulerUp{0, 102});
   items_.clear();
-  EXPECT_EQ(Call(5, {20}, {21}), 0u) << "nothing is sent that would find no input";
+  EXPECT_EQ(Call(5, {20}, {21}), 0u) << "its input is lost, so it is not sent";
   EXPECT_EQ(Await({21})->worker(), "island0/scheduler");
   EXPECT_FALSE(Await({20}).has_value());
   Done(1, copy, "cancelled");
@@ -720,8 +714,7 @@ TEST_F(RemoteSchedulerTest, TheNextSchedulerKnowsWhoWasThere) {
   EXPECT_EQ(terms.workers(1).incarnation(), 14u);
 }
 
-// ---- sessions
-// -----------------------------------------------------------------------------------------------------
+// --- Sessions ---
 
 TEST_F(ControllerTest, ASessionsEndFreesAllThatItOwned_OB2) {
   HaveProgram(5, {0});
@@ -755,7 +748,7 @@ TEST_F(ControllerTest, ExplainFindsTheGangThatMakesAnArrayAndTheCompilesThatWait
   EXPECT_EQ(request.gang(), ordinal);
   Done(0, ordinal);
   EXPECT_FALSE(controller_->Explain(request, now_, reply));
-  EXPECT_THAT(reply.remarks(0), HasSubstr("array 5 of session 1 is there"));
+  EXPECT_THAT(reply.remarks(0), HasSubstr("array 5 of session 1 is ready"));
   Step(CompilerDown{});
   Compile(6, {0}, 2);
   now_ += milliseconds(400);
@@ -794,7 +787,7 @@ TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
   EXPECT_EQ(Await({11})->code(), static_cast<int>(StatusCode::kUnavailable));
   EXPECT_EQ(Copy(1, 12, {3}), 0u);
   EXPECT_EQ(Await({12})->code(), static_cast<int>(StatusCode::kUnavailable));
-  EXPECT_NE(Copy(1, 13, {0}), 0u) << "away from there";
+  EXPECT_NE(Copy(1, 13, {0}), 0u) << "a copy off the drained worker";
   wire::Topology topology;
   controller_->FillTopology(topology);
   EXPECT_EQ(topology.workers_size(), 3);
@@ -808,7 +801,7 @@ TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
   EXPECT_FALSE(controller_->CheckDrain(drain.request));
   Step(DrainAll{});
   EXPECT_EQ(Upload(15, {7}), 0u);
-  EXPECT_THAT(Await({15})->message(), HasSubstr("being ended"));
+  EXPECT_THAT(Await({15})->message(), HasSubstr("shutting down"));
 }
 
 TEST_F(ControllerTest, AWorkerThatLeavesIsAnsweredAndItsPlaceIsOpenToTheNext) {
@@ -825,7 +818,7 @@ TEST_F(ControllerTest, AWorkerThatLeavesIsAnsweredAndItsPlaceIsOpenToTheNext) {
   report.mutable_leaving()->set_index(1);
   report.mutable_leaving()->set_incarnation(76);
   Report(0, report);
-  EXPECT_THAT(items_, IsEmpty()) << "of one that is gone";
+  EXPECT_THAT(items_, IsEmpty()) << "from a lost incarnation";
   report.mutable_leaving()->set_incarnation(77);
   Report(0, report);
   ASSERT_EQ(items_.size(), 1u);

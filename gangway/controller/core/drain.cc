@@ -1,5 +1,5 @@
-// Workers that take no new work: drained by an operator, or told to end. What they were given
-// before goes on, and what they hold can be read and copied away.
+// Workers that take no new work: drained by an operator, or told to end. Their earlier work
+// continues, and their arrays can be read and copied away.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -40,7 +40,7 @@ void Controller::OnDrain(const wire::DrainRequest& request) {
   }
 }
 
-// Behind everything that was sent there: the answer tells the worker that it has all of it.
+// The answer follows all items sent to the worker: it tells the worker that it has all its work.
 void Controller::OnLeaving(uint32_t island, const wire::Leaving& leaving, Actions& actions) {
   for (WorkerInfo& worker : workers_) {
     if (worker.declared.island() != island || worker.declared.index() != leaving.index()) continue;
@@ -57,7 +57,7 @@ void Controller::OnLeaving(uint32_t island, const wire::Leaving& leaving, Action
 std::optional<wire::Failure> Controller::Refusal(uint32_t device) const {
   if (ending_) {
     return wire::MakeFailure(absl::StatusCode::kUnavailable,
-                             "the cluster is being ended: it takes no new work",
+                             "the cluster is shutting down: it takes no new work",
                              "Start the script again once the cluster is up.");
   }
   auto it = devices_.find(device);
@@ -69,9 +69,9 @@ std::optional<wire::Failure> Controller::Refusal(uint32_t device) const {
   wire::Failure failure = wire::MakeFailure(
       absl::StatusCode::kUnavailable,
       absl::StrCat(name, owner.drained ? " is being drained" : " was told to end",
-                   ": it takes no new work, so nothing new can be made on device ", device),
-      "What is there can still be read, and copied to devices of other workers. A script that is "
-      "started now sees the other workers only.");
+                   ": it takes no new work, so no array can be created on device ", device),
+      "Its arrays can still be read, and copied to devices of other workers. A script that starts "
+      "now sees only the other workers.");
   failure.set_worker(name);
   failure.set_incarnation(owner.declared.incarnation());
   failure.set_device(static_cast<int32_t>(device) + 1);

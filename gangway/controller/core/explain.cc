@@ -1,4 +1,4 @@
-// What the controller knows of waits: compiles, and which gang makes an array. Pure queries.
+// Waits that the controller knows: compiles, and the gang that produces an array. Pure queries.
 #include "absl/strings/str_cat.h"
 
 #include "gangway/controller/core/controller.h"
@@ -26,14 +26,14 @@ bool Controller::Explain(wire::WhyRequest& request, Time now, wire::WhyReply& re
     if (nodes_.contains(request.gang())) return true;
     reply.add_remarks(
         absl::StrCat("gang ", request.gang(),
-                     request.gang() < next_ordinal_ ? " has ended" : " has not been made yet"));
+                     request.gang() < next_ordinal_ ? " has ended" : " does not exist yet"));
     return false;
   }
   ExplainCompiles(request.session(), now, reply);
   return true;
 }
 
-// 0, and a remark, where nothing is waited for.
+// Returns 0 and adds a remark if the array waits for nothing.
 uint64_t Controller::FindProducer(uint64_t id, uint64_t handle, wire::WhyReply& reply) const {
   const Array& array = sessions_.at(id).arrays.at(handle);
   if (auto failure = FailureOf(array)) {
@@ -47,7 +47,7 @@ uint64_t Controller::FindProducer(uint64_t id, uint64_t handle, wire::WhyReply& 
       return storage->second.producer;
   }
   reply.add_remarks(
-      absl::StrCat("array ", handle, " of session ", id, " is there: it waits for nothing"));
+      absl::StrCat("array ", handle, " of session ", id, " is ready: it waits for nothing"));
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// The operations of a session, in their order.
+// The operations of a session, in order.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -64,7 +64,7 @@ std::optional<wire::Failure> CheckRoom(uint64_t pending, uint64_t pending_max) {
 
 }  // namespace
 
-// The client counts every node that it submits, so one that is refused here has ended.
+// The client counts every node that it submits, so a rejected node counts as ended.
 void Controller::CountRefused(uint64_t id, Session& session) {
   ++session.ended;
   progressed_.insert(id);
@@ -108,7 +108,7 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
   for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
 }
 
-// What is wrong with a call, if anything: counts, shapes, places, spoiled or consumed arguments.
+// Checks a call: counts, shapes and devices match, and no argument is spoiled or consumed.
 std::optional<wire::Failure> Controller::CheckCall(const Session& session,
                                                    const Executable& executable,
                                                    const wire::CallOp& op) const {
@@ -145,8 +145,8 @@ std::optional<wire::Failure> Controller::CheckCall(const Session& session,
   return std::nullopt;
 }
 
-// Indices of the arguments that this call consumes. Fails when a consumed storage is used twice by
-// the call.
+// Finds the indices of the arguments that this call consumes. Fails if the call uses a consumed
+// storage twice.
 std::optional<wire::Failure> Controller::FindDonated(const Session& session,
                                                      const Executable& executable,
                                                      const wire::CallOp& op,
@@ -205,8 +205,8 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
   item.mutable_node()->set_session(id);
   wire::Launch* launch = item.mutable_node()->mutable_launch();
   launch->set_executable(executable.id);
-  // XLA finds the members of a collective by launch id: never the client's, which another session
-  // may use too.
+  // XLA finds the members of a collective by launch id. It is never the client's id, which another
+  // session may use too.
   launch->set_launch_id(static_cast<uint32_t>(ordinal % 0x7fffffff) + 1);
   for (uint64_t argument : op.arguments())
     FillRef(*FindArray(session, argument), *launch->add_arguments());
@@ -305,7 +305,7 @@ std::optional<wire::Failure> Controller::Regroup(Session& session,
                                                  const wire::RegroupOp::Result& result,
                                                  Array& array) {
   if (result.shards().empty())
-    return wire::MakeFailure(StatusCode::kInvalidArgument, "an array of no shards");
+    return wire::MakeFailure(StatusCode::kInvalidArgument, "an array needs at least one shard");
   for (const wire::RegroupOp::Shard& shard : result.shards()) {
     if (auto failure = CheckUsable(session, shard.array())) return failure;
     const Array& source = *FindArray(session, shard.array());
@@ -313,7 +313,7 @@ std::optional<wire::Failure> Controller::Regroup(Session& session,
       return wire::MakeFailure(
           StatusCode::kInvalidArgument,
           absl::StrCat("array ", shard.array(), " has ", source.spec.devices_size(),
-                       " shards, shard ", shard.shard(), " was asked for"));
+                       " shards, shard ", shard.shard(), " was requested"));
     }
     if (array.runs.empty()) {
       array.spec = source.spec;
@@ -383,7 +383,7 @@ void Controller::OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op,
       state.views.emplace_back(0, std::move(failure));
     const Array* array = FindArray(session, handle);
     if (array == nullptr) continue;
-    for (const Run& run : array->runs) {  // what is spoiled may still be in the making
+    for (const Run& run : array->runs) {  // a spoiled storage may still be pending
       Storage& storage = storages_.at(run.storage);
       if (storage.producer == 0 || storage.consumed) continue;
       storage.waiters.emplace_back(id, op.await());
@@ -402,7 +402,7 @@ void Controller::OnPoison(uint64_t id, Session& session, const wire::PoisonOp& o
                           Actions& actions) {
   wire::Failure failure = op.failure();
   if (failure.code() == 0)
-    failure = wire::MakeFailure(StatusCode::kUnknown, "made as an error without a reason");
+    failure = wire::MakeFailure(StatusCode::kUnknown, "created as an error without a reason");
   for (uint64_t handle : op.arrays()) BindFailure(id, session, handle, failure, actions);
 }
 

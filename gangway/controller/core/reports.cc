@@ -1,5 +1,4 @@
-// What schedulers say: ends of nodes, releases that other islands wait for, workers that come and
-// go.
+// Reports from schedulers: node ends, releases that other islands wait for, changes of workers.
 #include <algorithm>
 
 #include "gangway/controller/core/controller.h"
@@ -8,7 +7,7 @@
 namespace gangway::controller {
 namespace {
 
-// Progress is a hint for flow control, not an answer: few messages do (TM-2).
+// Progress is a hint for flow control, not an answer: few messages suffice (TM-2).
 constexpr uint64_t kProgressStep = 256;
 
 }  // namespace
@@ -46,8 +45,8 @@ void Controller::Follow(const std::vector<Sequencer::Decision>& decisions, Actio
   }
 }
 
-// Once all islands that shards leave have said so, the others may release their half, and are told
-// whom to ask for the shards: the processes that hold them now.
+// Once all source islands have reported Released, the copy's open islands may release their half.
+// The message names the worker processes that hold the shards now.
 void Controller::OnReleased(uint32_t island, uint64_t ordinal, Actions& actions) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end() || std::erase(it->second.unreleased_sources, island) == 0) return;
@@ -72,7 +71,7 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
   open.erase(position);
   if (done.has_failure() && !node.failure) {
     node.failure = std::move(*done.mutable_failure());
-    for (uint64_t id : node.results) {  // now: an island that has forgotten them cannot say why
+    for (uint64_t id : node.results) {  // now: an island that forgets them cannot explain them
       auto storage = storages_.find(id);
       if (storage != storages_.end() && !storage->second.failure)
         storage->second.failure = node.failure;
@@ -188,7 +187,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
     it->declared.set_platform_version(state.worker().platform_version());
     it->declared.set_device_kind(state.worker().device_kind());
   } else {
-    // What was there is lost; what is still to be made is for the scheduler to judge.
+    // Storages whose producer has ended there are lost; the scheduler decides about pending ones.
     absl::flat_hash_set<uint32_t> lost(state.worker().devices().begin(),
                                        state.worker().devices().end());
     for (auto& [id, storage] : storages_) {

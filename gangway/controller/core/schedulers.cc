@@ -1,4 +1,4 @@
-// Schedulers that are processes of their own: they come, and go with all that their island holds.
+// Schedulers in their own processes: they start, and are lost with all arrays of their island.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ namespace {
 
 std::string SchedulerName(size_t island) { return absl::StrCat("island", island, "/scheduler"); }
 
-// What a node reads that is spoiled, if anything.
+// The failure of the node's first spoiled input, if any.
 std::optional<wire::Failure> SpoiledInput(const wire::Node& node,
                                           const std::map<uint64_t, wire::Failure>& spoiled) {
   std::optional<wire::Failure> failure;
@@ -30,7 +30,7 @@ std::optional<wire::Failure> SpoiledInput(const wire::Node& node,
 
 }  // namespace
 
-// It knows nothing yet: what it must know comes first in `held`.
+// The new scheduler knows nothing yet: the loads that it needs come first in `held`.
 void Controller::OnSchedulerUp(const SchedulerUp& up, Actions& actions) {
   if (up.island >= islands_.size() || !islands_[up.island].remote) return;
   IslandState& island = islands_[up.island];
@@ -42,7 +42,7 @@ void Controller::OnSchedulerUp(const SchedulerUp& up, Actions& actions) {
   island.held.clear();
 }
 
-// Its workers follow it, and come back with new incarnations.
+// Its workers end too, and return with new incarnations.
 void Controller::OnSchedulerDown(const SchedulerDown& down, Actions& actions) {
   if (down.island >= islands_.size() || !islands_[down.island].up ||
       !islands_[down.island].remote) {
@@ -53,15 +53,15 @@ void Controller::OnSchedulerDown(const SchedulerDown& down, Actions& actions) {
   for (const auto& [id, load] : island.loads) *island.held.emplace_back().mutable_load() = load;
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
-      absl::StrCat(SchedulerName(down.island), ", which kept the order of what is made on its ",
-                   "island and where, is gone (", down.why, "), and the island's arrays with it"),
+      absl::StrCat(SchedulerName(down.island), ", which ordered all work of its island, ",
+                   "is gone (", down.why, "), and the island's arrays with it"),
       "Make the array again, from a checkpoint if need be; the scheduler and its workers are "
       "restarted by their supervisor.");
   FailIsland(down.island, lost, actions);
 }
 
 void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Actions& actions) {
-  for (const WorkerInfo& worker : workers_) {  // before the ends that it causes
+  for (const WorkerInfo& worker : workers_) {  // before the node ends that this causes
     if (worker.declared.island() != island || !worker.up) continue;
     wire::WorkerState state;
     *state.mutable_worker() = worker.declared;
@@ -87,8 +87,8 @@ void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Actio
   }
 }
 
-// What waited too long fails, and what is held behind it and reads its results with it: a scheduler
-// that came now would not know them.
+// Fails nodes that waited too long, and held nodes that read their results: a scheduler that starts
+// now would not know these results.
 void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
   for (uint32_t index = 0; index < islands_.size(); ++index) {
     IslandState& island = islands_[index];
@@ -96,7 +96,7 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
     if (island.waiting.empty() || !late(island.waiting.begin()->second)) continue;
     const wire::Failure failure = wire::MakeFailure(
         absl::StatusCode::kDeadlineExceeded,
-        absl::StrCat(SchedulerName(index), ", which this needs, has not been there for ",
+        absl::StrCat(SchedulerName(index), ", which this needs, has been down for ",
                      config_.scheduler_wait_max.count(), " ms"),
         "See `gangway status`; start the scheduler.");
     std::map<uint64_t, wire::Failure> spoiled;  // storages
@@ -126,7 +126,7 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
   }
 }
 
-// The last thing of each step: what it sends to islands that are there goes, the rest is kept.
+// Ends each step: keeps items for islands that are up in `actions`, and holds the others.
 void Controller::HoldBack(Time now, Actions& actions) {
   if (config_.remote_islands.empty()) return;
   size_t going = 0;

@@ -42,7 +42,7 @@ void Sequencer::GiveTurns(std::vector<Decision>& decisions) {
   }
   for (auto next = ready_.begin(); next != ready_.end();) {
     Gang& gang = gangs_.at(*next);
-    bool behind = false;  // of one that was given its turn before
+    bool behind = false;  // a higher ordinal has its turn on a shared island
     for (uint32_t island : gang.islands) behind |= highest[island] > *next;
     if (behind) {
       ++next;

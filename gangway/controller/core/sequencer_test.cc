@@ -1,4 +1,4 @@
-// The sequencer alone: who gets a turn, and when all parts are released.
+// The sequencer alone: which gang gets a turn, and when all parts are released.
 #include "gangway/controller/core/sequencer.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 class SequencerTest : public ::testing::Test {
  protected:
-  // What it decided since the last call: "turn 3 on 0,1", "release 3 on 0,1".
+  // The decisions since the last call: "turn 3 on 0,1", "release 3 on 0,1".
   std::vector<std::string> Decided() {
     std::vector<std::string> words;
     for (const Sequencer::Decision& decision : decisions_) {
@@ -67,8 +67,8 @@ TEST_F(SequencerTest, HigherOrdinalsGetTheirTurnBesideLowerOnes) {
   EXPECT_THAT(Decided(), ElementsAre("turn 3 on 0,1", "turn 4 on 1,2"));
 }
 
-// An island that is short of slots would serve the lower one first, another island may have served
-// the higher one already.
+// An island short of slots would serve the lower ordinal first, while another island may have
+// served the higher one already.
 TEST_F(SequencerTest, LowerOrdinalsWaitForHigherOnesThatHaveTheirTurn_GS4) {
   sequencer_.Add(3, {0, 1});
   sequencer_.Add(4, {1, 2});
@@ -97,7 +97,7 @@ TEST_F(SequencerTest, AFailedOneLetsOthersGo) {
   Decided();
   sequencer_.Remove(4, decisions_);
   EXPECT_THAT(Decided(), ElementsAre("turn 3 on 0,1"));
-  Admitted(4, {0, 1});  // on its way when it failed
+  Admitted(4, {0, 1});  // in flight when it failed
   EXPECT_THAT(Decided(), IsEmpty());
 }
 

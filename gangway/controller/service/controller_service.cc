@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::seconds kStatusLimit{2};
 constexpr std::chrono::milliseconds kLastAnswers{500};
 
-// What a step decided, for the flight recorder. `batch`: the client's number of its batch.
+// Records a step's decisions in the flight recorder. `batch`: the client's number of its batch.
 void Record(const Actions& actions, uint64_t batch, Time now) {
   for (const auto& [island, item] : actions.to_islands) {
     if (item.has_node())
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       break;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("the controller has nothing for role ", hello.role()));
+          absl::StrCat("the controller does not serve role ", hello.role()));
   }
   return std::make_unique<LinkEndpoint>(this, alive_, hello.role(), key);
 }
@@ -130,11 +130,11 @@ absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport
   IslandLink& island = islands_[index];
   if (island.link) {
     return absl::AlreadyExistsError(absl::StrCat(
-        "island ", index, " has its scheduler: ",
+        "island ", index, " already has a scheduler: ",
         island.remote ? absl::StrCat("process ", island.process_id,
-                                     ", whose link is open. End that one first.")
-                      : "it is part of the controller's process. Declare one in the cluster's file "
-                        "to have it on its own."));
+                                     ", whose link is open. End that process first.")
+                      : "it runs in the controller's process. Declare a scheduler in the cluster's "
+                        "file to run it separately."));
   }
   reply.mutable_hello_reply()->set_data_key(options_.data_key);
   *reply.mutable_hello_reply()->mutable_island() = options_.terms;
@@ -150,8 +150,8 @@ absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport
   return absl::OkStatus();
 }
 
-// A session starts when the declared capacity is there, or ends with the names of those that are
-// not.
+// A session starts once all declared workers are up. At its deadline it is rejected with the names
+// of the missing ones.
 void ControllerService::WelcomeClients() {
   const std::string absent = core_.AbsentWorkers();
   wire::Topology topology;
@@ -171,10 +171,10 @@ void ControllerService::WelcomeClients() {
       refused.emplace_back(
           session,
           wire::MakeFailure(absl::StatusCode::kUnavailable,
-                            absl::StrCat("these declared workers have not been there for ",
+                            absl::StrCat("these declared workers have been missing for ",
                                          options_.welcome_max.count(), " ms: ", absent),
-                            "See `gangway status` and the workers' logs; `gangway drain` takes a "
-                            "worker out that stays away."));
+                            "See `gangway status` and the workers' logs. `gangway drain` takes a "
+                            "worker that stays down out of use."));
     }
   }
   for (auto& [session, failure] : refused) {
@@ -200,7 +200,7 @@ void ControllerService::SendWelcome(uint64_t session, ClientLink& client) {
   reply->set_protocol_version(wire::kProtocolVersion);
   reply->set_data_token(transport::DataToken(options_.data_key, session));
   core_.FillTopology(*reply->mutable_topology());
-  (void)client.link->Send(std::move(frame));  // a link that closed tells so by its event
+  (void)client.link->Send(std::move(frame));  // on_closed reports a closed link
 }
 
 void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& frame) {
@@ -227,7 +227,7 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
   }
 }
 
-// Null: of a link that another one has replaced.
+// Null if another link has replaced this one.
 ControllerService::IslandLink* ControllerService::FindIsland(uint64_t key) {
   auto it = std::find_if(islands_.begin(), islands_.end(), [key](const IslandLink& island) {
     return island.link && island.key == key;
@@ -252,7 +252,7 @@ void ControllerService::OnSchedulerFrame(uint32_t island, wire::Frame& frame) {
   }
 }
 
-// What was to be sent to it is gone, too: the core knows what the next one must be told.
+// Drops the unsent items, too: the core knows what the next scheduler needs.
 void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& why) {
   IslandLink& island = islands_[index];
   island.link.reset();
@@ -265,12 +265,12 @@ void ControllerService::OnPulse(EventLoop::Clock::time_point now, bool stood_sti
   for (uint32_t index = 0; index < islands_.size(); ++index) {
     IslandLink& island = islands_[index];
     if (!island.remote || !island.link) continue;
-    if (stood_still) island.heard = now;  // what came meanwhile is still to be read
+    if (stood_still) island.heard = now;  // messages of that time are still unread
     if (now - island.heard < options_.silence_max) {
       wire::Frame frame;
       frame.set_epoch(options_.core.epoch);
       frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
-      (void)island.link->Send(std::move(frame));  // a link that closed tells so by its event
+      (void)island.link->Send(std::move(frame));  // on_closed reports a closed link
       continue;
     }
     const absl::Status why = absl::DeadlineExceededError(
@@ -360,9 +360,9 @@ void ControllerService::OnDrainRequest(uint64_t tool, const wire::DrainRequest& 
   } else {
     Say(absl::StrCat(
         "island", request.island(), request.all() ? "" : absl::StrCat("/worker", request.index()),
-        request.undo() ? " takes new work again" : " is drained: no new work goes there"));
+        request.undo() ? " takes new work again" : " is drained: it takes no new work"));
     Step(Drain{request});
-    WelcomeClients();  // nobody waits for a worker that is drained
+    WelcomeClients();  // clients do not wait for a drained worker
   }
   if (tools_[tool]) (void)tools_[tool]->Send(std::move(frame));  // a tool that left needs no answer
 }
@@ -372,7 +372,7 @@ void ControllerService::DrainAll(std::function<void()> done) {
   Step(controller::DrainAll{});
 }
 
-// A result is on its way to its client, or about to be read there, when its node has ended.
+// After a node's end, its result may still be on its way to the client or unread there.
 void ControllerService::FinishDrain() {
   auto done = std::exchange(drained_, nullptr);
   if (clients_.empty()) return done();
@@ -420,7 +420,7 @@ void ControllerService::Flush() {
     frame.mutable_island_batch()->Swap(&island.batch);
     absl::Status sent = island.link->Send(std::move(frame));
     if (sent.ok()) continue;
-    // One that does not take its messages is as good as gone; what it missed cannot be replayed.
+    // A scheduler that does not accept its messages is lost: missed items cannot be replayed.
     island.link->Close(sent);
     OnSchedulerClosed(static_cast<uint32_t>(&island - islands_.data()), sent);
   }
@@ -433,7 +433,7 @@ void ControllerService::Flush() {
     ++frames_sent_;
     if (!client.link->Send(std::move(frame)).ok()) slow.push_back(session);
   }
-  for (uint64_t session : slow) {  // it does not read its events: the session ends (TM-2)
+  for (uint64_t session : slow) {  // a client that does not read ends its session (TM-2)
     clients_[session].link->Close(
         absl::ResourceExhaustedError("the client does not read its events"));
     OnClosed(wire::ROLE_CLIENT, session,

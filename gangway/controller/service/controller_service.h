@@ -1,9 +1,11 @@
 // The controller around controller/core: links to clients, schedulers, the compiler and tools.
 //
-// Threading: everything on the event loop that is given, which outlives this. What one round of the
-// loop produces leaves as one frame per link. A client's welcome waits for the declared workers,
-// within a deadline that names the absent. Liveness: a scheduler that is a process of its own beats
-// and is beaten to; one whose link closes, or that is silent for 5 s, is gone.
+// Threading: everything runs on the given event loop, which outlives this object. The output of one
+// loop round leaves as one frame per link.
+//
+// A client's welcome waits for the declared workers; at the deadline, its rejection names the
+// missing ones. Liveness: the controller and a scheduler in its own process exchange heartbeats; a
+// scheduler whose link closes, or that is silent for 5 s, is dead.
 #ifndef GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 #define GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 
@@ -28,12 +30,11 @@ namespace gangway::controller {
 struct ControllerOptions {
   ControllerConfig core;
   std::chrono::milliseconds welcome_max{15000};  // for the declared workers, at a client's Hello
-  std::string data_key;     // makes clients' data tokens; schedulers and workers are told it
-  wire::IslandTerms terms;  // what schedulers are told, but for their workers
+  std::string data_key;     // makes clients' data tokens; sent to schedulers and workers
+  wire::IslandTerms terms;  // sent to schedulers, with their workers added
   std::chrono::milliseconds silence_max{5000};
-  std::function<void(uint64_t process_id)> on_silent;  // a scheduler was declared dead by silence
-  std::function<void(const std::string& event)>
-      on_event;  // for people: one line each; may be empty
+  std::function<void(uint64_t process_id)> on_silent;      // a silent scheduler was declared dead
+  std::function<void(const std::string& event)> on_event;  // one log line per event; may be empty
 };
 
 class ControllerService {
@@ -45,8 +46,8 @@ class ControllerService {
   absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
       const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
 
-  // Takes no new work from anybody, and calls `done` once nothing runs and clients have had half a
-  // second to read their last answers. On the loop; once.
+  // Rejects all new work, and calls `done` once nothing runs and clients have had 500 ms to read
+  // their last answers. On the loop; at most once.
   void DrainAll(std::function<void()> done);
 
  private:
@@ -61,10 +62,10 @@ class ControllerService {
   struct IslandLink {
     std::shared_ptr<transport::Link> link;
     uint64_t key = 0;     // of the link
-    bool remote = false;  // a process of its own
+    bool remote = false;  // the scheduler runs in its own process
     uint64_t process_id = 0;
     EventLoop::Clock::time_point heard;
-    wire::IslandBatch batch;  // of this round; where it is not remote, or since before it came
+    wire::IslandBatch batch;  // items of this round, or since the link was missing
   };
   struct StatusQuery {
     std::shared_ptr<transport::Link> link;

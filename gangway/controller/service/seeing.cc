@@ -1,4 +1,4 @@
-// What tools ask beyond the status: the flight recorders of all processes, and what waits for what.
+// Requests of tools beyond the status: the flight recorders of all processes, and current waits.
 #include <iterator>
 #include <utility>
 
@@ -24,7 +24,7 @@ std::string WorkerName(const wire::Worker& worker) {
 
 }  // namespace
 
-// Every process that is up answers for itself; what comes goes on to the tool, piece by piece.
+// Every process that is up replies for itself; each reply goes on to the tool as it arrives.
 void ControllerService::OnTraceRequest(uint64_t tool) {
   uint64_t probe = next_key_++;
   TraceQuery& query = traces_[probe];
@@ -75,7 +75,7 @@ void ControllerService::FinishTrace(uint64_t probe) {
   (void)query.mapped().link->Send(std::move(frame));
 }
 
-// The schedulers know most; what clients and compiles wait for is known here.
+// The schedulers know most waits; those of clients and compiles are known here.
 void ControllerService::OnWhyRequest(uint64_t tool, wire::WhyRequest request) {
   const uint64_t probe = next_key_++;
   WhyQuery& query = whys_[probe];
@@ -90,7 +90,7 @@ void ControllerService::OnWhyRequest(uint64_t tool, wire::WhyRequest request) {
     wire::Frame frame;
     frame.set_epoch(options_.core.epoch);
     *frame.mutable_why_request() = request;
-    (void)islands_[island].link->Send(std::move(frame));  // who does not answer is named
+    (void)islands_[island].link->Send(std::move(frame));  // a missing reply is named
   }
   loop_->PostAt(EventLoop::Clock::now() + kWhyLimit, [this, alive = alive_, probe] {
     if (*alive) FinishWhy(probe);

@@ -34,7 +34,7 @@ std::unique_ptr<Executable> DeviceConformance::Compile(const TestProgram& progra
 
 namespace {
 
-// In a test's body: it needs `count` devices.
+// Skips the test unless the backend has `count` devices.
 #define GANGWAY_NEED_DEVICES(count)                                                            \
   do {                                                                                         \
     if (device_count_ < (count))                                                               \
@@ -70,7 +70,7 @@ TEST_P(DeviceConformance, DescribesItself) {
   EXPECT_FALSE(capabilities.platform.empty());
   EXPECT_FALSE(capabilities.platform_version.empty());
   EXPECT_GE(capabilities.inflight_max, 1);
-  if (capabilities.platform == "cpu" || capabilities.platform == "sim") {  // makes what is asked
+  if (capabilities.platform == "cpu" || capabilities.platform == "sim") {  // opens as many as asked
     EXPECT_EQ(backend_->devices().size(), kDevicesMax);
   }
   std::set<int64_t> ids;
@@ -135,10 +135,10 @@ TEST_P(DeviceConformance, HostBytesMayGoAsTheirSemanticsSay) {
       EXPECT_TRUE(done.done());
     }
     if (semantics == HostSemantics::kZeroCopy && backend_->capabilities().host_zero_copy) {
-      EXPECT_FALSE(done.done()) << "the memory is in use as long as the buffer is";
+      EXPECT_FALSE(done.done()) << "the buffer still uses the caller's memory";
     } else {
       GANGWAY_ASSERT_OK(done.Wait());
-      values[0] = 99;  // ours again: must not show
+      values[0] = 99;  // the caller owns the bytes again: the buffer must not change
     }
     auto read = ReadFloats(**buffer);
     ASSERT_TRUE(read.ok()) << read.status().ToString();
@@ -254,7 +254,7 @@ TEST_P(DeviceConformance, ChainOnAPlaceholderIsEnqueuedAtOnceAndRunsWhenItFills)
   std::vector<Waiter> complete;
   std::unique_ptr<Buffer> last = Chain(*unary, placeholder->buffer.get(), 5, &complete);
   ASSERT_NE(last, nullptr);
-  placeholder->buffer.reset();  // enqueued work keeps it
+  placeholder->buffer.reset();  // enqueued work keeps the buffer
   for (const Waiter& waiter : complete) EXPECT_FALSE(waiter.done());
   const std::vector<float> values = {1, 2, 3, 4};
   Waiter filled;
@@ -288,7 +288,7 @@ TEST_P(DeviceConformance, ErrorReachesEverythingBehindItWithCodeAndText) {
   auto born_bad = backend_->CreateErrorBuffer(0, F32({4}), absl::DeadlineExceededError("late"));
   ASSERT_TRUE(born_bad.ok()) << born_bad.status().ToString();
   EXPECT_EQ(ReadFloats(**born_bad).status().code(), absl::StatusCode::kDeadlineExceeded);
-  // The device works on.
+  // The device still works.
   auto good = MakeBuffer(*backend_, 0, {1, 2, 3, 4});
   std::vector<Waiter> more;
   last = Chain(*unary, good->get(), 1, &more);
@@ -349,7 +349,7 @@ TEST_P(DeviceConformance, RefusesWrongArguments) {
   EXPECT_EQ(run(1, {good->get(), elsewhere->get()}), absl::StatusCode::kInvalidArgument)
       << "on another device";
   EXPECT_EQ(run(0, {elsewhere->get(), elsewhere->get()}), absl::StatusCode::kInvalidArgument)
-      << "not loaded there";
+      << "not loaded on this device";
   EXPECT_EQ(run(1, {good->get(), longer->get()}), absl::StatusCode::kInvalidArgument) << "too long";
   EXPECT_EQ(run(1, {good->get(), good->get()}), absl::StatusCode::kOk);
 }

@@ -22,10 +22,11 @@ struct TestProgram {
   std::string compile_options;
 };
 
-// Programs of one implementation. What they compute is its own business: `expected` says it.
+// The test programs of one implementation, and `expected`, which computes their outputs.
 struct Subject {
   std::string name;
-  // Real devices are as many as there are; tests that need more are skipped, and say so.
+  // Opens `device_count` devices if it can. Real hardware may have fewer; tests that need more are
+  // then skipped with a message.
   std::function<absl::StatusOr<std::unique_ptr<Backend>>(int device_count)> open;
 
   TestProgram unary;     // f32[4] -> f32[4]
@@ -35,13 +36,13 @@ struct Subject {
   // depends on all inputs and on the logical position.
   std::function<TestProgram(int count)> gang;
 
-  // The outputs that logical position `position` must give for `inputs` (per position, per
+  // The outputs that logical position `position` must produce for `inputs` (per position, per
   // argument).
   using Arguments = std::vector<std::vector<float>>;
   std::function<Arguments(const TestProgram&, const std::vector<Arguments>& inputs, int position)>
       expected;
 
-  std::vector<int32_t> element_types;  // round trips are tried with all of these
+  std::vector<int32_t> element_types;  // types that the round-trip test covers
 };
 
 // How GoogleTest shows a Subject in its reports.
@@ -51,14 +52,14 @@ class DeviceConformance : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override;
 
-  // Compiles for `devices`; a failure ends the test with its text.
+  // Compiles for `devices`. A compile error fails the test and returns null.
   std::unique_ptr<Executable> Compile(const TestProgram& program, std::vector<int> devices);
 
   int Last() const { return device_count_ - 1; }
   std::vector<int> AllDevices() const;
 
   static constexpr int kDevicesMax = 8;
-  int device_count_ = 0;  // at most kDevicesMax, though there may be more
+  int device_count_ = 0;  // devices under test: at most kDevicesMax, even if the backend has more
   std::unique_ptr<Backend> backend_;
 };
 

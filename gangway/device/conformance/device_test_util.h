@@ -1,5 +1,5 @@
-// Small functions of the device tests: awaiting callbacks with a deadline, and arrays of floats in
-// and out.
+// Shared functions of the device tests: wait for a callback with a deadline, and copy arrays of
+// floats to and from buffers.
 #ifndef GANGWAY_DEVICE_CONFORMANCE_DEVICE_TEST_UTIL_H_
 #define GANGWAY_DEVICE_CONFORMANCE_DEVICE_TEST_UTIL_H_
 
@@ -28,7 +28,7 @@ namespace gangway::device {
 
 inline constexpr std::chrono::milliseconds kTestDeadline{30000};
 
-// One callback to come. Copies share the state, so a late callback never touches freed memory.
+// Waits for one callback. Copies share the state, so a late callback never touches freed memory.
 class Waiter {
  public:
   StatusCallback Callback() {
@@ -46,7 +46,7 @@ class Waiter {
     State* state = state_.get();
     if (!state_->changed.WaitFor(state_->mutex, limit,
                                  [state]() GANGWAY_NO_ANALYSIS { return state->calls > 0; })) {
-      return absl::DeadlineExceededError("the callback did not come");
+      return absl::DeadlineExceededError("the callback did not run before the deadline");
     }
     return state_->status;
   }
@@ -87,7 +87,7 @@ inline absl::StatusOr<std::vector<float>> ReadFloats(Buffer& buffer) {
   const std::optional<size_t> bytes = HostBytes(buffer.spec());
   auto values = std::make_shared<std::vector<float>>(bytes.value_or(0) / sizeof(float));
   Waiter waiter;
-  // The vector lives as long as the callback, in case it comes after the deadline.
+  // The callback keeps the vector alive, in case it runs after the deadline.
   buffer.CopyToHost(
       values->data(), values->size() * sizeof(float),
       [values, done = waiter.Callback()](absl::Status status) { done(std::move(status)); });
@@ -103,8 +103,7 @@ inline std::vector<Buffer*> Pointers(const BufferList& buffers) {
   return pointers;
 }
 
-// Runs `body(i)` for i in 0..count-1, each in a thread of its own: the "one thread per device"
-// rule.
+// Runs `body(i)` for i in 0..count-1, each on its own thread, by the rule "one thread per device".
 template <typename Body>
 void OnThreads(int count, Body body) {
   std::vector<std::thread> threads;

@@ -32,8 +32,8 @@ absl::Status Parse(std::string_view bytes, UnknownFieldSet* fields) {
                    " bytes) are not a serialized xla.CompileOptionsProto"));
 }
 
-// Parses the options and, inside them, the build options of all occurrences: concatenating is how
-// protobuf merges a message that comes twice.
+// Parses the options and the build options inside them. Concatenation merges repeated build
+// options, as protobuf does.
 absl::Status ParseBoth(std::string_view bytes, UnknownFieldSet* options, UnknownFieldSet* build) {
   if (absl::Status status = Parse(bytes, options); !status.ok()) return status;
   std::string merged;

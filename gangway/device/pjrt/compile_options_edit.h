@@ -1,6 +1,6 @@
-// Edits what belongs to the device layer in a serialized xla.CompileOptionsProto: which devices,
-// and options of XLA's that must be what they are. All other fields, known or not, pass through
-// untouched. Pure functions.
+// Edits the fields of a serialized xla.CompileOptionsProto that the device layer controls: the
+// device assignment, and XLA options that must have a certain value. All other fields, known or
+// not, pass through unchanged. Pure functions.
 #ifndef GANGWAY_DEVICE_PJRT_COMPILE_OPTIONS_EDIT_H_
 #define GANGWAY_DEVICE_PJRT_COMPILE_OPTIONS_EDIT_H_
 
@@ -18,18 +18,18 @@ struct LogicalShape {
   int64_t num_partitions = 1;
 };
 
-// How many logical positions the options ask for (absent or 0 counts as 1). INVALID_ARGUMENT: not
-// such a proto.
+// The numbers of logical positions in the options (absent or 0 counts as 1). INVALID_ARGUMENT: not
+// an xla.CompileOptionsProto.
 absl::StatusOr<LogicalShape> ReadLogicalShape(std::string_view compile_options);
 
 // The options with their device assignment replaced: logical position i = replica x num_partitions
-// + partition runs on runtime device `device_ids[i]`. INVALID_ARGUMENT: not such a proto, or not as
-// many devices as positions.
+// + partition runs on runtime device `device_ids[i]`. INVALID_ARGUMENT: not an
+// xla.CompileOptionsProto, or not one device per position.
 absl::StatusOr<std::string> WithDeviceAssignment(std::string_view compile_options,
                                                  std::span<const int64_t> device_ids);
 
-// The options with XLA's option `name` (a field of xla.DebugOptions) set to `value`, whatever they
-// said about it. A plugin that has no such option refuses them with INVALID_ARGUMENT, by its name.
+// The options with XLA's option `name` (a field of xla.DebugOptions) set to `value`, over any
+// earlier value. A plugin without that option rejects them with INVALID_ARGUMENT and names it.
 std::string WithXlaOption(std::string_view compile_options, std::string_view name,
                           std::string_view value);
 

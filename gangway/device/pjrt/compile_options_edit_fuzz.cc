@@ -1,5 +1,5 @@
-// The device layer's edit of compile options: refused, or the shape stays and another edit changes
-// nothing more.
+// The device layer's edit of compile options: it fails, or it keeps the shape and a second edit
+// changes nothing.
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
 #include "gangway/device/pjrt/compile_options_edit.h"

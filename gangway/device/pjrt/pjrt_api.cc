@@ -79,7 +79,7 @@ absl::Status CheckTable(const std::string& path, const PJRT_Api* table) {
     return absl::FailedPreconditionError(absl::StrCat(
         "plugin ", path, " speaks PJRT C API ", version.major_version, ".", version.minor_version,
         " but Gangway was built for ", PJRT_API_MAJOR, ".", PJRT_API_MINOR,
-        ": the two cannot talk. Install the plugin version that tools/setup.sh pins, or rebuild "
+        ": they are incompatible. Install the plugin version that tools/setup.sh pins, or rebuild "
         "Gangway with the "
         "plugin's pjrt_c_api.h"));
   }
@@ -103,7 +103,7 @@ absl::StatusOr<const PJRT_Api*> OpenLibrary(const std::string& path) {
     return absl::NotFoundError(
         absl::StrCat("no readable PJRT plugin at '", path,
                      "'. Give the path of a plugin's .so (--plugin), or run tools/setup.sh, "
-                     "which unpacks the CPU one under .deps/"));
+                     "which unpacks the CPU plugin under .deps/"));
   }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
@@ -117,7 +117,7 @@ absl::StatusOr<const PJRT_Api*> OpenLibrary(const std::string& path) {
   const PJRT_Api* table = get_api != nullptr ? get_api() : nullptr;
   if (table == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", path, "' is a shared library but no PJRT plugin: ",
+        "'", path, "' is a shared library but not a PJRT plugin: ",
         get_api == nullptr ? "it does not export GetPjrtApi" : "its GetPjrtApi returned null",
         ". Give the path of the plugin's own .so, for example xla_cpu_pjrt.so"));
   }
@@ -129,8 +129,8 @@ absl::Status PinThreadPool(int size) {
   if (size <= 0) return absl::OkStatus();
   if (pinned != 0 && pinned != size) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "a plugin was opened in this process with a thread pool of ", pinned, " (NPROC), now ",
-        size, " is asked for: XLA sizes its pools once per process. Use one size everywhere"));
+        "this process already uses a thread pool of ", pinned, " (NPROC) and cannot change it to ",
+        size, ": XLA sizes its pools once per process. Use one size everywhere"));
   }
   pinned = size;
   setenv("NPROC", std::to_string(size).c_str(), /*overwrite=*/1);
@@ -219,8 +219,7 @@ absl::Status PjrtApi::TakeError(PJRT_Error* error) const {
   message.struct_size = sizeof(message);
   message.error = error;
   table_->PJRT_Error_Message(&message);
-  // The codes are abseil's. One that is none of them, or OK, would be lost: UNKNOWN keeps it an
-  // error.
+  // PJRT uses abseil's codes. OK and unknown codes become UNKNOWN, so that the status is an error.
   auto status_code = static_cast<absl::StatusCode>(code.code);
   if (status_code == absl::StatusCode::kOk || code.code > PJRT_Error_Code_UNAUTHENTICATED) {
     status_code = absl::StatusCode::kUnknown;
@@ -243,7 +242,7 @@ void PjrtApi::OnEvent(PJRT_Event* event, StatusCallback callback) const {
   args.user_arg = pending.get();
   absl::Status status = Call(&PJRT_Api::PJRT_Event_OnReady, args);
   if (status.ok()) {
-    (void)pending.release();  // EventReady took it, perhaps already
+    (void)pending.release();  // EventReady owns it now
     return;
   }
   PJRT_Event_Destroy_Args destroy{};

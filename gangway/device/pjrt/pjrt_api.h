@@ -1,6 +1,6 @@
-// One loaded PJRT plugin: its function table, and the translation of its errors and events into
-// ours. A plugin stays loaded until the process ends (XLA cannot be unloaded). Thread-safe after
-// Load.
+// One loaded PJRT plugin: its function table, and the translation of its errors and events to
+// statuses and callbacks. A plugin stays loaded until the process ends (XLA cannot be unloaded).
+// Thread-safe after Load.
 #ifndef GANGWAY_DEVICE_PJRT_PJRT_API_H_
 #define GANGWAY_DEVICE_PJRT_PJRT_API_H_
 
@@ -14,18 +14,17 @@
 
 namespace gangway::device {
 
-// The text under which `error` travels through a plugin. XLA CPU replaces the code by INTERNAL and
-// prefixes the text at every program that the error passes, so the code travels inside the text and
-// TakeError takes it out again.
+// Encodes the code of `error` in its text. XLA CPU replaces the code by INTERNAL and prefixes the
+// text at every program that the error passes; TakeError restores the original code and text.
 std::string MarkError(const absl::Status& error);
 
 class PjrtApi {
  public:
-  // Loads the plugin at `path`, or returns the one loaded before from there. `thread_pool_size` > 0
-  // is put in the environment as NPROC first: XLA CPU sizes its pools by it once per process. Call
-  // before other threads read the environment. Errors: NOT_FOUND (no such file), INVALID_ARGUMENT
-  // (not a PJRT plugin), FAILED_PRECONDITION (another API version, functions missing, or another
-  // pool size was set in this process before).
+  // Loads the plugin at `path`, or returns it if it is already loaded. First sets NPROC in the
+  // environment to `thread_pool_size`, if that is > 0: XLA CPU sizes its pools by it once per
+  // process. Call before other threads read the environment. Errors: NOT_FOUND (no such file),
+  // INVALID_ARGUMENT (not a PJRT plugin), FAILED_PRECONDITION (another API version, functions
+  // missing, or this process already uses another pool size).
   static absl::StatusOr<const PjrtApi*> Load(const std::string& path, int thread_pool_size);
 
   const PJRT_Api* table() const { return table_; }
@@ -34,19 +33,18 @@ class PjrtApi {
   // The extension of that type, or null.
   const PJRT_Extension_Base* FindExtension(PJRT_Extension_Type type) const;
 
-  // Calls one function of the table. `args` is zeroed by its maker; the struct size is filled in
-  // here.
+  // Calls one function of the table. The caller zeroes `args`; this sets its struct size.
   template <typename Args>
   absl::Status Call(PJRT_Error* (*PJRT_Api::*function)(Args*), Args& args) const {
     args.struct_size = sizeof(Args);
     return TakeError((table_->*function)(&args));
   }
 
-  // Turns an error of the plugin (null = OK) into a status and frees it. An error made by MarkError
-  // comes out with the code and text that it had.
+  // Turns an error of the plugin (null = OK) into a status and frees it. An error with a text of
+  // MarkError regains its original code and text.
   absl::Status TakeError(PJRT_Error* error) const;
 
-  // Runs `callback` with the event's outcome once, then frees the event. Takes the event.
+  // Takes ownership of the event. Runs `callback` once with its outcome, and frees it.
   void OnEvent(PJRT_Event* event, StatusCallback callback) const;
 
  private:

@@ -27,7 +27,7 @@ absl::Status CheckSize(const ArraySpec& spec, size_t bytes) {
   return absl::OkStatus();
 }
 
-// Zero copy only where the platform is known to mean by it what device.h says.
+// Uses zero copy only on platforms where it is known to mean what device.h says.
 PJRT_HostBufferSemantics ToPjrt(HostSemantics semantics, const Capabilities& capabilities) {
   switch (semantics) {
     case HostSemantics::kCopyDuringCall:
@@ -54,8 +54,8 @@ std::shared_ptr<std::vector<std::byte>> Pack(std::span<const std::byte> elements
   return packed;
 }
 
-// Owns a transfer manager: the plugin's side of one placeholder. Kept until the transfer is done,
-// because destroying it earlier would fail the buffer.
+// Owns a transfer manager: the plugin's side of one placeholder. It lives until the transfer is
+// done, because destroying it earlier would fail the buffer.
 class TransferManager {
  public:
   TransferManager(std::shared_ptr<const PjrtClient> client,
@@ -84,14 +84,14 @@ class PjrtFiller final : public Filler {
   ~PjrtFiller() override {
     if (!settled_.load()) {
       (void)Fail(absl::CancelledError(
-          "whoever was to fill this buffer dropped it; look for an earlier error there"));
+          "the producer dropped this buffer before it filled it; look for its earlier error"));
     }
   }
 
   absl::Status Fill(std::span<const std::byte> bytes, StatusCallback on_done) override {
     if (absl::Status status = CheckSize(spec_, bytes.size()); !status.ok()) return status;
     if (settled_.exchange(true)) return AlreadySettled();
-    // The transfer is raw: unlike BufferFromHost it does not pack, so that is done here.
+    // The transfer is raw: unlike BufferFromHost, it does not pack sub-byte elements.
     std::shared_ptr<std::vector<std::byte>> packed;
     if (int per_byte = ElementsPerDeviceByte(spec_.element_type); per_byte > 1) {
       packed = Pack(bytes, per_byte);
@@ -105,7 +105,7 @@ class PjrtFiller final : public Filler {
     absl::Status status = manager_->api().Call(
         &PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferData, transfer);
     if (!status.ok())
-      return status;  // the transfer manager's end fails the buffer, so nobody waits for ever
+      return status;  // destroying the transfer manager fails the buffer, so no reader hangs
     manager_->api().OnEvent(
         transfer.done_with_h2d_transfer,
         [manager = manager_, packed, on_done = std::move(on_done)](absl::Status done) {
@@ -116,7 +116,7 @@ class PjrtFiller final : public Filler {
 
   absl::Status Fail(absl::Status error) override {
     if (error.ok())
-      return absl::InvalidArgumentError("a buffer cannot be failed with OK; give the error");
+      return absl::InvalidArgumentError("a buffer cannot fail with status OK; pass the error");
     if (settled_.exchange(true)) return AlreadySettled();
     return SetError(error);
   }
@@ -188,7 +188,7 @@ void PjrtBuffer::CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done)
         "this buffer was deleted or donated; it cannot be read any more"));
   }
   if (dst_bytes == 0)
-    return OnReady(std::move(on_done));  // PJRT reads a null `dst` as a question for the size
+    return OnReady(std::move(on_done));  // PJRT reads a null `dst` as a query for the size
   std::vector<int64_t> minor_to_major(spec_->dims.size());
   std::iota(minor_to_major.rbegin(), minor_to_major.rend(), 0);
   PJRT_Buffer_MemoryLayout layout{};

@@ -13,7 +13,7 @@ namespace gangway::device {
 
 class PjrtBuffer final : public Buffer {
  public:
-  // Takes `buffer`.
+  // Takes ownership of `buffer`.
   PjrtBuffer(std::shared_ptr<const PjrtClient> client, PJRT_Buffer* buffer, int device,
              std::shared_ptr<const ArraySpec> spec);
   ~PjrtBuffer() override;

@@ -52,14 +52,13 @@ absl::StatusOr<PJRT_Client*> CreateClient(const PjrtApi& api, const Options& opt
     return args.client;
   } catch (const std::exception& thrown) {
     return absl::InvalidArgumentError(
-        absl::StrCat("it threw '", thrown.what(), "', as for a wrong type of an option"));
+        absl::StrCat("it threw '", thrown.what(), "', as it does for an option of a wrong type"));
   }
 }
 
-// What kind of plugin it is only its client can tell, and options differ from kind to kind. A
-// plugin refuses an option that it does not know with INVALID_ARGUMENT, before it touches a device
-// (seen: CUDA 0.112), so it is offered what XLA CPU takes, then what CUDA takes, then nothing of
-// ours.
+// Options depend on the platform, which only a created client can report. A plugin rejects an
+// unknown option with INVALID_ARGUMENT before it touches a device (observed: CUDA 0.112). So this
+// tries the option of XLA CPU, then that of CUDA, then neither.
 absl::StatusOr<PJRT_Client*> CreateAnyClient(const PjrtApi& api, const PjrtOptions& options) {
   std::vector<Options> offers;
   if (options.device_count > 0)
@@ -85,7 +84,7 @@ absl::StatusOr<std::shared_ptr<PjrtClient>> PjrtClient::Open(const PjrtOptions& 
     return absl::Status(created.status().code(),
                         absl::StrCat("plugin ", options.plugin_path,
                                      " could not create its client: ", created.status().message(),
-                                     ". Check that its devices are free and its options right"));
+                                     ". Check that its devices are free and its options valid"));
   }
   std::shared_ptr<PjrtClient> client(new PjrtClient(*api, *created));
   if (absl::Status status = client->ReadCapabilities(); !status.ok()) return status;
@@ -113,8 +112,8 @@ absl::Status PjrtClient::ReadCapabilities() {
   capabilities_.platform_version.assign(version.platform_version, version.platform_version_size);
   capabilities_.api_version = api_->version();
   const bool cpu = capabilities_.platform == "cpu";
-  // 32 is XLA CPU's own limit, seen; no plugin says its limit, so other platforms get the same
-  // bound.
+  // 32 is the observed limit of XLA CPU. No plugin reports its limit, so other platforms get the
+  // same bound.
   capabilities_.inflight_max = 32;
   capabilities_.executes_inline = cpu;
   capabilities_.host_zero_copy = cpu;
@@ -131,7 +130,7 @@ absl::Status PjrtClient::ReadDevices() {
   }
   if (devices.num_addressable_devices == 0) {
     return absl::FailedPreconditionError(
-        "the plugin found no device; check the driver and what it may see");
+        "the plugin found no device; check the driver and the devices visible to it");
   }
   for (size_t i = 0; i < devices.num_addressable_devices; ++i) {
     absl::Status status = ReadDevice(static_cast<int>(i), devices.addressable_devices[i]);

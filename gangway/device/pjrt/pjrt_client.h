@@ -1,5 +1,5 @@
 // The opened client of a plugin, shared by its Backend, buffers and executables. Internal to
-// device/pjrt. Immutable after Open, so it needs no lock; everything made by it holds a reference.
+// device/pjrt. Immutable after Open, so it needs no lock; every object made from it references it.
 #ifndef GANGWAY_DEVICE_PJRT_PJRT_CLIENT_H_
 #define GANGWAY_DEVICE_PJRT_PJRT_CLIENT_H_
 
@@ -29,7 +29,7 @@ class PjrtClient {
   const Capabilities& capabilities() const { return capabilities_; }
   const std::vector<DeviceInfo>& devices() const { return infos_; }
 
-  // INVALID_ARGUMENT: no such local device; no such memory kind there (names those that exist).
+  // INVALID_ARGUMENT: no such local device, or no such memory kind on it (names those that exist).
   absl::StatusOr<PJRT_Device*> Device(int local_index) const;
   absl::StatusOr<PJRT_Memory*> Memory(int local_index, std::string_view kind) const;
 

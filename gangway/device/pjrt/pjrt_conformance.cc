@@ -1,8 +1,8 @@
-// Any PJRT plugin under the device conformance suite:
+// Runs the device conformance suite on any PJRT plugin:
 //     gangway_conformance --plugin PATH [GoogleTest's flags]
 // The test of this name runs XLA's CPU plugin. gangway_conformance is the same program, linked so
-// that it needs nothing but glibc and the plugin: it can be carried to a machine with other
-// devices. What a platform cannot run is skipped, with the reason.
+// that it needs only glibc and the plugin: it can be copied to a machine with other devices. Tests
+// that a platform cannot run are skipped with the reason.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -67,7 +67,7 @@ Subject Plugin() {
 INSTANTIATE_TEST_SUITE_P(Pjrt, DeviceConformance, testing::Values(Plugin()),
                          [](const auto& info) { return info.param.name; });
 
-// What is tested, for whoever reads the output later. False: it cannot be opened.
+// Prints the plugin under test and its devices. False: the plugin cannot be opened.
 bool Describe() {
   auto backend = Open(8);
   if (!backend.ok()) {

@@ -11,7 +11,7 @@ namespace gangway::device {
 
 // UNIMPLEMENTED: the PJRT C API has no such type (names the number).
 absl::StatusOr<PJRT_Buffer_Type> ToPjrtType(int32_t element_type);
-// 0 (XLA's "invalid") for a type that is none of ours.
+// 0 (XLA's "invalid") for a type without such a number.
 int32_t FromPjrtType(PJRT_Buffer_Type type);
 
 }  // namespace gangway::device

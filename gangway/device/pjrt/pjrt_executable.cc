@@ -45,7 +45,7 @@ absl::StatusOr<Envelope> ReadEnvelope(std::string_view bytes) {
   if (!recognized || size > bytes.size() - kHeader) {
     return absl::InvalidArgumentError(
         absl::StrCat("these ", bytes.size(),
-                     " bytes are no executable serialized by this version of Gangway; "
+                     " bytes are not an executable serialized by this version of Gangway; "
                      "compile the program again"));
   }
   return Envelope{bytes.substr(kHeader, size), bytes.substr(kHeader + size)};
@@ -72,7 +72,7 @@ absl::StatusOr<Placement> Place(const PjrtClient& client, std::string_view compi
     if (device < 0 || device >= static_cast<int>(client.devices().size())) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the program is placed on local devices ", absl::StrJoin(placement.devices, ","),
-          " but there are only ", client.devices().size(), "; open more devices or place it anew"));
+          " but only ", client.devices().size(), " exist; open more devices or use other ones"));
     }
     ids.push_back(client.devices()[device].runtime_id);
   }
@@ -80,7 +80,7 @@ absl::StatusOr<Placement> Place(const PjrtClient& client, std::string_view compi
       placement.devices.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the program is placed on local devices ", absl::StrJoin(placement.devices, ","),
-        ": one of them twice. Give each logical position its own device"));
+        ": one device appears twice. Give each logical position its own device"));
   }
   absl::StatusOr<std::string> options = WithDeviceAssignment(compile_options, ids);
   if (!options.ok()) return options.status();
@@ -107,9 +107,9 @@ absl::StatusOr<PJRT_LoadedExecutable*> CompileAsAsked(const PjrtClient& client,
   return compile.executable;
 }
 
-// XLA CPU makes the parts of its YNNPACK fusions when they first run, from a list that all devices
-// share without a lock: devices that start a program together corrupt the heap, rarely
-// (docs/internals/probes.md). So programs are compiled without them.
+// XLA CPU creates the parts of its YNNPACK fusions on their first run, from a list that all devices
+// share without a lock. Devices that start a program together then sometimes corrupt the heap
+// (docs/internals/probes.md), so programs are compiled without these fusions.
 constexpr char kYnnFusions[] = "xla_cpu_experimental_ynn_fusion_type";
 
 absl::StatusOr<PJRT_LoadedExecutable*> CompileSafely(const PjrtClient& client,
@@ -120,7 +120,7 @@ absl::StatusOr<PJRT_LoadedExecutable*> CompileSafely(const PjrtClient& client,
         CompileAsAsked(client, program, WithXlaOption(compile_options, kYnnFusions, ""));
     const bool unknown = absl::IsInvalidArgument(compiled.status()) &&
                          absl::StrContains(compiled.status().message(), kYnnFusions);
-    if (!unknown) return compiled;  // else another version of XLA, which has no such fusions
+    if (!unknown) return compiled;  // else this version of XLA has no such fusions
   }
   return CompileAsAsked(client, program, compile_options);
 }
@@ -221,7 +221,7 @@ absl::Status PjrtExecutable::DescribeOutputs() {
     return status;
   }
   if (types.num_output_types != count.num_outputs || dimensions.num_outputs != count.num_outputs) {
-    return absl::InternalError(absl::StrCat("the plugin counts ", count.num_outputs, " outputs of ",
+    return absl::InternalError(absl::StrCat("the plugin has ", count.num_outputs, " outputs of ",
                                             name_, " but ", types.num_output_types, " types and ",
                                             dimensions.num_outputs, " shapes"));
   }
@@ -238,7 +238,7 @@ absl::Status PjrtExecutable::DescribeOutputs() {
 
 absl::StatusOr<MemoryStats> PjrtExecutable::GetMemoryStats() const {
   if (client_->api().table()->PJRT_Executable_GetCompiledMemoryStats == nullptr) {
-    return absl::UnimplementedError("the plugin does not count the memory of its programs");
+    return absl::UnimplementedError("the plugin does not report the memory of its programs");
   }
   PJRT_Executable_GetCompiledMemoryStats_Args args{};
   args.executable = executable_;

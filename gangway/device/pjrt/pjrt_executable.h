@@ -1,9 +1,8 @@
 // Executables of a PJRT plugin: compile, load, describe, serialize, execute. Internal to
 // device/pjrt. Immutable, so thread-safe.
 //
-// Serialized form: an envelope around the plugin's bytes that also keeps the compile options, since
-// loading on other devices than the compile's means giving the plugin the same options with another
-// device assignment.
+// Serialized form: an envelope with the plugin's bytes and the compile options. To load on other
+// devices, the plugin needs the same options with another device assignment.
 #ifndef GANGWAY_DEVICE_PJRT_PJRT_EXECUTABLE_H_
 #define GANGWAY_DEVICE_PJRT_PJRT_EXECUTABLE_H_
 

@@ -14,9 +14,8 @@
 namespace gangway::device {
 namespace {
 
-// The FFI extension of PJRT C API 0.81; its header is not in the plugin's wheel. Newer versions put
-// an api_version after name_size, so another layout is possible: the probe below is what proves
-// that this one is right.
+// The FFI extension of PJRT C API 0.81, whose header is not in the plugin's wheel. Newer versions
+// put an api_version after name_size; the probe below verifies that this layout is right.
 struct FfiRegisterHandlerArgs {
   size_t struct_size;
   const char* target_name;
@@ -81,13 +80,13 @@ absl::Status RegisterPjrtFfiHandlers(const std::shared_ptr<const PjrtClient>& cl
   if (!client->capabilities().ffi_handlers) {
     return absl::UnimplementedError(
         absl::StrCat("the plugin for platform ", client->capabilities().platform,
-                     " takes no FFI handlers; programs with such custom calls cannot run"));
+                     " has no FFI handlers; programs with such custom calls cannot run"));
   }
   const auto* extension =
       reinterpret_cast<const FfiExtension*>(client->api().FindExtension(PJRT_Extension_Type_FFI));
   if (absl::Status status = CheckNames(handlers); !status.ok()) return status;
   static Mutex mutex;
-  // Registrations last as long as the plugin: the process. By plugin and name.
+  // By plugin and name. Registrations last as long as the plugin: until the process ends.
   static auto* const registered = new std::map<std::pair<const PjrtApi*, std::string>, void*>();
   MutexLock lock(mutex);
   std::vector<FfiHandler> fresh;
@@ -105,14 +104,14 @@ absl::Status RegisterPjrtFfiHandlers(const std::shared_ptr<const PjrtClient>& cl
     absl::Status status = RegisterOne(client->api(), *extension, handler);
     if (!status.ok()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("the plugin refused FFI handler '", handler.name, "': ", status.message()));
+          absl::StrCat("the plugin rejected FFI handler '", handler.name, "': ", status.message()));
     }
   }
   const std::string probe = ProbeProgram(fresh);
   absl::Status took = PjrtExecutable::Compile(client, Program{probe, "mlir"}, "", {}).status();
   if (!took.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the plugin took ", fresh.size(),
+        "the plugin accepted ", fresh.size(),
         " FFI handlers without an error, but a program that calls them does not "
         "compile: ",
         took.message(),

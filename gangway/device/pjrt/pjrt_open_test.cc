@@ -1,5 +1,4 @@
-// Opening plugins that are wrong in every way a user can get them wrong, and the editing of compile
-// options.
+// Opens plugins that are missing, broken or incompatible, and edits compile options.
 #include <fstream>
 
 #include "gangway/device/pjrt/compile_options_edit.h"
@@ -70,7 +69,7 @@ TEST(PjrtOpen, AnotherPlatformsPluginIsAskedOnlyWhatItKnows) {
     options.compiles_only = compiles_only;
     auto backend = OpenPjrt(options);
     ASSERT_TRUE(backend.ok()) << backend.status().ToString();
-    EXPECT_EQ((*backend)->devices().size(), 4u) << "as many as there are";
+    EXPECT_EQ((*backend)->devices().size(), 4u) << "all devices of the plugin";
     const Capabilities& capabilities = (*backend)->capabilities();
     EXPECT_EQ(capabilities.platform, "cuda");
     EXPECT_FALSE(capabilities.host_zero_copy || capabilities.ffi_handlers ||
@@ -78,7 +77,7 @@ TEST(PjrtOpen, AnotherPlatformsPluginIsAskedOnlyWhatItKnows) {
   }
 }
 
-// Programs are compiled with an option that takes away fusions which share memory without a lock
+// Gangway compiles programs with an option that disables fusions which share memory without a lock
 // (PjrtTraps.ProgramsAreCompiledWithoutTheFusionsThatDevicesShareWithoutALock).
 TEST(PjrtOpen, ACpuPluginThatDoesNotKnowAnOptionOfOursCompilesWithoutIt) {
   PjrtOptions options;

@@ -70,8 +70,8 @@ inline TestProgram DonatingProgram() {
   })");
 }
 
-// x of one element per partition; element i of the result is x[i] + sum(x) + 1000 i: one
-// all-reduce, and the place.
+// x has one element per partition. Element i of the result is x[i] + sum(x) + 1000 i: one
+// all-reduce, and a term for the position.
 inline TestProgram GangProgram(int count) {
   return Mlir(
       absl::Substitute(
@@ -92,7 +92,7 @@ inline TestProgram GangProgram(int count) {
       1, count);
 }
 
-#ifdef GANGWAY_TEST_PJRT_PLUGIN  // of tests that run where they were built
+#ifdef GANGWAY_TEST_PJRT_PLUGIN  // only for tests that run on the machine that built them
 inline absl::StatusOr<std::unique_ptr<Backend>> OpenTestPlugin(int device_count) {
   PjrtOptions options;
   options.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;

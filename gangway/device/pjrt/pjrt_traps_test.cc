@@ -1,5 +1,5 @@
-// What the XLA CPU plugin does that a runtime must plan for. Each test pins one such behaviour:
-// when a newer plugin changes it, the test says so, and the rule built on it can be revisited
+// Behaviour of the XLA CPU plugin that a runtime must plan for. Each test pins one such behaviour:
+// it fails when a newer plugin changes that, and the rule built on it can then be revisited
 // (docs/internals/probes.md).
 #include <cstdlib>
 #include <set>
@@ -10,7 +10,7 @@
 #include "gangway/device/conformance/device_test_util.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 
-// The plugin drops the error of a refused FFI registration, which is why it goes unseen: a leak.
+// The plugin leaks the error of a rejected FFI registration instead of returning it.
 extern "C" const char* __lsan_default_suppressions() { return "leak:XLA_FFI_Handler_Register\n"; }
 
 namespace gangway::device {
@@ -28,8 +28,7 @@ std::unique_ptr<Executable> Compile(Backend& backend, const TestProgram& program
   return executable.ok() ? *std::move(executable) : nullptr;
 }
 
-// --- at most 32 executes in flight
-// ---------------------------------------------------------------------------------
+// --- At most 32 executes in flight ---
 
 TEST(PjrtTraps, The33rdExecuteInFlightBlocksItsCaller) {
   auto backend = Open(2);
@@ -59,8 +58,7 @@ TEST(PjrtTraps, The33rdExecuteInFlightBlocksItsCaller) {
   for (auto& output : outputs) EXPECT_EQ(*ReadFloats(*output), (std::vector<float>{2, 3, 4, 5}));
 }
 
-// --- FFI handlers; small programs run in their caller's thread
-// -------------------------------------------------------
+// --- FFI handlers; small programs run in their caller's thread ---
 
 std::thread::id g_handler_thread;
 int64_t g_handler_run_id = 0;
@@ -79,7 +77,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(RecordThreadHandler, RecordThread,
                                   .Arg<xla::ffi::AnyBuffer>()
                                   .Ret<xla::ffi::AnyBuffer>());
 
-// Says that it was built for an FFI version that no plugin knows.
+// Claims to be built for an FFI version that no plugin knows.
 XLA_FFI_Error* HandlerOfAnotherVersion(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start != nullptr &&
       frame->extension_start->type == XLA_FFI_Extension_Metadata) {
@@ -114,7 +112,7 @@ TEST(PjrtTraps, SmallProgramsRunInTheThreadThatCallsExecute) {
   ASSERT_TRUE(outputs.ok());
   EXPECT_TRUE(ReadFloats(*(*outputs)[0]).ok());
   EXPECT_EQ(g_handler_thread, std::this_thread::get_id());
-  EXPECT_EQ(g_handler_run_id, 4711) << "the launch id is what handlers know their gang by";
+  EXPECT_EQ(g_handler_run_id, 4711) << "handlers identify their gang by the launch id";
 }
 
 TEST(PjrtTraps, HandlerThatThePluginSilentlyRefusesIsReported) {
@@ -143,16 +141,15 @@ TEST(PjrtTraps, HandlersRegisterOncePerNameAndAddress) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status.ToString();
 }
 
-// --- XLA's own collectives
-// -------------------------------------------------------------------------------------------
+// --- XLA's own collectives ---
 
-// XLA's own limit on a stuck collective, 40 s if not set.
+// Shortens XLA's own limit on a stuck collective, which is 40 s by default.
 constexpr char kShortTimeouts[] =
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=1 "
     "--xla_cpu_collective_call_terminate_timeout_seconds=2";
 
-// Runs one gang whose shards in `poisoned` are failed before they fill; returns the members' final
-// status.
+// Runs one gang in which the shards in `poisoned` fail and the others fill. Returns the final
+// status of each member.
 std::vector<absl::Status> RunGangWithPoison(Backend& backend, Executable& gang,
                                             const std::set<int>& poisoned) {
   const int count = static_cast<int>(gang.devices().size());
@@ -185,7 +182,7 @@ void PoisonOneShardOfEight() {
   auto gang = (*backend)->Compile({program.code, program.format}, program.compile_options, {});
   if (!gang.ok()) _exit(4);
   RunGangWithPoison(**backend, **gang, {2});
-  _exit(0);  // nobody was stuck
+  _exit(0);  // no member hung
 }
 
 TEST(PjrtTrapsDeathTest, OneLonePoisonedShardBeforeACollectiveAbortsTheProcess) {
@@ -203,9 +200,9 @@ TEST(PjrtTraps, WhenAllShardsArePoisonedTogetherTheProcessLives) {
     EXPECT_TRUE(status.ok());
 }
 
-// Two programs with collectives in flight on all eight devices, enqueued on placeholders in the
-// same order everywhere and then filled: so they run on the plugin's pool, not in the threads that
-// call Execute. True: all results right.
+// Runs two programs with collectives at once on all eight devices. Both are enqueued on
+// placeholders in the same order on every device, so they run on the plugin's pool once these fill,
+// not in the threads that call ExecuteOn. True: all results are right.
 bool TwoProgramsAtOnce(Backend& backend) {
   auto first = Compile(backend, GangProgram(8));
   auto second = Compile(backend, GangProgram(8));
@@ -263,7 +260,7 @@ void OppositeOrdersOnTwoHalves() {
       if (outputs.ok()) (void)ReadFloats(*(*outputs)[0]);
     }
   });
-  _exit(0);  // nobody was stuck
+  _exit(0);  // no member hung
 }
 
 TEST(PjrtTrapsDeathTest, GS1_GangsInDifferentOrdersOnTheDevicesAbortTheProcess) {
@@ -271,9 +268,9 @@ TEST(PjrtTrapsDeathTest, GS1_GangsInDifferentOrdersOnTheDevicesAbortTheProcess) 
   EXPECT_EXIT(OppositeOrdersOnTwoHalves(), testing::KilledBySignal(SIGABRT), "rendezvous");
 }
 
-// Devices 0-3 run A then B, devices 4-7 B then A, all under one launch id. The plugin knows the
-// members of a collective by launch id, devices and operation only, so half of A meets half of B:
-// wrong sums, and no error.
+// Devices 0-3 run A then B, devices 4-7 B then A, all under one launch id. The plugin matches the
+// members of a collective only by launch id, devices and operation, so half of A joins half of B:
+// the sums are wrong, without an error.
 TEST(PjrtTraps, GangsThatShareALaunchIdMixTheirMembersSilently) {
   auto backend = Open(8);
   auto a = Compile(*backend, GangProgram(8));
@@ -292,14 +289,13 @@ TEST(PjrtTraps, GangsThatShareALaunchIdMixTheirMembersSilently) {
     }
   });
   for (float sum : sums) {
-    EXPECT_EQ(sum, 404.0f) << "8 would be right; if that is what comes now, launch ids may repeat";
+    EXPECT_EQ(sum, 404.0f) << "8 would be right; if the plugin returns 8, launch ids may repeat";
   }
 }
 
-// --- compiling
-// -----------------------------------------------------------------------------------------------
+// --- Compiling ---
 
-// Options like those of JAX, which say which YNNPACK fusions are wanted.
+// Options like those of JAX, which select YNNPACK fusions.
 std::string WithYnnFusions(const std::string& options) {
   std::string debug;
   AppendVarint(debug, 31 << 3);  // xla_backend_optimization_level
@@ -307,7 +303,7 @@ std::string WithYnnFusions(const std::string& options) {
   AppendVarint(debug, 323 << 3);  // xla_cpu_parallel_codegen_split_count
   AppendVarint(debug, 32);
   AppendVarint(debug, 422 << 3 | 2);  // xla_cpu_experimental_ynn_fusion_type
-  debug += {2, 3, 4};                 // two of them: of reductions, of single products
+  debug += {2, 3, 4};                 // two kinds: of reductions, of single products
   std::string build = "\x1a";
   AppendVarint(build, debug.size());
   build += debug;
@@ -332,8 +328,7 @@ TEST(PjrtTraps, ProgramsAreCompiledWithoutTheFusionsThatDevicesShareWithoutALock
   EXPECT_EQ(text->find("ynn_fusion"), std::string::npos);
 }
 
-// --- zero-copy buffers
-// -----------------------------------------------------------------------------------------------
+// --- Zero-copy buffers ---
 
 TEST(PjrtTraps, DonatingAZeroCopyBufferLeavesTheCallersMemoryAlone) {
   auto backend = Open(2);

@@ -26,7 +26,7 @@ ffi::Error SimulatedWork(ffi::AnyBuffer clock, ffi::AnyBuffer x, ffi::Result<ffi
   if (microseconds < 0 || microseconds > kMicrosecondsMax)
     return ffi::Error::InvalidArgument("simulated work takes 0 to 10,000,000 microseconds");
   if (clock.size_bytes() != ticked->size_bytes() || x.size_bytes() != y->size_bytes())
-    return ffi::Error::InvalidArgument("simulated work changes no shape");
+    return ffi::Error::InvalidArgument("simulated work must not change shapes");
   std::memcpy(ticked->untyped_data(), clock.untyped_data(), clock.size_bytes());
   std::memcpy(y->untyped_data(), x.untyped_data(), x.size_bytes());
   std::this_thread::sleep_until(began + std::chrono::microseconds(microseconds));
@@ -53,7 +53,7 @@ void OfferSimulatedWork(Backend& backend) {
   const char* wanted = std::getenv("GANGWAY_SIMULATED_WORK");
   if (wanted == nullptr || std::string_view(wanted) != "1") return;
   const absl::Status status = RegisterSimulatedWork(backend);
-  if (!status.ok()) spdlog::warn("no simulated work: {}", std::string(status.message()));
+  if (!status.ok()) spdlog::warn("Simulated work is off: {}", std::string(status.message()));
 }
 
 }  // namespace gangway::device

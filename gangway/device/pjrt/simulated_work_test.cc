@@ -1,5 +1,5 @@
-// Simulated work through the real plugin: it takes its time, passes its values on, and follows its
-// clock.
+// Simulated work through the real plugin: it takes the given time, passes its values on, and calls
+// with one clock run in order.
 #include "gangway/device/pjrt/simulated_work.h"
 
 #include <chrono>

@@ -95,7 +95,7 @@ class SimBackendImpl final : public SimBackend {
   void ReleaseHung() override { engine_->ReleaseHung(); }
   int64_t BusyMicros(int device) const override {
     GANGWAY_CHECK(device >= 0 && device < device_count(),
-                  "BusyMicros of a device that is not there");
+                  "BusyMicros of a device that does not exist");
     return engine_->BusyMicros(device);
   }
 

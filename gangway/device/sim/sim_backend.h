@@ -1,13 +1,13 @@
-// A simulated accelerator behind device::Backend: programs are declared functions (sim_program.h),
-// each device runs them one after another in the order of ExecuteOn, collectives start when all
-// their members are at the head of their queues. So two devices that are given two collectives in
-// different orders wait for ever, as real ones do.
+// A simulated accelerator behind device::Backend. Programs are declared functions (sim_program.h).
+// Each device runs them one after another in the order of ExecuteOn. A collective starts when all
+// its members are at the heads of their queues, so two devices that receive two collectives in
+// different orders deadlock, as real devices do.
 //
-// Threading: as device.h says. Callbacks run on the timer's thread (virtual time: in Advance) or
-// inside the call. Differences from a real device, all on purpose: an execute beyond inflight_max
-// is RESOURCE_EXHAUSTED at once instead of blocking, so that a broken window is seen; a collective
-// whose member is poisoned or failed fails as a whole; bytes are always copied. Closing the backend
-// ends all runs with CANCELLED.
+// Threading: see device.h. Callbacks run on the timer's thread (virtual time: in Advance) or inside
+// the call. Intended differences from a real device: an execute beyond inflight_max returns
+// RESOURCE_EXHAUSTED at once instead of blocking, so that tests see a window violation; one
+// poisoned or failed member fails its whole collective; bytes are always copied. Closing the
+// backend ends all runs with CANCELLED.
 #ifndef GANGWAY_DEVICE_SIM_SIM_BACKEND_H_
 #define GANGWAY_DEVICE_SIM_SIM_BACKEND_H_
 
@@ -30,21 +30,20 @@ struct SimOptions {
 struct SimFault {
   enum class Kind {
     kFail,  // the run ends with `error` after its cost; a collective fails on all members
-    kHang,  // the run never starts, and nothing behind it on that device, until ReleaseHung
+    kHang,  // the run and all runs behind it on that device do not start until ReleaseHung
   };
   Kind kind = Kind::kFail;
   int device = -1;  // -1: any
-  int64_t nth =
-      1;  // the nth execute on that device (or on any) from the injection on; 1 = the next
+  int64_t nth = 1;  // the nth execute on that device (or on any) after the injection; 1 = the next
   absl::Status error;
 };
 
 class SimBackend : public Backend {
  public:
   virtual void Inject(SimFault fault) = 0;
-  // Lets the runs that hang go on.
+  // Resumes the hung runs.
   virtual void ReleaseHung() = 0;
-  // Device time spent in runs so far: utilization is this over the time that passed.
+  // Device time spent in runs so far. Utilization is this divided by the elapsed time.
   virtual int64_t BusyMicros(int device) const = 0;
 };
 

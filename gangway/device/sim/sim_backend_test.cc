@@ -1,4 +1,4 @@
-// What only the simulated accelerator does: virtual time, faults, its program text.
+// Behaviour that only the simulated accelerator has: virtual time, faults, the program text.
 #include "gangway/device/sim/sim_backend.h"
 
 #include "gangway/device/conformance/device_test_util.h"
@@ -14,7 +14,7 @@ class SimBackendTest : public testing::Test {
     EXPECT_TRUE(executable.ok()) << executable.status().ToString();
     return executable.ok() ? *std::move(executable) : nullptr;
   }
-  // Runs on one fresh argument; keeps the outputs.
+  // Runs on one new argument and keeps the first output.
   Waiter Run(Executable& executable, int device, int32_t launch_id = 0) {
     Waiter complete;
     auto argument = MakeBuffer(*backend_, device, {1});

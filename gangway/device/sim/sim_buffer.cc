@@ -33,7 +33,7 @@ absl::Status CheckSimSize(const ArraySpec& spec, size_t bytes) {
 absl::Status CheckSimPlace(int device, int device_count, std::string_view memory_kind) {
   if (device < 0 || device >= device_count) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "no local device ", device, ": there are simulated devices 0 .. ", device_count - 1));
+        "no local device ", device, ": the simulated devices are 0 .. ", device_count - 1));
   }
   if (memory_kind.empty() || memory_kind == kSimMemoryKind) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("simulated device ", device,
@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> SimBuffer::CopyToDevice(int device,
 SimFiller::~SimFiller() {
   storage_->Settle(
       absl::CancelledError(
-          "whoever was to fill this buffer dropped it; look for an earlier error there"),
+          "the producer dropped this buffer before it filled it; look for its earlier error"),
       nullptr, timer_->NowMicros());
 }
 
@@ -110,7 +110,7 @@ absl::Status SimFiller::Fill(std::span<const std::byte> bytes, StatusCallback on
 
 absl::Status SimFiller::Fail(absl::Status error) {
   if (error.ok())
-    return absl::InvalidArgumentError("a buffer cannot be failed with OK; give the error");
+    return absl::InvalidArgumentError("a buffer cannot fail with status OK; pass the error");
   if (!storage_->Settle(std::move(error), nullptr, timer_->NowMicros())) {
     return absl::FailedPreconditionError("this placeholder was filled or failed before");
   }

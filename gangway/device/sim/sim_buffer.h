@@ -14,8 +14,8 @@ namespace gangway::device {
 
 inline constexpr std::string_view kSimMemoryKind = "device";
 
-// INVALID_ARGUMENT: unknown element type, bad dimensions, or `bytes` is not what the array takes in
-// host memory.
+// INVALID_ARGUMENT: unknown element type, bad dimensions, or `bytes` is not the size of the array
+// in host memory.
 absl::Status CheckSimSize(const ArraySpec& spec, size_t bytes);
 // INVALID_ARGUMENT: no such device, or no such memory kind.
 absl::Status CheckSimPlace(int device, int device_count, std::string_view memory_kind);
@@ -39,7 +39,7 @@ class SimBuffer final : public Buffer {
   void Delete() override { (void)Take(); }
   bool IsDeleted() const override;
 
-  // The storage, or null once deleted. Take deletes.
+  // The storage, or null once deleted. Take also deletes the buffer.
   std::shared_ptr<SimStorage> storage() const;
   std::shared_ptr<SimStorage> Take();
 

@@ -15,7 +15,7 @@ absl::Status SimEngine::Enqueue(const std::shared_ptr<SimRun>& run, uint64_t exe
     if (closed_) return absl::CancelledError("the simulated devices were closed");
     if (static_cast<int>(device.queue.size()) >= inflight_max_) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("simulated device ", run->device, " has its ", inflight_max_,
+          absl::StrCat("simulated device ", run->device, " already has ", inflight_max_,
                        " executes in flight; wait for one to complete first (a real device would "
                        "block this thread)"));
     }
@@ -34,7 +34,7 @@ absl::Status SimEngine::Enqueue(const std::shared_ptr<SimRun>& run, uint64_t exe
           if (auto alive = engine.lock()) alive->InputSettled(run, i, status, contents, at_us);
         });
   }
-  run->inputs.clear();  // the callbacks hold what is still needed
+  run->inputs.clear();  // the callbacks deliver the contents
   InputSettled(run, run->contents.size(), absl::OkStatus(), nullptr, timer_->NowMicros());
   return absl::OkStatus();
 }
@@ -53,7 +53,7 @@ absl::Status SimEngine::JoinGang(const std::shared_ptr<SimRun>& run, uint64_t ex
   if (member) {
     return absl::InvalidArgumentError(
         absl::StrCat("launch ", launch_id, " of '", run->program->name, "' was enqueued on device ",
-                     run->device, " before; every launch needs an id of its own"));
+                     run->device, " before; every launch needs a unique id"));
   }
   member = run;
   run->gang = gang;
@@ -87,7 +87,8 @@ void SimEngine::InputSettled(const std::shared_ptr<SimRun>& run, size_t index,
     run->ready_us = std::max(run->ready_us, at_us);
     if (--run->unsettled_inputs > 0) return;
   }
-  // Nobody else touches the run between its last input and `ready`, so the digest needs no lock.
+  // No other thread touches the run between its last input and `ready`, so the digest needs no
+  // lock.
   std::vector<std::span<const std::byte>> bytes;
   for (const auto& one : run->contents)
     bytes.push_back(one ? std::span<const std::byte>(*one) : std::span<const std::byte>());
@@ -134,7 +135,7 @@ void SimEngine::StartGang(SimGang* gang, Starts* starts) {
     devices_[member->device].busy_us += cost;
     starts->push_back({member, start_us + cost});
   }
-  gang->members.clear();  // ends the cycle of gang and members
+  gang->members.clear();  // breaks the reference cycle of gang and members
 }
 
 void SimEngine::Schedule(const Starts& starts) {
@@ -153,8 +154,8 @@ void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
     device.queue.pop_front();  // only the head ever starts
     device.free_us = end_us;
   }
-  Complete(run.get(), run->error, end_us);  // nobody writes the error of a run that started
-  // After the outputs, so that a successor on this device that reads them starts at `end_us`.
+  Complete(run.get(), run->error, end_us);  // the error of a started run no longer changes
+  // The outputs settle first, so a successor on this device that reads them starts at `end_us`.
   Starts starts;
   {
     MutexLock lock(mutex_);

@@ -1,5 +1,5 @@
-// The queues of the simulated devices: which run starts when. Internal to device/sim. Thread-safe.
-// Callbacks run without its lock. Held by shared_ptr: timer tasks hold it weakly.
+// The queues of the simulated devices, which decide when each run starts. Internal to device/sim.
+// Thread-safe. Callbacks run without its lock. Held by shared_ptr: timer tasks hold it weakly.
 #ifndef GANGWAY_DEVICE_SIM_SIM_ENGINE_H_
 #define GANGWAY_DEVICE_SIM_SIM_ENGINE_H_
 
@@ -22,8 +22,8 @@ namespace gangway::device {
 
 struct SimGang;
 
-// One execute on one device. The first group is set before Enqueue; the second belongs to the
-// engine's lock.
+// One execute on one device. The first group is set before Enqueue; the engine's lock guards the
+// second.
 struct SimRun {
   std::shared_ptr<const SimProgram> program;
   int device = 0;
@@ -32,7 +32,7 @@ struct SimRun {
   std::vector<std::shared_ptr<SimStorage>> outputs;
   StatusCallback on_complete;
 
-  std::shared_ptr<SimGang> gang;  // null for a run that waits for nobody
+  std::shared_ptr<SimGang> gang;  // null for a run without peers
   size_t unsettled_inputs = 0;
   std::vector<SimStorage::Contents> contents;
   absl::Status error;  // of an input or a fault
@@ -55,9 +55,9 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   SimEngine(int device_count, int inflight_max, std::shared_ptr<SimTimer> timer)
       : inflight_max_(inflight_max), timer_(std::move(timer)), devices_(device_count) {}
 
-  // `executable` and `launch_id` say which runs are one gang (0: the k-th run on each device).
-  // RESOURCE_EXHAUSTED: the device's window is full; INVALID_ARGUMENT: this launch ran on this
-  // device before; CANCELLED: closed.
+  // `executable` and `launch_id` identify the gang (launch_id 0: the k-th run on each device).
+  // RESOURCE_EXHAUSTED: the device's window is full; INVALID_ARGUMENT: this device already has a
+  // run of this launch; CANCELLED: closed.
   absl::Status Enqueue(const std::shared_ptr<SimRun>& run, uint64_t executable, int32_t launch_id);
 
   void Inject(SimFault fault);
@@ -85,7 +85,7 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   absl::Status JoinGang(const std::shared_ptr<SimRun>& run, uint64_t executable, int32_t launch_id)
       GANGWAY_REQUIRES(mutex_);
   void ApplyFaults(SimRun* run) GANGWAY_REQUIRES(mutex_);
-  // Starts the head of the device's queue if it may run; a collective head starts all its members.
+  // Starts the head of the device's queue if it may run. A gang starts with its last ready member.
   void TryStart(int device, Starts* starts) GANGWAY_REQUIRES(mutex_);
   void StartGang(SimGang* gang, Starts* starts) GANGWAY_REQUIRES(mutex_);
   void Schedule(const Starts& starts);

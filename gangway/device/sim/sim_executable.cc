@@ -27,7 +27,7 @@ uint64_t NextId() {
 absl::StatusOr<SimProgram> ReadSerializedSim(std::string_view serialized) {
   if (serialized.substr(0, kMagic.size()) != kMagic) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "these ", serialized.size(), " bytes are no serialized sim program; compile it again"));
+        "these ", serialized.size(), " bytes are not a serialized sim program; compile it again"));
   }
   return ParseSimProgram(serialized.substr(kMagic.size()));
 }
@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Executable>> SimExecutable::Place(std::shared_ptr
     return absl::InvalidArgumentError(
         absl::StrCat("sim program '", program.name, "' has ", program.partitions,
                      " partitions and cannot run on local devices [", absl::StrJoin(placed, ","),
-                     "] of ", device_count, "; give one existing device for each, none twice"));
+                     "] of ", device_count, "; give one distinct existing device per partition"));
   }
   return std::unique_ptr<Executable>(
       new SimExecutable(std::move(engine), device_count, std::move(program), std::move(placed)));
@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> SimExecutable::ExecuteOn(
   for (Buffer* argument : arguments) {
     run->inputs.push_back(static_cast<SimBuffer*>(argument)->storage());
     if (!run->inputs.back())
-      return absl::InvalidArgumentError("an argument was deleted by another thread meanwhile");
+      return absl::InvalidArgumentError("another thread deleted an argument during this call");
   }
   std::vector<std::unique_ptr<Buffer>> outputs;
   for (const ArraySpec& spec : program_->outputs) {

@@ -14,7 +14,8 @@ namespace gangway::device {
 
 class SimExecutable final : public Executable {
  public:
-  // `device_count`: of the backend. INVALID_ARGUMENT: not one existing device per partition.
+  // `device_count` is the backend's. INVALID_ARGUMENT: `devices` is not one distinct existing
+  // device per partition.
   static absl::StatusOr<std::unique_ptr<Executable>> Place(std::shared_ptr<SimEngine> engine,
                                                            int device_count, SimProgram program,
                                                            std::span<const int> devices);
@@ -41,7 +42,7 @@ class SimExecutable final : public Executable {
 
   const std::shared_ptr<SimEngine> engine_;
   const int device_count_;
-  const uint64_t id_;  // among all executables of this process: names gangs
+  const uint64_t id_;  // unique in this process; part of a gang's key
   const std::shared_ptr<const SimProgram> program_;
   const std::vector<int> devices_;
 };

@@ -48,7 +48,7 @@ bool ParseArray(const Words& words, ArraySpec* spec, int* donated) {
   return HostBytes(*spec).has_value();
 }
 
-// False: the statement is not understood.
+// False: the statement is unknown or malformed.
 bool ParseStatement(const Words& words, SimProgram* program) {
   const std::string& verb = words[0];
   int64_t value = 0;
@@ -86,8 +86,8 @@ absl::Status CheckDonations(const SimProgram& program) {
     if (input >= static_cast<int>(program.inputs.size()) || taken[input] ||
         HostBytes(program.inputs[input]) != HostBytes(program.outputs[i])) {
       return absl::InvalidArgumentError(
-          absl::StrCat("sim program '", program.name, "': output ", i, " cannot take over input ",
-                       input, ": no such input, of another size, or taken twice"));
+          absl::StrCat("sim program '", program.name, "': output ", i, " cannot reuse input ",
+                       input, ": it does not exist, has another size, or is donated twice"));
     }
     taken[input] = true;
   }
@@ -99,8 +99,8 @@ void AppendArray(std::string* text, std::string_view verb, const ArraySpec& spec
   for (int64_t dim : spec.dims) absl::StrAppend(text, " ", dim);
 }
 
-// The mask that keeps the most significant byte of each element of this type finite and valid, and
-// the element's size.
+// The size of an element, and the mask for its most significant byte that keeps it finite and
+// valid.
 struct ElementMask {
   size_t bytes;
   std::byte top;

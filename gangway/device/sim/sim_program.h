@@ -11,7 +11,7 @@
 //     temp_bytes 4096             # default 0
 //     input 11 128 4              # element type (XLA PrimitiveType), then dimensions per device
 //     output 11 128 4
-//     output 11 128 4 donates 0   # takes over the memory of input 0, which has the same bytes
+//     output 11 128 4 donates 0   # reuses the memory of input 0, which has the same size
 #ifndef GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
 #define GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
 
@@ -36,21 +36,21 @@ struct SimProgram {
   int64_t temp_bytes = 0;
   std::vector<ArraySpec> inputs;
   std::vector<ArraySpec> outputs;
-  std::vector<int> donated_input;  // per output: the input whose memory it takes, or -1
+  std::vector<int> donated_input;  // per output: the input whose memory it reuses, or -1
 };
 
 // INVALID_ARGUMENT names the line and what is wrong with it.
 absl::StatusOr<SimProgram> ParseSimProgram(std::string_view text);
 std::string FormatSimProgram(const SimProgram& program);
 
-// Outputs are hashes: output `index` of logical position `position` is a function of the program,
-// the position and the digest of what the run read. The same everywhere and always. Floating-point
-// elements are finite, so they compare.
+// Outputs are hashes: output `index` of logical position `position` depends only on the program,
+// the position and the digest of the run's inputs. Floating-point elements are finite, so equal
+// bits compare equal.
 uint64_t DigestBytes(uint64_t seed, std::span<const std::byte> bytes);
 // Digest of one run's own inputs.
 uint64_t DigestInputs(const SimProgram& program,
                       std::span<const std::span<const std::byte>> inputs);
-// What a collective run reads: the digests of all positions, in order.
+// Digest of a collective run's inputs, from the digests of all positions, in order.
 uint64_t CombineDigests(std::span<const uint64_t> digests);
 std::vector<std::byte> SimOutput(const SimProgram& program, int index, int position,
                                  uint64_t digest);

@@ -1,5 +1,5 @@
-// The text of simulated programs, which clients send: understood or refused, and the same after
-// printing.
+// The text of simulated programs, which clients send: it parses or is rejected, and a parsed
+// program survives printing.
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
 #include "gangway/device/sim/sim_program.h"
@@ -21,6 +21,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text = gangway::device::FormatSimProgram(*program);
   auto again = gangway::device::ParseSimProgram(text);
   GANGWAY_CHECK(again.ok() && gangway::device::FormatSimProgram(*again) == text,
-                "a program that was understood survives its text form");
+                "a parsed program survives its text form");
   return 0;
 }

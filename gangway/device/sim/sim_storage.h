@@ -19,12 +19,12 @@ namespace gangway::device {
 class SimStorage {
  public:
   using Contents = std::shared_ptr<const std::vector<std::byte>>;
-  // `at_us` is the device time of the settling: the end of the run, which the timer may report
-  // late.
+  // `at_us` is the device time at which the contents settled: the end of the run, which the timer
+  // may report late.
   using Callback = std::function<void(const absl::Status&, const Contents&, int64_t at_us)>;
 
-  // False if it was settled before (then nothing happens). Takes copies, since a callback may drop
-  // what the caller holds. NOLINTNEXTLINE(performance-unnecessary-value-param)
+  // Returns false, without effect, if the contents are already settled. Takes copies, because a
+  // callback may drop the caller's references. NOLINTNEXTLINE(performance-unnecessary-value-param)
   bool Settle(absl::Status status, Contents contents, int64_t at_us) {
     std::vector<Callback> callbacks;
     {

@@ -1,4 +1,4 @@
-// Time for the simulated device: the machine's, or a virtual one that a test moves. Thread-safe.
+// The clock of the simulated device: real time, or virtual time that a test advances. Thread-safe.
 #ifndef GANGWAY_DEVICE_SIM_SIM_TIMER_H_
 #define GANGWAY_DEVICE_SIM_SIM_TIMER_H_
 
@@ -15,30 +15,29 @@ class SimTimer {
  public:
   virtual ~SimTimer() = default;
   virtual int64_t NowMicros() const = 0;
-  // Runs `task` once the time is `micros` or later; in the order of times, then of calls. Never
-  // inline.
+  // Runs `task` once the time is `micros` or later: in order of time, then of calls. Never inline.
   virtual void At(int64_t micros, std::function<void()> task) = 0;
 };
 
-// The machine's steady clock. Tasks of all timers of the process run on one thread that is never
-// joined, so that a task may drop the last reference to anything.
+// The machine's steady clock. The tasks of all timers of the process run on one thread, which is
+// never joined, so a task may drop the last reference to any object.
 class RealSimTimer final : public SimTimer {
  public:
   int64_t NowMicros() const override;
   void At(int64_t micros, std::function<void()> task) override;
 };
 
-// Stands still until Advance, which runs the tasks in its caller's thread.
+// Time stands still until Advance or RunUntilIdle, which run the tasks in their caller's thread.
 class VirtualSimTimer final : public SimTimer {
  public:
   int64_t NowMicros() const override;
   void At(int64_t micros, std::function<void()> task) override;
 
-  // Moves to now + `micros`, running every task due on the way, each at its own time, also those
-  // that tasks add.
+  // Advances to now + `micros` and runs every task due until then at its own time, including tasks
+  // that other tasks add.
   void Advance(int64_t micros);
-  // Moves from task to task until none is left or `limit_micros` have passed. Returns the time that
-  // passed.
+  // Runs tasks in order of time until none is left or `limit_micros` have passed. Returns the
+  // elapsed time.
   int64_t RunUntilIdle(int64_t limit_micros);
 
  private:

@@ -14,7 +14,7 @@ namespace {
 constexpr char kSingleDevice[] = "xla::ifrt::SingleDeviceSharding";
 constexpr char kHlo[] = "xla::ifrt::HloSharding";
 constexpr char kConcreteEven[] = "xla::ifrt::ConcreteEvenSharding";
-// Of the forms above, as jaxlib 0.10.2 writes them.
+// Of the forms above, as jaxlib 0.10.2 writes it.
 constexpr int kFormVersion = 0;
 
 absl::Status Malformed(std::string_view type) {
@@ -22,7 +22,7 @@ absl::Status Malformed(std::string_view type) {
 }
 
 absl::Status ReadDevices(const xla::IfrtDeviceListProto& list, ArrayInfo& info) {
-  if (list.device_ids().empty()) return absl::InvalidArgumentError("an array on no devices");
+  if (list.device_ids().empty()) return absl::InvalidArgumentError("an array has no devices");
   for (int32_t id : list.device_ids()) info.devices.push_back(static_cast<uint32_t>(id));
   return absl::OkStatus();
 }
@@ -62,7 +62,7 @@ absl::Status ReadConcreteEven(const std::string& data, ArrayInfo& info) {
   info.shard_dims.assign(proto.shard_shape().dims().begin(), proto.shard_shape().dims().end());
   info.fully_replicated = proto.is_fully_replicated();
   if (info.fully_replicated && info.shard_dims != info.dims) {
-    return absl::InvalidArgumentError("a replicated sharding whose shards are not the whole array");
+    return absl::InvalidArgumentError("the shards of a replicated sharding are not whole arrays");
   }
   if (info.fully_replicated)
     info.offsets.assign(info.devices.size(), std::vector<int64_t>(info.dims.size(), 0));

@@ -1,7 +1,7 @@
-// What the front door knows of an array: element type, global and shard dimensions, devices.
+// The front door's description of an array: element type, global and shard dimensions, devices.
 // Immutable and shared: every result of the same output of an executable has the same ArrayInfo.
-// Readers take the protocol's forms, which a client may send in any shape: INVALID_ARGUMENT or
-// UNIMPLEMENTED, never more.
+// Readers take the protocol's messages, which a client may send malformed: they return
+// INVALID_ARGUMENT or UNIMPLEMENTED and never crash.
 #ifndef GANGWAY_FRONTDOOR_IFRT_ARRAY_INFO_H_
 #define GANGWAY_FRONTDOOR_IFRT_ARRAY_INFO_H_
 
@@ -29,13 +29,13 @@ struct ArrayInfo {
   std::vector<uint32_t> devices;  // shard i is on devices[i]
   std::string memory_kind;        // "" = device
   bool fully_replicated = false;
-  // Where each shard lies in the whole; empty: not known (the client told only the shards' shape).
+  // Of each shard in the array; empty: unknown (the client gave only the shape of the shards).
   std::vector<std::vector<int64_t>> offsets;
   uint64_t shard_bytes = 0;
 };
 using ArrayInfoRef = std::shared_ptr<const ArrayInfo>;
 
-// A handle of the session's client. `error` is set where the front door itself spoiled the array.
+// A handle of the session's client. `error` is set if the front door itself poisoned the array.
 struct ArrayRecord {
   ArrayInfoRef info;
   absl::Status error;
@@ -45,7 +45,7 @@ struct ArrayRecord {
 using ArrayTable = absl::flat_hash_map<uint64_t, ArrayRecord>;
 using DeviceSet = absl::flat_hash_set<uint32_t>;
 
-// Fills `offsets` from `sharding`, which is that of info's dims over its devices.
+// Fills `offsets` from `sharding`, which shards info's dims over its devices.
 void SetOffsets(const xla::Sharding& sharding, ArrayInfo& info);
 
 // `known` are the cluster's devices; others in the sharding are INVALID_ARGUMENT.
@@ -54,10 +54,10 @@ absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
                                            const xla::IfrtShardingProto& sharding,
                                            const DeviceSet& known);
 
-// As the protocol wants the outputs of a first execution.
+// The protocol's form, for the outputs of a first execution.
 absl::StatusOr<xla::IfrtShardingProto> WriteSharding(const ArrayInfo& info);
 
-// The array that shard `shard` is by itself.
+// Describes shard `shard` as an array of its own.
 ArrayInfoRef ShardInfo(const ArrayInfo& info, size_t shard);
 
 ArraySpec ToSpec(const ArrayInfo& info);

@@ -28,7 +28,7 @@ xla::IfrtShapeProto Shape(std::vector<int64_t> dims) {
   return shape;
 }
 
-// Rows over the listed devices.
+// Splits rows over the listed devices.
 xla::IfrtShardingProto Rows(std::vector<int> devices) {
   xla::IfrtHloShardingProto proto;
   for (int device : devices) proto.mutable_devices()->add_device_ids(device);
@@ -54,7 +54,8 @@ TEST(ArrayInfo, TiledOverDevices) {
   EXPECT_THAT(shard->devices, ElementsAre(5u));
 }
 
-// What is written for the outputs of an execution is read back when the client uses it.
+// A sharding that is written for an execution's output is read back when the client uses the
+// output.
 TEST(ArrayInfo, ShardingRoundTrips) {
   ArrayInfoRef info = *ReadArrayInfo(F32(), Shape({8, 3}), Rows({7, 5}), kDevices);
   ArrayInfoRef again = *ReadArrayInfo(F32(), Shape({8, 3}), *WriteSharding(*info), kDevices);

@@ -1,4 +1,4 @@
-// Requests that make arrays out of others, or end them. No bytes pass through here.
+// Requests that make arrays from others, or delete them. No bytes pass through here.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace gangway::ifrt {
 namespace {
 
-// Beyond this are handles of our own making.
+// Handles from here on come from Client::NewArrayHandle.
 constexpr uint64_t kClientHandleEnd = uint64_t{1} << 62;
 
 template <typename Field>
@@ -26,10 +26,10 @@ void SetHandles(std::span<const uint64_t> handles, Body& body) {
 
 absl::Status CheckCount(size_t got, size_t want, const char* what) {
   if (got == want) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(got, " ", what, " where ", want, " are needed"));
+  return absl::InvalidArgumentError(absl::StrCat(got, " ", what, ", but ", want, " are needed"));
 }
 
-// Runs `make`; on an error spoils the results that the client named.
+// Runs `make`; on an error poisons the results that the client named.
 template <typename Make>
 absl::Status OrSpoil(SessionContext& context, std::span<const uint64_t> named, Make make) {
   absl::Status status = make();
@@ -40,8 +40,7 @@ std::span<const uint64_t> One(const uint64_t& handle) {
   return handle == 0 ? std::span<const uint64_t>() : std::span<const uint64_t>(&handle, 1);
 }
 
-// ---- Remap
-// -------------------------------------------------------------------------------------------------------
+// --- Remap ---
 
 struct RemapPlan {
   std::vector<ArrayInfoRef> sources;
@@ -87,14 +86,13 @@ absl::Status ApplyMapping(RemapPlan& plan, std::span<const uint64_t> handles,
   for (int size : {mapping.from_end_size(), mapping.from_step_size(), mapping.to_start_size(),
                    mapping.to_end_size(), mapping.to_step_size()}) {
     if (size != count)
-      return absl::InvalidArgumentError("a remap whose intervals differ in number");
+      return absl::InvalidArgumentError("the intervals of a remap differ in number");
   }
   for (int i = 0; i < count; ++i) {
     if (mapping.from_step(i) <= 0 || mapping.to_step(i) <= 0)
-      return absl::InvalidArgumentError("a remap step below 1");
+      return absl::InvalidArgumentError("a remap step is below 1");
     int64_t from = mapping.from_start(i), to = mapping.to_start(i);
-    // Place() refuses the first index that is out of range, so that hostile ends and steps cost
-    // nothing.
+    // Place() rejects the first index that is out of range, so hostile ends and steps cost nothing.
     while (from < mapping.from_end(i) && to < mapping.to_end(i)) {
       if (absl::Status status =
               Place(plan, handles, mapping.in_array(), from, mapping.out_array(), to);
@@ -163,8 +161,7 @@ absl::StatusOr<RemapPlan> ReadPlan(SessionContext& context,
 
 }  // namespace
 
-// ---- Shared
-// ------------------------------------------------------------------------------------------------------
+// --- Shared ---
 
 absl::StatusOr<std::vector<uint64_t>> ResultHandles(SessionContext& context,
                                                     std::span<const uint64_t> named, size_t count) {
@@ -210,8 +207,7 @@ absl::StatusOr<ArrayInfoRef> FindArray(const SessionContext& context, uint64_t h
   return found->second.info;
 }
 
-// ---- Requests
-// ----------------------------------------------------------------------------------------------------
+// --- Requests ---
 
 absl::Status MakeErrorArrays(SessionContext& context, const xla::MakeErrorArraysRequest& request,
                              IfrtResponse& response) {
@@ -388,7 +384,7 @@ absl::Status DeleteArrays(SessionContext& context, const xla::DeleteArrayRequest
       found->second.deleted = true;
   }
   context.client.Delete(Handles(request.array_handles()));
-  // Deletion is over when it is submitted: any later use of the handle comes after it.
+  // A deletion is complete once it is submitted: any later use of the handle follows it.
   response.mutable_delete_array()->set_deletion_future_handle(context.client.NewArrayHandle());
   return absl::OkStatus();
 }

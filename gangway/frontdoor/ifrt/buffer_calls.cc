@@ -25,7 +25,7 @@ using ::google::protobuf::io::CodedOutputStream;
 
 constexpr char kStoreMetadata[] = "ifrt-proxy-grpc-host-buffer-store-metadata-bin";
 constexpr size_t kLookupChunkBytes = size_t{1} << 20;
-constexpr size_t kHeldBytesMax = size_t{4} << 20;  // while it is not known where they go
+constexpr size_t kHeldBytesMax = size_t{4} << 20;  // while their destination is unknown
 // `data` of both messages that carry bytes: field 1, length-delimited.
 constexpr uint32_t kDataTag = (1 << 3) | 2;
 
@@ -110,8 +110,8 @@ class DiskCall final : public UnaryCall<proxy::HostBufferReadFromDiskRequest,
   }
 };
 
-// Copies the data of a serialized HostBufferStoreRequest to `to`; its size. An error says what came
-// instead.
+// Copies the data of a serialized HostBufferStoreRequest to `to` and returns its size. The error
+// says what arrived instead.
 absl::StatusOr<size_t> CopyData(grpc::ByteBuffer& message, char* to, size_t room) {
   grpc::ProtoBufferReader reader(&message);
   CodedInputStream input(&reader);
@@ -122,17 +122,18 @@ absl::StatusOr<size_t> CopyData(grpc::ByteBuffer& message, char* to, size_t room
     if (tag == kDataTag) {
       uint32_t size = 0;
       if (!input.ReadVarint32(&size)) break;
-      if (size > room - copied) return absl::InvalidArgumentError("more than fits");
+      if (size > room - copied) return absl::InvalidArgumentError("more bytes than fit");
       if (!input.ReadRaw(to + copied, static_cast<int>(size))) break;
       copied += size;
     } else if (!WireFormatLite::SkipField(&input, tag)) {
       break;
     }
   }
-  return absl::InvalidArgumentError("what is no HostBufferStoreRequest");
+  return absl::InvalidArgumentError("an invalid HostBufferStoreRequest");
 }
 
-// A call of several operations, one after the other; each Step starts the next one, or ends it.
+// A call of several operations, one after the other; each Step starts the next one or ends the
+// call.
 class StreamCall : public Call, public Completion {
  public:
   using Call::Call;
@@ -160,7 +161,7 @@ class StoreCall final : public StreamCall {
  public:
   explicit StoreCall(CallEnvironment& environment) : StreamCall(environment), reader_(&context_) {}
   ~StoreCall() override {
-    if (allocating_.joinable()) allocating_.join();  // it has nothing left to do
+    if (allocating_.joinable()) allocating_.join();  // it has finished its work
   }
 
   void Request(void* tag) override {
@@ -175,12 +176,12 @@ class StoreCall final : public StreamCall {
     if (!buffers.ok()) return Finish(buffers.status());
     buffers_ = *std::move(buffers);
     if (metadata_.buffer_size() < 0)
-      return Store(absl::InvalidArgumentError("a host buffer of negative size"));
+      return Store(absl::InvalidArgumentError("a host buffer has a negative size"));
     size_ = static_cast<size_t>(metadata_.buffer_size());
     bulk_ = size_ > kInlineBytes;
     auto bytes = buffers_->TryAllocate(size_);
     if (bytes.ok()) return Receive(std::move(bytes));
-    // Waits for room, up to a limit, where that keeps nobody else waiting.
+    // Waits for room, up to a limit, on a separate thread, which delays no other call.
     allocating_ = std::thread([this] { Receive(buffers_->Allocate(size_)); });
   }
 
@@ -210,7 +211,8 @@ class StoreCall final : public StreamCall {
                                            received_, " of ", size_, " bytes")));
   }
 
-  // Where the bytes go: memory of the worker that gets them, if it is known before many have come.
+  // The destination of the bytes: memory of the worker that gets them, if it is known before many
+  // bytes have arrived; otherwise private memory. Null: not yet known.
   enum class Patience { kSome, kNone };
   char* FindMemory(Patience patience = Patience::kSome) {
     if (memory_ != nullptr) return memory_.get();
@@ -227,15 +229,15 @@ class StoreCall final : public StreamCall {
     return memory_.get();
   }
 
-  // Copies what is held to `memory`, if there is any yet.
+  // Copies the held chunks to `memory`, unless it is null.
   absl::Status Write(char* memory) {
     if (memory == nullptr) return absl::OkStatus();
     for (grpc::ByteBuffer& chunk : held_) {
       absl::StatusOr<size_t> copied = CopyData(chunk, memory + received_, size_ - received_);
       if (!copied.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat("host buffer ", metadata_.handle(), " of ",
-                                                       size_, " bytes: after ", received_, " came ",
-                                                       std::string(copied.status().message())));
+        return absl::InvalidArgumentError(
+            absl::StrCat("host buffer ", metadata_.handle(), " of ", size_, " bytes: after ",
+                         received_, " bytes came ", std::string(copied.status().message())));
       }
       received_ += *copied;
     }
@@ -263,11 +265,11 @@ class StoreCall final : public StreamCall {
   grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer> reader_;
   proxy::HostBufferStoreMetadata metadata_;
   grpc::ByteBuffer chunk_;              // of the read in flight
-  std::vector<grpc::ByteBuffer> held_;  // came, and is not in memory_ yet
+  std::vector<grpc::ByteBuffer> held_;  // received, but not in memory_ yet
   size_t held_bytes_ = 0;
   std::shared_ptr<HostBuffers> buffers_;
   std::shared_ptr<HostBytes> bytes_;
-  std::shared_ptr<char> memory_;  // that will be those of bytes_
+  std::shared_ptr<char> memory_;  // becomes the memory of bytes_
   size_t size_ = 0;
   size_t received_ = 0;
   std::thread allocating_;
@@ -309,8 +311,8 @@ class LookupCall final : public StreamCall {
     WriteNext();
   }
 
-  // A HostBufferLookupResponse around bytes that stay where they are. An empty buffer is one empty
-  // chunk.
+  // Writes a HostBufferLookupResponse that refers to the bytes where they are. An empty buffer is
+  // one empty chunk.
   void WriteNext() {
     const std::string_view chunk = bytes_->view().substr(sent_, kLookupChunkBytes);
     uint8_t header[16];

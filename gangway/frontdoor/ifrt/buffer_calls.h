@@ -1,7 +1,7 @@
-// The calls beside a session: versions, and the host buffers that travel on streams of their own.
+// The calls besides sessions: version negotiation, and host buffers, which have their own streams.
 //
 // Threading: as in call.h; large buffers are copied on the environment's bulk thread. Failure: each
-// call's own status; bytes that end early, or are more than was said, spoil their buffer.
+// call returns its status; fewer or more bytes than announced poison their buffer.
 #ifndef GANGWAY_FRONTDOOR_IFRT_BUFFER_CALLS_H_
 #define GANGWAY_FRONTDOOR_IFRT_BUFFER_CALLS_H_
 

@@ -1,10 +1,10 @@
-// What every incoming gRPC call of the front door has in common: it is asked for, begins when a
-// client made it, and deletes itself when gRPC has completed the last of its operations.
+// The base of every incoming gRPC call of the front door: a call is requested from gRPC, begins
+// when a client makes it, and deletes itself when gRPC has completed its last operation.
 //
-// Threading: gRPC completes a call's operations on the one completion thread of the server, where
-// nothing may block or copy much: it serves all sessions. (Parsing a large program is accepted.)
-// Failure: a call ends itself with a status; a server that shuts down cancels all and waits in
-// LiveCalls until they have gone.
+// Threading: gRPC completes a call's operations on the server's only completion thread, which
+// serves all sessions, so nothing there may block or copy much. (Parsing a large program is
+// accepted.) Failure: a call ends itself with a status; a server that shuts down cancels all calls
+// and waits in LiveCalls until they have ended.
 #ifndef GANGWAY_FRONTDOOR_IFRT_CALL_H_
 #define GANGWAY_FRONTDOOR_IFRT_CALL_H_
 
@@ -58,7 +58,7 @@ using AsyncService = proxy::GrpcIfrtService::WithAsyncMethod_GetVersion<
                     proxy::GrpcIfrtService::WithAsyncMethod_HostBufferReadFromDisk<
                         proxy::GrpcIfrtService::Service>>>>>>;
 
-// What the calls share. Outlives them.
+// Shared by the calls. Outlives them.
 struct CallEnvironment {
   ClientFactory factory;
   IfrtServerOptions options;
@@ -79,9 +79,9 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Asks gRPC for the next call of this kind; `tag` completes when there is one.
+  // Asks gRPC for the next call of this kind; `tag` completes when a client makes it.
   virtual void Request(void* tag) = 0;
-  // A client made the call. From here on it owns itself.
+  // A client made the call, which owns itself from here on.
   virtual void Begin() = 0;
 
  protected:
@@ -120,7 +120,7 @@ absl::Status ReadMetadata(const grpc::ServerContext& context, const char* key, M
   if (found == context.client_metadata().end() ||
       !message.ParseFromArray(found->second.data(), static_cast<int>(found->second.size()))) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the call lacks valid '", key, "' metadata: its client is no IFRT proxy client"));
+        "the call lacks valid '", key, "' metadata: it is not from an IFRT proxy client"));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// Requests about compiled functions. A compile is answered when it is done: its handle is ours, so
-// that no execution can come before; other requests pass it meanwhile.
+// Requests about compiled functions. A compile is answered when it is done: the client does not
+// know the handle earlier, so no execution can precede it. Other requests overtake a compile.
 #include <algorithm>
 #include <utility>
 
@@ -24,12 +24,11 @@ absl::Status UnknownExecutable(uint64_t handle) {
       absl::StrCat("executable ", handle, " is unknown to this session, or was destroyed"));
 }
 
-// ---- Compile
-// -----------------------------------------------------------------------------------------------------
+// --- Compile ---
 
 absl::StatusOr<xla::ExecutableDescription> Describe(const ExecutableInfo& info) {
   if (!info.optimized_program.empty()) return xla::DescribeExecutable(info.optimized_program);
-  // A backend that keeps no program: what one device sees is all there is.
+  // A backend that keeps no program: only the shapes on one device are known.
   xla::ExecutableDescription description;
   const auto operand = [](const TensorSpec& spec) {
     return xla::Operand{spec.element_type, spec.shard_dims, spec.shard_dims, {}, true};
@@ -129,8 +128,8 @@ IfrtResponse CompileReply(uint64_t op_id, const Executable& executable) {
   return response;
 }
 
-// Where a program runs, out of its options; the cluster's first devices where the options do not
-// say.
+// The devices that a program runs on, from its options; the cluster's first devices if the options
+// name none.
 absl::StatusOr<std::vector<uint32_t>> Devices(const SessionContext& context,
                                               const xla::CompileOptionsProto& options) {
   absl::StatusOr<std::vector<uint32_t>> devices = xla::AssignedDevices(options);
@@ -173,7 +172,7 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
   }
   absl::StatusOr<std::vector<uint32_t>> devices = Devices(context, options.compile_options());
   if (!devices.ok()) return devices.status();
-  // The callback needs the handle that Compile returns; both meet here, whichever is first.
+  // The callback needs the handle that Compile returns, and may run first: both meet here.
   struct Pending {
     Mutex mutex;
     ExecutableHandle handle GANGWAY_GUARDED_BY(mutex) = 0;
@@ -215,8 +214,7 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
   return absl::OkStatus();
 }
 
-// ---- Execute
-// -----------------------------------------------------------------------------------------------------
+// --- Execute ---
 
 absl::Status FirstOutputs(const Executable& executable, const std::vector<uint64_t>& handles,
                           xla::ExecuteResponse& body) {
@@ -252,7 +250,7 @@ absl::StatusOr<std::vector<uint32_t>> Kept(const xla::ExecuteRequest& request) {
   for (const int32_t index : request.options().non_donatable_input_indices()) {
     if (index < 0 || index >= request.argument_handles_size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("argument ", index, " of an execution is not to be donated, but it has ",
+          absl::StrCat("argument ", index, " of an execution is marked as kept, but it has ",
                        request.argument_handles_size(), " arguments: name one of them"));
     }
     kept.push_back(static_cast<uint32_t>(index));
@@ -277,7 +275,7 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
                   executable->devices.begin(), executable->devices.end(),
                   [](int32_t a, uint32_t b) { return static_cast<uint32_t>(a) == b; })) {
     return absl::UnimplementedError(
-        "an execution on other devices than its executable was compiled for");
+        "an execution cannot run on other devices than its executable was compiled for");
   }
   const absl::StatusOr<std::vector<uint32_t>> keep = Kept(request);
   if (!keep.ok()) return keep.status();
@@ -310,7 +308,7 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
   return absl::OkStatus();
 }
 
-// Answers when the execution behind `handle` is over; at once if there is none.
+// Answers when the execution behind `handle` is complete; at once if there is none.
 template <typename SetBody>
 void WhenOver(SessionContext& context, uint64_t op_id, uint64_t handle, SetBody set_body) {
   auto reply = [&replies = context.replies, op_id, set_body](absl::Status status) {
@@ -328,8 +326,7 @@ void WhenOver(SessionContext& context, uint64_t op_id, uint64_t handle, SetBody 
 
 }  // namespace
 
-// ---- Tables
-// ------------------------------------------------------------------------------------------------------
+// --- Tables ---
 
 void ExecutableTable::Add(std::shared_ptr<const Executable> executable) {
   MutexLock lock(mutex_);
@@ -373,8 +370,7 @@ void ExecuteStatus::Then(StatusCallback then) {
   then(status);
 }
 
-// ---- Requests
-// ----------------------------------------------------------------------------------------------------
+// --- Requests ---
 
 void Compile(SessionContext& context, uint64_t op_id, xla::CompileRequest& request) {
   absl::Status status = StartCompile(context, op_id, request);

@@ -1,7 +1,7 @@
 // For tests of the front door: a Client that keeps real bytes in its own memory and runs nothing.
-// Uploads, fetches, copies and regroupings do what they say; a call yields its first argument's
-// bytes (or zeros) for each result; a compile answers with an ExecutableInfo that the test sets,
-// when the test lets it.
+// Uploads, fetches, copies and regroupings work; a call yields its first argument's bytes (or
+// zeros) for each result; a compile answers with an ExecutableInfo that the test sets, when the
+// test releases it.
 #ifndef GANGWAY_FRONTDOOR_IFRT_FAKE_CLIENT_H_
 #define GANGWAY_FRONTDOOR_IFRT_FAKE_CLIENT_H_
 
@@ -27,8 +27,8 @@ struct FakeCluster {
   ClusterInfo info;
   std::atomic<int> clients_alive = 0;
   std::atomic<int> arrays_alive = 0;
-  std::atomic<int> placed = 0;           // shards that a place was given for
-  std::atomic<int> pushed_in_place = 0;  // of which the bytes came there
+  std::atomic<int> placed = 0;           // shards that got a place
+  std::atomic<int> pushed_in_place = 0;  // those whose bytes arrived there
   Mutex mutex;
   CondVar changed;
   bool compile_held GANGWAY_GUARDED_BY(mutex) = false;
@@ -184,11 +184,11 @@ class FakeClient final : public Client {
   void OnLost(StatusCallback) override {}
 
  private:
-  // Shared by all arrays that have the shard, so that bytes that come late reach all of them.
+  // Shared by all arrays that have the shard, so that late bytes reach all of them.
   struct Cell {
     bool there = false;
     std::string bytes;
-    std::shared_ptr<char[]> place = nullptr;  // that was given for them
+    std::shared_ptr<char[]> place = nullptr;  // where the client writes them; null: none
   };
   using Shard = std::shared_ptr<Cell>;
   struct Array {
@@ -206,7 +206,7 @@ class FakeClient final : public Client {
     {
       MutexLock lock(cluster_.mutex);
       if (cluster_.compile_held) {
-        // Tries again at the end of whatever the loop does next.
+        // Retries after 1 ms, so that the loop does other work first.
         loop_.PostAt(EventLoop::Clock::now() + std::chrono::milliseconds(1),
                      [this, done] { FinishCompile(done); });
         return;
@@ -266,8 +266,8 @@ class FakeClient final : public Client {
 
   FakeCluster& cluster_;
   std::atomic<uint64_t> next_handle_ = uint64_t{1} << 62;
-  std::map<ArrayHandle, Array> arrays_;  // the loop's
-  std::vector<Waiter> waiters_;          // the loop's
+  std::map<ArrayHandle, Array> arrays_;  // used only on the loop
+  std::vector<Waiter> waiters_;          // used only on the loop
   EventLoop loop_;
 };
 

@@ -1,4 +1,4 @@
-// Version negotiation and what the client asks once: the cluster's devices, default layouts and
+// Version negotiation, and requests about the cluster: its devices, default layouts and
 // assignments.
 #include <algorithm>
 

@@ -12,7 +12,7 @@ absl::Status HostBudget::Acquire(uint64_t bytes, std::chrono::steady_clock::time
   const auto fits = [&]() GANGWAY_NO_ANALYSIS {
     return bytes <= bytes_max_ && used_ <= bytes_max_ - bytes;
   };
-  // What can never fit is refused at once.
+  // A size that can never fit is rejected at once.
   if (bytes > bytes_max_ || !(fits() || released_.WaitUntil(mutex_, deadline, fits))) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a host buffer of ", bytes, " bytes does not fit: the front door holds ",
@@ -132,7 +132,7 @@ void HostBuffers::Expire(Clock::time_point now) {
     MutexLock lock(mutex_);
     for (; !deadlines_.empty() && deadlines_.front().first <= now; deadlines_.pop_front()) {
       auto waiting = waiting_.find(deadlines_.front().second);
-      if (waiting == waiting_.end()) continue;  // it came
+      if (waiting == waiting_.end()) continue;  // the bytes arrived
       late.emplace_back(waiting->first, std::move(waiting->second));
       waiting_.erase(waiting);
       ++callbacks_running_;
@@ -155,7 +155,7 @@ void HostBuffers::Call(Waiting waiting, absl::StatusOr<HostBytesRef> bytes) {
 
 void HostBuffers::Run(Ready ready, absl::StatusOr<HostBytesRef> bytes) {
   ready(std::move(bytes));
-  ready = nullptr;  // what it captured goes before Close() may return
+  ready = nullptr;  // destroys its captures before Close() may return
   MutexLock lock(mutex_);
   if (--callbacks_running_ == 0) idle_.NotifyAll();
 }
@@ -167,8 +167,7 @@ void HostBuffers::Close() {
   closed_ = true;
   there.swap(there_);
   waiting.swap(waiting_);
-  // Callbacks do not block, so that this ends; the limit only makes a stuck one visible to a
-  // debugger in steps.
+  // Callbacks do not block, so this ends; the limit of one wait only helps to debug a stuck one.
   while (!idle_.WaitFor(mutex_, std::chrono::seconds(5),
                         [this]() GANGWAY_NO_ANALYSIS { return callbacks_running_ == 0; })) {
   }

@@ -1,9 +1,9 @@
 // Host buffers of one session: bytes that the client has sent or will fetch, by the client's
 // handles.
 //
-// Bytes may come before or after the request that uses them; Take joins the two. Where the request
-// came first, it may say where the bytes are best put (Place). What is held,
-// including bytes that the client library is still sending, counts against a limit (TM-2).
+// Bytes may arrive before or after the request that uses them; Take joins the two. A request that
+// comes first may name the best destination for the bytes (Place). Held bytes, including those that
+// the client library is still sending, count against a limit (TM-2).
 // Thread-safe; a callback runs on the thread that completes the pair, where it must neither block
 // nor copy much, or on the executor that it was given with.
 #ifndef GANGWAY_FRONTDOOR_IFRT_HOST_BUFFERS_H_
@@ -27,9 +27,9 @@
 
 namespace gangway::ifrt {
 
-// A copy of so much is cheaper than a switch of threads.
+// Up to this size, copying beats a thread handoff.
 inline constexpr size_t kInlineBytes = size_t{64} << 10;
-// Bytes of so many are worth asking where to put them before they come.
+// Buffers at least this large request a placement before their bytes arrive.
 inline constexpr size_t kPlacedBytesMin = size_t{256} << 10;
 
 // Counts bytes of host memory against a limit.
@@ -37,8 +37,8 @@ class HostBudget {
  public:
   explicit HostBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Waits for room until `deadline`. RESOURCE_EXHAUSTED, with the sizes, if there is none by then,
-  // or never can be.
+  // Waits for room until `deadline`. RESOURCE_EXHAUSTED, with the sizes, if there is none by then;
+  // at once if `bytes` exceed the limit alone.
   absl::Status Acquire(uint64_t bytes, std::chrono::steady_clock::time_point deadline);
   void Release(uint64_t bytes);
   uint64_t used() const;
@@ -50,8 +50,8 @@ class HostBudget {
   uint64_t used_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
-// A piece of host memory that gives its bytes back to the budget when the last reference goes: its
-// own, or somebody else's that it refers to.
+// A piece of host memory, its own or one that it refers to, that returns its bytes to the budget
+// when its last reference is dropped.
 class HostBytes {
  public:
   // `budget` must have been charged with `size`.
@@ -61,8 +61,8 @@ class HostBytes {
   HostBytes(const HostBytes&) = delete;
   HostBytes& operator=(const HostBytes&) = delete;
 
-  // To be called once, before the bytes are shared: `size` bytes of memory that it keeps; or its
-  // own, uninitialized.
+  // One of these is to be called once, before the bytes are shared: Refer keeps `size` bytes of
+  // existing memory, Make allocates its own, uninitialized.
   void Refer(std::shared_ptr<const char> memory) { memory_ = std::move(memory); }
   char* Make() {
     std::shared_ptr<char[]> own(new char[size_]);
@@ -88,38 +88,39 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
 
   HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit);
 
-  // A buffer, charged, without memory yet. Waits up to the take limit for room.
+  // A buffer that is charged, but has no memory yet. Waits up to the take limit for room.
   absl::StatusOr<std::shared_ptr<HostBytes>> Allocate(uint64_t size);
   // The same without waiting.
   absl::StatusOr<std::shared_ptr<HostBytes>> TryAllocate(uint64_t size);
 
-  // The bytes of `handle`, or why they will never come. INVALID_ARGUMENT if the handle has some
-  // already.
+  // The bytes of `handle`, or the reason why they will never arrive. INVALID_ARGUMENT if the handle
+  // has bytes already.
   absl::Status Put(uint64_t handle, absl::StatusOr<HostBytesRef> bytes);
 
-  // Calls `ready` once, when `handle` is there, and forgets the handle; on `executor`, if there is
-  // one (not owned; outlives this object). DEADLINE_EXCEEDED if it has
-  // not come within the take limit (seen at the next Expire). After Close() it is never called.
+  // Calls `ready` once, when the bytes of `handle` are present, and forgets the handle; on
+  // `executor`, if it is given (not owned; outlives this object). DEADLINE_EXCEEDED if they have
+  // not arrived within the take limit (detected by the next Expire). Never called after Close().
   void Take(uint64_t handle, Ready ready, Executor* executor = nullptr);
 
-  // The bytes of `handle`, which Take waits for, are best written to `memory` of `size` bytes.
+  // The bytes of `handle`, for which a Take waits, are best written to `memory` of `size` bytes.
   struct HostPlace {
     std::shared_ptr<char> memory;  // null: none, or none yet
     size_t size = 0;
   };
   void Place(uint64_t handle, HostPlace place);
-  // Given out once. Whoever has it may write there until he has Put the bytes; those that somebody
-  // else puts meanwhile are refused, since the memory would be used while it is written (OB-3).
+  // Returns the place once. Its taker may write there until it has Put the bytes. Until then, bytes
+  // from any other memory are rejected: accepting them would use the place while it is written
+  // (OB-3).
   HostPlace TakePlace(uint64_t handle);
 
-  // NOT_FOUND if it is not there.
+  // NOT_FOUND if `handle` has no bytes.
   absl::StatusOr<HostBytesRef> Get(uint64_t handle) const;
   void Erase(uint64_t handle);
 
-  // Ends the waits that are over their limit.
+  // Ends the waits that are past their limit.
   void Expire(Clock::time_point now);
 
-  // Drops everything; returns when no callback runs any more. Not to be called from a callback.
+  // Drops everything; returns when no callback is running. Not to be called from a callback.
   void Close();
 
   uint64_t bytes() const { return budget_->used(); }
@@ -131,7 +132,7 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
     HostPlace place = {};
     const char* writing = nullptr;  // the place that was given out
   };
-  // Runs `waiting` without the lock, known to Close().
+  // Runs `waiting` without the lock; Close() waits for it.
   void Call(Waiting waiting, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);
   void Run(Ready ready, absl::StatusOr<HostBytesRef> bytes) GANGWAY_EXCLUDES(mutex_);
 

@@ -43,7 +43,7 @@ TEST(HostBuffers, APlaceIsForWhatIsWaitedFor) {
     return HostBuffers::HostPlace{std::shared_ptr<char>(memory, memory.get()), 5};
   };
   buffers.Place(1, place());
-  EXPECT_EQ(buffers.TakePlace(1).memory, nullptr) << "nobody waits";
+  EXPECT_EQ(buffers.TakePlace(1).memory, nullptr) << "no Take waits";
   buffers.Take(1, [](auto) {});
   EXPECT_EQ(buffers.TakePlace(1).memory, nullptr);
   buffers.Place(1, place());
@@ -88,7 +88,7 @@ TEST(HostBuffers, RefusesDoubleUse) {
   EXPECT_EQ(second.code(), absl::StatusCode::kInvalidArgument);
 }
 
-// TM-1: bytes that never come are reported, and only those.
+// TM-1: bytes that never arrive are reported, and only those.
 TEST(HostBuffers, TM1_ExpiresWhatNeverComes) {
   HostBuffers buffers(100, milliseconds(1000));
   absl::Status late;
@@ -104,7 +104,7 @@ TEST(HostBuffers, TM1_ExpiresWhatNeverComes) {
   EXPECT_TRUE(came);
 }
 
-// TM-2: a full budget delays, and at the deadline refuses with the sizes.
+// TM-2: a full budget delays an allocation, and rejects it at the deadline with the sizes.
 TEST(HostBuffers, TM2_BudgetBounds) {
   HostBuffers buffers(100, milliseconds(50));
   auto held = *buffers.Allocate(80);

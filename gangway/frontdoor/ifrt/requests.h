@@ -2,9 +2,9 @@
 // host and devices, executables. All run on the thread that serves every session, in the
 // order in which the client sent them, and never wait or copy much.
 //
-// A function that returns a Status fills `response` at once (an error replaces it); one that takes
-// an op_id answers later by context.replies. What a failed request should have made is spoiled with
-// the same error, because the client goes on to use its handles (ER-1).
+// A function that returns a Status fills `response` at once (an error replaces it); a function that
+// takes an op_id answers later by context.replies. A failed request poisons its results with the
+// same error, because the client goes on to use their handles (ER-1).
 #ifndef GANGWAY_FRONTDOOR_IFRT_REQUESTS_H_
 #define GANGWAY_FRONTDOOR_IFRT_REQUESTS_H_
 
@@ -27,7 +27,7 @@
 
 namespace gangway::ifrt {
 
-// A compiled function, as executions and questions about it need it. Immutable.
+// A compiled function, for executions and queries. Immutable.
 struct Executable {
   ExecutableHandle handle = 0;
   std::vector<uint32_t> devices;
@@ -37,7 +37,7 @@ struct Executable {
   xla::ExecutableMetadataResponse metadata;
 };
 
-// Executables come from the client library's callbacks and are used by the thread of the requests.
+// The client library's callbacks add executables; the thread of the requests uses them.
 class ExecutableTable {
  public:
   void Add(std::shared_ptr<const Executable> executable);
@@ -50,12 +50,12 @@ class ExecutableTable {
       GANGWAY_GUARDED_BY(mutex_);
 };
 
-// How an execution went that the client asked to be told about (fill_status). Shared with the Await
-// that watches it.
+// The outcome of an execution for which the client requested it (fill_status). Shared with the
+// Await that sets it.
 class ExecuteStatus {
  public:
   void Set(const absl::Status& status);
-  // Calls `then` once, now or when it is set.
+  // Calls `then` once, now or when the status is set.
   void Then(StatusCallback then);
 
  private:
@@ -72,39 +72,38 @@ struct SessionContext {
   Client& client;
   Replies& replies;
   HostBuffers& buffers;
-  Executor* const bulk;  // for copies that would keep other requests waiting; null: there are none
+  Executor* const bulk;  // for copies that would delay other requests; null: none is available
   const uint64_t session_id;
   DeviceSet devices;
-  ArrayTable arrays;                                                       // of the requests
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ExecuteStatus>> statuses;  // of the requests
+  // Used only by the thread of the requests.
+  ArrayTable arrays;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<ExecuteStatus>> statuses;
+  // Used by callbacks, too.
   ExecutableTable executables;
 };
 
-// ---- Shared
-// ------------------------------------------------------------------------------------------------------
+// --- Shared ---
 
-// Handles of a request's results: the client's, or new ones if it named none. INVALID_ARGUMENT:
-// another number than `count`, or one that exists.
+// Handles of a request's results: the client's, or new ones if it named none. INVALID_ARGUMENT: it
+// named another number than `count`, or a handle that is in use or out of range.
 absl::StatusOr<std::vector<uint64_t>> ResultHandles(SessionContext& context,
                                                     std::span<const uint64_t> named, size_t count);
 
-// Makes `handles` arrays with the error `why`, and returns it. Handles that exist already are left
-// alone.
+// Makes `handles` arrays with the error `why`, and returns it. Leaves existing handles unchanged.
 absl::Status Spoil(SessionContext& context, std::span<const uint64_t> handles,
                    const absl::Status& why);
 
-// INVALID_ARGUMENT if unknown; the error of a spoiled array; FAILED_PRECONDITION if deleted or
+// INVALID_ARGUMENT if unknown; the error of a poisoned array; FAILED_PRECONDITION if deleted or
 // donated.
 absl::StatusOr<ArrayInfoRef> FindArray(const SessionContext& context, uint64_t handle);
 
-// ---- Handshake
-// ---------------------------------------------------------------------------------------------------
+// --- Handshake ---
 
 constexpr int kProtocolVersionMin = 16;
 constexpr int kProtocolVersionMax = 25;
 
-// The newest version both sides speak, with the client's newest serialization version (its programs
-// need that one). FAILED_PRECONDITION, with both ranges, if there is none.
+// The newest version that both sides speak, with the client's newest serialization version, which
+// its programs need. FAILED_PRECONDITION, with both ranges, if there is none.
 absl::StatusOr<::xla::ifrt::proxy::Version> NegotiateVersion(
     const ::xla::ifrt::proxy::Version& client_min, const ::xla::ifrt::proxy::Version& client_max);
 
@@ -115,8 +114,7 @@ absl::Status DefaultDeviceAssignment(SessionContext& context,
                                      const xla::DefaultDeviceAssignmentRequest& request,
                                      IfrtResponse& response);
 
-// ---- Arrays
-// ------------------------------------------------------------------------------------------------------
+// --- Arrays ---
 
 absl::Status MakeErrorArrays(SessionContext& context, const xla::MakeErrorArraysRequest& request,
                              IfrtResponse& response);
@@ -128,7 +126,7 @@ absl::Status Disassemble(SessionContext& context, const xla::DisassembleRequest&
                          IfrtResponse& response);
 absl::Status CopyArrays(SessionContext& context, const xla::CopyArraysRequest& request,
                         IfrtResponse& response);
-// UNIMPLEMENTED where a shard of a result is not just a shard of its source.
+// UNIMPLEMENTED if a shard of a result is not a shard of its source.
 absl::Status ReshardArrays(SessionContext& context, const xla::ReshardArraysRequest& request,
                            IfrtResponse& response);
 absl::Status FullyReplicatedShard(SessionContext& context,
@@ -143,8 +141,7 @@ absl::Status DestructArrays(SessionContext& context, const xla::DestructArrayReq
 void CheckValueReady(SessionContext& context, uint64_t op_id,
                      const xla::CheckValueReadyRequest& request);
 
-// ---- Transfers between host and devices
-// --------------------------------------------------------------------------
+// --- Transfers between host and devices ---
 
 absl::Status MakeArray(SessionContext& context, const xla::MakeArrayFromHostBufferRequest& request,
                        IfrtResponse& response);
@@ -154,16 +151,16 @@ absl::Status MakeShardedArrays(SessionContext& context,
 void CopyToHost(SessionContext& context, uint64_t op_id,
                 const xla::CopyToHostBufferRequest& request);
 
-// ---- Executables
-// -------------------------------------------------------------------------------------------------
+// --- Executables ---
 
-// Takes the program out of `request`.
+// Moves the program out of `request`.
 void Compile(SessionContext& context, uint64_t op_id, xla::CompileRequest& request);
 absl::Status Metadata(SessionContext& context, const xla::ExecutableMetadataRequest& request,
                       IfrtResponse& response);
 absl::Status Execute(SessionContext& context, const xla::ExecuteRequest& request,
                      IfrtResponse& response);
-// Both: a future (of a deletion, or of an execution) by its handle; unknown ones are over.
+// Both answer when the future with this handle (of a deletion or an execution) is complete. An
+// unknown handle counts as complete.
 void CheckFuture(SessionContext& context, uint64_t op_id, const xla::CheckFutureRequest& request);
 void FetchExecuteResult(SessionContext& context, uint64_t op_id,
                         const xla::FetchExecuteResultRequest& request);

@@ -1,6 +1,6 @@
-// ReshardArrays: the same array on other devices, where each shard of the result is a shard of the
-// source. Then nothing is cut or joined, and each shard is a copy from worker to worker; no bytes
-// pass through here.
+// ReshardArrays: the same array on other devices, if each shard of the result is a shard of the
+// source. No shard is split or joined: each is a copy from worker to worker. No bytes pass through
+// here.
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -11,8 +11,8 @@
 namespace gangway::ifrt {
 namespace {
 
-// Which shard of the source each shard of the result is. A shard that is wanted more often than it
-// is there goes in several waves; within one, no shard is named twice.
+// The source shard for each shard of the result. If the result needs more copies of a shard than
+// the source has, they go in several waves; within a wave, no shard is named twice.
 struct Wave {
   std::vector<ShardOf> shards;
   std::vector<size_t> positions;  // in the result
@@ -26,10 +26,10 @@ absl::StatusOr<std::vector<Wave>> PlanWaves(uint64_t handle, const ArrayInfo& so
         absl::StrCat("array ", handle, " cannot be resharded to another shape or element type"));
   }
   if (source.shard_dims != result.shard_dims || source.offsets.empty() || result.offsets.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("resharding array ", handle,
-                     " would cut its shards anew: change its PartitionSpec on the mesh that it is "
-                     "on, with jit(lambda x: x, out_shardings=...), and then reshard it"));
+    return absl::UnimplementedError(absl::StrCat(
+        "resharding array ", handle,
+        " would split its shards differently: change its PartitionSpec on the mesh that it is "
+        "on, with jit(lambda x: x, out_shardings=...), and then reshard it"));
   }
   absl::flat_hash_map<std::vector<int64_t>, std::vector<uint32_t>> shards_at;
   for (uint32_t i = 0; i < source.offsets.size(); ++i) shards_at[source.offsets[i]].push_back(i);
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<Wave>> PlanWaves(uint64_t handle, const ArrayInfo& so
     const auto found = shards_at.find(result.offsets[i]);
     if (found == shards_at.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("array ", handle, " does not hold all parts of what it is resharded to"));
+          absl::StrCat("array ", handle, " does not hold all shards that the reshard needs"));
     }
     const size_t before = used[result.offsets[i]]++;
     const size_t wave = before / found->second.size();
@@ -79,7 +79,7 @@ void Reshard(Client& client, const std::vector<Wave>& waves, uint64_t result,
 absl::Status ReshardAll(SessionContext& context, const xla::ReshardArraysRequest& request,
                         std::span<const uint64_t> named, IfrtResponse& response) {
   if (request.array_specs_size() != request.array_handles_size())
-    return absl::InvalidArgumentError("a reshard names another number of arrays than of results");
+    return absl::InvalidArgumentError("the arrays and the results of a reshard differ in number");
   std::vector<ArrayInfoRef> infos;
   std::vector<std::vector<Wave>> plans;
   for (int i = 0; i < request.array_specs_size(); ++i) {

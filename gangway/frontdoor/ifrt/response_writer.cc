@@ -7,7 +7,7 @@
 
 namespace gangway::ifrt {
 namespace {
-constexpr size_t kSoonMax = 64;  // so many are worth a message without waiting for more
+constexpr size_t kSoonMax = 64;  // this many responses are written without waiting for more
 }
 
 IfrtResponse ReplyTo(uint64_t op_id) {

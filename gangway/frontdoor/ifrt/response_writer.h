@@ -1,5 +1,5 @@
-// Where responses of a session go. Requests are answered in any order, from any thread; the client
-// matches them by op_id.
+// Sends the responses of a session. Requests are answered in any order, from any thread; the client
+// matches responses to requests by op_id.
 #ifndef GANGWAY_FRONTDOOR_IFRT_RESPONSE_WRITER_H_
 #define GANGWAY_FRONTDOOR_IFRT_RESPONSE_WRITER_H_
 
@@ -21,8 +21,8 @@ namespace gangway::ifrt {
 using ::xla::ifrt::proxy::IfrtRequest;
 using ::xla::ifrt::proxy::IfrtResponse;
 
-// kSoon: an answer that no client waits for. It leaves with the next one that is sent at once, with
-// 63 others, or within a millisecond: many make one message of the network.
+// kSoon: an answer that no client waits for. It is sent with the next kAtOnce answer, with 63
+// others, or within a millisecond, so that many answers share one network message.
 enum class Urgency { kAtOnce, kSoon };
 
 class Replies {
@@ -37,14 +37,14 @@ IfrtResponse ReplyTo(uint64_t op_id);
 IfrtResponse ErrorReply(uint64_t op_id, const absl::Status& status);
 
 // Writes to a session's stream, one message in flight: the sender writes itself when the stream is
-// idle, and what queues up meanwhile goes out in one go. A client that does not read makes the
-// queue grow; at `queue_max` the session is ended (TM-2). Thread-safe.
+// idle, and messages that queue up during a write are coalesced. A client that does not read makes
+// the queue grow; at `queue_max` the session is ended (TM-2). Thread-safe.
 class ResponseWriter final : public Replies {
  public:
   // Starts one write; Written is called when it has completed.
   using Write = std::function<void(const IfrtResponse&, const grpc::WriteOptions&)>;
   using Cancel = std::function<void()>;    // ends the stream
-  using CallSoon = std::function<void()>;  // has Flush called within a millisecond
+  using CallSoon = std::function<void()>;  // schedules Flush within a millisecond
 
   ResponseWriter(Write write, Cancel cancel, CallSoon call_soon, size_t queue_max)
       : write_(std::move(write)),
@@ -56,11 +56,13 @@ class ResponseWriter final : public Replies {
   void Flush() GANGWAY_EXCLUDES(mutex_);
   void Written(bool ok) GANGWAY_EXCLUDES(mutex_);
 
-  // Takes no more, and waits until the last write has completed; cancels it after `limit`.
+  // Drops later responses, and waits until the last write has completed; cancels the stream after
+  // `limit`.
   void Drain(std::chrono::seconds limit) GANGWAY_EXCLUDES(mutex_);
 
  private:
-  // The next of the queue, or nothing where that is empty or the stream broken.
+  // The next response to write; none if a write is in flight, the queue is empty or the stream is
+  // broken.
   std::optional<IfrtResponse> TakeLocked(grpc::WriteOptions& options) GANGWAY_REQUIRES(mutex_);
 
   const Write write_;

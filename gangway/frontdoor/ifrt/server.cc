@@ -22,9 +22,9 @@ namespace gangway::ifrt {
 namespace {
 
 constexpr std::chrono::seconds kExpiryPeriod{5};
-// Calls end at once when they are cancelled, if the factory does (see server.h).
+// A cancelled call ends at once if the factory does (see server.h).
 constexpr std::chrono::seconds kShutdownLimit{60};
-constexpr int kLookaheadBytes = 4 << 20;  // of one stream, on the way: without probing for it
+constexpr int kLookaheadBytes = 4 << 20;  // in flight on one stream; fixed, not probed
 
 bool IsLoopback(const std::string& address) {
   for (const char* prefix :

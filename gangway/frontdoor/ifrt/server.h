@@ -2,8 +2,8 @@
 // top of the client library. One gRPC stream = one session = one Client.
 //
 // Threading: thread-safe. The server owns its threads; Shutdown (and the destructor) ends every
-// session. This protocol knows no TLS, so that only loopback addresses are served (SE-1); who may
-// open a session there, the factory decides by the token that the client carries.
+// session. This protocol has no TLS, so only loopback addresses are served (SE-1). The factory
+// decides by the client's token whether it may open a session.
 #ifndef GANGWAY_FRONTDOOR_IFRT_SERVER_H_
 #define GANGWAY_FRONTDOOR_IFRT_SERVER_H_
 
@@ -19,21 +19,20 @@
 
 namespace gangway::ifrt {
 
-// Who asks for a session.
+// A client's request for a session.
 struct SessionRequest {
   std::string name;   // for people
   std::string token;  // "gangway_token" of the client's initialization data; empty: none
 };
 
-// Opens a Client for a session. May block, but not when the server shuts down: then it must fail
-// within seconds. Its error is what the JAX client is told.
+// Opens a Client for a session. May block, but must fail within seconds when the server shuts down.
+// The JAX client gets its error.
 using ClientFactory =
     std::function<absl::StatusOr<std::unique_ptr<Client>>(const SessionRequest& request)>;
 
 struct IfrtServerOptions {
   uint64_t host_bytes_max = 0;  // host buffers held per session; 0 = half of the machine's memory
-  std::chrono::milliseconds host_buffer_limit{
-      120000};                          // for bytes that a request named to come (TM-1)
+  std::chrono::milliseconds host_buffer_limit{120000};  // for bytes that a request announced (TM-1)
   int message_bytes_max = 1 << 30;      // one request; programs with large constants are large
   size_t response_queue_max = 1 << 17;  // responses that the client has not read
 };

@@ -1,4 +1,4 @@
-// The front door from outside: the protocol over gRPC, on a client library that runs nothing
+// Tests the front door from outside: the protocol over gRPC, on a client library that runs nothing
 // (fake_client.h).
 #include "gangway/frontdoor/ifrt/server.h"
 
@@ -33,7 +33,7 @@ std::chrono::system_clock::time_point Soon() {
   return std::chrono::system_clock::now() + std::chrono::seconds(20);
 }
 
-// A client of the protocol, one thread.
+// A single-threaded client of the protocol.
 class Peer {
  public:
   explicit Peer(int port)
@@ -116,7 +116,7 @@ class Peer {
     return bytes;
   }
 
-  // Device to host, as the client does it.
+  // Copies an array to the host, as the client does.
   absl::StatusOr<std::string> Fetch(uint64_t array, std::vector<int64_t> strides = {}) {
     proxy::IfrtRequest request;
     auto& copy = *request.mutable_copy_to_host_buffer();
@@ -247,7 +247,7 @@ TEST_F(ServerTest, NegotiatesVersions) {
   proxy::GetVersionResponse response;
   ASSERT_TRUE(ask(16, 25, 3, response).ok());
   EXPECT_EQ(response.version().protocol(), 25);
-  EXPECT_EQ(response.version().serdes(), 3);  // the client's newest, whatever it is
+  EXPECT_EQ(response.version().serdes(), 3);  // the client's newest
   ASSERT_TRUE(ask(15, 19, 0, response).ok());
   EXPECT_EQ(response.version().protocol(), 19);
   ASSERT_TRUE(ask(20, 99, 7, response).ok());
@@ -286,18 +286,19 @@ TEST_F(ServerTest, BytesBeforeAndAfterTheirRequest) {
   EXPECT_EQ(*peer.Fetch(1), "hello, early bytes");
 
   EXPECT_TRUE(
-      peer.Ask(Put(2, {4})).has_make_array_from_host_buffer());  // answered though no byte has come
+      peer.Ask(Put(2, {4})).has_make_array_from_host_buffer());  // answered before any byte arrives
   proxy::IfrtRequest ready;
   ready.mutable_check_value_ready()->add_value_handles(2);
   const uint64_t waiting = peer.Send(ready);
-  EXPECT_EQ(*peer.Fetch(1), "hello, early bytes");  // not held up by it
+  EXPECT_EQ(*peer.Fetch(1), "hello, early bytes");  // not delayed by it
   EXPECT_FALSE(peer.HasCome(waiting));
   ASSERT_TRUE(peer.Store(2, "late").ok());
   EXPECT_TRUE(peer.Receive(waiting).has_check_value_ready());
   EXPECT_EQ(*peer.Fetch(2), "late");
 }
 
-// TM-2: a stride of 0 makes an array of any size out of one byte; it is charged before it is made.
+// TM-2: a stride of 0 expands one byte to an array of any size, which is charged before it is
+// allocated.
 TEST_F(ServerTest, RepeatedBytesThatNoMemoryHoldsAreRefused) {
   Peer peer(server_->port());
   ASSERT_TRUE(peer.Store(1, "a").ok());
@@ -305,7 +306,7 @@ TEST_F(ServerTest, RepeatedBytesThatNoMemoryHoldsAreRefused) {
   proxy::IfrtRequest ready;
   ready.mutable_check_value_ready()->add_value_handles(1);
   EXPECT_EQ(Code(peer.Ask(ready)), static_cast<int>(absl::StatusCode::kResourceExhausted));
-  ASSERT_TRUE(peer.Store(2, "b").ok());  // the session lives, and repeats what fits
+  ASSERT_TRUE(peer.Store(2, "b").ok());  // the session goes on, and expands what fits
   peer.Ask(Put(2, {3}, {0}));
   EXPECT_EQ(*peer.Fetch(2), "bbb");
 }
@@ -333,7 +334,7 @@ TEST_F(ServerTest, BadUploadsSpoilTheirArray) {
   EXPECT_FALSE(peer.Store(1, "abc", 4).ok());  // ends early
   EXPECT_EQ(peer.Fetch(1).status().code(), absl::StatusCode::kDataLoss);
   peer.Ask(Put(2, {4}));
-  EXPECT_TRUE(peer.Store(2, "abcdef").ok());  // more than the shape takes
+  EXPECT_TRUE(peer.Store(2, "abcdef").ok());  // more than the shape needs
   EXPECT_EQ(peer.Fetch(2).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(peer.Store(3, "abcdefgh", 4).ok());
 }
@@ -390,7 +391,7 @@ TEST_F(ServerTest, ShardedArrayInPieces) {
   EXPECT_EQ(Code(peer.Ask(PutSplit(10, {1, 2}, 3))), 0);
   ASSERT_TRUE(peer.Store(2, "def").ok());
   ASSERT_TRUE(peer.Store(1, "abc").ok());
-  EXPECT_EQ(peer.Fetch(10).status().code(), absl::StatusCode::kInvalidArgument);  // shards only
+  EXPECT_EQ(peer.Fetch(10).status().code(), absl::StatusCode::kInvalidArgument);  // only its shards
 
   proxy::IfrtRequest request;
   request.mutable_disassemble()->set_array_handle(10);
@@ -457,7 +458,7 @@ gangway::xla::IfrtShardingProto Everywhere(std::vector<int> devices) {
   return sharding;
 }
 
-// Array `from`, of six bytes, as array `to`.
+// Reshards array `from`, of six bytes, to array `to`.
 proxy::IfrtRequest Reshard(uint64_t from, uint64_t to,
                            const gangway::xla::IfrtShardingProto& sharding) {
   proxy::IfrtRequest request;
@@ -548,7 +549,7 @@ TEST_F(ServerTest, CopyDeleteAndDestruct) {
   EXPECT_EQ(cluster_.arrays_alive, 0);
 }
 
-// ER-1: a refused request names itself, and what it should have made carries the error on.
+// ER-1: the error of a refused request names it, and the request's results carry that error.
 TEST_F(ServerTest, ER1_RefusalsNameTheRequestAndSpoilResults) {
   Peer peer(server_->port());
   proxy::IfrtRequest request;
@@ -619,7 +620,7 @@ TEST_F(ServerTest, CompileAndExecute) {
   }
   Peer peer(server_->port());
   const uint64_t compiling = peer.Send(CompileRequest());
-  peer.Ask(PutSplit(10, {1, 2}, 4));  // other requests pass a compile
+  peer.Ask(PutSplit(10, {1, 2}, 4));  // other requests overtake a compile
   ASSERT_TRUE(peer.Store(1, "abcd").ok());
   ASSERT_TRUE(peer.Store(2, "efgh").ok());
   EXPECT_FALSE(peer.HasCome(compiling));
@@ -698,13 +699,13 @@ TEST_F(ServerTest, CompileErrors) {
   EXPECT_THAT(Message(peer.Ask(plugin)), HasSubstr("PluginProgram"));
 }
 
-// OB-2: a session's end, however it comes, ends its client with everything that it owned.
+// OB-2: the end of a session, for any reason, ends its client and everything that it owned.
 TEST_F(ServerTest, OB2_StreamEndFreesEverything) {
   {
     Peer peer(server_->port());
     ASSERT_TRUE(peer.Store(1, "abcd").ok());
     peer.Ask(Put(1, {4}));
-    peer.Ask(Put(2, {4}));  // its bytes never come
+    peer.Ask(Put(2, {4}));  // its bytes never arrive
     peer.Send(CompileRequest());
     EXPECT_EQ(cluster_.clients_alive, 1);
   }
@@ -712,7 +713,7 @@ TEST_F(ServerTest, OB2_StreamEndFreesEverything) {
   EXPECT_EQ(cluster_.arrays_alive, 0);
 }
 
-// OB-3: another session's handles and buffers say nothing.
+// OB-3: a session's handles and buffers mean nothing to another session.
 TEST_F(ServerTest, OB3_SessionsAreApart) {
   Peer one(server_->port()), other(server_->port());
   ASSERT_TRUE(one.Store(1, "abcd").ok());
@@ -742,7 +743,7 @@ TEST_F(ServerTest, SE1_OnlyLoopback) {
   EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
 }
 
-// Requests with damaged bodies get answers; the session and the server live on.
+// Requests with damaged bodies get answers; the session and the server go on.
 TEST_F(ServerTest, HostileRequestsGetAnswers) {
   {
     MutexLock lock(cluster_.mutex);

@@ -18,7 +18,7 @@ absl::Status Unserved(const IfrtRequest& request) {
   const auto* field = IfrtRequest::descriptor()->FindFieldByNumber(request.request_case());
   if (field == nullptr) {
     return absl::UnimplementedError(
-        "a request that Gangway does not know: this JAX speaks a newer protocol than was agreed");
+        "Gangway does not know this request: this JAX speaks a newer protocol than was negotiated");
   }
   return absl::UnimplementedError(absl::StrCat("the IFRT request '", field->name(), "' (number ",
                                                field->number(),
@@ -46,7 +46,7 @@ Session::Session(uint64_t id, std::unique_ptr<Client> client, Replies& replies,
 }
 
 Session::~Session() {
-  buffers_->Close();  // no callback of theirs uses the client any more
+  buffers_->Close();  // then no callback of the buffers uses the client
   client_.reset();    // its last callbacks still find the context
 }
 
@@ -67,7 +67,7 @@ void Session::Handle(IfrtRequest& request) {
           static_cast<uint64_t>((std::chrono::steady_clock::now() - began).count()));
   if (answered_later) return;
   if (status.ok()) {
-    // JAX goes on without these answers: where it chose the handles, and for drops.
+    // JAX does not wait for the answers to drops, nor to executions for which it chose the handles.
     const bool awaited = !request.has_destruct_array() &&
                          !(request.has_execute() && request.execute().result_handles_size() > 0);
     context_.replies.Send(std::move(response), awaited ? Urgency::kAtOnce : Urgency::kSoon);
@@ -138,7 +138,7 @@ absl::Status Session::Dispatch(IfrtRequest& request, IfrtResponse& response, boo
       return DefaultDeviceAssignment(context_, request.default_device_assignment(), response);
     case IfrtRequest::kReshardArrays:
       return ReshardArrays(context_, request.reshard_arrays(), response);
-    // Refused, but its results have handles that the client goes on to use.
+    // Rejected, but the client goes on to use the handles of its results.
     case IfrtRequest::kBitcastArrays:
       return Spoil(context_, ResultsOf(request.bitcast_arrays()), Unserved(request));
     default:

@@ -1,9 +1,8 @@
 // One client's session: its gRPC stream, its Client, its arrays, executables and host buffers. Ends
-// with the stream, and everything goes with it (OB-2).
+// with the stream, and frees everything that it owns (OB-2).
 //
-// Threading: Handle is called by one thread at a time, for one request after the other; answers
-// leave from any thread through Replies. The client library's callbacks use the parts that are
-// thread-safe.
+// Threading: Handle is called by one thread at a time, for one request after the other; answers are
+// sent from any thread through Replies. The client library's callbacks use only thread-safe parts.
 #ifndef GANGWAY_FRONTDOOR_IFRT_SESSION_H_
 #define GANGWAY_FRONTDOOR_IFRT_SESSION_H_
 
@@ -29,11 +28,11 @@ class Session {
           std::shared_ptr<HostBuffers> buffers, Executor* bulk);
   ~Session();  // closes the buffers, then ends the client
 
-  // Applies `request` and answers it, now or later. Never waits for anything but its own work.
+  // Applies `request` and answers it, now or later. Never waits for other work.
   void Handle(IfrtRequest& request);
 
-  // TM-2: at its bound on unfinished work the session stops reading. True: there is room. Else
-  // `resume` is called once, from any thread, when there is; not after the session has ended.
+  // TM-2: at its limit of pending work the session stops reading. True: there is room. False:
+  // `resume` is called once, from any thread, when there is room; not after the session has ended.
   bool HasRoomOr(std::function<void()> resume);
 
   uint64_t id() const { return context_.session_id; }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char kSessionMetadata[] = "ifrt-proxy-grpc-ifrt-session-metadata-bin";
 constexpr char kTokenAttribute[] = "gangway_token";
-// For answers that a client which ended its requests does not take.
+// For the last answers, which a client that has ended its requests may not read.
 constexpr std::chrono::seconds kDrainLimit{5};
 constexpr std::chrono::milliseconds kSoon{1};
 
@@ -96,7 +96,7 @@ void SessionCall::Serve() {
 
 void SessionCall::WaitForEnd() {
   MutexLock lock(mutex_);
-  // A session lasts as long as its client likes; the limit only bounds one sleep.
+  // A session has no time limit; the hour only bounds one sleep.
   while (!changed_.WaitFor(mutex_, std::chrono::hours(1),
                            [this]() GANGWAY_NO_ANALYSIS { return ended_ && reading_ == 0; })) {
   }
@@ -182,7 +182,7 @@ void SessionCall::Settle() {
     MutexLock lock(mutex_);
     if (--operations_ > 0 || !finished_) return;
   }
-  thread_.join();  // it has nothing left to do
+  thread_.join();  // it has finished its work
   delete this;
 }
 

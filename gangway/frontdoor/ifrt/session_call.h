@@ -1,10 +1,10 @@
 // One client's session over its bidirectional stream: opens the Client, reads requests into the
 // Session, and ends both with the stream.
 //
-// Threading: requests are read, handled and mostly answered on the completion thread. What may
-// block (opening a Client, ending it) runs on a thread of this call, which sleeps in between.
-// Failure: whatever ends the stream ends the session; a session that could not be opened is told
-// why in the answer to its first request, where JAX shows it.
+// Threading: requests are read, handled and mostly answered on the completion thread. Blocking work
+// (opening a Client, ending it) runs on the call's own thread, which sleeps in between.
+// Failure: the end of the stream ends the session. If a session cannot be opened, the answer to its
+// first request carries the reason, which JAX shows.
 #ifndef GANGWAY_FRONTDOOR_IFRT_SESSION_CALL_H_
 #define GANGWAY_FRONTDOOR_IFRT_SESSION_CALL_H_
 
@@ -49,13 +49,13 @@ class SessionCall final : public Call {
 
   void Completed(Operation operation, bool ok);
   void OnRead(bool ok);
-  // From any thread; nothing once the session ended.
+  // From any thread. StartRead does nothing once the session has ended.
   void StartRead() GANGWAY_EXCLUDES(mutex_);
   void StartWrite(const IfrtResponse& response, const grpc::WriteOptions& options)
       GANGWAY_EXCLUDES(mutex_);
   void FlushSoon() GANGWAY_EXCLUDES(mutex_);
   void End() GANGWAY_EXCLUDES(mutex_);
-  // One operation less; the last one's end is the end of this object.
+  // Ends one operation; the end of the last one deletes this object.
   void Settle() GANGWAY_EXCLUDES(mutex_);
 
   Tag tags_[4];
@@ -65,11 +65,11 @@ class SessionCall final : public Call {
   std::string token_;  // what the client presented
   std::thread thread_;
 
-  // Made before the first read is started, gone after the last has completed.
-  absl::Status refused_;  // why there is no session
+  // Created before the first read is started, destroyed after the last read has completed.
+  absl::Status refused_;  // the reason why there is no session
   std::unique_ptr<Session> session_;
 
-  // Of the reads, which come one after the other.
+  // Used by the reads, one at a time.
   char first_block_[16384];
   google::protobuf::Arena arena_;
   IfrtRequest* request_ = nullptr;

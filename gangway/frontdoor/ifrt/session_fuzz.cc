@@ -1,9 +1,9 @@
-// A JAX client's requests, host buffers and their order, on a client library that runs nothing:
-// whatever comes, every request gets at most one answer, and the client library is asked only for
-// what its contract allows.
+// Fuzzes a JAX client's requests and host buffers, in any order, on a client library that runs
+// nothing: every request gets at most one answer, and the client library gets only calls that its
+// contract allows.
 //
-// The input is pieces (fuzz::Split), each a kind and a body: a request, a host buffer, or the
-// client library's turn.
+// The input is pieces (fuzz::Split), each a kind and a body: a request, a host buffer, or a turn of
+// the client library.
 #include <deque>
 #include <map>
 #include <random>
@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kHostBytesMax = 1 << 20;
 constexpr size_t kNodesMax = 4096;
 
-// Answers at its turn (Drain), as the client library does from its loop; arrays hold zeros.
+// Answers in Drain, as the client library does from its loop; arrays hold zeros.
 class InertClient final : public Client {
  public:
   InertClient() {
@@ -59,7 +59,7 @@ class InertClient final : public Client {
   ArrayHandle NewArrayHandle() override { return next_++; }
   ExecutableHandle Compile(std::string, std::string, std::string, std::vector<uint32_t> devices,
                            CompileCallback done) override {
-    GANGWAY_CHECK(!devices.empty(), "a program has a place");
+    GANGWAY_CHECK(!devices.empty(), "a program has devices");
     for (uint32_t device : devices) CheckDevice(device);
     turns_.emplace_back([this, done] { done(std::make_shared<const ExecutableInfo>(info_)); });
     return next_++;
@@ -76,8 +76,8 @@ class InertClient final : public Client {
             std::function<void()> released) override {
     auto found = uploads_.find(upload);
     GANGWAY_CHECK(found != uploads_.end(), "a push is for an upload");
-    GANGWAY_CHECK(shard < found->second.devices.size(), "to a shard that it has");
-    GANGWAY_CHECK(data.size() == found->second.shard_bytes, "with all its bytes");
+    GANGWAY_CHECK(shard < found->second.devices.size(), "a push is for a shard of its upload");
+    GANGWAY_CHECK(data.size() == found->second.shard_bytes, "a push has all bytes of its shard");
     turns_.emplace_back(std::move(released));
   }
   void AbandonUpload(uint64_t upload, absl::Status why) override {
@@ -86,7 +86,7 @@ class InertClient final : public Client {
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
             std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
             uint32_t) override {
-    for (uint32_t index : keep) GANGWAY_CHECK(index < arguments.size(), "what is kept is there");
+    for (uint32_t index : keep) GANGWAY_CHECK(index < arguments.size(), "a kept argument exists");
     for (ArrayHandle result : results) arrays_[result] = {xla::TYPE_U8, {4}, {0}, "", 4};
   }
   void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
@@ -108,7 +108,7 @@ class InertClient final : public Client {
   void Drop(std::span<const ArrayHandle>) override {}
   void Delete(std::span<const ArrayHandle>) override {}
   void Poison(std::span<const ArrayHandle>, const absl::Status& why) override {
-    GANGWAY_CHECK(!why.ok(), "an array is spoiled with a reason");
+    GANGWAY_CHECK(!why.ok(), "an array is poisoned with a reason");
   }
   uint64_t pending() const override { return 0; }
   uint64_t pending_max() const override { return 16; }
@@ -120,7 +120,7 @@ class InertClient final : public Client {
     GANGWAY_CHECK(device < cluster_.devices.size(), "a device of the cluster");
   }
   void CheckSpec(const ArraySpec& spec) const {
-    GANGWAY_CHECK(!spec.devices.empty(), "an array is somewhere");
+    GANGWAY_CHECK(!spec.devices.empty(), "an array has devices");
     for (uint32_t device : spec.devices) CheckDevice(device);
   }
 
@@ -147,7 +147,7 @@ void Apply(std::string_view piece, uint64_t op_id, Session& session, HostBuffers
            InertClient& client) {
   const std::string_view body = piece.substr(1);
   switch (piece[0] % 4) {
-    case 0: {  // a host buffer: its handle in one byte, then what it holds
+    case 0: {  // a host buffer: its handle in one byte, then its contents
       if (body.empty()) return;
       auto bytes = buffers.TryAllocate(body.size() - 1);
       if (!bytes.ok()) return;
@@ -160,7 +160,7 @@ void Apply(std::string_view piece, uint64_t op_id, Session& session, HostBuffers
     default: {
       IfrtRequest request;
       if (!request.ParseFromArray(body.data(), static_cast<int>(body.size()))) return;
-      request.mutable_request_metadata()->set_op_id(op_id);  // the client's own are its own affair
+      request.mutable_request_metadata()->set_op_id(op_id);  // unique, unlike the input's
       session.Handle(request);
     }
   }
@@ -240,7 +240,7 @@ std::vector<std::string> Seeds() {
 
 }  // namespace gangway::fuzz
 
-// Mutates one request of the sequence, or doubles or drops a piece.
+// Mutates one request of the sequence, or duplicates or drops a piece.
 size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max, unsigned int seed) {
   std::mt19937 random(seed);
   std::vector<std::string> pieces;

@@ -1,5 +1,5 @@
-// The host buffers of the sessions that are open, by session id. Ids are random, since they are all
-// that names a session to the host buffer calls (OB-3). Thread-safe.
+// The host buffers of the open sessions, by session id. Ids are random, since a host buffer call
+// proves its session by the id alone (OB-3). Thread-safe.
 #ifndef GANGWAY_FRONTDOOR_IFRT_SESSION_REGISTRY_H_
 #define GANGWAY_FRONTDOOR_IFRT_SESSION_REGISTRY_H_
 

@@ -17,7 +17,7 @@ size_t SequenceLength(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies beyond the last code point.
+  // Overlong forms, surrogates, and values beyond the last code point.
   if (first == 0xE0 && byte(1) < 0xA0) return 0;
   if (first == 0xED && byte(1) > 0x9F) return 0;
   if (first == 0xF0 && byte(1) < 0x90) return 0;

@@ -1,5 +1,5 @@
-// absl::Status in the protocol's form, and for gRPC. Texts are made valid UTF-8, since the client's
-// parser refuses others (and with them the whole response).
+// Converts absl::Status to the protocol's form, and for gRPC. Texts are made valid UTF-8, since the
+// client's parser rejects a whole response with any other text.
 #ifndef GANGWAY_FRONTDOOR_IFRT_STATUS_H_
 #define GANGWAY_FRONTDOOR_IFRT_STATUS_H_
 

@@ -1,6 +1,6 @@
 // Requests that move bytes between the client's host buffers and arrays. An array is declared at
-// once; its bytes are pushed when the HostBufferStore call that carries them has come, by whoever
-// completes the pair, or on the bulk executor where they must be copied first.
+// once. Its bytes are pushed when the HostBufferStore call that carries them has arrived, on the
+// thread that completes the pair, or on the bulk executor if they must be copied first.
 #include <cstring>
 #include <utility>
 
@@ -13,7 +13,7 @@
 namespace gangway::ifrt {
 namespace {
 
-// How a host buffer's bytes lie, checked against its dtype and dims.
+// The layout of a host buffer's bytes, checked against its dtype and dims.
 struct BufferForm {
   int64_t element_bytes = 0;
   std::vector<int64_t> dims;
@@ -44,7 +44,7 @@ absl::StatusOr<BufferForm> ReadForm(int32_t element_type, std::span<const int64_
   return form;
 }
 
-// The dense form of what the client sent: the very bytes where they are dense already.
+// The dense form of the bytes that the client sent; the same bytes if they are dense already.
 absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const BufferForm& form,
                                      HostBuffers& buffers) {
   if (!bytes.ok()) return bytes;
@@ -55,7 +55,7 @@ absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const B
                                                    form.region.bytes));
   }
   if (form.region.dense) return bytes;
-  // Charged before it is made: strides of 0 make much of a few bytes.
+  // Charged before it is allocated: strides of 0 expand a few bytes to many.
   absl::StatusOr<std::shared_ptr<HostBytes>> dense = buffers.TryAllocate(form.dense_bytes);
   if (!dense.ok()) return dense.status();
   absl::Status status = xla::CopyToDense(view, form.element_bytes, form.dims, form.byte_strides,
@@ -64,11 +64,11 @@ absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const B
   return HostBytesRef(*std::move(dense));
 }
 
-// Pushes the bytes of `handle` to `shards` of `upload` when they are there.
+// Pushes the bytes of `handle` to `shards` of `upload` when they have arrived.
 void PushWhenThere(SessionContext& context, uint64_t handle, uint64_t upload,
                    std::vector<uint32_t> shards, BufferForm form) {
   if (form.dense_bytes == 0) {
-    // Nothing has to come for an empty array; if something does, it is taken and forgotten.
+    // An empty array needs no bytes; a buffer that arrives for it is taken and dropped.
     for (uint32_t shard : shards) context.client.Push(upload, shard, {}, [] {});
     return context.buffers.Take(handle, [](const absl::StatusOr<HostBytesRef>&) {});
   }
@@ -86,7 +86,7 @@ void PushWhenThere(SessionContext& context, uint64_t handle, uint64_t upload,
   };
   context.buffers.Take(handle, std::move(push), copied ? context.bulk : nullptr);
   if (!reserves) return;
-  // Held weakly: it may come after the session's end.
+  // Held weakly: the place may come after the session's end.
   context.client.Reserve(
       upload, first,
       [weak = context.buffers.weak_from_this(), handle, size](std::shared_ptr<char> place) {
@@ -107,7 +107,7 @@ absl::Status MakeOne(SessionContext& context, const xla::MakeArrayFromHostBuffer
   if (!info.ok()) return info.status();
   if (!(*info)->fully_replicated) {
     return absl::UnimplementedError(
-        "one host buffer for an array that is split over devices; send one buffer per shard");
+        "one host buffer cannot fill an array that is split over devices; send one per shard");
   }
   absl::StatusOr<BufferForm> form =
       ReadForm((*info)->element_type, (*info)->dims,
@@ -173,7 +173,7 @@ absl::StatusOr<ShardedForm> ReadSharded(const SessionContext& context,
   }
   if (count != filled.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("host buffers for ", count, " of ", filled.size(), " shards"));
+        absl::StrCat("the host buffers fill only ", count, " of ", filled.size(), " shards"));
   }
   return result;
 }
@@ -202,11 +202,11 @@ absl::Status MakeMany(SessionContext& context, std::span<const uint64_t> named,
   return absl::OkStatus();
 }
 
-// A fetch under way; owned by its sink.
+// A fetch in progress; owned by its sink.
 struct Fetching {
   BufferForm form;
   std::shared_ptr<HostBytes> dense;
-  char* data = nullptr;  // of what comes in pieces; null: nothing has
+  char* data = nullptr;  // for bytes that come in pieces; null: none have
 };
 
 absl::Status Store(const Fetching& fetching, uint64_t handle, HostBuffers& buffers) {
@@ -235,11 +235,11 @@ absl::Status StartFetch(SessionContext& context, uint64_t op_id,
                request.has_byte_strides() ? &request.byte_strides() : nullptr);
   if (!form.ok()) return form.status();
   fetching->form = *std::move(form);
-  // A hostile stride makes a small array cover much memory: refuse before allocating for it.
+  // A hostile stride makes a small array cover much memory: reject it before allocating.
   if (fetching->form.region.bytes > int64_t{1} << 20 &&
       static_cast<uint64_t>(fetching->form.region.bytes) / 64 > fetching->form.dense_bytes) {
     return absl::InvalidArgumentError(
-        "byte strides that spread an array over more than 64 times its size");
+        "the byte strides spread an array over more than 64 times its size");
   }
   absl::StatusOr<std::shared_ptr<HostBytes>> dense =
       context.buffers.TryAllocate(fetching->form.dense_bytes);
@@ -257,7 +257,8 @@ absl::Status StartFetch(SessionContext& context, uint64_t op_id,
   sink.on_done = [fetching, &replies = context.replies, &buffers = context.buffers, op_id,
                   handle = request.host_buffer_handle()](absl::Status status) {
     if (status.ok() && fetching->dense->view().size() != fetching->form.dense_bytes)
-      status = absl::InternalError("an array came with another size than its type and shape have");
+      status =
+          absl::InternalError("an array arrived with a size that its type and shape do not have");
     if (status.ok()) status = Store(*fetching, handle, buffers);
     if (!status.ok()) return replies.Send(ErrorReply(op_id, status));
     IfrtResponse response = ReplyTo(op_id);

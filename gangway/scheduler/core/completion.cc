@@ -1,4 +1,4 @@
-// Ends of nodes, failures, and storages that are no longer needed.
+// Node ends, failures, and storages that are no longer needed.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +59,7 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
   if (open.empty()) End(node.ordinal, actions);
 }
 
-// All or none: what one part of the node failed with ends the wait of the others.
+// All or none: the failure of one part ends the wait of the other workers.
 void Island::CancelOpenWorkers(const NodeState& node, Actions& actions) {
   wire::IslandItem item;
   item.mutable_cancel()->add_ordinals(node.ordinal);
@@ -67,8 +67,8 @@ void Island::CancelOpenWorkers(const NodeState& node, Actions& actions) {
   SendToWorkers(node.open_workers, item, actions);
 }
 
-// ER-2: the node's results are spoiled, its workers are told, its dependents fail when their turn
-// comes.
+// ER-2: spoils the node's results and cancels it on its workers. Its dependents fail once they are
+// taken up.
 void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions) {
   NodeState& node = nodes_.at(ordinal);
   if (node.unsent && node.kind == Kind::kUpload) {  // its workers may hold bytes of it
@@ -93,8 +93,8 @@ void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& ac
   End(ordinal, actions);
 }
 
-// The node is over, well or badly: slots and temporaries come back, results settle, inputs lose a
-// use.
+// Ends a node, successful or failed: returns its slots and temporaries, settles its results, and
+// drops its use of each storage.
 void Island::End(uint64_t ordinal, Actions& actions) {
   auto found = nodes_.find(ordinal);
   NodeState node = std::move(found->second);
@@ -110,7 +110,7 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;
   actions.to_controller.push_back(std::move(report));
   if (node.admitted) {
-    for (uint64_t id : node.consumes) {  // its memory here is free, or the results' now
+    for (uint64_t id : node.consumes) {  // its memory here is now free, or belongs to the results
       auto it = storages_.find(id);
       if (it == storages_.end() || node.failure) continue;
       for (uint32_t device : node.devices) {
@@ -121,7 +121,7 @@ void Island::End(uint64_t ordinal, Actions& actions) {
     for (uint32_t device : node.devices) {
       if (node.kind == Kind::kLaunch) --devices_[device].slots_taken;
       ledger_.Credit(device, node.temp_bytes);
-      // What donation saved until now belongs to the results from here on.
+      // The memory that donation saved is charged to the results from now on.
       ledger_.Charge(device, node.alias_bytes);
     }
   }
@@ -149,9 +149,8 @@ void Island::Discharge(StorageState& storage) {
   storage.charged.clear();
 }
 
-// OB-1: the last reference frees the shards everywhere. Those of a spoiled storage go as soon as no
-// node is left that was sent with it: nothing may read them, and the record of the failure is kept
-// here.
+// OB-1: the last reference frees the shards everywhere. Shards of a spoiled storage are freed once
+// no node uses them: no later node may read them, and the failure record stays here.
 void Island::Reclaim(uint64_t id, Actions& actions) {
   auto it = storages_.find(id);
   StorageState& storage = it->second;

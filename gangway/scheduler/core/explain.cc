@@ -1,5 +1,5 @@
-// What the nodes of this island wait for, and for whom. Pure queries; the first reason that holds a
-// node up, in the order in which it would meet them.
+// Which worker, gang or resource each node of this island waits for. Pure queries. Of several
+// reasons, a node reports the one that it meets first.
 #include <algorithm>
 
 #include "gangway/scheduler/core/island.h"
@@ -18,7 +18,7 @@ uint64_t Ms(Time::duration duration) {
 
 }  // namespace
 
-// The oldest gang that holds a slot of each device, and the oldest that has a claim on it.
+// Per device: the oldest released gang, and the oldest ready one, which claims the device.
 struct Island::Heads {
   std::vector<uint64_t> released;
   std::vector<uint64_t> ready;
@@ -40,7 +40,7 @@ Island::Heads Island::FindHeads() const {
 void Island::Explain(const wire::WhyRequest& request, Time now, const std::vector<Time>& heard,
                      wire::WhyReply& reply) const {
   const Heads heads = FindHeads();
-  if (request.gang() != 0) {  // and what it waits for, and so on
+  if (request.gang() != 0) {  // follow the chain of waits
     uint64_t gang = request.gang();
     for (size_t depth = 0; depth < kChainMax && gang != 0; ++depth) {
       auto it = nodes_.find(gang);
@@ -105,7 +105,7 @@ void Island::ExplainNode(const NodeState& node, Time now, const std::vector<Time
   NameForGang(wait);
 }
 
-// Whose the gang is that `wait` names, and its program.
+// Adds the session and the program of the gang that `wait` names.
 void Island::NameForGang(wire::Wait& wait) const {
   auto blocking = nodes_.find(wait.for_gang());
   if (blocking == nodes_.end()) return;
@@ -177,7 +177,7 @@ void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
   wait.set_reason(node.from_other_island ? wire::Wait::REASON_OTHER_ISLAND
                                          : wire::Wait::REASON_READERS);
   if (node.from_other_island) return;
-  for (const auto& [ordinal, reader] : nodes_) {  // the earliest that still reads what this donates
+  for (const auto& [ordinal, reader] : nodes_) {  // the earliest reader of a donated storage
     if (reader.released || ordinal >= node.ordinal) continue;
     const bool reads =
         std::any_of(node.consumes.begin(), node.consumes.end(), [&reader = reader](uint64_t id) {
@@ -214,7 +214,7 @@ void Island::ExplainReady(const NodeState& node, Time now, const Heads& heads,
   }
 }
 
-// GS-2: the fullest device, and whose arrays are there.
+// GS-2: names the fullest device and the sessions whose arrays fill it.
 void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
   const uint32_t device = *std::max_element(
       node.devices.begin(), node.devices.end(),

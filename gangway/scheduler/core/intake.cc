@@ -1,5 +1,5 @@
-// What the controller sends: nodes are described, linked to their producers, and passed on to their
-// workers.
+// Items from the controller: describes nodes, links them to their producers, and passes them on to
+// their workers.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -85,21 +85,21 @@ void Island::SendNode(const NodeState& node, wire::Node message, Actions& action
   SendToWorkers(node.workers, item, actions);
 }
 
-// DATA_LOSS where an upload's bytes went to an incarnation of a worker that is gone: those that are
-// there now would wait for them for ever.
+// DATA_LOSS if an upload's bytes went to a worker incarnation that is gone: its successor would
+// wait for them forever.
 std::optional<wire::Failure> Island::LostBytes(const wire::Node& message) const {
   if (!message.has_upload() || bug_ == PlantedBug::kIgnoreDestinations) return std::nullopt;
   for (const wire::Destination& to : message.upload().destinations()) {
     if (to.island() != config_.island || to.index() >= workers_.size()) continue;
     const WorkerState& worker = workers_[to.index()];
     bool up = worker.incarnation != 0;
-    // A worker that is down and whose next incarnation gets the bytes is waited for.
+    // The next incarnation of a worker that is down may still get the bytes: the upload waits.
     uint64_t expected = !to.next() ? worker.incarnation : up ? worker.before_latest : worker.latest;
     if ((up || to.next()) && to.incarnation() == expected) continue;
-    wire::Failure failure = wire::MakeFailure(
-        absl::StatusCode::kDataLoss,
-        "the bytes of this array were sent to a process of the worker that is gone",
-        "Make the array again; the worker is restarted by its supervisor.");
+    wire::Failure failure =
+        wire::MakeFailure(absl::StatusCode::kDataLoss,
+                          "the bytes of this array were sent to a worker process that is gone",
+                          "Make the array again; the worker is restarted by its supervisor.");
     failure.set_worker(WorkerName(to.index()));
     if (!to.next()) failure.set_incarnation(to.incarnation());
     failure.set_gang(message.ordinal());
@@ -123,7 +123,7 @@ std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeSta
       break;
     default:
       return wire::MakeFailure(absl::StatusCode::kUnimplemented,
-                               "this scheduler does not know the kind of node that it was sent",
+                               "this scheduler received a node of a kind that it does not know",
                                "Run the same version of Gangway everywhere.");
   }
   if (node.workers.empty()) {
@@ -131,7 +131,7 @@ std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeSta
                              absl::StrCat("node names no device of island ", config_.island));
   }
   if (config_.budget_bytes != 0 &&
-      node.result_bytes > config_.budget_bytes) {  // GS-2: alone too large
+      node.result_bytes > config_.budget_bytes) {  // GS-2: alone exceeds the budget
     return wire::MakeFailure(
         absl::StatusCode::kResourceExhausted,
         absl::StrCat("an array needs ", node.result_bytes, " bytes on each device, the budget is ",
@@ -216,7 +216,7 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
   const auto& from = copy.source_spec().devices();
   const auto& to = copy.spec().devices();
   for (int i = 0; i < std::min(from.size(), to.size());
-       ++i) {  // shard i of the result comes from shard i
+       ++i) {  // shard i of the result comes from shard i of the source
     auto source = device_index_.find(from.Get(i));
     auto sink = device_index_.find(to.Get(i));
     bool from_here = source != device_index_.end();
@@ -237,7 +237,7 @@ void Island::DescribeFetch(const wire::Fetch& fetch, NodeState& node) {
   AddReads(fetch.source(), fetch.spec().devices(), node);
 }
 
-// Only runs with a shard on this island: an array may be put together out of storages of several.
+// Adds only runs with a shard on this island: an array may combine storages of several islands.
 void Island::AddReads(const wire::ArrayRef& ref,
                       const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node) {
   int position = 0;
@@ -277,8 +277,8 @@ void Island::AddResult(uint64_t storage, const google::protobuf::RepeatedField<u
   }
 }
 
-// Counts what the node waits for. Every storage that it reads or writes gets one use, given back by
-// End().
+// Counts the node's blockers. Every storage that it reads or writes gets one use, which End()
+// returns.
 std::optional<wire::Failure> Island::Link(NodeState& node) {
   std::optional<wire::Failure> failure;
   for (uint64_t id : node.writes) ++storages_[id].uses;
@@ -332,7 +332,8 @@ void Island::OnUnload(const wire::Unload& unload, Actions& actions) {
   unloading_.insert(unload.executables().begin(), unload.executables().end());
 }
 
-// Launches that wait for a worker still need their executable on it; the others have been prepared.
+// Keeps an executable while an unsent launch needs it; sent launches are ahead of the Unload in the
+// workers' streams.
 void Island::Unload(Actions& actions) {
   std::set<uint64_t> needed;
   for (uint64_t ordinal : unsent_) needed.insert(nodes_.at(ordinal).executable);
@@ -376,8 +377,7 @@ void Island::OnEndSession(uint64_t session, Actions& actions) {
 void Island::OnReleasedElsewhere(wire::Released& released) {
   for (uint64_t ordinal : released.ordinals()) {
     auto it = nodes_.find(ordinal);
-    if (it == nodes_.end() || !it->second.from_other_island)
-      continue;  // it has failed here meanwhile
+    if (it == nodes_.end() || !it->second.from_other_island) continue;  // it has failed here
     it->second.from_other_island = false;
     it->second.far_senders.assign(released.sources().begin(), released.sources().end());
     Unblock(ordinal);
@@ -387,7 +387,7 @@ void Island::OnReleasedElsewhere(wire::Released& released) {
 void Island::OnTurn(const wire::Ordinals& turn) {
   for (uint64_t ordinal : turn.ordinals()) {
     auto it = nodes_.find(ordinal);
-    if (it == nodes_.end() || !it->second.offered) continue;  // it has failed here meanwhile
+    if (it == nodes_.end() || !it->second.offered) continue;  // it has failed here
     it->second.has_turn = true;
     if (bug_ == PlantedBug::kTurnWithoutPriority) {
       MakeReady(it->second);

@@ -2,19 +2,19 @@
 // threads and links.
 //
 // Nodes arrive in ordinal order and go to their workers at once, for host-side work (DF-2). A node
-// becomes ready when every producer of its inputs is released or has ended, an upload when it has
-// ended (GS-4), and every earlier reader of what it donates is released. Ready nodes are taken in
-// ordinal order: one that lacks memory (GS-2) or window slots claims its devices, so that no later
-// node can overtake it there; one that still waits for producers is overtaken. The order of the
-// Release messages is the island's order, the same for all workers (GS-1).
+// becomes ready when every producer of its inputs is released or has ended (an upload must have
+// ended, GS-4) and every earlier reader of its donated inputs is released. Ready nodes are taken in
+// ordinal order. A node that lacks memory (GS-2) or window slots claims its devices, so that no
+// later node overtakes it there; later nodes may overtake a node that still waits for producers.
+// The order of the Release messages is the island's order, the same for all workers (GS-1).
 //
-// A gang with devices of other islands, too, waits for its turn when it could go: the controller's
-// sequencer then lets the parts on all its islands take memory and slots, before all other gangs,
-// and releases them when all have.
+// A gang that spans islands waits for its turn once its part here could be released. On its turn,
+// given by the controller's sequencer, its parts on all islands take memory and slots before all
+// other gangs. The sequencer releases the parts once every one of them holds both.
 //
-// Fails: a node whose worker, input or executable is lost, ends with a failure record; its results
-// keep it. Input is trusted to be well-formed wire messages but not to be consistent: unknown ids
-// fail nodes, never the process.
+// Failures: a node whose worker, input or executable is lost ends with a failure record, which its
+// results keep. Input is trusted to be well-formed wire messages but not to be consistent: unknown
+// ids fail nodes, never the process.
 #ifndef GANGWAY_SCHEDULER_CORE_ISLAND_H_
 #define GANGWAY_SCHEDULER_CORE_ISLAND_H_
 
@@ -42,7 +42,7 @@ using Time = std::chrono::steady_clock::time_point;
 
 struct WorkerSpec {
   std::vector<uint32_t> devices;  // global ids
-  uint64_t last_incarnation = 0;  // that an earlier scheduler of this island knew; 0 = none
+  uint64_t last_incarnation = 0;  // known to an earlier scheduler of this island; 0 = none
 };
 
 struct IslandConfig {
@@ -55,16 +55,16 @@ struct IslandConfig {
   std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload
 };
 
-// Deliberate bugs, to prove that the simulation's checkers can fail. Never set in the product.
+// Deliberate bugs that prove that the simulation's checkers can fail. Never set in the product.
 enum class PlantedBug {
   kNone,
   kOrderByArrival,
   kReleaseWithoutProducers,
-  kIgnoreDestinations,   // of uploads: bytes that died with a worker are waited for
-  kNoDeadlineOfUploads,  // bytes that are never sent are waited for
-  kForgetPeers,          // receivers of a copy are not told whom to ask
-  kTurnWithoutPriority,  // of gangs over several islands: they wait for gangs of one island
-  kNoSequencer,          // parts of gangs over several islands are released as each island likes
+  kIgnoreDestinations,   // an upload waits for bytes that were lost with a worker
+  kNoDeadlineOfUploads,  // an upload waits forever for bytes that are never sent
+  kForgetPeers,          // receivers of a copy do not learn which peers to ask
+  kTurnWithoutPriority,  // a spanning gang on its turn waits for local gangs
+  kNoSequencer,          // each island releases its part of a spanning gang on its own
 };
 
 struct FromController {
@@ -84,7 +84,7 @@ struct FromWorker {
   uint64_t incarnation = 0;
   wire::ReportBatch batch;
 };
-// A heartbeat that names stuck devices, or the first one after that.
+// A heartbeat that names stuck devices, or the first that names none again.
 struct WorkerBeat {
   uint32_t worker = 0;
   uint64_t incarnation = 0;
@@ -96,7 +96,7 @@ using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, Wor
 struct Actions {
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;  // worker index in the island
   std::vector<wire::Report> to_controller;
-  std::vector<std::string> notices;  // for people: waits that passed their deadline (TM-1)
+  std::vector<std::string> notices;  // log lines: stuck devices, missed deadlines (TM-1)
 };
 
 class Island {
@@ -105,12 +105,12 @@ class Island {
 
   void Step(Event event, Time now, Actions& actions);
 
-  // What nodes and workers wait for. `heard`: per worker, when a message of its last came; Time() =
-  // never. A gang comes with what it waits for, and so on.
+  // Reports what nodes and workers wait for; for a gang, the chain of waits behind it. `heard`: per
+  // worker, when its last message arrived; Time() = never.
   void Explain(const wire::WhyRequest& request, Time now, const std::vector<Time>& heard,
                wire::WhyReply& reply) const;
 
-  // When a Tick is due, if ever.
+  // When the next Tick is due, if any.
   std::optional<Time> next_deadline() const;
 
   size_t node_count() const { return nodes_.size(); }
@@ -127,34 +127,33 @@ class Island {
     wire::Node message;             // kept only while a worker that needs it is down
     std::vector<uint32_t> workers;  // that take part
     std::vector<uint32_t> devices;  // island-local, where memory is charged or slots are taken
-    std::vector<uint64_t> reads;    // storages; consumed ones too
+    std::vector<uint64_t> reads;    // storages, including the consumed ones
     std::vector<uint64_t> consumes;
     std::vector<uint64_t> writes;
     uint64_t result_bytes = 0;  // per device of `devices`
     uint64_t temp_bytes = 0;
-    uint64_t alias_bytes = 0;  // of result_bytes, taken over from consumed storages
+    uint64_t alias_bytes = 0;  // part of result_bytes that reuses consumed storages
     uint64_t argument_bytes = 0;
     uint64_t executable = 0;
     wire::ProgramLabelRef program;  // of a launch
     std::vector<uint64_t> waiters;  // nodes to unblock when this is released (an upload: ended)
     uint32_t blockers = 0;
-    bool from_other_island =
-        false;                      // shards come from there: waits for Released of its own ordinal
-    bool to_other_island = false;   // shards go there: reports Released
-    std::vector<uint32_t> senders;  // of a copy: workers whose shards go to others of this island
-    std::vector<uint32_t> receivers;  // workers that get shards of another one, here or elsewhere
-    std::vector<wire::Worker> far_senders;  // of other islands
-    bool unsent = false;                    // a worker, or a producer's, is down; waits for it
-    bool spans = false;     // a launch with devices of other islands, too: the sequencer says when
-    bool offered = false;   // of those: could go, said so, and waits for its turn
-    bool has_turn = false;  // the sequencer lets it take memory and slots
-    bool admitted = false;  // holds memory and slots
+    bool from_other_island = false;   // receives shards from there: waits for Released
+    bool to_other_island = false;     // sends shards there: reports Released
+    std::vector<uint32_t> senders;    // copy: workers that send to other workers of this island
+    std::vector<uint32_t> receivers;  // copy: workers that receive from a worker anywhere
+    std::vector<wire::Worker> far_senders;  // copy: senders on other islands
+    bool unsent = false;                    // held back: a worker is down, or a producer is unsent
+    bool spans = false;                     // a launch that also has devices on other islands
+    bool offered = false;                   // spanning: reported ready, and waits for its turn
+    bool has_turn = false;                  // spanning: may take memory and slots
+    bool admitted = false;                  // holds memory and slots
     bool released = false;
-    std::vector<uint32_t> open_workers;  // that have not reported Done
+    std::vector<uint32_t> open_workers;  // workers that have not reported Done
     std::optional<wire::Failure> failure;
     Time arrived;
     Time released_at;
-    std::optional<Time> waits_since;  // released upload: when its last bytes came
+    std::optional<Time> waits_since;  // released upload: its release, or its latest bytes
   };
 
   struct Executable {
@@ -163,26 +162,26 @@ class Island {
   };
 
   struct StorageState {
-    uint64_t producer = 0;  // node that has not ended; 0 = there
+    uint64_t producer = 0;  // node that has not ended; 0 = settled
     uint64_t session = 0;
     std::vector<uint32_t> devices;  // island-local
     uint64_t shard_bytes = 0;
-    uint32_t uses = 0;  // nodes not ended that read or write it (OB-1)
+    uint32_t uses = 0;  // nodes that read or write it and have not ended (OB-1)
     uint32_t unreleased_readers = 0;
     uint64_t consumer = 0;          // node that waits for those readers
-    std::vector<uint32_t> charged;  // of `devices`, those whose ledger counts it
+    std::vector<uint32_t> charged;  // the part of `devices` whose ledger counts it
     bool freed = false;             // no handle is left
-    bool reclaimed = false;         // its shards are gone from the workers
+    bool reclaimed = false;         // the workers were told to free its shards
     std::optional<wire::Failure> failure;
   };
 
   struct WorkerState {
     uint64_t incarnation = 0;    // 0 = down
-    uint64_t latest = 0;         // the one that is up, or was last
+    uint64_t latest = 0;         // the current incarnation, or the last one
     uint64_t before_latest = 0;  // 0 = none
     wire::WorkerRegistration registration;
     uint64_t process_id = 0;
-    wire::DataBytes data;  // as it last said
+    wire::DataBytes data;  // as last reported
     struct Stuck {
       uint32_t device = 0;  // global id
       uint64_t gang = 0;
@@ -197,7 +196,7 @@ class Island {
     uint32_t slots_taken = 0;
   };
 
-  // intake.cc: what the controller sends.
+  // intake.cc: items from the controller.
   void OnItem(wire::IslandItem& item, Time now, Actions& actions);
   void OnNode(wire::Node& message, Time now, Actions& actions);
   std::optional<wire::Failure> Describe(const wire::Node& message, NodeState& node);
@@ -278,7 +277,7 @@ class Island {
     return (node.offered && !node.has_turn) || (node.spans && node.admitted);
   }
 
-  // workers.cc: workers that come and go.
+  // workers.cc: workers that start, are lost and return.
   void OnWorkerUp(WorkerUp& event, Time now, Actions& actions);
   void OnWorkerDown(WorkerDown& event, Actions& actions);
   void OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions);
@@ -287,7 +286,7 @@ class Island {
   void EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions);
   void OnWorkerDeadlines(Time now, Actions& actions);
   bool MustWaitForWorkers(const NodeState& node) const;
-  // Its workers may be waiting for shards, bytes or members of the gang that will never come.
+  // Whether its workers may wait for shards, bytes or gang members that will never arrive.
   static bool MayWaitForOthers(const NodeState& node) {
     return node.kind == Kind::kCopy || node.kind == Kind::kUpload || node.spans ||
            (node.kind == Kind::kLaunch && node.workers.size() > 1);
@@ -311,13 +310,13 @@ class Island {
   ReadyQueue ready_;                             // unreleased, no blockers, need memory or slots
   std::set<uint64_t> ready_light_;               // unreleased, no blockers, need neither
   std::map<uint64_t, Time> memory_blocked_;      // ready nodes that wait for memory, since when
-  std::set<std::pair<Time, uint64_t>> uploads_;  // released ones, by waits_since
+  std::set<std::pair<Time, uint64_t>> uploads_;  // released uploads, by waits_since
   std::set<uint64_t> unsent_;
-  bool unsent_input_failed_ = false;        // some unsent node may have to fail
-  std::vector<uint64_t> exchanges_;         // copies both ways whose own sources are on their way
-  std::set<uint64_t> turns_;                // spanning gangs that have their turn, not admitted
-  std::set<uint64_t> unloading_;            // executables to unload, once no unsent node needs them
-  std::optional<wire::Failure> last_loss_;  // of a worker, for inputs that went with it
+  bool unsent_input_failed_ = false;        // an unsent node may have to fail
+  std::vector<uint64_t> exchanges_;         // two-way copies that wait only for the other island
+  std::set<uint64_t> turns_;                // spanning gangs on their turn, not yet admitted
+  std::set<uint64_t> unloading_;            // executables to unload once no unsent node needs them
+  std::optional<wire::Failure> last_loss_;  // the latest lost worker, to explain missing inputs
   std::vector<uint64_t> prepared_;          // per worker; only for the planted bug
   std::vector<std::vector<uint64_t>> held_releases_;  // per worker; only for the planted bug
 };

@@ -1,4 +1,4 @@
-// The scheduler core alone: order, memory, references, workers that come and go.
+// The scheduler core alone: order, memory, references, workers that are lost and return.
 #include "gangway/scheduler/core/island.h"
 
 #include <gmock/gmock.h>
@@ -126,7 +126,7 @@ class IslandTest : public ::testing::Test {
     *item.mutable_node()->mutable_upload()->mutable_spec() = Spec(devices, bytes);
     Item(item);
   }
-  // An upload whose bytes go to this incarnation of worker 0, or to the one after it.
+  // An upload whose bytes go to this incarnation of worker 0 or, if `next`, to its successor.
   void UploadTo(uint64_t ordinal, uint64_t incarnation, bool next) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Upload* upload = item.mutable_node()->mutable_upload();
@@ -134,13 +134,13 @@ class IslandTest : public ::testing::Test {
     *upload->mutable_spec() = Spec({0, 1});
     upload->add_destinations()->set_incarnation(incarnation);
     upload->mutable_destinations(0)->set_next(next);
-    upload->add_destinations()->set_island(1);  // none of this island's business
+    upload->add_destinations()->set_island(1);  // ignored by this island
     Item(item);
   }
   int SentCancels(uint32_t worker) const {
     return Sent(worker, [](const auto& item) { return item.has_cancel(); });
   }
-  // An upload that is over: the storage is there.
+  // A finished upload: the storage is settled.
   void Have(uint64_t storage, const Devices& devices, uint64_t session = kSession) {
     uint64_t ordinal = 100000 + storage;
     Upload(ordinal, storage, devices, session);
@@ -255,8 +255,7 @@ class IslandTest : public ::testing::Test {
   std::map<uint64_t, wire::Failure> done_;
 };
 
-// ---- order
-// --------------------------------------------------------------------------------------------------------
+// --- Order ---
 
 TEST_F(IslandTest, WorkersGetGangsInOneOrder_GS1) {
   Load(1, {1, 2});
@@ -304,11 +303,10 @@ TEST_F(IslandTest, ReadersWaitForTheEndOfAnUploadAndTheReleaseOfAGang_GS4) {
   Launch(3, 1, 51, 1, 52);
   EXPECT_THAT(TakeReleased(), ElementsAre(1));
   Done(0, 1);
-  EXPECT_THAT(TakeReleased(), ElementsAre(2, 3)) << "3 goes although 2 runs";
+  EXPECT_THAT(TakeReleased(), ElementsAre(2, 3)) << "3 is released while 2 runs";
 }
 
-// ---- gangs over several islands
-// -----------------------------------------------------------------------------------
+// --- Gangs over several islands ---
 
 TEST_F(IslandTest, AGangOverIslandsWaitsForItsTurnAndForItsRelease_GS4) {
   Load(1, {0, 4});
@@ -335,14 +333,14 @@ TEST_F(IslandTest, AnOfferedGangHoldsUpNobody) {
   Have(51, {0});
   Launch(1, 1, 50, 2, 60);
   Launch(2, 2, 51, 1, 61);
-  EXPECT_THAT(TakeReleased(), ElementsAre(2)) << "the other islands may take their time";
+  EXPECT_THAT(TakeReleased(), ElementsAre(2)) << "1 still waits for the other islands";
   Turn(1);
   EXPECT_THAT(Admitted(), IsEmpty()) << "no slot";
   Done(0, 2);
   EXPECT_THAT(Admitted(), ElementsAre(1));
 }
 
-// With a turn it may hold slots elsewhere, which a local gang's producer may need.
+// A gang on its turn may hold slots on another island that a local gang's producer needs.
 TEST_F(IslandTest, ATurnGoesBeforeLocalGangsOfLowerOrdinal_GS4) {
   Make(0, /*window=*/1);
   Load(1, {0, 4});
@@ -392,7 +390,7 @@ TEST_F(IslandTest, WhatAnAdmittedGangHeldComesBackWhenItIsCancelled_ER2) {
   Turn(1);
   Cancel(1);
   EXPECT_EQ(done_.at(1).message(), "the other half failed");
-  ReleaseSpanning(1);  // on its way when it failed
+  ReleaseSpanning(1);  // in flight when it failed
   EXPECT_THAT(TakeReleased(), IsEmpty());
   Have(51, {0});
   Launch(2, 2, 51, 1, 61);
@@ -412,8 +410,7 @@ TEST_F(IslandTest, CancelOfAReleasedGangReachesWorkersThatWaitForItsOtherMembers
   EXPECT_EQ(SentCancels(0), 1);
 }
 
-// ---- copies between islands
-// ---------------------------------------------------------------------------------------
+// --- Copies between islands ---
 
 TEST_F(IslandTest, ACopyFromAnotherIslandWaitsForItsSource_GS4) {
   Copy(1, 90, {4}, 50, {0});
@@ -435,7 +432,7 @@ TEST_F(IslandTest, ACopyToAnotherIslandReportsItsRelease_GS4) {
 
 TEST_F(IslandTest, HalvesWhoseShardsStayOnTheirIslandDoNotWait_GS4) {
   Have(50, {0});
-  Copy(1, 50, {0, 4}, 51, {1, 5});  // shard 1 is the other island's affair
+  Copy(1, 50, {0, 4}, 51, {1, 5});  // shard 1 concerns only the other island
   EXPECT_THAT(TakeReleased(), ElementsAre(1));
 }
 
@@ -521,8 +518,7 @@ TEST_F(IslandTest, ReadsOnlyTheShardsOfAnArrayThatAreHere) {
   EXPECT_THAT(TakeReleased(), ElementsAre(1));
 }
 
-// ---- memory
-// -------------------------------------------------------------------------------------------------------
+// --- Memory ---
 
 TEST_F(IslandTest, AGangThatAloneExceedsTheBudgetFailsAtOnceWithTheSizes_GS2) {
   Make(40);
@@ -578,7 +574,7 @@ TEST_F(IslandTest, DonationSavesMemoryAndIsSettledAtTheEnd_GS2) {
   Load(1, {0}, /*temp_bytes=*/8, /*alias_bytes=*/16);
   Have(50, {0});
   Launch(1, 1, 50, 1, 51, /*donate=*/true);
-  Free({50});  // the controller: it is consumed
+  Free({50});  // the controller frees what the launch consumes
   EXPECT_EQ(Used(0), 24u);
   Done(0, 1);
   EXPECT_EQ(Used(0), 16u);
@@ -637,8 +633,7 @@ TEST_F(IslandTest, AChainOfTenThousandRunsInTheMemoryOfFourArrays_GS2) {
   ExpectEmpty();
 }
 
-// ---- references
-// ---------------------------------------------------------------------------------------------------
+// --- References ---
 
 TEST_F(IslandTest, AConsumerWaitsUntilEarlierReadersAreReleased_OB1) {
   Make(0, /*window=*/1);
@@ -712,8 +707,7 @@ TEST_F(IslandTest, ASessionsEndCancelsWhatIsNotReleased_OB2) {
   ExpectEmpty();
 }
 
-// ---- workers that come and go
-// -------------------------------------------------------------------------------------
+// --- Lost and returning workers ---
 
 TEST_F(IslandTest, ALostWorkerFailsWhatItHeldWithARecord_ER1) {
   Load(1, {0});
@@ -730,8 +724,8 @@ TEST_F(IslandTest, ALostWorkerFailsWhatItHeldWithARecord_ER1) {
   EXPECT_EQ(done_[1].gang(), 1u);
   EXPECT_EQ(done_[1].program(), "step");
   EXPECT_THAT(done_[1].message(), HasSubstr("its process was killed"));
-  EXPECT_EQ(done_.count(2), 0u) << "the other worker goes on (ER-2)";
-  Launch(3, 1, 50, 1, 62);  // an array that was there
+  EXPECT_EQ(done_.count(2), 0u) << "the other worker continues (ER-2)";
+  Launch(3, 1, 50, 1, 62);  // reads a lost array
   EXPECT_EQ(done_[3].worker(), "island0/worker0");
   EXPECT_EQ(done_[3].incarnation(), 11u);
   EXPECT_EQ(Used(0), 0u);
@@ -830,7 +824,7 @@ TEST_F(IslandTest, AnUploadWhoseBytesWentToALostWorkerFailsAtOnce_ER1) {
   EXPECT_THAT(TakeReleased(), ElementsAre(1));
   Down(0);
   EXPECT_EQ(done_.at(1).code(), static_cast<int>(absl::StatusCode::kDataLoss));
-  UploadTo(2, 11, false);  // the client had not heard of it
+  UploadTo(2, 11, false);  // the client does not know of the loss yet
   EXPECT_EQ(done_.at(2).code(), static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_EQ(done_.at(2).worker(), "island0/worker0");
   EXPECT_EQ(done_.at(2).incarnation(), 11u);
@@ -885,7 +879,7 @@ TEST_F(IslandTest, AWaitForBytesEndsAfterTheDeadlineAndNamesTheSession_TM1) {
   Tick(milliseconds(400));
   FromWorker event{1, 21, {}};
   event.batch.add_reports()->mutable_staging()->add_ordinals(1);
-  Step(event);  // some came: the wait begins anew
+  Step(event);  // some bytes arrived: the wait restarts
   Tick(milliseconds(499));
   EXPECT_EQ(SentCancels(1), 0);
   EXPECT_EQ(island_->next_deadline(), now_ + milliseconds(1));
@@ -941,10 +935,10 @@ TEST_F(IslandTest, WhatIsInconsistentFailsNodesNotTheProcess) {
   ExpectEmpty();
 }
 
-// `gangway why`: what each node waits for, and for whom.
+// `gangway why`: what each node waits for, by name.
 class ExplainTest : public IslandTest {
  protected:
-  // The wait of a gang, and the chain behind it.
+  // The wait of a gang, and the chain of waits behind it.
   wire::WhyReply Explain(uint64_t gang, milliseconds since_heard = milliseconds(0)) {
     wire::WhyRequest request;
     request.set_gang(gang);
@@ -1064,7 +1058,7 @@ TEST_F(ExplainTest, AStuckDeviceIsReportedOnceAndAgainWhenItGoesOn_TM1) {
   beat.beat.clear_stuck();
   Step(beat);
   ASSERT_EQ(actions_.notices.size(), 1u);
-  EXPECT_THAT(actions_.notices[0], HasSubstr("goes on"));
+  EXPECT_THAT(actions_.notices[0], HasSubstr("resumed"));
   EXPECT_EQ(actions_.to_controller[0].worker_state().stuck_size(), 0);
   EXPECT_EQ(First(10).reason(), wire::Wait::REASON_EXECUTING);
   Step(WorkerBeat{0, 99, {}});  // of an incarnation that is gone

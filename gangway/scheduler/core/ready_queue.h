@@ -1,7 +1,6 @@
-// Nodes that are ready and wait for memory or window slots, in ordinal order, by the devices that
-// they wait for: one lane per list of devices. Whoever walks it looks at the first node of each
-// lane only, so that a thousand gangs behind a busy device cost nothing. Pure data; not
-// thread-safe.
+// Ready nodes that wait for memory or window slots, in ordinal order, in one lane per list of
+// devices. A walk visits only the first node of each lane, so a thousand gangs behind a busy device
+// cost nothing. Pure data; not thread-safe.
 #ifndef GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
 #define GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
 
@@ -37,7 +36,7 @@ class ReadyQueue {
     }
   }
 
-  // The smallest ordinal from `from` on that is the first of its lane.
+  // The smallest ordinal >= `from` that is the first of its lane.
   std::optional<uint64_t> NextHead(uint64_t from) const {
     auto it = heads_.lower_bound(from);
     if (it == heads_.end()) return std::nullopt;

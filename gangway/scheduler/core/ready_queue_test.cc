@@ -1,4 +1,4 @@
-// Tests of ready_queue.h, against the plain list that it stands for.
+// Tests of ready_queue.h against a plain list as the model.
 #include "gangway/scheduler/core/ready_queue.h"
 
 #include <gtest/gtest.h>

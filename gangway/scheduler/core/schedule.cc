@@ -23,8 +23,8 @@ void Island::Unblock(uint64_t ordinal) {
   NoteExchange(it->second);
 }
 
-// What could go at once is offered to the sequencer, which knows the other islands. Until it has
-// its turn it claims nothing: its part elsewhere may wait for long.
+// Offers a spanning gang that could be released here to the sequencer, which knows the other
+// islands. Until its turn the gang claims nothing: its parts elsewhere may wait long.
 void Island::Offer(NodeState& node, Actions& actions) {
   node.offered = true;
   ready_.Erase(node.ordinal, node.devices);
@@ -42,9 +42,9 @@ void Island::Admit(NodeState& node, Actions& actions) {
   actions.to_controller.push_back(std::move(report));
 }
 
-// A copy whose shards cross between islands in both directions: each side tells the other as soon
-// as its own sources are on their way (GS-4 asks for no more), or both would wait for the other's
-// release for ever.
+// A copy whose shards cross between islands in both directions: each side reports Released as soon
+// as its own sources are released (GS-4 requires no more). Otherwise each side would wait forever
+// for the other's release.
 void Island::NoteExchange(const NodeState& node) {
   if (node.from_other_island && node.to_other_island && node.blockers == 1)
     exchanges_.push_back(node.ordinal);
@@ -63,15 +63,15 @@ void Island::ReportExchanges(Actions& actions) {
 }
 
 void Island::Schedule(Time now, Actions& actions) {
-  do {  // what needs neither memory nor slots may be what others wait for
+  do {  // others may wait for nodes that need neither memory nor slots
     while (!ready_light_.empty()) TryRelease(nodes_.at(*ready_light_.begin()), now, actions);
     ScheduleHeavy(now, actions);
   } while (!ready_light_.empty());
 }
 
-// Before all others: with its turn a gang may hold memory and slots on another island, so it waits
-// for released gangs and for lower turns only, never for a local gang that may wait for such a
-// holder.
+// Gangs on their turn go before all others. Such a gang may already hold memory and slots on
+// another island, so it waits only for released gangs and for lower turns. It never waits for a
+// local gang, which may itself wait for such a holder.
 size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& actions) {
   size_t claimed_count = 0;
   for (uint64_t ordinal : std::vector<uint64_t>(turns_.begin(), turns_.end())) {
@@ -93,8 +93,7 @@ size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& acti
 void Island::ScheduleHeavy(Time now, Actions& actions) {
   std::vector<bool> claimed(devices_.size(), false);
   size_t claimed_count = ScheduleTurns(now, claimed, actions);
-  uint64_t next = 0;  // releases make later nodes ready: the walk goes on from the ordinal, not
-                      // from an iterator
+  uint64_t next = 0;  // an ordinal, not an iterator: releases make later nodes ready
   while (claimed_count < devices_.size()) {
     std::optional<uint64_t> head = ready_.NextHead(next);
     if (!head) break;
@@ -126,7 +125,7 @@ Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) 
     Offer(node, actions);
     return Outcome::kReleased;
   }
-  if (node.spans) {  // released when its parts on the other islands are admitted, too
+  if (node.spans) {  // released once its parts on the other islands are admitted too
     Admit(node, actions);
     return Outcome::kReleased;
   }
@@ -191,8 +190,8 @@ void Island::Release(NodeState& node, Actions& actions) {
   node.waiters.clear();
 }
 
-// Known by now: those of this island are up, since the node was sent to them; those of others were
-// named with their release.
+// All senders are known by now: local ones are up, since the node was sent to them; those on other
+// islands were named in Released.
 void Island::SendPeers(const NodeState& node, Actions& actions) {
   wire::IslandItem item;
   wire::Peers* peers = item.mutable_peers();
@@ -208,7 +207,7 @@ void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {
     return;
   }
   auto& out = actions.to_workers;
-  // Releases in a row go in one item: this is the hot path of a busy island.
+  // Consecutive releases share one item: this is the hot path of a busy island.
   for (auto it = out.rbegin(); it != out.rend(); ++it) {
     if (it->first != worker) continue;
     if (it->second.has_release()) {
@@ -222,7 +221,7 @@ void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {
   out.emplace_back(worker, std::move(item));
 }
 
-// Only the planted bug cares: each worker then gets its releases when its own reports arrive.
+// Matters only to the planted bug, which holds a worker's releases until its own reports arrive.
 void Island::OnPrepared(uint32_t worker, uint64_t ordinal, Actions& actions) {
   prepared_[worker] = std::max(prepared_[worker], ordinal);
   if (bug_ != PlantedBug::kOrderByArrival) return;
@@ -265,8 +264,8 @@ void Island::OnStaging(const wire::Staging& staging, Time now) {
   }
 }
 
-// TM-1: the workers that wait are told to give up, and say so; one that has all its bytes by now
-// ends well.
+// TM-1: cancels the upload on the workers that still wait, which then report the failure. A worker
+// that has all its bytes by then succeeds.
 void Island::OnUploadDeadlines(Time now, Actions& actions) {
   while (!uploads_.empty() && uploads_.begin()->first + config_.upload_wait_max <= now) {
     NodeState& node = nodes_.at(uploads_.begin()->second);
@@ -279,17 +278,17 @@ void Island::OnUploadDeadlines(Time now, Actions& actions) {
     cancel->add_ordinals(node.ordinal);
     *cancel->mutable_failure() = wire::MakeFailure(
         absl::StatusCode::kDeadlineExceeded,
-        absl::StrCat("no bytes of this array came to ", workers, " for ",
+        absl::StrCat("no bytes of this array reached ", workers, " for ",
                      config_.upload_wait_max.count(), " ms: waited for the client of session ",
                      node.session, " to send them"),
-        "Look whether the client still runs; then make the array again.");
+        "Check whether the client still runs; then make the array again.");
     cancel->mutable_failure()->set_gang(node.ordinal);
     actions.notices.push_back(cancel->failure().message());
     SendToWorkers(node.open_workers, item, actions);
   }
 }
 
-// GS-2: names the sizes and who holds the memory of the fullest device.
+// GS-2: names the sizes and the sessions that hold the fullest device's memory.
 wire::Failure Island::MemoryFailure(const NodeState& node) const {
   uint32_t device = *std::max_element(
       node.devices.begin(), node.devices.end(),
@@ -312,7 +311,7 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
                    node.result_bytes + node.temp_bytes - node.alias_bytes, " bytes on device ",
                    devices_[device].id, ": ", ledger_.used_bytes(device), " of ",
                    ledger_.budget_bytes(), " bytes are held, by ",
-                   holders.empty() ? "nobody" : holders),
+                   holders.empty() ? "no session" : holders),
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
   wire::SetProgram(node.program, failure);
   failure.set_gang(node.ordinal);

@@ -1,4 +1,4 @@
-// Workers that come, go and come back with a new incarnation.
+// Workers that start, are lost, and return with a new incarnation.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +26,7 @@ wire::Worker Island::DescribeWorker(uint32_t index) const {
   return described;
 }
 
-// Items for a worker that is down are dropped: whatever it must know, it is told when it comes up.
+// Drops items for a worker that is down: OnWorkerUp() sends it all that it needs.
 void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
                            Actions& actions) {
   for (uint32_t worker : workers) {
@@ -36,8 +36,7 @@ void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::Isl
 
 void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   uint32_t index = event.registration.index();
-  if (index >= workers_.size())
-    return;  // the service refuses such a registration; here it is only ignored
+  if (index >= workers_.size()) return;  // the service rejects such a registration
   WorkerState& worker = workers_[index];
   if (worker.incarnation != 0) {
     WorkerDown down{
@@ -88,7 +87,7 @@ void Island::ReportUp(uint32_t index, Actions& actions) const {
   actions.to_controller.push_back(std::move(report));
 }
 
-// Says, once each, which devices are stuck and which go on.
+// Reports each device once when it is stuck and once when it resumes.
 void Island::OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions) {
   if (event.worker >= workers_.size()) return;
   WorkerState& worker = workers_[event.worker];
@@ -109,7 +108,7 @@ void Island::OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions) {
   }
   for (const WorkerState::Stuck& over : before) {
     actions.notices.push_back(absl::StrCat("device ", over.device, " of ", WorkerName(event.worker),
-                                           " goes on after gang ", over.gang));
+                                           " resumed after gang ", over.gang));
   }
   if (changed || !before.empty()) ReportUp(event.worker, actions);
 }
@@ -123,10 +122,10 @@ void Island::NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actio
           ? absl::StrCat(" (", wire::ToText(*node->second.program), ")")
           : "",
       known ? absl::StrCat(" of session ", node->second.session) : "",
-      ": the device runtime has not come back from it, though the worker's heartbeats come. See "
+      ": the device runtime has not returned from it, although the worker's heartbeats arrive. See "
       "`gangway why gang ",
-      stuck.gang, "`; if it does not go on, end the worker (pid ", workers_[worker].process_id,
-      "): it starts again, without its arrays"));
+      stuck.gang, "`; if it does not resume, kill the worker (pid ", workers_[worker].process_id,
+      "): it restarts without its arrays"));
 }
 
 void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
@@ -151,9 +150,9 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   state->mutable_worker()->set_incarnation(event.incarnation);
   for (uint32_t id : config_.workers[event.worker].devices)
     state->mutable_worker()->add_devices(id);
-  actions.to_controller.push_back(std::move(report));  // before the ends that it causes
+  actions.to_controller.push_back(std::move(report));  // before the node ends that it causes
   EndLost(event.worker, lost, actions);
-  // After the ends: those settle what donation saved.
+  // After EndLost(): node ends settle the memory that donation saved.
   std::set<uint64_t> gone;
   for (auto& [id, storage] : storages_) {
     bool here = std::any_of(storage.devices.begin(), storage.devices.end(), [&](uint32_t device) {
@@ -169,8 +168,8 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   unsent_input_failed_ |= !unsent_.empty();
 }
 
-// Nodes that the worker took part in fail. Where other workers run their part of one, it is over
-// when they say so: until then they use its storages (OB-1).
+// Fails the nodes that the worker took part in. A node that other workers still run ends when they
+// report Done: until then they use its storages (OB-1).
 void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions) {
   std::vector<uint64_t> failed;
   for (auto& [ordinal, node] : nodes_) {
@@ -199,8 +198,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
   }
 }
 
-// What reads the results of a node that was not sent yet cannot be sent either: its workers would
-// not know them.
+// A node that reads results of an unsent node must wait too: its workers would not know them.
 bool Island::MustWaitForWorkers(const NodeState& node) const {
   auto is_down = [this](uint32_t worker) { return workers_[worker].incarnation == 0; };
   auto is_unsent = [this](uint64_t id) {
@@ -213,7 +211,7 @@ bool Island::MustWaitForWorkers(const NodeState& node) const {
          std::any_of(node.reads.begin(), node.reads.end(), is_unsent);
 }
 
-// In ordinal order, so that a producer goes, or fails, before its readers are looked at.
+// In ordinal order, so that a producer is sent, or fails, before its readers.
 void Island::ResumeUnsent(Actions& actions) {
   std::vector<uint64_t> unsent(unsent_.begin(), unsent_.end());
   for (uint64_t ordinal : unsent) {
@@ -241,7 +239,7 @@ void Island::OnWorkerDeadlines(Time now, Actions& actions) {
                              [this](uint32_t w) { return workers_[w].incarnation == 0; });
     wire::Failure failure =
         wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
-                          absl::StrCat("a worker that this needs has not been there for ",
+                          absl::StrCat("a worker that this needs has been down for ",
                                        config_.worker_wait_max.count(), " ms"),
                           "See `gangway status`; start the worker.");
     if (down != node.workers.end()) failure.set_worker(WorkerName(*down));

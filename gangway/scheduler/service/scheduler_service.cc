@@ -16,7 +16,7 @@
 namespace gangway::scheduler {
 namespace {
 
-// What a step decided, for the flight recorder.
+// Records a step's decisions in the flight recorder.
 void Record(const Actions& actions, uint32_t island, Time now) {
   for (const auto& [worker, item] : actions.to_workers) {
     for (uint64_t ordinal : item.release().ordinals())
@@ -53,7 +53,7 @@ class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
   const uint64_t incarnation_;
 };
 
-// Learns that the scheduler is there; the rest is the controller's to know.
+// Learns only that the scheduler is up; the controller knows the rest.
 class SchedulerService::ToolEndpoint final : public transport::Endpoint {
  public:
   ToolEndpoint(std::shared_ptr<transport::Link> link, uint64_t epoch)
@@ -103,7 +103,7 @@ absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
                  : absl::DeadlineExceededError("the controller did not answer the scheduler");
   }
   if (status.ok()) return service;
-  loop->Post([unused = std::shared_ptr(std::move(service))] {});  // it may be in use there
+  loop->Post([unused = std::shared_ptr(std::move(service))] {});  // the loop may still use it
   return status;
 }
 
@@ -145,7 +145,7 @@ void SchedulerService::OnControllerFrame(wire::Frame frame) {
   controller_heard_ = EventLoop::Clock::now();
   if (auto answer = std::exchange(on_answer_, nullptr)) {
     if (!frame.has_hello_reply())
-      return answer(absl::InternalError("the controller's first frame is no answer to a Hello"));
+      return answer(absl::InternalError("the controller's first frame is not a reply to Hello"));
     if (frame.hello_reply().has_failure())
       return answer(wire::ToStatus(frame.hello_reply().failure()));
     Begin(frame.hello_reply());
@@ -159,8 +159,8 @@ void SchedulerService::OnControllerFrame(wire::Frame frame) {
 
 void SchedulerService::OnControllerClosed(const absl::Status& why) {
   if (auto answer = std::exchange(on_answer_, nullptr)) {
-    answer(absl::UnavailableError(absl::StrCat("the controller hung up: ", why.message())));
-  } else if (std::exchange(controller_, nullptr) && island_) {  // else it has refused this
+    answer(absl::UnavailableError(absl::StrCat("the controller closed the link: ", why.message())));
+  } else if (std::exchange(controller_, nullptr) && island_) {  // else it has rejected this
     Say(absl::StrCat("the link to the controller closed: ", why.message()));
     if (options_.on_controller_lost) options_.on_controller_lost(why);
   }
@@ -173,10 +173,11 @@ void SchedulerService::OnWhyRequest(const wire::WhyRequest& request) {
   frame.set_epoch(epoch_);
   frame.mutable_why_reply()->set_probe(request.probe());
   island_->Explain(request, EventLoop::Clock::now(), heard, *frame.mutable_why_reply());
-  if (controller_) (void)controller_->Send(std::move(frame));  // who does not answer is named
+  if (controller_) (void)controller_->Send(std::move(frame));  // a missing reply is named
 }
 
-// Its own records, unless its process is the one that asks; and its workers'.
+// Forwards the request to the workers, and sends this process's own records unless the asker shares
+// the process.
 void SchedulerService::OnTraceRequest(const wire::TraceRequest& request) {
   for (WorkerLink& worker : workers_) {
     if (!worker.link) continue;
@@ -184,7 +185,7 @@ void SchedulerService::OnTraceRequest(const wire::TraceRequest& request) {
     frame.set_epoch(epoch_);
     frame.set_incarnation(worker.incarnation);
     *frame.mutable_trace_request() = request;
-    (void)worker.link->Send(std::move(frame));  // who does not answer is left out, by name
+    (void)worker.link->Send(std::move(frame));  // a missing reply is named
   }
   if (request.asker() == TraceProcess() || !controller_) return;
   for (wire::Frame& reply : wire::TraceFrames(request, wire::SchedulerTraceName(options_.island)))
@@ -197,7 +198,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::Welcome(
   if (hello.role() != wire::ROLE_TOOL) {
     return absl::InvalidArgumentError(absl::StrCat("this is the scheduler of island",
                                                    options_.island, ": ", hello.name(),
-                                                   " wants the controller, or one of its workers"));
+                                                   " must connect to the controller or a worker"));
   }
   wire::Frame reply;
   reply.set_epoch(epoch_);
@@ -216,7 +217,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
   if (registration.island() != options_.island || index >= workers_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is not declared: this island has ", workers_.size(),
-                     " workers. Start it with the island and index it was declared with."));
+                     " workers. Start it with its declared island and index."));
   }
   size_t declared = config_.workers[index].devices.size();
   if (registration.device_count() != declared) {
@@ -224,14 +225,14 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
                                                       " devices, it was declared with ", declared));
   }
   if (registration.incarnation() == 0)
-    return absl::InvalidArgumentError("a worker needs an incarnation");
+    return absl::InvalidArgumentError("a worker's registration needs a nonzero incarnation");
   WorkerLink& worker = workers_[index];
   if (!worker.link) {
     if (absl::Status status = Register(index, link, hello); !status.ok()) return status;
   } else if (worker.newcomer) {
-    return absl::AlreadyExistsError(absl::StrCat("two processes wait already to become ", name,
-                                                 ": start one for each declared place"));
-  } else {  // its next heartbeat, or its end, decides
+    return absl::AlreadyExistsError(absl::StrCat("another process already waits to become ", name,
+                                                 ": start one process per declared worker"));
+  } else {  // the incumbent's next message, or its end, decides
     worker.newcomer = link;
     worker.newcomer_hello = hello;
   }
@@ -277,11 +278,11 @@ void SchedulerService::RefuseNewcomer(uint32_t index) {
   auto link = std::exchange(worker.newcomer, nullptr);
   const std::string name = absl::StrCat("island", options_.island, "/worker", index);
   const absl::Status why = absl::AlreadyExistsError(absl::StrCat(
-      name, " is there already: process ", worker.process_id, " on ", worker.host,
-      ", whose heartbeats come. A place belongs to one process: end that one first, or start this "
-      "one with the --island and --index of another place."));
+      name, " is already running: process ", worker.process_id, " on ", worker.host,
+      ", whose heartbeats arrive. Only one process may claim it: end that process first, or start "
+      "this one with the --island and --index of another declared worker."));
   Say(absl::StrCat("a second process (pid ", worker.newcomer_hello.process_id(), " on ",
-                   worker.newcomer_hello.worker().host(), ") came for ", name, " and was refused"));
+                   worker.newcomer_hello.worker().host(), ") claimed ", name, " and was rejected"));
   wire::Frame reply;
   *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
   (void)link->Send(std::move(reply));  // closing either way
@@ -321,7 +322,7 @@ void SchedulerService::OnPulse(EventLoop::Clock::time_point now, bool stood_stil
   WatchController(now, stood_still);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     WorkerLink& state = workers_[worker];
-    if (stood_still) state.heard = now;  // what came meanwhile is still to be read
+    if (stood_still) state.heard = now;  // messages of that time are still unread
     Beat(state);
     if (!state.link || now - state.heard < options_.silence_max) continue;
     absl::Status why = absl::DeadlineExceededError(
@@ -345,7 +346,7 @@ void SchedulerService::WatchController(EventLoop::Clock::time_point now, bool st
   wire::Frame frame;
   frame.set_epoch(epoch_);
   frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
-  (void)controller_->Send(std::move(frame));  // a link that closed tells so by its event
+  (void)controller_->Send(std::move(frame));  // on_closed reports a closed link
 }
 
 void SchedulerService::Beat(const WorkerLink& worker) {
@@ -354,7 +355,7 @@ void SchedulerService::Beat(const WorkerLink& worker) {
   frame.set_epoch(epoch_);
   frame.set_incarnation(worker.incarnation);
   frame.mutable_heartbeat()->set_time_ns(EventLoop::Clock::now().time_since_epoch().count());
-  (void)worker.link->Send(std::move(frame));  // a link that takes nothing is closed by Flush
+  (void)worker.link->Send(std::move(frame));  // Flush closes a link that accepts nothing
 }
 
 void SchedulerService::Step(Event event) {
@@ -392,8 +393,7 @@ void SchedulerService::Flush() {
     if (!worker.link) continue;
     absl::Status sent = worker.link->Send(std::move(frame));
     if (sent.ok()) continue;
-    // A worker that does not take its messages is as good as gone; what it missed cannot be
-    // replayed.
+    // A worker that does not accept its messages is lost: missed items cannot be replayed.
     worker.link->Close(sent);
     OnWorkerClosed(index, worker.incarnation, sent);
   }
@@ -403,7 +403,7 @@ void SchedulerService::Flush() {
   frame.mutable_report_batch()->Swap(&reports_);
   absl::Status sent = controller_->Send(std::move(frame));
   if (sent.ok()) return;
-  controller_->Close(sent);  // what is lost cannot be told again
+  controller_->Close(sent);  // lost reports cannot be resent
   OnControllerClosed(sent);
 }
 

@@ -1,13 +1,15 @@
 // The scheduler of one island around scheduler/core: links to its workers and to the controller,
 // timers, liveness.
 //
-// Threading: everything on the event loop that is given, which outlives this. What one round of the
-// loop produces leaves as one frame per link. Liveness: heartbeats go both ways; a worker whose
-// link closes is dead at once; one that is silent for 5 s is dead and fenced by its incarnation.
-// While this process itself stood still, nobody counts as silent. A place belongs to one process:
-// who comes second waits until the first is dead, and is refused when that beats.
+// Threading: everything runs on the given event loop, which outlives this object. The output of one
+// loop round leaves as one frame per link.
 //
-// Failure: without its controller it is of no use, and is to be destroyed; its workers notice.
+// Liveness: heartbeats go both ways. A worker whose link closes is dead at once; a worker that is
+// silent for 5 s is dead, and fenced by its incarnation. Time during which this process itself was
+// stopped does not count as silence. One process holds a worker's place: a second claimant waits
+// until the incumbent is dead, and is rejected by the incumbent's next message.
+//
+// Failure: a scheduler without its controller is useless and must be destroyed; its workers notice.
 #ifndef GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 #define GANGWAY_SCHEDULER_SERVICE_SCHEDULER_SERVICE_H_
 
@@ -30,19 +32,19 @@ struct SchedulerOptions {
   uint32_t island = 0;
   std::string token;  // the cluster's, for the controller
   std::chrono::milliseconds silence_max{5000};
-  bool remote = false;  // another process than the controller's: heartbeats go between them, too
+  bool remote = false;  // not in the controller's process: the two exchange heartbeats
   std::chrono::milliseconds controller_silence_max{10000};  // remote: longer, since more is lost
-  std::function<void(uint64_t process_id)> on_silent;       // a worker was declared dead by silence
+  std::function<void(uint64_t process_id)> on_silent;       // a silent worker was declared dead
   std::function<void(const absl::Status& why)>
-      on_controller_lost;  // once, on the loop; may be empty
-  std::function<void(const std::string& event)>
-      on_event;  // for people: one line each; may be empty
+      on_controller_lost;                                  // once, on the loop; may be empty
+  std::function<void(const std::string& event)> on_event;  // one log line per event; may be empty
 };
 
 class SchedulerService {
  public:
-  // Registers with the controller, which says what the island consists of. Blocks for at most
-  // `limit`; not on the loop. UNAVAILABLE, DEADLINE_EXCEEDED: it does not answer. Else its refusal.
+  // Registers with the controller, whose reply describes the island. Blocks for at most `limit`;
+  // not on the loop. UNAVAILABLE, DEADLINE_EXCEEDED: the controller does not answer. Other errors:
+  // its rejection.
   static absl::StatusOr<std::unique_ptr<SchedulerService>> Connect(EventLoop* loop,
                                                                    SchedulerOptions options,
                                                                    transport::Transport& controller,
@@ -50,8 +52,8 @@ class SchedulerService {
                                                                    std::chrono::milliseconds limit);
   ~SchedulerService();  // on the loop, or after it has stopped
 
-  // Takes the link of a worker, or of a tool, which may ask for the status of the island's workers.
-  // On the loop.
+  // Takes the link of a worker, or of a tool, which may ask whether the scheduler is up. On the
+  // loop.
   absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
       const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
 
@@ -66,7 +68,7 @@ class SchedulerService {
     EventLoop::Clock::time_point heard;
     wire::IslandBatch batch;  // of this round
     bool stuck = false;       // its last heartbeat named a stuck device
-    // Who has come for the same place, and waits to learn whether the one above lives.
+    // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
     std::shared_ptr<transport::Link> newcomer;
     wire::Hello newcomer_hello;
   };
@@ -96,8 +98,8 @@ class SchedulerService {
 
   EventLoop* const loop_;
   const SchedulerOptions options_;
-  std::function<void(const absl::Status&)> on_answer_;  // the controller's, to the Hello; once
-  // From the controller's answer on.
+  std::function<void(const absl::Status&)> on_answer_;  // called once, with the reply to Hello
+  // Set by the controller's reply.
   uint64_t epoch_ = 0;
   std::string data_key_;  // workers check clients' data tokens with it
   IslandConfig config_;
@@ -108,7 +110,7 @@ class SchedulerService {
   wire::ReportBatch reports_;  // of this round
   std::optional<Time> armed_;
   std::unique_ptr<Pulse> pulse_;
-  std::shared_ptr<bool> alive_;  // false once destroyed: timers and flushes look
+  std::shared_ptr<bool> alive_;  // false once destroyed; timers and flushes check it
 };
 
 }  // namespace gangway::scheduler

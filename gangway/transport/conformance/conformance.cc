@@ -303,8 +303,8 @@ TEST_P(TransportConformance, AFullQueueRefusesAndBecomesWritable) {
   Connect(options);
   absl::Status status;
   size_t sent = 0;
-  // The network and the receiver take some, each a bounded amount, and maybe late: a queue that has
-  // just refused may fall below its limit once more. In the end it is full.
+  // The network and the receiver each take a bounded amount, maybe late: a queue that has just
+  // rejected a frame may fall below its limit again. In the end it is full.
   for (bool is_full = false; !is_full && sent < 1000;) {
     status = link_->Send(Bulk(sent, 1 << 20));
     if (status.ok()) {
@@ -312,12 +312,12 @@ TEST_P(TransportConformance, AFullQueueRefusesAndBecomesWritable) {
       continue;
     }
     ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
-    ASSERT_GE(sent << 20, options.queue_bytes_max) << "refused too early";
+    ASSERT_GE(sent << 20, options.queue_bytes_max) << "rejected too early";
     is_full = link_->queued_bytes() >= options.queue_bytes_max;
   }
   ASSERT_FALSE(status.ok()) << "took " << sent << " MiB";
   gate_.Open();
-  // The queue may have fallen and filled again before: each refusal is followed by an event.
+  // The queue may have drained and filled again before: an event follows each rejection.
   for (int count = 1; !(status = link_->Send(Numbered(1))).ok(); ++count) {
     ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
     ASSERT_TRUE(client_.WaitWritable(count));
@@ -336,7 +336,7 @@ TEST_P(TransportConformance, ABlockedReceiverDoesNotHinderClose) {
   auto begin = Clock::now();
   link_.reset();
   EXPECT_LT(Clock::now() - begin, milliseconds(500));
-  transport_.reset();  // waits for what is under way
+  transport_.reset();  // waits for pending operations
   EXPECT_LT(Clock::now() - begin, seconds(5));
 }
 
@@ -451,8 +451,8 @@ TEST_P(TransportConformance, ThreadsAreGoneAfterwards) {
     listener->reset();
     transport.reset();
     server.link.reset();
-    // What the implementation's library keeps for itself is there after the first round; nothing
-    // may be added to it.
+    // Threads that the implementation's library keeps exist after the first round; later rounds
+    // must not add any.
     auto deadline = Clock::now() + kLimit;
     while (round > 0 && ThreadCount() > before && Clock::now() < deadline)
       std::this_thread::sleep_for(milliseconds(5));

@@ -21,14 +21,14 @@ struct Implementation {
   std::string name;
   std::function<std::unique_ptr<Transport>()> make;
   std::string listen_address;
-  std::string nobody_address;  // well formed, and nobody listens there
+  std::string nobody_address;  // well formed, and no process listens there
 };
 
 inline void PrintTo(const Implementation& implementation, std::ostream* out) {
   *out << implementation.name;
 }
 
-// One end of a link: remembers its events. Waits are bounded.
+// One end of a link; records its events. Waits are bounded.
 class End {
  public:
   explicit End(Executor* executor) : executor_(executor) {}
@@ -37,7 +37,7 @@ class End {
 
   bool WaitFrames(size_t count);
   bool WaitClosed();
-  bool WaitWritable(int count);  // since the beginning
+  bool WaitWritable(int count);  // counted from the start
   std::vector<wire::Frame> frames();
   absl::Status closed();
   int events_after_closed();
@@ -55,7 +55,7 @@ class End {
   int events_after_closed_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
-// Holds callbacks back until it is opened.
+// Blocks callbacks until it is opened.
 class Gate {
  public:
   void Pass();

@@ -1,5 +1,5 @@
-// The gRPC transport against the conformance suite, and what only it promises: loopback only
-// (SE-1), and a killed peer seen at once.
+// Runs the conformance suite on the gRPC transport, and tests its own promises: only loopback
+// without credentials (SE-1), and a killed peer is noticed at once.
 #include "gangway/transport/grpc/grpc.h"
 
 #include <spawn.h>

@@ -1,4 +1,4 @@
-// Hostile peers of the gRPC transport: whatever they send, only their own link suffers.
+// Hostile peers of the gRPC transport: their input harms only their own link.
 #include <arpa/inet.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::chrono::seconds kLimit{20};
 
-// A server that echoes and notes how links ended.
+// A server that echoes and records how links ended.
 class HostileTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -69,7 +69,7 @@ class HostileTest : public ::testing::Test {
     return result && WaitEnd(absl::StatusCode::kCancelled);
   }
 
-  // Waits for the next end of a link and checks how it came.
+  // Waits for the next end of a link and checks its code.
   bool WaitEnd(absl::StatusCode code) {
     MutexLock lock(mutex_);
     if (!changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return !ends_.empty(); }))
@@ -93,7 +93,7 @@ class HostileTest : public ::testing::Test {
     return fd;
   }
 
-  // Sends `bytes` and closes, abruptly or not.
+  // Sends `bytes` and closes the connection.
   void SendRaw(const std::string& bytes) {
     int fd = ConnectRaw();
     (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);

@@ -1,4 +1,4 @@
-// The in-process transport against the conformance suite.
+// Runs the conformance suite on the in-process transport.
 #include "gangway/transport/inproc/inproc.h"
 
 #include "gangway/transport/conformance/conformance.h"

@@ -1,5 +1,6 @@
-// The transport over unix sockets against the conformance suite, and what only it promises: a
-// killed peer seen at once, a listener that nobody takes over, and strangers that hinder nobody.
+// Runs the conformance suite on the transport over unix sockets, and tests its own promises: a
+// killed peer is noticed at once, no process takes over a listener's socket, and strangers disturb
+// no other link.
 #include "gangway/transport/local/local.h"
 
 #include <sys/socket.h>
@@ -92,7 +93,7 @@ class LocalStrangers : public ::testing::Test {
     EXPECT_EQ(heard, kGreeting);
   }
 
-  // Everything up to the end that the server makes, within the limit.
+  // Reads until the server closes the connection, within the limit.
   static std::string HearAll(const FileDescriptor& socket) {
     std::string all;
     char bytes[4096];
@@ -185,7 +186,7 @@ TEST_F(LocalStrangers, AKilledPeerIsUnavailableAtOnce) {
   HearGreeting(socket);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
-  if (child == 0) {  // it has the socket, and does nothing
+  if (child == 0) {  // the child holds the socket and does nothing
     alarm(60);
     while (true) pause();
   }
@@ -198,8 +199,8 @@ TEST_F(LocalStrangers, AKilledPeerIsUnavailableAtOnce) {
   EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
 }
 
-// What a loop has written in part waits for the end of its round, and not if somebody else sends:
-// heartbeats do not wait for a loop that stands still.
+// Frames that a loop leaves to the end of its round go out with another thread's frame: heartbeats
+// do not wait for a stalled loop.
 TEST_F(LocalStrangers, AnotherThreadsFrameTakesAlongWhatALoopHasLeftForLater) {
   End client(&loop_);
   auto link = transport_->Connect(listener_->address(), client.Events(), kLimit);
@@ -247,7 +248,7 @@ TEST(LocalTransport, ASocketThatSomebodyMayListenAtIsNotTakenAway) {
   ASSERT_EQ(bind(socket.get(), generic, sizeof(address)), 0);
   ASSERT_EQ(listen(socket.get(), 0), 0);
   FileDescriptor waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(connect(waiting.get(), generic, sizeof(address)), 0);  // and no more fit
+  ASSERT_EQ(connect(waiting.get(), generic, sizeof(address)), 0);  // the backlog is full
   auto transport = Make();
   EventLoop loop("test");
   auto refused = transport->Listen("unix:" + path, [&](auto) { return LinkEvents{&loop}; });

@@ -27,7 +27,7 @@ bool IsLoopback(const Address& address, in_addr* v4, in6_addr* v6, bool is_v4, b
   return is_v6 && IN6_IS_ADDR_LOOPBACK(v6);
 }
 
-// A socket address on the stack of its caller.
+// A socket address of either family.
 struct SocketAddress {
   union {
     sockaddr base;
@@ -68,7 +68,7 @@ absl::StatusOr<Address> ParseAddress(const std::string& address, Security securi
     return Malformed(address, "has no port from 0 to 65535");
   }
   parsed.host = address.substr(0, colon);
-  if (parsed.host == "localhost") parsed.host = "127.0.0.1";  // not what a hosts file makes of it
+  if (parsed.host == "localhost") parsed.host = "127.0.0.1";  // regardless of the hosts file
   in_addr v4;
   in6_addr v6;
   bool is_v4 = inet_pton(AF_INET, parsed.host.c_str(), &v4) == 1;
@@ -93,12 +93,12 @@ absl::StatusOr<Address> ParseAddress(const std::string& address, Security securi
 
 absl::Status CheckListenable(const std::string& address, const Address& parsed) {
   SocketAddress socket_address;
-  if (!ToSocketAddress(parsed, &socket_address)) return absl::OkStatus();  // a name: gRPC finds out
+  if (!ToSocketAddress(parsed, &socket_address)) return absl::OkStatus();  // a name: gRPC checks it
   const FileDescriptor socket(
       ::socket(socket_address.base.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid())
     return absl::UnavailableError(
-        absl::StrCat("no socket for ", address, ": ", std::strerror(errno)));
+        absl::StrCat("cannot create a socket for ", address, ": ", std::strerror(errno)));
   int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(socket.get(), &socket_address.base, socket_address.length) != 0 ||

@@ -1,6 +1,6 @@
 // Addresses of the gRPC transport: "127.0.0.1:8470", "[::1]:0", "localhost:0" and, with
-// credentials, "host:port". SE-1: without credentials everything that is not surely this machine is
-// refused.
+// credentials, "host:port". SE-1: without credentials, every address that is not certainly this
+// machine is rejected.
 #ifndef GANGWAY_TRANSPORT_GRPC_ADDRESS_H_
 #define GANGWAY_TRANSPORT_GRPC_ADDRESS_H_
 
@@ -15,7 +15,7 @@ enum class Security { kPlain, kCredentials };
 
 struct Address {
   std::string target;  // in gRPC's form
-  std::string host;    // with brackets where IPv6
+  std::string host;    // in brackets if IPv6
   int port = 0;
 };
 

@@ -1,5 +1,5 @@
-// Addresses that people and peers write: any text is an address or an error; without credentials,
-// only this machine's (SE-1).
+// Addresses from people and peers: any text is an address or an error; without credentials, only
+// loopback is an address (SE-1).
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -23,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto secured = transport::ParseAddress(text, transport::Security::kCredentials);
   auto plain = transport::ParseAddress(text, transport::Security::kPlain);
   if (!plain.ok()) return 0;
-  GANGWAY_CHECK(secured.ok(), "credentials take nothing away");
+  GANGWAY_CHECK(secured.ok(), "credentials exclude no address");
   GANGWAY_CHECK(absl::StartsWith(plain->host, "127.") || absl::StartsWith(plain->host, "["),
                 "SE-1: loopback");
   GANGWAY_CHECK(plain->port >= 0 && plain->port <= 65535, "a port");

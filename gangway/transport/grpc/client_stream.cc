@@ -18,7 +18,7 @@ ClientStream::ClientStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue
 }
 
 absl::Status ClientStream::Open(std::chrono::milliseconds limit) {
-  context_->set_wait_for_ready(false);  // refused is an answer
+  context_->set_wait_for_ready(false);  // a refused connection fails at once
   CountOperation();
   call_ = grpc::GenericStub(channel_).PrepareCall(context_.get(), kMethod, queue_);
   call_->StartCall(TagOf(Operation::kStart));
@@ -29,8 +29,8 @@ absl::Status ClientStream::Open(std::chrono::milliseconds limit) {
       return open_status_;
     }
     open_done_ = true;
-    open_status_ = absl::UnavailableError(absl::StrCat("nobody accepted a link at ", peer_.address,
-                                                       " within ", limit.count(), " ms"));
+    open_status_ = absl::UnavailableError(absl::StrCat(
+        "no process accepted a link at ", peer_.address, " within ", limit.count(), " ms"));
   }
   Cancel();
   MutexLock lock(opening_mutex_);
@@ -71,11 +71,11 @@ void ClientStream::ReleaseCall() {
 absl::Status ClientStream::LostStatus() const {
   if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
     return absl::UnavailableError(
-        absl::StrCat("who listens at ", peer_.address, " is no Gangway process"));
+        absl::StrCat("the process that listens at ", peer_.address, " is not Gangway"));
   }
-  std::string text = absl::StrCat(
-      "the link to ", peer_.address,
-      " was lost: ", status_.ok() ? "the peer ended it without a reason" : status_.error_message());
+  std::string text =
+      absl::StrCat("the link to ", peer_.address, " was lost: ",
+                   status_.ok() ? "the peer closed it without a reason" : status_.error_message());
   if (status_.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED)
     return absl::ResourceExhaustedError(text);
   return absl::UnavailableError(text);

@@ -1,5 +1,5 @@
-// ClientStream: the end that connects. Owns a channel of its own, so that a link is a TCP
-// connection and its loss is seen at once and by nobody else.
+// ClientStream: the connecting end of a link. It owns its channel, so that a link is a TCP
+// connection: its loss is noticed at once and affects no other link.
 #ifndef GANGWAY_TRANSPORT_GRPC_CLIENT_STREAM_H_
 #define GANGWAY_TRANSPORT_GRPC_CLIENT_STREAM_H_
 
@@ -24,8 +24,8 @@ class ClientStream final : public Stream {
                size_t message_bytes_max, std::string address,
                std::shared_ptr<grpc::Channel> channel);
 
-  // Once, when the set has the stream: waits until the server has accepted the link. UNAVAILABLE
-  // with gRPC's reason.
+  // Called once, after the set has the stream: waits until the server has accepted the link.
+  // UNAVAILABLE, with gRPC's reason.
   absl::Status Open(std::chrono::milliseconds limit);
 
  protected:

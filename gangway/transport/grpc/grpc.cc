@@ -23,7 +23,7 @@ namespace gangway::transport {
 namespace {
 
 constexpr std::chrono::seconds kShutdownLimit{30};
-constexpr int kKeepaliveMs = 30'000;  // how often is asked, and how long the answer may take
+constexpr int kKeepaliveMs = 30'000;  // the interval of pings, and the limit of their answers
 
 // Settings of both ends: windows wide enough for bulk chunks without probing, large HTTP/2 frames,
 // nothing from the environment.
@@ -33,9 +33,9 @@ std::map<std::string, int> CommonArguments() {
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
       {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
-      // A peer whose host has vanished without a word is noticed within the sum. Long: whoever is
-      // stopped for as long, by a debugger or a laptop's lid, is gone as well. Workers and
-      // schedulers have heartbeats of their own.
+      // A peer whose host has silently vanished is noticed within the sum of both. The sum is long,
+      // because a process that is stopped for as long, by a debugger or a closed laptop, is lost as
+      // well. Workers and schedulers have their own heartbeats.
       {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs},
       {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs},
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
@@ -56,7 +56,7 @@ class GrpcListener final : public Listener {
         accept_(std::move(accept)),
         link_options_(link_options) {}
 
-  // The thread still runs what gRPC cancels.
+  // The completion thread outlives the server: it runs the operations that gRPC cancels.
   ~GrpcListener() override {
     if (server_ == nullptr) return;
     loop_->Stop();
@@ -64,7 +64,7 @@ class GrpcListener final : public Listener {
     server_->Shutdown(std::chrono::system_clock::now());
     {
       MutexLock lock(mutex_);
-      // gRPC completes it at once, and looks at the server while it does.
+      // gRPC completes the request at once, and uses the server while it does.
       const bool none = idle_.WaitFor(mutex_, kShutdownLimit,
                                       [this]() GANGWAY_NO_ANALYSIS { return !requested_; });
       GANGWAY_CHECK(none, "gRPC did not complete a request for calls that its server ended");
@@ -81,7 +81,7 @@ class GrpcListener final : public Listener {
     auto accept = Accepting(parsed);
     if (!accept.ok()) {
       return absl::UnavailableError(absl::StrCat("cannot listen at ", address,
-                                                 ": it is in use or not of this machine (",
+                                                 ": it is in use or not on this machine (",
                                                  std::string(accept.status().message()), ")"));
     }
     loop_ = *std::move(accept);
@@ -110,7 +110,7 @@ class GrpcListener final : public Listener {
   const std::string& address() const override { return address_; }
 
  private:
-  // Waits for the next call, and deletes itself once that is there or the server shuts down.
+  // Waits for the next call; deletes itself when the call arrives or the server shuts down.
   struct Request final : Completion {
     void Run(bool ok) override {
       std::unique_ptr<Request> self(this);
@@ -225,7 +225,8 @@ class GrpcTransport final : public Transport {
     return grpc::CreateCustomChannel(target, credentials, arguments);
   }
 
-  // The thread of the first listener or else one of its own, started with the first link.
+  // The queue of the first listener's thread or else of a separate thread, which the first link
+  // starts.
   grpc::CompletionQueue* Queue() {
     MutexLock lock(mutex_);
     if (thread_ == nullptr) {
@@ -249,7 +250,7 @@ absl::StatusOr<std::unique_ptr<Transport>> NewGrpcTransport(GrpcOptions options)
         "give both the server's and the channel's credentials, or neither");
   }
   if (options.message_bytes_max == 0 || options.message_bytes_max > (size_t{1} << 30)) {
-    return absl::InvalidArgumentError("message_bytes_max is from 1 to 1 GiB");
+    return absl::InvalidArgumentError("message_bytes_max is not from 1 byte to 1 GiB");
   }
   return std::make_unique<GrpcTransport>(std::move(options));
 }

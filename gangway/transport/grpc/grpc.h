@@ -1,7 +1,7 @@
 // A transport over gRPC: a link is one bidirectional stream on a TCP connection of its own.
-// Addresses: grpc/address.h. Threads: one per listener, which its
-// transport's connections share (a transport that only connects has one of its own), and gRPC's
-// own. The peer is not trusted: whatever it sends, only its own link suffers.
+// Addresses: grpc/address.h. Threads: one per listener, one that accepts for it, and gRPC's own.
+// Links that the transport opens share the first listener's thread; a transport that only connects
+// has one thread. The peer is not trusted: bad input harms only its own link.
 #ifndef GANGWAY_TRANSPORT_GRPC_GRPC_H_
 #define GANGWAY_TRANSPORT_GRPC_GRPC_H_
 
@@ -17,15 +17,15 @@
 namespace gangway::transport {
 
 struct GrpcOptions {
-  // Both or neither. Without them only loopback addresses are listened at or connected to (SE-1).
+  // Both or neither. Without them, only loopback addresses are allowed (SE-1).
   std::shared_ptr<grpc::ServerCredentials> server_credentials;
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials;
   size_t message_bytes_max = size_t{1} << 30;  // of one frame
 };
 
-// The transport and its listeners are independent of each other; the end of each closes its own
+// The transport and its listeners are independent of each other; destroying one closes its own
 // links, within seconds. Neither may be destroyed on a thread of the transport (inside Accept).
-// INVALID_ARGUMENT: one credential only.
+// INVALID_ARGUMENT: only one of the credentials, or message_bytes_max not from 1 byte to 1 GiB.
 absl::StatusOr<std::unique_ptr<Transport>> NewGrpcTransport(GrpcOptions options = {});
 
 }  // namespace gangway::transport

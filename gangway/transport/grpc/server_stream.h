@@ -1,4 +1,4 @@
-// ServerStream: the end that was connected to.
+// ServerStream: the accepting end of a link.
 #ifndef GANGWAY_TRANSPORT_GRPC_SERVER_STREAM_H_
 #define GANGWAY_TRANSPORT_GRPC_SERVER_STREAM_H_
 
@@ -22,7 +22,7 @@ class ServerStream final : public Stream {
                size_t message_bytes_max, std::unique_ptr<ServerCall> call);
 
   void Accept();                            // once: tells the client that its link is open
-  void Refuse(const grpc::Status& status);  // instead
+  void Refuse(const grpc::Status& status);  // instead of Accept
 
  protected:
   void StartRead(grpc::ByteBuffer* into, void* tag) override { call_->call.Read(into, tag); }

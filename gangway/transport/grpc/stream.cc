@@ -61,7 +61,7 @@ void Stream::Start(LinkEvents events) {
   if (read) StartRead(&incoming_, TagOf(Operation::kRead));
 }
 
-// ---- Sending --------------------------------------------------------------------------
+// --- Sending ---
 
 absl::Status Stream::Send(wire::Frame frame) {
   size_t bytes = frame.ByteSizeLong();
@@ -87,7 +87,7 @@ absl::Status Stream::Send(wire::Frame frame) {
 
 bool Stream::TakeWriteLocked(Write* write) {
   if (writing_ || broken_ || finishing_ || outbox_.empty()) return false;
-  // Counted as the outbox counts: headers are no part of what the queue limit is about.
+  // Counted as the outbox counts: the queue limit excludes headers.
   Outbox::Message message = outbox_.Take();
   writing_bytes_ = message.bytes;
   write->message = ToByteBuffer(std::move(message.pieces));
@@ -129,7 +129,7 @@ void Stream::OnWrite(bool ok) {
   if (writable) events_->PushWritable();
 }
 
-// ---- Receiving ------------------------------------------------------------------------
+// --- Receiving ---
 
 bool Stream::TakeReadLocked() {
   if (!started_ || reading_ || ended_) return false;
@@ -190,7 +190,7 @@ void Stream::OnRead(bool ok) {
 void Stream::OnPeerClosed(const std::string& reason) {
   {
     MutexLock lock(mutex_);
-    BreakLocked();  // first: who sees on_closed cannot send any more
+    BreakLocked();  // first, so that no Send succeeds after on_closed
     events_->Finish(absl::CancelledError(reason));
     if (!FinishNeedsIdleWriter()) CancelLocked();
   }
@@ -201,7 +201,7 @@ void Stream::OnPeerClosed(const std::string& reason) {
   }
 }
 
-// ---- Ending ---------------------------------------------------------------------------
+// --- Ending ---
 
 void Stream::Close(const absl::Status& reason) {
   events_->Mute();

@@ -1,12 +1,12 @@
-// Stream: one link over one bidirectional gRPC stream, either end. Writes what is queued, one
-// message in flight, started by the sender itself when the stream is idle; reads until the receiver
-// has more than a limit pending.
+// Stream: one end of a link over a bidirectional gRPC stream. One message is in flight at a time;
+// on an idle stream the sender itself starts the write. Reading pauses while more than a limit is
+// pending at the receiver.
 //
-// Threading: Send, Close, End from any thread; Completed on the completion thread only. A Stream is
-// kept alive by its StreamSet until gRPC has completed everything that it was asked (`operations_`
-// is 0 and the call has finished); then the call is released, and what handles still point to is
-// inert. Failure: whatever ends the call without a Close of the peer is UNAVAILABLE; bytes that are
-// no Batch INVALID_ARGUMENT.
+// Threading: Send, Close, End from any thread; Completed on the completion thread only. The
+// StreamSet keeps a Stream alive until gRPC has completed every operation (`operations_` is 0 and
+// the call has finished); then the call is released, and handles point to an inert object. Failure:
+// a call that ends without a Close from the peer is UNAVAILABLE; bytes that are not a Batch are
+// INVALID_ARGUMENT.
 #ifndef GANGWAY_TRANSPORT_GRPC_STREAM_H_
 #define GANGWAY_TRANSPORT_GRPC_STREAM_H_
 
@@ -33,7 +33,7 @@
 namespace gangway::transport {
 
 class Stream;
-using StreamSet = LinkSet<Stream>;  // of one completion thread, that gRPC still works for
+using StreamSet = LinkSet<Stream>;  // of one completion thread, with operations in gRPC
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
@@ -42,18 +42,19 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Stream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
          size_t message_bytes_max);
   virtual ~Stream() = default;
-  void Init();  // once it is shared
+  void Init();  // once, when a shared_ptr owns it
 
   absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
   size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   const Peer& peer() const { return peer_; }
 
-  // The owner's Close: no event follows. End: the same, told to the owner as on_closed(status).
+  // Close: the owner closes, and no event follows. End: closes too, and reports on_closed(status)
+  // to the owner.
   void Close(const absl::Status& reason) GANGWAY_EXCLUDES(mutex_);
   void End(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
   void Cancel() GANGWAY_EXCLUDES(mutex_);
 
-  // Once; reading begins.
+  // Called once; reading begins.
   void Start(LinkEvents events) GANGWAY_EXCLUDES(mutex_);
 
   void Completed(Operation operation, bool ok) GANGWAY_EXCLUDES(mutex_);
@@ -65,19 +66,19 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Operation operation;
   };
 
-  // The two ends of a call. Each is given a tag that completes once, and is called with that
-  // operation counted.
+  // What differs between the two ends of a call. A tag completes once; its operation is counted
+  // before the call.
   virtual void StartRead(grpc::ByteBuffer* into, void* tag) = 0;
   virtual void StartWrite(const grpc::ByteBuffer& message, void* tag) = 0;
   // Sends the last message: a client half-closes (kWrite), a server ends the call with it
   // (kFinish).
   virtual void StartLastWrite(const grpc::ByteBuffer& message, void* tag) = 0;
   virtual Operation LastWriteOperation() const = 0;
-  virtual void StartFinish(void* tag) = 0;  // a client learns the status, a server gives it
+  virtual void StartFinish(void* tag) = 0;  // a client receives the status, a server sends it
   virtual bool FinishNeedsIdleWriter() const = 0;
   virtual void CancelCall() = 0;
   virtual void ReleaseCall() = 0;
-  virtual absl::Status LostStatus() const = 0;  // why the call ended, when the peer gave no reason
+  virtual absl::Status LostStatus() const = 0;  // why the call ended, if the peer gave no reason
   virtual void OnOpened(Operation operation, bool ok) {}
 
   void* TagOf(Operation operation) {
@@ -127,9 +128,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool reading_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool started_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: what comes is discarded
+  bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: input is discarded
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
-  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;    // nothing more comes
+  bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;    // nothing more arrives
   bool finishing_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool finished_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool released_ GANGWAY_GUARDED_BY(mutex_) = false;

@@ -1,5 +1,5 @@
-// What a stream does with the messages of its peer, without a network: each is a batch of frames,
-// in order, or ends the link; the owner is told the end once, last.
+// How a stream handles its peer's messages, without a network: each is a batch of frames, delivered
+// in order, or ends the link; on_closed reports the end once, last.
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/support/slice.h>
 
@@ -25,7 +25,7 @@ class Inline final : public Executor {
   std::deque<std::function<void()>> tasks_;
 };
 
-// The call is this target: it completes what the stream starts.
+// Plays the gRPC call: the target completes the operations that the stream starts.
 class FuzzStream final : public Stream {
  public:
   using Stream::Stream;
@@ -40,8 +40,7 @@ class FuzzStream final : public Stream {
     return true;
   }
 
-  // The peer is gone: what gRPC was asked completes, then the call. The stream may be gone after
-  // it.
+  // The peer is lost: pending operations complete, then the call. This may destroy the stream.
   void EndCall() {
     if (std::exchange(writing_, false)) Completed(Operation::kWrite, false);
     if (std::exchange(into_, nullptr) != nullptr) Completed(Operation::kRead, false);
@@ -83,7 +82,7 @@ LinkEvents Observe(Executor* executor, Seen* seen) {
 }
 
 void RunStream(std::string_view bytes) {
-  static auto* queue = new grpc::CompletionQueue;  // lives as long as the process
+  static auto* queue = new grpc::CompletionQueue;  // never destroyed
   Inline executor;
   Seen seen;
   auto set = std::make_shared<StreamSet>();
@@ -113,16 +112,16 @@ void RunStream(std::string_view bytes) {
     stream->EndCall();
   }
   executor.Drain();
-  GANGWAY_CHECK(seen.closed == 1, "the end is told once");
+  GANGWAY_CHECK(seen.closed == 1, "on_closed runs once");
   void* tag = nullptr;
   bool ok = false;
-  // The deadline of a close, which the end has cancelled.
+  // What is left is the deadline of a close, which the end has cancelled.
   while (!alive.expired() &&
          queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + std::chrono::seconds(5)) ==
              grpc::CompletionQueue::GOT_EVENT) {
     static_cast<Completion*>(tag)->Run(ok);
   }
-  GANGWAY_CHECK(alive.expired(), "a stream whose call is over is let go");
+  GANGWAY_CHECK(alive.expired(), "a stream is released after its call");
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ absl::Status CheckClusterToken(std::string_view expected, std::string_view prese
   }
   return absl::UnauthenticatedError(absl::StrCat(
       std::string(who), presented.empty() ? " presented no token" : " presented a wrong token",
-      ": only those who hold this cluster's may use it. It is the file `token` in the cluster's "
-      "state folder (--state-dir or GANGWAY_STATE_DIR, as `gangway up` was given), and in the "
-      "folder that `gangway certs` made (--tls): use the same folder as the cluster."));
+      ": the cluster accepts its own token only. That is the file `token` in the cluster's state "
+      "folder (--state-dir or GANGWAY_STATE_DIR, as given to `gangway up`) and in the folder that "
+      "`gangway certs` made (--tls): use the same folder as the cluster."));
 }
 
 }  // namespace gangway::transport

@@ -1,7 +1,7 @@
-// What every process of one cluster presents in its Hello: a secret of the cluster, so that another
-// user of the same host, who can reach loopback too, can do nothing with it.
+// The cluster's secret, which every process of the cluster presents in its Hello. It keeps out
+// other users of the same host, who can reach loopback too.
 //
-// Threading: functions without state. Failure: a token that could not be made is a failed check.
+// Threading: functions without state. Failure: a token that cannot be made is a failed check.
 #ifndef GANGWAY_TRANSPORT_HANDSHAKE_CLUSTER_TOKEN_H_
 #define GANGWAY_TRANSPORT_HANDSHAKE_CLUSTER_TOKEN_H_
 
@@ -16,7 +16,7 @@ namespace gangway::transport {
 std::string NewClusterToken();
 
 // UNAUTHENTICATED: `presented` is not `expected`; names `who` and says where the token is. Takes
-// the same time for every wrong token. An empty `expected` matches nothing.
+// the same time for every wrong token of the right size. An empty `expected` matches nothing.
 absl::Status CheckClusterToken(std::string_view expected, std::string_view presented,
                                std::string_view who);
 

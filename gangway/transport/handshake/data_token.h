@@ -1,10 +1,9 @@
-// What lets a client open the data stream of its own session, and of no other (OB-3): session
-// numbers can be guessed, tokens cannot. A token is the session's number under a key (HMAC-SHA-256)
-// that the head makes at its start and tells its workers; so a worker checks tokens without being
-// told of sessions.
+// Data tokens: with its token, a client opens the data streams of its own session and of no other
+// (OB-3). Session numbers can be guessed, tokens cannot. A token is the HMAC-SHA-256 of the
+// session's number under a key that the head makes at its start and sends to its workers, so a
+// worker checks tokens without knowing the sessions.
 //
-// Threading: functions without state. Failure: a key that could not be made is a failed check,
-// since nothing may go on without it.
+// Threading: functions without state. Failure: a key that cannot be made is a failed check.
 #ifndef GANGWAY_TRANSPORT_HANDSHAKE_DATA_TOKEN_H_
 #define GANGWAY_TRANSPORT_HANDSHAKE_DATA_TOKEN_H_
 
@@ -19,8 +18,8 @@ std::string NewDataKey();
 
 std::string DataToken(std::string_view key, uint64_t session);
 
-// Whether `token` is the session's. Takes the same time for every wrong token. Without a key
-// nothing matches.
+// Whether `token` is the session's token. Takes the same time for every wrong token of the right
+// size. An empty key matches nothing.
 bool IsDataToken(std::string_view key, uint64_t session, std::string_view token);
 
 }  // namespace gangway::transport

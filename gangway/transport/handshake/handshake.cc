@@ -51,7 +51,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
       }
     }
     if (!refused.ok()) return Refuse(refused);
-    link_.reset();  // the endpoint keeps it from here on
+    link_.reset();  // the endpoint owns it now
   }
 
   absl::Status Admit(const wire::Hello& hello) const {
@@ -69,7 +69,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
     reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
     reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
-    (void)link_->Send(std::move(reply));  // closing either way
+    (void)link_->Send(std::move(reply));  // the link closes either way
     link_->Close(why);
     link_.reset();
   }
@@ -80,7 +80,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   }
 
   EventLoop* const loop_;
-  std::shared_ptr<Link> link_;  // until the endpoint has it, or the link is over
+  std::shared_ptr<Link> link_;  // until the endpoint owns it or the link ends
   const Admission admission_;
   const Welcome welcome_;
   std::unique_ptr<Endpoint> endpoint_;

@@ -1,9 +1,9 @@
 // The answering side of a link's first exchange: reads the Hello, checks versions and the cluster's
-// token, and hands the link to the service that the role belongs to. What comes before a Hello, or
-// instead of one within 10 s, closes the link.
+// token, and hands the link to the service. Any other first frame closes the link; so does the lack
+// of a Hello within 10 s.
 //
-// Threading: everything runs on the loop that is given. An Endpoint is owned by its link's events
-// and dies after OnClosed.
+// Threading: everything runs on the given loop. The link's events own the Endpoint and destroy it
+// after OnClosed.
 #ifndef GANGWAY_TRANSPORT_HANDSHAKE_HANDSHAKE_H_
 #define GANGWAY_TRANSPORT_HANDSHAKE_HANDSHAKE_H_
 
@@ -32,14 +32,14 @@ class Endpoint {
       const absl::Status& why) = 0;  // last; not called when the service closed the link itself
 };
 
-// Takes over a link; sends the HelloReply itself, now or later. A status refuses the link: it is
+// Takes over a link; sends the HelloReply itself, now or later. An error rejects the link: it is
 // sent as the reply's failure, then the link is closed.
 using Welcome = std::function<absl::StatusOr<std::unique_ptr<Endpoint>>(
     const std::shared_ptr<Link>& link, const wire::Hello& hello)>;
 
 // Whether a Hello must carry the cluster's token (cluster_token.h).
 struct Admission {
-  bool token_needed = false;  // no: nobody but this process can connect
+  bool token_needed = false;  // false: only this process can connect
   std::string token;
 };
 

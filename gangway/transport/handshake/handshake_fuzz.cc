@@ -1,5 +1,5 @@
-// A peer's first frames: nothing reaches a service before a Hello of this version; what comes
-// instead of one is refused with a reason, once, and closes the link.
+// A peer's first frames: no frame reaches a service before a Hello of this version; any other first
+// frame is rejected once, with a reason, and closes the link.
 #include <google/protobuf/stubs/logging.h>
 
 #include "gangway/base/check.h"
@@ -48,7 +48,7 @@ class FuzzEndpoint final : public Endpoint {
 };
 
 void RunGreeter(std::string_view bytes) {
-  // Lives as long as the process; its timers find a greeter that is gone.
+  // Never destroyed: its timers fire after their greeter is gone.
   static auto* loop = new EventLoop("fuzz");
   Seen seen;
   const auto link = std::make_shared<FuzzLink>(&seen);
@@ -72,7 +72,7 @@ void RunGreeter(std::string_view bytes) {
   events.on_closed(absl::CancelledError("the end"));
   const bool refused = frames > 0 && !seen.welcomed;
   GANGWAY_CHECK(seen.replies == (refused ? 1 : 0) && seen.closes == seen.replies,
-                "a refusal is said once");
+                "a refusal is sent once");
   GANGWAY_CHECK(seen.frames == (seen.welcomed ? frames - 1 : 0), "frames follow a Hello");
 }
 

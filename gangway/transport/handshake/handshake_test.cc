@@ -1,5 +1,5 @@
-// Greet: versions are compared, the first frame must be a Hello, a refusal says why before the link
-// closes.
+// Greet: versions are compared, the first frame must be a Hello, and a rejection says why before
+// the link closes.
 #include "gangway/transport/handshake/handshake.h"
 
 #include <gtest/gtest.h>

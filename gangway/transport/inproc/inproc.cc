@@ -1,5 +1,5 @@
-// Implementation of inproc.h. A link's two ends are two EventQueues; sending pushes into the
-// other's.
+// Implementation of inproc.h. A link's two ends are two EventQueues; Send pushes into the other
+// end's queue.
 #include "gangway/transport/inproc/inproc.h"
 
 #include <atomic>
@@ -24,7 +24,7 @@ absl::Status FromPeer(const absl::Status& reason) {
 // The two directions of one link; `ends[i]` brings events to side i.
 struct Pipe {
   std::shared_ptr<EventQueue> ends[2];
-  size_t queue_bytes_max[2] = {0, 0};  // of what side i sends
+  size_t queue_bytes_max[2] = {0, 0};  // for what side i sends
   std::atomic<bool> above_half[2] = {false, false};
 
   void Break(const absl::Status& status) {
@@ -37,7 +37,7 @@ std::shared_ptr<Pipe> MakePipe(size_t bytes_max_0, size_t bytes_max_1) {
   pipe->queue_bytes_max[0] = bytes_max_0;
   pipe->queue_bytes_max[1] = bytes_max_1;
   for (int side : {0, 1}) {
-    // What is pending for `side` is the send queue of the other.
+    // Frames pending for `side` are the send queue of the other side.
     pipe->ends[side] = std::make_shared<EventQueue>([weak = std::weak_ptr(pipe), side] {
       auto pipe = weak.lock();
       if (pipe == nullptr) return;
@@ -105,7 +105,7 @@ class Door {
     {
       MutexLock lock(mutex_);
       if (shut_)
-        return absl::UnavailableError(absl::StrCat("nobody listens at ", address, " any more"));
+        return absl::UnavailableError(absl::StrCat("the listener at ", address, " was closed"));
       ++entering_;
       std::erase_if(pipes_, [](const auto& weak) { return weak.expired(); });
       pipes_.push_back(pipe);
@@ -185,7 +185,7 @@ class InprocTransport final : public Transport {
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
                                                    LinkOptions options) override {
     if (address.empty())
-      return absl::InvalidArgumentError("an in-process address is a name, and this one is empty");
+      return absl::InvalidArgumentError("an in-process address is a name that is not empty");
     auto door = std::make_shared<Door>(std::move(accept), options);
     MutexLock lock(hub_->mutex);
     if (!hub_->doors.emplace(address, door).second) {
@@ -203,7 +203,7 @@ class InprocTransport final : public Transport {
       auto found = hub_->doors.find(address);
       if (found != hub_->doors.end()) door = found->second;
     }
-    if (door == nullptr) return absl::UnavailableError(absl::StrCat("nobody listens at ", address));
+    if (door == nullptr) return absl::UnavailableError(absl::StrCat("no listener at ", address));
     return door->Enter(address, std::move(events), options);
   }
 

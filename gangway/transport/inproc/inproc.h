@@ -10,7 +10,7 @@
 
 namespace gangway::transport {
 
-// A hub: only those who share it reach one another. Its end closes its links.
+// A separate hub: links connect only within one transport. Destroying it closes its links.
 std::unique_ptr<Transport> NewInprocTransport();
 
 }  // namespace gangway::transport

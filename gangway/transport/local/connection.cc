@@ -19,7 +19,7 @@ namespace gangway::transport {
 namespace {
 
 constexpr size_t kPendingBytesMax = 64 << 20;  // read and not yet taken by the receiver
-constexpr size_t kTurnBytes = 4 << 20;         // read or written for one link, then others' turn
+constexpr size_t kTurnBytes = 4 << 20;         // read or written for one link before other links
 constexpr std::chrono::seconds kBeat{15};
 constexpr int kSilentBeatsMax = 4;
 constexpr int kGreetingBeatsMax = 2;
@@ -70,7 +70,7 @@ void Connection::WatchLocked() {
   if (served_ && !gone_) io_->Change(id_, socket_.get(), Interest(blocked_));
 }
 
-// ---- Sending --------------------------------------------------------------------------
+// --- Sending ---
 
 absl::Status Connection::Send(wire::Frame frame) {
   const size_t bytes = frame.ByteSizeLong();
@@ -94,8 +94,8 @@ absl::Status Connection::Send(wire::Frame frame) {
   return absl::OkStatus();
 }
 
-// A lone frame is not delayed, and many cost two writes and two wakes of the peer. Other threads do
-// not wait for the loop: what they send takes along what waits.
+// A single frame is not delayed, and many cost two writes and two wakes of the peer. Other threads
+// do not wait for the loop: their writes include the frames that wait.
 bool Connection::LeaveToRoundEndLocked() {
   EventLoop* loop = EventLoop::Current();
   if (loop == nullptr) return false;
@@ -114,15 +114,15 @@ bool Connection::LeaveToRoundEndLocked() {
 void Connection::Flush() {
   {
     MutexLock lock(mutex_);
-    flushed_after_ = {};  // who sends later in the round needs another one
+    flushed_after_ = {};  // a later frame of the round needs another Flush
     if (writing_ || blocked_ || broken_ || outbox_.empty()) return;
     writing_ = true;
   }
   Write();
 }
 
-// By the thread that has set writing_. A sender gives up after a turn: the transport's thread goes
-// on.
+// Runs on the thread that has set writing_. It stops after kTurnBytes, and the transport's thread
+// continues.
 void Connection::Write() {
   size_t turn_bytes = 0;
   while (true) {
@@ -140,7 +140,7 @@ void Connection::Write() {
   }
 }
 
-// The next message, after one that is written: kOver when there is none, and the writing is over.
+// Prepares the next message when one is written. kOver: no message is left, and writing ends.
 Connection::Turn Connection::NextOutgoing() {
   bool writable = false, over = false;
   Outbox::Message next;
@@ -202,7 +202,7 @@ void Connection::StopWriting(bool wait_for_room) {
   WatchLocked();
 }
 
-// Why the link ends is known to who reads it: the peer may have said so before it left.
+// The reading side reports why the link ends: the peer may have sent a reason before it left.
 void Connection::OnWriteError(int error) {
   {
     MutexLock lock(mutex_);
@@ -225,7 +225,7 @@ void Connection::ResumeWriting() {
   Write();
 }
 
-// ---- Receiving ------------------------------------------------------------------------
+// --- Receiving ---
 
 void Connection::OnReady(uint32_t epoll_events) {
   if ((epoll_events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) ResumeWriting();
@@ -249,7 +249,7 @@ void Connection::Read(bool up_to_the_end) {
   while (may_read()) {
     if (turn_bytes >= kTurnBytes) {
       MutexLock lock(mutex_);
-      return WatchLocked();  // is told again, after others
+      return WatchLocked();  // OnReady runs again, after other links
     }
     if (ReadOnce(up_to_the_end, &turn_bytes) == Turn::kOver) return;
   }
@@ -264,7 +264,7 @@ Connection::Turn Connection::ReadOnce(bool up_to_the_end, size_t* turn_bytes) {
   if (count < 0 && errno == EINTR) return Turn::kGoOn;
   if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Turn::kOver;
   if (count <= 0) {
-    Lose(count == 0 ? "the peer ended it without a reason" : std::strerror(errno));
+    Lose(count == 0 ? "the peer closed it without a reason" : std::strerror(errno));
     return Turn::kOver;
   }
   received_ = true;
@@ -278,7 +278,7 @@ Connection::Turn Connection::ReadOnce(bool up_to_the_end, size_t* turn_bytes) {
         " sent bytes that are not frames of this protocol: ", std::string(status.message()))));
     return Turn::kOver;
   }
-  // What is short was all there is, unless the end comes after it.
+  // A short read has drained the socket, unless the end of the stream follows it.
   const bool all = static_cast<size_t>(count) < space.size() && !up_to_the_end;
   return all ? Turn::kOver : Turn::kGoOn;
 }
@@ -293,7 +293,7 @@ Connection::Turn Connection::OnGreeting(std::string_view bytes) {
   const ssize_t sent =
       send(socket_.get(), kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent != static_cast<ssize_t>(kGreeting.size())) {
-    Lose("the peer takes nothing");
+    Lose("the greeting could not be sent");
     return Turn::kOver;
   }
   std::exchange(on_greeted_, {})(shared_from_this());
@@ -329,7 +329,7 @@ void Connection::ResumeReading() {
   WatchLocked();
 }
 
-// ---- Ending ---------------------------------------------------------------------------
+// --- Ending ---
 
 void Connection::Close(const absl::Status& reason) {
   events_->Mute();
@@ -385,7 +385,7 @@ void Connection::Lose(std::string_view why) {
                    " was lost: ", error.ok() ? std::string(why) : std::string(error.message()))));
 }
 
-// The end, on the thread. What the owner was told before counts.
+// Ends the link, on the thread. An earlier Finish takes precedence over `end`.
 void Connection::LetGo(const absl::Status& end) {
   {
     MutexLock lock(mutex_);
@@ -399,7 +399,7 @@ void Connection::LetGo(const absl::Status& end) {
   set_->Remove(this);
 }
 
-// ---- Time -----------------------------------------------------------------------------
+// --- Time ---
 
 IoThread::Clock::time_point Connection::OnTick(IoThread::Clock::time_point now) {
   bool late, paused;
@@ -417,14 +417,14 @@ IoThread::Clock::time_point Connection::OnTick(IoThread::Clock::time_point now) 
   next_beat_ = now + kBeat;
   silent_beats_ = std::exchange(received_, false) || paused ? 0 : silent_beats_ + 1;
   if (silent_beats_ >= (on_greeted_ ? kGreetingBeatsMax : kSilentBeatsMax)) {
-    Lose("nothing came from it for a minute");
+    Lose("the peer was silent for a minute (30 s before its greeting)");
   } else if (!on_greeted_ && !sent_.exchange(false, std::memory_order_relaxed)) {
     Beat();
   }
   return next_beat_;
 }
 
-// An empty message.
+// Sends an empty message.
 void Connection::Beat() {
   {
     MutexLock lock(mutex_);

@@ -1,14 +1,15 @@
-// Connection: one link over a unix socket, either end. Whoever sends writes into the socket itself,
-// without waking anybody here; what does not fit is written by the transport's thread, when there
-// is room. The first frame that a round of an event loop sends goes at once, the others together
-// when the round ends. Reads until the receiver has more than a limit pending.
+// Connection: one end of a link over a unix socket. A sending thread writes into the socket itself,
+// without a thread handoff; when the socket is full, the transport's thread writes the rest once
+// there is room. The first frame that a round of an event loop sends leaves at once, its other
+// frames together when the round ends. Reading pauses while more than a limit is pending at the
+// receiver.
 //
-// Threading: Send, Close, End, Cancel from any thread, never blocking; OnReady and OnTick on the
-// IoThread, which tells of each change once (epoll's edges), and again after WatchLocked. Lives in
-// its LinkSet, and its socket, until the thread has let go of it; then what handles still point to
-// is inert. Failure: whatever ends it without a Close of the peer is UNAVAILABLE, bytes that are no
-// Batch are INVALID_ARGUMENT. A peer of which nothing came for a minute, while this end was
-// reading, is lost: an end that can write says something at least every half of one.
+// Threading: Send, Close, End and Cancel from any thread, never blocking; OnReady and OnTick on the
+// IoThread, which reports each change once (edge-triggered epoll), and again after WatchLocked. The
+// LinkSet keeps the Connection and its socket until the thread releases them; handles then point to
+// an inert object. Failure: an end without a Close from the peer is UNAVAILABLE, bytes that are not
+// a Batch are INVALID_ARGUMENT. A peer that is silent for a minute while this end reads is lost, so
+// an end that can write sends a message at least every 30 s.
 #ifndef GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 #define GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 
@@ -39,7 +40,7 @@
 
 namespace gangway::transport {
 
-// What both ends say first. The number is that of the form of what follows.
+// Sent first by both ends. The number is the version of the format that follows.
 inline constexpr std::string_view kGreeting = "gangway\x01";
 
 class Connection;
@@ -47,15 +48,15 @@ using ConnectionSet = LinkSet<Connection>;
 
 class Connection final : public IoThread::Watched, public std::enable_shared_from_this<Connection> {
  public:
-  // `io` outlives the stay in the set.
+  // `io` outlives this object's time in the set.
   Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDescriptor socket,
              LinkOptions options, size_t message_bytes_max, std::string peer_address);
 
-  void Init();                    // once it is shared
+  void Init();                    // once, when a shared_ptr owns it
   void Start(LinkEvents events);  // once; before Serve at a connecting end
-  // Once it is in its set: the thread begins to serve it. An accepting end gives `on_greeted`,
-  // which is called on the thread, and Starts it, when the peer has said that it speaks this
-  // protocol.
+  // Called once, after the set has it: the thread begins to serve it. An accepting end passes
+  // `on_greeted`, which the thread calls when the peer's greeting has arrived, and which calls
+  // Start.
   void Serve(std::function<void(const std::shared_ptr<Connection>&)> on_greeted = {})
       GANGWAY_EXCLUDES(mutex_);
 
@@ -63,8 +64,8 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   const Peer& peer() const { return peer_; }
 
-  // The owner's Close: no event follows. End: the same, told to the owner as on_closed(status).
-  // Cancel: at once, without what is queued.
+  // Close: the owner closes, and no event follows. End: closes too, and reports on_closed(status)
+  // to the owner. Cancel: closes at once and drops what is queued.
   void Close(const absl::Status& reason) GANGWAY_EXCLUDES(mutex_);
   void End(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
   void Cancel() GANGWAY_EXCLUDES(mutex_);
@@ -76,7 +77,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
  private:
   enum class Tell { kOwner, kNobody };
   enum class Turn { kGoOn, kOver };
-  using Round = std::pair<const EventLoop*, uint64_t>;  // of a loop
+  using Round = std::pair<const EventLoop*, uint64_t>;  // a loop and its round
 
   // The message that is being written.
   struct Outgoing {
@@ -122,7 +123,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   std::atomic<size_t> queued_bytes_{0};
   std::atomic<bool> sent_{false};  // since the last beat
 
-  // Of the thread alone.
+  // Accessed by the IoThread only.
   std::function<void(const std::shared_ptr<Connection>&)> on_greeted_;  // empty: greeted
   std::string greeting_;
   MessageReader reader_;
@@ -130,7 +131,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   int silent_beats_ = 0;
   IoThread::Clock::time_point next_beat_;
 
-  // Of whoever has set writing_ alone, and then of whoever is told that there is room.
+  // Accessed only by the thread that has set writing_.
   Outgoing outgoing_;
 
   mutable Mutex mutex_;
@@ -140,12 +141,12 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is writing
   Round sent_in_ GANGWAY_GUARDED_BY(mutex_);         // the last in which a frame went at once
   Round flushed_after_ GANGWAY_GUARDED_BY(mutex_);   // the last that ends with a Flush
-  bool blocked_ GANGWAY_GUARDED_BY(mutex_) = false;  // the socket is full: waits for room
-  bool paused_ GANGWAY_GUARDED_BY(mutex_) = false;   // reads no more for now
+  bool blocked_ GANGWAY_GUARDED_BY(mutex_) = false;  // the socket is full
+  bool paused_ GANGWAY_GUARDED_BY(mutex_) = false;   // reading is paused
   bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: what comes is discarded
+  bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: input is discarded
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
-  bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // the thread has let go of it
+  bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // the thread has released it
   absl::Status write_error_ GANGWAY_GUARDED_BY(mutex_);
   IoThread::Clock::time_point close_due_ GANGWAY_GUARDED_BY(mutex_);
 };

@@ -31,10 +31,10 @@ absl::StatusOr<std::shared_ptr<IoThread>> IoThread::Start() {
   std::shared_ptr<IoThread> io(new IoThread);
   io->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   io->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!io->epoll_.valid() || !io->wake_.valid()) return Refused("no descriptors to wait with");
+  if (!io->epoll_.valid() || !io->wake_.valid()) return Refused("cannot create an epoll set");
   epoll_event event{.events = EPOLLIN, .data = {.u64 = 0}};
   if (epoll_ctl(io->epoll_.get(), EPOLL_CTL_ADD, io->wake_.get(), &event) != 0)
-    return Refused("nothing to wait with");
+    return Refused("cannot watch the wake event");
   io->thread_ = std::thread([raw = io.get()] { raw->Run(); });
   return io;
 }
@@ -65,7 +65,7 @@ absl::Status IoThread::Watch(uint64_t id, int fd, uint32_t epoll_events,
   }
   epoll_event event{.events = epoll_events, .data = {.u64 = id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
-  absl::Status refused = Refused("no socket can be waited for");
+  absl::Status refused = Refused("cannot watch the socket");
   MutexLock lock(mutex_);
   watched_.erase(id);
   return refused;
@@ -74,12 +74,12 @@ absl::Status IoThread::Watch(uint64_t id, int fd, uint32_t epoll_events,
 void IoThread::Change(uint64_t id, int fd, uint32_t epoll_events) {
   epoll_event event{.events = epoll_events, .data = {.u64 = id}};
   const int changed = epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
-  GANGWAY_CHECK(changed == 0, "a watched socket can be watched for something else");
+  GANGWAY_CHECK(changed == 0, "the events of a watched socket can be changed");
 }
 
 void IoThread::Forget(uint64_t id, int fd) {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  std::shared_ptr<Watched> forgotten;  // goes after the lock
+  std::shared_ptr<Watched> forgotten;  // destroyed after the unlock
   MutexLock lock(mutex_);
   auto found = watched_.find(id);
   if (found == watched_.end()) return;
@@ -107,7 +107,7 @@ std::shared_ptr<IoThread::Watched> IoThread::Find(uint64_t id) {
   return found == watched_.end() ? nullptr : found->second;
 }
 
-// -1: until woken.
+// -1: wait until woken.
 int IoThread::WaitMs() {
   MutexLock lock(mutex_);
   if (next_tick_ == Clock::time_point::max()) return -1;
@@ -121,7 +121,7 @@ void IoThread::TickIfDue() {
   {
     MutexLock lock(mutex_);
     if (now < next_tick_) return;
-    next_tick_ = Clock::time_point::max();  // TickAt may set it meanwhile
+    next_tick_ = Clock::time_point::max();  // TickAt may set it during the ticks
     all.reserve(watched_.size());
     for (auto& [id, watched] : watched_) all.push_back(watched);
   }
@@ -137,7 +137,7 @@ void IoThread::Run() {
   while (true) {
     {
       MutexLock lock(mutex_);
-      if (stopping_ && watched_.empty()) return;  // those that were cancelled go first
+      if (stopping_ && watched_.empty()) return;  // cancelled links end first
     }
     const int count = epoll_wait(epoll_.get(), events, kEventsMax, WaitMs());
     for (int i = 0; i < count; ++i) {

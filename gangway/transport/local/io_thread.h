@@ -1,9 +1,9 @@
-// IoThread: one thread that waits for the sockets of local links, and tells each of them when it
-// can be read or written, and from time to time what the time is.
+// IoThread: one thread that polls the sockets of local links. It calls each link when its socket is
+// readable or writable, and on timer ticks.
 //
-// Threading: Watch, Change and TickAt from any thread; what is watched is called on the thread,
-// where alone it may Forget itself, before it closes its socket. It is kept alive until then.
-// Destroyed on another thread, when nothing is watched any more. An idle one wakes for ticks only.
+// Threading: Watch, Change and TickAt from any thread. A Watched is called on the thread and kept
+// alive until it Forgets itself, on the thread, before it closes its socket. Destroyed on another
+// thread, when nothing is watched. An idle IoThread wakes for ticks only.
 #ifndef GANGWAY_TRANSPORT_LOCAL_IO_THREAD_H_
 #define GANGWAY_TRANSPORT_LOCAL_IO_THREAD_H_
 
@@ -28,22 +28,22 @@ class IoThread {
    public:
     virtual ~Watched() = default;
     virtual void OnReady(uint32_t epoll_events) = 0;
-    // Returns when it wants to be told the time again, at the latest.
+    // Returns the latest time for its next tick.
     virtual Clock::time_point OnTick(Clock::time_point now) = 0;
   };
 
-  // UNAVAILABLE: the system gives no descriptors for it.
+  // UNAVAILABLE: the system has no descriptors for it.
   static absl::StatusOr<std::shared_ptr<IoThread>> Start();
   ~IoThread();
 
   uint64_t NextId();  // never 0
-  // UNAVAILABLE: the system watches no more.
+  // UNAVAILABLE: the system cannot watch another socket.
   absl::Status Watch(uint64_t id, int fd, uint32_t epoll_events, std::shared_ptr<Watched> watched)
       GANGWAY_EXCLUDES(mutex_);
   void Change(uint64_t id, int fd, uint32_t epoll_events);
   void Forget(uint64_t id, int fd) GANGWAY_EXCLUDES(mutex_);
 
-  // Everything that is watched is ticked at `when`, or before.
+  // Requests a tick of every Watched at `when` or earlier.
   void TickAt(Clock::time_point when) GANGWAY_EXCLUDES(mutex_);
 
  private:

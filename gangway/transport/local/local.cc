@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kFile = "unix:", kAbstract = "unix-abstract:";
 
-// As the system names it: a path, or a name after a zero byte. `may_be_any`: the name may be empty.
+// The name in the system's form: a path, or a zero byte and a name. `may_be_any`: an abstract name
+// may be empty.
 absl::StatusOr<std::string> SocketName(const std::string& address, bool may_be_any) {
   std::string name;
   if (address.starts_with(kAbstract)) {
@@ -46,10 +47,10 @@ absl::StatusOr<std::string> SocketName(const std::string& address, bool may_be_a
 }
 
 absl::Status Nobody(const std::string& address, const std::string& why) {
-  return absl::UnavailableError(absl::StrCat("nobody accepted a link at ", address, ": ", why));
+  return absl::UnavailableError(absl::StrCat("no process accepted a link at ", address, ": ", why));
 }
 
-// NOT_FOUND: nobody listens there. UNAVAILABLE: somebody may, and cannot be reached within the
+// NOT_FOUND: no process listens there. UNAVAILABLE: one may, but it cannot be reached within the
 // limit.
 absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const std::string& name,
                                              milliseconds limit) {
@@ -58,9 +59,9 @@ absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const s
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   std::memcpy(to.sun_path, name.data(), name.size());
-  // Of a name without a file every byte counts.
+  // Every byte of an abstract name counts.
   const size_t size = name[0] == '\0' ? offsetof(sockaddr_un, sun_path) + name.size() : sizeof(to);
-  // A full backlog is waited for as long as a send may take.
+  // With a full backlog, connect waits as long as a send may take.
   const timeval wait{.tv_sec = limit.count() / 1000, .tv_usec = limit.count() % 1000 * 1000};
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait));
   const auto* generic = reinterpret_cast<const sockaddr*>(&to);
@@ -88,15 +89,15 @@ absl::Status Greet(const std::string& address, const FileDescriptor& socket,
     char bytes[kGreeting.size()];
     const ssize_t count = recv(socket.get(), bytes, kGreeting.size() - said.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (count <= 0) return Nobody(address, "who listens there ended the connection");
+    if (count <= 0) return Nobody(address, "the process there closed the connection");
     said.append(bytes, static_cast<size_t>(count));
     if (said != kGreeting.substr(0, said.size()))
-      return Nobody(address, "who listens there is no Gangway process, or of another version");
+      return Nobody(address, "the process there is not Gangway, or runs another version");
   }
   return absl::OkStatus();
 }
 
-// The process at the other end; a pid of 0: the system does not say.
+// The process at the other end; pid 0 if the system does not say.
 ucred PeerOf(const FileDescriptor& socket) {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -104,7 +105,7 @@ ucred PeerOf(const FileDescriptor& socket) {
   return peer;
 }
 
-// A name without a file has no folder that keeps others away.
+// An abstract name has no folder whose permissions protect it, so both ends must have one user.
 bool MayTalk(const std::string& address, const ucred& peer) {
   return !address.starts_with(kAbstract) || (peer.pid != 0 && peer.uid == geteuid());
 }
@@ -158,12 +159,12 @@ class LocalTransport final : public Transport {
     if (!name.ok()) return name.status();
     auto io = Thread();
     if (!io.ok()) return io.status();
-    // A socket file that somebody listens at, or may, is not taken away from him.
+    // A socket file is not taken over while a process listens there or may listen there.
     if (name->front() != '\0') {
       const absl::Status other = ConnectSocket(address, *name, milliseconds(1000)).status();
       if (!absl::IsNotFound(other)) {
         return absl::UnavailableError(
-            absl::StrCat("cannot listen at ", address, ": another process does",
+            absl::StrCat("cannot listen at ", address, ": another process listens there",
                          other.ok() ? "" : ", or may: ", std::string(other.message())));
       }
     }
@@ -188,7 +189,8 @@ class LocalTransport final : public Transport {
     if (!name.ok()) return name.status();
     auto socket = ConnectSocket(address, *name, limit);
     if (!socket.ok()) return absl::UnavailableError(socket.status().message());
-    if (!MayTalk(address, PeerOf(*socket))) return Nobody(address, "it is of another user");
+    if (!MayTalk(address, PeerOf(*socket)))
+      return Nobody(address, "the process there belongs to another user");
     if (absl::Status status = Greet(address, *socket, deadline); !status.ok()) return status;
     auto io = Thread();
     if (!io.ok()) return io.status();

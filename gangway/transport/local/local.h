@@ -1,12 +1,11 @@
 // A transport between processes of one host: a link is a connection of a unix socket. Addresses:
-// "unix:/path", a socket file, which only those can open who may enter its folder, and
-// "unix-abstract:name", which leaves no file and where both ends must be of one user; to listen at
-// "unix-abstract:" is to listen at a name that the system chooses. Threads: one per transport, for
-// all its links, and one per listener. The peer is not trusted: whatever it sends, only its own
-// link suffers.
+// "unix:/path" is a socket file, protected by the permissions of its folder; "unix-abstract:name"
+// leaves no file, and both ends must belong to the same user. To listen at "unix-abstract:" lets
+// the system choose the name. Threads: one per transport, for all its links, and one per listener.
+// The peer is not trusted: bad input harms only its own link.
 //
-// Why beside gRPC: a message costs no more than a write in the thread that sends it and one wake of
-// the thread that reads it (docs/internals/measurements.md).
+// Why not gRPC alone: here a message costs only a write in the sending thread and one wake of the
+// reading thread (docs/internals/measurements.md).
 #ifndef GANGWAY_TRANSPORT_LOCAL_LOCAL_H_
 #define GANGWAY_TRANSPORT_LOCAL_LOCAL_H_
 
@@ -22,7 +21,7 @@ struct LocalOptions {
   size_t message_bytes_max = size_t{1} << 30;  // of one frame
 };
 
-// The transport and its listeners are independent of each other; the end of each closes its own
+// The transport and its listeners are independent of each other; destroying one closes its own
 // links, within seconds. Neither may be destroyed on a thread of the transport (inside Accept).
 std::unique_ptr<Transport> NewLocalTransport(LocalOptions options = {});
 

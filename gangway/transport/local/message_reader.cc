@@ -61,7 +61,7 @@ absl::Status MessageReader::Filled(size_t count,
     begin_ += kMessageHeaderBytes + bytes;
     take({body, bytes});
   }
-  // What is left begins the buffer, so that there is room for the rest of it.
+  // The remainder moves to the start of the buffer, to make room for the rest of its message.
   if (begin_ > 0) std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;

@@ -1,7 +1,7 @@
-// MessageReader: cuts the bytes of a local link into messages: four bytes of length, little-endian,
-// then as many bytes. Says where the next bytes are to be put, so that large messages are read into
-// their place and small ones many at a time. Not thread-safe. It trusts nobody: a length over the
-// limit is an error, and memory that is only announced is not touched.
+// MessageReader: cuts the bytes of a local link into messages. A message is a little-endian length
+// of four bytes and that many bytes. The reader says where the next bytes go, so that a large
+// message is read in place and many small ones at once. Not thread-safe. The peer is not trusted: a
+// length over the limit is an error, and announced memory is not touched before its bytes arrive.
 #ifndef GANGWAY_TRANSPORT_LOCAL_MESSAGE_READER_H_
 #define GANGWAY_TRANSPORT_LOCAL_MESSAGE_READER_H_
 
@@ -26,16 +26,16 @@ class MessageReader {
   // Where the next bytes of the stream go; never empty.
   std::span<char> Space();
 
-  // The first `count` bytes of Space() are there now. `take` is given each message that is complete
-  // with them, in order; the view ends with the call. INVALID_ARGUMENT: a length over the limit;
-  // nothing after it is read.
+  // Reports that the first `count` bytes of Space() are filled. Calls `take` with each message that
+  // they complete, in order; the view is valid during the call only. INVALID_ARGUMENT: a length
+  // over the limit; nothing after it is read.
   absl::Status Filled(size_t count, const std::function<void(std::string_view message)>& take);
 
  private:
-  // Of messages that end in the buffer. Behind begin_ is what was taken.
+  // For messages that fit in the buffer. The bytes in [begin_, end_) are not taken yet.
   std::unique_ptr<char[]> buffer_;
   size_t begin_ = 0, end_ = 0;
-  // The message that is longer than what the buffer holds of it, while it comes.
+  // A message too large for the buffer, while it arrives.
   std::unique_ptr<char[]> large_;
   size_t large_bytes_ = 0, large_have_ = 0;
   const size_t message_bytes_max_;

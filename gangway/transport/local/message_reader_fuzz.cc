@@ -1,5 +1,5 @@
-// What a local link makes of the bytes of its peer: the messages that were written come out,
-// however the bytes are cut; a length over the limit is an error; nothing else happens.
+// How a local link reads its peer's bytes: however the bytes are cut, the written messages come
+// out, and a length over the limit is an error.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +17,7 @@ struct Read {
   bool ok = true;
 };
 
-// As if the stream came in pieces of `piece_bytes`.
+// Reads the stream in pieces of `piece_bytes`.
 Read ReadAll(std::string_view stream, size_t piece_bytes) {
   Read read;
   MessageReader reader(kMessageBytesMax);
@@ -35,10 +35,10 @@ Read ReadAll(std::string_view stream, size_t piece_bytes) {
 
 void RunReader(std::string_view bytes) {
   const size_t piece_bytes = bytes.empty() ? 1 : 1 + static_cast<unsigned char>(bytes[0]) * 700;
-  // As they are: whatever comes, however it is cut, is the same.
+  // The bytes as they are: the result does not depend on the cuts.
   const Read raw = ReadAll(bytes, piece_bytes), whole = ReadAll(bytes, bytes.size());
   GANGWAY_CHECK(raw.messages == whole.messages && raw.ok == whole.ok, "cuts make no difference");
-  // As messages, small ones and some that are larger than any buffer.
+  // The bytes as messages: small ones, and some larger than the buffer.
   std::vector<std::string> sent;
   std::string stream;
   for (std::string_view piece : fuzz::Split(bytes)) {
@@ -50,11 +50,11 @@ void RunReader(std::string_view bytes) {
     sent.push_back(std::move(message));
   }
   const Read read = ReadAll(stream, piece_bytes);
-  GANGWAY_CHECK(read.ok && read.messages == sent, "what was sent is read");
+  GANGWAY_CHECK(read.ok && read.messages == sent, "sent messages are read");
   const auto header = MessageHeader(kMessageBytesMax + 1);
   stream.append(header.data(), header.size());
   const Read refused = ReadAll(stream, piece_bytes);
-  GANGWAY_CHECK(!refused.ok && refused.messages == sent, "up to what is too long");
+  GANGWAY_CHECK(!refused.ok && refused.messages == sent, "up to the one too long");
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ absl::Status Unavailable(const char* what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-// An address without a file: its name begins with a zero byte. 0: `name` is too long or empty.
+// An abstract address: its name begins with a zero byte. Returns 0 if `name` is empty or too long.
 socklen_t MakeAddress(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
@@ -56,12 +56,12 @@ absl::StatusOr<std::unique_ptr<DescriptorListener>> DescriptorListener::Open() {
   std::string name =
       absl::StrCat("gangway-", getpid(), "-", absl::BytesToHexString(RandomBytes(16)));
   FileDescriptor socket(::socket(AF_UNIX, kSocketType, 0));
-  if (!socket.valid()) return Unavailable("no unix socket");
+  if (!socket.valid()) return Unavailable("cannot create a unix socket");
   sockaddr_un address;
   const socklen_t size = MakeAddress(name, address);
   if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
       listen(socket.get(), kBacklog) != 0)
-    return Unavailable("no unix socket to listen at");
+    return Unavailable("cannot listen at a unix socket");
   return std::unique_ptr<DescriptorListener>(
       new DescriptorListener(std::move(socket), std::move(name)));
 }
@@ -86,7 +86,7 @@ FileDescriptor DescriptorListener::Take(const std::string& secret) {
         ++pending;
         continue;
       }
-      if (size != kDescriptorSecretBytes) {  // closed, or a stranger
+      if (size != kDescriptorSecretBytes) {  // closed, or not a secret
         pending = pending_.erase(pending);
         continue;
       }
@@ -106,15 +106,15 @@ absl::StatusOr<FileDescriptor> ConnectDescriptors(const std::string& name,
                                                   const std::string& secret) {
   sockaddr_un address;
   const socklen_t size = MakeAddress(name, address);
-  if (size == 0) return absl::UnavailableError("no name of a socket");
+  if (size == 0) return absl::UnavailableError("the socket name is empty or too long");
   FileDescriptor socket(::socket(AF_UNIX, kSocketType, 0));
-  if (!socket.valid()) return Unavailable("no unix socket");
+  if (!socket.valid()) return Unavailable("cannot create a unix socket");
   if (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0)
-    return Unavailable("nobody listens there on this host");
+    return Unavailable("no process of this host listens there");
   if (!IsOfThisUser(socket.get()))
     return absl::UnavailableError("the socket belongs to another user");
   if (send(socket.get(), secret.data(), secret.size(), MSG_NOSIGNAL) < 0)
-    return Unavailable("the socket takes nothing");
+    return Unavailable("cannot send the secret");
   return socket;
 }
 
@@ -132,7 +132,7 @@ absl::Status SendDescriptor(const FileDescriptor& socket, SegmentName name, int 
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
   if (sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0)
-    return Unavailable("the socket takes no descriptor");
+    return Unavailable("cannot send the descriptor");
   return absl::OkStatus();
 }
 
@@ -149,8 +149,8 @@ std::optional<ReceivedDescriptor> ReceiveDescriptor(const FileDescriptor& socket
   if (size < 0) return std::nullopt;
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-    // Alignment leaves room for a second one, which a stranger may send: all are taken, one is
-    // kept.
+    // Alignment leaves room for a second descriptor, which a hostile peer may send: all are
+    // received, and all but the last are closed.
     for (size_t at = 0; at + sizeof(int) <= header->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
       int descriptor = -1;
       std::memcpy(&descriptor, CMSG_DATA(header) + at, sizeof(int));

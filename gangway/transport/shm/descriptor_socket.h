@@ -1,11 +1,10 @@
-// Hands descriptors of shared memory from process to process of one host, over a unix socket whose
-// name is random and in no file system. Who reaches it is on this host; both sides also compare
-// user ids, and the connecting one says a secret that it was told on a stream which proved who it
-// is.
+// Passes descriptors of shared memory between processes of one host, over an abstract unix socket
+// with a random name. Only processes of this host can reach it. Both sides also compare user ids,
+// and the connecting side presents a secret that it received on an authenticated stream.
 //
-// Nothing here blocks or has a thread: a message that was sent lies in the socket, so whoever is
-// told by other means that one was sent finds it. Threading: each object for one thread at a time.
-// Nothing remains of the socket when its process ends, however it ends.
+// Nothing here blocks or owns a thread: a sent message stays in the socket, so a receiver that
+// learns of it by other means finds it there. Threading: one thread at a time per object. The
+// socket leaves nothing behind when its process ends, however it ends.
 #ifndef GANGWAY_TRANSPORT_SHM_DESCRIPTOR_SOCKET_H_
 #define GANGWAY_TRANSPORT_SHM_DESCRIPTOR_SOCKET_H_
 
@@ -26,22 +25,22 @@ namespace gangway::transport {
 inline constexpr size_t kDescriptorSecretBytes = 32;
 std::string NewDescriptorSecret();
 
-// Where those connect that have descriptors to hand over.
+// Accepts the connections over which descriptors pass.
 class DescriptorListener {
  public:
-  // UNAVAILABLE: the system gives no such socket.
+  // UNAVAILABLE: the system cannot create the socket.
   static absl::StatusOr<std::unique_ptr<DescriptorListener>> Open();
 
   const std::string& name() const { return name_; }
 
-  // The connection whose other end said `secret`, if it has come by now; else an invalid one. Those
-  // that said something else are kept for their own Take, up to a limit; the oldest are closed.
+  // The connection whose other end has presented `secret`, or an invalid descriptor if none has.
+  // Connections with other secrets are kept for their own Take; past a limit the oldest are closed.
   FileDescriptor Take(const std::string& secret);
 
  private:
   struct Pending {
     FileDescriptor socket;
-    std::string secret;  // empty: not come yet
+    std::string secret;  // empty: not received yet
   };
   DescriptorListener(FileDescriptor socket, std::string name)
       : socket_(std::move(socket)), name_(std::move(name)) {}
@@ -53,21 +52,21 @@ class DescriptorListener {
   std::deque<Pending> pending_;
 };
 
-// Connects to the listener `name` and says `secret`. UNAVAILABLE: it is not on this host, or is of
-// another user, or has too many waiting.
+// Connects to the listener `name` and presents `secret`. UNAVAILABLE: the listener is not on this
+// host, belongs to another user or has a full backlog.
 absl::StatusOr<FileDescriptor> ConnectDescriptors(const std::string& name,
                                                   const std::string& secret);
 
-// A piece of shared memory, by the number that its owner gave it.
+// A segment of shared memory, by its owner's number.
 struct SegmentName {
   uint64_t segment = 0;
   uint64_t bytes = 0;
 };
 
-// UNAVAILABLE: the other end is gone, or has too many that it did not look at.
+// UNAVAILABLE: the other end is gone or has too many unread messages.
 absl::Status SendDescriptor(const FileDescriptor& socket, SegmentName name, int descriptor);
 
-// The next one that has come; none: nothing has, or what came was no such message.
+// The next received descriptor; none: no message has arrived, or the message was malformed.
 struct ReceivedDescriptor {
   SegmentName name;
   FileDescriptor descriptor;

@@ -29,7 +29,7 @@ absl::Status MappedSegments::Add(const ReceivedDescriptor& received) {
   if (!sealed || fstat(fd, &file) != 0 || bytes == 0 || file.st_size != static_cast<off_t>(bytes) ||
       segments_.contains(id)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("Segment ", id, " is not sealed memory of ", bytes, " bytes, or not new."));
+        absl::StrCat("Segment ", id, " is not sealed memory of ", bytes, " bytes, or is not new."));
   }
   if (segments_.size() >= kSegmentsMax)
     return absl::ResourceExhaustedError(absl::StrCat("More than ", kSegmentsMax, " segments."));

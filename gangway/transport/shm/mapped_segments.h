@@ -1,8 +1,8 @@
-// Segments of another process that this one may write (shared_pool.h is their owner's side), by the
-// owner's numbers. What the other process says is checked: a descriptor that is no sealed memory of
-// the size that it claims, or a place outside, is refused.
+// Segments of another process that this process maps (shared_pool.h is the owner's side), by the
+// owner's numbers. The other process is not trusted: a descriptor that is not sealed memory of the
+// claimed size, or a place outside its segment, is rejected.
 //
-// Threading: for one thread at a time; what Find returns is for any, and keeps its mapping.
+// Threading: one thread at a time. A result of Find is for any thread and keeps its mapping.
 #ifndef GANGWAY_TRANSPORT_SHM_MAPPED_SEGMENTS_H_
 #define GANGWAY_TRANSPORT_SHM_MAPPED_SEGMENTS_H_
 
@@ -19,12 +19,12 @@ namespace gangway::transport {
 
 class MappedSegments {
  public:
-  // INVALID_ARGUMENT: not such a descriptor, or known already; RESOURCE_EXHAUSTED: too many, or no
-  // room to map it.
+  // INVALID_ARGUMENT: not such a descriptor, or already added. RESOURCE_EXHAUSTED: too many
+  // segments, or the system cannot map it.
   absl::Status Add(const ReceivedDescriptor& received);
   void Remove(uint64_t segment) { segments_.erase(segment); }
 
-  // Where to write; null: not known, or not inside.
+  // The memory of a place; null: the segment is unknown or the place is not inside it.
   std::shared_ptr<std::byte> Find(uint64_t segment, size_t offset, size_t bytes) const;
 
  private:

@@ -1,5 +1,5 @@
-// Shared memory between processes of a host: the pool of its owner, the mappings of its writer, and
-// the socket between them. Both sides are in this process, through descriptors of their own.
+// Shared memory between processes of a host: the owner's pool, the writer's mappings and the socket
+// between them. Both sides run in this process, each with its own descriptors.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -62,7 +62,7 @@ TEST(SharedPool, PlacesAreUsedAgain) {
     EXPECT_EQ(a->segment(), 1u);
     EXPECT_EQ(c->segment(), 1u);
     EXPECT_EQ(a->offset(), 0u);
-    b.reset();  // in the middle, then its neighbours: merged to one place
+    b.reset();  // the middle first, then its neighbours: merged into one place
     a.reset();
   }
   auto whole = pool->Allocate(kMiB);
@@ -198,7 +198,7 @@ TEST(DescriptorSocket, StrangersAreForgottenAndNobodyWaits_TM2) {
       refused = stranger.status();
       if (stranger.ok()) strangers.push_back(*std::move(stranger));
     }
-    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << "too many that nobody looked at";
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << "the backlog is full";
     EXPECT_FALSE((*listener)->Take(secret).valid());
   }
   auto is_open = [](const FileDescriptor& socket) {

@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kSegmentStep = size_t{2} << 20;
 constexpr size_t kSegmentsMax = 512;  // each has a descriptor
-// What a writer relies on: the memory behind its mapping stays.
+// A writer relies on the seals: the memory behind its mapping stays.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 size_t RoundUp(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
@@ -46,7 +46,7 @@ std::unique_ptr<SharedBlock> SharedPool::Allocate(size_t bytes) {
   return added == nullptr ? nullptr : AllocateIn(added->first, *added->second, size, bytes);
 }
 
-// The lowest place that fits, so that pages which are there already are used before new ones.
+// Takes the lowest place that fits, so that existing pages are used before new ones.
 std::unique_ptr<SharedBlock> SharedPool::AllocateIn(uint64_t id, Segment& segment, size_t size,
                                                     size_t bytes) {
   if (segment.retired) return nullptr;

@@ -1,11 +1,11 @@
-// Shared memory of this process: another process of the host writes a block, which this one reads
-// in place, or, where the pool is told so, the other way round. Blocks lie in segments (sealed
-// memfds: no file, no name, nothing left when their processes end), which are kept and used again,
-// since pages that are used for the first time cost several times what their copy does.
+// Shared memory of this process: another process of the host writes a block, which this process
+// reads in place; with Options::writable also the other way round. Blocks lie in segments: sealed
+// memfds, which have no file and no name and vanish with their processes. Segments are reused,
+// because the first use of a page costs several times as much as its copy.
 //
-// Bounded: all segments together take at most `bytes_max`. A segment without blocks is kept for a
-// while, or until its bytes are wanted for another one. The system's pages are taken when a block
-// first covers them, so that too little memory is a refusal here, not a signal at a write.
+// Bounded: all segments together take at most `bytes_max`. A segment without blocks is kept until
+// Drop removes it or another segment needs its bytes. The system allocates pages when a block first
+// covers them, so that a lack of memory fails Allocate instead of raising a signal at a write.
 //
 // Threading: every method is for any thread. Blocks keep the pool alive.
 #ifndef GANGWAY_TRANSPORT_SHM_SHARED_POOL_H_
@@ -28,7 +28,7 @@ namespace gangway::transport {
 
 class SharedPool;
 
-// A part of a segment, given back when this goes.
+// A part of a segment, returned to the pool by the destructor.
 class SharedBlock {
  public:
   ~SharedBlock();
@@ -36,13 +36,13 @@ class SharedBlock {
   SharedBlock& operator=(const SharedBlock&) = delete;
 
   std::span<const std::byte> bytes() const { return bytes_; }  // page-aligned
-  std::byte* writable() const { return writable_; }            // null: not this process's to write
+  std::byte* writable() const { return writable_; }            // null: this process must not write
   uint64_t segment() const { return segment_; }
   size_t offset() const { return offset_; }
   size_t segment_bytes() const { return segment_bytes_; }
-  int descriptor() const { return descriptor_; }  // of the segment, to be handed to the writer
+  int descriptor() const { return descriptor_; }  // of the segment, for the other process
 
-  // Somebody may still write here, whatever was agreed: nothing of its segment is given out again.
+  // The other process may still write this block: no part of its segment is allocated again.
   void Retire() { retired_ = true; }
 
  private:
@@ -64,26 +64,26 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   using Clock = std::chrono::steady_clock;
 
   struct Options {
-    size_t bytes_max = 0;  // of all segments; 0: none
+    size_t bytes_max = 0;  // of all segments; 0: no segments
     size_t segment_bytes = size_t{64} << 20;
     bool writable = false;  // for this process too
-    // There is something for Drop to look at, where there was nothing. Any thread, no lock held.
+    // Called when a segment becomes idle and Drop had none to look at. Any thread, no lock held.
     std::function<void()> on_idle;
   };
   static std::shared_ptr<SharedPool> Make(Options options);
   ~SharedPool();
 
-  // Null: full, or the system has no memory.
+  // Null: the pool is full or the system has no memory.
   std::unique_ptr<SharedBlock> Allocate(size_t bytes) GANGWAY_EXCLUDES(mutex_);
 
-  // Lets segments go that hold no block since before `since`.
+  // Removes the segments that have held no block since before `since`.
   struct Dropped {
-    std::vector<uint64_t> segments;  // that went since the last call: their writers may unmap them
-    bool idle_left = false;          // call again later; on_idle does not
+    std::vector<uint64_t> segments;  // gone since the last call: other processes may unmap them
+    bool idle_left = false;          // call again later; on_idle will not ask
   };
   Dropped Drop(Clock::time_point since) GANGWAY_EXCLUDES(mutex_);
 
-  void Close() GANGWAY_EXCLUDES(mutex_);  // no on_idle from now on
+  void Close() GANGWAY_EXCLUDES(mutex_);  // no on_idle after it
 
   size_t segment_count() const GANGWAY_EXCLUDES(mutex_);
   size_t bytes() const GANGWAY_EXCLUDES(mutex_);  // of all segments
@@ -111,7 +111,7 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
 
   std::unique_ptr<SharedBlock> AllocateIn(uint64_t id, Segment& segment, size_t size, size_t bytes)
       GANGWAY_REQUIRES(mutex_);
-  // Null: full, or the system refuses.
+  // Null: the pool is full or a system call failed.
   std::pair<const uint64_t, std::unique_ptr<Segment>>* AddSegment(size_t bytes)
       GANGWAY_REQUIRES(mutex_);
   Segments::iterator Remove(Segments::iterator segment) GANGWAY_REQUIRES(mutex_);

@@ -1,5 +1,5 @@
-// What the worker's core is told (Event) and what it wants done (Action). Plain data; devices are
-// local indices. The service carries the actions out in the order given; none of them may block it.
+// The input (Event) and output (Action) of the worker's core, as plain data. Devices are local
+// indices. The service carries out the actions in the given order; none of them may block it.
 #ifndef GANGWAY_WORKER_CORE_ACTIONS_H_
 #define GANGWAY_WORKER_CORE_ACTIONS_H_
 
@@ -20,21 +20,20 @@ struct ShardKey {
   bool operator==(const ShardKey&) const = default;
 };
 
-// ---- Events
-// -------------------------------------------------------------------------------------------------------
+// --- Events ---
 
 // From the scheduler, in the order of its stream.
 struct ItemArrived {
   wire::IslandItem item;
 };
 
-// An executable is on the devices, or could not be put there.
+// An executable was loaded onto its devices, or failed to load.
 struct ExecutableLoaded {
   uint64_t executable = 0;
   wire::Failure failure;
 };
 
-// All bytes of one shard of an upload are staged; or its client gave it up (failure).
+// All bytes of one shard of an upload are staged, or its client abandoned it (failure).
 struct UploadShardStaged {
   uint64_t session = 0;
   uint64_t upload = 0;
@@ -43,40 +42,39 @@ struct UploadShardStaged {
   wire::Failure failure;
 };
 
-// Some bytes of these uploads came since the last such event.
+// These uploads received bytes since the last such event.
 struct UploadsMoved {
   uint64_t session = 0;
   std::vector<uint64_t> uploads;
 };
 
-// The last data stream of a session is gone: no more upload bytes will come.
+// The last data stream of a session closed: no more upload bytes will arrive.
 struct StreamsGone {
   uint64_t session = 0;
 };
 
-// All local devices have ended a node that was Run or Fill. A fetch names the shards that it could
-// not send.
+// All local devices have ended a node after its Run or FillUpload. A fetch names the shards that it
+// could not send.
 struct NodeEnded {
   uint64_t ordinal = 0;
   wire::Failure failure;
   std::vector<uint32_t> unsent_shards;
 };
 
-// The service has handled all that it had: the batched reports may go.
+// The service has handled its pending events: the batched reports may be sent.
 struct RoundEnded {};
 
 using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, UploadsMoved,
                            StreamsGone, NodeEnded, RoundEnded>;
 
-// ---- Actions
-// ------------------------------------------------------------------------------------------------------
+// --- Actions ---
 
 struct LocalShard {
   uint32_t shard = 0;
   int device = 0;
 };
 
-// Make the empty places of a new storage's local shards.
+// Create the empty slots of a new storage's local shards.
 struct CreateStorage {
   uint64_t storage = 0;
   uint64_t session = 0;
@@ -104,7 +102,7 @@ struct PrepareLaunch {
   uint32_t launch_id = 0;
 };
 
-// Shards that move here, that leave for other workers, and that come from others.
+// Shards that move between local devices, go to other workers, and come from other workers.
 struct PrepareCopy {
   struct Move {
     ShardKey from;
@@ -131,13 +129,13 @@ struct PrepareCopy {
   std::string token;
 };
 
-// Whom to ask for the shards that a prepared copy receives.
+// The workers that send the shards which a prepared copy receives.
 struct NamePeers {
   uint64_t ordinal = 0;
   std::vector<wire::Worker> workers;
 };
 
-// A released copy gives up what it waits for from other workers. Still ends with NodeEnded.
+// End a released copy's transfers to and from other workers. It still ends with NodeEnded.
 struct CancelTransfers {
   uint64_t ordinal = 0;
   wire::Failure failure;
@@ -147,7 +145,7 @@ struct PrepareFetch {
   struct Part {
     ShardKey from;
     int device = 0;
-    uint32_t shard = 0;  // what the chunks call it
+    uint32_t shard = 0;  // its number in the chunks
   };
   uint64_t ordinal = 0;
   uint64_t session = 0;
@@ -155,8 +153,7 @@ struct PrepareFetch {
   std::vector<Part> parts;
 };
 
-// A prepared node goes: put it in the queues of its devices, behind all earlier ones (GS-1). Ends
-// with NodeEnded.
+// Queue a prepared node on its devices, behind all earlier ones (GS-1). Ends with NodeEnded.
 struct Run {
   uint64_t ordinal = 0;
 };
@@ -166,7 +163,7 @@ struct Discard {
   uint64_t ordinal = 0;
 };
 
-// A released upload whose bytes are all staged: make its buffers. Ends with NodeEnded.
+// Create the buffers of a released upload whose bytes are all staged. Ends with NodeEnded.
 struct FillUpload {
   uint64_t ordinal = 0;
   uint64_t session = 0;
@@ -174,19 +171,19 @@ struct FillUpload {
   uint64_t storage = 0;
 };
 
-// Forget the staged bytes of an upload, and drop those that still come.
+// Drop the staged bytes of an upload, and those that still arrive.
 struct DropUpload {
   uint64_t session = 0;
   uint64_t upload = 0;
 };
 
-// Spoil all local shards of a storage, together.
+// Poison all local shards of a storage together.
 struct PoisonStorage {
   uint64_t storage = 0;
   wire::Failure failure;
 };
 
-// Tell the session's client that these shards will not come.
+// Tell the session's client that these shards will not arrive.
 struct FailFetch {
   uint64_t session = 0;
   uint64_t fetch = 0;
@@ -210,12 +207,12 @@ struct UnloadExecutable {
   uint64_t executable = 0;
 };
 
-// Close the session's data streams and forget what they staged.
+// Close the session's data streams and drop their staged bytes.
 struct EndStreams {
   uint64_t session = 0;
 };
 
-// Report what the devices hold, with this echo.
+// Report the devices' memory use, echoing `probe`.
 struct ReportUsage {
   uint64_t probe = 0;
 };
@@ -224,7 +221,7 @@ struct SendReports {
   wire::ReportBatch batch;
 };
 
-// For the log: something that should not happen and was dealt with.
+// Log an unexpected event that the core has handled.
 struct Complain {
   std::string text;
 };

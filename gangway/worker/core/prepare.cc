@@ -1,4 +1,4 @@
-// Host-side work of nodes: what each one is on this worker, before any of its inputs exists.
+// Host-side work of nodes: prepares each node's part on this worker before its inputs exist.
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +29,7 @@ void WorkerCore::Prepare(const wire::Node& message) {
   uint64_t ordinal = message.ordinal();
   auto [entry, is_new] = nodes_.try_emplace(ordinal);
   if (!is_new)
-    return Emit(Complain{absl::StrCat("Node ", ordinal, " came twice; the second was ignored")});
+    return Emit(Complain{absl::StrCat("Node ", ordinal, " arrived twice; the second was ignored")});
   Node& node = entry->second;
   node.session = message.session();
   absl::Status status;
@@ -47,7 +47,7 @@ void WorkerCore::Prepare(const wire::Node& message) {
       status = PrepareFetchNode(message, node);
       break;
     case wire::Node::KIND_NOT_SET:
-      status = absl::UnimplementedError("The node is of a kind that this worker does not know.");
+      status = absl::UnimplementedError("The node's kind is unknown to this worker.");
       break;
   }
   prepared_ = std::max(prepared_, ordinal);
@@ -64,7 +64,7 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
   if (entry == executables_.end()) {
     return absl::DataLossError(absl::StrCat("Executable ", launch.executable(),
                                             " is not loaded on ", identity_.name,
-                                            "; the worker was started again, or it was unloaded."));
+                                            "; the worker was restarted, or it was unloaded."));
   }
   const Executable& executable = entry->second;
   node.program = executable.label;
@@ -94,7 +94,7 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
   for (uint32_t k : prepare.donated) {
     if (k >= static_cast<uint32_t>(launch.arguments_size())) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "Argument ", k, " is to be donated; there are only ", launch.arguments_size(), "."));
+          "Argument ", k, " cannot be donated: the launch has ", launch.arguments_size(), "."));
     }
     for (const LaunchPosition& position : prepare.positions)
       AddOnce(node.consumed, position.arguments[k].storage);
@@ -136,7 +136,7 @@ absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= 0) state.wanted.push_back(i);
   }
-  TryFill(key, state);  // finds a failure or a wrong size of bytes that came before
+  TryFill(key, state);  // detects a failure or a wrong size of bytes that arrived earlier
   return absl::OkStatus();
 }
 
@@ -147,7 +147,7 @@ absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) 
   std::vector<int> to = LocalDevices(copy.spec().devices());
   if (from.size() != to.size()) {
     return absl::InvalidArgumentError(absl::StrCat("A copy from ", from.size(), " to ", to.size(),
-                                                   " shards; the counts must be equal."));
+                                                   " shards needs equal counts."));
   }
   std::vector<ShardKey> shards;
   absl::Status status = Resolve(copy.source(), from, "The source", node, shards);
@@ -230,8 +230,8 @@ absl::Status WorkerCore::CheckShard(const ShardKey& key, int device,
   if (entry == storages_.end()) {
     return absl::DataLossError(
         absl::StrCat(what, " refers to storage ", key.storage, ", which ", identity_.name,
-                     " does not hold; the worker was started again and lost its arrays, or "
-                     "it was freed."));
+                     " does not hold; the worker was restarted and lost its arrays, or "
+                     "the storage was freed."));
   }
   const Storage& storage = entry->second;
   if (storage.devices.empty()) return absl::OkStatus();  // failed before its shards were known
@@ -255,8 +255,7 @@ absl::Status WorkerCore::AddResult(Node& node, CreateStorage result,
   if (result.shards.empty()) return absl::OkStatus();
   auto [entry, is_new] = storages_.try_emplace(result.storage);
   if (!is_new) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Storage ", result.storage, " is there already."));
+    return absl::InvalidArgumentError(absl::StrCat("Storage ", result.storage, " exists already."));
   }
   entry->second.devices = devices;
   node.outputs.push_back(result.storage);
@@ -264,7 +263,7 @@ absl::Status WorkerCore::AddResult(Node& node, CreateStorage result,
   return absl::OkStatus();
 }
 
-// Readers of the results must find the node's failure, not a storage that was never heard of.
+// Readers of the results must find the node's failure, not an unknown storage.
 void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
   std::vector<uint64_t> results;
   if (message.has_launch())

@@ -1,4 +1,4 @@
-// Events and ends of nodes; preparation is in prepare.cc.
+// Handles events and the ends of nodes; preparation is in prepare.cc.
 #include "gangway/worker/core/worker_core.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void WorkerCore::On(ItemArrived& event) {
                             {item.peers().workers().begin(), item.peers().workers().end()}});
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
-    case wire::IslandItem::kLeave:  // of the service
+    case wire::IslandItem::kLeave:  // handled by the service
       return;
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::kAdmit:
@@ -95,7 +95,7 @@ void WorkerCore::Load(wire::Load& load) {
     *report.mutable_loaded()->mutable_failure() = executable.failure;
     *reports_.add_reports() = std::move(report);
   } else {
-    *reports_.add_reports() = std::move(report);  // nothing of it is here
+    *reports_.add_reports() = std::move(report);  // no part of it is on this worker
   }
   executables_[load.executable()] = std::move(executable);
 }
@@ -133,13 +133,13 @@ void WorkerCore::On(UploadsMoved& event) {
 }
 
 void WorkerCore::On(StreamsGone& event) {
-  AbandonUploads(event.session, "the client's data stream closed before all bytes had come");
+  AbandonUploads(event.session, "the client's data stream closed before all bytes had arrived");
 }
 
 void WorkerCore::On(NodeEnded& event) {
   auto entry = nodes_.find(event.ordinal);
   if (entry == nodes_.end()) {
-    return Emit(Complain{absl::StrCat("Node ", event.ordinal, " ended twice or was never here")});
+    return Emit(Complain{absl::StrCat("Node ", event.ordinal, " ended twice or is unknown")});
   }
   Node& node = entry->second;
   node.prepared = false;
@@ -161,10 +161,10 @@ void WorkerCore::On(RoundEnded&) {
 void WorkerCore::Release(uint64_t ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
-    return Report(ordinal, Fail(absl::DataLossError(
-                                    "A node was released that this worker does not have; it was "
-                                    "started again, or a message was lost."),
-                                ordinal, nullptr));
+    return Report(
+        ordinal, Fail(absl::DataLossError("A node was released that this worker does not have; the "
+                                          "worker was restarted, or a message was lost."),
+                      ordinal, nullptr));
   }
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
@@ -186,11 +186,10 @@ void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
       used->second.consumed_by = ordinal;
   }
   if (node.prepared) return Emit(Run{ordinal});
-  Finish(ordinal, {});  // nothing of it is on this worker
+  Finish(ordinal, {});  // no part of it is on this worker
 }
 
-// What is known, at the release, to keep the node from running: the verdict for all its local
-// devices at once.
+// The failure, known at the release, that keeps the node from running on all its local devices.
 std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const Node& node) const {
   if (node.failure.code() != 0) return node.failure;
   for (uint64_t input : node.inputs) {
@@ -203,8 +202,8 @@ std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const N
     const Storage& storage = entry->second;
     if (storage.state == Storage::State::kFailed) return storage.failure;
     if (storage.consumed_by != 0) {
-      return Fail(absl::InvalidArgumentError(absl::StrCat("An argument was donated to gang ",
-                                                          storage.consumed_by, " before.")),
+      return Fail(absl::InvalidArgumentError(absl::StrCat(
+                      "An argument was already donated to gang ", storage.consumed_by, ".")),
                   ordinal, node.program);
     }
   }
@@ -219,7 +218,7 @@ std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const N
 
 void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
   auto entry = nodes_.find(upload.ordinal);
-  if (entry == nodes_.end()) return;  // bytes first
+  if (entry == nodes_.end()) return;  // the bytes arrived before the node
   Node& node = entry->second;
   for (uint32_t shard : upload.wanted) {
     auto staged = upload.staged.find(shard);
@@ -227,8 +226,8 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
         upload.failure.code() != 0)
       continue;
     upload.failure = Fail(absl::InvalidArgumentError(absl::StrCat(
-                              "Shard ", shard, " of upload ", key.upload, " came with ",
-                              staged->second, " bytes and has ", upload.shard_bytes, ".")),
+                              "Shard ", shard, " of upload ", key.upload, " arrived with ",
+                              staged->second, " bytes instead of ", upload.shard_bytes, ".")),
                           0, nullptr);
   }
   if (upload.failure.code() != 0) {
@@ -246,7 +245,7 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
 
 void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
   auto entry = nodes_.find(ordinal);
-  if (entry == nodes_.end()) return;  // it never came, or has ended
+  if (entry == nodes_.end()) return;  // it never arrived, or has ended
   Node& node = entry->second;
   wire::Failure reason = failure;
   if (reason.code() == 0)
@@ -282,14 +281,14 @@ void WorkerCore::ForgetUpload(uint64_t ordinal, const Node& node) {
 
 void WorkerCore::Free(uint64_t storage) {
   auto entry = storages_.find(storage);
-  if (entry == storages_.end()) return;  // no shard of it was here
+  if (entry == storages_.end()) return;  // no shard of it is on this worker
   woken_.insert(woken_.end(), entry->second.waiters.begin(), entry->second.waiters.end());
   storages_.erase(entry);
   Emit(DropStorage{storage});
 }
 
 void WorkerCore::EndSession(uint64_t session) {
-  AbandonUploads(session, "the session ended before all bytes had come");
+  AbandonUploads(session, "the session ended before all bytes had arrived");
   std::erase_if(uploads_, [this, session](const auto& entry) {
     return entry.first.session == session && !nodes_.contains(entry.second.ordinal);
   });
@@ -310,21 +309,21 @@ void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string
       Fail(absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
            upload.ordinal, nullptr);
   auto entry = nodes_.find(upload.ordinal);
-  if (entry == nodes_.end()) {  // its node, when it comes, must not wait for what is lost
+  if (entry == nodes_.end()) {  // when its node arrives, it must not wait for lost bytes
     upload.failure = std::move(failure);
     return Emit(DropUpload{key.session, key.upload});
   }
   bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
                               [&](uint32_t shard) { return upload.staged.contains(shard); });
-  if (complete) return;  // waits for its release only
+  if (complete) return;  // it waits only for its release
   entry->second.failure = std::move(failure);
   uint64_t ordinal = upload.ordinal;
   ForgetUpload(ordinal, entry->second);
   if (entry->second.released) Finish(ordinal, entry->second.failure);
 }
 
-// `failure` is the verdict (code 0: it ran); a copy, since callers give one that lies in a storage,
-// which settling may move.
+// `failure` is the verdict (code 0: it ran). It is passed by value, since callers pass a failure of
+// a storage or node that this call may change or erase.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 void WorkerCore::Finish(uint64_t ordinal, wire::Failure failure) {
   auto entry = nodes_.find(ordinal);
@@ -345,8 +344,8 @@ void WorkerCore::Report(uint64_t ordinal, const wire::Failure& failure) {
   if (failure.code() != 0) *done.mutable_failure() = failure;
 }
 
-// A device says that the node failed. If an input has failed, that is why; if one may still fail,
-// wait for it.
+// A device reported that the node failed. The failure of an input is the cause; while an input is
+// pending, the verdict waits for it.
 void WorkerCore::Verdict(uint64_t ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;
@@ -380,7 +379,7 @@ void WorkerCore::Settle(uint64_t storage, const wire::Failure& failure) {
   state.waiters.clear();
 }
 
-// A list, not a recursion: a failure may run down a chain of any length.
+// Iterative, not recursive: a failure may propagate down a chain of any length.
 void WorkerCore::SettleWaiters() {
   while (!woken_.empty()) {
     std::vector<uint64_t> round = std::exchange(woken_, {});

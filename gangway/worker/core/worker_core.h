@@ -1,25 +1,22 @@
-// The worker as a pure state machine: what is stored here, which nodes wait, run or are spoiled. No
-// threads, clocks, sockets or devices; the service does those, as the returned actions say.
+// The worker as a pure state machine: which storages it holds, and which nodes wait, run or have
+// failed. It has no threads, clocks, sockets or devices: the service carries out its actions.
 //
-// Rules it keeps:
-//   * A node's host-side work (CreateStorage, Prepare*) is asked for in the Step that brings the
-//   node, whatever is missing
-//     (DF-2); everything else waits for its Release.
+// Rules:
+//   * A node's host-side work (CreateStorage, Prepare*) is requested in the Step that brings the
+//     node, even before its inputs exist (DF-2). All other work waits for its Release.
 //   * Runs are emitted in the order of the Releases (GS-1).
-//   * A storage is pending, there or failed as a whole: its local shards are never spoiled one by
-//   one.
-//   * A gang with a failed argument does not run. Its results, and its Done, get the argument's
-//   failure unchanged, so the
-//     root cause is what every later reader sees (ER-1). Where a device reports an error of a gang
-//     before the gang that caused it has ended, the verdict waits for that one.
-//   * One Done per released node; none for one that was cancelled before its release. A Cancel of a
-//   released node ends it where it waits for others (an upload for its client, a copy for other
-//   workers), and is ignored where it ends by itself.
-//   * Nothing that a message says can break it: references to what is not here fail the node
-//   (DATA_LOSS).
+//   * A storage is pending, present or failed as a whole: its local shards are never poisoned one
+//     by one.
+//   * A gang with a failed argument does not run. Its results and its Done get the argument's
+//     failure unchanged, so every later reader sees the root cause (ER-1). If a device reports a
+//     gang's error before the gang that caused it has ended, the verdict waits for that gang.
+//   * Each released node gets one Done; a node that was cancelled before its release gets none. A
+//     Cancel of a released node ends a node that waits for others (an upload for its client, a copy
+//     for other workers), and is ignored for a node that ends by itself.
+//   * No message can break the core: a reference to a missing object fails the node (DATA_LOSS).
 //
-// Only the part of a node on this worker's devices counts; storages without a local shard are not
-// kept.
+// The core sees only the part of a node on this worker's devices, and keeps no storage without a
+// local shard.
 #ifndef GANGWAY_WORKER_CORE_WORKER_CORE_H_
 #define GANGWAY_WORKER_CORE_WORKER_CORE_H_
 
@@ -38,7 +35,7 @@
 
 namespace gangway::worker {
 
-// Who the worker is: what its failures say.
+// The worker, as its failure records name it.
 struct Identity {
   std::string name;  // "island0/worker1"
   uint64_t incarnation = 0;
@@ -67,9 +64,9 @@ class WorkerCore {
     enum class State { kPending, kThere, kFailed };
     State state = State::kPending;
     std::vector<int>
-        devices;  // of shard i; -1: not on this worker. Empty: unknown, and then it has failed
+        devices;  // of shard i; -1: not on this worker. Empty: unknown, only if it has failed
     wire::Failure failure;
-    uint64_t consumed_by = 0;       // the launch that took it as donated
+    uint64_t consumed_by = 0;       // the launch that it was donated to; 0: none
     std::vector<uint64_t> waiters;  // ended nodes whose verdict waits for this storage
   };
 
@@ -77,7 +74,7 @@ class WorkerCore {
     enum class Kind { kLaunch, kUpload, kCopy, kFetch };
     Kind kind = Kind::kLaunch;
     bool released = false;
-    bool prepared = false;  // the service holds something for it
+    bool prepared = false;  // the service holds a task for it
     uint64_t session = 0;
     wire::ProgramLabelRef program;   // of a launch
     std::vector<uint64_t> inputs;    // storages with local shards, each once
@@ -97,9 +94,9 @@ class WorkerCore {
     auto operator<=>(const UploadKey&) const = default;
   };
 
-  // An upload of which the node or some bytes have come.
+  // An upload whose node or first bytes have arrived.
   struct Upload {
-    uint64_t ordinal = 0;  // 0: the node has not come
+    uint64_t ordinal = 0;  // 0: the node has not arrived
     uint64_t storage = 0;
     uint64_t shard_bytes = 0;
     std::vector<uint32_t> wanted;         // local shards
@@ -140,8 +137,8 @@ class WorkerCore {
   static void AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
                        int to, PrepareCopy& prepare);
   absl::Status PrepareFetchNode(const wire::Node& message, Node& node);
-  // The storage shard at each position of `ref` that `devices` says is on this worker; checks that
-  // it is there and lies on that device. Non-local positions stay {0, 0}.
+  // Finds the storage shard at each position of `ref` that is local according to `devices`, and
+  // checks that it exists on that device. Non-local positions stay {0, 0}.
   absl::Status Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices,
                        const std::string& what, Node& node, std::vector<ShardKey>& shards);
   absl::Status CheckShard(const ShardKey& key, int device, const std::string& what) const;

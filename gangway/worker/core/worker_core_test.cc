@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 constexpr uint64_t kSession = 3;
 constexpr uint64_t kExecutable = 90;
 
-// A worker of two devices, global ids 10 and 11.
+// A worker with two devices, global ids 10 and 11.
 class WorkerCoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -100,7 +100,7 @@ class WorkerCoreTest : public ::testing::Test {
     body.add_shards(5);
     return Item(item);
   }
-  // As many shards of `source` as there are devices.
+  // Copies one shard of `source` per device.
   std::vector<Action> Copy(uint64_t ordinal, std::vector<uint32_t> from, std::vector<uint32_t> to,
                            uint64_t result, uint64_t source = 100) {
     wire::IslandItem item = NodeItem(ordinal);
@@ -147,7 +147,7 @@ class WorkerCoreTest : public ::testing::Test {
     }
     return dones;
   }
-  // An array there on both devices.
+  // Makes an array that is present on both devices.
   void Have(uint64_t storage) {
     uint64_t ordinal = 1000 + storage;
     Upload(ordinal, storage, ordinal);
@@ -332,7 +332,7 @@ TEST_F(WorkerCoreTest, CancelOfAReleasedUploadEndsItsWait_TM1) {
   auto cancel = [](uint64_t ordinal) {
     wire::IslandItem item;
     item.mutable_cancel()->add_ordinals(ordinal);
-    *item.mutable_cancel()->mutable_failure() = Broken("nobody sent the bytes");
+    *item.mutable_cancel()->mutable_failure() = Broken("the bytes never arrived");
     return item;
   };
   Upload(1, 100, 7);
@@ -342,9 +342,9 @@ TEST_F(WorkerCoreTest, CancelOfAReleasedUploadEndsItsWait_TM1) {
   EXPECT_EQ(All<PoisonStorage>(actions).size(), 1u);
   EXPECT_EQ(All<DropUpload>(actions).size(), 1u);
   auto dones = Dones();
-  EXPECT_EQ(dones[1].message(), "nobody sent the bytes");
+  EXPECT_EQ(dones[1].message(), "the bytes never arrived");
   EXPECT_EQ(dones[1].worker(), "island0/worker0");
-  // What ends by itself, does: an upload whose bytes are there, a gang.
+  // A node that ends by itself is not affected: an upload with all its bytes, a gang.
   Upload(2, 101, 8);
   Release({2});
   Staged(8, 0);
@@ -481,7 +481,7 @@ TEST_F(WorkerCoreTest, ACopyKnowsWhatMovesWhatLeavesAndWhatComes) {
   EXPECT_EQ(mixed.receives[0].device, 0);
   EXPECT_EQ(mixed.receives[0].from_device, 24u);
   EXPECT_EQ(mixed.token, "a token");
-  EXPECT_TRUE(All<PrepareCopy>(Copy(3, {24, 25}, {25, 24}, 103)).empty()) << "none of it is here";
+  EXPECT_TRUE(All<PrepareCopy>(Copy(3, {24, 25}, {25, 24}, 103)).empty()) << "no part is local";
   EXPECT_THAT(Runs(Release({1, 2, 3})), ElementsAre(1, 2));
   EXPECT_THAT(Dones().size(), 1u);
 }
@@ -495,7 +495,7 @@ TEST_F(WorkerCoreTest, PeersGoToTheCopyBeforeItRuns) {
   EXPECT_EQ(named.ordinal, 1u);
   EXPECT_EQ(named.workers.at(0).incarnation(), 5u);
   item.mutable_peers()->set_ordinal(77);
-  EXPECT_TRUE(Item(item).empty()) << "of a node that is not here";
+  EXPECT_TRUE(Item(item).empty()) << "the node is unknown";
 }
 
 TEST_F(WorkerCoreTest, CancelOfAReleasedCopyEndsWhatItWaitsForElsewhere_ER2) {
@@ -508,7 +508,7 @@ TEST_F(WorkerCoreTest, CancelOfAReleasedCopyEndsWhatItWaitsForElsewhere_ER2) {
   cancel.mutable_cancel()->add_ordinals(2);
   *cancel.mutable_cancel()->mutable_failure() = Broken("the other half failed");
   std::vector<CancelTransfers> cancels = All<CancelTransfers>(Item(cancel));
-  ASSERT_EQ(cancels.size(), 1u) << "what stays here ends by itself";
+  ASSERT_EQ(cancels.size(), 1u) << "a local copy ends by itself";
   EXPECT_EQ(cancels[0].ordinal, 1u);
   EXPECT_EQ(cancels[0].failure.message(), "the other half failed");
   EXPECT_TRUE(Dones().empty()) << "the service says when it has ended";
@@ -516,7 +516,7 @@ TEST_F(WorkerCoreTest, CancelOfAReleasedCopyEndsWhatItWaitsForElsewhere_ER2) {
   EXPECT_EQ(Dones().at(1).message(), "the other half failed");
 }
 
-// The sender's verdict is the root cause, whatever the device said of the buffer that it read.
+// The sender's verdict is the root cause, not the error that the device reported for the buffer.
 TEST_F(WorkerCoreTest, AFailedSourceIsTheVerdictOfItsTransfer_ER1) {
   Have(100);
   Launch(1, {Ref(100)}, 101);

@@ -1,4 +1,4 @@
-// Host bytes that grow at their end, 64-byte aligned, so that a device runtime can keep them as a
+// A growable array of host bytes, 64-byte aligned, so that a device runtime can keep it as a
 // buffer's memory.
 #ifndef GANGWAY_WORKER_SERVICE_ALIGNED_BYTES_H_
 #define GANGWAY_WORKER_SERVICE_ALIGNED_BYTES_H_
@@ -15,7 +15,7 @@ namespace gangway::worker {
 
 class AlignedBytes {
  public:
-  // Room for `size` bytes in all. False: no memory.
+  // Makes room for `size` bytes in total. False: out of memory.
   [[nodiscard]] bool Reserve(size_t size) {
     if (data_ != nullptr && size <= capacity_) return true;
     size_t capacity = (std::max<size_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
@@ -29,8 +29,8 @@ class AlignedBytes {
   }
 
   [[nodiscard]] bool Append(std::string_view bytes) {
-    // The first piece gets what it needs: most shards come in one. Then doubling keeps the copies
-    // linear.
+    // The first piece allocates exactly its size, since most shards arrive in one piece. After
+    // that, doubling keeps the total copying linear.
     size_t needed = size_ + bytes.size();
     if ((data_ == nullptr || needed > capacity_) && !Reserve(std::max(needed, capacity_ * 2)))
       return false;
@@ -39,7 +39,7 @@ class AlignedBytes {
     return true;
   }
 
-  // Exactly `size` bytes, whose new ones are not set. False: no memory.
+  // Sets the size; new bytes are uninitialized. False: out of memory.
   [[nodiscard]] bool Resize(size_t size) {
     if (!Reserve(size)) return false;
     size_ = size;

@@ -64,8 +64,8 @@ absl::StatusOr<store::Content> CopyTask::CopyOrShare(const Move& move) {
   return store::Content{*std::move(copy), store::Sharing::kOwned};
 }
 
-// No device thread waits here: the buffer is shared from now on, so that a later donation leaves it
-// alone, whenever it is read.
+// No device thread waits here. The buffer is shared from now on, so that a later donation cannot
+// take it before it is read.
 void CopyTask::OfferShard(const Send& send) {
   auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
   const TransferKey key = Key(send.shard);
@@ -120,7 +120,7 @@ void CopyTask::AskFor(size_t index) {
                }});
 }
 
-// The last one to come fills all, or ends all.
+// The last shard to arrive fills all shards, or ends them all.
 void CopyTask::Gather(size_t index, absl::StatusOr<Gathered> gathered) {
   if (!gathered.ok()) GiveUp();
   bool last = false;
@@ -163,7 +163,7 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Ga
   auto semantics = backend_->capabilities().host_zero_copy
                        ? device::HostSemantics::kZeroCopy
                        : device::HostSemantics::kUntilTransferDone;
-  // The bytes live in the callback: until the runtime has no more use for them.
+  // The callback owns the bytes: they live until the runtime releases them.
   auto done =
       CountOwed(environment().callbacks, [owner = gathered.received.owner](absl::Status) {});
   auto buffer = backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
@@ -172,7 +172,7 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Ga
   return store::Content{*std::move(buffer), store::Sharing::kOwned};
 }
 
-// All shards of the result are spoiled; nothing more is wanted of other workers.
+// Poisons all shards of the result and cancels the requests to other workers.
 void CopyTask::GiveUp() {
   const wire::Failure why = *failure();
   for (const Move& move : parts_.moves) move.to->Fail(why);

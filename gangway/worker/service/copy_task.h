@@ -1,10 +1,10 @@
 // Copies shards: within this worker, to other workers, and from them.
 //
-// A shard that moves here is copied on its source device's thread, so that the copy reads what
-// earlier programs made there and later ones have not taken yet; one that stays in place shares the
-// buffer. A shard that leaves is offered to the transfer plane, and shared with it until the
-// receiver has it (OB-1). Shards that come from other workers are asked for at once; all shards of
-// the result that do not come by a device copy alone are filled together, or fail together.
+// A local shard is copied on its source device's thread, so that the copy runs after the programs
+// that produce the shard and before those that consume it; a shard that stays in place shares the
+// buffer. An outgoing shard is offered to the transfer plane, which shares it until the receiver
+// has it (OB-1). Incoming shards are requested at once. If a result has incoming shards, all its
+// local shards are filled together, or fail together.
 #ifndef GANGWAY_WORKER_SERVICE_COPY_TASK_H_
 #define GANGWAY_WORKER_SERVICE_COPY_TASK_H_
 
@@ -48,11 +48,11 @@ class CopyTask final : public NodeTask {
   void NamePeers(std::vector<wire::Worker> peers) { peers_ = std::move(peers); }  // before Enqueue
   void Enqueue() override;
 
-  // Gives up what it waits for from other workers. On the event loop, after Enqueue.
+  // Ends the transfers to and from other workers. On the event loop, after Enqueue.
   void CancelTransfers(const wire::Failure& why);
 
  private:
-  // A shard of a result that is gathered: what will be filled in.
+  // The contents of one shard of a result with incoming shards.
   struct Gathered {
     store::Content content;  // of a move
     ShardBytes received;     // of a receive
@@ -75,7 +75,7 @@ class CopyTask final : public NodeTask {
   const TransferToken token_;
   std::vector<wire::Worker> peers_;
   Mutex gather_mutex_;
-  // Moves, then receives; empty where nothing comes from other workers.
+  // Moves, then receives; empty if there are no receives.
   std::vector<Gathered> gathered_ GANGWAY_GUARDED_BY(gather_mutex_);
   size_t gather_left_ GANGWAY_GUARDED_BY(gather_mutex_) = 0;
 };

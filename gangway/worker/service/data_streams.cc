@@ -19,8 +19,8 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kEndedMax = 4096;
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::seconds kIdleMemoryMax{10};
-constexpr size_t kSessionPart = 2;      // of the shared memory, for fetches of one session: 1/2
-constexpr size_t kEarlyFramesMax = 64;  // of a stream: who is polite sends a Hello and waits
+constexpr size_t kSessionPart = 2;      // one session's fetches may take 1/2 of the shared memory
+constexpr size_t kEarlyFramesMax = 64;  // per stream; a correct client sends a Hello and waits
 
 }  // namespace
 
@@ -40,14 +40,14 @@ DataStreams::DataStreams(Options options, Events events)
 
 transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link) {
   uint64_t id = next_id_.fetch_add(1);
-  // The link's events come through the same loop, behind this.
+  // The link's events arrive on the same loop, after this task.
   loop_->Post([this, id, link = std::move(link)] {
     streams_[id].id = id;
     streams_[id].link = link;
     loop_->PostAt(EventLoop::Clock::now() + kHelloLimit, [this, id] {
       auto stream = streams_.find(id);
       if (stream != streams_.end() && stream->second.session == 0 && !stream->second.peer)
-        Refuse(id, absl::DeadlineExceededError("No Hello came within 10 s."));
+        Refuse(id, absl::DeadlineExceededError("No Hello arrived within 10 s."));
     });
   });
   return {.executor = loop_,
@@ -76,12 +76,13 @@ void DataStreams::OnWritable(uint64_t id) {
 
 void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
   auto entry = streams_.find(id);
-  if (entry == streams_.end()) return;  // refused before
+  if (entry == streams_.end()) return;  // already rejected
   Stream& stream = entry->second;
   if (key_.empty()) {
     if (stream.early.size() < kEarlyFramesMax) return stream.early.push_back(std::move(frame));
-    return Refuse(id, absl::ResourceExhaustedError(absl::StrCat(
-                          "More than ", kEarlyFramesMax, " frames before the worker was ready.")));
+    return Refuse(id,
+                  absl::ResourceExhaustedError(absl::StrCat(
+                      "More than ", kEarlyFramesMax, " frames came before the worker was ready.")));
   }
   if (stream.peer) return transfers_->OnPeerFrame(id, std::move(frame));
   if (stream.session == 0) {
@@ -100,13 +101,12 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   if (hello.role() == wire::ROLE_PEER) return OnPeerHello(id, stream, hello);
   if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
     return Refuse(id, absl::InvalidArgumentError(
-                          "This address takes data streams only, which name their session."));
+                          "This address accepts only data streams that name their session."));
   }
   if (!transport::IsDataToken(key_, hello.session(), hello.token())) {
-    return Refuse(id,
-                  absl::PermissionDeniedError(absl::StrCat(
-                      "The token is not that of session ", hello.session(),
-                      "; open data streams with the data token of this session's own welcome.")));
+    return Refuse(id, absl::PermissionDeniedError(absl::StrCat(
+                          "The token does not match session ", hello.session(),
+                          "; open data streams with the data token of this session's welcome.")));
   }
   if (ended_.contains(hello.session())) {
     return Refuse(id, absl::FailedPreconditionError(
@@ -125,15 +125,15 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
     reply.mutable_hello_reply()->mutable_descriptors()->set_name(listener_->name());
     reply.mutable_hello_reply()->mutable_descriptors()->set_secret(stream.secret);
   }
-  (void)SendFrame(stream, std::move(reply));  // a closed link says so by itself
+  (void)SendFrame(stream, std::move(reply));  // on_closed reports a closed link
   Pump(stream.session);
 }
 
-// A worker proves that it knows the cluster's key; what it may have is for the tokens of copies.
+// A worker proves that it knows the cluster's key; the tokens of copies decide what it may read.
 void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
   if (!transport::IsDataToken(key_, kPeerSession, hello.token())) {
     return Refuse(id, absl::PermissionDeniedError(
-                          "The token is not that of the cluster's workers; only they may open "
+                          "The token is not one of this cluster's workers; only they may open "
                           "streams to one another."));
   }
   stream.peer = true;
@@ -141,7 +141,7 @@ void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& he
 }
 
 void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
-  if (chunk.name_case() != wire::DataChunk::kUpload) return;  // nothing else is a client's to send
+  if (chunk.name_case() != wire::DataChunk::kUpload) return;  // a client may send nothing else
   if (chunk.placed()) return OnPlaced(id, stream, chunk);
   received_bytes_ += chunk.data().size();
   absl::StatusOr<bool> complete = SessionOf(stream.session).staging.Add(chunk);
@@ -168,7 +168,7 @@ void DataStreams::OnStaged(const Stream& stream, const wire::DataChunk& chunk) {
                      .failure = chunk.failure()});
 }
 
-// Answered without a place where there is none: then the shard comes in chunks.
+// Answers without a block if none is available; the shard then arrives in chunks.
 void DataStreams::OnWish(Stream& stream, const wire::ShardRequest& wish) {
   wire::Frame frame;
   wire::ShardRequest& answer = *frame.mutable_shard_request();
@@ -191,14 +191,14 @@ std::unique_ptr<transport::SharedBlock> DataStreams::FindPlace(Stream& stream, s
   return block != nullptr && HandOver(stream, *block) ? std::move(block) : nullptr;
 }
 
-// Whether descriptors can go over it: its client is on this host.
+// Whether descriptors can be sent to the client, that is, whether it is on this host.
 bool DataStreams::Connected(Stream& stream) {
   if (listener_ == nullptr) return false;
   if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
   return stream.descriptors.valid();
 }
 
-// The descriptor is there before the word of the place is.
+// Sends the segment's descriptor, before the message that names the block.
 bool DataStreams::HandOver(Stream& stream, const transport::SharedBlock& block) {
   if (stream.segments.contains(block.segment())) return true;
   if (!Connected(stream)) return false;
@@ -216,13 +216,13 @@ FetchedShard::Source DataStreams::MemoryFor(uint64_t session) {
   return {pool_, entry->second.share};
 }
 
-// A connection that was never needed still waits to be taken.
+// Takes and closes a descriptor connection that was never used.
 void DataStreams::ForgetDescriptors(const Stream& stream) {
   if (listener_ != nullptr && !stream.secret.empty() && !stream.descriptors.valid())
     (void)listener_->Take(stream.secret);
 }
 
-// In order; what the link does not take waits until it is writable.
+// Sends in order; frames that the link does not take wait until it is writable.
 void DataStreams::Answer(Stream& stream, wire::Frame frame) {
   if (!stream.answers.empty() || !SendFrame(stream, frame).ok())
     stream.answers.push_back(std::move(frame));
@@ -296,7 +296,7 @@ void DataStreams::Enqueue(uint64_t session_id, Outgoing outgoing) {
 }
 
 void DataStreams::DropOutgoing(Session& session) {
-  // `sent` may come back here: the queue is empty by then.
+  // `sent` may re-enter this function: the queue is empty by then.
   for (Outgoing& outgoing : std::exchange(session.outgoing, {})) outgoing.sent();
 }
 
@@ -333,7 +333,7 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
     if (outgoing.failure.code() != 0) *chunk.mutable_failure() = outgoing.failure;
     absl::Status status = SendFrame(stream, std::move(frame));
     if (!status.ok())
-      return false;  // full: on_writable comes. Closed: on_closed comes and drops it
+      return false;  // full: on_writable follows. Closed: on_closed follows and drops it
     outgoing.offset += piece;
     sent_bytes_ += piece;
     if (outgoing.offset != size) continue;
@@ -363,7 +363,7 @@ bool DataStreams::SendPlaced(Stream& stream, uint64_t session, Outgoing& outgoin
   return true;
 }
 
-// Of a shard that lies in a place: the client has done with it, or could not map it.
+// The client acknowledges a shard in shared memory, or could not map it.
 void DataStreams::OnFetchedWord(Stream& stream, const wire::ShardRequest& word) {
   Session& session = SessionOf(stream.session);
   auto lent = session.lent.find({word.fetch(), word.shard()});
@@ -410,7 +410,7 @@ std::vector<UploadsMoved> DataStreams::TakeMoved() {
 void DataStreams::EndSession(uint64_t session_id) {
   ended_.insert(session_id);
   if (ended_.size() > kEndedMax)
-    ended_.erase(ended_.begin());  // the oldest: the controller counts upwards
+    ended_.erase(ended_.begin());  // the oldest, since session ids increase
   auto entry = sessions_.find(session_id);
   if (entry == sessions_.end()) return;
   for (uint64_t id : entry->second.streams) {
@@ -424,7 +424,7 @@ void DataStreams::EndSession(uint64_t session_id) {
 
 void DataStreams::CloseAll() {
   for (auto& [id, stream] : streams_)
-    stream.link->Close(absl::UnavailableError("The worker ends."));
+    stream.link->Close(absl::UnavailableError("The worker is shutting down."));
   streams_.clear();
   sessions_.clear();
 }

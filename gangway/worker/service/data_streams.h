@@ -1,15 +1,15 @@
-// The data streams of clients: uploads come in, fetched shards go out. One or more streams per
-// session; a fetch goes out on the oldest. A stream belongs to the session whose token its Hello
-// carries (OB-3). Streams of other workers come in at the same door and are handed on. Everything
-// but Accept belongs to the event loop.
+// The data streams of clients: uploads arrive, fetched shards are sent. A session has one or more
+// streams; fetched shards go out on the oldest. A stream belongs to the session whose token its
+// Hello carries (OB-3). Streams of other workers arrive at the same address and are handed to
+// StreamTransfers. Every call but Accept belongs to the event loop.
 //
-// A client of this host may ask for places in shared memory that it writes shards of an upload
-// into, and is told of places where fetched shards lie, until it says that it has done with them
-// (docs/internals/transfers.md); the streams then carry words only.
+// A client on this host may request blocks of shared memory to write upload shards into, and reads
+// fetched shards in shared memory until it acknowledges them (docs/internals/transfers.md); the
+// streams then carry only control messages.
 //
-// Sending never blocks: what the link does not take waits in order until it is writable. While a
-// session has not opened a stream yet, its shards wait for it; once its streams are gone, they are
-// dropped.
+// Sending never blocks: frames that the link does not take wait in order until it is writable.
+// Fetched shards wait until their session opens its first stream; once its streams are closed, they
+// are dropped.
 #ifndef GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
 #define GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
 
@@ -39,7 +39,7 @@ namespace gangway::worker {
 
 class DataStreams {
  public:
-  // What the owner is told, on the loop.
+  // Notifications of the owner, on the loop.
   struct Events {
     std::function<void(UploadShardStaged)> on_staged;
     std::function<void(StreamsGone)> on_gone;
@@ -58,11 +58,11 @@ class DataStreams {
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
 
-  // What data tokens are checked with. What streams say before it is known waits for it: a client
-  // may hear of this worker before the worker hears its own welcome.
+  // The key that checks data tokens. Frames that arrive before it wait for it, since a client may
+  // learn of this worker before the worker receives its own welcome.
   void SetKey(std::string key);
 
-  // Where shards that are fetched for this session are read to.
+  // The memory for shards that are fetched for this session.
   FetchedShard::Source MemoryFor(uint64_t session);
   void SendShard(uint64_t session, uint64_t fetch, uint32_t shard,
                  std::shared_ptr<FetchedShard> bytes, std::function<void()> sent);
@@ -72,7 +72,7 @@ class DataStreams {
   void RefuseUpload(uint64_t session, uint64_t upload);
   std::vector<UploadsMoved> TakeMoved();
 
-  // A worker's stream was closed by whoever has it.
+  // StreamTransfers has closed this stream of another worker.
   void ForgetPeer(uint64_t id) { streams_.erase(id); }
 
   // Closes the session's streams and forgets it.
@@ -82,7 +82,8 @@ class DataStreams {
   size_t session_count() const { return sessions_.size(); }
   uint64_t received_bytes() const { return received_bytes_; }
   uint64_t sent_bytes() const { return sent_bytes_; }
-  uint64_t received_shared_bytes() const { return received_shared_bytes_; }  // of these
+  // Parts of received_bytes and sent_bytes.
+  uint64_t received_shared_bytes() const { return received_shared_bytes_; }
   uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }
 
  private:
@@ -90,27 +91,27 @@ class DataStreams {
     uint64_t id = 0;
     std::shared_ptr<transport::Link> link;
     uint64_t session = 0;            // 0: no Hello yet
-    bool peer = false;               // of a worker, handed on
-    std::vector<wire::Frame> early;  // came before the key
+    bool peer = false;               // a worker's, handed to StreamTransfers
+    std::vector<wire::Frame> early;  // arrived before the key
     uint64_t sequence = 0;
-    std::string secret;               // of its descriptors
-    FileDescriptor descriptors;       // to it; none before its first place
-    std::set<uint64_t> segments;      // that it was given
-    std::deque<wire::Frame> answers;  // that the link did not take
+    std::string secret;               // of its descriptor connection
+    FileDescriptor descriptors;       // that connection; invalid before its first use
+    std::set<uint64_t> segments;      // whose descriptors were sent
+    std::deque<wire::Frame> answers;  // wait until the link is writable
   };
 
-  // A shard on its way out, or the news that it will not come.
+  // A shard to be sent, or its failure.
   struct Outgoing {
     uint64_t fetch = 0;
     uint32_t shard = 0;
     std::shared_ptr<FetchedShard> bytes;  // null: a failure
-    bool in_place = true;                 // where it lies in shared memory: told, not sent
+    bool in_place = true;                 // if in shared memory: send its block's name, not bytes
     size_t offset = 0;                    // sent so far
     wire::Failure failure;
     std::function<void()> sent;
   };
 
-  // A shard that a client was told the place of.
+  // A shard in shared memory that a client may be reading.
   struct Lent {
     std::shared_ptr<FetchedShard> bytes;
     uint64_t stream = 0;
@@ -119,7 +120,7 @@ class DataStreams {
         : bytes(std::move(bytes)), stream(stream) {}
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
-    // Whoever did not say that he has done with it may still read what would come there next.
+    // A reader that has not acknowledged may still access this block, so it is never reused.
     ~Lent() {
       if (bytes != nullptr) bytes->block()->Retire();
     }
@@ -157,7 +158,7 @@ class DataStreams {
   Session& SessionOf(uint64_t session);
   void Enqueue(uint64_t session, Outgoing outgoing);
   void Pump(uint64_t session);
-  // Sends pieces of `outgoing` until all went (true) or the link takes no more.
+  // Sends pieces of `outgoing` until all are sent (true) or the link takes no more (false).
   bool SendPieces(Stream& stream, uint64_t session, Outgoing& outgoing);
   bool SendPlaced(Stream& stream, uint64_t session, Outgoing& outgoing);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
@@ -177,7 +178,7 @@ class DataStreams {
   uint64_t sent_bytes_ = 0;
   uint64_t received_shared_bytes_ = 0;
   uint64_t sent_shared_bytes_ = 0;
-  std::set<uint64_t> ended_;  // sessions, the latest of them: late work for them is dropped
+  std::set<uint64_t> ended_;  // the latest ended sessions: late work for them is dropped
 };
 
 }  // namespace gangway::worker

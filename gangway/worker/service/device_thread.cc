@@ -41,7 +41,7 @@ void DeviceThread::Run() {
     std::function<void()> task;
     {
       MutexLock lock(mutex_);
-      // Idle without a limit: a day is "until posted".
+      // Idle waiting has no limit; a wake-up once a day does no harm.
       changed_.WaitFor(mutex_, std::chrono::hours(24),
                        [this]() GANGWAY_NO_ANALYSIS { return stopping_ || !queue_.empty(); });
       if (stopping_) break;

@@ -1,7 +1,7 @@
-// The one thread of a local device that touches its buffers and calls ExecuteOn, in the order of
-// Post (GS-1). A program may run inside ExecuteOn and wait there for its peers, so nothing else is
-// done here: no bytes, no messages. A task may wait for slots and for a place in flight; both are
-// freed by earlier work only (GS-4), so it ends.
+// The only thread that touches a local device's buffers and calls ExecuteOn, in the order of Post
+// (GS-1). A program may run inside ExecuteOn and wait there for its peers, so the thread does
+// nothing else: no bytes, no messages. A task may wait for slots and for the in-flight limit; only
+// earlier work can end these waits (GS-4), so they end.
 #ifndef GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 #define GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 
@@ -21,17 +21,17 @@ namespace gangway::worker {
 
 class DeviceThread {
  public:
-  // At most `inflight_max` executes between BeginExecute and their end.
+  // At most `inflight_max` executes are in flight at a time.
   DeviceThread(const std::string& name, int inflight_max);
   ~DeviceThread();  // after Stop() returned true
 
-  // Thread-safe. Dropped after Stop.
+  // Thread-safe. After Stop the task is dropped.
   void Post(std::function<void()> task) GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<InFlight>& executes() const { return executes_; }
 
-  // Around a call of the device runtime, on the thread itself: what does not return is noticed by
-  // whoever looks at call() from time to time (stuck_watch.h).
+  // Bracket a call of the device runtime, on the thread itself. A StuckWatch that polls call()
+  // detects a call that does not return.
   void BeginCall(uint64_t gang) {
     call_gang_.store(gang, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_release);
@@ -39,8 +39,8 @@ class DeviceThread {
   void EndCall() { calls_.fetch_add(1, std::memory_order_release); }
 
   struct Call {
-    uint64_t count = 0;  // of begins and ends: odd while in a call
-    uint64_t gang = 0;   // of the last one
+    uint64_t count = 0;  // of begins and ends; odd during a call
+    uint64_t gang = 0;   // of the last call
   };
   Call call() const {
     const uint64_t count = calls_.load(std::memory_order_acquire);
@@ -48,7 +48,7 @@ class DeviceThread {
   }
 
   // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at
-  // `deadline`; then the process can only be ended.
+  // `deadline`; then only ending the process helps.
   [[nodiscard]] bool Stop(InFlight::Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
  private:
@@ -62,7 +62,7 @@ class DeviceThread {
   std::deque<std::function<void()>> queue_ GANGWAY_GUARDED_BY(mutex_);
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: starts when the rest is there
+  std::thread thread_;  // last: starts when all other members exist
 };
 
 }  // namespace gangway::worker

@@ -1,4 +1,4 @@
-// The promise of a loaded executable: made when Load arrives, set by the loader thread, waited for
+// The promise of a loaded executable: created when Load arrives, set by the loader thread, awaited
 // by device threads. Thread-safe. Every waiter of a failed load gets the same failure, so all
 // devices of a gang agree.
 #ifndef GANGWAY_WORKER_SERVICE_EXECUTABLE_SLOT_H_
@@ -30,7 +30,8 @@ class ExecutableSlot {
     changed_.NotifyAll();
   }
 
-  // Valid as long as the slot. The load's own error; DEADLINE_EXCEEDED when it takes too long.
+  // The result is valid as long as the slot. Errors: the load's own; DEADLINE_EXCEEDED if it is not
+  // loaded by `deadline`.
   absl::StatusOr<device::Executable*> Wait(std::chrono::steady_clock::time_point deadline)
       GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);

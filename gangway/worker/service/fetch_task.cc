@@ -11,7 +11,7 @@
 namespace gangway::worker {
 namespace {
 
-constexpr size_t kSharedBytesMin = size_t{64} << 10;  // smaller shards are sent
+constexpr size_t kSharedBytesMin = size_t{64} << 10;  // smaller shards go on the stream
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The bytes of one shard between its device and its client: in shared memory that the client maps,
-// or in this process's own. Made on a device thread, sent and ended on the event loop.
+// The bytes of one shard on the way from its device to its client, in shared memory that the client
+// maps or in private memory. Created on a device thread, sent on the event loop.
 #ifndef GANGWAY_WORKER_SERVICE_FETCHED_SHARD_H_
 #define GANGWAY_WORKER_SERVICE_FETCHED_SHARD_H_
 
@@ -15,7 +15,7 @@
 
 namespace gangway::worker {
 
-// How much shared memory the fetches of one session hold. Any thread.
+// Limits the shared memory that the fetches of one session hold. Thread-safe.
 class FetchShare {
  public:
   explicit FetchShare(size_t bytes_max) : bytes_max_(bytes_max) {}
@@ -35,13 +35,13 @@ class FetchShare {
 
 class FetchedShard {
  public:
-  // Where shared memory comes from; null: there is none.
+  // The source of shared memory; null: none is available.
   struct Source {
     std::shared_ptr<transport::SharedPool> pool;
     std::shared_ptr<FetchShare> share;
   };
 
-  // Null: no memory.
+  // Null: out of memory.
   static std::shared_ptr<FetchedShard> Make(const Source& source, size_t size, size_t shared_min) {
     std::shared_ptr<FetchedShard> made(new FetchedShard());
     if (source.pool != nullptr && size >= shared_min && source.share->Take(size)) {
@@ -65,14 +65,14 @@ class FetchedShard {
   std::span<const std::byte> bytes() const {
     return block_ != nullptr ? block_->bytes() : own_.span();
   }
-  transport::SharedBlock* block() const { return block_.get(); }  // null: in own memory
+  transport::SharedBlock* block() const { return block_.get(); }  // null: in private memory
 
  private:
   FetchedShard() = default;
 
   AlignedBytes own_;
   std::unique_ptr<transport::SharedBlock> block_;
-  std::shared_ptr<FetchShare> share_;  // that the block counts against
+  std::shared_ptr<FetchShare> share_;  // the block counts against it
 };
 
 }  // namespace gangway::worker

@@ -1,6 +1,5 @@
-// Counts work that something else will end: executes of one device, callbacks that the runtime
-// still owes. Thread-safe; shared by whoever begins, ends and waits, so that a late end never finds
-// it gone.
+// Counts work that ends asynchronously: executes of one device, callbacks that the runtime still
+// owes. Thread-safe. All users share ownership, so that a late End never finds it destroyed.
 #ifndef GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_
 #define GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_
 
@@ -17,7 +16,7 @@ class InFlight {
   // At most `limit` at a time; 0: any number.
   explicit InFlight(int limit = 0) : limit_(limit) {}
 
-  // Waits for a place. False: none came free by `deadline`, or Abort was called.
+  // Waits until the count is below the limit. False: `deadline` passed, or Abort was called.
   [[nodiscard]] bool Begin(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     auto ready = [this]()
@@ -28,7 +27,7 @@ class InFlight {
     return true;
   }
 
-  // One more, whatever the limit.
+  // Adds one regardless of the limit.
   void Add() GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     ++count_;
@@ -40,14 +39,14 @@ class InFlight {
     changed_.NotifyAll();
   }
 
-  // Makes every Begin, also one that waits now, return false.
+  // Makes every Begin return false, including those that wait now.
   void Abort() GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     aborted_ = true;
     changed_.NotifyAll();
   }
 
-  // False: some have not ended by `deadline`.
+  // Waits until the count is 0. False: `deadline` passed.
   bool WaitIdle(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     return changed_.WaitUntil(mutex_, deadline,

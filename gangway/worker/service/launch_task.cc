@@ -12,8 +12,7 @@
 namespace gangway::worker {
 namespace {
 
-// An execute may complete before its outputs are in their slots: a position has ended when both
-// have happened.
+// An execute may complete before its outputs are in their slots: a position ends after both.
 constexpr size_t kPartsPerPosition = 2;
 
 }  // namespace
@@ -43,7 +42,7 @@ void LaunchTask::RunPosition(Position& position) {
   if (!status.ok()) {
     Note(status, position.device);
     FailResults(*failure());
-    EndPart();  // for the completion, which will not come
+    EndPart();  // for the completion, which will not happen
   }
   EndPart();
 }
@@ -68,7 +67,7 @@ absl::Status LaunchTask::Execute(Position& position) {
   const std::shared_ptr<InFlight>& executes = thread.executes();
   if (!executes->Begin(deadline)) {
     return absl::DeadlineExceededError(
-        "No earlier program on this device ended in time to start another.");
+        "No earlier program on this device ended in time to start another one.");
   }
   const uint32_t place = GlobalDevice(position.device);
   Trace(TraceKind::kExecuteBegin, place, 0, ordinal());
@@ -85,7 +84,7 @@ absl::Status LaunchTask::Execute(Position& position) {
                       }));
   thread.EndCall();
   if (!outputs.ok()) {
-    executes->End();  // a refused execute runs no callback
+    executes->End();  // a rejected execute runs no callback
     Trace(TraceKind::kExecuteEnd, place, 0, ordinal());
     return outputs.status();
   }
@@ -99,7 +98,7 @@ absl::Status LaunchTask::Execute(Position& position) {
 void LaunchTask::TakeOutputs(Position& position,
                              std::vector<std::unique_ptr<device::Buffer>> outputs) {
   if (outputs.size() != position.results.size()) {
-    Note(absl::InternalError(absl::StrCat("The program made ", outputs.size(), " results where ",
+    Note(absl::InternalError(absl::StrCat("The program made ", outputs.size(), " results, but ",
                                           position.results.size(), " were announced.")),
          position.device);
     return FailResults(*failure());

@@ -1,8 +1,8 @@
 // A gang: one execute on each local device of an executable, all or none.
-// The first device thread that reaches it takes the verdict for all: where an argument is known to
-// be spoiled, or one device could not execute, no further device does, and all result shards get
-// the one failure. What a device reports after its execute was enqueued cannot stop the others any
-// more.
+// The first device thread that reaches it takes the verdict for all: if an argument is known to
+// have failed, or a device could not execute, no further device executes and all result shards get
+// that failure. An error that a device reports after its execute was enqueued cannot stop the
+// others.
 #ifndef GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 
@@ -30,13 +30,13 @@ class LaunchTask final : public NodeTask {
  private:
   void RunPosition(Position& position);
   absl::Status Execute(Position& position);
-  // An error of a placed execute still ends through its callback.
+  // On an error the enqueued execute still ends through its callback.
   void TakeOutputs(Position& position, std::vector<std::unique_ptr<device::Buffer>> outputs);
   absl::Status Verdict() GANGWAY_EXCLUDES(verdict_mutex_);
   void FailResults(const wire::Failure& failure);
 
   const std::shared_ptr<ExecutableSlot> executable_;
-  std::vector<Position> positions_;  // each one used by its device's thread, the slots by all
+  std::vector<Position> positions_;  // each used by its device's thread; the slots by all threads
   std::vector<bool> donated_;        // by argument
   const uint32_t launch_id_;
   Mutex verdict_mutex_;

@@ -23,8 +23,8 @@ device::StatusCallback NodeTask::Owed(device::StatusCallback callback) {
 device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
                                  device::StatusCallback callback) {
   callbacks->Add();
-  // Captured first, so it goes last: after all that the callback holds. Also when the runtime drops
-  // it unused.
+  // Captured first, so it is destroyed last, after the callback's own captures; also if the runtime
+  // drops the callback unused.
   std::shared_ptr<void> counted(nullptr, [callbacks](void*) { callbacks->End(); });
   return [counted = std::move(counted), callback = std::move(callback)](absl::Status status) {
     callback(std::move(status));
@@ -66,8 +66,8 @@ void NodeTask::Deliver(store::Slot& slot, store::Content content) {
     MutexLock lock(mutex_);
     ++parts_left_;
   }
-  // Asked before others see the buffer: a launch that waits for it may donate it at once, and then
-  // it says no more when it was ready.
+  // OnReady comes before others see the buffer: a waiting launch may donate it at once, and a
+  // donated buffer no longer reports readiness.
   content.buffer->OnReady(Owed([this, device = slot.name().device](absl::Status status) {
     if (!status.ok()) Note(status, device);
     EndPart();

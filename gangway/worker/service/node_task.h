@@ -1,7 +1,7 @@
-// The device-side work of one released node, split in parts that end independently. Made on the
-// event loop when the node arrives (DF-2); Enqueue puts its parts into the device threads; the last
-// part to end reports NodeEnded. Tasks are shared by the closures that work for them, and may be
-// destroyed on any thread.
+// The device-side work of one node, split into parts that end independently. Created on the event
+// loop when the node arrives (DF-2); Enqueue posts the parts to the device threads; the last part
+// to end reports NodeEnded. Closures share ownership of their task, so it may be destroyed on any
+// thread.
 #ifndef GANGWAY_WORKER_SERVICE_NODE_TASK_H_
 #define GANGWAY_WORKER_SERVICE_NODE_TASK_H_
 
@@ -25,17 +25,17 @@
 
 namespace gangway::worker {
 
-// What tasks need of the worker; constant while they live.
+// What tasks need from the worker; constant during their life.
 struct TaskEnvironment {
   Identity identity;
   std::vector<std::shared_ptr<DeviceThread>> devices;
   std::vector<uint32_t> global_devices;           // ids, by local index
   std::function<void(NodeEnded)> ended;           // any thread
-  std::shared_ptr<InFlight> callbacks;            // those that the runtime owes us
-  std::chrono::milliseconds wait_limit{600'000};  // for a slot, an executable or a place in flight
+  std::shared_ptr<InFlight> callbacks;            // counts those that the runtime still owes
+  std::chrono::milliseconds wait_limit{600'000};  // for a slot, an executable, the in-flight limit
 };
 
-// `callback`, counted as owed by the runtime until it and all that it holds are gone.
+// Wraps `callback`: it counts as owed by the runtime until it and its captures are destroyed.
 device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
                                  device::StatusCallback callback);
 
@@ -47,7 +47,7 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   NodeTask(const NodeTask&) = delete;
   NodeTask& operator=(const NodeTask&) = delete;
 
-  // Once, on the event loop, in the order of the releases.
+  // Called once, on the event loop, in the order of the releases.
   virtual void Enqueue() = 0;
 
  protected:
@@ -65,19 +65,19 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   // A callback that counts as owed by the runtime and keeps the task alive.
   device::StatusCallback Owed(device::StatusCallback callback);
 
-  // A failure record of `error` on local device `device`; a record that the status carries stays as
-  // it is.
+  // A failure record of `error` on local device `device`; a record that the status already carries
+  // is kept as it is.
   wire::Failure Describe(const absl::Status& error, int device) const;
 
-  // Keeps the first failure. `device`: where `error` came up.
+  // Keeps the first failure. `device`: where `error` occurred.
   void Note(const absl::Status& error, int device) GANGWAY_EXCLUDES(mutex_);
   std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
   void NoteUnsent(uint32_t shard) GANGWAY_EXCLUDES(mutex_);
 
   void EndPart() GANGWAY_EXCLUDES(mutex_);
 
-  // Puts what this node made into `slot`. The part that made it ends when it is in the slot and its
-  // bytes are there, or an error is.
+  // Puts a result of this node into `slot`. The part that made it ends when the slot is filled and
+  // the buffer is ready or has failed.
   void Deliver(store::Slot& slot, store::Content content) GANGWAY_EXCLUDES(mutex_);
 
  private:

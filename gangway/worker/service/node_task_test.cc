@@ -1,4 +1,4 @@
-// NodeTask: what all nodes' work has in common, without a worker around it.
+// Tests of node_task.h, without a worker around it.
 #include "gangway/worker/service/node_task.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class Maker final : public NodeTask {
   device::Backend* const backend_;
 };
 
-// A launch that waits for the slot takes the buffer as soon as it is in.
+// A launch that waits for the slot takes the buffer as soon as the slot is filled.
 TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   auto backend = device::OpenSim({.device_count = 2});
   auto ledger = std::make_shared<store::Ledger>(2);
@@ -50,7 +50,7 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
         store::SlotName{.storage = 1, .device = device, .session = 1, .bytes = 4}, ledger));
     slots.back()->ShareWhenSettled([&](absl::StatusOr<store::Content> content) {
       ASSERT_TRUE(content.ok()) << content.status();
-      EXPECT_TRUE(ended.empty()) << "it ended before its results were there";
+      EXPECT_TRUE(ended.empty()) << "it ended before its slots were filled";
       content->buffer->Delete();
       ++taken;
     });

@@ -40,10 +40,10 @@ ShardReceiver::~ShardReceiver() {
 }
 
 void ShardReceiver::Ask(TransferPlane::Asking asking) {
-  if (closed_) return asking.arrived(absl::UnavailableError("The worker ends."));
+  if (closed_) return asking.arrived(absl::UnavailableError("The worker is shutting down."));
   TransferKey key = asking.key;
   auto [entry, is_new] = asked_.try_emplace(key);
-  if (!is_new) return asking.arrived(absl::InternalError("The shard was asked for already."));
+  if (!is_new) return asking.arrived(absl::InternalError("The shard was already requested."));
   PeerPtr& peer = peers_[asking.from.incarnation()];
   const bool dial = peer == nullptr;
   if (dial) {
@@ -75,7 +75,7 @@ void ShardReceiver::OnDialed(const PeerPtr& peer,
   if (!link.ok()) return Lose(peer, link.status());
   auto known = peers_.find(peer->worker.incarnation());
   if (closed_ || known == peers_.end() || known->second != peer)
-    return (*link)->Close(absl::CancelledError("not wanted any more"));
+    return (*link)->Close(absl::CancelledError("no longer needed"));
   peer->link = *std::move(link);
   peer->heard = Clock::now();
   SendHello(*peer);
@@ -88,7 +88,7 @@ void ShardReceiver::OnGreeted(const PeerPtr& peer, const wire::HelloReply& reply
   if (reply.has_descriptors() && options_.shared_bytes_max != 0) {
     auto socket =
         transport::ConnectDescriptors(reply.descriptors().name(), reply.descriptors().secret());
-    if (socket.ok()) peer->descriptors = *std::move(socket);  // else it is on another host
+    if (socket.ok()) peer->descriptors = *std::move(socket);  // otherwise it is on another host
   }
   for (TransferKey key : std::set<TransferKey>(peer->asked)) {
     if (peer->link != nullptr) SendRequest(*peer, asked_.at(key));
@@ -124,7 +124,7 @@ void ShardReceiver::SendRequest(Peer& peer, Asked& asked) {
   if (!std::exchange(watching_, true)) WatchSilence();
 }
 
-// Null: let it come on the stream. The segment's descriptor is there before the request is.
+// Null: the shard arrives on the stream instead. Sends the segment's descriptor before the request.
 std::unique_ptr<transport::SharedBlock> ShardReceiver::Place(Peer& peer, size_t size) {
   if (!peer.descriptors.valid() || size < options_.shared_shard_min) return nullptr;
   std::unique_ptr<transport::SharedBlock> block = pool_->Allocate(size);
@@ -160,7 +160,7 @@ void ShardReceiver::SendReceived(Peer& peer, TransferKey key) {
   Send(peer, std::move(frame));
 }
 
-// A stream that takes no small frame is cut: its silence will tell.
+// Ignores errors: a stream that takes no small frame is cut, and WatchSilence detects that.
 void ShardReceiver::Send(Peer& peer, wire::Frame frame) {
   frame.set_incarnation(peer.worker.incarnation());
   frame.set_sequence(peer.sequence + 1);
@@ -168,7 +168,7 @@ void ShardReceiver::Send(Peer& peer, wire::Frame frame) {
 }
 
 void ShardReceiver::OnFrame(const PeerPtr& peer, const wire::Frame& frame) {
-  if (peer->link == nullptr) return;  // lost before
+  if (peer->link == nullptr) return;  // already lost
   peer->heard = Clock::now();
   if (frame.has_hello_reply()) {
     OnGreeted(peer, frame.hello_reply());
@@ -180,17 +180,17 @@ void ShardReceiver::OnFrame(const PeerPtr& peer, const wire::Frame& frame) {
 void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
   TransferKey key{chunk.transfer(), chunk.shard()};
   if (chunk.name_case() != wire::DataChunk::kTransfer || !peer->asked.contains(key))
-    return;  // cancelled meanwhile
+    return;  // already cancelled
   Asked& asked = asked_.at(key);
   const bool first = asked.bytes == nullptr;
   if (first && chunk.proof() != asked.asking.token.proof) {
     return Lose(peer, absl::PermissionDeniedError(absl::StrCat(
                           "the process at ", peer->worker.data_address(),
-                          " does not know the copy that it sends; it is not the worker that was "
+                          " sent a shard without the copy's proof; it is not the worker that was "
                           "asked")));
   }
   if (chunk.placed() && asked.block != nullptr && first) return OnPlaced(peer, key);
-  asked.block.reset();  // the sender chose the stream, and wrote nothing there
+  asked.block.reset();  // the sender chose the stream and wrote nothing into the block
   if (absl::Status taken = Take(asked, chunk); !taken.ok()) return End(key, taken);
   received_bytes_ += chunk.data().size();
   if (!chunk.last()) return;
@@ -219,7 +219,7 @@ absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
     asked.bytes = std::make_shared<AlignedBytes>();
     if (!asked.bytes->Reserve(asking.size)) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("No host memory for the ", asking.size, " bytes of a shard that comes."));
+          absl::StrCat("No host memory for the ", asking.size, " bytes of an incoming shard."));
     }
   }
   const bool fits = chunk.offset() == asked.bytes->size() &&
@@ -227,20 +227,20 @@ absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
   if (fits && asked.bytes->Append(chunk.data())) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(
       Name(asking.from), " sent ", chunk.data().size(), " bytes at offset ", chunk.offset(),
-      " of a shard of ", asking.size, ", of which ", asked.bytes->size(), " had come."));
+      " of a shard of ", asking.size, ", of which ", asked.bytes->size(), " had arrived."));
 }
 
 void ShardReceiver::Lose(const PeerPtr& peer, const absl::Status& why) {
   auto known = peers_.find(peer->worker.incarnation());
   if (known != peers_.end() && known->second == peer) peers_.erase(known);
-  // The link's events hold the peer: it must let go of the link.
+  // The link's events own the peer, so the peer must release the link.
   if (auto link = std::exchange(peer->link, nullptr)) link->Close(why);
   for (TransferKey key : std::exchange(peer->asked, {})) {
     wire::Failure failure =
         wire::MakeFailure(absl::StatusCode::kDataLoss,
                           absl::StrCat("shard ", key.shard, " was lost on its way from ",
                                        Name(peer->worker), ": ", std::string(why.message())),
-                          "Copy the array again if its source is still there.");
+                          "Copy the array again if its source still exists.");
     failure.set_worker(Name(peer->worker));
     failure.set_incarnation(peer->worker.incarnation());
     failure.set_gang(key.ordinal);
@@ -259,7 +259,7 @@ void ShardReceiver::End(TransferKey key, absl::StatusOr<ShardBytes> outcome) {
   auto entry = asked_.extract(key);
   if (entry.empty()) return;
   TransferPlane::Asking& asking = entry.mapped().asking;
-  // It may be written to this moment, or when a process that was stopped wakes.
+  // The sender may be writing into it now, or may do so after its process was suspended.
   if (entry.mapped().block != nullptr) entry.mapped().block->Retire();
   auto peer = peers_.find(asking.from.incarnation());
   if (peer != peers_.end()) peer->second->asked.erase(key);
@@ -274,7 +274,7 @@ void ShardReceiver::Close(const absl::Status& why) {
   }
 }
 
-// Beats while shards are due; nothing ticks otherwise.
+// Sends heartbeats while shards are due; otherwise no timer runs.
 void ShardReceiver::WatchSilence() {
   const Clock::time_point now = Clock::now();
   std::vector<PeerPtr> silent;

@@ -1,14 +1,15 @@
-// The receiving half of transfers over streams: a stream to each worker that shards are asked of,
-// and the shards that come. Belongs to one event loop; connecting, which blocks, has a thread of
-// its own that posts its outcome back.
+// The receiving half of transfers over streams: one stream to each sending worker, and the shards
+// that are requested on it. Belongs to one event loop; connecting, which blocks, runs on its own
+// thread and posts the outcome back.
 //
-// Where the other worker is on this host, it is given a place in shared memory with the request and
-// writes the shard there; the stream carries words only. It is on this host if it is reached by the
-// unix socket that it names. Small shards, and those for which the pool has no room, come on the
-// stream. A place in which somebody may still write after its request ended is not used again.
+// If the sender is on this host, a request names a block of shared memory and the sender writes the
+// shard into it; the stream then carries only control messages. A sender is on this host if the
+// unix socket that it names can be reached. Small shards, and those for which the pool has no room,
+// arrive on the stream. If a sender may still write into a block after its request ended, the block
+// is never reused.
 //
-// A stream is named by the incarnation of its worker, opened at the first request and kept. When it
-// cannot be opened, closes, or is silent for `silence_max` while shards are due (TM-1), these fail
+// A stream is keyed by its worker's incarnation, opened at the first request and kept. If it cannot
+// be opened, closes, or is silent for `silence_max` while shards are due (TM-1), these shards fail
 // with DATA_LOSS and a record that names the worker.
 #ifndef GANGWAY_WORKER_SERVICE_SHARD_RECEIVER_H_
 #define GANGWAY_WORKER_SERVICE_SHARD_RECEIVER_H_
@@ -40,36 +41,36 @@ class ShardReceiver {
     std::chrono::milliseconds connect_limit{5'000};
     std::chrono::milliseconds silence_max{10'000};
     size_t shared_bytes_max = 0;                        // of the pool; 0: no shared memory
-    size_t shared_shard_min = 0;                        // smaller shards come on the stream
-    std::chrono::milliseconds shared_idle_max{10'000};  // then memory goes back to the system
+    size_t shared_shard_min = 0;                        // smaller shards arrive on the stream
+    std::chrono::milliseconds shared_idle_max{10'000};  // then memory returns to the system
   };
   explicit ShardReceiver(Options options);
   ~ShardReceiver();  // after Close, and the loop has stopped
 
   void SetToken(std::string token) { token_ = std::move(token); }  // for the Hello
   void Ask(TransferPlane::Asking asking);
-  // False: not asked for.
+  // False: the shard was not requested.
   bool Cancel(TransferKey key, const absl::Status& why);
   void Close(const absl::Status& why);
 
   uint64_t received_bytes() const { return received_bytes_; }                // any thread
-  uint64_t received_shared_bytes() const { return received_shared_bytes_; }  // of these
+  uint64_t received_shared_bytes() const { return received_shared_bytes_; }  // a part of them
 
  private:
   using Clock = EventLoop::Clock;
 
   struct Asked {
     TransferPlane::Asking asking;
-    std::shared_ptr<AlignedBytes> bytes;            // null: nothing has come on the stream
+    std::shared_ptr<AlignedBytes> bytes;            // null: nothing has arrived on the stream
     std::unique_ptr<transport::SharedBlock> block;  // where the sender may write
   };
-  // A worker's stream: being opened, then open.
+  // A worker and its stream.
   struct Peer {
     wire::Worker worker;
     std::shared_ptr<transport::Link> link;  // null: being opened
-    bool greeted = false;                   // it has answered; requests may go
-    FileDescriptor descriptors;             // to it, on this host
-    std::set<uint64_t> segments;            // that it was given
+    bool greeted = false;                   // it has answered; requests may be sent
+    FileDescriptor descriptors;             // descriptor connection; valid if it is on this host
+    std::set<uint64_t> segments;            // whose descriptors were sent
     uint64_t sequence = 0;
     std::set<TransferKey> asked;
     Clock::time_point heard;

@@ -22,7 +22,7 @@ constexpr size_t kActiveMax = 4;       // shards of a stream that take turns
 constexpr size_t kParkedMax = 65'536;  // per stream
 constexpr std::chrono::milliseconds kWatchInterval{500};
 
-// In a time that does not tell how much of a guess was right.
+// The time that this takes does not reveal how much of a guess was right.
 bool SameSecret(const std::string& a, const std::string& b) {
   if (a.size() != b.size() || a.empty()) return false;
   unsigned char difference = 0;
@@ -51,7 +51,7 @@ void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std
     reply.mutable_hello_reply()->mutable_descriptors()->set_name(listener_->name());
     reply.mutable_hello_reply()->mutable_descriptors()->set_secret(stream.secret);
   }
-  (void)SendFrame(stream, std::move(reply));  // a closed link says so by itself
+  (void)SendFrame(stream, std::move(reply));  // OnClosed reports a closed link
 }
 
 void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
@@ -61,7 +61,7 @@ void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
   if (frame.has_heartbeat()) {
     wire::Frame echo;
     *echo.mutable_heartbeat() = frame.heartbeat();
-    (void)SendFrame(stream->second, std::move(echo));  // a full queue is life enough
+    (void)SendFrame(stream->second, std::move(echo));  // a full queue already proves liveness
   } else if (frame.has_shard_request()) {
     OnRequest(id, stream->second, frame.shard_request());
   }
@@ -88,7 +88,7 @@ void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardReques
   parked_.emplace(key, Parked{id, request});
 }
 
-// Null: not a place that this process can write.
+// Null: this process cannot write that block.
 std::shared_ptr<std::byte> ShardSender::FindPlace(Stream& stream, const wire::SharedBlock& place) {
   if (listener_ == nullptr) return nullptr;
   if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
@@ -107,7 +107,7 @@ void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest&
   if (!SameSecret(request.token(), offered.offering.token.ask) || offered.stream != 0) {
     return Refuse(id, absl::PermissionDeniedError(
                           absl::StrCat("Shard ", key.shard, " of copy ", key.ordinal,
-                                       " is not for whoever asks for it without its token.")));
+                                       " was requested without its token, or twice.")));
   }
   offered.stream = id;
   if (request.has_into()) {
@@ -122,7 +122,7 @@ void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest&
 void ShardSender::Offer(TransferPlane::Offering offering) {
   TransferKey key = offering.key;
   auto [entry, is_new] = offered_.try_emplace(key);
-  if (!is_new) return offering.taken(absl::InternalError("The shard is offered already."));
+  if (!is_new) return offering.taken(absl::InternalError("The shard is already offered."));
   entry->second.offering = std::move(offering);
   std::vector<Parked> requests;
   auto [first, last] = parked_.equal_range(key);
@@ -149,11 +149,11 @@ void ShardSender::Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device:
   Advance(key);
 }
 
-// As far as an offer goes that is both asked for and settled.
+// Queues an offer that is both requested and settled, and ends one that was settled with an error.
 void ShardSender::Advance(TransferKey key) {
   Offered& offered = offered_.at(key);
   if (offered.state != State::kSettled) return;
-  // Not told on the stream: the scheduler tells the receiver, with the record of the root cause.
+  // Not sent on the stream: the scheduler notifies the receiver, with the root cause's record.
   if (!offered.failure.ok()) return End(key, absl::Status(offered.failure));
   auto stream = streams_.find(offered.stream);
   if (stream == streams_.end()) return;
@@ -184,7 +184,7 @@ void ShardSender::Pump(uint64_t id) {
       stream.active.pop_front();
       continue;
     }
-    if (!SendPiece(stream, offered->second)) return;  // full: OnWritable comes, or OnClosed
+    if (!SendPiece(stream, offered->second)) return;  // OnWritable or OnClosed follows
     stream.active.pop_front();
     if (offered->second.state != State::kSent) stream.active.push_back(key);
   }
@@ -197,7 +197,7 @@ void ShardSender::PumpAll() {
   for (uint64_t id : ids) Pump(id);
 }
 
-// What waits for its turn to be read, on any stream, may begin.
+// Shards that wait to be read, on any stream, may now begin.
 void ShardSender::ReleaseBytes(size_t size) {
   read_bytes_ -= size;
   if (!std::exchange(pump_posted_, true)) options_.loop->Post([this] { PumpAll(); });
@@ -252,7 +252,7 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBy
   Pump(id);
 }
 
-// The bytes are in the receiver's memory; the stream says so.
+// Announces on the stream that the bytes are in the receiver's memory.
 bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
@@ -270,7 +270,7 @@ bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
   return true;
 }
 
-// False: the link takes no more for now.
+// False: the link takes no more frames for now.
 bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   if (offered.target != nullptr) return SendPlaced(stream, offered);
   std::span<const std::byte> all = offered.bytes->span();
@@ -308,7 +308,7 @@ void ShardSender::OnClosed(uint64_t id) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;
   const std::string peer = entry->second.peer;
-  // One that was never needed still waits to be taken.
+  // Takes and closes a descriptor connection that was never used.
   if (listener_ != nullptr && !entry->second.descriptors.valid())
     (void)listener_->Take(entry->second.secret);
   streams_.erase(entry);
@@ -318,10 +318,11 @@ void ShardSender::OnClosed(uint64_t id) {
     if (offered.stream == id) lost.push_back(key);
   }
   for (TransferKey key : lost) {
-    wire::Failure failure = wire::MakeFailure(
-        absl::StatusCode::kDataLoss,
-        absl::StrCat("the data stream to ", peer, " closed before it had taken shard ", key.shard),
-        "Copy the array again once the worker is back.");
+    wire::Failure failure =
+        wire::MakeFailure(absl::StatusCode::kDataLoss,
+                          absl::StrCat("the data stream to ", peer,
+                                       " closed before it took all of shard ", key.shard),
+                          "Copy the array again once the worker is back.");
     failure.set_worker(peer);
     failure.set_gang(key.ordinal);
     failure.set_shard(static_cast<int32_t>(key.shard) + 1);
@@ -361,7 +362,7 @@ void ShardSender::Close(const absl::Status& why) {
   while (!offered_.empty()) End(offered_.begin()->first, why);
 }
 
-// Looks while somebody waits for a shard; nothing ticks otherwise.
+// Checks deadlines while a receiver waits for a shard; otherwise no timer runs.
 void ShardSender::WatchDeadlines() {
   const Clock::time_point now = Clock::now();
   std::vector<std::pair<TransferKey, absl::Status>> late;
@@ -376,7 +377,7 @@ void ShardSender::WatchDeadlines() {
     if (offered == offered_.end()) continue;
     uint64_t stream = offered->second.stream;
     End(key, why);
-    Refuse(stream, why);  // nothing moves on it: what else it carries would wait as long
+    Refuse(stream, why);  // it is stalled: its other shards would wait as long
   }
   if (watching_) options_.loop->PostAt(now + kWatchInterval, [this] { WatchDeadlines(); });
 }

@@ -1,15 +1,15 @@
-// The sending half of transfers over streams: what is offered, who asked for it, and the pieces on
-// their way. Belongs to one event loop.
+// The sending half of transfers over streams: the offered shards, the requests for them, and the
+// pieces being sent. Belongs to one event loop.
 //
-// A shard for which the request names a place in shared memory is written there in one piece, and
-// the stream says that it is; if the place cannot be used, it goes on the stream.
+// If a request names a block of shared memory, the shard is written into it in one piece and the
+// stream announces that; if the block cannot be used, the shard goes on the stream.
 //
-// A request may come before its offer and before the shard: it waits. Of each stream a few shards
-// take turns, piece by piece; they are read from the device when their turn begins, so that the
-// bytes in host memory are bounded (TM-2). A shard has ended when its receiver says that it has all
-// of it. A shard that moves no further for `wait_max` once it is being sent fails, and so does a
-// stream whose receiver waits for shards and is silent for `silence_max` (TM-1). That nobody asks
-// is no fault: the receiver's node may wait for memory; its end, if it fails, comes as a Cancel.
+// A request may arrive before its offer and before the shard: it waits. On each stream a few shards
+// take turns, piece by piece; each is read from the device when its turn begins, so that the bytes
+// in host memory are bounded (TM-2). A shard has ended when its receiver acknowledges all of it. A
+// shard that makes no progress for `wait_max` while it is sent fails, and so does a stream whose
+// receiver waits for shards and is silent for `silence_max` (TM-1). A missing request is no fault:
+// the receiver's node may wait for memory. If that node fails, a Cancel ends the offer.
 #ifndef GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
 #define GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
 
@@ -42,13 +42,13 @@ class ShardSender {
     std::chrono::milliseconds wait_max{60'000};
     std::chrono::milliseconds silence_max{10'000};
     size_t read_bytes_max = size_t{256} << 20;    // in host memory; one shard may exceed it alone
-    std::shared_ptr<InFlight> callbacks;          // those that the device runtime owes us
-    std::function<void(uint64_t id)> on_refused;  // a stream was closed from here
+    std::shared_ptr<InFlight> callbacks;          // counts those that the device runtime owes
+    std::function<void(uint64_t id)> on_refused;  // this side closed a stream
     bool shared_memory = false;
   };
   explicit ShardSender(Options options);
 
-  // A worker's stream, after its Hello. Then its frames and events, under `id`.
+  // A worker's stream after its Hello, then its frames and events under `id`.
   void Accept(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer);
   void OnFrame(uint64_t id, const wire::Frame& frame);
   void OnWritable(uint64_t id);
@@ -56,12 +56,12 @@ class ShardSender {
 
   void Offer(TransferPlane::Offering offering);
   void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard);
-  // False: not offered.
+  // False: the shard is not offered.
   bool Cancel(TransferKey key, const absl::Status& why);
   void Close(const absl::Status& why);
 
   uint64_t sent_bytes() const { return sent_bytes_; }                // any thread
-  uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }  // of these
+  uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }  // a part of them
 
  private:
   using Clock = EventLoop::Clock;
@@ -70,10 +70,10 @@ class ShardSender {
   struct Offered {
     TransferPlane::Offering offering;
     State state = State::kUnsettled;
-    uint64_t stream = 0;  // that asked for it; 0: nobody has
+    uint64_t stream = 0;  // that requested it; 0: none has
     std::shared_ptr<device::Buffer> buffer;
     absl::Status failure;
-    std::shared_ptr<std::byte> target;  // in the receiver's memory; null: goes on the stream
+    std::shared_ptr<std::byte> target;  // in the receiver's memory; null: send on the stream
     size_t target_bytes = 0;
     std::shared_ptr<AlignedBytes> bytes;
     size_t offset = 0;  // sent so far
@@ -83,16 +83,16 @@ class ShardSender {
     std::shared_ptr<transport::Link> link;
     std::string peer;
     uint64_t sequence = 0;
-    std::deque<TransferKey> waiting;  // asked for and settled
-    std::deque<TransferKey> active;   // read; take turns
+    std::deque<TransferKey> waiting;  // requested and settled
+    std::deque<TransferKey> active;   // read from the device; they take turns
     size_t reading = 0;
     size_t parked = 0;
-    std::string secret;          // of its descriptors
-    FileDescriptor descriptors;  // from it; none before the first request with a place
+    std::string secret;          // of its descriptor connection
+    FileDescriptor descriptors;  // that connection; invalid before its first use
     transport::MappedSegments segments;
     Clock::time_point heard;
   };
-  // A request that came before its offer.
+  // A request that arrived before its offer.
   struct Parked {
     uint64_t stream = 0;
     wire::ShardRequest request;

@@ -71,7 +71,7 @@ void StreamTransfers::OnPeerClosed(uint64_t id) {
 
 void StreamTransfers::Stop() {
   loop_.Post([this] {
-    const absl::Status ends = absl::UnavailableError("The worker ends.");
+    const absl::Status ends = absl::UnavailableError("The worker is shutting down.");
     sender_.Close(ends);
     receiver_.Close(ends);
   });

@@ -1,6 +1,6 @@
-// The transfer plane over streams of frames, of any transport; between workers of one host the
-// bytes go through shared memory, and the streams carry the rest. Both halves run on an event loop
-// of their own, so that bulk bytes hold up nothing else.
+// The transfer plane over streams of frames, on any transport; between workers of one host the
+// bytes go through shared memory and the streams carry the rest. Both halves run on one event loop
+// of their own, so that bulk bytes delay no other work.
 #ifndef GANGWAY_WORKER_SERVICE_STREAM_TRANSFERS_H_
 #define GANGWAY_WORKER_SERVICE_STREAM_TRANSFERS_H_
 
@@ -19,7 +19,7 @@
 
 namespace gangway::worker {
 
-// The "session" of streams between workers, under the data key (data_token.h); no client has it.
+// The session id in the data tokens of streams between workers (data_token.h); no client has it.
 inline constexpr uint64_t kPeerSession = 0;
 
 class StreamTransfers final : public TransferPlane {
@@ -28,15 +28,15 @@ class StreamTransfers final : public TransferPlane {
     Identity identity;
     transport::Transport* transport = nullptr;      // outlives this
     std::shared_ptr<InFlight> callbacks;            // counts those that the device runtime owes
-    std::function<void(uint64_t id)> on_refused;    // closed an incoming stream; any thread
+    std::function<void(uint64_t id)> on_refused;    // an incoming stream was closed; any thread
     std::chrono::milliseconds silence_max{10'000};  // of a worker that shards go to or come from
-    size_t shared_bytes_max = 0;  // of memory that others write shards into; 0: streams only
+    size_t shared_bytes_max = 0;  // of memory that senders write shards into; 0: streams only
     size_t shared_shard_min = 0;
   };
   explicit StreamTransfers(Options options);
   ~StreamTransfers() override;  // after Stop
 
-  // What the Hello of streams to other workers is signed with, before anything is asked for.
+  // The key that signs the Hello of streams to other workers. To be set before the first Ask.
   void SetDataKey(const std::string& key);
 
   void Offer(Offering offering) override;
@@ -44,7 +44,7 @@ class StreamTransfers final : public TransferPlane {
   void Ask(Asking asking) override;
   void Cancel(TransferKey key, absl::Status why) override;
 
-  // An incoming stream whose Hello said that it is a worker's, and its events. Any thread.
+  // An incoming stream whose Hello names a worker, and its events. Any thread.
   void AcceptPeer(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer);
   void OnPeerFrame(uint64_t id, wire::Frame frame);
   void OnPeerWritable(uint64_t id);
@@ -55,7 +55,7 @@ class StreamTransfers final : public TransferPlane {
   uint64_t sent_shared_bytes() const { return sender_.sent_shared_bytes(); }
   uint64_t received_shared_bytes() const { return receiver_.received_shared_bytes(); }
 
-  // Ends all transfers and streams, and the loop. Once, not on the loop.
+  // Ends all transfers and streams, and the loop. To be called once, not on the loop.
   void Stop();
 
  private:

@@ -1,5 +1,5 @@
-// Finds devices whose thread is in one call of the device runtime for too long. It looks at
-// counters only, so that the device threads pay for no clock. Used by one thread; never fails.
+// Finds devices whose thread has been in one call of the device runtime for too long. It compares
+// counters only, so that the device threads read no clock. Used by one thread; never fails.
 #ifndef GANGWAY_WORKER_SERVICE_STUCK_WATCH_H_
 #define GANGWAY_WORKER_SERVICE_STUCK_WATCH_H_
 
@@ -23,7 +23,7 @@ class StuckWatch {
 
   explicit StuckWatch(std::chrono::milliseconds limit) : limit_(limit) {}
 
-  // `calls`: of each device, as it is at `now`; always of the same devices.
+  // `calls`: the state of each device at `now`; the devices must be the same in every call.
   std::vector<StuckCall> Look(const std::vector<DeviceThread::Call>& calls, Time now) {
     seen_.resize(calls.size());
     std::vector<StuckCall> stuck;

@@ -1,4 +1,4 @@
-// StuckWatch: which calls are long, by counters alone.
+// Tests of stuck_watch.h.
 #include "gangway/worker/service/stuck_watch.h"
 
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@ TEST(StuckWatchTest, OnlyOneCallThatDoesNotEndIsStuck) {
     now += milliseconds(500);
     return watch.Look({{first, 5}, {second, 9}}, now);
   };
-  // Device 0 is in call after call, device 1 idle: never stuck, however long.
+  // Device 0 makes one call after another and device 1 is idle: neither is ever stuck.
   for (uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(look(2 * i + 1, 4).empty());
-  // Device 1 does not come back.
+  // A call on device 1 does not return.
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(look(100, 5).empty()) << i;
   auto stuck = look(100, 5);
   ASSERT_EQ(stuck.size(), 1u);
@@ -25,8 +25,8 @@ TEST(StuckWatchTest, OnlyOneCallThatDoesNotEndIsStuck) {
   EXPECT_EQ(stuck[0].gang, 9u);
   EXPECT_EQ(stuck[0].duration, milliseconds(3000));
   EXPECT_EQ(look(100, 5)[0].duration, milliseconds(3500));
-  EXPECT_TRUE(look(100, 6).empty()) << "it came back";
-  EXPECT_TRUE(look(100, 7).empty()) << "into the next";
+  EXPECT_TRUE(look(100, 6).empty()) << "the call returned";
+  EXPECT_TRUE(look(100, 7).empty()) << "the next call has just begun";
 }
 
 }  // namespace

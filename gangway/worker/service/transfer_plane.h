@@ -1,14 +1,13 @@
-// How shards cross between workers: the sender offers them, the receiver asks for them, whatever
-// medium is between (stream_transfers.h: streams, and shared memory within a host; RDMA can come
-// beside it).
+// How shards cross between workers: the sender offers them and the receiver asks for them, over any
+// medium (stream_transfers.h: streams, and shared memory within a host; RDMA can be added).
 // The receiver asks as soon as its node is released, usually before the shard exists, so that bytes
-// leave the moment they are there.
+// leave the moment they exist.
 //
-// Who may take part is said by the copy's token (wire.proto): its first half asks, its second half
-// proves that the bytes come from where they were asked.
+// The copy's token (wire.proto) controls access: its first half authorizes the request, its second
+// half proves that the bytes come from the worker that was asked.
 //
-// Threading: every call is for any thread and never blocks; callbacks run on a thread of the plane,
-// once each. A status that is not OK carries a failure record where one is known (ER-1).
+// Threading: calls are thread-safe and never block; each callback runs once, on a thread of the
+// plane. A status that is not OK carries a failure record if one is known (ER-1).
 #ifndef GANGWAY_WORKER_SERVICE_TRANSFER_PLANE_H_
 #define GANGWAY_WORKER_SERVICE_TRANSFER_PLANE_H_
 
@@ -47,7 +46,7 @@ struct TransferToken {
   }
 };
 
-// Host bytes of a shard that came, 64-byte aligned, for as long as `owner` is kept.
+// Host bytes of a shard that arrived, 64-byte aligned, valid as long as `owner` is kept.
 struct ShardBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
@@ -60,9 +59,9 @@ class TransferPlane {
   using Taken = std::function<void(const absl::Status&)>;
   using Arrived = std::function<void(absl::StatusOr<ShardBytes>)>;
 
-  // A shard that another worker will ask for. `receiver` is for people. `taken`: the receiver has
-  // all bytes; or the error that the shard was settled with; DEADLINE_EXCEEDED, the receiver asked
-  // for it and takes nothing; DATA_LOSS, the receiver is gone.
+  // A shard that another worker will ask for. `receiver` is a name for people. `taken` gets OK when
+  // the receiver has all bytes; the error that the shard was settled with; DEADLINE_EXCEEDED if the
+  // receiver asked for it and takes nothing; DATA_LOSS if the receiver is gone.
   struct Offering {
     TransferKey key;
     TransferToken token;
@@ -71,12 +70,13 @@ class TransferPlane {
   };
   virtual void Offer(Offering offering) = 0;
 
-  // The shard is there, or will never be. The buffer is ready, and kept until `taken`.
+  // Gives the shard, or the error that replaces it. The buffer must be ready; it is kept until
+  // `taken`.
   virtual void Settle(TransferKey key, absl::StatusOr<std::shared_ptr<device::Buffer>> shard) = 0;
 
-  // Asks `from` for a shard of exactly `size` host bytes. `arrived`: the bytes; DATA_LOSS naming
-  // `from` when it is gone; INTERNAL, it sent something else. That the shard is spoiled is not told
-  // here but by a Cancel, which comes with the record of the root cause.
+  // Asks `from` for a shard of exactly `size` host bytes. `arrived` gets the bytes; DATA_LOSS
+  // naming `from` if it is gone; INTERNAL if it sent something else. The plane does not report a
+  // failed source: a Cancel does, with the record of the root cause.
   struct Asking {
     TransferKey key;
     TransferToken token;

@@ -14,26 +14,25 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
   Upload& upload = uploads_[chunk.upload()];
   auto [entry, is_new] = upload.shards.try_emplace(chunk.shard());
   if (is_new && ++shard_count_ > kShardsMax) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "More than ", kShardsMax,
-        " shards of uploads came before anything took them; declare uploads as they start."));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("More than ", kShardsMax,
+                     " upload shards are staged and not yet used; declare uploads as they start."));
   }
   Shard& shard = entry->second;
-  if (shard.block != nullptr && !shard.complete) {  // its client prefers to send it
+  if (shard.block != nullptr && !shard.complete) {  // the client sends it instead
     staged_bytes_ -= shard.size();
     shard.DropPlace();
   }
   if (shard.complete || chunk.offset() != shard.bytes->size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("A chunk of upload ", chunk.upload(), " shard ", chunk.shard(), " has offset ",
-                     chunk.offset(), " where ", shard.bytes->size(), " bytes came before",
+                     chunk.offset(), ", but ", shard.bytes->size(), " bytes had arrived",
                      shard.complete ? " and the shard was complete." : "."));
   }
   if (staged_bytes_ + chunk.data().size() > bytes_max_ || !shard.bytes->Append(chunk.data())) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("The uploads of this session that no buffer was made of yet hold ",
-                     staged_bytes_, " bytes, the most is ", bytes_max_,
-                     "; raise the worker's staging limit or upload less at once."));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "The staged uploads of this session hold ", staged_bytes_, " bytes and the limit is ",
+        bytes_max_, "; raise the worker's staging limit or upload less at once."));
   }
   staged_bytes_ += chunk.data().size();
   upload.moved = true;
@@ -67,8 +66,9 @@ absl::StatusOr<bool> UploadStaging::Place(uint64_t upload_id, uint32_t shard_ind
       return shard->second.complete = true;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("Shard ", shard_index, " of upload ", upload_id,
-                                                 " is said to be in a place that it has not."));
+  return absl::InvalidArgumentError(
+      absl::StrCat("Shard ", shard_index, " of upload ", upload_id,
+                   " was announced in a block that it does not have."));
 }
 
 size_t UploadStaging::SizeOf(uint64_t upload, uint32_t shard) const {

@@ -1,6 +1,6 @@
-// The bytes of uploads between their arrival and their buffers, by upload and shard, of one
-// session. A shard comes in chunks, or its client writes it into shared memory that is reserved
-// here. Bounded (TM-2). Belongs to the event loop.
+// Holds the upload bytes of one session, by upload and shard, from their arrival until their
+// buffers are made. A shard arrives in chunks, or its client writes it into shared memory that is
+// reserved here. Bounded (TM-2). Belongs to the event loop.
 #ifndef GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
 #define GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
 
@@ -26,28 +26,29 @@ class UploadStaging {
 
   explicit UploadStaging(size_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Takes an upload's chunk; true: the shard is complete. INVALID_ARGUMENT: out of order, or after
-  // the last one; RESOURCE_EXHAUSTED: more bytes or shards than may be staged. Then the stream is
-  // of no more use.
+  // Adds a chunk of an upload; true: the shard is complete. INVALID_ARGUMENT: the chunk is out of
+  // order, or follows the last one; RESOURCE_EXHAUSTED: it exceeds the limit on staged bytes or
+  // shards. After an error the stream must be closed.
   absl::StatusOr<bool> Add(const wire::DataChunk& chunk);
 
-  // A place for a shard of which nothing has come. False: not wanted, or too many bytes or shards.
+  // Reserves a block for a shard that has not begun. False: the upload is refused, the shard has
+  // begun, or a limit on bytes or shards is reached.
   [[nodiscard]] bool Reserve(uint64_t upload, uint32_t shard,
                              std::unique_ptr<transport::SharedBlock> block);
 
-  // The shard is complete in its place. False: the upload is refused meanwhile. INVALID_ARGUMENT:
-  // it has no place.
+  // The shard is complete in its block. False: the upload has been refused. INVALID_ARGUMENT: the
+  // shard has no block.
   absl::StatusOr<bool> Place(uint64_t upload, uint32_t shard);
 
   size_t SizeOf(uint64_t upload, uint32_t shard) const;
 
-  // Takes all shards of an upload out.
+  // Removes and returns all shards of an upload.
   Shards Take(uint64_t upload);
 
-  // Drops an upload, and every chunk of it that still comes.
+  // Drops an upload, and every chunk of it that still arrives.
   void Refuse(uint64_t upload);
 
-  // Uploads of which bytes came since the last call.
+  // The uploads that received bytes since the last call.
   std::vector<uint64_t> TakeMoved();
 
   size_t staged_bytes() const { return staged_bytes_; }
@@ -57,7 +58,7 @@ class UploadStaging {
   static constexpr size_t kRefusedMax = 65536;
   struct Shard {
     std::shared_ptr<AlignedBytes> bytes = std::make_shared<AlignedBytes>();
-    std::unique_ptr<transport::SharedBlock> block;  // instead; the client may write until complete
+    std::unique_ptr<transport::SharedBlock> block;  // instead; the client writes until `complete`
     bool complete = false;
 
     Shard() = default;
@@ -77,7 +78,7 @@ class UploadStaging {
 
   const size_t bytes_max_;
   std::map<uint64_t, Upload> uploads_;
-  std::set<uint64_t> refused_;  // the latest of them: a client counts its uploads upwards
+  std::set<uint64_t> refused_;  // the latest ones, since upload ids increase
   size_t staged_bytes_ = 0;
   size_t shard_count_ = 0;
 };

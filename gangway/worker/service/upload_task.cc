@@ -41,8 +41,8 @@ absl::StatusOr<std::shared_ptr<device::Buffer>> UploadTask::MakeBuffer(const Sha
   auto semantics = backend_->capabilities().host_zero_copy
                        ? device::HostSemantics::kZeroCopy
                        : device::HostSemantics::kUntilTransferDone;
-  // The bytes live in the callback: until the runtime has no more use for them. Not Owed: a
-  // zero-copy buffer keeps them for as long as anybody reads it.
+  // The callback owns the bytes: they live until the runtime releases them. Not Owed, which would
+  // keep this task alive as long as a zero-copy buffer keeps the bytes.
   auto done = CountOwed(environment().callbacks, [owner = shard.bytes.owner](absl::Status) {});
   auto buffer = backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_,
                                          shard.bytes.bytes, semantics, std::move(done));

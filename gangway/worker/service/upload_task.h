@@ -1,6 +1,5 @@
-// Makes the device buffers of a complete upload out of its staged bytes, on the event loop: the
-// runtime keeps the bytes or copies them in the background. All shards together, all filled or all
-// failed.
+// Makes the device buffers of a complete upload from its staged bytes, on the event loop; the
+// runtime keeps the bytes or copies them in the background. All shards are filled, or all fail.
 #ifndef GANGWAY_WORKER_SERVICE_UPLOAD_TASK_H_
 #define GANGWAY_WORKER_SERVICE_UPLOAD_TASK_H_
 

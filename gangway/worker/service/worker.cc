@@ -25,10 +25,10 @@ namespace gangway::worker {
 namespace {
 
 constexpr int kStuckExitCode = 70;          // EX_SOFTWARE
-constexpr std::chrono::seconds kPaused{1};  // a heartbeat that is so late: this process stood still
+constexpr std::chrono::seconds kPaused{1};  // a heartbeat this late: the process was suspended
 constexpr size_t kDataQueueBytes = size_t{64} << 20;  // in flight on one data stream
 
-// XLA reads its flags once, when the plugin is loaded. What the user has set stays.
+// XLA reads its flags once, when the plugin is loaded. A flag that the user has set is kept.
 void SetCollectiveTimeout(std::chrono::seconds timeout) {
   constexpr char kFlag[] = "--xla_cpu_collective_call_terminate_timeout_seconds=";
   const char* set = std::getenv("XLA_FLAGS");
@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
   if (!backend.ok()) return backend;
   if (static_cast<int>((*backend)->devices().size()) != options.device_count) {
     return absl::FailedPreconditionError(
-        absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices where ",
+        absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices, but ",
                      options.device_count, " were declared for this worker; make the two agree."));
   }
   return backend;
@@ -74,8 +74,8 @@ uint64_t NewIncarnation() {
   return (bits >> 1) | 1;  // 63 bits, never 0
 }
 
-// The link to the scheduler. Send is for any thread: the sequence number and the place in the
-// stream are taken together.
+// The link to the scheduler. Send is thread-safe: one lock covers the sequence number and the
+// position in the stream.
 class ControlLink {
  public:
   using Clock = std::chrono::steady_clock;
@@ -88,10 +88,10 @@ class ControlLink {
     link_ = std::move(link);
   }
 
-  // A message of the scheduler came; or its silence counts from now.
+  // Restarts the silence timer: the scheduler sent a message, or the link is new.
   void Heard() { heard_.store(Clock::now(), std::memory_order_relaxed); }
 
-  // Ends the worker where the scheduler has been silent for `limit`.
+  // Ends the worker if the scheduler has been silent for `limit`.
   void CheckSilence(std::chrono::milliseconds limit, const std::string& address) {
     if (Clock::now() - heard_.load(std::memory_order_relaxed) < limit) return;
     stop_.Stop(absl::UnavailableError(
@@ -123,7 +123,7 @@ class ControlLink {
       MutexLock lock(mutex_);
       link = std::exchange(link_, nullptr);
     }
-    if (link != nullptr) link->Close(absl::CancelledError("The worker ends."));
+    if (link != nullptr) link->Close(absl::CancelledError("The worker is shutting down."));
   }
 
  private:
@@ -163,12 +163,12 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   return frame;
 }
 
-// Frames of the scheduler, on the loop.
+// Handles a frame of the scheduler, on the loop.
 void OnControlFrame(wire::Frame frame, const std::string& name, uint64_t incarnation,
                     ControlLink& link, WorkerService& service, StopFlag& stop) {
   link.Heard();
   if (frame.incarnation() != 0 && frame.incarnation() != incarnation) {
-    return spdlog::warn("A message for incarnation {} came to {} and was dropped",
+    return spdlog::warn("A message for incarnation {} arrived at {} and was dropped",
                         frame.incarnation(), incarnation);
   }
   if (frame.has_hello_reply()) {
@@ -185,8 +185,8 @@ void OnControlFrame(wire::Frame frame, const std::string& name, uint64_t incarna
   if (frame.has_island_batch()) service.OnBatch(std::move(*frame.mutable_island_batch()));
 }
 
-// Sends heartbeats, which name stuck devices, and listens for the scheduler's, until `stop`.
-// Nothing that blocks is done here.
+// Sends heartbeats, which name stuck devices, and checks for those of the scheduler, until `stop`.
+// Does nothing that blocks.
 void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service, ControlLink& link,
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
@@ -195,18 +195,18 @@ void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service
   while (!stop.WaitFor(options.heartbeat_interval)) {
     const auto now = StuckWatch::Time::clock::now();
     if (stop.TakeLeave()) {
-      spdlog::info("told to end: finishes what it has, within {} ms", options.leave_limit.count());
+      spdlog::info("told to end: finishing its work within {} ms", options.leave_limit.count());
       wire::Frame leaving;
       leaving.mutable_report_batch()->add_reports()->mutable_leaving();
       link.Send(std::move(leaving));
       leave_by = now + options.leave_limit;
     }
     if (now > leave_by) {
-      spdlog::warn("ends with work unfinished, {} ms after it was told to",
+      spdlog::warn("ending with work unfinished, {} ms after it was told to end",
                    options.leave_limit.count());
       return stop.Stop();
     }
-    if (now - last > options.heartbeat_interval + kPaused) link.Heard();  // it could not be heard
+    if (now - last > options.heartbeat_interval + kPaused) link.Heard();  // could not receive any
     last = now;
     link.CheckSilence(options.scheduler_silence_max, options.scheduler_address);
     wire::Frame beat;
@@ -228,7 +228,7 @@ absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
   while (true) {
     auto link = control.Connect(options.scheduler_address, events, std::chrono::milliseconds(1000));
     if (link.ok() || std::chrono::steady_clock::now() >= deadline) return link;
-    // It may still be starting.
+    // The scheduler may still be starting.
     if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving())
       return absl::CancelledError("The worker was told to end.");
   }

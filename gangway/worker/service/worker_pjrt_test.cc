@@ -1,4 +1,4 @@
-// A real worker on the XLA CPU plugin: programs compiled here, run there.
+// Tests a real worker on the XLA CPU plugin, with programs that the test compiles.
 #include <gmock/gmock.h>
 
 #include "gangway/device/pjrt/pjrt_test_programs.h"
@@ -20,7 +20,7 @@ class WorkerPjrtTest : public WorkerHarness {
     Start(kDevices, [] { return device::OpenTestPlugin(kDevices); });
   }
 
-  // Compiles in a client of its own, as the compiler process does, and loads in the worker.
+  // Compiles in a separate client, as the compiler process does, and loads in the worker.
   void CompileAndLoad(uint64_t id, const device::TestProgram& program, int device_count,
                       const std::vector<Tensor>& results) {
     static device::Backend* const compiler = (*device::OpenTestPlugin(kDevices)).release();
@@ -147,7 +147,7 @@ TEST_F(WorkerPjrtTest, CopiesBetweenLocalDevicesAndInPlace) {
   copy(2, 11, 3);
   copy(3, 12, 0);
   LaunchNode(4, 1, {12}, {13}, 1,
-             {0});  // donates what stayed in place: the other owner keeps its contents
+             {0});  // donates the array that stayed in place: its other owner keeps the contents
   FetchNode(5, 10, kFour, 1);
   wire::IslandItem fetch = NodeItem(6);
   *fetch.mutable_node()->mutable_fetch()->mutable_source() = Ref(11, 1);
@@ -207,7 +207,7 @@ TEST_F(WorkerPjrtTest, WrongShapesFailTheGangAndNothingElse_ER2) {
 TEST_F(WorkerPjrtTest, BadExecutableIsReportedAndItsGangsFail) {
   LoadExecutable(1, "garbage", "not an executable", 1, {kFour});
   LaunchNode(1, 1, {}, {11}, 1);
-  Release({1});  // maybe before the load has failed: then the device thread finds it
+  Release({1});  // possibly before the load has failed: then the device thread finds the failure
   EXPECT_NE(WaitDone(1).code(), 0);
   EXPECT_NE(WaitLoaded(1).code(), 0);
   EXPECT_EQ(WaitDone(1).program(), "garbage");
@@ -264,7 +264,7 @@ TEST_F(WorkerPjrtTest, SessionEndAndFreeLeaveNothing_OB2) {
   Release({2});
   EXPECT_EQ(WaitDone(2).code(), 0);
   UploadNode(3, 12, kFour, 1);
-  Release({3});  // its bytes never come
+  Release({3});  // its bytes never arrive
   EXPECT_EQ(Probe().devices(5).bytes(), 8u);
   wire::IslandItem end;
   end.mutable_end_session()->set_session(kSession);

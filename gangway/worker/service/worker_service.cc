@@ -48,7 +48,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                {.on_staged = [this](UploadShardStaged event) { Step(std::move(event)); },
                 .on_gone = [this](StreamsGone event) { Step(event); }}),
       loader_("loader") {
-  // One below the runtime's limit: its count may fall a little after our callback.
+  // One below the runtime's limit, whose count may fall shortly after our callback.
   int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
   for (int i = 0; i < options_.identity.device_count; ++i) {
     devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max));
@@ -115,7 +115,7 @@ std::shared_ptr<store::Slot> WorkerService::FindSlot(const ShardKey& key, int de
   if (auto entry = storages_.find(key.storage); entry != storages_.end()) {
     if (std::shared_ptr<store::Slot> slot = entry->second.Find(key.shard)) return slot;
   }
-  // Also where the storage failed before its shards were known: its readers are told at their
+  // Expected only if the storage failed before its shards were known: its readers fail at their
   // release.
   auto slot =
       std::make_shared<store::Slot>(store::SlotName{key.storage, key.shard, device}, ledger_);
@@ -214,7 +214,7 @@ void WorkerService::Do(FillUpload& action) {
   UploadStaging::Shards staged = streams_.TakeUpload(action.session, action.upload);
   std::vector<UploadTask::Shard> shards;
   for (const auto& [index, slot] : storage.shards) {
-    shards.push_back({slot, staged[index]});  // where nothing came: refused for its size
+    shards.push_back({slot, staged[index]});  // a shard without bytes fails for its size
   }
   std::make_shared<UploadTask>(environment_, action.ordinal, backend_, storage.spec,
                                storage.memory_kind, std::move(shards))
@@ -234,7 +234,7 @@ void WorkerService::Do(FailFetch& action) { streams_.FailShards(action); }
 void WorkerService::Do(DropStorage& action) {
   auto storage = storages_.extract(action.storage);
   if (storage.empty()) return;
-  // Now, not when the runtime drops the last callback that knows the slot.
+  // Frees the memory now, not when the runtime drops the last callback that holds the slot.
   for (const auto& [index, slot] : storage.mapped().shards) slot->Empty();
 }
 
@@ -252,7 +252,7 @@ void WorkerService::Do(LoadExecutable& action) {
 void WorkerService::Do(UnloadExecutable& action) {
   auto slot = executables_.extract(action.executable);
   if (slot.empty()) return;
-  loader_.Post([slot = std::move(slot.mapped())] {});  // freed where loading is done, not here
+  loader_.Post([slot = std::move(slot.mapped())] {});  // freed on the loader's thread
 }
 
 void WorkerService::Do(EndStreams& action) { streams_.EndSession(action.session); }
@@ -330,7 +330,8 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   loop_->Post([this] {
     streams_.CloseAll();
     // Wakes device threads that wait for a shard.
-    wire::Failure ends = wire::MakeFailure(absl::StatusCode::kUnavailable, "The worker ends.");
+    wire::Failure ends =
+        wire::MakeFailure(absl::StatusCode::kUnavailable, "The worker is shutting down.");
     for (auto& [id, storage] : storages_) {
       for (auto& [index, slot] : storage.shards) slot->Fail(ends);
     }
@@ -349,7 +350,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   executables_.clear();
   if (callbacks_->WaitIdle(deadline)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat("The device runtime of ", options_.identity.name,
-                                                  " still works and does not end."));
+                                                  " still owes callbacks and does not end."));
 }
 
 }  // namespace gangway::worker

@@ -1,9 +1,9 @@
-// Carries out what the worker's core decides: owns the slots, executables, device threads and data
-// streams, on one event loop. Made and destroyed by RunWorker (worker.h), which also owns the
-// links.
+// Carries out the actions of the worker's core on one event loop. Owns the slots, executables,
+// device threads and data streams. Created and destroyed by RunWorker (worker.h), which also owns
+// the links.
 //
 // Threading: the event loop owns all state here; nothing on it blocks. Executables are loaded on a
-// thread of their own. Device threads and runtime callbacks come back by posting.
+// separate thread. Device threads and runtime callbacks post their results to the loop.
 #ifndef GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
 #define GANGWAY_WORKER_SERVICE_WORKER_SERVICE_H_
 
@@ -37,14 +37,14 @@ struct ServiceOptions {
   size_t staged_bytes_max = size_t{8} << 30;
   std::chrono::milliseconds wait_limit{600'000};
   std::chrono::milliseconds transfer_silence_max{10'000};
-  size_t shared_bytes_max = 0;    // of memory that workers of this host write shards into; 0: none
-  size_t shared_shard_min = 0;    // smaller shards are not worth it
-  std::function<void()> on_left;  // on the loop: nothing is left to do, and nothing more comes
+  size_t shared_bytes_max = 0;    // as in WorkerOptions; 0: none
+  size_t shared_shard_min = 0;    // smaller shards go on streams
+  std::function<void()> on_left;  // on the loop, after a Leave: all work is done
 };
 
 class WorkerService {
  public:
-  // `send` takes a frame for the scheduler, on the loop. `backend` and `loop` outlive this and the
+  // `send` gets frames for the scheduler, on the loop. `backend` and `loop` outlive this and the
   // runtime's callbacks; `data` connects to other workers, and outlives this too.
   WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> loop, device::Backend* backend,
                 transport::Transport* data, std::function<void(wire::Frame)> send);
@@ -61,16 +61,16 @@ class WorkerService {
     return streams_.Accept(std::move(link));
   }
 
-  // What each device's thread is doing with the device runtime. Any thread.
+  // The current call of each device's thread into the device runtime. Any thread.
   std::vector<DeviceThread::Call> Calls() const;
 
-  // Ends the streams and the device threads, and waits for the runtime's callbacks. Not on the
-  // loop; once. DEADLINE_EXCEEDED: a device is stuck in a program, as the text says; only the end
-  // of the process helps.
+  // Ends the streams and the device threads, and waits for the runtime's callbacks. To be called
+  // once, not on the loop. DEADLINE_EXCEEDED: a device or the runtime does not end, as the message
+  // says; only ending the process helps.
   absl::Status Shutdown(std::chrono::milliseconds limit);
 
  private:
-  // What is here of one storage.
+  // The local part of one storage.
   struct Storage {
     device::ArraySpec spec;
     std::string memory_kind;
@@ -81,7 +81,7 @@ class WorkerService {
 
   void Step(Event event);
   void Post(Event event);  // any thread
-  void ReportChanges();    // every second: what the devices hold, what uploads got
+  void ReportChanges();    // every second: memory use, progress of uploads
 
   void Do(CreateStorage& action);
   void Do(PrepareLaunch& action);
@@ -105,7 +105,7 @@ class WorkerService {
 
   void OpenDevices(const wire::OpenDevices& open);
   void OnEnded(NodeEnded event);
-  // An emptied, failed slot where the core's view and this one differ, which is a bug; never null.
+  // Never null: a shard that is not here gives a failed slot.
   std::shared_ptr<store::Slot> FindSlot(const ShardKey& key, int device);
   wire::Usage MakeUsage(uint64_t probe) const;
   wire::DataBytes MakeDataBytes() const;
@@ -124,13 +124,13 @@ class WorkerService {
   std::unordered_map<uint64_t, Storage> storages_;
   std::unordered_map<uint64_t, std::shared_ptr<ExecutableSlot>> executables_;
   std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
-  // Those that send or receive, prepared or running.
+  // Copies that send or receive, prepared or running.
   std::unordered_map<uint64_t, std::shared_ptr<CopyTask>> copies_;
   bool leaving_ = false;             // the controller sends no new work
   wire::ReportBatch usage_reports_;  // of this round
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
-  EventLoop loader_;           // last: its tasks use the rest
+  EventLoop loader_;           // last: its tasks use the other members
 };
 
 }  // namespace gangway::worker

@@ -1,4 +1,4 @@
-// A real worker on simulated devices: what needs faults to be seen.
+// Tests a real worker on simulated devices: cases that need injected faults or a slow client.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -59,7 +59,7 @@ class LateWelcomeTest : public WorkerSimTest {
   }
 };
 
-// A client may hear of a worker before that hears its own welcome, with which it checks tokens.
+// A client may learn of a worker before the worker receives its welcome, whose key checks tokens.
 TEST_F(LateWelcomeTest, StreamsThatComeBeforeTheWelcomeWaitForIt) {
   AskForStream();
   Welcome();
@@ -156,7 +156,7 @@ TEST_F(WorkerSimTest, SlowClientStopsNobody) {
   Mutex mutex;
   CondVar changed;
   bool go = false;
-  data_loop_.Post([&] {  // the client reads nothing meanwhile
+  data_loop_.Post([&] {  // the client reads nothing until `go`
     MutexLock lock(mutex);
     changed.WaitFor(mutex, kPatience, [&] { return go; });
   });
@@ -195,13 +195,13 @@ TEST_F(WorkerSimTest, ACancelledUploadEndsAndItsLateBytesCostNothing_TM1) {
   wire::Failure failure = WaitDone(1);
   EXPECT_EQ(failure.message(), "waited for the client");
   EXPECT_EQ(failure.worker(), "island0/worker0");
-  half.set_offset(1000);  // the client has not heard of it yet
+  half.set_offset(1000);  // the client does not know of the cancel yet
   half.set_last(true);
   SendChunk(half);
   Upload(2, 11, big, {std::string(big.bytes, 'z')});  // the stream is still good
 }
 
-// A client of the same host, as the front door is.
+// A client on the same host, like the front door.
 class UploadPlaceTest : public WorkerSimTest {
  protected:
   void OpenNear() {
@@ -212,7 +212,7 @@ class UploadPlaceTest : public WorkerSimTest {
     ASSERT_TRUE(socket.ok()) << socket.status();
     socket_ = *std::move(socket);
   }
-  // Where to write; null: no place was given.
+  // The block to write into; null: none was given.
   std::shared_ptr<std::byte> AskForPlace(uint64_t upload, size_t bytes) {
     wire::Frame frame;
     frame.mutable_shard_request()->set_ordinal(upload);
@@ -247,7 +247,7 @@ class UploadPlaceTest : public WorkerSimTest {
     return bytes;
   }
 
-  // A fetched shard that was not sent but told where it lies.
+  // The announcement of a fetched shard that lies in shared memory.
   wire::DataChunk ReceivePlace() {
     wire::DataChunk lent;
     EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& f) {
@@ -317,7 +317,7 @@ TEST_F(UploadPlaceTest, AClientMaySendWhatItHasAPlaceFor) {
   Release({1});
   auto place = AskForPlace(1, kBytes);
   ASSERT_NE(place, nullptr);
-  std::memset(place.get(), 'x', kBytes);  // and thinks better of it
+  std::memset(place.get(), 'x', kBytes);  // then the client sends the shard instead
   SendShard(1, 0, std::string(kBytes, 'b'));
   EXPECT_EQ(WaitDone(1).code(), 0);
   EXPECT_EQ(Contents(2, 1), std::string(kBytes, 'b'));
@@ -340,7 +340,7 @@ TEST_F(UploadPlaceTest, AFetchedShardIsReadWhereItLies) {
   FetchNode(4, 2, kLarge, 1);
   Release({3, 4});
   const wire::DataChunk first = ReceivePlace(), second = ReceivePlace();
-  EXPECT_EQ(WaitDone(3).code(), 0) << "a node does not wait for who reads";
+  EXPECT_EQ(WaitDone(3).code(), 0) << "a node does not wait for its reader";
   EXPECT_NE(first.place().offset(), second.place().offset());
   EXPECT_EQ(Read(first), std::string(kBytes, 'a'));
   EXPECT_EQ(Read(second), std::string(kBytes, 'b'));
@@ -351,7 +351,7 @@ TEST_F(UploadPlaceTest, AFetchedShardIsReadWhereItLies) {
   FetchNode(6, 5, kLarge, 1);
   Release({6});
   const wire::DataChunk third = ReceivePlace();
-  EXPECT_EQ(third.place().offset(), first.place().offset()) << "memory is used again";
+  EXPECT_EQ(third.place().offset(), first.place().offset()) << "memory is reused";
   EXPECT_EQ(Read(second), std::string(kBytes, 'b'));
   EXPECT_EQ(Probe().data().to_clients_shared(), 3 * kBytes);
   EXPECT_EQ(Probe().data().to_clients(), 3 * kBytes);
@@ -369,14 +369,14 @@ TEST_F(UploadPlaceTest, AFetchedShardThatCannotBeMappedIsSent) {
 }
 
 TEST_F(UploadPlaceTest, SmallShardsAndThoseForOtherHostsAreSent) {
-  OpenStream();  // and never reaches the socket
+  OpenStream();  // without a descriptor connection
   UploadLarge(1, 1, 'a');
   FetchNode(2, 1, kLarge, 1);
   Release({2});
   EXPECT_EQ(ReceiveFetch(2, 1).bytes[0], std::string(kBytes, 'a'));
 }
 
-// OB-3: who did not say that he has done with a place may read on; nobody else's bytes come there.
+// OB-3: a client that has not acknowledged a block may still read it, so the block is never reused.
 TEST_F(UploadPlaceTest, OB3_WhatIsNotGivenBackIsNotUsedAgain) {
   OpenNear();
   UploadLarge(1, 1, 'a');

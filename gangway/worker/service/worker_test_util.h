@@ -1,5 +1,5 @@
-// For tests: a scheduler and a client that say what the test tells them, around a real worker in
-// this process, over the in-process transport.
+// For tests: a scripted scheduler and client around a real worker in this process, over the
+// in-process transport.
 #ifndef GANGWAY_WORKER_SERVICE_WORKER_TEST_UTIL_H_
 #define GANGWAY_WORKER_SERVICE_WORKER_TEST_UTIL_H_
 
@@ -34,7 +34,7 @@ constexpr std::chrono::seconds kPatience{30};
 constexpr uint64_t kSession = 5;
 constexpr char kDataKey[] = "of the test";
 
-// The frames that came over one link, in order; a test waits for what it wants to see.
+// The frames that arrived on one link, in order; a test waits for the one that it expects.
 class Inbox {
  public:
   transport::LinkEvents Events(Executor* executor) {
@@ -53,7 +53,7 @@ class Inbox {
                 }};
   }
 
-  // Hands every frame not looked at yet to `look`, until that returns true.
+  // Passes each unread frame to `look`, until that returns true.
   testing::AssertionResult Until(const std::function<bool(wire::Frame&)>& look) {
     auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (true) {
@@ -62,7 +62,7 @@ class Inbox {
         MutexLock lock(mutex_);
         if (!changed_.WaitUntil(mutex_, deadline,
                                 [this]() GANGWAY_NO_ANALYSIS { return next_ < frames_.size(); })) {
-          return testing::AssertionFailure() << "the wanted frame did not come";
+          return testing::AssertionFailure() << "the expected frame did not arrive";
         }
         frame = frames_[next_++];
       }
@@ -260,7 +260,7 @@ class WorkerHarness : public testing::Test {
     } while (offset < bytes.size());
   }
 
-  // Declares, releases and sends an array, and waits until it is there.
+  // Declares, releases and sends an array, and waits until it is done.
   void Upload(uint64_t ordinal, uint64_t storage, const Tensor& tensor,
               const std::vector<std::string>& shards) {
     UploadNode(ordinal, storage, tensor, static_cast<int>(shards.size()));
@@ -270,7 +270,7 @@ class WorkerHarness : public testing::Test {
     ASSERT_EQ(failure.code(), 0) << failure.DebugString();
   }
 
-  // Looks at reports until `enough` says so; keeps what it saw.
+  // Reads and records reports until `enough` returns true.
   void WatchReports(const std::function<bool()>& enough) {
     if (enough()) return;
     ASSERT_TRUE(control_inbox_.Until([&](wire::Frame& frame) {

@@ -1,5 +1,5 @@
-// Transfers between real workers in this process, over the in-process transport and over gRPC, and
-// through shared memory beside that. The test is their scheduler and their client.
+// Tests transfers between real workers in this process, over the in-process transport and gRPC,
+// with and without shared memory. The test plays their scheduler and their client.
 #include <gmock/gmock.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr std::chrono::milliseconds kSilence{1500};
 const std::string kToken = "the first half..the second half.";
 
-// One worker with two simulated devices: 10 * number and the next.
+// One worker with two simulated devices, ids 10 * number and 10 * number + 1.
 class OneWorker {
  public:
   OneWorker(int number, transport::Transport* control, transport::Transport* data,
@@ -239,7 +239,7 @@ class TransferTest : public testing::TestWithParam<Medium> {
     return bytes;
   }
 
-  // An array on both devices of a worker, whose bytes the test sends when it likes.
+  // Declares an array on both devices of a worker; the test sends its bytes later.
   void Declare(int at, uint64_t ordinal, uint64_t storage, size_t bytes) {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Upload& upload = *item.mutable_node()->mutable_upload();
@@ -259,7 +259,7 @@ class TransferTest : public testing::TestWithParam<Medium> {
     Supply(at, ordinal, bytes, seed);
     ASSERT_EQ(worker(at).WaitDone(ordinal).code(), 0);
   }
-  // Both halves of a copy of a two-shard array; neither is released.
+  // Sends both halves of a copy of a two-shard array; neither is released.
   void Copy(uint64_t ordinal, int from, uint64_t source, int to, uint64_t result, size_t bytes,
             const std::string& token = kToken) {
     wire::IslandItem item = NodeItem(ordinal);
@@ -361,7 +361,7 @@ TEST_P(TransferTest, ShardsArriveBitwiseWhateverTheirSizeAndBytesAreCounted) {
   ExpectNothingLeft(1);
 }
 
-// The receiver asks before the sender knows the node, and before the array is there.
+// The receiver asks before the sender knows the node, and before the array exists.
 TEST_P(TransferTest, ARequestMayComeBeforeItsShard) {
   worker(0).OpenStream();
   worker(1).OpenStream();
@@ -436,7 +436,7 @@ TEST_P(TransferTest, ManyAtOnceInBothDirections) {
   EXPECT_EQ(worker(0).Probe().data().to_workers(), kCount * 2 * 300000);
 }
 
-// As the scheduler does it: the sender's record ends the receiver's wait.
+// Like the scheduler, the test ends the receiver's wait with the sender's record.
 TEST_P(TransferTest, ASpoiledSourceIsTheRecordOnBothSides_ER1) {
   worker(0).OpenStream();
   Declare(0, 1, 1, 1000);
@@ -475,7 +475,7 @@ TEST_P(TransferTest, ASenderThatDiesIsNamed_ER1) {
   EXPECT_EQ(failure.gang(), 2u);
   worker(1).Free({2});
   ExpectNothingLeft(1);
-  // One that was gone before anybody asked.
+  // A sender that was gone before the first request.
   Copy(3, 2, 1, 1, 3, 1000);
   ReleaseReceiver(3, 1, sender);
   EXPECT_EQ(worker(1).WaitDone(3).code(), static_cast<int>(absl::StatusCode::kDataLoss));
@@ -487,16 +487,16 @@ TEST_P(TransferTest, AReceiverThatDiesIsNamed_ER1) {
   Copy(2, 0, 1, 1, 2, 1000);
   worker(0).Release({2});
   ReleaseReceiver(2, 1, worker(0).Describe());
-  Copy(3, 0, 1, 2, 3, 1000);  // another one goes on
+  Copy(3, 0, 1, 2, 3, 1000);  // another copy goes on
   worker(0).Release({3});
   ReleaseReceiver(3, 2, worker(0).Describe());
-  Have(0, 10, 10, 8, 1);  // comes behind the request for 2, on the same stream
+  Have(0, 10, 10, 8, 1);  // follows the request for 2 on the same stream
   Copy(11, 0, 10, 1, 11, 8);
   worker(0).Release({11});
   ReleaseReceiver(11, 1, worker(0).Describe());
   EXPECT_EQ(worker(1).WaitDone(11).code(), 0);
   worker(1).Stop();
-  Supply(0, 1, 1000, 4);  // the verdict waits for the source, which may be to blame
+  Supply(0, 1, 1000, 4);  // the verdict waits for the source, which may be the cause
   wire::Failure failure = worker(0).WaitDone(2);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_EQ(failure.worker(), "island0/worker1");
@@ -515,7 +515,7 @@ TEST_P(TransferTest, OnlyTheClustersWorkersMayOpenAStream) {
   }
 }
 
-// Not even one of them, without the token of the copy.
+// Not even a worker may, without the token of the copy.
 TEST_P(TransferTest, AStrangerCanNeitherReadNorDisturb) {
   Have(0, 1, 1, 1000, 1);
   worker(1).OpenStream();
@@ -538,13 +538,13 @@ TEST_P(TransferTest, AStrangerCanNeitherReadNorDisturb) {
   EXPECT_TRUE(after_inbox.WaitClosed());
   ReleaseReceiver(2, 1, worker(0).Describe());
   EXPECT_EQ(worker(1).WaitDone(2).code(), 0);
-  EXPECT_EQ(worker(0).WaitDone(2).code(), 0);  // it has counted what it sent
+  EXPECT_EQ(worker(0).WaitDone(2).code(), 0);  // its count of sent bytes is final
   ExpectContents(1, 3, 2, 1000, 1);
   EXPECT_EQ(worker(0).Probe().data().to_workers(), 2000u);
   loop.Stop();
 }
 
-// Another process may listen where a worker that died did.
+// Another process may listen at the address of a dead worker.
 TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
   Inbox inbox;
   EventLoop loop("impostor");
@@ -608,7 +608,7 @@ TEST_P(TransferTest, ASilentPeerIsADeadline_TM1) {
   loop.Stop();
 }
 
-// A live sender that waits for its own source beats, however long.
+// A live sender sends heartbeats for as long as it waits for its own source.
 TEST_P(TransferTest, ASlowSourceIsNoSilence_TM1) {
   worker(0).OpenStream();
   worker(1).OpenStream();
@@ -648,7 +648,7 @@ TEST_P(TransferTest, ACancelEndsBothHalves_ER2) {
 
 class SharedTransferTest : public TransferTest {
  protected:
-  // One array from worker `from` to `to`, which drops it at once.
+  // Copies one array from worker `from` to worker `to`, and checks its contents.
   void Move(int from, uint64_t source, int to, uint64_t ordinal, size_t bytes, int seed) {
     Copy(ordinal, from, source, to, ordinal, bytes);
     worker(from).Release({ordinal});
@@ -662,7 +662,7 @@ class SharedTransferTest : public TransferTest {
 
 INSTANTIATE_TEST_SUITE_P(Media, SharedTransferTest, testing::Values(Medium::kSharedGrpc), NameOf);
 
-// Bytes of memory that processes share, as this process maps it.
+// Bytes of shared memory that this process maps.
 size_t MappedSharedBytes() {
   std::ifstream maps("/proc/self/maps");
   size_t total = 0;
@@ -683,7 +683,7 @@ TEST_P(SharedTransferTest, TheSamePagesAreUsedAgain) {
     Move(0, 1, 1, 10 * i, kBytes, 7);
     worker(1).Free({10 * i});
     ExpectNothingLeft(1);
-    if (i == 2) after_first = MappedSharedBytes();  // a first buffer may end a little late
+    if (i == 2) after_first = MappedSharedBytes();  // the first buffer may be freed a little late
   }
   EXPECT_GT(after_first, 0u);
   EXPECT_EQ(MappedSharedBytes(), after_first);
@@ -698,7 +698,7 @@ TEST_P(SharedTransferTest, WhatDoesNotFitInThePoolComesOnTheStream_TM2) {
   Copy(2, 0, 1, 3, 2, kBytes);
   worker(0).Release({2});
   ReleaseReceiver(2, 3, worker(0).Describe());
-  Have(0, 10, 10, 8, 1);  // behind the requests for 2, which have their places now
+  Have(0, 10, 10, 8, 1);  // follows the requests for 2, which have their blocks now
   Copy(11, 0, 10, 3, 11, 8);
   worker(0).Release({11});
   ReleaseReceiver(11, 3, worker(0).Describe());
@@ -724,7 +724,7 @@ TEST_P(SharedTransferTest, AWorkerWithoutSharedMemoryUsesTheStreamBothWays) {
   }
 }
 
-// A worker that names a socket which nobody here listens at is on another host, whatever it says.
+// A worker whose named socket has no listener here counts as being on another host.
 TEST_P(SharedTransferTest, WhoIsNotReachedByItsSocketIsOnAnotherHost) {
   Inbox inbox;
   EventLoop loop("far");
@@ -752,7 +752,7 @@ TEST_P(SharedTransferTest, WhoIsNotReachedByItsSocketIsOnAnotherHost) {
   loop.Stop();
 }
 
-// A place that is not the asker's is not written; the shard comes on the stream.
+// A block that the requester did not hand over is not written; the shard goes on the stream.
 TEST_P(SharedTransferTest, APlaceThatWasNotHandedOverIsNotWritten) {
   Have(0, 1, 1, 1000, 1);
   Inbox inbox;
@@ -777,7 +777,7 @@ TEST_P(SharedTransferTest, APlaceThatWasNotHandedOverIsNotWritten) {
   loop.Stop();
 }
 
-// The bytes may still be written when nobody waits for them any more: the place is given up.
+// The sender may still write after the request was cancelled, so the block is retired.
 TEST_P(SharedTransferTest, APlaceOfACancelledRequestIsNotUsedAgain) {
   worker(0).OpenStream();
   worker(1).OpenStream();
@@ -785,7 +785,7 @@ TEST_P(SharedTransferTest, APlaceOfACancelledRequestIsNotUsedAgain) {
   Copy(2, 0, 1, 1, 2, 1000);
   worker(0).Release({2});
   ReleaseReceiver(2, 1, worker(0).Describe());
-  Have(0, 10, 10, 8, 1);  // behind the request for 2, on the same stream
+  Have(0, 10, 10, 8, 1);  // follows the request for 2 on the same stream
   Move(0, 10, 1, 11, 8, 1);
   const size_t before = MappedSharedBytes();
   worker(1).Cancel(2, wire::MakeFailure(absl::StatusCode::kCancelled, "no longer wanted"));
@@ -793,7 +793,7 @@ TEST_P(SharedTransferTest, APlaceOfACancelledRequestIsNotUsedAgain) {
   Supply(0, 1, 1000, 2);
   worker(1).Free({2});
   Move(0, 10, 1, 21, 8, 1);
-  EXPECT_GT(MappedSharedBytes(), before) << "a segment of its own";
+  EXPECT_GT(MappedSharedBytes(), before) << "the copy needed a new segment";
 }
 
 }  // namespace

@@ -1,17 +1,17 @@
-"""How JAX finds Gangway by itself: JAX imports every module in the namespace package `jax_plugins`
-when it first needs a device, and calls its `initialize`.
+"""Lets JAX discover Gangway: JAX imports every module in the namespace package `jax_plugins` when
+it first needs a device, and calls its `initialize`.
 """
 
 from gangway import _backend
 
 
 def initialize() -> None:
-    """Registers the `proxy` backend if this process asked for it (JAX_PLATFORMS), and nobody else
-    has registered it or it is to reach a cluster whose token is at hand: what others register
-    (pathwaysutils) presents none, and would be refused.
+    """Registers the `proxy` backend if JAX_PLATFORMS requests it.
 
-    Without that wish nothing may be registered: JAX would try to connect in every process that can
-    import this.
+    A backend that another package (pathwaysutils) has registered is replaced only if the cluster's
+    token is available: that backend presents no token, so the cluster would reject it. Without the
+    request nothing is registered, because JAX would then try to connect in every process that can
+    import this package.
     """
     import jax
     from jax._src import xla_bridge

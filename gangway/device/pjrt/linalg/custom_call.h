@@ -1,10 +1,10 @@
-// What every handler of device/pjrt/linalg starts and ends with: the types of a custom call's
-// buffers, the checks of their shapes, workspace, and the way into the list of handlers.
+// The shared parts of the handlers in device/pjrt/linalg: types of a custom call's buffers, checks
+// of their shapes, workspace, and registration in the list of handlers.
 //
-// A custom call is what a client's program says it is. JAX's own fit; others may name a target with
-// any shapes and attributes, so a handler checks all of them before it touches memory. What it does
-// not compute it fills, so that no result shows what was in that memory before (OB-3).
-// Internal to device/pjrt/linalg.
+// A client's program determines a custom call. JAX emits valid ones; others may name a target with
+// any shapes and attributes, so a handler checks all of them before it touches memory. It fills
+// every result that it does not compute, so that no result shows earlier contents of its memory
+// (OB-3). Internal to device/pjrt/linalg.
 #ifndef GANGWAY_DEVICE_PJRT_LINALG_CUSTOM_CALL_H_
 #define GANGWAY_DEVICE_PJRT_LINALG_CUSTOM_CALL_H_
 
@@ -45,7 +45,7 @@ inline constexpr ffi::DataType kDataType<std::complex<float>> = ffi::DataType::C
 template <>
 inline constexpr ffi::DataType kDataType<std::complex<double>> = ffi::DataType::C128;
 
-// The buffers of a handler's signature. A handler whose call is refused for its types never runs.
+// The buffers of a handler's signature. A call with other types is rejected before Run.
 template <typename T>
 using Operand = ffi::Buffer<kDataType<T>>;
 template <typename T>
@@ -64,7 +64,7 @@ using Real = typename RealOf<T>::type;
 template <typename T>
 inline constexpr bool kIsComplex = !std::is_same_v<T, Real<T>>;
 
-// A batch of matrices, each column-major (the layout that JAX asks for), one after the other.
+// A batch of matrices, each column-major (the layout that JAX requests), one after another.
 struct Matrices {
   Dimensions batch;   // the leading dimensions
   int64_t count = 0;  // their product
@@ -76,24 +76,24 @@ struct Matrices {
   int rank_max() const { return rows < cols ? rows : cols; }
 };
 
-// No LAPACK routine works on more columns at once.
+// The most columns that a LAPACK routine processes at once.
 inline constexpr double kBlockMax = 128;
 
-// Collects what is wrong with a call; the first fault is the one that is told.
+// Checks the shapes and attributes of a call, and reports the first fault.
 class Checks {
  public:
   explicit Checks(std::string_view routine) : routine_(routine) {}
 
-  // All dimensions but the last two are the batch. Without matrices in it where that is a fault.
+  // All dimensions but the last two are the batch. On a fault it is empty.
   Matrices Matrix(std::string_view name, Dimensions dimensions);
   Matrices SquareMatrix(std::string_view name, Dimensions dimensions);
-  // `dimensions` are `like`'s batch, followed by these.
+  // `dimensions` must be `like`'s batch, followed by `trailing`.
   void Fits(std::string_view name, Dimensions dimensions, const Matrices& like,
             std::initializer_list<int64_t> trailing);
   void Letter(std::string_view attribute, uint8_t value, std::string_view allowed);
   void True(bool holds, std::string_view what);
-  // LAPACK computes the sizes of its workspaces with 32 bits and does not see when they overflow.
-  // `elements` is no less than the largest of them, blocks counted as kBlockMax columns.
+  // LAPACK computes the sizes of its workspaces with 32 bits and does not detect overflow.
+  // `elements` is an upper bound of the largest one, with blocks of kBlockMax columns.
   void Workspace(double elements);
 
   bool failed() const { return !fault_.empty(); }
@@ -106,10 +106,10 @@ class Checks {
   std::string fault_;
 };
 
-// LAPACK itself found an argument wrong (info < 0), which the checks should have seen.
+// For info < 0: LAPACK rejected an argument that the checks should have rejected.
 ffi::Error RefusedArgument(std::string_view routine, int info);
 
-// A result that starts as a copy of its operand; they may be one buffer.
+// Copies the operand into the result, and returns the result's data. They may be one buffer.
 template <ffi::DataType kType>
 ffi::NativeType<kType>* CopyInto(ffi::ResultBuffer<kType>& result,
                                  const ffi::Buffer<kType>& operand) {
@@ -129,14 +129,14 @@ T NotANumber() {
   return T(std::numeric_limits<Real<T>>::quiet_NaN());
 }
 
-// Iterations for eigenvalues may not end on infinities and NaNs: such matrices are not given to
-// LAPACK. The info code is LAPACK's own for them.
+// Eigenvalue iterations may not terminate on infinities and NaNs, so such matrices do not go to
+// LAPACK. Their info code is LAPACK's own.
 inline constexpr int kNotFinite = -4;
 
 template <typename T>
 bool AllFinite(const T* values, int64_t count) {
   using std::isfinite;
-  bool finite = true;  // without a branch in the loop, so that it is vectorized
+  bool finite = true;  // no branch in the loop, so that it is vectorized
   for (int64_t i = 0; i < count; ++i) {
     if constexpr (kIsComplex<T>) {
       finite &= isfinite(values[i].real()) && isfinite(values[i].imag());
@@ -153,8 +153,8 @@ std::unique_ptr<T[]> Workspace(int64_t count) {
   return std::make_unique_for_overwrite<T[]>(count < 1 ? 1 : count);
 }
 
-// The answer of a workspace query. It comes as a floating-point number, which for large sizes may
-// have been rounded down.
+// The size from a workspace query. LAPACK returns a floating-point number, which may be rounded
+// down for large sizes.
 template <typename T>
 int WorkspaceSize(T answer) {
   const Real<T> exact = std::real(answer);
@@ -163,7 +163,7 @@ int WorkspaceSize(T answer) {
   return size < 1 ? 1 : static_cast<int>(size < kMax ? size : kMax);
 }
 
-// Nothing may be thrown into the plugin.
+// Exceptions must not reach the plugin.
 template <typename... A>
 auto Guard(ffi::Error (*run)(A...)) {
   return [run](A... arguments) -> ffi::Error {
@@ -171,7 +171,7 @@ auto Guard(ffi::Error (*run)(A...)) {
       return run(arguments...);
     } catch (const std::bad_alloc&) {
       return {ffi::ErrorCode::kResourceExhausted,
-              "there is no memory for the workspace of a LAPACK routine; use smaller matrices or "
+              "not enough memory for the workspace of a LAPACK routine; use smaller matrices or "
               "give the worker's host more memory"};
     }
   };
@@ -209,7 +209,7 @@ void AddAllTypes(std::vector<FfiHandler>& handlers, const std::string& name) {
   AddComplex<Routine>(handlers, name);
 }
 
-// By file.
+// One function per file.
 void AddFactorizations(std::vector<FfiHandler>& handlers);
 void AddSolvers(std::vector<FfiHandler>& handlers);
 void AddSingularValues(std::vector<FfiHandler>& handlers);

@@ -1,5 +1,5 @@
-// Factorizations that always end: Cholesky, LU, QR with and without pivoting, the matrices Q made
-// from reflectors or applied, and the reduction to Hessenberg form.
+// Factorizations that always terminate: Cholesky, LU, QR with and without pivoting, Q formed or
+// applied from reflectors, and the reduction to Hessenberg form.
 #include "gangway/device/pjrt/linalg/custom_call.h"
 #include "gangway/device/pjrt/linalg/lapack_routines.h"
 
@@ -37,7 +37,7 @@ struct Potrf {
   }
 };
 
-// P x = L U; pivots count from 1; info > 0: U is singular, which is no error.
+// P x = L U; pivots count from 1; info > 0: U is singular, which is not an error.
 struct Getrf {
   template <typename T>
   static auto Bind() {
@@ -69,7 +69,7 @@ struct Getrf {
   }
 };
 
-// x = Q R: R in the upper triangle, the reflectors that make Q below it, their factors in tau.
+// x = Q R: R in the upper triangle, the reflectors that form Q below it, their factors in tau.
 struct Geqrf {
   template <typename T>
   static auto Bind() {
@@ -164,7 +164,7 @@ struct Orgqr {
     const int64_t k = tau_dimensions.size() == 0 ? 0 : tau_dimensions.back();
     checks.Fits("tau", tau_dimensions, a, {k});
     checks.Fits("the result", q->dimensions(), a, {a.rows, a.cols});
-    checks.True(k <= a.cols && a.cols <= a.rows, "there must be tau <= columns <= rows");
+    checks.True(k <= a.cols && a.cols <= a.rows, "sizes must satisfy tau <= columns <= rows");
     checks.Workspace(kBlockMax * a.cols);
     if (checks.failed()) return checks.error();
     T* out = CopyInto(q, x);
@@ -207,7 +207,7 @@ struct Ormqr {
     checks.Fits("the result", product->dimensions(), a, {target.rows, target.cols});
     checks.True(a.rows == (left ? target.rows : target.cols),
                 "Q and the matrix must have sizes that can be multiplied");
-    checks.True(k <= a.cols && k <= a.rows, "there must be as many reflectors as tau");
+    checks.True(k <= a.cols && k <= a.rows, "tau must not outnumber the reflectors");
     checks.Workspace(kBlockMax * (target.rows + kBlockMax + target.cols));
     if (checks.failed()) return checks.error();
     T* out = CopyInto(product, c);

@@ -1,6 +1,6 @@
 // Matrices without symmetry: eigenvalues with left and right vectors (geev), and the Schur form
-// (gees). Their custom calls differ by type: real ones give eigenvalues as real and imaginary
-// parts.
+// (gees). Their custom calls differ by type: those of real types return the real and imaginary
+// parts of eigenvalues separately.
 #include "gangway/device/pjrt/linalg/custom_call.h"
 #include "gangway/device/pjrt/linalg/lapack_routines.h"
 
@@ -11,7 +11,7 @@ template <typename T>
 using ComplexOf = std::complex<Real<T>>;
 
 // LAPACK packs the vectors of a conjugate pair of eigenvalues into two real columns: the real and
-// the imaginary part of the first one's.
+// the imaginary part of the first vector.
 template <typename T>
 void UnpackVectors(int n, const T* imaginary, const T* packed, std::complex<T>* vectors) {
   const auto column = [n](auto* matrix, int64_t j) { return matrix + j * n; };
@@ -30,8 +30,8 @@ void UnpackVectors(int n, const T* imaginary, const T* packed, std::complex<T>* 
   }
 }
 
-// The places of one matrix's results. A complex type's values are in `w`, a real one's in `w`
-// (real parts) and `w_imaginary`.
+// The results of one matrix. Complex types have their values in `w`, real types in `w` (real parts)
+// and `w_imaginary`.
 template <typename T>
 struct EigArrays {
   T* w;
@@ -40,7 +40,7 @@ struct EigArrays {
   ComplexOf<T>* right;
 };
 
-// geev with its workspaces; keeps the operand as it is.
+// geev with its workspaces; does not change the operand.
 template <typename T>
 class EigSolver {
  public:
@@ -94,7 +94,7 @@ class EigSolver {
     return code;
   }
 
-  // Vectors as JAX wants them: complex, and defined also where none were asked for or found.
+  // Writes vectors as JAX expects them: complex, and defined even if not requested or not found.
   void Finish(int code, char wanted, const T* packed, const T* imaginary, ComplexOf<T>* vectors) {
     const int64_t count = int64_t{n_} * n_;
     if (code != 0) return Fill(vectors, count, NotANumber<ComplexOf<T>>());
@@ -194,7 +194,7 @@ struct GeevComplex {
   }
 };
 
-// The places of one matrix's Schur form.
+// The Schur form of one matrix.
 template <typename T>
 struct SchurArrays {
   T* form;
@@ -262,7 +262,7 @@ Matrices CheckGees(Checks& checks, const Operand<T>& x, Result<T>& form, Result<
   checks.Fits("info", info->dimensions(), a, {});
   checks.Workspace(2 * kBlockMax * (a.rows + 2.0));
   checks.Letter("mode", mode, "VN");
-  checks.Letter("sort", sort, "N");  // sorting needs a function of the client's
+  checks.Letter("sort", sort, "N");  // sorting needs a function of the client
   return a;
 }
 

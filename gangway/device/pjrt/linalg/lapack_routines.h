@@ -1,13 +1,13 @@
 // LAPACK and BLAS by element type: Lapack<float>::potrf is spotrf. Plain calls of the library's
 // Fortran routines (column-major, 32-bit sizes, arguments by address, `info` last). LoadOpenBlas
-// must have succeeded before; then any thread may call. Internal to device/pjrt/linalg.
+// must succeed first; then any thread may call. Internal to device/pjrt/linalg.
 #ifndef GANGWAY_DEVICE_PJRT_LINALG_LAPACK_ROUTINES_H_
 #define GANGWAY_DEVICE_PJRT_LINALG_LAPACK_ROUTINES_H_
 
 #include <complex>
 #include <vector>
 
-// Before lapack.h, which takes C's complex types otherwise.
+// Must precede lapack.h, which otherwise uses C's complex types.
 #define lapack_complex_float std::complex<float>
 #define lapack_complex_double std::complex<double>
 
@@ -19,14 +19,14 @@ namespace gangway::device::linalg {
 template <typename T>
 struct Lapack;
 
-// Where the address of a routine belongs.
+// A routine's symbol, and the variable that receives its address.
 struct Routine {
   const char* symbol;
   void** address;
 };
 
 // The types come from the library's own headers; its code is not linked. Fortran appends the length
-// of each character argument: the ones after the symbol.
+// of each character argument: these are the arguments after the symbol.
 #define GANGWAY_LAPACK_ROUTINE(name, symbol, ...)            \
   static inline decltype(symbol)* name##_address = nullptr;  \
   template <typename... Arguments>                           \
@@ -36,8 +36,8 @@ struct Routine {
 #define GANGWAY_LAPACK_ADDRESS(name, symbol, ...) \
   Routine{#symbol, reinterpret_cast<void**>(&name##_address)},
 
-// `letter` is a routine's first. A few have another name for complex types: those for orthogonal
-// matrices (or: un) and for symmetric ones (sy: he).
+// `letter` is a routine's first. Routines for orthogonal and symmetric matrices have another name
+// for complex types: un instead of or, he instead of sy.
 #define GANGWAY_LAPACK_ROUTINES(each, letter, orthogonal, symmetric)                       \
   each(potrf, letter##potrf_, 1) each(getrf, letter##getrf_) each(geqrf, letter##geqrf_)   \
       each(geqp3, letter##geqp3_) each(orgqr, letter##orthogonal##gqr_)                    \

@@ -28,7 +28,7 @@ const std::vector<FfiHandler>& LinalgHandlers() {
 absl::Status RegisterLinalgHandlers(Backend& backend) {
   if (!backend.capabilities().ffi_handlers) {
     return absl::UnimplementedError(
-        absl::StrCat("platform ", backend.capabilities().platform, " takes no FFI handlers"));
+        absl::StrCat("platform ", backend.capabilities().platform, " has no FFI handlers"));
   }
   absl::Status loaded = linalg::LoadOpenBlas(linalg::DefaultOpenBlasPath());
   return loaded.ok() ? backend.RegisterFfiHandlers(LinalgHandlers()) : loaded;
@@ -37,10 +37,10 @@ absl::Status RegisterLinalgHandlers(Backend& backend) {
 void OfferLinalg(Backend& backend) {
   const absl::Status status = RegisterLinalgHandlers(backend);
   if (status.ok()) return;
-  // A platform that cannot have them is not a fault of this one.
+  // A platform without FFI handlers is expected, not a fault.
   const bool expected = absl::IsUnimplemented(status);
   spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
-              "Programs that call LAPACK, as jnp.linalg makes them for CPU, are refused here: {}",
+              "This process rejects programs that call LAPACK (jnp.linalg on CPU does): {}",
               std::string(status.message()));
 }
 

@@ -1,8 +1,9 @@
 // `jnp.linalg` on the CPU plugin: typed-FFI handlers for the custom calls to LAPACK that JAX emits
-// for platform "cpu". The plugin has none of its own (jaxlib has them, and is not in a worker).
-// They adapt operands and call OpenBLAS; docs/internals/linalg.md says what each call means.
+// for platform "cpu". The plugin has none of its own: they are part of jaxlib, which a worker does
+// not have. The handlers adapt operands and call OpenBLAS; docs/internals/linalg.md describes each
+// call.
 //
-// A handler runs in the thread that executes the program and starts no other. It keeps no state, so
+// A handler runs on the thread that executes the program and starts no other. It keeps no state, so
 // any number may run at once.
 #ifndef GANGWAY_DEVICE_PJRT_LINALG_LINALG_HANDLERS_H_
 #define GANGWAY_DEVICE_PJRT_LINALG_LINALG_HANDLERS_H_
@@ -15,15 +16,15 @@
 
 namespace gangway::device {
 
-// One for each target, in no order that matters.
+// One handler per target, in no particular order.
 const std::vector<FfiHandler>& LinalgHandlers();
 
-// Errors: those of Backend::RegisterFfiHandlers. UNIMPLEMENTED: another platform than CPU, for
+// Errors: those of Backend::RegisterFfiHandlers. UNIMPLEMENTED: a platform other than CPU, for
 // which JAX does not emit these calls, or a plugin without FFI.
 absl::Status RegisterLinalgHandlers(Backend& backend);
 
-// To be called once by each process that compiles or loads programs, before it does so. Without the
-// handlers all but programs with such calls works: where they are refused, the log says so.
+// Registers the handlers and logs a failure. Each process that compiles or loads programs calls
+// this once, before it does so. Without the handlers it rejects only programs with such calls.
 void OfferLinalg(Backend& backend);
 
 }  // namespace gangway::device

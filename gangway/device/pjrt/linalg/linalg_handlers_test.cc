@@ -1,6 +1,6 @@
-// The handlers through the real plugin: that all of them take, what they say of hostile calls, and
-// the corners that JAX does not reach by itself. Their arithmetic is compared with numpy in
-// tests/test_linalg.py.
+// The handlers through the real plugin: all of them register, hostile calls fail with clear errors,
+// and edge cases that JAX itself does not reach. tests/test_linalg.py compares their results with
+// numpy.
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ Backend& RegisteredBackend() {
   return *backend;
 }
 
-// A program of one custom call, each operand and result in column-major order as JAX asks for it.
+// A program of one custom call, each operand and result in column-major order as JAX requests it.
 struct Call {
   std::string target;
   std::string attributes;
@@ -66,7 +66,7 @@ std::string F32Type(const std::vector<int64_t>& dims) {
   return text + "f32>";
 }
 
-// An x after a digit; "complex" has one, too.
+// Counts each x after a digit: "complex" contains an x, too.
 int RankOf(const std::string& type) {
   int rank = 0;
   for (size_t i = 1; i < type.size(); ++i) rank += type[i] == 'x' && std::isdigit(type[i - 1]);
@@ -101,7 +101,7 @@ TestProgram Program(const Call& call) {
       values));
 }
 
-// The results, row-major, or the error. Other types than f32 are read by their bits.
+// The results, row-major, or the error. Types other than f32 are read as raw bits.
 absl::StatusOr<std::vector<std::vector<float>>> RunCall(
     const Call& call, const std::vector<std::vector<float>>& inputs) {
   Backend& backend = RegisteredBackend();
@@ -155,7 +155,7 @@ Call Svd(int64_t m, int64_t n, char mode) {
 TEST(LinalgHandlers, EachTargetOfJaxTakes) {
   std::set<std::string> names;
   for (const FfiHandler& handler : LinalgHandlers()) names.insert(handler.name);
-  EXPECT_EQ(names.size(), 61u);  // 15 routines for 4 types, and one for all
+  EXPECT_EQ(names.size(), 61u);  // 15 routines for 4 types, and one for all types
   GANGWAY_ASSERT_OK(RegisterLinalgHandlers(RegisteredBackend()));
 }
 
@@ -173,7 +173,7 @@ int ThreadCount() {
 }
 
 TEST(LinalgHandlers, OpenBlasStartsNoThreads) {
-  // In a process of its own, where nothing else has loaded it or starts threads meanwhile.
+  // Runs in a process of its own, where nothing else loads OpenBLAS or starts threads.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   auto load = [] {
     const int before = ThreadCount();
@@ -200,7 +200,7 @@ TEST(LinalgHandlers, ACholeskyFactorAndItsInfoPerMatrixOfABatch) {
   EXPECT_FLOAT_EQ(factor[2], 1);
   EXPECT_FLOAT_EQ(factor[3], 2);
   EXPECT_EQ(Info((*results)[1], 0), 0);
-  EXPECT_EQ(Info((*results)[1], 1), 2) << "the second one is not positive definite";
+  EXPECT_EQ(Info((*results)[1], 1), 2) << "the second matrix is not positive definite";
 }
 
 TEST(LinalgHandlers, NothingToDoForNoMatricesAndEmptyOnes) {
@@ -261,9 +261,9 @@ TEST(LinalgHandlers, CallsThatDoNotFitAreRefusedByNameAndTouchNothing) {
   const std::string uplo = "uplo = 76 : ui8";
   const std::vector<Hostile> calls = {
       {"is not square", {"lapack_spotrf_ffi", uplo, {{4, 8}}, {"tensor<4x8xf32>", i0}}},
-      {"info is of shape", {"lapack_spotrf_ffi", uplo, {{64, 4, 4}}, {"tensor<64x4x4xf32>", i0}}},
-      {"the factor is of shape", {"lapack_spotrf_ffi", uplo, {{8, 8}}, {m4, i0}}},
-      {"no batch of matrices", {"lapack_spotrf_ffi", uplo, {{16}}, {"tensor<16xf32>", i0}}},
+      {"info has shape", {"lapack_spotrf_ffi", uplo, {{64, 4, 4}}, {"tensor<64x4x4xf32>", i0}}},
+      {"the factor has shape", {"lapack_spotrf_ffi", uplo, {{8, 8}}, {m4, i0}}},
+      {"not a batch of matrices", {"lapack_spotrf_ffi", uplo, {{16}}, {"tensor<16xf32>", i0}}},
       {"uplo", {"lapack_spotrf_ffi", "uplo = 88 : ui8", {{4, 4}}, {m4, i0}}},
       {"Wrong buffer dtype", {"lapack_dpotrf_ffi", uplo, {{4, 4}}, {m4, i0}}},
       {"number of attributes", {"lapack_spotrf_ffi", "", {{4, 4}}, {m4, i0}}},
@@ -279,14 +279,14 @@ TEST(LinalgHandlers, CallsThatDoNotFitAreRefusedByNameAndTouchNothing) {
         "left = true, transpose = false",
         {{4, 4}, {4}, {9, 4}},
         {"tensor<9x4xf32>"}}},
-      {"sizes that fit",
+      {"matching sizes",
        {"lapack_strsm_ffi",
         "side = 76 : ui8, uplo = 76 : ui8, trans_x = 78 : ui8, diag = 78 : ui8",
         {{4, 4}, {9, 2}},
         {"tensor<9x2xf32>"}}},
       {"lower diagonal",
        {"tridiagonal_solve_perturbed_ffi", "", {{2}, {9}, {9}, {9, 1}}, {"tensor<9x1xf32>"}}},
-      // A workspace that is counted with more than 32 bits.
+      // A workspace whose size exceeds 32 bits.
       {"too large",
        {"lapack_sgesdd_ffi",
         "mode = 83 : ui8",

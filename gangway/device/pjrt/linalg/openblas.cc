@@ -14,7 +14,7 @@
 namespace gangway::device::linalg {
 namespace {
 
-constexpr int kWithThreadsOfPosix = 1;  // what openblas_get_parallel says
+constexpr int kWithThreadsOfPosix = 1;  // a value of openblas_get_parallel()
 
 absl::Status LookUp(void* library, const std::string& path, const std::vector<Routine>& routines) {
   for (const Routine& routine : routines) {
@@ -45,8 +45,8 @@ absl::Status Load(const std::string& path) {
   if (get_parallel() != kWithThreadsOfPosix) {
     return absl::FailedPreconditionError(
         absl::StrCat(path,
-                     " is not OpenBLAS's flavour with POSIX threads. Only that one may be "
-                     "called by several threads at once; install libopenblas0-pthread"));
+                     " is not OpenBLAS's flavour with POSIX threads. Several threads may call "
+                     "only that one at once; install libopenblas0-pthread"));
   }
   set_num_threads(1);
   for (const auto& routines :

@@ -5,7 +5,7 @@
 namespace gangway::device::linalg {
 namespace {
 
-// The places of one matrix's operand and results.
+// The operand and the results of one matrix.
 template <typename T>
 struct SvdArrays {
   T* a;  // destroyed
@@ -26,7 +26,7 @@ int64_t GesddRealSize(const SvdSizes& z) {
   return std::max(5 * least * least + 5 * least, 2 * most * least + 2 * least * least + least);
 }
 
-// Computes with workspace of its own. A routine is called twice: with size -1 it says how much.
+// Gesdd and Gesvd own their workspace, except `work`. Calling with size -1 queries its size.
 template <typename T>
 class Gesdd {
  public:
@@ -82,7 +82,7 @@ void FillIdentity(T* values, int64_t size) {
   for (int64_t i = 0; i < size; ++i) values[i * size + i] = T(1);
 }
 
-// The first min(rows, cols) are in s; u and vt have the shapes that the mode asks for.
+// s holds min(rows, cols) values; the mode determines the shapes of u and vt.
 template <typename T>
 struct SvdCall {
   Matrices a, u, vt;
@@ -162,7 +162,7 @@ struct Svd {
     call.x = {CopyInto(x_out, x), s->typed_data(), u->typed_data(), vt->typed_data()};
     call.info = info->typed_data();
     if (call.a.size() != 0) return Decompose<Method, T>(kRoutine, call);
-    for (int64_t i = 0; i < call.a.count; ++i, call.Next()) {  // LAPACK leaves u and vt alone
+    for (int64_t i = 0; i < call.a.count; ++i, call.Next()) {  // LAPACK would not fill u and vt
       call.info[i] = 0;
       if (full) FillIdentity(call.x.u, m);
       if (full) FillIdentity(call.x.vt, n);

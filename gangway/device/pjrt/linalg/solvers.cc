@@ -35,7 +35,7 @@ struct Trsm {
     checks.Letter("trans_x", operation, "NTC");
     checks.Letter("diag", diagonal, "NU");
     checks.True(a.rows == (side == 'L' ? b.rows : b.cols),
-                "the matrix and the right-hand side must have sizes that fit");
+                "the matrix and the right-hand side must have matching sizes");
     if (checks.failed()) return checks.error();
     T* out = CopyInto(x, b_operand);
     if (b.size() == 0) return ffi::Error::Success();
@@ -72,8 +72,8 @@ Matrices CheckTridiagonal(Checks& checks, const Buffer& lower, const Buffer& dia
   return b;
 }
 
-// The lower diagonal's first element and the upper one's last are not part of the matrix. The
-// diagonals come back as the factorization leaves them; info > 0: singular.
+// The lower diagonal's first element and the upper diagonal's last are not part of the matrix. The
+// resulting diagonals are as the factorization leaves them; info > 0: singular.
 struct Gtsv {
   template <typename T>
   static auto Bind() {
@@ -113,9 +113,9 @@ struct Gtsv {
   }
 };
 
-// A tridiagonal matrix as L U with row exchanges (LAPACK's gttrf), whose pivots are then moved away
-// from zero by eps x the largest element of U: solving a singular system gives large finite
-// numbers, as inverse iteration needs. LAPACK has this (lagtf, lagts) for real types only.
+// Factors a tridiagonal matrix as L U with row exchanges (LAPACK's gttrf), and then moves pivots
+// near zero away to eps x the largest element of U. A singular system thus gives large finite
+// numbers, which inverse iteration needs. LAPACK has this (lagtf, lagts) for real types only.
 template <typename T>
 class PerturbedTridiagonal {
  public:

@@ -5,7 +5,7 @@
 namespace gangway::device::linalg {
 namespace {
 
-// The triangle that LAPACK reads, diagonal included; the other may hold anything.
+// Whether the triangle that LAPACK reads is finite, diagonal included. The other may hold anything.
 template <typename T>
 bool TriangleFinite(const T* values, int n, char triangle) {
   bool finite = true;
@@ -23,7 +23,7 @@ class SymmetricSolver {
  public:
   SymmetricSolver(char mode, char triangle, int n) : mode_(mode), triangle_(triangle), n_(n) {}
 
-  // To be called before Solve; `a` is not touched. LAPACK's info.
+  // Call before Solve. Does not touch `a`. Returns LAPACK's info.
   int Prepare(T* a, Real<T>* w) {
     T answer{};
     Real<T> real_answer{};

@@ -1,8 +1,7 @@
-// A PJRT plugin that presents itself as the CUDA one does, on a machine without GPUs: XLA's CPU
-// plugin, which calls its platform "cuda" and knows no option of the CPU client. So what is asked
-// of a plugin is told apart from what is taken for granted. Seen of jax-cuda12-pjrt 0.10.2 (PJRT C
-// API 0.112): an unknown option is refused with INVALID_ARGUMENT before a device is looked for;
-// "preallocate" is known.
+// XLA's CPU plugin disguised as the CUDA plugin, for machines without GPUs: it reports platform
+// "cuda" and rejects the options of the CPU client. It exposes code that assumes what a plugin is
+// instead of asking it. Observed with jax-cuda12-pjrt 0.10.2 (PJRT C API 0.112): the plugin rejects
+// an unknown option with INVALID_ARGUMENT before it looks for a device, and knows "preallocate".
 #include <cstring>
 #include <string_view>
 
@@ -19,12 +18,12 @@ PJRT_Error* CreateClient(PJRT_Client_Create_Args* args) {
   for (size_t i = 0; i < args->num_options; ++i) {
     const PJRT_NamedValue& option = args->create_options[i];
     if (std::string_view(option.name, option.name_size) == "preallocate") continue;
-    PJRT_Client_Create_Args none{};  // of size 0: the real one answers INVALID_ARGUMENT
+    PJRT_Client_Create_Args none{};  // struct size 0: the real plugin returns INVALID_ARGUMENT
     return Real()->PJRT_Client_Create(&none);
   }
   PJRT_Client_Create_Args real = *args;
   real.create_options = nullptr;
-  real.num_options = 0;  // four devices
+  real.num_options = 0;  // by default it has four devices
   PJRT_Error* error = Real()->PJRT_Client_Create(&real);
   args->client = real.client;
   return error;

@@ -1,5 +1,5 @@
-// Three broken plugins for pjrt_open_test, by GANGWAY_FAKE: 0 exports nothing, 1 speaks another API
-// version, 2 has the right version and no functions.
+// Three broken plugins for pjrt_open_test, by GANGWAY_FAKE: 0 exports nothing, 1 has another API
+// version, 2 has the right version but no functions.
 #include "pjrt_c_api.h"
 
 #if GANGWAY_FAKE != 0

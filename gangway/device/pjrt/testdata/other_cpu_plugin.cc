@@ -1,6 +1,5 @@
-// A PJRT plugin that is XLA's CPU plugin of a version that knows nothing of YNNPACK fusions: it
-// refuses to compile with an option of theirs, as the real one refuses options that it does not
-// know.
+// XLA's CPU plugin disguised as a version without YNNPACK fusions: it rejects a compile with their
+// option, as the real plugin rejects unknown options.
 #include <cstring>
 #include <string_view>
 
@@ -16,7 +15,7 @@ const PJRT_Api* Real() {
   return api;
 }
 
-// The one error of this plugin's own, told by its address.
+// The only error of this plugin's own, identified by its address.
 PJRT_Error* Refusal() {
   static char error;
   return reinterpret_cast<PJRT_Error*>(&error);

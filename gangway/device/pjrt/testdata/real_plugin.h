@@ -1,4 +1,4 @@
-// For plugins that tests make of a real one: its functions, some of them replaced.
+// Loads the real plugin, for test plugins that replace some of its functions.
 #ifndef GANGWAY_DEVICE_PJRT_TESTDATA_REAL_PLUGIN_H_
 #define GANGWAY_DEVICE_PJRT_TESTDATA_REAL_PLUGIN_H_
 
@@ -11,7 +11,7 @@
 
 namespace gangway::device {
 
-// Of the plugin at `path`. One that cannot be loaded ends the process.
+// The function table of the plugin at `path`. Aborts the process if the plugin cannot be loaded.
 inline const PJRT_Api* LoadRealPlugin(const char* path) {
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
