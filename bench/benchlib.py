@@ -1,15 +1,26 @@
-"""Shared by the benchmarks: rows, ratios within one run, and the files in bench/out."""
+"""Shared by the benchmarks: rows, ratios within one run, and the files that a run writes.
+
+Each run writes bench/out/NAME.json and NAME.md, which git ignores. If the environment variable GANGWAY_BENCH_RECORD is
+set and not empty, the run also becomes the current result: its table, with date and commit, replaces the text between
+"<!-- bench NAME begin -->" and "<!-- bench NAME end -->" in docs/internals/measurements.md, and is written to
+bench/history/YYYY-MM-DD-NAME.md, over a run of the same day. Record complete runs on an idle machine only.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
+import os
 import pathlib
 import statistics
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "bench" / "out"
+HISTORY = ROOT / "bench" / "history"
+PAGE = ROOT / "docs" / "internals" / "measurements.md"
 sys.path.insert(0, str(ROOT / "tests"))  # harness.Cluster
 
 
@@ -62,9 +73,40 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def commit() -> str:
+    """The short hash; "(dirty)" if files other than recorded results differ from it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    results = [f":!{path.relative_to(ROOT)}" for path in (PAGE, HISTORY)]
+    dirty = git("status", "--porcelain", "--", ".", *results)
+    return git("rev-parse", "--short", "HEAD") + (" (dirty)" if dirty else "")
+
+
+def record(name: str, rows: list[Row]) -> None:
+    """Makes the rows the current result of the benchmark, and adds them to the history."""
+    begin, end = f"<!-- bench {name} begin -->\n", f"<!-- bench {name} end -->\n"
+    before, begun, rest = PAGE.read_text().partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise SystemExit(
+            f"{PAGE}: not recorded: the line {begin.strip()!r}, followed by {end.strip()!r}, is "
+            f"missing; add both to the benchmark's section and run it again"
+        )
+    today = datetime.date.today().isoformat()
+    result = f"{today}, commit {commit()}\n\n{table(rows)}"
+    PAGE.write_text(f"{before}{begin}\n{result}\n{end}{after}")
+    HISTORY.mkdir(exist_ok=True)
+    (HISTORY / f"{today}-{name}.md").write_text(f"# bench {name}\n\n{result}")
+
+
 def write(name: str, rows: list[Row]) -> None:
-    """Writes bench/out/NAME.json and NAME.md and prints the table."""
+    """Writes bench/out/NAME.json and NAME.md, prints the table, and records it if that is requested."""
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{name}.json").write_text(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
     (OUT / f"{name}.md").write_text(table(rows))
     print(table(rows))
+    if os.environ.get("GANGWAY_BENCH_RECORD"):
+        record(name, rows)

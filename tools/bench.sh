@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # tools/bench.sh [NAME...]: runs bench/NAME.py (all benchmarks without a name) against the release build. Each writes
-# bench/out/NAME.json and NAME.md. GANGWAY_BIN tells a benchmark which gangway to start.
+# bench/out/NAME.json and NAME.md. With GANGWAY_BENCH_RECORD=1 in the environment, each also replaces its table in
+# docs/internals/measurements.md, and adds its run to bench/history/. GANGWAY_BIN tells a benchmark which gangway to
+# start.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 tools/build.sh release gangway transport_benchmark || exit 1
