@@ -4,14 +4,15 @@ the worker keeps resident.
 
 Each backend has one client process, which compiles a case once (step_client.py). The backends take turns, one repeat
 each, because the cores of a shared machine change their speed by the minute. Only one backend computes at a time.
-XLA splits work by the size of its thread pool, so the plugin in-process runs with several sizes, and the fastest one of
-a case is the peer. A client that ends, or gives no answer within `ANSWER_S`, ends the benchmark by name.
+XLA splits work by the size of its thread pool, so a peer runs with several sizes, and its fastest one of a case counts.
+With a pool of XLA's own choice, 8 devices of one process may stand in collectives on every thread of the pool, and XLA
+aborts after 40 s. A peer's client that ends, or gives no answer within `ANSWER_S`, is left out of the case and named in
+its rows; a client of Gangway that does so ends the benchmark.
 """
 
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
 import dataclasses
 import json
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO
 
 import benchlib
@@ -36,11 +37,13 @@ CASES = {  # and the device counts of each
     "3 ms step": (1, 8),
     "sum of 4 M floats": (1,),
 }
-POOLS = ("", "16", "64")  # NPROC of the plugin in-process; empty: its own choice
-WARM_UP_STEPS = 10
+PLUGIN_POOLS = ("", "16", "64")  # NPROC; empty: XLA's own choice
+JAXLIB_POOLS = ("", "64")
+WARM_UP_STEPS = 5
 REPEAT_S = 1.5
 STEPS_MIN, STEPS_MAX = 3, 2000  # of a repeat
 ANSWER_S = 300.0
+WORDS_MAX = 2000  # of a client that ended
 REQUIRED, AIM = 0.9, 0.97  # of the speed of the plugin in-process
 JAXLIB_FLAGS = "--xla_force_host_platform_device_count=8"
 READ_BY_XLA_OR_JAX = ("JAX_PLATFORMS", "NPROC", "XLA_FLAGS")
@@ -78,120 +81,157 @@ class Found:
     ms: list[float] = dataclasses.field(default_factory=list)
     page_faults: list[float] = dataclasses.field(default_factory=list)
     switches: list[float] = dataclasses.field(default_factory=list)
+    ended: bool = False  # the client did not survive all repeats
 
 
+class ClientEndedError(Exception):
+    """With the client's name, the case and its last words."""
+
+
+@dataclasses.dataclass
 class Client:
-    """One backend's process. `computes`: the process that runs the steps; by default the client's own."""
+    """One backend with one setting. The process starts with the first run, and again with the next run after one that
+    raised.
+    """
 
-    def __init__(
-        self,
-        name: str,
-        backend: str,
-        environment: dict[str, str],
-        errors: IO[str],
-        computes: int | None = None,
-    ) -> None:
-        self.name = name
-        self._errors = errors
-        self._process = subprocess.Popen(
-            [sys.executable, str(CLIENT), backend],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        self.computes = computes or self._process.pid
+    backend: str  # of step_client.py
+    setting: str
+    environment: dict[str, str]
+    worker: int | None = None  # the process that runs the steps, where it is not the client
+    _process: subprocess.Popen[str] | None = None
+    _errors: IO[str] = dataclasses.field(
+        default_factory=lambda: tempfile.TemporaryFile("w+")  # noqa: SIM115 (`stop` closes it)
+    )
+
+    @property
+    def name(self) -> str:
+        return f"{self.backend}, {self.setting}" if self.setting else self.backend
+
+    def usage(self) -> Usage:
+        assert self._process
+        return Usage.of(self.worker or self._process.pid)
+
+    def _started(self) -> subprocess.Popen[str]:
+        if not self._process:
+            self._process = subprocess.Popen(
+                [sys.executable, str(CLIENT), self.backend],
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+            )
+        return self._process
 
     def run(self, case: str, steps: int) -> float:
         """Seconds of `steps` chained steps, of which the last is awaited."""
-        commands, answers = self._process.stdin, self._process.stdout
-        assert commands and answers
-        late = threading.Timer(ANSWER_S, self._process.kill)
+        process = self._started()
+        assert process.stdin and process.stdout
+        late = threading.Timer(ANSWER_S, process.kill)
         late.start()
         try:
-            commands.write(f"{case} {steps}\n")
-            commands.flush()
-            for line in answers:
+            process.stdin.write(f"{case} {steps}\n")
+            process.stdin.flush()
+            for line in process.stdout:
                 if line.startswith("{"):
                     return float(json.loads(line)["seconds"])
         except BrokenPipeError:
             pass  # the client has ended; its words follow
         finally:
             late.cancel()
-        code = self._process.wait()
+        code = process.wait()
+        self._process = None
         self._errors.seek(0)
-        raise SystemExit(
+        raise ClientEndedError(
             f"{self.name}: ended ({code}) in {case!r}, or took over {ANSWER_S:g} s\n"
-            f"{self._errors.read()[-6000:]}"
+            f"{self._errors.read()[-WORDS_MAX:]}"
         )
 
     def repeat(self, case: str, steps: int, found: Found) -> None:
-        before = Usage.of(self.computes)
+        before = self.usage()
         seconds = self.run(case, steps)
-        after = Usage.of(self.computes)
+        after = self.usage()
         found.ms.append(1e3 * seconds / steps)
         found.page_faults.append((after.page_faults - before.page_faults) / steps)
         found.switches.append(after.switches_since(before) / steps)
 
     def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+        self._errors.close()
 
 
 @dataclasses.dataclass
 class Clients:
     gangway: Client
     in_process: list[Client]
-    jaxlib: Client
+    jaxlib: list[Client]
 
     @property
     def in_turn(self) -> list[Client]:
-        return [self.gangway, *self.in_process, self.jaxlib]
+        return [self.gangway, *self.in_process, *self.jaxlib]
 
 
 def without_settings(environment: dict[str, str]) -> dict[str, str]:
     return {name: to for name, to in environment.items() if name not in READ_BY_XLA_OR_JAX}
 
 
+def pools(backend: str, sizes: tuple[str, ...], settings: dict[str, str]) -> list[Client]:
+    """A client for each size of the thread pool."""
+    plain = without_settings(dict(os.environ)) | settings
+    return [
+        Client(backend, f"NPROC={size or 'unset'}", plain | ({"NPROC": size} if size else {}))
+        for size in sizes
+    ]
+
+
 @contextlib.contextmanager
 def running() -> Iterator[Clients]:
-    with contextlib.ExitStack() as stack:
-        cluster = harness.Cluster(1, 1, 8).start()
-        stack.callback(cluster.stop)
-
-        def start(
-            name: str, backend: str, environment: dict[str, str], computes: int | None = None
-        ) -> Client:
-            errors = stack.enter_context(tempfile.TemporaryFile("w+"))
-            client = Client(name, backend, environment, errors, computes)
-            stack.callback(client.stop)
-            return client
-
-        plain = without_settings(dict(os.environ))
-        found = without_settings(harness.client_environment(cluster.port))
-        gangway = start("Gangway", "gangway", found, cluster.workers()[0]["pid"])
-        in_process = []
-        for pool in POOLS:
-            settings = {"NPROC": pool} if pool else {}
-            name = f"plugin in-process, NPROC={pool or 'unset'}"
-            in_process.append(start(name, "plugin", plain | settings))
-        settings = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": JAXLIB_FLAGS}
-        yield Clients(gangway, in_process, start("jaxlib's own CPU", "jaxlib", plain | settings))
+    cluster = harness.Cluster(1, 1, 8).start()
+    try:
+        ours = without_settings(harness.client_environment(cluster.port))
+        clients = Clients(
+            Client("gangway", "", ours, cluster.workers()[0]["pid"]),
+            pools("plugin", PLUGIN_POOLS, {}),
+            pools("jaxlib", JAXLIB_POOLS, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": JAXLIB_FLAGS}),
+        )
+        try:
+            yield clients
+        finally:
+            for client in clients.in_turn:
+                client.stop()
+    finally:
+        cluster.stop()
 
 
 def measure(clients: Clients, case: str, repeats: int) -> dict[str, Found]:
-    """By the client's name. Each client makes as many steps as jaxlib makes in `REPEAT_S`."""
-    for client in clients.in_turn:
-        client.run(case, WARM_UP_STEPS)
-    step_s = clients.jaxlib.run(case, WARM_UP_STEPS) / WARM_UP_STEPS
-    steps = max(STEPS_MIN, min(STEPS_MAX, round(REPEAT_S / step_s)))
-    found: dict[str, Found] = collections.defaultdict(Found)
+    """By the client's name. All make as many steps as the fastest makes in `REPEAT_S`."""
+    live = clients.in_turn
+    found = {client.name: Found() for client in live}
+
+    def each(act: Callable[[Client], None]) -> None:
+        for client in list(live):
+            try:
+                act(client)
+            except ClientEndedError as error:
+                if client is clients.gangway:
+                    raise
+                print(error, file=sys.stderr, flush=True)
+                found[client.name].ended = True
+                live.remove(client)
+
+    step_s: list[float] = []
+    each(lambda client: step_s.append(client.run(case, WARM_UP_STEPS)))  # compiles
+    step_s.clear()
+    each(lambda client: step_s.append(client.run(case, WARM_UP_STEPS) / WARM_UP_STEPS))
+    steps = max(STEPS_MIN, min(STEPS_MAX, round(REPEAT_S / min(step_s))))
     for _ in range(repeats):
-        for client in clients.in_turn:
-            client.repeat(case, steps, found[client.name])
-    medians = [f"{name}: {statistics.median(each.ms):.4g} ms" for name, each in found.items()]
-    print(f"{case}, {steps} steps a repeat; {'; '.join(medians)}", file=sys.stderr, flush=True)
+        each(lambda client: client.repeat(case, steps, found[client.name]))
+    medians = [
+        f"{name} {statistics.median(each.ms):.4g}" for name, each in found.items() if each.ms
+    ]
+    print(f"{case}: {steps} steps a repeat; ms: {'; '.join(medians)}", file=sys.stderr, flush=True)
     return found
 
 
@@ -200,49 +240,41 @@ def resident_bytes(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def best_of(clients: list[Client], found: dict[str, Found], what: str) -> tuple[str, Found]:
+    """The fastest that survived a repeat, with the words for its row; nothing if none did."""
+    ended = [client.setting for client in clients if found[client.name].ended]
+    words = f"; ended: {' and '.join(ended)}" if ended else ""
+    survivors = [client for client in clients if found[client.name].ms]
+    if not survivors:
+        return f"{what}{words}", Found()
+    best = min(survivors, key=lambda client: statistics.median(found[client.name].ms))
+    return f"{what}, {best.setting} (best{words})", found[best.name]
+
+
 def rows_of(clients: Clients, case: str, repeats: int) -> list[benchlib.Row]:
     found = measure(clients, case, repeats)
-    ours, jaxlib = found[clients.gangway.name], found[clients.jaxlib.name]
-    pools = [client.name for client in clients.in_process]
-    best = min(pools, key=lambda name: statistics.median(found[name].ms))
-    peer = found[best]
-    speed = statistics.median(peer.ms) / statistics.median(ours.ms)
+    ours = found[clients.gangway.name]
+    plugin_name, plugin = best_of(clients.in_process, found, "plugin in-process")
+    jaxlib_name, jaxlib = best_of(clients.jaxlib, found, "jaxlib's own CPU")
+
+    def row(
+        what: str, unit: str, values: list[float], peer: str, peer_values: list[float]
+    ) -> benchlib.Row:
+        return benchlib.Row(what=what, unit=unit, values=values, peer=peer, peer_values=peer_values)
+
+    aimed = row(case, "ms per step", ours.ms, plugin_name, plugin.ms)
+    aimed.aim = f">= {REQUIRED:g} of its speed, better {AIM:g}"
+    if plugin.ms:
+        aimed.holds = statistics.median(plugin.ms) / statistics.median(ours.ms) >= REQUIRED
+    faults = f"{case}: page faults of the worker"
+    switches = f"{case}: context switches of the worker"
+    resident = resident_bytes(clients.gangway.worker or 0) / (1 << 20)
     return [
-        benchlib.Row(
-            what=case,
-            unit="ms per step",
-            values=ours.ms,
-            peer=f"{best} (best)",
-            peer_values=peer.ms,
-            aim=f">= {REQUIRED:g} of its speed, better {AIM:g}",
-            holds=speed >= REQUIRED,
-        ),
-        benchlib.Row(
-            what=case,
-            unit="ms per step",
-            values=ours.ms,
-            peer=clients.jaxlib.name,
-            peer_values=jaxlib.ms,
-        ),
-        benchlib.Row(
-            what=f"{case}: page faults of the worker",
-            unit="per step",
-            values=ours.page_faults,
-            peer=best,
-            peer_values=peer.page_faults,
-        ),
-        benchlib.Row(
-            what=f"{case}: context switches of the worker",
-            unit="per step",
-            values=ours.switches,
-            peer=best,
-            peer_values=peer.switches,
-        ),
-        benchlib.Row(
-            what=f"{case}: resident in the worker afterwards",
-            unit="MiB",
-            values=[resident_bytes(clients.gangway.computes) / (1 << 20)],
-        ),
+        aimed,
+        row(case, "ms per step", ours.ms, jaxlib_name, jaxlib.ms),
+        row(faults, "per step", ours.page_faults, plugin_name, plugin.page_faults),
+        row(switches, "per step", ours.switches, plugin_name, plugin.switches),
+        row(f"{case}: resident in the worker afterwards", "MiB", [resident], "", []),
     ]
 
 
@@ -256,7 +288,10 @@ def main() -> None:
         for name in args.case or CASES:
             for devices in CASES[name]:
                 case = f"{name}, {devices} device{'s' if devices > 1 else ''}"
-                rows += rows_of(clients, case, args.repeats)
+                try:
+                    rows += rows_of(clients, case, args.repeats)
+                except ClientEndedError as error:
+                    raise SystemExit(str(error)) from None
     benchlib.write("step", rows)
 
 

@@ -37,10 +37,8 @@ endif()
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Paths below the source folder are hashed relative to it, so that all clones of the repository share the cache.
-  # ccache caches precompiled headers, and what uses them, only with this sloppiness.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true
-                                  CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env GANGWAY_SOURCE=${CMAKE_SOURCE_DIR}
+                                  ${CMAKE_SOURCE_DIR}/tools/compile_cached)
 endif()
 find_program(MOLD mold)
 if(MOLD)

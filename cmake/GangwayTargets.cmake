@@ -18,7 +18,8 @@ add_custom_target(gangway_fuzzers)
 
 add_library(gangway_options INTERFACE)
 target_include_directories(gangway_options INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-target_compile_options(gangway_options INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter
+# -pthread for all, because packages ask for it: it defines a macro, and a precompiled header fits one set of macros.
+target_compile_options(gangway_options INTERFACE -pthread -Wall -Wextra -Werror -Wno-unused-parameter
                                                  -Wno-missing-field-initializers
   # GCC 12 at -O3 reports false positives in absl's hash tables and libstdc++'s strings.
   "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-maybe-uninitialized;-Wno-restrict>")
@@ -116,7 +117,6 @@ function(gangway_fuzz name)
   else()
     gangway_register_test(${name} 60 "fuzz")
   endif()
-  target_precompile_headers(${name} REUSE_FROM gangway_precompiled_test)
   target_link_libraries(${name} PRIVATE gangway_options gangway_fuzz_main ${arg_DEPS} Threads::Threads)
 endfunction()
 

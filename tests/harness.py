@@ -345,7 +345,7 @@ def start_cases(
             *["--backend", backend, "--out", str(out)],
             *["--per-worker", str(per_worker), "--cases", *names],
         ],
-        env={**client_environment(port), "NPROC": "64", **(env or {})},
+        env={**client_environment(port), **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -18,16 +18,20 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / ".deps" / "xla_cpu_pjrt" / "xla_cpu_pjrt.so"
-NPROC = "64"
 NO_YNN_FUSIONS = "--xla_cpu_experimental_ynn_fusion_type="
 DEVICES = 8
 
 
-def register(devices: int = DEVICES) -> None:
-    """Makes the plugin JAX's default backend. Call it before JAX is used; NPROC must be in the
-    environment already.
+def threads(per_worker: int) -> str:
+    """The size of the pool that `gangway up` gives to workers of so many devices on this host."""
+    return str(max(16, per_worker + (os.cpu_count() or 1)))
+
+
+def register(devices: int = DEVICES, per_worker: int = 0) -> None:
+    """Makes the plugin JAX's default backend, with the pool of workers of `per_worker` devices (default: all). Call it
+    before JAX is used.
     """
-    os.environ["NPROC"] = NPROC
+    os.environ["NPROC"] = threads(per_worker or devices)
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {NO_YNN_FUSIONS}".strip()
     os.environ["JAX_PLATFORMS"] = "xla_cpu_plugin"
     from jax._src import xla_bridge

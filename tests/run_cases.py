@@ -41,7 +41,7 @@ def case_names() -> list[str]:
     ]
 
 
-def use_backend(name: str) -> None:
+def use_backend(name: str, per_worker: int) -> None:
     if name == "gangway":
         sys.path.append(str(ROOT / "python"))
         import gangway
@@ -50,7 +50,7 @@ def use_backend(name: str) -> None:
     elif name == "reference":
         import reference
 
-        reference.register(DEVICES)
+        reference.register(DEVICES, per_worker)
     else:
         os.environ["JAX_PLATFORMS"] = "cpu"
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=CASE_LIMIT_S, help="seconds for one case")
     parser.add_argument("--per-worker", type=int, default=DEVICES, help="devices in a mesh")
     args = parser.parse_args()
-    use_backend(args.backend)
+    use_backend(args.backend, args.per_worker)
     with open(args.out, "ab", buffering=0) as out:
         for name in case_names() if args.cases is None else args.cases:
             out.write(pickle.dumps(("start", name)))

@@ -24,9 +24,9 @@ def run_script(cluster: Cluster, folder: pathlib.Path, text: str, timeout_s: flo
     return output
 
 
-def start_script(cluster: Cluster, script: pathlib.Path) -> subprocess.Popen[str]:
+def start_script(cluster: Cluster, script: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [str(cluster.binary), "run", "--port", str(cluster.port), str(script)],
+        [str(cluster.binary), "run", "--port", str(cluster.port), str(script), *arguments],
         env=client_environment(cluster.port),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -131,3 +131,40 @@ def test_two_hundred_gangs_of_four_sessions_with_collectives_finish_GS_1(
     for each in running:
         output, _ = each.communicate(timeout=150 * PATIENCE)
         assert each.returncode == 0 and "sum 800.0 chain 25.0" in output, output
+
+
+@pytest.mark.timeout(180)
+def test_programs_of_many_collectives_finish_on_the_smallest_pool(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    """Two sessions, all launches in flight at once: without the gate that admits one such gang to a device at a
+    time, the collectives of several gangs block every thread of the pool.
+    """
+    cluster = new_cluster(1, 1, 8, "--threads", "10").start()
+    script = tmp_path / "collectives.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import functools, sys
+            import jax, jax.numpy as jnp, numpy as np
+            from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+            mesh = Mesh(np.array(jax.devices()), ("d",))
+            @jax.jit
+            @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+            def step(x):
+                parts = [jnp.tanh(jax.lax.psum((x[0] * i) @ x[0], "d")) for i in range(16)]
+                return jnp.stack(parts)[None]
+            x = np.random.default_rng(int(sys.argv[1])).standard_normal((8, 128, 128)) / 16
+            x = jax.device_put(x.astype("float32"), NamedSharding(mesh, P("d")))
+            first = np.asarray(step(x))
+            results = [step(x) for _ in range(60)]
+            same = [np.array_equal(np.asarray(r), first) for r in results[::6] + results[-1:]]
+            print("all same" if all(same) else "different")
+            """
+        )
+    )
+    running = [start_script(cluster, script, str(seed)) for seed in (1, 2)]
+    for each in running:
+        output, _ = each.communicate(timeout=120 * PATIENCE)
+        assert each.returncode == 0 and "all same" in output, output

@@ -18,7 +18,7 @@ stage_format() { tools/format --check; }
 stage_tidy() { .venv/bin/pytest -q tools && tools/tidy; }
 stage_scripts() {
   local shell scripts
-  mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run tools/format)
+  mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run tools/format tools/compile_cached)
   mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
     'bench/*.py' 'examples/*.py' 'tests/*.py' 'tools/*.py' tools/clang_tidy)
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)

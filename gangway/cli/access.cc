@@ -88,8 +88,9 @@ absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {
   return access;
 }
 
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::string& tls) {
-  if (tls.empty()) return transport::NewTransportByAddress();
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
+    const std::string& tls, std::chrono::milliseconds silence_max) {
+  if (tls.empty()) return transport::NewTransportByAddress({.silence_max = silence_max});
   grpc::SslCredentialsOptions channel;
   for (auto [name, text] : {std::pair{"ca.pem", &channel.pem_root_certs},
                             {"cert.pem", &channel.pem_cert_chain},
@@ -107,7 +108,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::s
   server.pem_root_certs = channel.pem_root_certs;
   server.pem_key_cert_pairs = {{channel.pem_private_key, channel.pem_cert_chain}};
   return transport::NewTransportByAddress({.server_credentials = grpc::SslServerCredentials(server),
-                                           .channel_credentials = grpc::SslCredentials(channel)});
+                                           .channel_credentials = grpc::SslCredentials(channel),
+                                           .silence_max = silence_max});
 }
 
 absl::Status ExplainConnection(const absl::Status& status, const std::string& address,

@@ -5,12 +5,14 @@
 #ifndef GANGWAY_CLI_ACCESS_H_
 #define GANGWAY_CLI_ACCESS_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/transport/grpc/grpc.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::cli {
@@ -42,8 +44,10 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path);
 absl::Status WritePrivateFile(const std::string& path, const std::string& text);
 
 // Unix socket addresses use local links, all others gRPC. With a TLS folder, both ends of a gRPC
-// link present its certificate and require one from its CA.
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const std::string& tls);
+// link present its certificate and require one from its CA. `silence_max`: see GrpcOptions.
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
+    const std::string& tls,
+    std::chrono::milliseconds silence_max = transport::GrpcOptions().silence_max);
 
 // Adds the likely causes, and what to do, to a failed connection: TLS itself does not report them.
 absl::Status ExplainConnection(const absl::Status& status, const std::string& address,

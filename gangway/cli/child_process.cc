@@ -122,7 +122,10 @@ void ChildProcess::Read(Pipe& pipe) {
       OnLine(pipe, pipe.partial.substr(begin, end - begin));
     }
     pipe.partial.erase(0, begin);
-    if (pipe.partial.size() > kLineBytesMax) OnLine(pipe, std::exchange(pipe.partial, {}));
+    if (pipe.partial.size() > kLineBytesMax) {
+      OnLine(pipe, pipe.partial);
+      pipe.partial.clear();
+    }
   }
 }
 

@@ -32,6 +32,7 @@ namespace {
 
 constexpr int64_t kDevicesMax = 4096;  // of the cluster
 constexpr int64_t kWaitMaxS = 3600;
+constexpr int64_t kThreadsMax = 4096;
 
 // Reads values out of tables, and keeps the first error.
 class Reader {
@@ -162,10 +163,12 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   const toml::table* table = node->as_table();
   if (table == nullptr)
     return reader.Complain(node->source(), "controller must be a table: [controller]");
-  reader.Keys(*table, {"host", "control_port", "front_door_port", "session_wait", "worker_wait"});
+  reader.Keys(*table, {"client_silence", "control_port", "front_door_port", "host", "session_wait",
+                       "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Integer(*table, "control_port", 1, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
+  reader.Integer(*table, "client_silence", 2, kWaitMaxS, config.client_silence_s);
   reader.Integer(*table, "session_wait", 0, kWaitMaxS, config.session_wait_s);
   reader.Integer(*table, "worker_wait", 0, kWaitMaxS, config.worker_wait_s);
   if (config.control_port == config.front_door_port) {
@@ -237,10 +240,11 @@ absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::stri
   const toml::table& root = parsed.table();
   ClusterConfig config;
   Reader reader(path);
-  reader.Keys(root, {"controller", "island", "memory", "plugin"});
+  reader.Keys(root, {"controller", "island", "memory", "plugin", "threads"});
   ReadController(reader, root, config);
   reader.Bytes(root, "memory", config.memory_bytes);
   reader.String(root, "plugin", config.plugin);
+  reader.Integer(root, "threads", 1, kThreadsMax, config.threads);
   if (const toml::node* islands = root.get("island")) {
     const toml::array* list = islands->as_array();
     if (list == nullptr) reader.Complain(islands->source(), "write [[island]], with two brackets");

@@ -35,11 +35,15 @@ struct HostIsland {
 struct ClusterConfig {
   std::string controller_host = "127.0.0.1";  // where workers and clients reach the controller
   int control_port = 38601;
-  int front_door_port = 38600;  // of the JAX front door, on loopback
+  int front_door_port = 38600;     // of the JAX front door, on loopback
+  uint32_t client_silence_s = 60;  // a client whose host vanishes is lost
   uint32_t session_wait_s = 15;
   uint32_t worker_wait_s = 20;
   uint64_t memory_bytes = 0;  // per device; 0 = no limit
-  std::string plugin;         // as FindPlugin takes it
+  // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the
+  // hosts' cores are not known here: at least the devices and the cores of the largest worker.
+  int threads = 64;
+  std::string plugin;  // as FindPlugin takes it
   std::vector<HostIsland> islands;
 
   std::string ControlAddress() const;                // where to connect

@@ -22,11 +22,13 @@ using ::testing::StartsWith;
 TEST(ConfigTest, TheFileIsReadWhole) {
   auto config = ParseConfig(R"(
 memory = "16GB"
+threads = 96
 plugin = "/opt/plugin.so"
 [controller]
 host = "head.example"
 control_port = 7001
 front_door_port = 7000
+client_silence = 9
 session_wait = 1
 worker_wait = 2
 [[island]]
@@ -41,6 +43,8 @@ workers = [ { } ]
   EXPECT_EQ(config->ControlAddress(), "head.example:7001");
   EXPECT_EQ(config->ControlListenAddress(), "0.0.0.0:7001");
   EXPECT_EQ(config->front_door_port, 7000);
+  EXPECT_EQ(config->threads, 96);
+  EXPECT_EQ(config->client_silence_s, 9u);
   EXPECT_EQ(config->session_wait_s, 1u);
   EXPECT_EQ(config->worker_wait_s, 2u);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));

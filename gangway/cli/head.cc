@@ -62,7 +62,7 @@ class HeadImpl final : public Head {
 
   absl::Status Init() {
     inproc_ = transport::NewInprocTransport();
-    auto network = OpenTransport(options_.access.tls);
+    auto network = OpenTransport(options_.access.tls, options_.client_silence_max);
     if (!network.ok()) return network.status();
     network_ = *std::move(network);
     if (auto status = StartController(); !status.ok()) return status;

@@ -53,7 +53,7 @@ std::vector<ChildSpec> ControllerChildren(const ClusterConfig& config, const Hos
   std::vector<std::string> head = {RoleBinary(), "head", "--config", options.config};
   head.insert(head.end(), access.begin(), access.end());
   return {{"head", [head](const std::string&) { return head; }},
-          CompilerChild(config.DevicesMax(), config.plugin, dir, access)};
+          CompilerChild(config.DevicesMax(), config.threads, config.plugin, dir, access)};
 }
 
 SupervisorOptions Describe(const ClusterConfig& config, const HostOptions& options,
@@ -125,6 +125,7 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   head.budget_bytes = config->memory_bytes;
   head.control_address = config->ControlListenAddress();
   head.front_door_address = absl::StrCat("127.0.0.1:", config->front_door_port);
+  head.client_silence_max = std::chrono::seconds(config->client_silence_s);
   head.welcome_max = std::chrono::seconds(config->session_wait_s);
   head.worker_wait_max = std::chrono::seconds(config->worker_wait_s);
   return config->ControlAddress();
@@ -173,6 +174,12 @@ absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
   worker.island = options.island;
   worker.index = options.index;
   worker.devices = static_cast<int>(declared.devices);
+  worker.threads = config->threads;
+  uint32_t on_host = 0;
+  for (const HostIsland& each : config->islands) {
+    for (const HostWorker& other : each.workers) on_host += other.host == declared.host ? 1 : 0;
+  }
+  worker.heap_bytes = HeapBytes(declared.devices, config->memory_bytes, on_host);
   worker.memory_bytes = config->memory_bytes;
   worker.plugin = config->plugin;
   worker.data_listen_address = HostAndPort(ListenHost(declared.host), declared.data_port);

@@ -67,6 +67,11 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
   AddSharedMemory(command, up.shared_memory_bytes);
+  command
+      ->add_option("--threads", up.threads,
+                   "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
+                   "per worker plus cores, at least 16)")
+      ->check(CLI::Range(1, 4096));
   command->add_flag("--separate-schedulers", up.separate_schedulers,
                     "run each island's scheduler in its own process, not in the controller's");
   command->add_flag("--detach", up.detach,
@@ -201,7 +206,9 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   // A supervisor uses these options instead of --config.
   command->add_option("--control", worker.control_address)->group("");
   command->add_option("--devices", worker.devices)->group("");
+  command->add_option("--threads", worker.threads)->group("");
   command->add_option("--memory", worker.memory_bytes)->group("");
+  command->add_option("--heap", worker.heap_bytes)->group("");
   command->add_option("--plugin", worker.plugin)->group("");
   command->add_option("--token-file", worker.access.token_file)->group("");
   command->callback([&] {
@@ -267,6 +274,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command = app.add_subcommand("compiler", "compiles programs")->group("roles");
   command->add_option("--control", compiler.control_address)->required();
   command->add_option("--devices", compiler.devices);
+  command->add_option("--threads", compiler.threads);
   command->add_option("--plugin", compiler.plugin)->required();
   command->add_option("--cache", compiler.cache_folder);
   AddAccess(command, compiler.access);

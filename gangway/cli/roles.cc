@@ -333,7 +333,9 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker.index = options.index;
     worker.device_count = options.devices;
     worker.plugin_path = options.plugin;
+    worker.thread_pool_size = options.threads;
     worker.memory_budget_bytes = options.memory_bytes;
+    worker.heap_bytes_max = options.heap_bytes;
     worker.shared_bytes_max = options.shared_memory_bytes;
     worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
     return worker::RunWorker(worker, transport, transport, stop);
@@ -355,6 +357,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   device::PjrtOptions pjrt;
   pjrt.plugin_path = options.plugin;
   pjrt.device_count = options.devices;
+  pjrt.nproc = options.threads;
   pjrt.compiles_only = true;
   auto backend = device::OpenPjrt(pjrt);
   if (!backend.ok()) return Fail(backend.status());

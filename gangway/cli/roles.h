@@ -26,7 +26,9 @@ struct WorkerRoleOptions {
   uint32_t island = 0;
   uint32_t index = 0;
   int devices = 1;
+  int threads = 64;  // of XLA CPU's pool
   uint64_t memory_bytes = 0;
+  uint64_t heap_bytes = 0;                      // live and kept blocks of malloc; 0 = no limit
   std::optional<uint64_t> shared_memory_bytes;  // 0 = none; not set = half of the machine's
   std::string plugin;
   int leave_limit_s = 30;          // for running work when it is told to end
@@ -50,7 +52,8 @@ int RunSchedulerRole(const SchedulerRoleOptions& options);
 struct CompilerRoleOptions {
   std::string control_address;
   AccessFiles access;
-  int devices = 1;  // the count of a worker
+  int devices = 1;   // the count of a worker
+  int threads = 64;  // of XLA CPU's pool, as in the workers
   std::string plugin;
   std::string cache_folder;  // "" = no cache on disk
 };

@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -27,6 +29,7 @@ namespace {
 
 constexpr uint32_t kDevicesMax = 4096;
 constexpr size_t kSocketPathMax = 100;  // of the 108 that the kernel takes
+constexpr uint64_t kHeapBesideDevices = uint64_t{512} << 20;
 constexpr char kReadyWord[] = "ready: ";
 
 int Fail(const absl::Status& status) {
@@ -164,10 +167,25 @@ absl::StatusOr<int> ClaimPort(int wanted) {
   return ntohs(address.sin_port);
 }
 
-ChildSpec CompilerChild(uint32_t devices, const std::string& plugin, const StateDir& dir,
-                        const std::vector<std::string>& access) {
-  std::vector<std::string> compiler = {RoleBinary(), "compiler", "--devices", absl::StrCat(devices),
-                                       "--plugin",   plugin,     "--cache",   CacheFolder(dir)};
+int DefaultThreads(uint32_t devices, unsigned cores) {
+  return static_cast<int>(std::max(uint64_t{16}, uint64_t{devices} + cores));
+}
+
+uint64_t HeapBytes(uint32_t devices, uint64_t memory_bytes, uint32_t workers) {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+  const uint64_t host = pages > 0 && page > 0 ? uint64_t(pages) * uint64_t(page) : 0;
+  const uint64_t share = host / 4 * 3 / std::max(workers, 1u);
+  if (memory_bytes == 0 || memory_bytes > host) return share;
+  return std::min(host, memory_bytes * devices + kHeapBesideDevices);
+}
+
+ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin,
+                        const StateDir& dir, const std::vector<std::string>& access) {
+  std::vector<std::string> compiler = {RoleBinary(), "compiler",
+                                       "--devices",  absl::StrCat(devices),
+                                       "--threads",  absl::StrCat(threads),
+                                       "--plugin",   plugin,
+                                       "--cache",    CacheFolder(dir)};
   compiler.insert(compiler.end(), access.begin(), access.end());
   return {"compiler", [compiler](const std::string& control) {
             std::vector<std::string> command = compiler;
@@ -180,6 +198,11 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   using Command = std::vector<std::string>;
   const std::string binary = RoleBinary();
   auto text = [](auto number) { return absl::StrCat(number); };
+  const int threads = options.threads > 0
+                          ? options.threads
+                          : DefaultThreads(options.devices, std::thread::hardware_concurrency());
+  const uint64_t heap =
+      HeapBytes(options.devices, options.memory_bytes, options.islands * options.workers);
   std::vector<ChildSpec> children;
   Command head = {binary,           "head",
                   "--islands",      text(options.islands),
@@ -194,8 +217,8 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--token-file",   dir.File(kTokenFile)};
   if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
   children.push_back({"head", [head](const std::string&) { return head; }});
-  children.push_back(
-      CompilerChild(options.devices, options.plugin, dir, {"--token-file", dir.File(kTokenFile)}));
+  children.push_back(CompilerChild(options.devices, threads, options.plugin, dir,
+                                   {"--token-file", dir.File(kTokenFile)}));
   for (uint32_t island = 0; island < options.islands; ++island) {
     std::string scheduler;  // the address for the island's workers, if not the head's
     if (options.separate_schedulers) {
@@ -207,7 +230,9 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                         "--island",     text(island),
                         "--index",      text(index),
                         "--devices",    text(options.devices),
+                        "--threads",    text(threads),
                         "--memory",     text(options.memory_bytes),
+                        "--heap",       text(heap),
                         "--plugin",     options.plugin,
                         "--token-file", dir.File(kTokenFile)};
       if (options.shared_memory_bytes)

@@ -26,6 +26,7 @@ struct UpOptions {
   uint32_t devices = 1;  // per worker
   int port = -1;       // of the front door; 0 = any free one; negative: GANGWAY_PORT or the default
   std::string plugin;  // as FindPlugin takes it
+  int threads = 0;     // of XLA CPU's pool in each worker and the compiler; 0 = DefaultThreads()
   uint64_t memory_bytes = 0;                    // per device; 0 = no limit
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
   bool separate_schedulers = false;             // each a process of its own
@@ -39,9 +40,18 @@ struct UpOptions {
 // The executable that runs the roles: this one, or GANGWAY_ROLE_BINARY in tests.
 std::string RoleBinary();
 
+// The size of XLA CPU's thread pool for workers of `devices` devices on hosts of `cores` cores: every device may have a
+// thread blocked in a collective while every core computes. Never below 16, because a matrix product has other bits
+// with a smaller pool (docs/internals/thread-pool.md).
+int DefaultThreads(uint32_t devices, unsigned cores);
+
+// The limit for the heap of one of `workers` workers of this host, which holds the memory of its CPU devices: their
+// budget, if there is one, and 512 MiB for everything else; otherwise the worker's share of three quarters of the host.
+uint64_t HeapBytes(uint32_t devices, uint64_t memory_bytes, uint32_t workers);
+
 // `access`: flags that name the token and, with TLS, its folder.
-ChildSpec CompilerChild(uint32_t devices, const std::string& plugin, const StateDir& dir,
-                        const std::vector<std::string>& access);
+ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin,
+                        const StateDir& dir, const std::vector<std::string>& access);
 
 // Checks counts and plugin, without starting a process.
 absl::Status CheckUp(const UpOptions& options);

@@ -17,7 +17,7 @@
 namespace gangway::compiler {
 namespace {
 
-constexpr char kFormat[] = "gangway executable 3";  // raised when CompileResult's meaning changes
+constexpr char kFormat[] = "gangway executable 4";  // raised when CompileResult's meaning changes
 
 // Unambiguous: each part is preceded by its length.
 std::string Join(std::initializer_list<std::string_view> parts) {

@@ -39,6 +39,11 @@ absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
     if (!status.ok()) return status;
   }
   for (int32_t parameter : description->donated) info.add_donated(parameter);
+  if (description->replica_count * description->partition_count > 1) {
+    auto collectives = xla::HasCollectives(program);
+    if (!collectives.ok()) return collectives.status();
+    info.set_has_collectives(*collectives);
+  }
   info.set_optimized_program(std::move(program));
   return absl::OkStatus();
 }

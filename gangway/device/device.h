@@ -54,6 +54,9 @@ struct Capabilities {
   bool executes_inline = false;
   // A collective with a missing member can be aborted without ending the process.
   bool collectives_abortable = false;
+  // Each device of a program with collectives blocks a thread that other programs need, too (XLA CPU): a worker then
+  // admits one such gang to a device at a time.
+  bool collectives_block_threads = false;
   // BufferFromHost with HostSemantics::kZeroCopy uses the caller's memory without a copy.
   bool host_zero_copy = false;
   // RegisterFfiHandlers works.

@@ -122,6 +122,11 @@ absl::StatusOr<Content> Slot::Share(Clock::time_point deadline) {
   return content;
 }
 
+bool Slot::settled() const {
+  MutexLock lock(mutex_);
+  return state_ != State::kPromised;
+}
+
 std::optional<wire::Failure> Slot::failure() const {
   MutexLock lock(mutex_);
   if (state_ != State::kFailed) return std::nullopt;

@@ -71,6 +71,9 @@ class Slot {
   // runs in this call or on the thread that settles the slot, and must not call the slot.
   void ShareWhenSettled(Settled settled) GANGWAY_EXCLUDES(mutex_);
 
+  // Whether Wait returns at once.
+  bool settled() const GANGWAY_EXCLUDES(mutex_);
+
   // The failure, if the slot has failed. Does not wait.
   std::optional<wire::Failure> failure() const GANGWAY_EXCLUDES(mutex_);
 

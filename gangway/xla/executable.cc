@@ -113,9 +113,6 @@ absl::Status DescribeDonation(const HloModuleProto& module, ExecutableDescriptio
   for (const auto& entry : module.input_output_alias().entries()) {
     if (absl::Status status = add(entry.parameter_number()); !status.ok()) return status;
   }
-  for (const auto& entry : module.buffer_donor().entries()) {
-    if (absl::Status status = add(entry.parameter_number()); !status.ok()) return status;
-  }
   std::sort(description.donated.begin(), description.donated.end());
   description.donated.erase(std::unique(description.donated.begin(), description.donated.end()),
                             description.donated.end());
@@ -183,6 +180,22 @@ absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_wi
   if (absl::Status status = DescribeDonation(program.module(), description); !status.ok())
     return status;
   return description;
+}
+
+absl::StatusOr<bool> HasCollectives(std::string_view hlo_with_config) {
+  HloWithConfigTextProto program;
+  if (!Parse(program, hlo_with_config))
+    return Malformed("not a serialized HLO module with its configuration");
+  for (const HloComputationTextProto& computation : program.module().computations()) {
+    for (const HloInstructionTextProto& instruction : computation.instructions()) {
+      // all-reduce, all-reduce-start, ...
+      for (std::string_view kind : {"all-gather", "all-reduce", "all-to-all", "collective-",
+                                    "ragged-all-to-all", "recv", "reduce-scatter", "send"}) {
+        if (std::string_view(instruction.opcode()).starts_with(kind)) return true;
+      }
+    }
+  }
+  return false;
 }
 
 absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config) {

@@ -31,13 +31,18 @@ struct ExecutableDescription {
   int64_t partition_count = 1;
   std::vector<Operand> parameters;
   std::vector<Operand> results;
-  std::vector<int32_t> donated;  // parameter indices that an execution may consume, ascending
+  // Parameters whose memory a result takes, ascending: an execution may consume them. A donation that no result can use
+  // is not listed, so that the argument lives on, as on XLA CPU.
+  std::vector<int32_t> donated;
 };
 
 // `hlo_with_config`: a serialized HloModuleWithConfigProto, the form that
 // PJRT_Executable_OptimizedProgram yields. Its entry shapes are per device; global = shard
 // dimension x tiles of the recorded sharding.
 absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_with_config);
+
+// Whether devices wait for one another in this program: it holds a collective, or it sends or receives.
+absl::StatusOr<bool> HasCollectives(std::string_view hlo_with_config);
 
 // HLO-like text for people: computations, instructions, operands and shapes; no attributes.
 absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config);

@@ -53,8 +53,8 @@ HloModuleWithConfigProto Step() {
   *module.mutable_spmd_output_sharding()->add_tuple_shardings() = Tiles({2, 1, 2}, true);
   module.mutable_spmd_output_sharding()->add_tuple_shardings();
   module.mutable_input_output_alias()->add_entries()->set_parameter_number(1);
-  module.mutable_buffer_donor()->add_entries()->set_parameter_number(0);
-  module.mutable_buffer_donor()->add_entries()->set_parameter_number(1);
+  module.mutable_input_output_alias()->add_entries()->set_parameter_number(0);
+  module.mutable_input_output_alias()->add_entries()->set_parameter_number(1);
   return program;
 }
 
@@ -88,7 +88,8 @@ TEST(DescribeExecutable, RefusesWhatDoesNotFit) {
   EXPECT_EQ(DescribeExecutable(program.SerializeAsString()).status().code(),
             absl::StatusCode::kInvalidArgument);
   program = Step();
-  program.mutable_module()->mutable_buffer_donor()->mutable_entries(0)->set_parameter_number(2);
+  program.mutable_module()->mutable_input_output_alias()->mutable_entries(0)->set_parameter_number(
+      2);
   EXPECT_FALSE(DescribeExecutable(program.SerializeAsString()).ok());
   program = Step();
   program.mutable_module()->mutable_spmd_output_sharding()->mutable_tuple_shardings()->RemoveLast();
@@ -107,6 +108,7 @@ TEST(DescribeExecutable, HostileBytesGiveStatus) {
     bytes[random() % bytes.size()] = static_cast<char>(random());
     refused += !DescribeExecutable(bytes).ok();
     (void)ProgramText(bytes);
+    (void)HasCollectives(bytes);
   }
   EXPECT_GT(refused, 1000);
 }
@@ -135,6 +137,23 @@ TEST(ProgramText, NamesInstructions) {
   EXPECT_THAT(text, HasSubstr("ENTRY main {"));
   EXPECT_THAT(text, HasSubstr("  x = f32[2,3] parameter(0)\n"));
   EXPECT_THAT(text, HasSubstr("  ROOT sum = f32[2,3] all-reduce(x, ?)\n"));
+}
+
+TEST(HasCollectives, InAnyComputation) {
+  HloWithConfigTextProto program;
+  auto& entry = *program.mutable_module()->add_computations();
+  for (const char* opcode : {"parameter", "while", "dot", "reduce", "gather", "custom-call"})
+    entry.add_instructions()->set_opcode(opcode);
+  auto& body = *program.mutable_module()->add_computations()->add_instructions();
+  body.set_opcode("add");
+  EXPECT_FALSE(*HasCollectives(program.SerializeAsString()));
+  for (const char* opcode :
+       {"all-reduce", "all-reduce-start", "all-gather", "reduce-scatter", "all-to-all",
+        "collective-permute", "collective-broadcast", "ragged-all-to-all", "send", "recv"}) {
+    body.set_opcode(opcode);
+    EXPECT_TRUE(*HasCollectives(program.SerializeAsString())) << opcode;
+  }
+  EXPECT_FALSE(HasCollectives("\xff").ok());
 }
 
 }  // namespace

@@ -121,6 +121,8 @@ absl::StatusOr<Sharding> Sharding::FromProto(const OpShardingProto& proto, int64
       return Sharding(Kind::kMaximal, 1);
     case OpShardingProto::TYPE_MANUAL:
       return Sharding(Kind::kManual, position_count);
+    case OpShardingProto::TYPE_UNREDUCED:
+      return Sharding(Kind::kUnreduced, position_count);
     case OpShardingProto::TYPE_OTHER:
       return Tiled(proto, position_count);
     case OpShardingProto::TYPE_TUPLE:
@@ -143,13 +145,18 @@ absl::StatusOr<Sharding> Sharding::Tiled(const OpShardingProto& proto, int64_t p
       std::max<int>(proto.replicate_on_last_tile_dim() ? 1 : 0, proto.last_tile_dims_size());
   if (trailing > dims.size())
     return Malformed("more replicated dimensions than the tile assignment has");
-  for (int type : proto.last_tile_dims()) {
-    if (type != OpShardingProto::TYPE_REPLICATED && type != OpShardingProto::TYPE_MANUAL) {
+  Sharding result(Kind::kTiled, position_count);
+  for (int i = 0; i < proto.last_tile_dims_size(); ++i) {
+    const int type = proto.last_tile_dims(i);
+    const bool differ =
+        type == OpShardingProto::TYPE_MANUAL || type == OpShardingProto::TYPE_UNREDUCED;
+    if (type != OpShardingProto::TYPE_REPLICATED && !differ) {
       return absl::UnimplementedError(
           absl::StrCat("a sharding subgroup of kind ", type, " is not supported by Gangway"));
     }
+    const int64_t size = dims[dims.size() - proto.last_tile_dims_size() + i];
+    result.copies_differ_ = result.copies_differ_ || (differ && size > 1);
   }
-  Sharding result(Kind::kTiled, position_count);
   result.tile_counts_.assign(dims.begin(), dims.end() - trailing);
   int64_t copies = 1;
   for (int i = dims.size() - trailing; i < dims.size(); ++i) copies *= dims[i];
@@ -165,10 +172,11 @@ bool Sharding::fully_replicated() const {
     case Kind::kMaximal:
       return true;
     case Kind::kManual:
+    case Kind::kUnreduced:
       return position_count_ == 1;
     case Kind::kTiled:
-      return std::all_of(tile_counts_.begin(), tile_counts_.end(),
-                         [](int64_t count) { return count == 1; });
+      return !copies_differ_ && std::all_of(tile_counts_.begin(), tile_counts_.end(),
+                                            [](int64_t count) { return count == 1; });
   }
   return false;
 }

@@ -29,12 +29,13 @@ class Sharding {
   enum class Kind {
     kReplicated,  // every position holds the whole array
     kMaximal,     // one position holds it; as an array's sharding, only for n = 1
-    kTiled,       // tile_counts() tiles; positions may share a tile (partial replication)
+    kTiled,       // tile_counts() tiles; positions may share a tile (copies, or addends of it)
     kManual,      // every position holds an array of the given shape; XLA knows no global array
+    kUnreduced,  // every position holds an addend of the given shape; the global array is their sum
   };
 
-  // Accepts replicated, maximal, manual, and tiled in both the listed and the iota (V2) form, with
-  // replicated or manual trailing dimensions. INVALID_ARGUMENT: a tuple, a malformed assignment, or
+  // Accepts replicated, maximal, manual, unreduced, and tiled in both the listed and the iota (V2) form, with
+  // replicated, manual or unreduced trailing dimensions. INVALID_ARGUMENT: a tuple, a malformed assignment, or
   // an assignment of other than `position_count` positions. UNIMPLEMENTED: other kinds.
   static absl::StatusOr<Sharding> FromProto(const OpShardingProto& proto, int64_t position_count);
   static Sharding Replicated(int64_t position_count);
@@ -58,6 +59,7 @@ class Sharding {
   Kind kind_;
   int64_t position_count_;
   std::vector<int64_t> tile_counts_;
+  bool copies_differ_ = false;             // positions that share a tile hold different bytes
   std::vector<int32_t> tile_of_position_;  // row-major index into tile_counts_, per position
 };
 

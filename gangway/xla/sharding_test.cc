@@ -69,7 +69,27 @@ TEST(Sharding, ManualSubgroup) {
   EXPECT_THAT(Sharding::FromProto(proto, 8)->tile_counts(), ElementsAre(2));
 }
 
+TEST(Sharding, PositionsThatShareATileMayHoldDifferentBytes) {
+  for (auto kind : {OpShardingProto::TYPE_MANUAL, OpShardingProto::TYPE_UNREDUCED}) {
+    OpShardingProto proto = Tiled({1, 4}, {4}, {0});
+    proto.add_last_tile_dims(kind);
+    Sharding sharding = *Sharding::FromProto(proto, 4);
+    EXPECT_THAT(sharding.tile_counts(), ElementsAre(1));
+    EXPECT_EQ(sharding.ShardShape(Dims{3})->at(0), 3);
+    EXPECT_FALSE(sharding.fully_replicated()) << kind;
+    proto = Tiled({1, 4, 1}, {4}, {0});
+    proto.add_last_tile_dims(OpShardingProto::TYPE_REPLICATED);
+    proto.add_last_tile_dims(kind);
+    EXPECT_TRUE(Sharding::FromProto(proto, 4)->fully_replicated()) << kind;
+  }
+}
+
 TEST(Sharding, WholeArrayKinds) {
+  OpShardingProto unreduced;
+  unreduced.set_type(OpShardingProto::TYPE_UNREDUCED);
+  EXPECT_EQ(Sharding::FromProto(unreduced, 4)->ShardShape(Dims{3})->at(0), 3);
+  EXPECT_EQ(Sharding::FromProto(unreduced, 4)->GlobalShape(Dims{3})->at(0), 3);
+  EXPECT_FALSE(Sharding::FromProto(unreduced, 4)->fully_replicated());
   OpShardingProto manual;
   manual.set_type(OpShardingProto::TYPE_MANUAL);
   EXPECT_EQ(Sharding::FromProto(manual, 4)->ShardShape(Dims{3})->at(0), 3);

@@ -253,3 +253,40 @@ def case_device_put_to_more_devices():
 def case_mixed_committed_devices():
     x = put(numbers(8, 8), "x", "y")
     return np.asarray(jax.jit(lambda a, b: a * b)(x, np.float32(3))), np.asarray(x + jnp.ones(8))
+
+
+def case_unreduced():
+    """P(unreduced=...): shards that share a tile are addends of it, until a program adds them up."""
+    explicit = (jax.sharding.AxisType.Explicit,) * 2
+    devices = worker_devices()
+    mesh = Mesh(np.array(devices).reshape(-1, 1 if len(devices) < 4 else 2), ("x", "y"), explicit)
+    rows = numbers(16, 8)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(rows, P("x", "y"))
+        addends = jax.jit(
+            lambda x: jax.lax.reduce_sum(x, [0], out_sharding=P("y", unreduced={"x"}))
+        )(x)
+        total = jax.jit(lambda a: jax.sharding.reshard(a, P("y")))(addends)
+        everywhere = jax.jit(
+            lambda x: jax.lax.reduce_sum(x, [0, 1], out_sharding=P(unreduced={"x", "y"}))
+        )
+        all_of_it = jax.jit(lambda a: jax.sharding.reshard(a, P()))(everywhere(x))
+    return shards(addends), shards(total), shards(all_of_it), addends.is_fully_replicated
+
+
+def case_donation_that_cannot_be_used():
+    """No result has room for the argument, which lives on; a result of another sharding takes its memory."""
+    mesh = Mesh(np.array(worker_devices()), ("x",))
+    square = jax.jit(lambda x: x @ x.T, donate_argnums=0)
+    found = []
+    for at in (NamedSharding(mesh, P("x")), worker_devices()[0]):
+        x = jax.device_put(numbers(16, 2), at)
+        y = square(x)
+        assert not x.is_deleted()
+        found += [shards(x), shards(y), shards(square(x))]
+    turn = jax.jit(
+        lambda x: x + 1, donate_argnums=0, out_shardings=NamedSharding(mesh, P(None, "x"))
+    )
+    x = jax.device_put(numbers(16, 16), NamedSharding(mesh, P("x")))
+    found.append(shards(turn(x)))
+    return found, x.is_deleted()

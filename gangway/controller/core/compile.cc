@@ -98,6 +98,7 @@ void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) 
   load->mutable_devices()->Add(executable.devices.begin(), executable.devices.end());
   load->set_name(result.info().name());
   load->set_source(result.info().source());
+  load->set_has_collectives(result.info().has_collectives());
   *load->mutable_parameters() = result.info().parameters();
   *load->mutable_results() = result.info().results();
   *load->mutable_memory() = result.info().memory();

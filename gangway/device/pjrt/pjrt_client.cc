@@ -116,6 +116,7 @@ absl::Status PjrtClient::ReadCapabilities() {
   // same bound.
   capabilities_.inflight_max = 32;
   capabilities_.executes_inline = cpu;
+  capabilities_.collectives_block_threads = cpu;
   capabilities_.host_zero_copy = cpu;
   capabilities_.ffi_handlers = cpu && api_->FindExtension(PJRT_Extension_Type_FFI) != nullptr;
   return absl::OkStatus();

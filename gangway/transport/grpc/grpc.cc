@@ -23,23 +23,23 @@ namespace gangway::transport {
 namespace {
 
 constexpr std::chrono::seconds kShutdownLimit{30};
-constexpr int kKeepaliveMs = 30'000;  // the interval of pings, and the limit of their answers
+constexpr int kPingIntervalMinMs = 500;  // more frequent pings of a peer close its connection
 
 // Settings of both ends: windows wide enough for bulk chunks without probing, large HTTP/2 frames,
 // nothing from the environment.
-std::map<std::string, int> CommonArguments() {
+std::map<std::string, int> CommonArguments(const GrpcOptions& options) {
+  // The interval of pings, and the limit of their answers.
+  const int keepalive_ms =
+      static_cast<int>(std::max<int64_t>(1000, options.silence_max.count() / 2));
   return {
       {GRPC_ARG_HTTP2_BDP_PROBE, 0},
       {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16 << 20},
       {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20},
       {GRPC_ARG_TCP_READ_CHUNK_SIZE, 256 << 10},
-      // A peer whose host has silently vanished is noticed within the sum of both. The sum is long,
-      // because a process that is stopped for as long, by a debugger or a closed laptop, is lost as
-      // well. Workers and schedulers have their own heartbeats.
-      {GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs},
-      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs},
+      {GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms},
+      {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_ms},
       {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
-      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kKeepaliveMs / 3},
+      {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingIntervalMinMs},
   };
 }
 
@@ -90,7 +90,8 @@ class GrpcListener final : public Listener {
     builder.RegisterAsyncGenericService(&service_);
     builder.SetMaxReceiveMessageSize(static_cast<int>(message_bytes_max_));
     builder.SetMaxSendMessageSize(-1);
-    for (const auto& [name, value] : CommonArguments()) builder.AddChannelArgument(name, value);
+    for (const auto& [name, value] : CommonArguments(options))
+      builder.AddChannelArgument(name, value);
     auto queue = builder.AddCompletionQueue();
     queue_ = queue.get();
     thread_ = std::make_shared<CompletionThread>(std::move(queue));
@@ -214,7 +215,7 @@ class GrpcTransport final : public Transport {
 
   std::shared_ptr<grpc::Channel> NewChannel(const std::string& target) const {
     grpc::ChannelArguments arguments;
-    for (const auto& [name, value] : CommonArguments()) arguments.SetInt(name, value);
+    for (const auto& [name, value] : CommonArguments(options_)) arguments.SetInt(name, value);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);

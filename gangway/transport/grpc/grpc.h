@@ -8,6 +8,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 
+#include <chrono>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,10 @@ struct GrpcOptions {
   std::shared_ptr<grpc::ServerCredentials> server_credentials;
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials;
   size_t message_bytes_max = size_t{1} << 30;  // of one frame
+  // A peer that answers nothing for this long, because its host or the network is gone, is lost: its links close. At
+  // least 2 s. Long by default, because a process that is stopped for as long, by a debugger or a closed laptop, is
+  // lost as well. Workers and schedulers have their own heartbeats.
+  std::chrono::milliseconds silence_max{60'000};
 };
 
 // The transport and its listeners are independent of each other; destroying one closes its own

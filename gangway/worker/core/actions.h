@@ -201,6 +201,7 @@ struct LoadExecutable {
   std::string name;
   std::string serialized;
   std::vector<int> devices;
+  bool has_collectives = false;  // of the device runtime, between its devices
 };
 
 struct UnloadExecutable {

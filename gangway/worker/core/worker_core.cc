@@ -84,7 +84,7 @@ void WorkerCore::Load(wire::Load& load) {
   report.mutable_loaded()->set_executable(load.executable());
   if (all && any) {
     Emit(LoadExecutable{load.executable(), load.name(), std::move(*load.mutable_serialized()),
-                        executable.devices});
+                        executable.devices, load.has_collectives()});
   } else if (any) {
     executable.failure =
         Fail(absl::UnimplementedError(

@@ -32,8 +32,10 @@ const std::shared_ptr<store::Slot>& CopyTask::Result(size_t index) const {
 void CopyTask::Enqueue() {
   auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
   for (size_t i = 0; i < parts_.moves.size(); ++i) {
-    environment().devices[parts_.moves[i].from->name().device]->Post(
-        [self, i] { self->RunMove(i); });
+    const store::Slot& from = *parts_.moves[i].from;
+    environment().devices[from.name().device]->Post(
+        {.run = [self, i] { self->RunMove(i); },
+         .ready = [self, &from] { return from.settled(); }});
   }
   for (const Send& send : parts_.sends) OfferShard(send);
   for (size_t i = 0; i < parts_.receives.size(); ++i) AskFor(parts_.moves.size() + i);

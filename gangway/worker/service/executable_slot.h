@@ -15,12 +15,16 @@
 
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
+#include "gangway/worker/service/device_thread.h"
 
 namespace gangway::worker {
 
 class ExecutableSlot {
  public:
-  explicit ExecutableSlot(std::string name) : name_(std::move(name)) {}
+  ExecutableSlot(std::string name, DeviceThread::Turn turn) : turn_(turn), name_(std::move(name)) {}
+
+  // How its gangs enter a device.
+  DeviceThread::Turn turn() const { return turn_; }
 
   void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable)
       GANGWAY_EXCLUDES(mutex_) {
@@ -45,6 +49,7 @@ class ExecutableSlot {
   }
 
  private:
+  const DeviceThread::Turn turn_;
   const std::string name_;
   Mutex mutex_;
   CondVar changed_;

@@ -25,7 +25,9 @@ FetchTask::FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_
 void FetchTask::Enqueue() {
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
   for (const Part& part : parts_) {
-    environment().devices[part.from->name().device]->Post([self, &part] { self->Read(part); });
+    environment().devices[part.from->name().device]->Post(
+        {.run = [self, &part] { self->Read(part); },
+         .ready = [self, &part] { return part.from->settled(); }});
   }
 }
 

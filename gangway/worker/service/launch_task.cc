@@ -33,7 +33,7 @@ void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   for (Position& position : positions_) {
     environment().devices[position.device]->Post(
-        [self, &position] { self->RunPosition(position); });
+        {.run = [self, &position] { self->RunPosition(position); }, .turn = executable_->turn()});
   }
 }
 
@@ -42,6 +42,7 @@ void LaunchTask::RunPosition(Position& position) {
   if (!status.ok()) {
     Note(status, position.device);
     FailResults(*failure());
+    LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
   }
   EndPart();
@@ -79,6 +80,7 @@ absl::Status LaunchTask::Execute(Position& position) {
                       Owed([self, executes, place, device = position.device](absl::Status status) {
                         Trace(TraceKind::kExecuteEnd, place, 0, self->ordinal());
                         executes->End();
+                        self->LeaveDevice(device);
                         if (!status.ok()) self->Note(status, device);
                         self->EndPart();
                       }));
@@ -93,6 +95,11 @@ absl::Status LaunchTask::Execute(Position& position) {
   }
   TakeOutputs(position, *std::move(outputs));
   return absl::OkStatus();
+}
+
+void LaunchTask::LeaveDevice(int device) {
+  if (executable_->turn() == DeviceThread::Turn::kGangAlone)
+    environment().devices[device]->OpenGate();
 }
 
 void LaunchTask::TakeOutputs(Position& position,

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/heap.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/simulated_work.h"
@@ -18,6 +19,7 @@
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
+#include "gangway/worker/service/idle_watch.h"
 #include "gangway/worker/service/stuck_watch.h"
 #include "gangway/worker/service/worker_service.h"
 
@@ -26,7 +28,8 @@ namespace {
 
 constexpr int kStuckExitCode = 70;          // EX_SOFTWARE
 constexpr std::chrono::seconds kPaused{1};  // a heartbeat this late: the process was suspended
-constexpr size_t kDataQueueBytes = size_t{64} << 20;  // in flight on one data stream
+constexpr uint64_t kReleasedPerBeat = uint64_t{256} << 20;  // some 25 ms of work
+constexpr size_t kDataQueueBytes = size_t{64} << 20;        // in flight on one data stream
 
 // XLA reads its flags once, when the plugin is loaded. A flag that the user has set is kept.
 void SetCollectiveTimeout(std::chrono::seconds timeout) {
@@ -190,6 +193,7 @@ void OnControlFrame(wire::Frame frame, const std::string& name, uint64_t incarna
 void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service, ControlLink& link,
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
+  IdleWatch idle(options.heap_idle_max);
   auto last = StuckWatch::Time::clock::now();
   auto leave_by = StuckWatch::Time::max();
   while (!stop.WaitFor(options.heartbeat_interval)) {
@@ -211,13 +215,15 @@ void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service
     link.CheckSilence(options.scheduler_silence_max, options.scheduler_address);
     wire::Frame beat;
     beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
-    for (const StuckCall& call : watch.Look(service.Calls(), now)) {
+    const std::vector<DeviceThread::Call> calls = service.Calls();
+    for (const StuckCall& call : watch.Look(calls, now)) {
       wire::StuckDevice& stuck = *beat.mutable_heartbeat()->add_stuck();
       stuck.set_device(call.device);
       stuck.set_gang(call.gang);
       stuck.set_for_ms(call.duration.count());
     }
     link.Send(std::move(beat));
+    if (idle.Look(calls, now) && GetHeapUse().kept_bytes > 0) ReleaseHeap(kReleasedPerBeat);
   }
 }
 
@@ -273,6 +279,7 @@ absl::Status StopFlag::reason() const {
 
 absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,
                        transport::Transport& data, StopFlag& stop) {
+  if (options.heap_bytes_max > 0) LimitHeap(options.heap_bytes_max);
   absl::StatusOr<std::unique_ptr<device::Backend>> backend = OpenBackend(options);
   if (!backend.ok()) return backend.status();
   ServiceOptions service_options{

@@ -42,7 +42,9 @@ struct WorkerOptions {
   std::chrono::seconds collective_timeout{
       300};  // XLA CPU then ends the process; its supervisor restarts it
 
-  uint64_t memory_budget_bytes = 0;           // per device, as reported; 0: unknown
+  uint64_t memory_budget_bytes = 0;  // per device, as reported; 0: unknown
+  uint64_t heap_bytes_max = 0;       // of the process, kept blocks included; 0: no limit
+  std::chrono::milliseconds heap_idle_max{10'000};  // kept blocks are then given back
   size_t staged_bytes_max = size_t{8} << 30;  // per session, of uploads that have no buffers yet
   std::chrono::milliseconds connect_limit{30'000};
   std::chrono::milliseconds heartbeat_interval{500};

@@ -239,7 +239,9 @@ void WorkerService::Do(DropStorage& action) {
 }
 
 void WorkerService::Do(LoadExecutable& action) {
-  auto slot = std::make_shared<ExecutableSlot>(action.name);
+  const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
+  auto slot = std::make_shared<ExecutableSlot>(
+      action.name, alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang);
   executables_[action.executable] = slot;
   loader_.Post([this, slot, action = std::move(action)] {
     auto executable = backend_->Load(action.serialized, action.devices);

@@ -1,0 +1,39 @@
+// Tells when the devices of a worker have been idle for a while, so that memory kept for the next program is given
+// back. It compares counters only, as StuckWatch does. Used by one thread; never fails.
+#ifndef GANGWAY_WORKER_SERVICE_IDLE_WATCH_H_
+#define GANGWAY_WORKER_SERVICE_IDLE_WATCH_H_
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "gangway/worker/service/device_thread.h"
+
+namespace gangway::worker {
+
+class IdleWatch {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit IdleWatch(std::chrono::milliseconds after) : after_(after) {}
+
+  // `calls`: the state of each device at `now`. True: no device has begun or ended a call for `after`.
+  bool Look(const std::vector<DeviceThread::Call>& calls, Time now) {
+    uint64_t count = 0;
+    for (const DeviceThread::Call& call : calls) count += call.count;
+    if (count != count_) {
+      count_ = count;
+      since_ = now;
+    }
+    return now - since_ >= after_;
+  }
+
+ private:
+  const std::chrono::milliseconds after_;
+  uint64_t count_ = UINT64_MAX;
+  Time since_;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_IDLE_WATCH_H_
