@@ -1,4 +1,4 @@
-"""Comparing pytrees of numpy arrays that come from two backends."""
+"""Compares pytrees of numpy arrays from two backends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 def _pairs(found: Any, expected: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
     ours, theirs = leaves(found), leaves(expected)
     assert [path for path, _ in ours] == [path for path, _ in theirs], (
-        "results of another structure"
+        "the results have different structures"
     )
     pairs = []
     for (path, a), (_, b) in zip(ours, theirs, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         assert (a.dtype, a.shape) == (b.dtype, b.shape), (
-            f"{path}: {a.dtype}{a.shape}, {b.dtype}{b.shape}"
+            f"{path}: found {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
         )
         pairs.append((path, a, b))
     return pairs
@@ -38,7 +38,7 @@ def assert_bitwise_equal(found: Any, expected: Any) -> None:
 
 
 def assert_close(found: Any, expected: Any) -> None:
-    """Equal to what the arithmetic of another build of XLA may change."""
+    """Equal within the rounding of two builds of XLA; integers and strings are equal exactly."""
     for path, a, b in _pairs(found, expected):
         if a.dtype.kind in "biuSU":
             np.testing.assert_array_equal(a, b, err_msg=path)

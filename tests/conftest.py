@@ -1,5 +1,5 @@
-"""Fixtures of the end-to-end tests. Each cluster is made of real processes, has a port and a state
-folder of its own, and is proved gone afterwards.
+"""Fixtures of the end-to-end tests. Each cluster consists of real processes with their own port and
+state folder; teardown fails if one of its processes survives.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from harness import PATIENCE, Cluster
 
-# What only the nightly run does.
+# Files that only the nightly run collects.
 collect_ignore = [] if os.environ.get("GANGWAY_NIGHTLY") else ["test_older_jax.py"]
-# Of tests that share what takes long to make: where their names agree in this, one process runs them all. Any
-# other test goes to whichever process is free.
+# Tests that share an expensive fixture: if their names agree in the file and in these groups, one process runs
+# them all. Every other test is a group of its own.
 GROUPS = re.compile(
     r"test_hosts\.py"
     r"|test_jax\.py::test_case\[(\dx\dx\d)"
@@ -33,7 +33,7 @@ def group_of(nodeid: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Side by side, the limit of each test grows as that of each wait does."""
+    """In parallel runs, scales the timeout of each test by PATIENCE, like that of each wait."""
     if PATIENCE == 1:
         return
     for item in items:
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """How pytest-xdist (-n) shares out the tests: group by group, the largest first."""
+    """Makes pytest-xdist (-n) schedule whole groups, the largest first."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
@@ -56,7 +56,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """One worker with eight devices, shared by all tests that break nothing."""
+    """A cluster of one worker with eight devices, shared by all tests that leave it intact."""
     running = Cluster(islands=1, workers=1, devices=8).start()
     yield running
     running.stop()
@@ -77,7 +77,7 @@ def new_cluster() -> Iterator[Callable[..., Cluster]]:
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """A failed test shows the logs of the clusters that it used."""
+    """Adds the logs of the fixture `cluster` to the report of a failed test."""
     if call.excinfo is None or call.when != "call":
         return
     for name in ("cluster", "new_cluster"):

@@ -1,5 +1,5 @@
-"""What tests of faults share: a client that is steered, devices that can be blocked, a network that can
-be cut in one direction.
+"""Shared parts of the fault tests: a client that executes statements on request, devices that can be
+blocked, and a network that can be cut in one direction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Reachable(Protocol):
 
 @contextlib.contextmanager
 def full_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A file system of 16 KiB, mounted inside `folder`. For root, or whom sudo asks nothing."""
+    """Mounts a file system of 16 KiB inside `folder`. Needs root, or sudo without a password."""
     full = folder / "full"
     full.mkdir()
     sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
@@ -44,7 +44,7 @@ def full_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 class Console:
-    """A live client process that a test steers statement by statement (clients/console.py)."""
+    """A live client process that executes one statement at a time for a test (clients/console.py)."""
 
     def __init__(self, cluster: Reachable, ready_s: float = 30) -> None:
         self._process = subprocess.Popen(
@@ -72,7 +72,7 @@ class Console:
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
         line = self._answers.get(timeout=timeout_s * PATIENCE)
-        assert line, f"the client ended with {self._process.wait(5)}"
+        assert line, f"the client ended with status {self._process.wait(5)}"
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -94,7 +94,7 @@ class Console:
 
 
 class Blocker:
-    """Blocks the threads that call Execute in processes of a cluster with the blocking plugin
+    """Blocks threads that call Execute, in the processes of a cluster that runs the blocking plugin
     (native/blocking_plugin.cc).
     """
 
@@ -107,22 +107,20 @@ class Blocker:
 
     @contextlib.contextmanager
     def blocked(self, pid: int) -> Iterator[None]:
-        """From here on the next Execute there does not return before the end of the block."""
+        """While the `with` block runs, a call of Execute in process `pid` does not return."""
         fifo = self._folder / str(pid)
         os.mkfifo(fifo)
         try:
             yield
         finally:
-            writer = os.open(
-                fifo, os.O_RDWR
-            )  # whoever is blocked comes through, whoever is not may
+            writer = os.open(fifo, os.O_RDWR)  # releases a blocked reader, and never blocks itself
             fifo.unlink()
             os.close(writer)
 
 
 def stop_process(pid: int) -> None:
-    """SIGSTOP, until it has taken effect: on a busy machine a process runs on until one of its threads has
-    come to see the signal.
+    """Sends SIGSTOP and waits until it has taken effect: on a busy machine, threads keep running for a
+    while after the signal.
     """
     os.kill(pid, signal.SIGSTOP)
 
@@ -134,8 +132,9 @@ def stop_process(pid: int) -> None:
 
 
 class CutNetwork:
-    """A way to a port of this host that can be cut in either direction without a word: what is sent
-    into a cut is lost, and no connection is closed, as when a host loses power or a cable is pulled.
+    """A proxy for a port of this host that can be cut silently in either direction ("there": to the
+    port). Bytes sent into a cut are lost, and no connection closes, as when a host loses power or a
+    cable is pulled.
     """
 
     def __init__(self, port: int) -> None:
@@ -187,12 +186,12 @@ class CutNetwork:
             data = b""
         if data:
             if self.cut[way] or lost:
-                lost["yes"] = True  # the stream has a hole: nothing of it gets through any more
+                lost["yes"] = True  # a stream with a gap forwards nothing more
                 return
             with contextlib.suppress(OSError):
                 to.sendall(data)
             return
-        if self.cut[way]:  # the other end does not hear of it
+        if self.cut[way]:  # the cut also hides the close
             with contextlib.suppress(KeyError, ValueError):
                 selector.unregister(source)
             return

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: clusters of real processes, and runs of cases on a backend."""
+"""Shared parts of the end-to-end tests: clusters of real processes, and runs of cases on a backend."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from leftovers import MARKER
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GANGWAY = pathlib.Path(os.environ.get("GANGWAY_BIN", ROOT / "bin" / "gangway"))
-DEVICES = 8  # of all clusters that run cases
+DEVICES = 8  # of each cluster that runs cases
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
-REFERENCE_DAYS = 30  # outcomes on the reference that no run has asked for so long are dropped
-# By the first 15 characters of their names. gRPC keeps these in pools that breathe by a thread or two, in idle
-# processes as well, and that grow with how late their threads come to run.
+REFERENCE_DAYS = 30  # a cached reference outcome unused for this long is deleted
+# Names of gRPC's pooled threads, cut to 15 characters as in the kernel. The pools vary by a thread or two even in
+# idle processes, and grow when their threads are scheduled late.
 GRPC_POOLS = {
     *("default-executo", "event_engine", "grpc_global_tim", "grpcpp_sync_ser"),
     *("resolver-execut", "timer_manager"),
 }
 GRPC_POOLS_SLACK = 3
-# Side by side with other tests, on few cores, everything may be late and nothing has failed by that: each limit
-# of a wait is this much longer. Tests that measure a deadline are marked `alone`, and run by themselves.
+# Multiplies the limit of each wait in parallel runs, where few cores make everything late. Tests that measure a
+# deadline are marked `alone`, and run one at a time.
 PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
 
 
 def ends_with_this_process(folder: str = "") -> None:
-    """Whatever is started from here on, and the folder, goes when this process is gone, however it went
-    (leftovers.py).
+    """When this process ends, even by SIGKILL, leftovers.py ends the processes started after this call
+    and removes `folder`.
     """
     if not _leftovers:
         run = f"{os.getpid()}-{time.time_ns()}"
@@ -72,7 +72,7 @@ def free_port() -> int:
 
 
 def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
-    """The first true value of `condition`, which is asked every 20 ms; fails naming `what`."""
+    """The first true value of `condition`, polled every 20 ms; a timeout fails and names `what`."""
     deadline = time.monotonic() + timeout_s * PATIENCE
     while True:
         value = condition()
@@ -84,8 +84,8 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
 
 
 def client_environment(port: int) -> dict[str, str]:
-    """For a client process that does not know Gangway: JAX finds the cluster by itself, and the token in
-    the state folder.
+    """The environment of an unmodified JAX client: the port leads it to the cluster, and the state folder
+    holds the token.
     """
     ends_with_this_process()
     state = {"GANGWAY_STATE_DIR": STATE_DIRS[port]} if port in STATE_DIRS else {}
@@ -110,7 +110,7 @@ class Cluster:
         *flags: str,
         folder: str = "gangway-test-",
     ) -> None:
-        """`folder`: how the name of the state folder begins."""
+        """`folder`: the prefix of the state folder's name."""
         assert GANGWAY.exists(), f"{GANGWAY} is missing: build it first (make)"
         self.port = free_port()
         self._state = tempfile.TemporaryDirectory(prefix=folder)
@@ -132,7 +132,7 @@ class Cluster:
     def command(
         self, *arguments: str, timeout_s: float = 30, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `gangway ARGUMENTS`; its result, whatever its exit status."""
+        """Runs `gangway ARGUMENTS` and returns its result, even if it fails."""
         return subprocess.run(
             [str(GANGWAY), *arguments],
             env={**client_environment(self.port), **self.environment, **options.pop("env", {})},
@@ -156,7 +156,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
-        """While `gangway up` still waits for somebody; the folder with the control address is there."""
+        """Runs the block while `gangway up` still waits for workers; the control address exists."""
         process = subprocess.Popen(
             [str(GANGWAY), *self._up],
             env={**client_environment(self.port), **self.environment},
@@ -168,15 +168,15 @@ class Cluster:
             wait_for("the head listening", (self._folder / "control").exists, 20)
             yield
         finally:
-            process.kill()  # it only tells; the cluster is another process
+            process.kill()  # it only reports; the cluster runs in other processes
             process.communicate(timeout=10 * PATIENCE)
 
     def wait_for_words(self, words: str, timeout_s: float = 20) -> None:
-        """Until the cluster's logs say so."""
+        """Waits until the cluster's logs contain `words`."""
         wait_for(f"{words!r} in the logs", lambda: words in self.logs(1 << 20), timeout_s)
 
     def stop(self) -> None:
-        """Brings the cluster down and proves that nothing of it is left running."""
+        """Takes the cluster down; fails if one of its processes survives."""
         result = self.command("down", "--port", str(self.port), timeout_s=DOWN_TIMEOUT_S)
         left = self.processes()
         try:
@@ -190,7 +190,7 @@ class Cluster:
             ) from None
 
     def processes(self) -> list[int]:
-        """Every live process whose environment names this cluster's state folder, but for JAX clients."""
+        """Every live process whose environment names this cluster's state folder, except Python processes."""
         marker = f"GANGWAY_STATE_DIR={self._state.name}".encode()
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*"):
@@ -200,7 +200,7 @@ class Cluster:
                 mine = marker in (path / "environ").read_bytes().split(b"\0")
                 if state != "Z" and mine and b"python" not in words[0]:
                     found.append(int(path.name))
-            except OSError:  # it ended meanwhile, or is not ours
+            except OSError:  # it has ended, or belongs to another user
                 continue
         return found
 
@@ -234,8 +234,8 @@ class Cluster:
         return pathlib.Path(self._state.name) / str(self.port)
 
     def census(self) -> dict[str, int]:
-        """What may leak, by name. A process goes by its role, so that one started again is compared
-        with the one before.
+        """Counts of everything that may leak, by name. A process is named by its role, so that a
+        restarted process is compared with its predecessor.
         """
         status = self.status()
         workers = self.workers()
@@ -254,7 +254,7 @@ class Cluster:
         pids["compiler"] = status["compiler"]["pid"]
         pids["head"] = int((self._folder / "head.pid").read_text())
         for name, pid in pids.items():
-            with contextlib.suppress(OSError):  # gone: counted as absent
+            with contextlib.suppress(OSError):  # it has ended: see "absent roles"
                 counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
                 threads = [
                     path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/comm")
@@ -268,9 +268,9 @@ class Cluster:
     def left_as_found(
         self, first: Callable[[], None] | None = None, within_s: float = CENSUS_TIMEOUT_S
     ) -> Iterator[None]:
-        """Around a fault and the clients that saw it: arrays, bytes, sessions, threads and descriptors
-        return to where they were. `first` makes what a first client makes for good; by default one
-        that does a bit of everything, once per cluster.
+        """Fails unless, after the block, arrays, bytes, sessions, threads and descriptors return to their
+        counts before it. `first` runs before the first count and creates what a first client leaves
+        for good; by default warm_up, once per cluster.
         """
         if first:
             first()
@@ -296,7 +296,7 @@ class Cluster:
 
 
 def warm_up(cluster: Cluster) -> None:
-    """One client that does a bit of everything, and leaves."""
+    """Runs one client that uses every device, and waits for the end of its session."""
     code = (
         "import gangway; gangway.connect(); import jax, numpy as np\n"
         "xs = [jax.device_put(np.ones(1 << 20, 'float32'), d) for d in jax.devices()]\n"
@@ -353,12 +353,12 @@ def start_cases(
 
 
 def outcomes(path: pathlib.Path, output: str, code: int) -> dict[str, Outcome]:
-    """What the runner wrote; a case that never ended is charged with the runner's last words."""
+    """The outcomes in the runner's file; an unfinished case gets the tail of the runner's output."""
     found: dict[str, Outcome] = {}
     for kind, name, *rest in records(path) if path.exists() else []:
         if kind == "start":
             found[name] = Outcome(
-                error=f"the process ended ({code}) in this case:\n{output[-6000:]}"
+                error=f"the process ended with status {code} in this case:\n{output[-6000:]}"
             )
         elif kind == "done":
             found[name] = Outcome(value=rest[0])
@@ -376,7 +376,7 @@ def run_cases(
     env: dict[str, str] | None = None,
     **options: Any,
 ) -> dict[str, Outcome]:
-    """Every case's outcome; after a crash the rest go on in a new process. `options`: see start_cases."""
+    """Every case's outcome; after a crash, a new process runs the rest. `options`: see start_cases."""
     found: dict[str, Outcome] = {}
     deadline = time.monotonic() + timeout_s * PATIENCE
     for attempt in range(len(names)):
@@ -391,17 +391,17 @@ def run_cases(
             process.kill()
             output = (
                 process.communicate()[0]
-                + f"\nall cases together took over {timeout_s * PATIENCE:g} s"
+                + f"\nall cases together took more than {timeout_s * PATIENCE:g} s"
             )
         new = outcomes(out, output, process.returncode)
         found.update(new or {name: Outcome(error=output[-6000:]) for name in left})
         if time.monotonic() > deadline:
             break
-    return {name: found.get(name, Outcome(error="was not reached")) for name in names}
+    return {name: found.get(name, Outcome(error="not run: out of time")) for name in names}
 
 
 def reference_key(names: list[str], per_worker: int) -> str:
-    """What the outcomes of cases on the reference depend on, as one hash."""
+    """A hash of everything that the outcomes of cases on the reference depend on."""
     tests = ROOT / "tests"
     sources = [
         *(tests / "cases").glob("*.py"),
@@ -419,8 +419,8 @@ def reference_key(names: list[str], per_worker: int) -> str:
 def reference_outcomes(
     names: list[str], folder: pathlib.Path, per_worker: int
 ) -> dict[str, Outcome]:
-    """Of each case on the same plugin in-process. They are the same bits each time (the pool's size is pinned), so
-    they are kept in the user's cache for a month; the nightly run computes them again.
+    """The outcome of each case on the same plugin in-process. Its bits do not vary (the pool's size is pinned), so
+    the user's cache keeps it for REFERENCE_DAYS after its last use; the nightly run recomputes it.
     """
     cache = pathlib.Path(
         os.environ.get("GANGWAY_CACHE") or pathlib.Path.home() / ".cache" / "gangway"

@@ -1,5 +1,5 @@
-"""Clusters whose processes are started by hand from a file that declares them, on loopback addresses
-that stand for hosts.
+"""Clusters that a test starts process by process from a cluster.toml, on loopback addresses that stand
+for hosts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Client:
 
 
 class Hosts:
-    """A controller on 127.0.0.1 and workers on .2, .3, ..., each a process of its own, and with
-    `schedulers` each island's scheduler, too. `islands` has the devices of each worker, by island.
+    """A controller on 127.0.0.1 and workers on 127.0.0.2, .3, ..., each in its own process; with
+    `schedulers`, also a scheduler per island. `islands` holds the device count of each worker, by island.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Hosts:
         self.start("controller", "controller")
 
     def wait_for_token(self) -> None:
-        """Without TLS, what joins on this host finds the token in the controller's state folder."""
+        """Waits for the token file, which processes of this host read if there is no TLS."""
         wait_for("the token", (self.folder / "state" / str(self.front_door) / "token").exists, 20)
 
     def start_schedulers(self) -> None:
@@ -133,7 +133,7 @@ class Hosts:
         return self.run("run", *flags, str(path))
 
     def client(self) -> Client:
-        """Where a client process of this host connects."""
+        """The port to which a client process of this host connects."""
         STATE_DIRS[self.front_door] = str(self.folder / "state")
         return Client(self.front_door)
 
@@ -141,7 +141,7 @@ class Hosts:
         return self.script(*self.connect_flags(tls))
 
     def connect_flags(self, tls: pathlib.Path | str = "") -> list[str]:
-        """For `gangway run`: the front door beside the script."""
+        """Flags of `gangway run` that start a front door beside the script."""
         return [
             *["--connect", f"127.0.0.1:{self.control}"],
             *["--tls", str(tls or self.folder / "tls")],

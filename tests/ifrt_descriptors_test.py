@@ -1,7 +1,7 @@
-"""Our subset of XLA's protocol messages against the descriptors inside the pinned jaxlib wheel.
+"""Compares our subset of XLA's protocol messages with the descriptors inside the pinned jaxlib wheel.
 
-Field numbers, wire types and labels of every message that gangway/xla declares must be those of the client that speaks
-them; enum numbers must mean the same. Names are ours and are not compared (except the service path and enum suffixes).
+Each message that gangway/xla declares must have the field numbers, wire types and labels of jaxlib's client; enum
+numbers must mean the same. Names are ours and are not compared, except the service path and enum suffixes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from google.protobuf import descriptor_pb2
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 Field = descriptor_pb2.FieldDescriptorProto
 
-# Our root message -> the client's. Messages that fields of these hold are compared along with them.
+# Our root message -> the client's. The messages in their fields are compared too.
 PAIRS = {
     "xla.ifrt.proxy.IfrtRequest": "xla.ifrt.proxy.IfrtRequest",
     "xla.ifrt.proxy.IfrtResponse": "xla.ifrt.proxy.IfrtResponse",
@@ -44,7 +44,7 @@ UNSERVED = ".xla.ifrt.proxy.Unserved"
 
 
 def parse_at(data: bytes, start: int) -> descriptor_pb2.FileDescriptorProto | None:
-    """The FileDescriptorProto that starts at `start`; its end is where bytes stop being fields of one."""
+    """The FileDescriptorProto that starts at `start`; it ends where the bytes stop being its fields."""
     position = start
     known = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14}
 
@@ -80,7 +80,7 @@ def parse_at(data: bytes, start: int) -> descriptor_pb2.FileDescriptorProto | No
 
 
 class Types:
-    """All messages and enums of a set of files by full name, with a leading dot as field types have it."""
+    """All messages, enums and services of a set of files by full name, with the leading dot of field types."""
 
     def __init__(self, files: list[descriptor_pb2.FileDescriptorProto]):
         self.messages: dict[str, descriptor_pb2.DescriptorProto] = {}
@@ -122,7 +122,7 @@ def wheel_types() -> Types:
 
 
 def our_types(folder: pathlib.Path, rewrite: tuple[str, str] | None = None) -> Types:
-    """Compiles our files; `rewrite` replaces one text in them first (to prove that differences are seen)."""
+    """Compiles our files; `rewrite` replaces one text in them first, to prove that the test can fail."""
     protoc = shutil.which("protoc")
     assert protoc, "protoc is not installed: run tools/setup.sh"
     names = []
@@ -148,7 +148,7 @@ def compare_enum(
     names = {value.number: value.name for value in theirs.value}
     problems = []
     for value in ours.value:
-        # Only the last words of names are alike: ours are prefixed, theirs sometimes.
+        # Only the ends of the names agree: ours always have a prefix, theirs sometimes.
         suffix = value.name.split("_", 1)[1]
         if value.number not in names:
             problems.append(f"enum {ours.name}: {value.name} = {value.number} does not exist")
@@ -200,7 +200,7 @@ def test_fields_match_the_wheel(wheel, tmp_path):
 
 
 def test_every_message_is_reached(tmp_path):
-    """A message that no root leads to would not be compared."""
+    """A message that no root reaches would not be compared."""
     ours = our_types(tmp_path)
     reached, queue = set(), [f".{name}" for name in PAIRS]
     while queue:

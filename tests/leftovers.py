@@ -1,11 +1,10 @@
-"""Ends what a test run leaves behind when it is killed: clusters are processes of their own, and a run that
-SIGKILL ends cannot stop them.
+"""Cleans up after a test run that was killed: its clusters are separate processes, which it can no longer stop.
 
     python tests/leftovers.py RUN
 
-Reads names of folders, one a line. When its standard input ends, whichever way, all processes with GANGWAY_TEST_RUN=RUN
-in their environment are told to end, and killed if they do not; then the folders go. After a run that ended by itself
-there is nothing to do.
+Reads folder names, one per line. When standard input ends, it sends SIGTERM to all processes with
+GANGWAY_TEST_RUN=RUN in their environment, then SIGKILL to the survivors, and removes the folders. After an orderly
+run it finds nothing to do.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def processes_with(entry: str) -> list[int]:
     """Live processes that were started with this entry, NAME=value, in their environment."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             state = (path / "stat").read_text().rpartition(")")[2].split()[0]
             if state != "Z" and entry.encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
@@ -34,7 +33,7 @@ def processes_with(entry: str) -> list[int]:
 
 
 def end(pids: list[int], with_signal: signal.Signals, within_s: float) -> None:
-    """Returns when they have ended, or when none of them did for so long."""
+    """Returns when all have ended, or when none has ended for `within_s`."""
     watched = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -51,7 +50,7 @@ def end(pids: list[int], with_signal: signal.Signals, within_s: float) -> None:
 
 
 def main() -> None:
-    os.setsid()  # a signal to the run's process group is not for this one
+    os.setsid()  # a signal to the run's process group must not end this process
     entry = f"{MARKER}={sys.argv[1]}"
     folders = {line.rstrip("\n") for line in sys.stdin} - {""}
     end(processes_with(entry), signal.SIGTERM, END_S)

@@ -1,9 +1,8 @@
-"""Run an unmodified JAX script on the XLA CPU plugin, loaded into the script's own process by JAX
-itself.
+"""Runs an unmodified JAX script on the XLA CPU plugin, which JAX loads into the script's process.
 
-This is what results through Gangway are compared with, bit by bit: the same plugin, the same number
-of devices, the same thread pool (`NPROC` decides how XLA splits a dot, and so its rounding), also
-without YNNPACK fusions (docs/internals/probes.md says why), without Gangway.
+Tests compare the results through Gangway with this reference, bit by bit. It has the same plugin, the
+same number of devices, the same thread pool (`NPROC` decides how XLA splits a dot, and so its
+rounding), and no YNNPACK fusions either (docs/internals/probes.md says why).
 
     python tests/reference.py [--devices 8] script.py [arguments]
 """

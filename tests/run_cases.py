@@ -1,12 +1,12 @@
-"""Run many cases in one process on one backend, because starting JAX costs more than most cases.
+"""Runs many cases in one process on one backend, because starting JAX costs more than most cases.
 
     python tests/run_cases.py --backend gangway|reference|cpu --out FILE [--cases NAME ...]
 
-A case is MODULE.FUNCTION of tests/cases, and .ARGUMENT for each of its arguments. Every case appends
-to FILE, as a pickle each: ("start", name), then ("done", name, value, seconds) or ("failed", name,
-traceback). So a crash is charged to the case that was running. One that runs longer than the limit
-ends the process with a traceback of all threads on stderr. `gangway` takes the cluster's port from
-GANGWAY_PORT. With --per-worker N a mesh has N devices, and the cases go from worker to worker.
+A case is MODULE.FUNCTION of tests/cases, followed by .ARGUMENT for each argument. Each case appends
+two pickles to FILE: ("start", name), then ("done", name, value, seconds) or ("failed", name,
+traceback); so a crash is attributed to the case that was running. A case that exceeds the limit ends
+the process with a traceback of all threads on stderr. `gangway` takes the cluster's port from
+GANGWAY_PORT. With --per-worker N, a mesh has N devices, and a hash of its name gives a case its worker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEVICES = 8
 
 
 def case_names() -> list[str]:
-    """Every case as "module.function", without importing any: the caller need not pay for JAX."""
+    """Every case as "module.function", without importing the modules, which would import JAX."""
     return [
         f"{path.stem}.{name}"
         for path in sorted(CASES.glob("*.py"))
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=["gangway", "reference", "cpu"], required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--cases", nargs="*", help="default: all")
-    parser.add_argument("--limit", type=float, default=CASE_LIMIT_S, help="seconds for one case")
+    parser.add_argument("--limit", type=float, default=CASE_LIMIT_S, help="seconds per case")
     parser.add_argument("--per-worker", type=int, default=DEVICES, help="devices in a mesh")
     args = parser.parse_args()
     use_backend(args.backend, args.per_worker)
@@ -82,7 +82,7 @@ def main() -> None:
             try:
                 value = load(name, args.per_worker)()
                 record: tuple[Any, ...] = ("done", name, value, time.monotonic() - began)
-            except BaseException:  # whatever a case does, the others are run
+            except BaseException:  # the other cases run even so
                 record = ("failed", name, traceback.format_exc())
             faulthandler.cancel_dump_traceback_later()
             out.write(pickle.dumps(record))

@@ -97,7 +97,7 @@ def test_child_processes_of_a_script_reach_the_cluster(
 
 
 def test_a_state_folder_with_a_name_too_long_for_a_socket(new_cluster: NewCluster) -> None:
-    """Then processes talk over gRPC on loopback, and all else is as ever."""
+    """Processes then use gRPC on loopback; everything else works as usual."""
     cluster = new_cluster(2, 1, 2, "--separate-schedulers", folder="gangway-" + 100 * "x").start()
     assert cluster.control.startswith("127.0.0.1:"), cluster.control
     code = (
@@ -167,7 +167,7 @@ def test_a_function_is_compiled_once_for_all_clients(cluster: Cluster) -> None:
 
 
 def test_a_ready_array_does_not_share_the_memory_of_the_host(cluster: Cluster) -> None:
-    code = (  # in-process CPU backends may share it, so that this is no case to compare
+    code = (  # not a compared case: in-process CPU backends may share it
         f"import gangway; gangway.connect(port={cluster.port})\n"
         "import jax, numpy as np\n"
         "for size in (1, 1 << 10, 1 << 22):\n"

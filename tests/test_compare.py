@@ -1,4 +1,4 @@
-"""The comparison itself can fail: on a bit, a type, a shape, a structure."""
+"""The comparison detects a difference in one bit, in a type, a shape or the structure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Workers that are taken out of use in order: `gangway drain`, SIGTERM to a worker, the end of a cluster.
-What was begun finishes, what is there can be read, and new work is refused by name.
+"""Workers that leave in an orderly way: `gangway drain`, SIGTERM to a worker, the end of a cluster. Running
+work finishes, arrays stay readable, and new work is rejected with the worker's name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def drain(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 def copy_once(cluster: Cluster) -> None:
-    """The stream from one worker to another stays open once it was needed."""
+    """Opens the stream from one worker to another, which stays open after its first use."""
     warm_up(cluster)
     with Console(cluster) as client:
         client.do("x = jax.device_put(np.ones(4, 'float32'), jax.devices()[2])")
         client.do("jax.device_put(x, jax.devices()[0]).block_until_ready()")
-    wait_for("that client gone", lambda: not cluster.status()["sessions"], 10)
+    wait_for("the client gone", lambda: not cluster.status()["sessions"], 10)
 
 
 def refused(answer: dict[str, Any], worker: str = "island0/worker1") -> bool:
@@ -52,21 +52,21 @@ def test_a_drained_worker_finishes_and_can_be_read_and_takes_nothing_new(
         drained = cluster.workers()[1]
         with blocker.blocked(drained["pid"]):
             client.do("y = f(x)")
-            wait_for("the call there", lambda: cluster.workers()[1]["nodes"] > 0, 5)
+            wait_for("the call on the worker", lambda: cluster.workers()[1]["nodes"] > 0, 5)
             still = drain(cluster, "island0/worker1", "--wait", "0")
             assert still.returncode == 1 and "still" in still.stderr, still.stderr
             assert cluster.workers()[1]["draining"] and not cluster.workers()[0]["draining"]
             began = time.monotonic()
-            assert refused(client.ask("np.asarray(f(x))"))  # at once, behind work that does not end
+            assert refused(client.ask("np.asarray(f(x))"))  # at once, despite the blocked call
             assert elapsed(began) < 3 * PATIENCE
         done = drain(cluster, "island0/worker1")
         assert done.returncode == 0 and "nothing runs there" in done.stdout, done
         assert client.do("result = [float(np.asarray(a).sum()) for a in (y, x)]") == [10, 6]
         assert refused(client.ask("jax.device_put(np.ones(2), d2).block_until_ready()"))
         assert refused(client.ask("jax.device_put(x, jax.devices()[3]).block_until_ready()"))
-        # Away from there, and elsewhere, all goes on.
+        # Copies away from it, and work elsewhere, continue.
         assert client.do("z = jax.device_put(y, d0); result = float(f(z).sum())") == 14
-        with Console(cluster) as later:  # a new session does not see it
+        with Console(cluster) as later:  # a new session does not get its devices
             assert later.device_ids == [0, 1]
             assert later.do("result = float(jax.jit(jnp.sum)(np.ones(3, 'float32')))") == 3
             assert drain(cluster, "island0/worker1", "--undo").returncode == 0
@@ -80,9 +80,9 @@ def test_an_island_is_drained_for_the_replacement_of_its_hosts(new_cluster: NewC
     with cluster.left_as_found():
         assert drain(cluster, "island1").returncode == 0
         away = cluster.workers()[1]
-        os.kill(away["pid"], signal.SIGTERM)  # drained, and restarted: drained still
+        os.kill(away["pid"], signal.SIGTERM)  # a restart does not end the drain
         wait_for(
-            "the next process of it",
+            "the restarted worker",
             lambda: (
                 cluster.workers()[1]["pid"] not in (0, away["pid"])
                 and cluster.workers()[1]["state"] == "up"
@@ -134,22 +134,22 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has(
         old = cluster.workers()[0]
         with blocker.blocked(old["pid"]):
             client.send("result = float(np.asarray(f(x)).sum())")
-            wait_for("call and fetch there", lambda: cluster.workers()[0]["nodes"] > 1, 5)
+            wait_for("call and fetch on the worker", lambda: cluster.workers()[0]["nodes"] > 1, 5)
             os.kill(old["pid"], signal.SIGTERM)
-            wait_for("it leaves", lambda: cluster.workers()[0]["draining"], 3)
+            wait_for("the worker draining", lambda: cluster.workers()[0]["draining"], 3)
             answer = other.ask("(y + 1).block_until_ready()")
             assert refused(answer, "island0/worker0") and "told to end" in answer["error"], answer
             assert cluster.workers()[0]["pid"] == old["pid"]
         assert client.answer(10) == {"ok": 8.0}
         cluster.wait_for_words(f"island0/worker0 (pid {old['pid']}) ended with status 0")
         wait_for(
-            "the next process of it",
+            "the restarted worker",
             lambda: (
                 cluster.workers()[0]["state"] == "up" and cluster.workers()[0]["pid"] != old["pid"]
             ),
             20,
         )
-        assert not cluster.workers()[0]["draining"]  # that was the process, not the place
+        assert not cluster.workers()[0]["draining"]  # the drain ended with the process
         lost = client.ask("np.asarray(x)")
         assert "DATA_LOSS" in lost["error"] and "island0/worker0" in lost["error"], lost
         assert client.do("result = float(f(np.ones(4, 'float32')).sum())") == 8
@@ -168,12 +168,12 @@ def test_a_worker_that_cannot_finish_ends_within_its_limit(
             "f = jax.jit(lambda x: jax.lax.fori_loop(0, 2000000000, lambda i, x: x * 1.0000001 + i, x)); "
             "x = jax.device_put(np.float32(1), jax.devices()[0]); y = f(x)"
         )
-        wait_for("the call there", lambda: by_hand.workers()[0]["nodes"] > 0, 10)
+        wait_for("the call on the worker", lambda: by_hand.workers()[0]["nodes"] > 0, 10)
         told = time.monotonic()
         by_hand.processes["worker0"].send_signal(signal.SIGTERM)
         by_hand.processes["worker0"].wait(15 * PATIENCE)
         took = elapsed(told)
-        assert 2 <= took < 10, took  # the limit, and 5 s for a runtime that cannot be closed
+        assert 2 <= took < 10, took  # the limit, and 5 s to close the runtime
         assert "work unfinished" in by_hand.log("worker0"), by_hand.log("worker0")
         failed = client.ask("y.block_until_ready()")
         assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
@@ -192,7 +192,7 @@ def test_the_end_of_a_cluster_lets_a_running_call_finish(
         other.do("y = jax.device_put(np.ones(4, 'float32')); y.block_until_ready()")
         with blocker.blocked(cluster.workers()[0]["pid"]):
             client.send("result = float(np.asarray(f(x)).sum())")
-            wait_for("call and fetch there", lambda: cluster.workers()[0]["nodes"] > 1, 5)
+            wait_for("call and fetch on the worker", lambda: cluster.workers()[0]["nodes"] > 1, 5)
             down = subprocess.Popen(
                 [str(GANGWAY), "down", "--port", str(cluster.port)],
                 env={**os.environ, **cluster.environment},

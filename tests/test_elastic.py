@@ -1,5 +1,5 @@
-"""`pathwaysutils.elastic`, unmodified: a script whose mesh is inside one island loses it, goes on from its
-checkpoint on the other one, and returns when its worker is back.
+"""`pathwaysutils.elastic`, unmodified: a script whose mesh lies in one island loses it, resumes from its
+checkpoint on the other island, and returns when the lost worker is back.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hosts import Hosts
 
 STEPS = 40
 FLAGS = ["--steps", str(STEPS), "--batch", "2", "--seed", "3"]
-# What a script that was written for Pathways does first.
+# The first statements of a script written for Pathways.
 REGISTERED = "import pathwaysutils; pathwaysutils.initialize(); "
 RUN = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 class Script:
-    """examples/elastic_lm.py at work; what it said is in a file."""
+    """A run of examples/elastic_lm.py, which writes its output to a file."""
 
     def __init__(self, hosts: Hosts, folder: pathlib.Path, *, registered: bool = False) -> None:
         folder.mkdir()
@@ -55,7 +55,7 @@ class Script:
         assert words in self.said.read_text(), self.said.read_text()
 
     def end(self) -> list[float]:
-        """Waits for it; the loss of each step."""
+        """Waits until the script ends; returns the loss of each step."""
         try:
             assert self.process.wait(timeout=120 * PATIENCE) == 0, self.said.read_text()
         finally:
@@ -82,8 +82,8 @@ def test_a_script_loses_its_island_and_returns_to_it(tmp_path: pathlib.Path) -> 
         script = Script(hosts, tmp_path / "faulty", registered=True)
         script.wait_for("island 0: step 10/")
         pid = pid_of_worker(hosts, 0)
-        hosts.processes.pop("worker0").kill()  # or it would start the worker again
-        with contextlib.suppress(ProcessLookupError):  # it ended with the other
+        hosts.processes.pop("worker0").kill()  # popped, so that stop() leaves it out
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
             os.kill(pid, signal.SIGKILL)
         script.wait_for("island 0 is lost: DATA_LOSS: ")
         script.wait_for("island 1: resumes after step ")
@@ -93,7 +93,7 @@ def test_a_script_loses_its_island_and_returns_to_it(tmp_path: pathlib.Path) -> 
         said = script.said.read_text()
         assert said.count("resumes after step") == 2, said
         assert said.index("island 0 is back") < said.rindex("island 0: resumes after step"), said
-        # As if nothing had happened: the checkpoint held all, and both islands compute the same bits.
+        # The losses equal those of a run without a fault: both islands compute the same bits.
         script = Script(hosts, tmp_path / "whole")
         assert losses == script.end()
         assert "lost" not in script.said.read_text()

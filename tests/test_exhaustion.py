@@ -1,5 +1,5 @@
-"""What runs out: file descriptors of a process, and the patience of a client that does not read. Others go
-on, and what was refused or waited goes on when there is enough again.
+"""Exhausted resources: a process without free file descriptors, and a client that does not read. Other
+clients continue, and waiting work continues once resources are free again.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def test_a_head_without_descriptors_says_so_and_goes_on_when_there_are_some(
             began = time.monotonic()
             turned_away = start_client(cluster)
             cluster.wait_for_words("cannot accept connections: Too many open files", 10)
-            # Who is connected goes on.
+            # A connected client continues.
             assert client.do("result = float(np.asarray(f(x) + x).sum())") == 12
-            _, errors = turned_away.communicate(timeout=30 * PATIENCE)  # it waits for its own limit
+            _, errors = turned_away.communicate(timeout=30 * PATIENCE)  # it ends at its own limit
             assert turned_away.returncode == 1, errors
             assert "descriptors" in errors, errors
             busy = (cpu_seconds(head) - used) / elapsed(began)
-            assert busy < 0.2, f"{busy:.2f} of a core while nothing could be taken"
+            assert busy < 0.2, f"{busy:.2f} of a core used while no connection could be accepted"
             waiting = start_client(cluster)
             with pytest.raises(subprocess.TimeoutExpired):
                 waiting.communicate(timeout=4)
@@ -113,19 +113,19 @@ def download_many(cluster: Cluster, count: int) -> None:
         client.do("from concurrent.futures import ThreadPoolExecutor")
         client.do(f"xs = [jnp.full(1 << 22, i, 'float32') for i in range({count})]", 40)
         client.do(f"list(ThreadPoolExecutor({count}).map(np.asarray, xs))", 60)
-    wait_for("that client gone", lambda: not cluster.status()["sessions"], 10)
+    wait_for("the client gone", lambda: not cluster.status()["sessions"], 10)
 
 
 def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
     new_cluster: NewCluster,
 ) -> None:
-    """24 downloads of 16 MiB are asked for and not read, three times. The front door keeps what was asked
-    for, and no more; others are as quick as before; then all of it arrives.
+    """Three times, a client requests 24 downloads of 16 MiB and does not read them. The front door holds
+    what was requested and no more, another client is served, and then every download arrives.
     """
     count, size = 24, 16 * MIB
     cluster = new_cluster(1, 1, 2).start()
     head = head_pid(cluster)
-    # gRPC's pools grow with what is under way at once, and keep their threads.
+    # The warm-up downloads as many at once: gRPC's pools grow with concurrency and keep their threads.
     with (
         cluster.left_as_found(lambda: download_many(cluster, count)),
         Console(cluster) as slow,
@@ -147,9 +147,8 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
                 while time.monotonic() < until:
                     began = time.monotonic()
                     assert other.do("result = float(np.asarray(f(x)).sum())") == 8
-                    assert (
-                        elapsed(began) < 10 * PATIENCE
-                    )  # they share two cores with 384 MiB on their way
+                    # Two cores are shared with 384 MiB in flight.
+                    assert elapsed(began) < 10 * PATIENCE
                     most = max(most, resident_bytes(head) - before)
             finally:
                 os.kill(slow.pid, signal.SIGCONT)

@@ -1,5 +1,5 @@
-"""What happens when a process dies, hangs or was wrong from the start: what the others see, how
-soon, and in which words. Every wait here is for an event, with the deadline that the design names.
+"""Processes that die, hang or start with a wrong configuration: what other processes see, how soon, and
+with which message. Every wait is for an event, with the deadline of the design.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def only_worker(cluster: Cluster) -> dict[str, Any]:
 
 
 def wait_for_restart(cluster: Cluster, old: dict[str, Any]) -> dict[str, Any]:
-    """The worker of the same name, up again as another process."""
+    """Waits until the worker of this name is up again as another process; returns its status."""
 
     def restarted() -> dict[str, Any] | None:
         for worker in cluster.workers():
@@ -94,7 +94,7 @@ def test_a_killed_worker_is_an_error_on_its_arrays_and_the_client_goes_on_ER_1(
         os.kill(old["pid"], signal.SIGKILL)
         failed = client.ask("np.asarray(x)")
         assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
-        # An error sticks to whatever is computed from it, root cause first.
+        # Every result computed from it carries the error, root cause first.
         dependent = client.ask("np.asarray(f(x) + 3)")
         assert "DATA_LOSS" in dependent["error"] and "island0/worker0" in dependent["error"], (
             dependent
@@ -103,7 +103,7 @@ def test_a_killed_worker_is_an_error_on_its_arrays_and_the_client_goes_on_ER_1(
         assert client.do("result = [device.id for device in jax.devices()]") == client.device_ids
         assert client.do("result = float(f(np.arange(8, dtype='float32')).sum())") == 64
         assert client.do("result = float(jax.jit(lambda x: x - 5)(np.float32(7)))") == 2
-        wait_for("lost arrays not counted", lambda: cluster.status()["bytes"] < MIB, 5)
+        wait_for("lost arrays no longer counted", lambda: cluster.status()["bytes"] < MIB, 5)
 
 
 def test_a_worker_killed_with_gangs_in_flight_ER_2(new_cluster: NewCluster) -> None:
@@ -120,7 +120,7 @@ def test_a_worker_killed_with_gangs_in_flight_ER_2(new_cluster: NewCluster) -> N
         os.kill(victim["pid"], signal.SIGKILL)
         failed = lost.ask("x.block_until_ready()")
         assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
-        # The other worker's arrays, and the other client, never noticed.
+        # The other worker's arrays and the other client are unaffected.
         assert other.do("result = float((y + 1).sum())") == 8
         wait_for_restart(cluster, victim)
         assert (
@@ -135,7 +135,7 @@ def test_a_silent_worker_is_declared_dead_TM_1(new_cluster: NewCluster) -> None:
         old = only_worker(cluster)
         os.kill(old["pid"], signal.SIGSTOP)
         try:
-            failed = client.ask("np.asarray(x + 1)", timeout_s=15)  # 5 s of silence, then an answer
+            failed = client.ask("np.asarray(x + 1)", timeout_s=15)  # an error after 5 s of silence
             assert "island0/worker0" in failed["error"], failed
             wait_for_restart(cluster, old)
         finally:
@@ -163,7 +163,7 @@ def test_an_absent_worker_is_named_within_a_deadline(new_cluster: NewCluster) ->
     cluster = new_cluster(1, 2, 4).start()
     with cluster.left_as_found():
         absent = next(w for w in cluster.workers() if w["name"] == "island0/worker1")
-        os.kill(absent["pid"], signal.SIGSTOP)  # neither gone nor there
+        os.kill(absent["pid"], signal.SIGSTOP)  # connected, but silent
         try:
             began = time.monotonic()
             result = subprocess.run(
@@ -174,7 +174,7 @@ def test_an_absent_worker_is_named_within_a_deadline(new_cluster: NewCluster) ->
                 timeout=45 * PATIENCE,
             )
             took = time.monotonic() - began
-            if result.returncode:  # the deadline passed first, and the message says who is missing
+            if result.returncode:  # the deadline passed first
                 assert "island0/worker1" in result.stderr, result.stderr
             else:  # it was replaced in time
                 assert result.stdout.strip() == "8", result.stdout
@@ -186,7 +186,7 @@ def test_an_absent_worker_is_named_within_a_deadline(new_cluster: NewCluster) ->
 
 
 def test_a_client_of_another_version_is_told(cluster: Cluster) -> None:
-    # GetVersionRequest {min_version {1, 0}, max_version {1, 0}}: a client from before everything.
+    # GetVersionRequest {min_version {1, 0}, max_version {1, 0}}: older than any supported client.
     request = b"\x0a\x04\x08\x01\x10\x00\x12\x04\x08\x01\x10\x00"
     with cluster.left_as_found():
         with grpc.insecure_channel(f"127.0.0.1:{cluster.port}") as channel:
@@ -216,7 +216,7 @@ def test_a_compiler_killed_in_mid_compile_costs_nobody_else_anything(
         client.send("lowered.compile()")
         wait_for("the compiler at work", lambda: cpu_seconds(compiler["pid"]) > used + 0.3, 60)
         os.kill(compiler["pid"], signal.SIGKILL)
-        answer = client.answer(50)  # compiled once more, or an error that says why not
+        answer = client.answer(50)  # compiled again, or an error that names the compiler
         assert "ok" in answer or "compiler" in answer["error"], answer
         assert client.do("result = float((kept + 41).max())", 30) == 42
         assert other.do("result = float(jax.jit(lambda x: x * 6)(np.float32(7)))", 30) == 42
@@ -235,7 +235,7 @@ def test_what_stays_behind_is_noticed(cluster: Cluster) -> None:
 
 
 def test_wrong_use_by_a_jax_client_leaves_nothing(cluster: Cluster, tmp_path: pathlib.Path) -> None:
-    """What these clients are told is asserted in the cases themselves, which test_jax.py runs too."""
+    """The cases themselves assert the error messages; test_jax.py runs them too."""
     cases = [
         "programs.case_compile_error",
         "programs.case_shape_errors",

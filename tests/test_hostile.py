@@ -1,4 +1,4 @@
-"""Bad bytes, vanishing clients and a full disk: a clear word where one is due, and nobody else notices."""
+"""Bad bytes, vanishing clients and a full disk: clear messages, and no effect on other clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def garbage() -> Iterator[bytes]:
-    """What a peer that speaks something else, or lies, may send; the same on every run."""
+    """Bytes that a foreign or malicious peer may send; the same on every run."""
     chance = random.Random(7)
     yield b""
     yield b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -69,7 +69,7 @@ def send_garbage(family: int, address: str | tuple[str, int]) -> None:
                 peer.shutdown(socket.SHUT_WR)
                 while peer.recv(65536):
                     pass
-            except OSError:  # it hung up on us, or does not answer: both are fine
+            except OSError:  # it closed the connection, or does not answer: both are allowed
                 pass
 
 
@@ -159,4 +159,4 @@ def test_calls_after_the_first_make_no_round_trip(cluster: Cluster, tmp_path: pa
         return after - before
 
     few, many = frames(10), frames(3010)
-    assert many - few <= 3000 // 100, (few, many)  # Progress, once in 256 calls
+    assert many - few <= 3000 // 100, (few, many)  # one Progress per 256 calls

@@ -1,5 +1,5 @@
-"""Clusters whose processes are started by hand from a file that declares them, over TLS, on loopback
-addresses that stand for hosts; and what is refused: no certificate, another cluster's, no token.
+"""Clusters started process by process from a cluster.toml, over TLS, on loopback addresses that stand for
+hosts. A peer with no certificate, another cluster's certificate or no token is rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(150)
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     made = Hosts(tmp_path_factory.mktemp("hosts"), tls=True)
-    made.start_workers()  # before there is a controller
+    made.start_workers()  # before the controller
     try:
         for index in range(2):
             made.wait_for(f"worker{index}", "waiting for the controller")
@@ -42,7 +42,7 @@ def test_a_script_beside_its_own_front_door_uses_a_remote_cluster(hosts: Hosts) 
     assert right(hosts.connect())
     assert "waiting" in hosts.log("worker0")
     assert hosts.log("worker0").count("waiting for the controller") == 1, hosts.log("worker0")
-    # Uploads and downloads went to the workers: the front door ended with the script.
+    # The front door ended with the script.
     wait_for("no session left", lambda: not hosts.status()["sessions"], 10)
 
 
@@ -61,7 +61,7 @@ def test_another_clusters_certificate_is_refused_SE_1(hosts: Hosts, tmp_path: pa
     result = hosts.connect(other)
     assert result.returncode == 2, result.stdout + result.stderr
     assert "not from that cluster's CA" in result.stderr, result.stderr
-    # One that trusts the right authority, but presents a certificate of another one.
+    # A client that trusts the right CA, but presents a certificate of another CA.
     (other / "ca.pem").write_bytes((hosts.folder / "tls" / "ca.pem").read_bytes())
     (other / "token").write_bytes((hosts.folder / "tls" / "token").read_bytes())
     result = hosts.connect(other)
@@ -95,7 +95,7 @@ def test_a_jax_client_without_the_token_is_refused(hosts: Hosts, tmp_path: pathl
             [sys.executable, "-c", "import gangway; gangway.connect()"],
             env={
                 **hosts.environment,
-                "GANGWAY_STATE_DIR": str(tmp_path),  # another user's
+                "GANGWAY_STATE_DIR": str(tmp_path),  # another user's folder
                 "GANGWAY_TOKEN": token,
             },
             capture_output=True,
@@ -109,7 +109,7 @@ def test_a_jax_client_without_the_token_is_refused(hosts: Hosts, tmp_path: pathl
 
 
 def answer(hosts: Hosts, certificate: pathlib.Path | None) -> bytes:
-    """What the control port says to the first bytes of HTTP/2, over TLS."""
+    """The control port's reply to the first bytes of HTTP/2, over TLS."""
     context = ssl.create_default_context(cafile=str(hosts.folder / "tls" / "ca.pem"))
     context.set_alpn_protocols(["h2"])
     if certificate:
@@ -183,7 +183,7 @@ def test_beyond_loopback_only_with_tls_SE_1(tmp_path: pathlib.Path) -> None:
     result = plain.run(*worker)
     assert result.returncode == 1, result.stdout
     assert "not loopback" in result.stderr and "gangway certs" in result.stderr, result.stderr
-    # A certificate that does not name the host would be refused by every other.
+    # Every peer would reject a certificate that does not name the host.
     certificates(plain, tmp_path / "tls", "--hosts", "10.0.0.3")
     result = plain.run(*worker, "--tls", str(tmp_path / "tls"))
     assert result.returncode == 1 and "10.0.0.2" in result.stderr, result.stderr

@@ -1,8 +1,8 @@
-"""Plain JAX through Gangway against the same plugin without it, bit by bit, and in the nightly run against
-jaxlib's own CPU backend within the tolerance of another build of XLA. One test per function in `cases/`, on
-each kind of cluster: one worker; two islands of two workers; the same started by hand, a process of its own for the
-controller, each scheduler and each worker; and these over TLS, with the front door beside the script. Outside the
-nightly run, clusters of several workers run the core of the cases.
+"""Compares plain JAX through Gangway with the same plugin without Gangway, bit by bit; the nightly run also
+compares with jaxlib's own CPU backend, within the tolerance of another build of XLA. One test per function in `cases/`
+and kind of cluster: one worker; two islands of two workers; the same with the controller, each scheduler and each
+worker started by hand; and those over TLS, with the front door beside the script. Outside the nightly run, clusters of
+several workers run only CORE, and those by hand without TLS run nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from run_cases import case_names
 Outcomes = dict[str, Outcome]
 PER_WORKER = {"1x1x8": 8, "2x2x2": 2, "2x2x2-by-hand": 2, "2x2x2-tls": 2}
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
-# What `make test` runs on several workers: each way that bytes go and each kind of program. The nightly runs all.
+# The cases that `make test` runs on several workers: each data path and each kind of program. The nightly run
+# runs all cases.
 CORE = [
     "arrays.case_put_contiguous",
     "arrays.case_put_bfloat16",
@@ -57,7 +58,7 @@ RUNS = [
 
 @contextlib.contextmanager
 def by_hand(folder: pathlib.Path, *, tls: bool) -> Iterator[dict[str, Any]]:
-    """How `run_cases` reaches a cluster whose processes were started one by one."""
+    """Arguments with which `run_cases` reaches a cluster that was started process by process."""
     hosts = Hosts(folder, tls=tls, islands=((2, 2), (2, 2)), schedulers=True)
     hosts.start_controller()
     try:
@@ -86,8 +87,8 @@ def two_islands() -> Iterator[dict[str, Any]]:
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Cluster
 ) -> Callable[[str, int | str], Outcomes]:
-    """Of each selected case on a backend with so many devices in a mesh, or on a kind of cluster; one
-    process runs all of them, the first time.
+    """The outcome of each selected case, on a backend with the given number of devices per mesh or on a
+    kind of cluster. The first request runs all cases in one process.
     """
     parameters = [getattr(item, "callspec", None) for item in request.session.items]
     selected = [(p.params.get("kind"), p.params.get("case")) for p in parameters if p is not None]
@@ -110,22 +111,21 @@ def outcomes(
         try:
             with ways[on] as way:
                 return run_cases(backend, names, folder, per_worker=PER_WORKER[on], **way)
-        except AssertionError as error:  # cached: not each test tries again
+        except AssertionError as error:  # cached, so that the next tests do not try again
             return dict.fromkeys(names, Outcome(error=str(error)))
 
     return run
 
 
-@pytest.mark.timeout(
-    800
-)  # the first test of a kind runs all its cases, each under a limit of its own
+# The first test of a kind runs all its cases, each with its own limit.
+@pytest.mark.timeout(800)
 @pytest.mark.parametrize(("kind", "case"), RUNS)
 def test_case(kind: str, case: str, outcomes: Callable[[str, int | str], Outcomes]) -> None:
     runs = {
         "in-process": outcomes("reference", PER_WORKER[kind]),
         "Gangway": outcomes("gangway", kind),
     }
-    if NIGHTLY and kind == "1x1x8":  # what differs between the builds of XLA does so on any mesh
+    if NIGHTLY and kind == "1x1x8":  # builds of XLA differ alike on any mesh
         runs["jaxlib's CPU"] = outcomes("cpu", PER_WORKER[kind])
     for name, found in runs.items():
         assert not found[case].error, f"on {name}:\n{found[case].error}"

@@ -12,7 +12,7 @@ import pytest
 from harness import ROOT, wait_for
 from leftovers import processes_with
 
-# Stands for a run: a cluster, a client of it, and a worker that SIGTERM alone does not end.
+# A stand-in for a test run: a cluster, its client, and a worker that SIGTERM alone does not end.
 RUN = """
 import os, signal, subprocess, sys
 from harness import Cluster, client_environment

@@ -1,4 +1,4 @@
-"""Memory budgets and many gangs at once, end to end: nothing hangs, nothing is lost, errors have sizes."""
+"""Memory budgets and many gangs at once, end to end: nothing hangs, nothing is lost, errors state sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def run_script(cluster: Cluster, folder: pathlib.Path, text: str, timeout_s: float = 120) -> str:
-    """What a plain JAX script prints on the cluster; it must succeed."""
+    """Runs a plain JAX script, which must succeed, on the cluster; returns its output."""
     script = folder / "script.py"
     script.write_text("import jax, jax.numpy as jnp, numpy as np\n" + textwrap.dedent(text))
     result = start_script(cluster, script)
@@ -37,7 +37,7 @@ def start_script(cluster: Cluster, script: pathlib.Path, *arguments: str) -> sub
 def steps(
     cluster: Cluster, folder: pathlib.Path, count: int, elements: int, jit_flags: str = ""
 ) -> dict[str, int]:
-    """The one device of the cluster after `count` times `x = f(x)` on so many floats."""
+    """Runs `x = f(x)` `count` times on `elements` floats; returns the status of the only device."""
     output = run_script(
         cluster,
         folder,
@@ -93,7 +93,7 @@ def test_a_program_over_the_budget_fails_at_once_with_the_sizes_GS_2(
     assert "RESOURCE_EXHAUSTED" in output and f"the budget is {4 * MIB}" in output, output
     assert str(9 * MIB) in output and "alive 0.0" in output, output
     took = float(output.split("took ")[1].split()[0])
-    assert took < 10, output  # compile included; the wait for memory would be 30 s
+    assert took < 10, output  # including the compilation; a wait for memory would take 30 s
 
 
 def test_donation_reuses_memory_GS_2(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:

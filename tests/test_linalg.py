@@ -1,8 +1,8 @@
-"""Linear algebra on a cluster: every function of `jnp.linalg`, and of `jax.scipy.linalg` and
-`jax.lax.linalg` what goes to LAPACK, for four element types, single and batched, against numpy.
-The checks are `cases/linalg.py`; one client process runs all of one type. Outside the nightly run,
-batches alone are checked, compiled without most of XLA's optimizations, and of the types after the first
-one function for each routine of LAPACK.
+"""Linear algebra on a cluster, compared with numpy: every function of `jnp.linalg`, and the functions of
+`jax.scipy.linalg` and `jax.lax.linalg` that call LAPACK, for four element types, single and batched.
+The checks are in `cases/linalg.py`; one client process runs all checks of one type. Outside the nightly
+run, only batches are checked, compiled without most of XLA's optimizations, and the types after the
+first run one function per LAPACK routine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ TYPES = ["float32", "float64", "complex64", "complex128"]
 NAMES_IN_JAX = "linalg.names_in_jax"
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 SHORT = {"LINALG_BATCHED_ONLY": "1", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-# Each calls another routine: potrf, geqrf, gesdd, geev, syevd, getrf, gees, gehrd, geqp3, trsm, sytrd, gtsv, orgqr.
+# Each calls another LAPACK routine: potrf, geqrf, gesdd, geev, syevd, getrf, gees, gehrd, geqp3, trsm, sytrd,
+# gtsv, orgqr.
 OF_EACH_ROUTINE = {
     *("cholesky", "qr", "svd", "eig", "eigh", "solve", "scipy_schur", "scipy_hessenberg"),
     *("scipy_qr_pivoting", "lax_triangular_solve", "lax_tridiagonal", "lax_tridiagonal_solve"),
@@ -44,7 +45,7 @@ def case_name(check: str, dtype: str) -> str:
 def outcomes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Cluster
 ) -> Run:
-    """Runs every selected check of an element type, in one client process, the first time."""
+    """The first request for an element type runs all its selected checks in one client process."""
     parameters = [getattr(item, "callspec", None) for item in request.session.items]
     wanted = {(p.params.get("check"), p.params.get("dtype")) for p in parameters if p is not None}
 

@@ -1,5 +1,5 @@
-"""Who is alive: workers that are stopped, stuck, cut off in one direction or doubled, and a controller
-that stands still. Each is told from the others, within the time that docs/reference/failures.md names.
+"""Liveness: workers that are stopped, stuck, cut off in one direction or started twice, and a stopped
+controller. Each state is recognized within the time that docs/reference/failures.md gives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 NewCluster = Callable[..., Cluster]
 NAMED_S = 6  # by `gangway why`
 SILENCE_S = 5
-WORKER_SILENCE_S = 10  # what a worker allows its scheduler
+WORKER_SILENCE_S = 10  # a worker's limit for its scheduler's silence
 
 
 def why(cluster: Cluster) -> list[dict[str, Any]]:
@@ -71,18 +71,18 @@ def test_a_stopped_worker_and_a_stuck_device_are_told_apart_within_six_seconds(
             assert elapsed(began) < NAMED_S
             assert "worker_silent" not in reasons[stuck["name"]], reasons
             assert "stuck" not in reasons[stopped["name"]], reasons
-            # It is reported by itself too: in the log, in the status, as a metric.
+            # The log, the status and a metric report it too.
             cluster.wait_for_words("device 0 of island0/worker0 is stuck in gang", 5)
             table = cluster.command("status", "--port", str(cluster.port)).stdout
             assert "stuck" in table and "STUCK" in table, table
             assert [d["stuck"] for d in cluster.workers()[0]["devices"]] == [True, False]
             name = 'gangway_device_stuck{worker="island0/worker0",device="0"}'
             assert metric(metrics, name) == 1
-            other.answer(20)  # an error: that worker was declared dead, and replaced
+            other.answer(20)  # an error: the worker was declared dead and replaced
             assert wait_for("the stuck gang", lambda: why(cluster), 5)
         assert client.answer(20) == {"ok": 8.0}
         cluster.wait_for_words("device 0 of island0/worker0 resumed", 5)
-        wait_for("not stuck", lambda: not cluster.workers()[0]["devices"][0]["stuck"], 5)
+        wait_for("device 0 resumed", lambda: not cluster.workers()[0]["devices"][0]["stuck"], 5)
         assert metric(metrics, name) == 0
         logs = cluster.logs(1 << 20)
         assert logs.count("is stuck in gang") == logs.count("resumed after gang"), logs
@@ -101,7 +101,7 @@ def test_a_long_program_is_not_stuck(new_cluster: NewCluster) -> None:
             waits = why(cluster)
             return any(w["reason"] == "executing" and w["waited_ms"] > 5000 for w in waits)
 
-        wait_for("five seconds of it", executing, 20)
+        wait_for("five seconds of execution", executing, 20)
         assert not any(w["reason"] == "stuck" for w in why(cluster))
         assert "is stuck" not in cluster.logs(1 << 20)
         os.kill(client.pid, signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_a_controller_that_stands_still_loses_nobody(new_cluster: NewCluster) ->
         head = int((pathlib.Path(cluster.state_dir) / str(cluster.port) / "head.pid").read_text())
         os.kill(head, signal.SIGSTOP)
         try:
-            time.sleep(SILENCE_S + 2)  # longer than a worker may be silent, shorter than it may be
+            time.sleep(SILENCE_S + 2)  # over a worker's limit, under the controller's
         finally:
             os.kill(head, signal.SIGCONT)
         assert client.do("result = [float(x.sum()) for x in xs]") == [4, 4]
@@ -125,7 +125,7 @@ def test_a_controller_that_stands_still_loses_nobody(new_cluster: NewCluster) ->
 
 
 class ByHand(Hosts):
-    """A controller and two workers that nobody restarts; worker 0 reaches it by a way that can be cut."""
+    """A controller and two workers without a supervisor; the path of worker 0 to it can be cut."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         super().__init__(folder, tls=False)
@@ -219,7 +219,7 @@ def test_a_worker_that_wakes_after_its_replacement_disturbs_nobody(by_hand: ByHa
         client.do("f = jax.jit(lambda x: x + 1); f(x).block_until_ready()")
         os.kill(first, signal.SIGSTOP)
         stopped = time.monotonic()
-        by_hand.start_worker("second", 0)  # waits for the verdict on the first
+        by_hand.start_worker("second", 0)  # waits until the first is declared dead
         failed = client.ask("np.asarray(x)")
         took = elapsed(stopped)
         assert "DATA_LOSS" in failed["error"] and "island0/worker0" in failed["error"], failed
@@ -236,7 +236,7 @@ def test_a_worker_that_wakes_after_its_replacement_disturbs_nobody(by_hand: ByHa
         assert new["incarnation"] != old["incarnation"]
         client.do("x = jax.device_put(np.ones(4, 'float32'), jax.devices()[0])")
         os.kill(first, signal.SIGCONT)
-        # It finds its link closed, starts afresh, and finds its place taken.
+        # It finds its link closed, restarts, and finds its place taken.
         assert by_hand.processes["worker0"].wait(30 * PATIENCE) == 1
         assert "is already running" in by_hand.log("worker0"), by_hand.log("worker0")
         assert client.do("result = float(f(x).sum())") == 8
@@ -246,8 +246,8 @@ def test_a_worker_that_wakes_after_its_replacement_disturbs_nobody(by_hand: ByHa
 @pytest.mark.alone
 @pytest.mark.parametrize("way", ["there", "back", "both"])
 def test_a_cut_network_is_noticed_at_both_ends_within_the_limit(by_hand: ByHand, way: str) -> None:
-    """there: what the worker sends is lost. back: what it is sent. both: its host, or the controller's,
-    has vanished.
+    """there: bytes from the worker are lost. back: bytes to it are lost. both: as when its host or the
+    controller's vanishes.
     """
     by_hand.start_worker("worker0", 0, far=True)
     by_hand.start_worker("worker1", 1)
@@ -262,12 +262,12 @@ def test_a_cut_network_is_noticed_at_both_ends_within_the_limit(by_hand: ByHand,
         by_hand.wait_until(0, "down", WORKER_SILENCE_S + 3)
         controller_s = elapsed(cut)
         wait_for(
-            "the worker's own notice",
+            "the cut noticed by the worker",
             lambda: "is gone" in by_hand.log("worker0") or "Nothing came" in by_hand.log("worker0"),
             WORKER_SILENCE_S + 5,
         )
         worker_s = elapsed(cut)
-        if way == "back":  # its heartbeats came, but it heard nothing, and said so
+        if way == "back":  # its heartbeats arrive, so it gives up first
             assert WORKER_SILENCE_S - 1 < controller_s < WORKER_SILENCE_S + 2, controller_s
         else:
             assert SILENCE_S - 1 < controller_s < SILENCE_S + 2, controller_s

@@ -1,6 +1,6 @@
-"""Clients of the native protocol, in C++ (tests/native), and clusters whose worker is late or never
-comes, as native and JAX clients see it. Each case of the C++ program runs against a cluster that the
-test here has started.
+"""Clients of the native protocol in C++ (tests/native), and clusters whose worker starts late or never,
+as native and JAX clients see them. Each case of a C++ program runs against a cluster that a test here
+has started.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def start_case(cluster: Cluster, case: str, suite: str = "NativeE2eTest") -> sub
 
 
 def end_case(cluster: Cluster, process: subprocess.Popen[str], timeout_s: float = 50) -> None:
-    """One that does not end is told with what the cluster knows it to wait for."""
+    """If the case does not end in time, the failure shows the output of `gangway why`."""
     why = ""
     try:
         output, _ = process.communicate(timeout=timeout_s * PATIENCE)
     except subprocess.TimeoutExpired:
         why = (
-            f"not done after {timeout_s} s; "
+            f"the case did not end within {timeout_s} s; "
             + cluster.command("why", "--port", str(cluster.port)).stdout
         )
     finally:
@@ -74,7 +74,7 @@ def islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     ["EqualTheReference_DF_3", "EqualTheReferenceOrNameWhoIsGone_ER_1_ER_2"],
 )
 def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster, case: str) -> None:
-    def open_links() -> None:  # between workers: they stay
+    def open_links() -> None:  # links between workers stay open
         run_case(islands, "OpenLinks", "RandomProgramsE2eTest", timeout_s=100)
 
     with islands.left_as_found(open_links):
@@ -106,8 +106,8 @@ def test_a_killed_worker_is_a_record_to_a_native_client_that_goes_on_ER_1(
 
 
 class Gate:
-    """Worker `index` starts only while the gate, shut at first, is open; until then its process hangs, as
-    one whose device runtime does not come up.
+    """Worker `index` starts only while the gate, shut at first, is open; before that its process hangs, as
+    if its device runtime did not start.
     """
 
     def __init__(self, cluster: Cluster, folder: pathlib.Path, index: int) -> None:
@@ -128,7 +128,7 @@ class Gate:
         cluster.environment["GANGWAY_ROLE_BINARY"] = str(script)
 
     def open(self) -> None:
-        writer = os.open(self._shut, os.O_RDWR)  # who waits comes through
+        writer = os.open(self._shut, os.O_RDWR)  # releases a waiting reader
         self._shut.unlink()
         os.close(writer)
 
@@ -178,12 +178,12 @@ def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
 
     with cluster.starting():
         gate.wait_held()
-        wait_for("all but the late worker", all_but_one, 20)
+        wait_for("all processes but the late worker up", all_but_one, 20)
         with cluster.left_as_found(first=refuse_both):
             refuse_both()
         native = start_case(cluster, "AClientThatWaitsGoesOnWhenTheWorkerComes")
         cluster.wait_for_words("opens for AClientThatWaits")
-        gate.open()  # while that one waits
+        gate.open()  # while the client waits
         end_case(cluster, native)
         output, _ = start_jax(cluster).communicate(timeout=30 * PATIENCE)
         assert "6" in output.splitlines(), output  # jaxlib may log a cancelled call as it exits

@@ -1,5 +1,5 @@
-"""Clients with an older jaxlib, each in a venv of its own, on one cluster: the core of the cases, beside the
-same jaxlib's own CPU backend. Only in the nightly run, which may download: see `collect_ignore`.
+"""Clients with an older jaxlib, each in its own venv, on one cluster: CORE, compared with the same jaxlib's
+own CPU backend. Only the nightly run, which may download, collects this file (`collect_ignore`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Outcomes = dict[str, Outcome]
 def outcomes(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, str], Outcomes]:
-    """Of the core with a version of JAX on a backend; one process runs all cases, the first time."""
+    """Outcomes of CORE with a version of JAX on a backend; the first request runs all in one process."""
 
     @functools.cache
     def run(version: str, backend: str) -> Outcomes:

@@ -1,5 +1,5 @@
-"""The pipeline example: stages on two islands compute what the model computes in one piece, under either
-schedule, and the schedules are what they are called.
+"""The pipeline example: under either schedule, stages on two islands compute what the undivided model
+computes, and each schedule has the order that its name states.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def functions() -> dict[str, ast.FunctionDef]:
 
 
 def order_of(schedule: str) -> Callable[[int, int, int], list[tuple[str, int]]]:
-    """The function itself, without importing JAX."""
+    """The schedule's function of the example, loaded without importing JAX."""
     scope: dict[str, Any] = {"FORWARD": "forward", "BACKWARD": "backward", "Order": None}
     name, options = SCHEDULES[schedule]
     exec(ast.unparse(functions()[name]), scope)

@@ -1,7 +1,7 @@
-"""`--plugin cuda`: found where PyPI's package puts it, and run by what the plugin says of itself.
+"""`--plugin cuda` finds the plugin where PyPI's package installs it, and runs it by its own properties.
 
-No GPU here: the plugin is XLA's CPU one that presents itself as the CUDA one does (gangway/device/pjrt/
-testdata/cuda_like_plugin.cc), in a tree that looks like a Python environment.
+The tests need no GPU: the plugin is XLA's CPU plugin, which presents itself as the CUDA plugin does
+(gangway/device/pjrt/testdata/cuda_like_plugin.cc), in a tree that looks like a Python environment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def test_plugin_cuda_is_found_in_the_python_environment_and_runs(
     cluster.start()
     with Console(cluster) as client:
         platforms = client.do("result = [d.platform for d in jax.devices()]")
-        assert platforms == ["gpu"] * 4  # as JAX calls "cuda"
+        assert platforms == ["gpu"] * 4  # JAX's name for "cuda"
         client.do(
             "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P; "
             "s = NamedSharding(Mesh(np.array(jax.devices()), ('d',)), P('d')); "

@@ -33,7 +33,7 @@ class GetVersion(grpc.GenericRpcHandler):
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., int]]:
-    """Starts a gRPC server with these handlers; its port."""
+    """Starts a gRPC server with the given handlers and returns its port."""
     servers: list[grpc.Server] = []
 
     def start(*handlers: grpc.GenericRpcHandler) -> int:

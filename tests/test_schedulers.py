@@ -1,5 +1,5 @@
-"""Schedulers that are processes of their own: one that is killed, stopped or absent takes its island
-along, by name, and nothing else; the next one is told what it must know.
+"""Schedulers in separate processes: a killed, stopped or absent scheduler affects only its own island,
+errors name it, and its successor receives the state that it needs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def total(client: Console, name: str) -> str | float:
 
 
 def copies_both_ways(cluster: Cluster) -> None:
-    """What workers keep once they have copied to one another, and what a first client leaves."""
+    """Creates what workers keep after copies in both directions, and what a first client leaves."""
     warm_up(cluster)
     with Console(cluster) as client:
         make(client, "x", 0)
@@ -53,14 +53,14 @@ def left_as_found(cluster: Cluster) -> contextlib.AbstractContextManager[None]:
 
 
 def kill_scheduler(cluster: Cluster, island: int) -> int:
-    """Its process id."""
+    """Kills the island's scheduler and returns its process id."""
     pid = int(cluster.status()["schedulers"][island]["pid"])
     os.kill(pid, signal.SIGKILL)
     return pid
 
 
 def there(cluster: Cluster, island: int, instead_of: int) -> bool:
-    """Whether another process than that one has the island's order, and all workers are there."""
+    """Whether a process other than `instead_of` schedules the island, and all workers are up."""
     found = cluster.status()
     workers = [w for i in found["islands"] for w in i["workers"]]
     return found["schedulers"][island]["pid"] not in (0, instead_of) and all(
@@ -80,7 +80,7 @@ def test_a_killed_scheduler_costs_its_island_and_nothing_else_ER_1_ER_2(cluster:
         error = total(client, "lost")
         for word in ("DATA_LOSS", "island1/scheduler", "island1/worker0, incarnation"):
             assert word in str(error), error
-        # Executables that were loaded before are there again.
+        # Executables that were loaded before are loaded again.
         client.do("back = f(jax.device_put(kept, jax.devices()[2]))")
         assert total(client, "back") == 24
 
@@ -90,7 +90,7 @@ def test_work_waits_for_a_scheduler_that_is_restarted(cluster: Cluster) -> None:
         make(client, "x", 0)
         make(client, "warm", 2)
         pid = kill_scheduler(cluster, 1)
-        wait_for("it is known", lambda: cluster.status()["schedulers"][1]["pid"] != pid, 10)
+        wait_for("the loss noticed", lambda: cluster.status()["schedulers"][1]["pid"] != pid, 10)
         client.do("y = jax.jit(lambda x: x + 1)(jax.device_put(x, jax.devices()[2]))")
         assert total(client, "y") == 12
 
@@ -108,7 +108,7 @@ def test_a_stopped_scheduler_is_named_fenced_and_replaced(cluster: Cluster) -> N
             result = cluster.command("why", "--json", "--port", str(cluster.port), timeout_s=10)
             return "the scheduler of island 1" in json.dumps(json.loads(result.stdout))
 
-        wait_for("it is named", named, NAMED_S)
+        wait_for("the stopped scheduler named", named, NAMED_S)
         assert elapsed(began) < NAMED_S
         assert total(client, "x") == 8, "the other island goes on"
         wait_for("the next scheduler", lambda: there(cluster, 1, pid), 40)
@@ -167,7 +167,7 @@ def test_started_by_hand_in_any_order_and_one_that_stays_away_is_named_TM_1(host
         error = total(client, "y")
         assert "DEADLINE_EXCEEDED" in str(error) and "island1/scheduler" in str(error), error
         assert total(client, "x") == 8
-    # A new client is told whom it would wait for.
+    # A new client is told for which process it would wait.
     late = hosts.script("--port", str(hosts.front_door))
     assert late.returncode != 0 and "island1/scheduler" in late.stderr, late.stderr
 

@@ -1,4 +1,4 @@
-"""What `gangway trace`, `why` and `doctor` say of a cluster of real processes."""
+"""What `gangway trace`, `why`, `doctor` and the metrics report about a cluster of real processes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_why_tells_a_busy_device_from_a_stopped_worker_and_names_the_source_line
         assert f"(jit_step at {script}:{line})" in waits[0]["text"], waits
         chain = why(cluster, "gang", str(waits[-1]["gang"]))["waits"]
         assert chain[-1]["gang"] == waits[0]["gang"], chain
-        os.kill(client.pid, signal.SIGKILL)  # the cluster ends whatever still runs
+        os.kill(client.pid, signal.SIGKILL)  # its call still runs when the cluster ends
 
 
 def test_why_names_who_holds_the_memory_that_a_gang_waits_for(new_cluster: NewCluster) -> None:

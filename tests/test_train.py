@@ -1,4 +1,4 @@
-"""The example that the demo runs: its losses through Gangway are those of the plugin alone."""
+"""The training example of the demo: its losses through Gangway equal those of the plugin alone."""
 
 from __future__ import annotations
 

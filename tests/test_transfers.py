@@ -1,6 +1,6 @@
-"""Arrays between workers: two islands of two workers with two devices each. What arrives is bitwise
-what was sent, by the direct way from worker to worker, and a lost worker is an error with its name. All
-of it through shared memory, through streams, and with a pool of shared memory that is often full.
+"""Arrays between workers: two islands of two workers with two devices each. Arrays arrive bitwise equal,
+directly from worker to worker, and a lost worker yields an error with its name. The tests use shared
+memory, streams, and a pool of shared memory that is often full.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from test_faults import Console, wait_for_restart
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
 DEVICES = 8
-# Mesh i is worker i; a mesh over devices 1 and 2 has a worker's boundary inside.
+# Mesh i is on worker i; a mesh over devices 1 and 2 spans two workers.
 SETUP = """
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 import ml_dtypes, hashlib
@@ -54,7 +54,7 @@ def two_islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(params=PLANES)
 def faulty(request: pytest.FixtureRequest, new_cluster: NewCluster) -> Cluster:
-    """For tests that kill its processes."""
+    """A cluster for tests that kill its processes."""
     return new_cluster(2, 2, 2, *PLANES[request.param]).start()
 
 
@@ -72,7 +72,7 @@ def client(two_islands: Cluster) -> Iterator[Console]:
 
 
 def all_pairs(cluster: Cluster) -> None:
-    """Opens every stream between workers: those that nothing breaks stay open."""
+    """Opens every stream between workers; those without a fault stay open."""
     with session(cluster) as client:
         run(client, "xs = [jax.device_put(noise(1 << 18), s) for s in on]")
         run(client, "ys = [jax.device_put(x, s) for x in xs for s in on]")
@@ -98,7 +98,7 @@ def worker_of(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def shared_bytes(pid: int) -> int:
-    """Of memory that processes share for shards, as the process maps it."""
+    """Bytes of shared memory for shards that the process has mapped."""
     total = 0
     for line in pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines():
         if "memfd:gangway-shards" in line:
@@ -227,17 +227,17 @@ def test_bytes_go_from_worker_to_worker_only_and_are_counted(
     plane = request.node.callspec.params["two_islands"]
     size = 8 * MIB
     run(client, f"x = jax.device_put(noise({size}), on[0]); x.block_until_ready()")
-    time.sleep(1.2)  # workers say once a second what crossed
+    time.sleep(1.2)  # workers report their counts once a second
     before = data_bytes(two_islands)
     frames = two_islands.status()["counters"]["frames_from_clients"]
     run(client, "ys = [jax.device_put(x, on[i]) for i in (1, 2, 3)]; jax.block_until_ready(ys)")
     wait_for(
-        "the transfers' bytes counted",
+        "the bytes counted by the receivers",
         lambda: data_bytes(two_islands)["from_workers"] >= before["from_workers"] + 3 * size,
         5,
     )
     wait_for(
-        "and where they were sent",
+        "the bytes counted by the sender",
         lambda: data_bytes(two_islands)["to_workers"] >= before["to_workers"] + 3 * size,
         5,
     )
@@ -256,8 +256,8 @@ def test_bytes_go_from_worker_to_worker_only_and_are_counted(
 def counted(
     cluster: Cluster, client: Console, statements: str, between_workers: int
 ) -> dict[str, int]:
-    """Bulk bytes by path that `statements` moved: at least so many from worker to worker."""
-    time.sleep(1.2)  # workers say once a second what crossed
+    """Bulk bytes by path that `statements` moved; waits for `between_workers` from worker to worker."""
+    time.sleep(1.2)  # workers report their counts once a second
     before = data_bytes(cluster)
     run(client, statements)
     wanted = before["from_workers"] + between_workers
@@ -286,7 +286,7 @@ y = pw.reshard(x, on[3])
 z, one = pw.reshard([copy, y], [wide, on[2]])
 jax.block_until_ready([y, z, one])
 """
-    # Once x; from two replicas to four on other workers; x again.
+    # x once; four replicas of `copy` on other workers; x again.
     moved = counted(two_islands, client, statements, 6 * size)
     assert moved["from_workers"] == moved["to_workers"] == 6 * size, moved
     assert moved["from_clients"] == moved["to_clients"] == 0, moved
@@ -313,7 +313,7 @@ def test_a_device_put_that_changes_the_spec_goes_through_the_client(
 def test_a_full_pool_is_no_fault(
     request: pytest.FixtureRequest, two_islands: Cluster, client: Console
 ) -> None:
-    """Arrays that are kept hold their place in it; what comes later goes on the stream."""
+    """Live arrays keep their part of the pool; later copies use the stream."""
     plane = request.node.callspec.params["two_islands"]
     time.sleep(1.2)
     before = data_bytes(two_islands)
@@ -331,7 +331,7 @@ def test_a_full_pool_is_no_fault(
 def test_counts_return_to_zero(two_islands: Cluster) -> None:
     before = used_bytes(two_islands)
     with session(two_islands) as client:
-        chain_and_drop(two_islands, client, before)  # and killed in mid-transfer
+        chain_and_drop(two_islands, client, before)  # the client is then killed in mid-transfer
     wait_for("a killed client's arrays freed", lambda: used_bytes(two_islands) == before, 5)
     counters = two_islands.status()["counters"]
     assert counters["storages"] == 0 and counters["nodes"] == 0, counters
@@ -373,7 +373,7 @@ y = jax.device_put(x, on[1]); y.block_until_ready()
         for _ in range(8):
             run(client, "y = jax.device_put(x, on[1]); y.block_until_ready()")
         assert client.do("result = same(y, made)")
-        assert shared_bytes(pids[1]) <= 3 * first, "the old array may go a little after the new one"
+        assert shared_bytes(pids[1]) <= 3 * first, "the old array is freed a little late"
         run(client, "del y")
         wait_for(
             "memory given back by both sides",
@@ -389,7 +389,7 @@ def test_uploads_are_written_into_the_workers_memory(new_cluster: NewCluster, pl
     cluster = new_cluster(1, 1, 2, *PLANES[plane]).start()
     worker = cluster.workers()[0]["pid"]
     with session(cluster) as client:
-        run(client, "jax.device_put(noise(8), devices[0]).block_until_ready()")  # connected
+        run(client, "jax.device_put(noise(8), devices[0]).block_until_ready()")  # opens the link
         for size in (64 << 10, 1 << 20, (5 << 20) + 2, 64 << 20):
             run(client, f"x = jax.device_put(noise({size}), devices[1]); x.block_until_ready()")
             assert client.do(f"result = same(x, noise({size}))")
@@ -466,7 +466,7 @@ for x in xs: threading.Thread(target=np.asarray, args=(x,), daemon=True).start()
 """,
         )
         counted = lambda: data_bytes(cluster)["to_clients_shared"] >= 64 * MIB  # noqa: E731
-        wait_for("downloads on their way", counted, 20)
+        wait_for("downloads in flight", counted, 20)
     wait_for("its arrays gone", lambda: used_bytes(cluster) == 0, 10)
     wait_for("its memory given back", lambda: not shared_bytes(worker), 30)
 
@@ -503,7 +503,7 @@ for t in threads: t.start()
 
 @pytest.mark.faults
 def test_a_donated_view_and_its_readers(new_cluster: NewCluster) -> None:
-    """A view's memory is not the program's to write: others may still read it."""
+    """A program must not write into a donated view: other readers may still use its memory."""
     cluster = new_cluster(1, 2, 2).start()
     with session(cluster) as client:
         run(
@@ -543,7 +543,7 @@ def test_nothing_of_shared_memory_is_left_after_a_kill_of_all() -> None:
             held = shared_on_the_machine()
             sockets = pathlib.Path("/proc/net/unix").read_text()
             assert all(f"@gangway-{pid}-" in sockets for pid in pids)
-            for pid in cluster.processes():  # the supervisor too: nobody cleans up
+            for pid in cluster.processes():  # the supervisor too, so no process cleans up
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             wait_for("memory gone", lambda: shared_on_the_machine() < held - 400 * MIB, 10)
@@ -586,12 +586,12 @@ def test_a_worker_killed_in_mid_transfer_is_named_ER_1(faulty: Cluster, lost: in
         victim = worker_of(cluster, name)
         run(client, f"x = jax.device_put(noise(64 * {MIB}), on[0]); x.block_until_ready()")
         run(client, "other = jax.device_put(noise(4096), on[1]); other.block_until_ready()")
-        # Shared memory is resident in whoever has touched it: the sender, first.
+        # Shared memory is resident in each process that has touched it, in the sender first.
         both = [worker_of(cluster, f"island{i}/worker{i}")["pid"] for i in (0, 1)]
         empty = sum(map(resident_bytes, both))
         run(client, "ys = [jax.device_put(x, on[3]) for _ in range(8)]")
         run(client, "w = jax.device_put(other, on[2])")
-        wait_for("bytes on their way", lambda: sum(map(resident_bytes, both)) > empty + 32 * MIB, 5)
+        wait_for("bytes in flight", lambda: sum(map(resident_bytes, both)) > empty + 32 * MIB, 5)
         os.kill(victim["pid"], signal.SIGKILL)
         began = time.monotonic()
         failed = client.ask("jax.block_until_ready(ys)")
@@ -618,5 +618,5 @@ def test_a_worker_that_stops_in_mid_transfer_is_dead_by_silence_TM_1(faulty: Clu
             assert "DATA_LOSS" in failed["error"] and "island0/worker1" in failed["error"], failed
             wait_for_restart(cluster, victim)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # its supervisor was faster
+            with contextlib.suppress(ProcessLookupError):  # its supervisor killed it first
                 os.kill(victim["pid"], signal.SIGCONT)

@@ -11,7 +11,7 @@ export GANGWAY_BIN="$PWD/build/release/gangway/cli/gangway"
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
 names=("$@")
-if [ ${#names[@]} -eq 0 ]; then  # without a main, or NAME_client.py: a part of another one
+if [ ${#names[@]} -eq 0 ]; then  # a file without a main, or NAME_client.py, is a part of another benchmark
   mapfile -t names < <(grep -l '__name__ == "__main__"' bench/*.py 2>/dev/null |
     grep -v '_client\.py$' | xargs -r -n1 basename -s .py)
   [ ${#names[@]} -gt 0 ] || { echo "bench: bench/ holds no benchmark" >&2; exit 1; }
@@ -21,7 +21,7 @@ failed=()
 for name in "${names[@]}"; do
   script=bench/${name//-/_}.py
   if [ ! -f "$script" ]; then
-    echo "bench: there is no $script; see bench/ for the names" >&2
+    echo "bench: $script does not exist; see bench/ for the names" >&2
     failed+=("$name")
     continue
   fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/build.sh PRESET [TARGET...]: configures build/PRESET where that is needed and builds; quiet unless something fails.
+# tools/build.sh PRESET [TARGET...]: configures build/PRESET if needed, and builds it; quiet unless a step fails.
 # The dev build is linked as bin/gangway. JOBS limits the parallel compiles (default: all cores).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -8,7 +8,7 @@ shift
 tree=build/$preset
 mkdir -p "$tree"
 
-# Ninja configures again by itself when a CMakeLists.txt changes, but does not know of the presets.
+# Ninja reconfigures when a CMakeLists.txt changes, but does not track CMakePresets.json.
 if [ ! -f "$tree/build.ninja" ] || [ CMakePresets.json -nt "$tree/build.ninja" ]; then
   if ! cmake --preset "$preset" > "$tree/configure.log" 2>&1; then
     cat "$tree/configure.log" >&2

@@ -1,5 +1,5 @@
-"""tools/clang_tidy checks what has changed, all of it, and nothing else: a small tree with a real ninja build, and a stand-in
-for the checker that finds fault with files that contain BAD."""
+"""tools/clang_tidy checks exactly what has changed. The tests use a small tree with a real ninja build, and a stand-in
+for the checker that rejects files that contain BAD."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class Tree:
             del os.environ["GIT_COMMITTER_DATE"]
 
     def merge(self) -> None:
-        """What is committed is the last merged state."""
+        """Makes HEAD the last merged state."""
         head = ["git", "rev-parse", "HEAD"]
         commit = subprocess.run(head, cwd=self.root, check=True, capture_output=True, text=True)
         base = f"# A comment.\n{commit.stdout}"
@@ -81,7 +81,7 @@ class Tree:
         )
 
     def check(self, *flags: str) -> tuple[int, list[str], str]:
-        """Exit status, which files were looked at, output."""
+        """Exit status, checked files, output."""
         checked = self.folder / "checked"
         checked.unlink(missing_ok=True)
         program = str(self.folder / "checker")
@@ -214,7 +214,7 @@ def test_all_has_the_analyzer_and_its_own_stamps(tree: Tree) -> None:
     assert tree.check("--all")[1] == []
     tree.write(ALONE, "int E();\n")
     assert tree.check("--all")[1] == [ALONE]
-    assert tree.check()[1] == []  # who passed with the analyzer passes without
+    assert tree.check()[1] == []  # a pass with the analyzer is a pass without
 
 
 def test_time_that_runs_out_is_said_and_fails_all(tree: Tree) -> None:

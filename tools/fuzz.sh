@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh [NAME...]: runs the fuzz targets (all, or those whose names contain NAME) under libFuzzer with ASan and
-# UBSan, each for FUZZ_SECONDS (default 30), one after another. A target starts from its own seeds and from what earlier
-# runs found worth keeping (build/fuzz/corpus). A finding is a failure; its input lies in build/fuzz/findings, and
-# `build/dev/.../X_fuzz FILE` runs it again.
+# UBSan, each for FUZZ_SECONDS (default 30), one after another. A target starts from its own seeds and from the corpus
+# of earlier runs (build/fuzz/corpus). A finding is a failure; its input is in build/fuzz/findings, and
+# `build/dev/.../X_fuzz FILE` replays it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 readonly seconds=${FUZZ_SECONDS:-30}
@@ -14,7 +14,7 @@ mapfile -t targets < <(find "$tree/gangway" -name '*_fuzz' -type f -perm -u+x | 
 if [ $# -gt 0 ]; then
   mapfile -t targets < <(printf '%s\n' "${targets[@]}" | grep -F -f <(printf '%s\n' "$@"))
 fi
-[ ${#targets[@]} -gt 0 ] || { echo "fuzz: no target is named so" >&2; exit 1; }
+[ ${#targets[@]} -gt 0 ] || { echo "fuzz: no target has such a name" >&2; exit 1; }
 
 suppressions=$PWD/tools/sanitizers
 export LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 UBSAN_OPTIONS=print_stacktrace=1
@@ -24,7 +24,7 @@ for target in "${targets[@]}"; do
   corpus=$tree/corpus/$name
   mkdir -p "$corpus" "$tree/findings"
   GANGWAY_FUZZ_SEEDS=$corpus "$target" || exit 1
-  # malloc_limit_mb: a few bytes that make a process ask for that much are a finding, too.
+  # malloc_limit_mb: a small input that makes a process allocate this much is a finding, too.
   if timeout --kill-after=10 $((seconds + 120)) "$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 \
       -malloc_limit_mb=512 -max_len=4096 -print_final_stats=1 -artifact_prefix="$tree/findings/$name-" "$corpus" \
       > "$tree/$name.log" 2>&1; then
@@ -35,4 +35,4 @@ for target in "${targets[@]}"; do
     grep -E 'ERROR|SUMMARY|runtime error|CHECK|Test unit written' "$tree/$name.log" | head -8
   fi
 done
-[ ${#failed[@]} -eq 0 ] || { echo "fuzz: ${#failed[@]} of ${#targets[@]} targets found something: ${failed[*]}"; exit 1; }
+[ ${#failed[@]} -eq 0 ] || { echo "fuzz: ${#failed[@]} of ${#targets[@]} targets failed: ${failed[*]}"; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings a Debian 12 machine to the versions in tools/versions/: packages, .venv/ and .deps/. Each step looks first and does
-# nothing where all is in place, so that it runs before every build. Downloads are kept in ~/.cache/gangway and tried 3 times.
-# GANGWAY_SETUP_PYTHON names the Python 3.11 to use where `python3` is another one.
+# Brings a Debian 12 machine to the versions in tools/versions/: packages, .venv/ and .deps/. A step whose result is in
+# place does nothing, so that setup can run before every build. Downloads are cached in ~/.cache/gangway and tried 3
+# times. GANGWAY_SETUP_PYTHON names the Python 3.11 to use if `python3` is another version.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly versions=tools/versions
@@ -10,7 +10,7 @@ readonly cache="${GANGWAY_CACHE:-$HOME/.cache/gangway}"
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-retry() {  # Only for commands that download: a second try at anything else hides a fault.
+retry() {  # only for downloads: retrying anything else would hide a fault
   local attempt
   for attempt in 1 2 3; do
     "$@" && return 0
@@ -20,7 +20,7 @@ retry() {  # Only for commands that download: a second try at anything else hide
   return 1
 }
 
-# Prints "name=pattern" for each package that is absent or of another version.
+# Prints "name=pattern" for each package that is missing or has another version.
 packages_missing() {
   local name pattern installed
   declare -A have
@@ -41,7 +41,7 @@ install_packages() {
   mapfile -t missing < <(packages_missing)
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || fail "packages are missing; as root: apt-get install ${missing[*]}"
+    command -v sudo >/dev/null || fail "packages are missing; run as root: apt-get install ${missing[*]}"
     as_root=(sudo)
   fi
   say "installing ${#missing[@]} packages: ${missing[*]}"
@@ -50,7 +50,7 @@ install_packages() {
   retry "${apt[@]}" install --no-install-recommends "${missing[@]}" ||
     fail "apt-get could not install ${missing[*]}; tools/versions/apt.txt is written for Debian 12 (bookworm)"
   mapfile -t missing < <(packages_missing)
-  [ ${#missing[@]} -eq 0 ] || fail "installed, but of another version than tools/versions/apt.txt asks: ${missing[*]}"
+  [ ${#missing[@]} -eq 0 ] || fail "installed packages do not match tools/versions/apt.txt: ${missing[*]}"
 }
 
 is_python_311() { "$1" -c 'import sys; raise SystemExit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
@@ -76,11 +76,11 @@ make_venv() {
   say "installing the wheels of $versions/requirements.txt into .venv"
   retry .venv/bin/pip install -q --disable-pip-version-check --cache-dir "$cache/pip" -r $versions/requirements.txt ||
     fail "pip could not install $versions/requirements.txt; is the package index reachable?"
-  .venv/bin/pip check -q --disable-pip-version-check || fail "the wheels of $versions/requirements.txt do not fit together"
+  .venv/bin/pip check -q --disable-pip-version-check || fail "the wheels of $versions/requirements.txt conflict"
   echo "$wanted" > .venv/gangway-stamp
 }
 
-# A wheel in the cache whose hash is the pinned one; downloaded where it is not there yet.
+# Prints the path of the cached wheel with the pinned hash; downloads the wheel if it is missing.
 fetch_wheel() {
   local requirement=$1 sha256=$2 wheel
   mkdir -p "$cache/wheels/$sha256"
@@ -93,7 +93,7 @@ fetch_wheel() {
       -d "$cache/wheels/$sha256" "$requirement" >&2 || fail "pip could not download $requirement"
     wheel=$(find "$cache/wheels/$sha256" -name '*.whl' -print -quit)
     echo "$sha256  $wheel" | sha256sum -c --quiet - >&2 ||
-      fail "$wheel is not the wheel of $versions/wheels.txt: another sha256. Was it replaced upstream?"
+      fail "$wheel does not have the sha256 in $versions/wheels.txt; was it replaced upstream?"
   fi
   echo "$wheel"
 }
@@ -121,7 +121,7 @@ with zipfile.ZipFile(wheel) as archive:
 PYTHON
   done < $versions/wheels.txt
   echo "$wanted" > .cache/deps.new/gangway-stamp
-  # Complete or absent: an interrupted run leaves only .cache/deps.new, which the next one removes.
+  # Complete or absent: an interrupted run leaves only .cache/deps.new, which the next run removes.
   rm -rf .deps
   mv .cache/deps.new .deps
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# tools/test.sh [STAGE...]: the stages of `make test`, timed, each with a limit; "all" (the default) and "nightly" (what `make
-# nightly` adds) are the lists below.
-# A failed stage does not hide the next ones: all run, then the summary says which failed, and the exit status is 1.
-# JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel unit tests (default 2: most start threads of their own),
-# E2E_JOBS those end to end that are not marked "alone" (default 3).
+# tools/test.sh [STAGE...]: runs the stages of `make test`, each timed and with a limit; "all" (the default) and
+# "nightly" (what `make nightly` adds) are the lists below.
+# All stages run even if one fails; then the summary names the failed ones, and the exit status is 1.
+# JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel unit tests (default 2: most start threads of
+# their own), E2E_JOBS parallel end-to-end tests that are not marked "alone" (default 3).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 readonly all_stages=(format tidy scripts unit clang_tidy e2e asan tsan)
@@ -11,7 +11,7 @@ readonly nightly_stages=(tidy_all fuzz release e2e_all)
 readonly test_jobs=${TEST_JOBS:-2} e2e_jobs=${E2E_JOBS:-3}
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
-# pytest ends with 5 where it found no test, and ctest is told to: a suite that vanished is a failure.
+# An empty suite is a failure: pytest exits with 5 if it finds no test, and ctest fails by --no-tests=error.
 run_ctest() { ctest --test-dir "$1" -j "$test_jobs" --output-on-failure --no-tests=error "${@:2}"; }
 
 stage_format() { tools/format --check; }
@@ -24,9 +24,10 @@ stage_scripts() {
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)
 }
 stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }
-# After the dev build, whose records of includes say through which source a header is checked (tools/clang_tidy).
+# Needs the dev build, whose include records tell tools/clang_tidy through which source to check a header.
 stage_clang_tidy() { tools/build.sh dev && tools/clang_tidy; }
-# Side by side, what may be late; then one after the other what measures a deadline or counts (the mark "alone").
+# First, in parallel, the tests that tolerate delays; then, one at a time, the tests marked "alone", which measure a
+# deadline or counts.
 stage_e2e() {
   local failed=0
   tools/build.sh dev || return 1
@@ -38,14 +39,14 @@ stage_asan() { tools/build.sh asan gangway_tests && run_ctest build/asan -LE '^u
 stage_tsan() { tools/build.sh tsan gangway_tests_tsan && run_ctest build/tsan -L '^tsan$'; }
 stage_tidy_all() { tools/build.sh dev && CLANG_TIDY_TIMEOUT_S=12600 tools/clang_tidy --all; }
 stage_fuzz() { tools/fuzz.sh; }
-# More seeds once, since the same ones again say nothing; the rest again and again.
+# The simulation runs once with more seeds, since repeated seeds prove nothing; all other tests run five times.
 stage_release() {
   tools/build.sh release && GANGWAY_SEEDS=20000 run_ctest build/release -R '^simulation_test$' &&
     run_ctest build/release -E '^simulation_test$' --repeat until-fail:5
 }
-stage_e2e_all() { GANGWAY_NIGHTLY=1 stage_e2e; }  # with whatever a test leaves out otherwise
+stage_e2e_all() { GANGWAY_NIGHTLY=1 stage_e2e; }  # with the parts that tests otherwise skip
 
-limit_s() {  # generous: it ends a hang, it does not measure speed
+limit_s() {  # generous: it ends hangs, it does not measure speed
   case $1 in format | tidy | scripts) echo 600 ;; tidy_all) echo 14400 ;; release | e2e_all) echo 7200 ;; *) echo 3600 ;; esac
 }
 
@@ -54,7 +55,7 @@ run_stages() {
   for stage in "$@"; do
     printf '\n== %s\n' "$stage"
     started=$SECONDS
-    # A stage is a function of this script, and `timeout` runs programs: so the script runs itself.
+    # A stage is a function of this script, but `timeout` runs only programs, so the script runs itself.
     timeout --kill-after=10 "$(limit_s "$stage")" "$BASH" "$0" --stage "$stage"
     status=$?
     seconds=$((SECONDS - started))

@@ -1,4 +1,4 @@
-"""tools/tidy finds each kind of violation, and leaves alone what is right: one planted fault per test, in a small tree."""
+"""tools/tidy finds each kind of violation and accepts correct files: one planted fault per test, in a small tree."""
 
 import pathlib
 import subprocess

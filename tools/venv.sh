@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# tools/venv.sh NAME: makes the venv of tools/versions/NAME.txt outside of the repository, and prints the path of its Python. Does
-# nothing where it is there already. For what must not meet the repository's own .venv: peers of benchmarks, other versions of JAX.
+# tools/venv.sh NAME: makes the venv of tools/versions/NAME.txt outside the repository, unless it exists, and prints the
+# path of its Python. For packages that must stay out of the repository's .venv: peers of benchmarks, other versions of
+# JAX.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly versions=tools/versions/${1:?usage: tools/venv.sh NAME, of tools/versions/NAME.txt}.txt

@@ -1,4 +1,4 @@
-"""Arrays: to devices, between devices, back, and gone."""
+"""Arrays: put on devices, moved between devices, fetched and deleted."""
 
 import time
 from typing import Any
@@ -13,7 +13,7 @@ from cases.topology import mesh2d, worker_devices
 
 
 def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
-    """Values without a pattern, from the positions alone."""
+    """Values without a pattern that depend only on their positions."""
     count = int(np.prod(shape))
     return (np.sin(np.arange(count) * 12.9898) * 437.585).reshape(shape).astype(dtype)
 
@@ -50,9 +50,7 @@ def case_put_negative_strides():
     reversed_view = numbers(16, 24)[::-1, ::-2]
     try:
         return round_trip(reversed_view)
-    except (
-        jax.errors.JaxRuntimeError
-    ) as error:  # jaxlib's proxy client refuses them before it sends
+    except jax.errors.JaxRuntimeError as error:  # jaxlib's proxy client rejects them itself
         assert "strides" in str(error), error
         return round_trip(np.ascontiguousarray(reversed_view))
 
@@ -198,7 +196,7 @@ def case_block_until_ready():
     f = jax.jit(lambda x: jnp.cumsum(x))
     xs = [f(jax.device_put(numbers(1000) + i)) for i in range(20)]
     jax.block_until_ready(xs)
-    # is_ready() asks the cluster and gives what is known at once, so the answer may come a moment later.
+    # is_ready() asks the cluster and returns what is known at once, so it may turn true a moment later.
     deadline = time.monotonic() + 10
     while not all(x.is_ready() for x in xs):
         assert time.monotonic() < deadline, "not ready 10 s after block_until_ready"

@@ -1,9 +1,9 @@
 """`jnp.linalg`, `jax.scipy.linalg` and `jax.lax.linalg` against numpy and scipy in double precision.
 
-Each `check_X(dtype)` compares one function on single matrices and on batches, within what the
-element type can hold; where a decomposition is not unique it checks what defines it. The functions
-under test are compiled as one program per shape. Needs JAX_ENABLE_X64. With LINALG_BATCHED_ONLY set,
-single matrices are left out where there are batches: compiling takes nearly all of the time.
+Each `check_X(dtype)` compares one function on single matrices and on batches, within the precision of
+the element type; where a decomposition is not unique, it checks the defining properties. Compilation
+takes nearly all of the time: where possible, one program computes all shapes or options of a check, and
+LINALG_BATCHED_ONLY drops the single matrices of checks that have batches. Needs JAX_ENABLE_X64.
 """
 
 import itertools
@@ -62,12 +62,12 @@ def run(function, *arguments):
 
 
 def each(function, inputs):
-    """The results for each tuple of arguments, out of one program: compiling takes the time here."""
+    """The results for each tuple of arguments, from one program, since compilation takes the time."""
     return run(lambda inputs: [function(*arguments) for arguments in inputs], inputs)
 
 
 def for_options(function, options, *arguments):
-    """The same for one tuple of arguments and each option, the last argument."""
+    """The same for one tuple of arguments and each option, which is the last argument."""
     return run(lambda *a: [function(*a, option) for option in options], *arguments)
 
 
@@ -100,7 +100,7 @@ def unitary(q, dtype, what="columns"):
 
 
 def same_set(found, expected, dtype):
-    """Eigenvalues without an order."""
+    """Compares eigenvalues in any order."""
     found, expected = found.reshape(-1, found.shape[-1]), expected.reshape(-1, found.shape[-1])
     for f, e in zip(found, expected, strict=True):
         distance = np.abs(f[:, None] - e[None, :])
@@ -108,7 +108,7 @@ def same_set(found, expected, dtype):
         assert distance.min(axis=0).max() < limit and distance.min(axis=1).max() < limit, (f, e)
 
 
-# ---- jnp.linalg: factorizations ----
+# --- jnp.linalg: factorizations ---
 
 
 def check_cholesky(dtype):
@@ -172,7 +172,7 @@ def check_svdvals(dtype):
         close(found, np.linalg.svd(wide(a), compute_uv=False), dtype)
 
 
-# ---- jnp.linalg: eigenvalues ----
+# --- jnp.linalg: eigenvalues ---
 
 
 def check_eig(dtype):
@@ -209,7 +209,7 @@ def check_eigh(dtype):
             close(wide(a) @ v, wide(v) * w[..., None, :], dtype)
     assert np.isnan(run(jnp.linalg.eigh, np.full((3, 3), np.nan, dtype))[0]).all()
     assert run(jnp.linalg.eigh, np.zeros((2, 0, 0), dtype))[1].shape == (2, 0, 0)
-    # One triangle decides alone where the matrix is not made symmetric first.
+    # Without symmetrization, eigh reads only one triangle.
     half = np.where(np.tri(6, dtype=bool), a[..., :6, :6], np.nan).astype(dtype)
     _, w = run(lambda a: lax_linalg.eigh(a, lower=True, symmetrize_input=False), half)
     close(w, np.linalg.eigvalsh(wide(a[..., :6, :6])), dtype)
@@ -221,7 +221,7 @@ def check_eigvalsh(dtype):
         close(run(jnp.linalg.eigvalsh, a), np.linalg.eigvalsh(wide(a)), dtype)
 
 
-# ---- jnp.linalg: solving ----
+# --- jnp.linalg: solving ---
 
 
 def check_solve(dtype):
@@ -316,7 +316,7 @@ def check_tensorsolve(dtype):
     close(run(jnp.linalg.tensorsolve, a, b), np.linalg.tensorsolve(wide(a), wide(b)), dtype)
 
 
-# ---- jnp.linalg: norms and products ----
+# --- jnp.linalg: norms and products ---
 
 
 def check_norm(dtype):
@@ -400,7 +400,7 @@ def check_matrix_transpose(dtype):
         close(run(jnp.linalg.matrix_transpose, a), np.swapaxes(wide(a), -1, -2), dtype)
 
 
-# ---- jax.scipy.linalg ----
+# --- jax.scipy.linalg ---
 
 
 def check_scipy_schur(dtype):
@@ -560,7 +560,7 @@ def check_scipy_eigh_tridiagonal(dtype):
     close(full @ wide(v), wide(v) * w, dtype)
 
 
-# ---- jax.lax.linalg ----
+# --- jax.lax.linalg ---
 
 
 def check_lax_triangular_solve(dtype):
@@ -681,13 +681,13 @@ def check_lax_schur_batched(dtype):
     close(t_only, t, dtype)
 
 
-# ---- together with the rest of JAX ----
+# --- With the rest of JAX ---
 
 
 def check_gradients(dtype):
-    """Derivatives use other custom calls than values do; by finite differences in numpy."""
+    """Derivatives, which use other custom calls than values, against finite differences in numpy."""
     if real(dtype) == "float32":
-        return  # differences need the digits
+        return  # finite differences need double precision
     a, direction = definite(dtype, 5, 5), matrix(dtype, 5, 5, seed=1)
     direction = direction + adjoint(direction)
     functions = {

@@ -1,4 +1,4 @@
-"""Programs as objects (ahead of time, exported), what is wrong with them, several clients,
+"""Programs as objects (ahead of time, exported), their errors, devices, several threads,
 checkpoints.
 """
 
@@ -57,7 +57,7 @@ def case_compile_error():
 
     message = raises(lambda: jax.jit(call)(numbers(4)), "no_such_target")
     assert "no_such_target" in message
-    return np.asarray(jnp.sin(numbers(4)))  # the client goes on
+    return np.asarray(jnp.sin(numbers(4)))  # the client still works
 
 
 def case_shape_errors():

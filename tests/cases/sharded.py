@@ -17,7 +17,7 @@ def shards(x: jax.Array) -> list[np.ndarray]:
 
 
 def manual(body, x, in_spec, out_spec, mesh=None):
-    """The shards of `body`, mapped over the mesh, of x."""
+    """The shards of `body(x)`, mapped over the mesh."""
     mesh = mesh or mesh2d()
     f = jax.jit(
         jax.shard_map(body, mesh=mesh, in_specs=in_spec, out_specs=out_spec, check_vma=False)
@@ -146,7 +146,7 @@ def case_all_gather():
 def case_ppermute():
     size = mesh2d().shape["y"]
     ring = [(i, (i + 1) % size) for i in range(size)]
-    partial = [(0, size // 2), (size - 1, 1)][: size // 2]  # those who receive nothing get zeros
+    partial = [(0, size // 2), (size - 1, 1)][: size // 2]  # without a source: zeros
     return (
         manual(lambda x: jax.lax.ppermute(x, "y", ring), numbers(8, 16), P("x", "y"), P("x", "y")),
         manual(

@@ -1,8 +1,8 @@
-"""Which devices a case may put into one mesh: those of one worker, since a jit stays within a worker.
-Other devices are for `device_put` to and from.
+"""The devices that a case may put into one mesh: those of one worker, since a jit stays within a worker.
+Other devices are sources and targets of `device_put`.
 
-The runner says before each case how many devices a worker has and whose turn it is, so that a
-reference, whose one process holds all devices, computes on as many of them and on the same ones.
+Before each case, the runner sets the number of devices per worker and the case's worker, so that a
+reference, whose one process holds all devices, computes on the same ones.
 """
 
 import jax

@@ -1,6 +1,6 @@
-"""A client that does what its stdin says, one Python statement a line, and answers each with one
-JSON line: {"ok": value of `result`} or {"error": text, "type": name}. So a test decides what
-happens between two steps of a live session.
+"""A client that executes one Python statement per line of stdin, and answers each with one JSON line:
+{"ok": value of `result`} or {"error": text, "type": name}. So a test controls what happens between
+two steps of a live session.
 """
 
 import json

@@ -1,7 +1,6 @@
-// A PJRT plugin whose Execute does not return while a test wants so: the real one but for that
-// function. While there is a FIFO called as the process's id in the folder GANGWAY_TEST_BLOCK_DIR,
-// the thread that calls Execute is blocked in it, in the kernel, until somebody opens the other
-// end.
+// The real PJRT plugin, except that a test can block Execute: while the folder GANGWAY_TEST_BLOCK_DIR
+// holds a FIFO named after the process id, a thread that calls Execute blocks in the kernel until the
+// test opens the other end.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
-// For native_client_e2e_test: a client of the library whose answers a test can wait for, and a bare
-// link that says whatever a test makes it say, to any port of a cluster.
+// For the native end-to-end tests: NativeClient wraps the client library in blocking calls, and
+// BareLink sends arbitrary frames to any port of a cluster.
 //
-// Threading: each object belongs to the test's thread; what comes on others is kept under a lock.
-// Failure: every wait has kLimit; past it the test fails with what was waited for.
+// Threading: each object belongs to the test's thread; callbacks on other threads store their results
+// under a lock. Failure: every wait has the limit kLimit, after which the test fails.
 #ifndef TESTS_NATIVE_NATIVE_CLIENT_H_
 #define TESTS_NATIVE_NATIVE_CLIENT_H_
 
@@ -38,7 +38,7 @@ namespace gangway::e2e {
 inline constexpr std::chrono::seconds kLimit{25};
 inline constexpr int32_t kF32 = 11;  // XLA PrimitiveType
 
-// One value that a callback brings. Shared with the callback, which may outlive a wait that failed.
+// A value that a callback delivers. Shared with the callback, which may outlive a failed wait.
 template <typename T>
 class Arrival {
  public:
@@ -60,11 +60,11 @@ class Arrival {
 };
 
 inline const absl::Status& Late() {
-  static const absl::Status late = absl::DeadlineExceededError("the test waited in vain");
+  static const absl::Status late = absl::DeadlineExceededError("no reply within the test's limit");
   return late;
 }
 
-// The library's client, one float array shard per array, on device 0.
+// The library's client; each array has one shard of floats, on device 0.
 class NativeClient {
  public:
   explicit NativeClient(std::unique_ptr<Client> client) : client_(std::move(client)) {}
@@ -148,7 +148,7 @@ inline wire::Frame HelloFrame(wire::Role role) {
   return frame;
 }
 
-// A link without the client library: nothing checks what is sent.
+// A link without the client library, which would check the frames.
 class BareLink {
  public:
   BareLink(transport::Transport& transport, const std::string& address) : loop_("bare") {
@@ -186,8 +186,7 @@ class BareLink {
     Send(std::move(frame));
   }
 
-  // The first frame, of those not taken yet, that `wanted` holds for; empty at the limit. The
-  // others stay.
+  // Removes and returns the first frame that satisfies `wanted`; an empty frame after the limit.
   wire::Frame Take(const std::function<bool(const wire::Frame&)>& wanted) {
     wire::Frame frame;
     MutexLock lock(mutex_);
@@ -198,13 +197,13 @@ class BareLink {
       frames_.erase(it);
       return true;
     };
-    EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, find)) << "the wanted frame did not come";
+    EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, find)) << "the wanted frame did not arrive";
     return frame;
   }
   wire::HelloReply TakeHelloReply() {
     return Take([](const wire::Frame& frame) { return frame.has_hello_reply(); }).hello_reply();
   }
-  // The first event, of those not taken yet, that `wanted` holds for.
+  // The first event that satisfies `wanted`. Removes its frame with all of its events.
   wire::SessionEvent TakeEvent(const std::function<bool(const wire::SessionEvent&)>& wanted) {
     wire::SessionEvent found;
     Take([&](const wire::Frame& frame) {
@@ -218,7 +217,7 @@ class BareLink {
     return found;
   }
 
-  // What came and was not taken, once the other side has hung up.
+  // Waits until the peer closes the link; returns the frames that were not taken.
   std::deque<wire::Frame> WaitClosed() {
     MutexLock lock(mutex_);
     EXPECT_TRUE(changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return closed_; }))
@@ -236,7 +235,7 @@ class BareLink {
   uint64_t sequence_ = 0;
 };
 
-// A test against the cluster that tests/test_native.py has started: GANGWAY_TEST_CONTROL names its
+// A test against a cluster that tests/test_native.py has started: GANGWAY_TEST_CONTROL is its
 // control address, GANGWAY_TEST_TOKEN is its token.
 class ClusterTest : public testing::Test {
  protected:

@@ -1,5 +1,5 @@
 // Clients of the native protocol against real processes. Each case runs alone, against a cluster
-// that tests/test_native.py has started: GANGWAY_TEST_CONTROL names its control address,
+// that tests/test_native.py has started: GANGWAY_TEST_CONTROL is its control address,
 // GANGWAY_TEST_TOKEN is its token.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class NativeE2eTest : public ClusterTest {
     return client.ok() ? *std::move(client) : NativeClient(nullptr);
   }
 
-  // A session whose frames the test makes itself.
+  // A session on a bare link, for which the test builds the frames.
   std::unique_ptr<BareLink> BareSession(wire::HelloReply* welcome = nullptr) {
     auto link = std::make_unique<BareLink>(*transport_, control_);
     link->Send(HelloFrame(wire::ROLE_CLIENT));
@@ -44,7 +44,8 @@ class NativeE2eTest : public ClusterTest {
     return link;
   }
 
-  // Whether the controller has come to know that the array is lost, which no event tells.
+  // Waits until the controller knows that the array is lost, which no event reports; false after
+  // the limit.
   static bool WaitLost(NativeClient& client, ArrayHandle array) {
     const auto deadline = std::chrono::steady_clock::now() + kLimit;
     while (client.Await(array).ok()) {
@@ -55,7 +56,7 @@ class NativeE2eTest : public ClusterTest {
   }
 };
 
-// What a user is told of a handle that means nothing in this session: which, and what to do.
+// The error for a handle that is unknown in this session names the handle and the remedy.
 void ExpectNamed(const absl::Status& status, uint64_t handle) {
   const wire::Failure failure = wire::ToFailure(status);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kInvalidArgument)) << status;
@@ -65,7 +66,7 @@ void ExpectNamed(const absl::Status& status, uint64_t handle) {
 
 TEST_F(NativeE2eTest, UnknownFreedAndForeignHandlesAreNamed_OB_3) {
   NativeClient owner = MustConnect(), client = MustConnect();
-  // Both number their arrays alike; the last of the owner is none of the client's.
+  // Both clients number their arrays from the same start; the client never reaches the owner's last.
   ArrayHandle foreign = 0;
   for (int i = 0; i < 100; ++i) foreign = owner.Put({5, 6, 7, 8});
   ASSERT_TRUE(owner.Await(foreign).ok());
@@ -81,7 +82,7 @@ TEST_F(NativeE2eTest, UnknownFreedAndForeignHandlesAreNamed_OB_3) {
     ExpectNamed(client.Await(bad), bad);
     const ArrayHandle result = client.Run(*twice, bad);
     ExpectNamed(client.Await(result), bad);
-    ExpectNamed(client.Get(client.Run(*twice, result)).status(), bad);  // it sticks (ER-1)
+    ExpectNamed(client.Get(client.Run(*twice, result)).status(), bad);  // it propagates (ER-1)
     const ArrayHandle copied = client->NewArrayHandle(), view = client->NewArrayHandle();
     client->Copy(std::vector{bad}, std::vector{copied}, std::vector<uint32_t>{0}, "");
     client->Regroup({{.array = view, .shards = {{bad, 0}}}});
@@ -98,7 +99,8 @@ TEST_F(NativeE2eTest, UnknownFreedAndForeignHandlesAreNamed_OB_3) {
   EXPECT_THAT(*unharmed, ElementsAre(5, 6, 7, 8));
 }
 
-// One operation on a handle that is another session's, in every place where a handle may stand.
+// Operations on a handle of another session: a call, a copy, and views with a valid and an invalid
+// shard index.
 std::vector<wire::Op> UsesOf(uint64_t handle, uint64_t executable, uint64_t first_result) {
   std::vector<wire::Op> ops(4);
   ops[0].mutable_call()->set_executable(executable);
@@ -160,7 +162,7 @@ TEST_F(NativeE2eTest, BareFramesReachNothingOfAnotherSession_OB_3) {
   destroy.mutable_delete_()->add_handles(foreign);
   drop_executable.mutable_drop_executables()->add_handles(*foreign_executable);
   for (const wire::Op& op : {drop, destroy, drop_executable}) link->Send(op);
-  expect_spoiled(foreign, absl::StrCat("array handle ", foreign));  // all of it was taken in
+  expect_spoiled(foreign, absl::StrCat("array handle ", foreign));  // all were processed
 
   auto unharmed = owner.Get(owner.Run(*foreign_executable, foreign));
   ASSERT_TRUE(unharmed.ok()) << unharmed.status();
@@ -190,7 +192,7 @@ TEST_F(NativeE2eTest, ADataStreamOpensOnlyWithItsSessionsToken_OB_3) {
   auto own = open(welcome.session(), welcome.data_token());
   EXPECT_EQ(own->TakeHelloReply().failure().code(), 0);
 
-  // Sessions are numbered: the next ones can be guessed, before or after they open.
+  // Session numbers are sequential, so a peer can guess the next ones before or after they open.
   std::vector<std::unique_ptr<BareLink>> early, late;
   for (uint64_t next = 1; next <= 3; ++next) {
     early.push_back(open(welcome.session() + next, ""));
@@ -199,7 +201,7 @@ TEST_F(NativeE2eTest, ADataStreamOpensOnlyWithItsSessionsToken_OB_3) {
   for (auto& link : early) ExpectRefused(*link);
   NativeClient owner = MustConnect();
   const uint64_t session = owner->cluster().session;
-  ASSERT_LE(session, welcome.session() + 3) << "the early links guessed wrong";
+  ASSERT_LE(session, welcome.session() + 3) << "the early links did not guess the session";
   const ArrayHandle secret = owner.Put({5, 6, 7, 8});
   for (const std::string& token : {std::string(), welcome.data_token(), std::string(32, 'x')})
     late.push_back(open(session, token));
@@ -229,12 +231,12 @@ TEST_F(NativeE2eTest, AKilledWorkerIsARecordOnItsArrays_ER_1) {
     EXPECT_EQ(record.incarnation(), old.worker().incarnation());
     EXPECT_THAT(record.message(), HasSubstr("the worker that held this array is gone"));
     EXPECT_THAT(record.advice(), HasSubstr("Make the array again"));
-    EXPECT_EQ(record.device(), 0) << "the whole worker went, no single device";
+    EXPECT_EQ(record.device(), 0) << "the whole worker is lost, not one device";
     EXPECT_EQ(record.shard(), 0);
   }
 
-  // At once, while the worker is down or starting: new arrays wait for it, and what was compiled
-  // is loaded again.
+  // While the worker is down or starting, new arrays wait for it; compiled executables are loaded
+  // again.
   auto again = client.Get(client.Run(*twice, client.Put({5, 6, 7, 8})));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_THAT(*again, ElementsAre(10, 12, 14, 16));
@@ -260,7 +262,7 @@ TEST_F(NativeE2eTest, WithoutTheClustersTokenNobodyIsWelcome) {
       link.WaitClosed();
     }
   }
-  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "the others go on";
+  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "other clients are unaffected";
 }
 
 TEST_F(NativeE2eTest, APeerOfAnotherVersionIsToldBoth) {
@@ -287,10 +289,10 @@ TEST_F(NativeE2eTest, APeerOfAnotherVersionIsToldBoth) {
       link.WaitClosed();
     }
   }
-  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "the others go on";
+  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "other clients are unaffected";
 }
 
-// A server of another version, as far as a client can tell: `answer` to every Hello.
+// The listener stands for a server of another version: it sends `reply` to every Hello.
 TEST_F(NativeE2eTest, AClientOfAServerOfAnotherVersionIsToldBoth) {
   wire::HelloReply refusal, welcome;
   *refusal.mutable_failure() =
@@ -299,7 +301,7 @@ TEST_F(NativeE2eTest, AClientOfAServerOfAnotherVersionIsToldBoth) {
                                      wire::kProtocolVersion,
                                      "), this side runs 7.7.7 (protocol 77): install the "
                                      "same version on both."));
-  welcome.set_session(1);  // one that does not compare versions
+  welcome.set_session(1);  // from a server that compares no versions
   for (wire::HelloReply* reply : {&refusal, &welcome}) {
     reply->set_build_version("7.7.7");
     reply->set_protocol_version(77);
@@ -329,7 +331,7 @@ TEST_F(NativeE2eTest, AClientOfAServerOfAnotherVersionIsToldBoth) {
   }
 }
 
-// The worker never comes; the cluster was started with --session-wait 2.
+// The worker never starts; the cluster runs with --session-wait 2.
 TEST_F(NativeE2eTest, AnAbsentWorkerIsNamedWithinTheDeadline_TM_1) {
   const auto began = std::chrono::steady_clock::now();
   const absl::Status status = TryConnect(control_).status();
@@ -337,13 +339,13 @@ TEST_F(NativeE2eTest, AnAbsentWorkerIsNamedWithinTheDeadline_TM_1) {
   const wire::Failure record = wire::ToFailure(status);
   EXPECT_EQ(record.code(), static_cast<int>(absl::StatusCode::kUnavailable)) << status;
   EXPECT_THAT(record.message(), HasSubstr("island0/worker1"));
-  EXPECT_THAT(record.message(), Not(HasSubstr("island0/worker0"))) << "that one is there";
+  EXPECT_THAT(record.message(), Not(HasSubstr("island0/worker0"))) << "worker0 is up";
   EXPECT_THAT(record.advice(), HasSubstr("gangway status"));
   EXPECT_GE(took, std::chrono::milliseconds(1900));
   EXPECT_LT(took, std::chrono::seconds(5));
 }
 
-// Connects before the worker is there.
+// Connects before the worker is up.
 TEST_F(NativeE2eTest, AClientThatWaitsGoesOnWhenTheWorkerComes) {
   NativeClient client = MustConnect();
   auto values = client.Get(client.Put({1, 2, 3, 4}));
@@ -351,7 +353,7 @@ TEST_F(NativeE2eTest, AClientThatWaitsGoesOnWhenTheWorkerComes) {
   EXPECT_THAT(*values, ElementsAre(1, 2, 3, 4));
 }
 
-// The worker goes and does not come back; the cluster was started with --worker-wait 2.
+// The worker is killed and stays away; the cluster runs with --worker-wait 2.
 TEST_F(NativeE2eTest, WorkForAWorkerThatStaysAwayEndsNamingIt_TM_1) {
   NativeClient client = MustConnect();
   auto twice = client.CompileDouble();

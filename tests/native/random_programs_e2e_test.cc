@@ -1,7 +1,7 @@
-// Random programs of several sessions on the real processes of a cluster of 2 islands of 2 workers
-// of 2 devices, that tests/test_native.py has started: uploads, calls with donation and
-// collectives, copies between all workers, views, fetches, drops; with and without workers and
-// schedulers that are killed. One seed again: GANGWAY_SEED=N GANGWAY_SEEDS=1.
+// Random programs of several sessions on a real cluster of 2 islands of 2 workers of 2 devices, which
+// tests/test_native.py has started: uploads, calls with donation and collectives, copies between all
+// workers, views, fetches, drops; with and without killing workers and schedulers. GANGWAY_SEED=N
+// GANGWAY_SEEDS=1 replays one seed.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -23,11 +23,11 @@ uint64_t Number(const char* variable, uint64_t otherwise) {
 
 class RandomProgramsE2eTest : public ClusterTest {
  protected:
-  // A worker, or a scheduler that is a process of its own; by its process id, which the cluster
-  // tells. One that is down or starting is left alone.
+  // Kills a worker or a separate scheduler, by its process id in the status. Does nothing if that
+  // process is down or starting.
   void KillOne(uint64_t which) {
     const wire::StatusReply status = Status();
-    std::vector<uint64_t> victims;  // 0: not there now
+    std::vector<uint64_t> victims;  // 0: not running
     for (const auto& worker : status.workers())
       victims.push_back(worker.state().up() ? worker.state().process_id() : 0);
     for (const auto& scheduler : status.schedulers()) victims.push_back(scheduler.process_id());
@@ -35,7 +35,7 @@ class RandomProgramsE2eTest : public ClusterTest {
     if (victim != 0) kill(static_cast<pid_t>(victim), SIGKILL);
   }
 
-  // Kills one each time that the sessions together have made this many operations more.
+  // Kills a process after each `kill_every` operations of all sessions together; 0: never.
   void RunSeed(uint64_t seed, int kill_every) {
     std::atomic<int> operations{0};
     std::atomic<uint64_t> kills{0};
@@ -71,7 +71,7 @@ class RandomProgramsE2eTest : public ClusterTest {
   uint64_t compared_count_ = 0, failed_count_ = 0, call_count_ = 0, copy_count_ = 0;
 };
 
-// One program, so that workers know one another before something is counted.
+// One seed, which opens the links between workers before resources are counted.
 TEST_F(RandomProgramsE2eTest, OpenLinks) { RunSeed(1, 0); }
 
 TEST_F(RandomProgramsE2eTest, EqualTheReference_DF_3) {

@@ -26,8 +26,8 @@ std::string ToBytes(const Shard& shard) {
   return std::string(reinterpret_cast<const char*>(shard.data()), kShardBytes);
 }
 
-// mix: x, y -> 3x + y, takes x's memory. split: x -> x + 7, x * x. gather: x -> x + the sum of all
-// its elements, on all devices.
+// StableHLO of a function. mix: x, y -> 3x + y, donates x. split: x -> x + 7, x * x. gather: x -> x +
+// the sum of its elements on all devices.
 std::string Text(const std::string& name, size_t devices) {
   const std::string type = absl::StrCat("tensor<", kElements * devices, "xui32>");
   const std::string sharding =
@@ -95,8 +95,8 @@ Outputs EvaluateNamed(const std::string& name, const std::vector<const program::
   return outputs;
 }
 
-// As random_session's calls and views are written down: "mix", "split", "gather", and
-// "view:INPUT.SHARD:..." for a regrouped array.
+// Evaluates a call by its recorded name: "mix", "split", "gather", or "view:INPUT.SHARD:..." for a
+// regrouped array.
 absl::StatusOr<Outputs> Evaluate(const program::Node& call,
                                  const std::vector<const program::Array*>& inputs) {
   if (call.executable.rfind("view:", 0) != 0) return EvaluateNamed(call.executable, inputs);
@@ -115,7 +115,7 @@ absl::StatusOr<Outputs> Evaluate(const program::Node& call,
 
 }  // namespace
 
-// Of one worker's devices, for programs; copies go anywhere.
+// Devices of one worker, as programs need; copies may go to any devices.
 const RandomSession::Devices& RandomSession::Placement() {
   static const std::vector<Devices> placements = {{0},    {3},    {4},    {6},
                                                   {0, 1}, {3, 2}, {4, 5}, {6, 7}};
@@ -232,7 +232,7 @@ void RandomSession::Copy() {
   std::iota(everywhere.begin(), everywhere.end(), 0u);
   std::shuffle(everywhere.begin(), everywhere.end(), random_);
   everywhere.resize(arrays_.at(source).devices.size());
-  for (int i = 0; i < 8 && Below(8) != 0; ++i) {  // mostly to where programs run
+  for (int i = 0; i < 8 && Below(8) != 0; ++i) {  // mostly to devices where programs run
     const Devices& placement = Placement();
     if (placement.size() == everywhere.size()) everywhere = placement;
   }
@@ -242,7 +242,7 @@ void RandomSession::Copy() {
   ++copy_count_;
 }
 
-// Shards of one or two arrays as a new one: picked, reordered, put together.
+// Makes a new array from selected shards of one or two arrays.
 void RandomSession::Regroup() {
   std::vector<ArrayHandle> sources = {PickUsable()};
   if (ArrayHandle other = PickUsable(); other != sources[0]) sources.push_back(other);
@@ -300,7 +300,7 @@ void RandomSession::Drop(bool consume) {
   }
 }
 
-// Whatever shares a shard with it can be used no more; its handle is given back.
+// Arrays that share one of these storages are no longer usable; drops their handles.
 void RandomSession::Consume(const std::set<uint64_t>& storages) {
   for (auto it = arrays_.begin(); it != arrays_.end();) {
     const bool shares = std::any_of(storages.begin(), storages.end(), [&it](uint64_t id) {
@@ -311,8 +311,8 @@ void RandomSession::Consume(const std::set<uint64_t>& storages) {
   }
 }
 
-// Lost arrays say which worker took them, and new ones for which they waited in vain: one that dies
-// again and again is started again ever later. Nothing else may go wrong.
+// Allowed errors: DATA_LOSS that names the lost worker, and DEADLINE_EXCEEDED that names an absent
+// one, because a worker that keeps dying is restarted after growing delays. No other error may occur.
 void RandomSession::Check(const absl::Status& status, const std::string& what) {
   ++failed_count_;
   const wire::Failure failure = wire::ToFailure(status);

@@ -1,10 +1,10 @@
 // A session of the random-programs test: operations drawn from a seed, sent to a cluster through
-// the client library, and written down as a dataflow graph. What is fetched must be, to the bit,
-// what the reference interpreter makes of that graph (DF-3), or, where workers are killed, an error
-// that says so (ER-1).
+// the client library, and recorded as a dataflow graph. Each fetched shard must equal, bit by bit,
+// the reference interpreter's result for that graph (DF-3), or, where processes are killed, be an
+// error that names the worker (ER-1).
 //
-// Threading: one thread makes the operations; answers come on the client's loop. Failure: a wait
-// has kLimit; what is wrong is reported with the seed that brings it back.
+// Threading: one thread makes the operations; replies arrive on the client's loop. Failure: every
+// wait has the limit kLimit; an error is reported with the seed that reproduces it.
 #ifndef TESTS_NATIVE_RANDOM_SESSION_H_
 #define TESTS_NATIVE_RANDOM_SESSION_H_
 
@@ -25,13 +25,13 @@ namespace gangway::e2e {
 
 class RandomSession {
  public:
-  // `calm`: nobody is killed, so nothing may fail. `step` is called before each operation.
+  // `calm`: no process is killed, so no operation may fail.
   RandomSession(std::unique_ptr<Client> client, uint64_t seed, bool calm)
       : client_(std::move(client)), random_(seed), seed_(seed), calm_(calm) {}
 
-  // Draws and sends `count` operations.
+  // Draws and sends `count` operations, and calls `step` before each.
   void Run(int count, const std::function<void()>& step);
-  // Waits for all answers and compares them. Then drops everything.
+  // Waits for all replies, compares them, and drops all arrays.
   void Finish();
 
   uint64_t compared_count() const { return compared_count_; }
@@ -46,7 +46,7 @@ class RandomSession {
     Devices devices;
     std::set<uint64_t> storages;
   };
-  // One shard that was asked for.
+  // A requested shard.
   struct Fetched {
     uint32_t result = 0;  // index among the program's results
     uint32_t shard = 0;
@@ -73,7 +73,7 @@ class RandomSession {
   const uint64_t seed_;
   const bool calm_;
   std::map<std::pair<std::string, Devices>, std::optional<ExecutableHandle>> executables_;
-  std::map<ArrayHandle, Array> arrays_;  // that may be used
+  std::map<ArrayHandle, Array> arrays_;  // the usable ones
   uint64_t next_storage_ = 1;
   program::Program program_;
   std::vector<program::Array> arguments_;
