@@ -139,3 +139,14 @@ def case_orbax_checkpoint():
         restored = checkpointer.restore(f"{folder}/state", abstract)
     assert restored["params"]["w"].sharding == state["params"]["w"].sharding
     return jax.device_get(jax.tree.map(lambda x: x + 1, restored))
+
+
+def case_tokens():
+    """Tokens as arguments and results: JAX passes an empty array of booleans for one that it makes itself."""
+    step = jax.jit(lambda x, token: (x + 1, token))
+    x, token = step(jnp.arange(4.0), jax.lax.create_token())
+    for _ in range(3):
+        x, token = step(x, token)
+    both = jax.jit(lambda a, b: jax.lax.after_all(a, b))(token, jax.lax.create_token())
+    both.block_until_ready()
+    return np.asarray(x)

@@ -6,6 +6,7 @@
 
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/failure.h"
+#include "gangway/xla/hlo.pb.h"
 
 namespace gangway::controller {
 namespace {
@@ -19,6 +20,15 @@ std::string Describe(int32_t element_type, const google::protobuf::RepeatedField
 template <typename A, typename B>
 bool SameList(const A& a, const B& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+// Whether an array can be a parameter. JAX passes an empty array of booleans for a token, which has no bytes either.
+bool Fits(const wire::ArraySpec& spec, const wire::TensorSpec& parameter) {
+  const bool is_empty = spec.shard_dims_size() == 1 && spec.shard_dims(0) == 0;
+  if (parameter.element_type() == xla::TYPE_TOKEN && spec.element_type() == xla::TYPE_PRED)
+    return is_empty;
+  return spec.element_type() == parameter.element_type() &&
+         SameList(spec.shard_dims(), parameter.shard_dims());
 }
 
 }  // namespace
@@ -130,8 +140,7 @@ std::optional<wire::Failure> Controller::CheckCall(const Session& session,
     if (auto failure = CheckUsable(session, op.arguments(i))) return failure;
     const wire::ArraySpec& spec = FindArray(session, op.arguments(i))->spec;
     const wire::TensorSpec& parameter = executable.info.parameters(i);
-    if (spec.element_type() != parameter.element_type() ||
-        !SameList(spec.shard_dims(), parameter.shard_dims())) {
+    if (!Fits(spec, parameter)) {
       return invalid("argument ", i, " has shards of ",
                      Describe(spec.element_type(), spec.shard_dims()),
                      ", the program was compiled for ",
