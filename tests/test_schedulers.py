@@ -180,8 +180,8 @@ def test_a_worker_at_the_wrong_door_is_told_the_right_one(hosts: Hosts) -> None:
     worker = hosts.run("worker", "--config", str(hosts.folder / "old.toml"), *place)
     assert worker.returncode == 1, worker.stderr
     assert f"at 127.0.0.1:{hosts.scheduler_ports[1]}" in worker.stderr, worker.stderr
-    nobody = hosts.run("scheduler", "--config", str(hosts.folder / "old.toml"), "--island", "1")
-    assert nobody.returncode == 1 and "start none: the controller then" in nobody.stderr, (
-        nobody.stderr
+    refused = hosts.run("scheduler", "--config", str(hosts.folder / "old.toml"), "--island", "1")
+    assert refused.returncode == 1 and "start none: the controller then" in refused.stderr, (
+        refused.stderr
     )
     hosts.config.write_text((hosts.folder / "old.toml").read_text())  # the controller keeps its own

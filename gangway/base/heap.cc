@@ -41,7 +41,8 @@ uint64_t HostMiB() {
 }
 
 // tcmalloc calls it, and tries again, where an allocation fails: nothing is kept any more, and what lives needs more
-// than the limit. Once the limit exceeds the host's memory, the system itself has refused: then malloc fails.
+// than the limit. Once the limit exceeds the host's memory, the system itself has refused: then malloc fails, with this
+// limit and without the handler until ReleaseHeap restores both.
 void GiveWay() {
   const uint64_t next = current_mib + kStepMiB;
   if (next > HostMiB() + configured_mib) {
@@ -49,6 +50,11 @@ void GiveWay() {
     return;
   }
   SetLimit(next);
+}
+
+void RestoreLimit() {
+  std::set_new_handler(GiveWay);
+  SetLimit(configured_mib);
 }
 
 }  // namespace
@@ -62,9 +68,8 @@ HeapUse GetHeapUse() {
 void LimitHeap(uint64_t bytes) {
   if (MallocExtension_SetNumericProperty == nullptr || tc_set_new_mode == nullptr) return;
   configured_mib = std::max<uint64_t>(1, bytes / kMiB);
-  SetLimit(configured_mib);
   tc_set_new_mode(1);  // malloc calls the handler as well, not only operator new
-  std::set_new_handler(GiveWay);
+  RestoreLimit();
 }
 
 void ReleaseHeap(uint64_t bytes_max) {
@@ -72,7 +77,7 @@ void ReleaseHeap(uint64_t bytes_max) {
   MallocExtension_ReleaseToSystem(bytes_max);
   const uint64_t configured = configured_mib;
   if (configured == 0 || current_mib == configured) return;
-  if (Property("generic.current_allocated_bytes") < configured * kMiB) SetLimit(configured);
+  if (Property("generic.current_allocated_bytes") < configured * kMiB) RestoreLimit();
 }
 
 }  // namespace gangway
