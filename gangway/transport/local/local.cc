@@ -46,7 +46,7 @@ absl::StatusOr<std::string> SocketName(const std::string& address, bool may_be_a
   return name;
 }
 
-absl::Status Nobody(const std::string& address, const std::string& why) {
+absl::Status Unreachable(const std::string& address, const std::string& why) {
   return absl::UnavailableError(absl::StrCat("no process accepted a link at ", address, ": ", why));
 }
 
@@ -55,7 +55,7 @@ absl::Status Nobody(const std::string& address, const std::string& why) {
 absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const std::string& name,
                                              milliseconds limit) {
   FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid()) return Nobody(address, std::strerror(errno));
+  if (!socket.valid()) return Unreachable(address, std::strerror(errno));
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   std::memcpy(to.sun_path, name.data(), name.size());
@@ -67,8 +67,8 @@ absl::StatusOr<FileDescriptor> ConnectSocket(const std::string& address, const s
   const auto* generic = reinterpret_cast<const sockaddr*>(&to);
   while (connect(socket.get(), generic, static_cast<socklen_t>(size)) != 0) {
     if (errno == ECONNREFUSED || errno == ENOENT)
-      return absl::NotFoundError(Nobody(address, std::strerror(errno)).message());
-    if (errno != EINTR) return Nobody(address, std::strerror(errno));
+      return absl::NotFoundError(Unreachable(address, std::strerror(errno)).message());
+    if (errno != EINTR) return Unreachable(address, std::strerror(errno));
   }
   return socket;
 }
@@ -77,7 +77,7 @@ absl::Status Greet(const std::string& address, const FileDescriptor& socket,
                    Clock::time_point deadline) {
   if (send(socket.get(), kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(kGreeting.size()))
-    return Nobody(address, std::strerror(errno));
+    return Unreachable(address, std::strerror(errno));
   std::string said;
   while (said.size() < kGreeting.size()) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
@@ -85,14 +85,14 @@ absl::Status Greet(const std::string& address, const FileDescriptor& socket,
     const int ready =
         left > 0 ? poll(&answer, 1, static_cast<int>(std::min<int64_t>(left, 60'000))) : 0;
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0 && left <= 0) return Nobody(address, "no answer within the limit");
+    if (ready <= 0 && left <= 0) return Unreachable(address, "no answer within the limit");
     char bytes[kGreeting.size()];
     const ssize_t count = recv(socket.get(), bytes, kGreeting.size() - said.size(), MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (count <= 0) return Nobody(address, "the process there closed the connection");
+    if (count <= 0) return Unreachable(address, "the process there closed the connection");
     said.append(bytes, static_cast<size_t>(count));
     if (said != kGreeting.substr(0, said.size()))
-      return Nobody(address, "the process there is not Gangway, or runs another version");
+      return Unreachable(address, "the process there is not Gangway, or runs another version");
   }
   return absl::OkStatus();
 }
@@ -190,7 +190,7 @@ class LocalTransport final : public Transport {
     auto socket = ConnectSocket(address, *name, limit);
     if (!socket.ok()) return absl::UnavailableError(socket.status().message());
     if (!MayTalk(address, PeerOf(*socket)))
-      return Nobody(address, "the process there belongs to another user");
+      return Unreachable(address, "the process there belongs to another user");
     if (absl::Status status = Greet(address, *socket, deadline); !status.ok()) return status;
     auto io = Thread();
     if (!io.ok()) return io.status();
