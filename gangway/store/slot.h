@@ -54,6 +54,11 @@ class Slot {
 
   const SlotName& name() const { return name_; }
 
+  // The last gang of those that this shard comes from, by programs on its own device, which was alone in the device
+  // (worker/service/device_thread.h); 0: none. Of the event loop.
+  uint64_t gang_alone() const { return gang_alone_; }
+  void SetGangAlone(uint64_t gang) { gang_alone_ = gang; }
+
   // Stores the buffer, or drops it if the slot is already settled.
   void Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) GANGWAY_EXCLUDES(mutex_);
 
@@ -98,6 +103,7 @@ class Slot {
 
   const SlotName name_;
   const std::shared_ptr<Ledger> ledger_;
+  uint64_t gang_alone_ = 0;
   mutable Mutex mutex_;
   CondVar settled_;
   State state_ GANGWAY_GUARDED_BY(mutex_) = State::kPromised;

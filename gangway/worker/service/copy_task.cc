@@ -34,7 +34,7 @@ void CopyTask::Enqueue() {
   for (size_t i = 0; i < parts_.moves.size(); ++i) {
     const store::Slot& from = *parts_.moves[i].from;
     environment().devices[from.name().device]->Post(
-        {.run = [self, i] { self->RunMove(i); },
+        {.run = [self, i](const absl::Status&) { self->RunMove(i); },
          .ready = [self, &from] { return from.settled(); }});
   }
   for (const Send& send : parts_.sends) OfferShard(send);

@@ -6,10 +6,14 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace gangway::worker {
 
-DeviceThread::DeviceThread(const std::string& name, int inflight_max)
+DeviceThread::DeviceThread(const std::string& name, int inflight_max,
+                           std::chrono::milliseconds gate_wait_max)
     : name_(name),
+      gate_wait_max_(gate_wait_max),
       executes_(std::make_shared<InFlight>(inflight_max)),
       thread_([this] { Run(); }) {}
 
@@ -26,28 +30,42 @@ void DeviceThread::Post(Task task) {
   changed_.NotifyOne();
 }
 
-void DeviceThread::OpenGate() {
+void DeviceThread::Leave() {
   {
     MutexLock lock(mutex_);
-    gate_shut_ = false;
+    --inside_;
+    gate_moved_ = Clock::now();
+  }
+  Recheck();
+}
+
+void DeviceThread::Recheck() {
+  {
+    MutexLock lock(mutex_);
+    if (at_gate_.empty()) return;
   }
   changed_.NotifyOne();
 }
 
+bool DeviceThread::MayEnter(const Task& task) const {
+  return inside_ == 0 || task.follows == last_entered_;
+}
+
 bool DeviceThread::Waits(const Task& task, bool first) const {
-  if (!gate_shut_) return !first;
+  if (inside_ == 0) return !first;
+  if (first && Clock::now() >= WaitsUntil()) return false;
   switch (task.turn) {
     case Turn::kAny:
       return task.ready && !task.ready();
     case Turn::kGang:
       return !first;
     case Turn::kGangAlone:
-      return true;
+      return !first || !MayEnter(task);
   }
   return true;
 }
 
-std::function<void()> DeviceThread::Take() {
+DeviceThread::Work DeviceThread::Take() {
   size_t next = 0;
   while (next < at_gate_.size() && Waits(at_gate_[next], next == 0)) ++next;
   while (next == at_gate_.size() && !queue_.empty()) {
@@ -58,8 +76,28 @@ std::function<void()> DeviceThread::Take() {
   if (next == at_gate_.size()) return nullptr;
   Task task = std::move(at_gate_[next]);
   at_gate_.erase(at_gate_.begin() + static_cast<std::ptrdiff_t>(next));
-  if (task.turn == Turn::kGangAlone) gate_shut_ = true;
-  return std::move(task.run);
+  return Enter(std::move(task));
+}
+
+DeviceThread::Work DeviceThread::Enter(Task task) {
+  absl::Status entry;
+  if (task.turn == Turn::kGangAlone) {
+    if (MayEnter(task)) {
+      ++inside_;
+      last_entered_ = task.gang;
+      gate_moved_ = Clock::now();
+    } else {
+      entry = absl::DeadlineExceededError(absl::StrCat(
+          "Gang ", last_entered_, " has not ended on this device for ",
+          std::chrono::ceil<std::chrono::seconds>(gate_wait_max_).count(),
+          " s. Programs with collectives that do not read its results wait for its end."));
+    }
+  }
+  return [run = std::move(task.run), entry = std::move(entry)] { run(entry); };
+}
+
+DeviceThread::Clock::time_point DeviceThread::WaitsUntil() const {
+  return at_gate_.empty() ? Clock::now() + std::chrono::hours(24) : gate_moved_ + gate_wait_max_;
 }
 
 bool DeviceThread::Stop(InFlight::Clock::time_point deadline) {
@@ -76,18 +114,18 @@ bool DeviceThread::Stop(InFlight::Clock::time_point deadline) {
 void DeviceThread::Run() {
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   while (true) {
-    std::function<void()> task;
+    Work work;
     {
       MutexLock lock(mutex_);
-      // Idle without a limit: a day is "until posted".
-      changed_.WaitFor(mutex_, std::chrono::hours(24), [this, &task]() GANGWAY_NO_ANALYSIS {
-        if (!stopping_) task = Take();
-        return stopping_ || task != nullptr;
+      const Clock::time_point until = WaitsUntil();
+      changed_.WaitUntil(mutex_, until, [this, until, &work]() GANGWAY_NO_ANALYSIS {
+        if (!stopping_) work = Take();
+        return stopping_ || work != nullptr || WaitsUntil() < until;
       });
       if (stopping_) break;
-      if (task == nullptr) continue;
+      if (work == nullptr) continue;
     }
-    task();
+    work();
   }
   MutexLock lock(mutex_);
   ended_ = true;

@@ -1,7 +1,7 @@
 // The only thread that touches a local device's buffers and calls ExecuteOn. Gangs run in the order of Post (GS-1),
 // other tasks too, unless gangs before them wait at the gate (Turn). A program may run inside ExecuteOn and wait there
 // for its peers, so the thread does nothing else: no bytes, no messages. A task may wait for slots and for the
-// in-flight limit; only earlier work can end these waits (GS-4), so they end.
+// in-flight limit; only earlier work can end these waits (GS-4), so they end. The wait at the gate has a limit (TM-1).
 #ifndef GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 #define GANGWAY_WORKER_SERVICE_DEVICE_THREAD_H_
 
@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
+
 #include "gangway/base/mutex.h"
 #include "gangway/worker/service/in_flight.h"
 
@@ -21,30 +23,40 @@ namespace gangway::worker {
 
 class DeviceThread {
  public:
-  // At most `inflight_max` executes are in flight at a time.
-  DeviceThread(const std::string& name, int inflight_max);
+  // At most `inflight_max` executes are in flight at a time. `gate_wait_max`: how long the head of the gate's
+  // queue waits without any gang entering or leaving the device.
+  DeviceThread(const std::string& name, int inflight_max, std::chrono::milliseconds gate_wait_max);
   ~DeviceThread();  // after Stop() returned true
 
-  // How a task passes the gate, which admits one gang with the runtime's own collectives to the device at a time. Each
-  // device of such a gang blocks a thread of the runtime's pool, so several gangs could block all of its threads.
+  // How a task passes the gate, which keeps gangs with the runtime's own collectives from being in progress together.
+  // Each device of such a gang blocks a thread of the runtime's pool, so several gangs could block all of its threads.
   enum class Turn {
     kAny,        // not a gang
     kGang,       // waits behind the gangs that wait at the gate: gangs keep their order (GS-1)
-    kGangAlone,  // shuts the gate, and calls OpenGate() once when it has left the device
+    kGangAlone,  // enters if no such gang is in the device, or if it cannot begin before they have ended (`follows`)
   };
   struct Task {
-    std::function<void()> run;
+    // `entry`: OK; for kGangAlone also DEADLINE_EXCEEDED, which names the gang in the device: this one has not entered.
+    std::function<void(const absl::Status& entry)> run;
     Turn turn = Turn::kAny;
     // Of kAny: whether the task's inputs are settled. Until they are, it waits behind the gangs at the gate, since one
     // of them may settle them. Empty: always.
     std::function<bool()> ready;
+    // Of kGangAlone: its number, not 0; and the last gang of kGangAlone whose results on this device it reads, itself
+    // or through other gangs (0: none). The runtime does not begin it before that gang has ended.
+    uint64_t gang = 0;
+    uint64_t follows = 0;
   };
 
   // Thread-safe. After Stop the task is dropped.
   void Post(Task task) GANGWAY_EXCLUDES(mutex_);
 
-  // Thread-safe. Opens the gate that a task of kGangAlone has shut.
-  void OpenGate() GANGWAY_EXCLUDES(mutex_);
+  // Thread-safe. A gang of kGangAlone that has entered calls it once, when it has ended or will not begin.
+  void Leave() GANGWAY_EXCLUDES(mutex_);
+
+  // Thread-safe. Asks the tasks at the gate again whether they are ready: called when a shard that one of them may
+  // read was settled by anything but a task of this thread.
+  void Recheck() GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<InFlight>& executes() const { return executes_; }
 
@@ -70,20 +82,30 @@ class DeviceThread {
   [[nodiscard]] bool Stop(InFlight::Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
  private:
+  using Clock = InFlight::Clock;
+  using Work = std::function<void()>;
+
   void Run() GANGWAY_EXCLUDES(mutex_);
+  bool MayEnter(const Task& task) const GANGWAY_REQUIRES(mutex_);
   // `first`: no task before it waits.
   bool Waits(const Task& task, bool first) const GANGWAY_REQUIRES(mutex_);
   // Takes the next task that can run off its queue; null if none can.
-  std::function<void()> Take() GANGWAY_REQUIRES(mutex_);
+  Work Take() GANGWAY_REQUIRES(mutex_);
+  Work Enter(Task task) GANGWAY_REQUIRES(mutex_);
+  // When the head of the gate's queue stops waiting; a day from now if nothing is in the queue.
+  Clock::time_point WaitsUntil() const GANGWAY_REQUIRES(mutex_);
 
   const std::string name_;
+  const std::chrono::milliseconds gate_wait_max_;
   const std::shared_ptr<InFlight> executes_;
   std::atomic<uint64_t> calls_{0}, call_gang_{0};
   Mutex mutex_;
   CondVar changed_;
   std::deque<Task> queue_ GANGWAY_GUARDED_BY(mutex_);
   std::deque<Task> at_gate_ GANGWAY_GUARDED_BY(mutex_);  // posted before those of queue_
-  bool gate_shut_ GANGWAY_GUARDED_BY(mutex_) = false;
+  int inside_ GANGWAY_GUARDED_BY(mutex_) = 0;             // gangs of kGangAlone in the device
+  uint64_t last_entered_ GANGWAY_GUARDED_BY(mutex_) = 0;  // of them
+  Clock::time_point gate_moved_ GANGWAY_GUARDED_BY(mutex_);  // the last time one entered or left
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: starts when all other members exist

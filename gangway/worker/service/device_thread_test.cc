@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace gangway::worker {
 namespace {
 
@@ -21,13 +23,24 @@ class DeviceThreadTest : public testing::Test {
   ~DeviceThreadTest() override { EXPECT_TRUE(thread_.Stop(InFlight::Clock::now() + seconds(5))); }
 
   void Post(const std::string& name, Turn turn, std::function<bool()> ready = nullptr) {
-    thread_.Post({.run = [this, name] { Note(name); }, .turn = turn, .ready = std::move(ready)});
+    thread_.Post({.run = [this, name](const absl::Status&) { Note(name); },
+                  .turn = turn,
+                  .ready = std::move(ready),
+                  .gang = ++gangs_});
+  }
+
+  // A gang of kGangAlone with this number.
+  void PostAlone(uint64_t gang, uint64_t follows) {
+    thread_.Post({.run = [this, gang](const absl::Status&) { Note(absl::StrCat("gang ", gang)); },
+                  .turn = Turn::kGangAlone,
+                  .gang = gang,
+                  .follows = follows});
   }
 
   // Runs after every task before it that does not wait at the gate.
   std::vector<std::string> Ran() {
     std::promise<void> reached;
-    thread_.Post({.run = [&reached] { reached.set_value(); }});
+    thread_.Post({.run = [&reached](const absl::Status&) { reached.set_value(); }});
     reached.get_future().wait();
     MutexLock lock(mutex_);
     return ran_;
@@ -40,7 +53,8 @@ class DeviceThreadTest : public testing::Test {
 
   Mutex mutex_;
   std::vector<std::string> ran_ GANGWAY_GUARDED_BY(mutex_);
-  DeviceThread thread_{"device", 4};
+  uint64_t gangs_ = 0;
+  DeviceThread thread_{"device", 4, std::chrono::minutes(10)};
 };
 
 TEST_F(DeviceThreadTest, TasksRunInOrderWithoutCollectives_GS_1) {
@@ -56,11 +70,11 @@ TEST_F(DeviceThreadTest, OneGangWithCollectivesIsInTheDeviceAtATime) {
   Post("alone 2", Turn::kGangAlone);
   Post("alone 3", Turn::kGangAlone);
   EXPECT_THAT(Ran(), ElementsAre("alone 1"));
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "alone 2"));
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "alone 2", "alone 3"));
-  thread_.OpenGate();
+  thread_.Leave();
 }
 
 TEST_F(DeviceThreadTest, GangsKeepTheirOrderAtTheGate_GS_1) {
@@ -69,9 +83,9 @@ TEST_F(DeviceThreadTest, GangsKeepTheirOrderAtTheGate_GS_1) {
   Post("alone 2", Turn::kGangAlone);
   Post("gang 2", Turn::kGang);
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "gang 1"));
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "gang 1", "alone 2", "gang 2"));
-  thread_.OpenGate();
+  thread_.Leave();
 }
 
 TEST_F(DeviceThreadTest, NoLaterGangPassesOneThatWaits_GS_1) {
@@ -83,11 +97,11 @@ TEST_F(DeviceThreadTest, NoLaterGangPassesOneThatWaits_GS_1) {
   Post("gang 2", Turn::kGang);
   Post("alone 3", Turn::kGangAlone);
   EXPECT_THAT(Ran(), ElementsAre("alone 1"));
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "alone 2", "gang 1", "gang 2"));
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_EQ(Ran().back(), "alone 3");
-  thread_.OpenGate();
+  thread_.Leave();
 }
 
 TEST_F(DeviceThreadTest, WhatWaitsAtTheGateDelaysNoFetchOfAnEarlierResult) {
@@ -98,10 +112,10 @@ TEST_F(DeviceThreadTest, WhatWaitsAtTheGateDelaysNoFetchOfAnEarlierResult) {
   Post("fetch of an earlier result", Turn::kAny, [] { return true; });
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "fetch of an earlier result"));
   made = true;
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "fetch of an earlier result", "alone 2",
                                  "fetch of a result of alone 2"));
-  thread_.OpenGate();
+  thread_.Leave();
 }
 
 TEST_F(DeviceThreadTest, AFetchOfAResultIsNotDelayedByGangsThatWaitBehindIt) {
@@ -112,11 +126,11 @@ TEST_F(DeviceThreadTest, AFetchOfAResultIsNotDelayedByGangsThatWaitBehindIt) {
   Post("fetch of a result of alone 2", Turn::kAny, [&made] { return made.load(); });
   EXPECT_THAT(Ran(), ElementsAre("alone 1"));
   made = true;
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "alone 2", "fetch of a result of alone 2"));
-  thread_.OpenGate();
+  thread_.Leave();
   EXPECT_EQ(Ran().back(), "alone 3");
-  thread_.OpenGate();
+  thread_.Leave();
 }
 
 TEST_F(DeviceThreadTest, NoGangPassesAFetchThatWaits) {
@@ -127,7 +141,53 @@ TEST_F(DeviceThreadTest, NoGangPassesAFetchThatWaits) {
   EXPECT_THAT(Ran(), ElementsAre("alone 1"));
   made = true;
   EXPECT_THAT(Ran(), ElementsAre("alone 1", "fetch", "gang that donates what the fetch reads"));
-  thread_.OpenGate();
+  thread_.Leave();
+}
+
+TEST_F(DeviceThreadTest, AGangThatReadsTheResultsOfTheLastOneEntersAtOnce) {
+  PostAlone(1, 0);
+  PostAlone(2, 1);
+  PostAlone(3, 2);
+  PostAlone(4, 2);  // gang 3 would be in progress with it
+  PostAlone(5, 4);
+  EXPECT_THAT(Ran(), ElementsAre("gang 1", "gang 2", "gang 3"));
+  thread_.Leave();
+  thread_.Leave();
+  EXPECT_THAT(Ran(), ElementsAre("gang 1", "gang 2", "gang 3"));
+  thread_.Leave();
+  EXPECT_THAT(Ran(), ElementsAre("gang 1", "gang 2", "gang 3", "gang 4", "gang 5"));
+}
+
+TEST_F(DeviceThreadTest, AFetchThatWaitsAtTheGateRunsWhenItsInputIsSettledElsewhere) {
+  std::atomic<bool> uploaded = false;
+  std::promise<void> ran;
+  Post("alone 1", Turn::kGangAlone);
+  thread_.Post({.run = [&ran](const absl::Status&) { ran.set_value(); },
+                .ready = [&uploaded] { return uploaded.load(); }});
+  EXPECT_THAT(Ran(), ElementsAre("alone 1"));
+  uploaded = true;
+  thread_.Recheck();
+  EXPECT_EQ(ran.get_future().wait_for(seconds(10)), std::future_status::ready);
+}
+
+TEST(DeviceThreadGateTest, AGangWaitsAtTheGateNoLongerThanItsLimit_TM_1) {
+  DeviceThread thread("device", 4, std::chrono::milliseconds(50));
+  std::promise<absl::Status> first, second, third;
+  const auto post = [&thread](uint64_t gang, std::promise<absl::Status>& entry) {
+    thread.Post({.run = [&entry](const absl::Status& status) { entry.set_value(status); },
+                 .turn = Turn::kGangAlone,
+                 .gang = gang});
+  };
+  post(17, first);
+  post(18, second);
+  EXPECT_TRUE(first.get_future().get().ok());
+  absl::Status late = second.get_future().get();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(late.message()), testing::HasSubstr("Gang 17 has not ended"));
+  thread.Leave();  // gang 18 has not entered, so it does not leave
+  post(19, third);
+  EXPECT_TRUE(third.get_future().get().ok());
+  EXPECT_TRUE(thread.Stop(InFlight::Clock::now() + seconds(5)));
 }
 
 TEST_F(DeviceThreadTest, AStopDropsWhatWaitsAtTheGate) {

@@ -26,7 +26,7 @@ void FetchTask::Enqueue() {
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
   for (const Part& part : parts_) {
     environment().devices[part.from->name().device]->Post(
-        {.run = [self, &part] { self->Read(part); },
+        {.run = [self, &part](const absl::Status&) { self->Read(part); },
          .ready = [self, &part] { return part.from->settled(); }});
   }
 }

@@ -1,6 +1,7 @@
 // Implementation of launch_task.h.
 #include "gangway/worker/service/launch_task.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -31,18 +32,26 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
 
 void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
+  const bool alone = executable_->turn() == DeviceThread::Turn::kGangAlone;
   for (Position& position : positions_) {
+    uint64_t follows = 0;
+    for (const auto& argument : position.arguments)
+      follows = std::max(follows, argument->gang_alone());
+    for (const auto& result : position.results) result->SetGangAlone(alone ? ordinal() : follows);
     environment().devices[position.device]->Post(
-        {.run = [self, &position] { self->RunPosition(position); }, .turn = executable_->turn()});
+        {.run = [self, &position](const absl::Status& entry) { self->RunPosition(position, entry); },
+         .turn = executable_->turn(),
+         .gang = ordinal(),
+         .follows = follows});
   }
 }
 
-void LaunchTask::RunPosition(Position& position) {
-  absl::Status status = Execute(position);
+void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
+  absl::Status status = entry.ok() ? Execute(position) : entry;
   if (!status.ok()) {
     Note(status, position.device);
     FailResults(*failure());
-    LeaveDevice(position.device);
+    if (entry.ok()) LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
   }
   EndPart();
@@ -99,7 +108,7 @@ absl::Status LaunchTask::Execute(Position& position) {
 
 void LaunchTask::LeaveDevice(int device) {
   if (executable_->turn() == DeviceThread::Turn::kGangAlone)
-    environment().devices[device]->OpenGate();
+    environment().devices[device]->Leave();
 }
 
 void LaunchTask::TakeOutputs(Position& position,

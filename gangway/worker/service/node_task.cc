@@ -73,6 +73,7 @@ void NodeTask::Deliver(store::Slot& slot, store::Content content) {
     EndPart();
   }));
   slot.Fill(std::move(content.buffer), content.sharing);
+  environment_->devices[slot.name().device]->Recheck();
   EndPart();
 }
 

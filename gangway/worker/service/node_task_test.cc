@@ -46,6 +46,8 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   std::vector<std::shared_ptr<store::Slot>> slots;
   int taken = 0;
   for (int device = 0; device < 2; ++device) {
+    environment->devices.push_back(
+        std::make_shared<DeviceThread>("device", 1, std::chrono::minutes(10)));
     slots.push_back(std::make_shared<store::Slot>(
         store::SlotName{.storage = 1, .device = device, .session = 1, .bytes = 4}, ledger));
     slots.back()->ShareWhenSettled([&](absl::StatusOr<store::Content> content) {
@@ -60,6 +62,8 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].ordinal, 7u);
   EXPECT_EQ(ended[0].failure.code(), 0) << ended[0].failure.DebugString();
+  for (const auto& thread : environment->devices)
+    EXPECT_TRUE(thread->Stop(InFlight::Clock::now() + std::chrono::seconds(5)));
 }
 
 }  // namespace

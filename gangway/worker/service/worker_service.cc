@@ -51,7 +51,8 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
   // One below the runtime's limit, whose count may fall shortly after our callback.
   int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
   for (int i = 0; i < options_.identity.device_count; ++i) {
-    devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max));
+    devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max,
+                                                      options_.wait_limit));
   }
   OpenDevices({});
   loop_->AddRoundEnd([this] {
