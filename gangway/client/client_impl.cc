@@ -68,7 +68,6 @@ absl::Status ClientImpl::Open() {
   hello->set_role(wire::ROLE_CLIENT);
   hello->set_name(options_.name);
   hello->set_process_id(static_cast<uint64_t>(getpid()));
-  hello->set_tenant(options_.tenant);
   hello->set_token(options_.token);
   {
     MutexLock lock(mutex_);

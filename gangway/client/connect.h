@@ -17,7 +17,6 @@ namespace gangway {
 struct ClientOptions {
   std::string controller_address;
   std::string name;                         // for people: "train.py (pid 4711)"
-  std::string tenant;                       // "" = the default one
   std::string token;                        // of the cluster; not needed in process
   transport::Transport* control = nullptr;  // not owned; both outlive the client
   transport::Transport* data = nullptr;

@@ -1,8 +1,6 @@
 // Items and node ends; execution is in sim_worker_run.cc.
 #include "gangway/simulation/sim_worker.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 
 #include "gangway/wire/failure.h"
@@ -161,13 +159,6 @@ void SimWorker::OnNode(const wire::Node& message) {
   }
   uses.insert(node.outputs.begin(), node.outputs.end());
   world_.references->OnNode(key_, ordinal, uses);
-  // Host-side work takes time, and is done in order (DF-2).
-  prepared_ = std::max(prepared_, world_.timeline->now()) + Microseconds(world_.random->Below(60));
-  Later(prepared_ - world_.timeline->now(), [this, ordinal] {
-    wire::Report report;
-    report.mutable_prepared()->set_ordinal(ordinal);
-    world_.report(std::move(report));
-  });
 }
 
 void SimWorker::OnPeers(const wire::Peers& peers) {

@@ -163,7 +163,6 @@ class SimWorker {
   std::map<std::pair<uint64_t, uint64_t>, std::map<uint32_t, uint64_t>>
       staged_;  // session, upload -> shards
   std::set<uint64_t> ended_sessions_;
-  Time prepared_{};
 };
 
 }  // namespace gangway::simulation

@@ -6,7 +6,7 @@
 
 namespace gangway::wire {
 
-inline constexpr uint32_t kProtocolVersion = 4;
+inline constexpr uint32_t kProtocolVersion = 5;
 inline constexpr char kBuildVersion[] = "0.1.0";
 
 }  // namespace gangway::wire

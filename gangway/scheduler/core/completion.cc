@@ -11,9 +11,8 @@ namespace gangway::scheduler {
 void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions) {
   switch (report.report_case()) {
     case wire::Report::kDone:
-      return OnWorkerDone(worker, *report.mutable_done(), actions);
-    case wire::Report::kPrepared:
-      return OnPrepared(worker, report.prepared().ordinal(), actions);
+      OnWorkerDone(worker, *report.mutable_done(), actions);
+      return SendHeldReleases(worker, actions);
     case wire::Report::kStaging:
       return OnStaging(report.staging(), now);
     case wire::Report::kUsage:

@@ -19,7 +19,6 @@ Island::Island(IslandConfig config, PlantedBug bug)
       bug_(bug),
       workers_(config_.workers.size()),
       ledger_(CountDevices(config_), config_.budget_bytes),
-      prepared_(config_.workers.size(), 0),
       held_releases_(config_.workers.size()) {
   for (uint32_t worker = 0; worker < config_.workers.size(); ++worker) {
     workers_[worker].latest = config_.workers[worker].last_incarnation;

@@ -58,7 +58,7 @@ struct IslandConfig {
 // Deliberate bugs that prove that the simulation's checkers can fail. Never set in the product.
 enum class PlantedBug {
   kNone,
-  kOrderByArrival,
+  kOrderByArrival,  // each worker gets a release once the inputs exist there, not in the one order
   kReleaseWithoutProducers,
   kIgnoreDestinations,   // an upload waits for bytes that were lost with a worker
   kNoDeadlineOfUploads,  // an upload waits forever for bytes that are never sent
@@ -243,7 +243,8 @@ class Island {
   void ReportExchanges(Actions& actions);
   void Unblock(uint64_t ordinal);
   void SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions);
-  void OnPrepared(uint32_t worker, uint64_t ordinal, Actions& actions);
+  bool AwaitsInputs(uint32_t worker, uint64_t ordinal) const;
+  void SendHeldReleases(uint32_t worker, Actions& actions);
   void OnMemoryDeadlines(Time now, Actions& actions);
   wire::Failure MemoryFailure(const NodeState& node) const;
   void WaitForBytes(NodeState& node, Time now);
@@ -317,7 +318,6 @@ class Island {
   std::set<uint64_t> turns_;                // spanning gangs on their turn, not yet admitted
   std::set<uint64_t> unloading_;            // executables to unload once no unsent node needs them
   std::optional<wire::Failure> last_loss_;  // the latest lost worker, to explain missing inputs
-  std::vector<uint64_t> prepared_;          // per worker; only for the planted bug
   std::vector<std::vector<uint64_t>> held_releases_;  // per worker; only for the planted bug
 };
 

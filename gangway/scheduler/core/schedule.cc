@@ -202,7 +202,7 @@ void Island::SendPeers(const NodeState& node, Actions& actions) {
 }
 
 void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {
-  if (bug_ == PlantedBug::kOrderByArrival && prepared_[worker] < ordinal) {
+  if (bug_ == PlantedBug::kOrderByArrival && AwaitsInputs(worker, ordinal)) {
     held_releases_[worker].push_back(ordinal);
     return;
   }
@@ -221,10 +221,23 @@ void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {
   out.emplace_back(worker, std::move(item));
 }
 
-// Matters only to the planted bug, which holds a worker's releases until its own reports arrive.
-void Island::OnPrepared(uint32_t worker, uint64_t ordinal, Actions& actions) {
-  prepared_[worker] = std::max(prepared_[worker], ordinal);
-  if (bug_ != PlantedBug::kOrderByArrival) return;
+// Whether the worker has yet to report the end of a node that makes an input of this one.
+bool Island::AwaitsInputs(uint32_t worker, uint64_t ordinal) const {
+  auto node = nodes_.find(ordinal);
+  if (node == nodes_.end()) return false;
+  const auto& reads = node->second.reads;
+  return std::any_of(reads.begin(), reads.end(), [this, worker](uint64_t id) {
+    auto storage = storages_.find(id);
+    if (storage == storages_.end()) return false;
+    auto producer = nodes_.find(storage->second.producer);
+    if (producer == nodes_.end()) return false;
+    const auto& open = producer->second.open_workers;
+    return std::find(open.begin(), open.end(), worker) != open.end();
+  });
+}
+
+// Matters only to the planted bug, which releases a node on a worker once its inputs exist there.
+void Island::SendHeldReleases(uint32_t worker, Actions& actions) {
   std::vector<uint64_t> held;
   held.swap(held_releases_[worker]);
   for (uint64_t release : held) SendRelease(worker, release, actions);

@@ -50,7 +50,6 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   worker.process_id = event.process_id;
   worker.data.Clear();
   worker.stuck.clear();
-  prepared_[index] = 0;
   held_releases_[index].clear();
   wire::IslandItem open;
   open.mutable_open_devices()->set_node_id(index);

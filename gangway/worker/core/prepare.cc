@@ -50,7 +50,6 @@ void WorkerCore::Prepare(const wire::Node& message) {
       status = absl::UnimplementedError("The node's kind is unknown to this worker.");
       break;
   }
-  prepared_ = std::max(prepared_, ordinal);
   if (status.ok()) return;
   node.failure = Fail(status, ordinal, node.program);
   PoisonResultsOf(message, node);

@@ -151,10 +151,6 @@ void WorkerCore::On(NodeEnded& event) {
 }
 
 void WorkerCore::On(RoundEnded&) {
-  if (prepared_ > prepared_reported_) {
-    reports_.add_reports()->mutable_prepared()->set_ordinal(prepared_);
-    prepared_reported_ = prepared_;
-  }
   if (reports_.reports_size() != 0) Emit(SendReports{std::exchange(reports_, {})});
 }
 

@@ -173,8 +173,6 @@ class WorkerCore {
   std::unordered_map<uint64_t, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;
   std::unordered_map<uint64_t, Executable> executables_;
-  uint64_t prepared_ = 0;  // highest ordinal whose host-side work is done
-  uint64_t prepared_reported_ = 0;
   wire::ReportBatch reports_;
   std::vector<uint64_t> woken_;  // nodes whose verdict may be due
   std::vector<Action> actions_;  // of this Step

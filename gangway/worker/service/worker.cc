@@ -162,7 +162,6 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   worker.set_platform_version(backend.capabilities().platform_version);
   worker.set_device_count(backend.devices().size());
   worker.set_device_kind(backend.devices().empty() ? "" : backend.devices()[0].kind);
-  worker.set_inflight_max(backend.capabilities().inflight_max);
   return frame;
 }
 

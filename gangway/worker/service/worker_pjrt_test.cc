@@ -59,7 +59,9 @@ TEST_F(WorkerPjrtTest, PreparesWhileTheUploadIsWithheld_DF2) {
   CompileAndLoad(1, device::UnaryProgram(), 1, {kFour});
   UploadNode(1, 100, kFour, 1);
   for (uint64_t i = 0; i < 10; ++i) LaunchNode(2 + i, 1, {100 + i}, {101 + i}, 1);
-  WatchReports([&] { return prepared_ == 11; });
+  wire::Usage usage = Probe();  // answered after all items that came before it
+  EXPECT_EQ(usage.nodes(), 11u);
+  EXPECT_EQ(usage.storages(), 11u) << "a launch waited with its host-side work for its input";
   EXPECT_TRUE(dones_.empty());
   Release({1});
   SendShard(1, 0, Floats({0, 0, 0, 0}));

@@ -280,7 +280,6 @@ class WorkerHarness : public testing::Test {
           EXPECT_TRUE(dones_.emplace(report.done().ordinal(), report.done().failure()).second)
               << "a second Done of " << report.done().ordinal();
         }
-        if (report.has_prepared()) prepared_ = report.prepared().ordinal();
         if (report.has_loaded()) loaded_[report.loaded().executable()] = report.loaded().failure();
         if (report.has_usage()) usage_[report.usage().probe()] = report.usage();
       }
@@ -363,7 +362,6 @@ class WorkerHarness : public testing::Test {
   std::map<uint64_t, wire::Failure> dones_;
   std::map<uint64_t, wire::Failure> loaded_;
   std::map<uint64_t, wire::Usage> usage_;
-  uint64_t prepared_ = 0;
   uint64_t last_probe_ = 0;
   int heartbeats_ = 0;
   std::map<uint64_t, Fetched> fetched_;
