@@ -21,6 +21,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway {
 namespace {
 
@@ -80,7 +82,7 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenTcp(const std::str
     if (status.ok()) break;
   }
   freeaddrinfo(found);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(status);
   return loop;
 }
 
@@ -97,7 +99,7 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> AcceptLoop::ListenUnix(const std::st
   // Every byte of an abstract name counts; for an empty name the system chooses one.
   const size_t abstract = path.size() == 1 ? 0 : path.size();
   const size_t size = file ? sizeof(address) : offsetof(sockaddr_un, sun_path) + abstract;
-  if (absl::Status status = loop->Open(AF_UNIX, &address, size); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(loop->Open(AF_UNIX, &address, size));
   return loop;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/status.h"
 #include "gangway/transport/by_address.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
@@ -58,12 +59,10 @@ absl::Status WritePrivateFile(const std::string& path, const std::string& text) 
 
 absl::StatusOr<std::string> EnsureToken(const std::string& path) {
   if (access(path.c_str(), F_OK) != 0) {
-    auto written = WritePrivateFile(path, transport::NewClusterToken() + "\n");
-    if (!written.ok()) return written;
+    GANGWAY_RETURN_IF_ERROR(WritePrivateFile(path, transport::NewClusterToken() + "\n"));
   }
-  auto access = ReadAccess({.token_file = path});
-  if (!access.ok()) return access.status();
-  return access->token;
+  GANGWAY_ASSIGN_OR_RETURN(auto access, ReadAccess({.token_file = path}));
+  return access.token;
 }
 
 absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/base/status.h"
 #include "gangway/cli/access.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
@@ -137,7 +138,7 @@ absl::Status CheckOptions(const CertsOptions& options) {
         absl::StrCat("--days ", options.days, ": choose from 1 to ", kDaysMax));
   }
   for (const std::string& host : options.hosts) {
-    if (auto status = CheckHost(host); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(CheckHost(host));
   }
   for (const char* name : kFiles) {
     const std::string path = absl::StrCat(options.folder, "/", name);
@@ -153,7 +154,7 @@ absl::Status CheckOptions(const CertsOptions& options) {
 }  // namespace
 
 absl::Status MakeCerts(const CertsOptions& options) {
-  if (auto status = CheckOptions(options); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(CheckOptions(options));
   Key authority_key(EVP_EC_gen("P-256")), key(EVP_EC_gen("P-256"));
   if (!authority_key || !key) return absl::InternalError("OpenSSL could not make a key");
   Certificate authority = NewCertificate(authority_key.get(), "Gangway cluster authority",
@@ -173,17 +174,16 @@ absl::Status MakeCerts(const CertsOptions& options) {
                                transport::NewClusterToken() + "\n"};
   for (size_t i = 0; i < std::size(kFiles); ++i) {
     if (texts[i].empty()) return absl::InternalError("OpenSSL could not encode the PEM files");
-    auto status = WritePrivateFile(absl::StrCat(options.folder, "/", kFiles[i]), texts[i]);
-    if (!status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(
+        WritePrivateFile(absl::StrCat(options.folder, "/", kFiles[i]), texts[i]));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckCertificate(const std::string& folder, const std::string& host) {
   const std::string path = absl::StrCat(folder, "/cert.pem");
-  auto text = ReadPrivateFile(path);
-  if (!text.ok()) return text.status();
-  Memory memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
+  GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(path));
+  Memory memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
   Certificate certificate(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr));
   if (!certificate) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/status.h"
 #include "gangway/cli/access.h"
 #include "gangway/cli/remote_door.h"
 #include "gangway/cli/state_dir.h"
@@ -34,9 +35,8 @@ int Fail(const char* command, const absl::Status& status) {
 }
 
 absl::StatusOr<wire::StatusReply> Ask(const ClusterChoice& cluster) {
-  auto door = OpenControl(cluster);
-  if (!door.ok()) return door.status();
-  return AskStatus(*door->transport, door->address, door->token, kStatusLimit);
+  GANGWAY_ASSIGN_OR_RETURN(auto door, OpenControl(cluster));
+  return AskStatus(*door.transport, door.address, door.token, kStatusLimit);
 }
 
 // Whether a process listens on `port`. The Python package checks that it is a front door.
@@ -59,21 +59,18 @@ std::string Python() {
 }  // namespace
 
 absl::StatusOr<ControlDoor> OpenControl(const ClusterChoice& cluster) {
-  auto port = ChoosePort(cluster.port);
-  if (!port.ok()) return port.status();
-  StateDir dir(StateRoot(cluster.state_root), *port);
-  if (auto pid = dir.Supervisor(); !pid.ok()) return pid.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto port, ChoosePort(cluster.port));
+  StateDir dir(StateRoot(cluster.state_root), port);
+  GANGWAY_RETURN_IF_ERROR(dir.Supervisor());
   auto control = dir.Read(kControlAddress);
   if (!control.ok()) {
     return absl::UnavailableError(
-        absl::StrCat("the cluster on port ", *port, " is still starting: retry soon"));
+        absl::StrCat("the cluster on port ", port, " is still starting: retry soon"));
   }
-  auto access =
-      ReadAccess({.tls = dir.Read(kTlsFolder).value_or(""), .token_file = dir.File(kTokenFile)});
-  if (!access.ok()) return access.status();
-  auto transport = OpenTransport(access->tls);
-  if (!transport.ok()) return transport.status();
-  return ControlDoor{*std::move(transport), *std::move(control), std::move(access->token)};
+  GANGWAY_ASSIGN_OR_RETURN(auto access, ReadAccess({.tls = dir.Read(kTlsFolder).value_or(""),
+                                                    .token_file = dir.File(kTokenFile)}));
+  GANGWAY_ASSIGN_OR_RETURN(auto transport, OpenTransport(access.tls));
+  return ControlDoor{std::move(transport), *std::move(control), std::move(access.token)};
 }
 
 int Down(const ClusterChoice& cluster) {

@@ -27,6 +27,8 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
+#include "gangway/base/status.h"
+
 namespace gangway::cli {
 namespace {
 
@@ -251,8 +253,8 @@ absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::stri
     for (size_t i = 0; list != nullptr && i < list->size(); ++i)
       config.islands.push_back(ReadIsland(reader, *list->get(i)));
   }
-  if (!reader.status().ok()) return reader.status();
-  if (auto status = CheckCounts(config, path); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(reader.status());
+  GANGWAY_RETURN_IF_ERROR(CheckCounts(config, path));
   return config;
 }
 

@@ -1,6 +1,7 @@
 // Implementation of StartFrontDoor (front_door.h); roles.cc has RunFrontDoorRole.
 #include "gangway/cli/front_door.h"
 
+#include "gangway/base/status.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
 namespace gangway::cli {
@@ -12,8 +13,7 @@ absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(const std::stri
       address,
       [token,
        client](const ifrt::SessionRequest& request) -> absl::StatusOr<std::unique_ptr<Client>> {
-        auto admitted = transport::CheckClusterToken(token, request.token, request.name);
-        if (!admitted.ok()) return admitted;
+        GANGWAY_RETURN_IF_ERROR(transport::CheckClusterToken(token, request.token, request.name));
         ClientOptions options = client;
         options.name = request.name;
         return Connect(options);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/status.h"
 #include "gangway/cli/front_door.h"
 #include "gangway/client/connect.h"
 #include "gangway/controller/service/controller_service.h"
@@ -62,20 +63,18 @@ class HeadImpl final : public Head {
 
   absl::Status Init() {
     inproc_ = transport::NewInprocTransport();
-    auto network = OpenTransport(options_.access.tls, options_.client_silence_max);
-    if (!network.ok()) return network.status();
-    network_ = *std::move(network);
-    if (auto status = StartController(); !status.ok()) return status;
-    if (auto status = StartSchedulers(); !status.ok()) return status;
-    if (auto status = Listen(); !status.ok()) return status;
+    GANGWAY_ASSIGN_OR_RETURN(network_,
+                             OpenTransport(options_.access.tls, options_.client_silence_max));
+    GANGWAY_RETURN_IF_ERROR(StartController());
+    GANGWAY_RETURN_IF_ERROR(StartSchedulers());
+    GANGWAY_RETURN_IF_ERROR(Listen());
     ClientOptions client;
     client.controller_address = kControllerName;
     client.control = inproc_.get();
     client.data = network_.get();
     client.connect_limit = options_.welcome_max + kWelcomeMargin;
-    auto front_door = StartFrontDoor(options_.front_door_address, options_.access.token, client);
-    if (!front_door.ok()) return front_door.status();
-    front_door_ = *std::move(front_door);
+    GANGWAY_ASSIGN_OR_RETURN(
+        front_door_, StartFrontDoor(options_.front_door_address, options_.access.token, client));
     front_door_at_ = absl::StrCat("127.0.0.1:", front_door_->port());
     return absl::OkStatus();
   }
@@ -107,9 +106,8 @@ class HeadImpl final : public Head {
     auto welcome = [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
       return controller_->Welcome(link, hello);
     };
-    auto local = inproc_->Listen(kControllerName, transport::Greet(&loop_, {}, welcome));
-    if (!local.ok()) return local.status();
-    local_listener_ = *std::move(local);
+    GANGWAY_ASSIGN_OR_RETURN(
+        local_listener_, inproc_->Listen(kControllerName, transport::Greet(&loop_, {}, welcome)));
     return absl::OkStatus();
   }
 
@@ -121,10 +119,9 @@ class HeadImpl final : public Head {
       scheduler.island = island;
       scheduler.on_event = options_.on_event;
       scheduler.on_silent = options_.on_silent;
-      auto service = scheduler::SchedulerService::Connect(&loop_, std::move(scheduler), *inproc_,
-                                                          kControllerName, kConnectLimit);
-      if (!service.ok()) return service.status();
-      schedulers_.back() = *std::move(service);
+      GANGWAY_ASSIGN_OR_RETURN(schedulers_.back(), scheduler::SchedulerService::Connect(
+                                                       &loop_, std::move(scheduler), *inproc_,
+                                                       kControllerName, kConnectLimit));
     }
     return absl::OkStatus();
   }
@@ -146,11 +143,12 @@ class HeadImpl final : public Head {
           "process at ", options_.remote_schedulers.at(island), ": start this worker with the ",
           "cluster's current file"));
     };
-    auto control = network_->Listen(
-        options_.control_address,
-        transport::Greet(&loop_, {.token_needed = true, .token = options_.access.token}, welcome));
-    if (!control.ok()) return control.status();
-    control_listener_ = *std::move(control);
+    GANGWAY_ASSIGN_OR_RETURN(
+        control_listener_,
+        network_->Listen(
+            options_.control_address,
+            transport::Greet(&loop_, {.token_needed = true, .token = options_.access.token},
+                             welcome)));
     return absl::OkStatus();
   }
 
@@ -179,7 +177,7 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(const HeadOptions& options) {
         "a cluster needs at least one island, each island a worker, and each worker a device");
   }
   auto head = std::make_unique<HeadImpl>(options);
-  if (auto status = head->Init(); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(head->Init());
   return head;
 }
 

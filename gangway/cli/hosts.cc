@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/cli/certs.h"
 #include "gangway/cli/config.h"
 #include "gangway/cli/plugin.h"
@@ -40,10 +41,9 @@ absl::Status WriteAccess(const StateDir& dir, const std::string& tls) {
     dir.Remove(kTlsFolder);
     return EnsureToken(dir.File(kTokenFile)).status();
   }
-  auto access = ReadAccess({.tls = tls});
-  if (!access.ok()) return access.status();
-  auto status = WritePrivateFile(dir.File(kTokenFile), access->token + "\n");
-  return status.ok() ? dir.Write(kTlsFolder, tls) : status;
+  GANGWAY_ASSIGN_OR_RETURN(auto access, ReadAccess({.tls = tls}));
+  GANGWAY_RETURN_IF_ERROR(WritePrivateFile(dir.File(kTokenFile), access.token + "\n"));
+  return dir.Write(kTlsFolder, tls);
 }
 
 std::vector<ChildSpec> ControllerChildren(const ClusterConfig& config, const HostOptions& options,
@@ -76,10 +76,8 @@ SupervisorOptions Describe(const ClusterConfig& config, const HostOptions& optio
 
 absl::StatusOr<ClusterConfig> ReadWithPlugin(const std::string& path) {
   auto config = ReadConfig(path);
-  if (!config.ok()) return config;
-  auto plugin = FindPlugin(config->plugin);
-  if (!plugin.ok()) return plugin.status();
-  config->plugin = *std::move(plugin);
+  GANGWAY_RETURN_IF_ERROR(config);
+  GANGWAY_ASSIGN_OR_RETURN(config->plugin, FindPlugin(config->plugin));
   return config;
 }
 
@@ -115,73 +113,68 @@ int RunController(const HostOptions& given) {
 }
 
 absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions& head) {
-  auto config = ReadConfig(path);
-  if (!config.ok()) return config.status();
-  head.islands = config->Shape();
-  for (uint32_t i = 0; i < config->islands.size(); ++i) {
-    const auto& scheduler = config->islands[i].scheduler;
+  GANGWAY_ASSIGN_OR_RETURN(auto config, ReadConfig(path));
+  head.islands = config.Shape();
+  for (uint32_t i = 0; i < config.islands.size(); ++i) {
+    const auto& scheduler = config.islands[i].scheduler;
     if (scheduler) head.remote_schedulers[i] = HostAndPort(scheduler->host, scheduler->port);
   }
-  head.budget_bytes = config->memory_bytes;
-  head.control_address = config->ControlListenAddress();
-  head.front_door_address = absl::StrCat("127.0.0.1:", config->front_door_port);
-  head.client_silence_max = std::chrono::seconds(config->client_silence_s);
-  head.welcome_max = std::chrono::seconds(config->session_wait_s);
-  head.worker_wait_max = std::chrono::seconds(config->worker_wait_s);
-  return config->ControlAddress();
+  head.budget_bytes = config.memory_bytes;
+  head.control_address = config.ControlListenAddress();
+  head.front_door_address = absl::StrCat("127.0.0.1:", config.front_door_port);
+  head.client_silence_max = std::chrono::seconds(config.client_silence_s);
+  head.welcome_max = std::chrono::seconds(config.session_wait_s);
+  head.worker_wait_max = std::chrono::seconds(config.worker_wait_s);
+  return config.ControlAddress();
 }
 
 absl::StatusOr<SchedulerRoleOptions> SchedulerFromConfig(const HostOptions& options) {
-  auto config = ReadConfig(options.config);
-  if (!config.ok()) return config.status();
-  if (options.island >= config->islands.size() || !config->islands[options.island].scheduler) {
+  GANGWAY_ASSIGN_OR_RETURN(auto config, ReadConfig(options.config));
+  if (options.island >= config.islands.size() || !config.islands[options.island].scheduler) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.config, " has no scheduler of its own for island ", options.island,
         ": write scheduler = { host = \"a.example\", port = 38620 } in its [[island]], or start "
         "none: the controller then schedules the island"));
   }
-  const HostScheduler& declared = *config->islands[options.island].scheduler;
-  auto reach = CheckReach(declared.host, declared.port, options.tls);
-  if (!reach.ok()) return reach;
+  const HostScheduler& declared = *config.islands[options.island].scheduler;
+  GANGWAY_RETURN_IF_ERROR(CheckReach(declared.host, declared.port, options.tls));
   SchedulerRoleOptions scheduler;
-  scheduler.control_address = config->ControlAddress();
+  scheduler.control_address = config.ControlAddress();
   scheduler.listen_address = HostAndPort(ListenHost(declared.host), declared.port);
-  scheduler.access = HostAccess(options, *config);
+  scheduler.access = HostAccess(options, config);
   scheduler.island = options.island;
   scheduler.when_lost = WhenLost::kReturn;
   return scheduler;
 }
 
 absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
-  auto config = ReadWithPlugin(options.config);
-  if (!config.ok()) return config.status();
-  if (options.island >= config->islands.size() ||
-      options.index >= config->islands[options.island].workers.size()) {
+  GANGWAY_ASSIGN_OR_RETURN(auto config, ReadWithPlugin(options.config));
+  if (options.island >= config.islands.size() ||
+      options.index >= config.islands[options.island].workers.size()) {
     return absl::InvalidArgumentError(absl::StrCat(options.config, " declares no worker ",
                                                    options.index, " in island ", options.island,
                                                    ": both count from 0 (--island, --index)"));
   }
-  const HostIsland& island = config->islands[options.island];
+  const HostIsland& island = config.islands[options.island];
   const HostWorker& declared = island.workers[options.index];
-  auto reach = CheckReach(declared.host, declared.data_port, options.tls);
-  if (!reach.ok()) return reach;
+  GANGWAY_RETURN_IF_ERROR(CheckReach(declared.host, declared.data_port, options.tls));
   WorkerRoleOptions worker;
   worker.control_address = island.scheduler
                                ? HostAndPort(island.scheduler->host, island.scheduler->port)
-                               : config->ControlAddress();
+                               : config.ControlAddress();
   worker.own_scheduler = island.scheduler.has_value();
-  worker.access = HostAccess(options, *config);
+  worker.access = HostAccess(options, config);
   worker.island = options.island;
   worker.index = options.index;
   worker.devices = static_cast<int>(declared.devices);
-  worker.threads = config->threads;
+  worker.threads = config.threads;
   uint32_t on_host = 0;
-  for (const HostIsland& each : config->islands) {
+  for (const HostIsland& each : config.islands) {
     for (const HostWorker& other : each.workers) on_host += other.host == declared.host ? 1 : 0;
   }
-  worker.heap_bytes = HeapBytes(declared.devices, config->memory_bytes, on_host);
-  worker.memory_bytes = config->memory_bytes;
-  worker.plugin = config->plugin;
+  worker.heap_bytes = HeapBytes(declared.devices, config.memory_bytes, on_host);
+  worker.memory_bytes = config.memory_bytes;
+  worker.plugin = config.plugin;
   worker.data_listen_address = HostAndPort(ListenHost(declared.host), declared.data_port);
   worker.host = declared.host;
   worker.when_lost = WhenLost::kReturn;

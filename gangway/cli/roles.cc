@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/metrics.h"
@@ -128,9 +129,8 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions&
   return MetricsEndpoint::Start(
       options.metrics_port,
       [tools_address, access = options.access]() -> absl::StatusOr<wire::StatusReply> {
-        auto transport = OpenTransport(access.tls);
-        if (!transport.ok()) return transport.status();
-        return AskStatus(**transport, tools_address, access.token, kReadyCheckLimit);
+        GANGWAY_ASSIGN_OR_RETURN(auto transport, OpenTransport(access.tls));
+        return AskStatus(*transport, tools_address, access.token, kReadyCheckLimit);
       });
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/cli/trace_file.h"
 #include "gangway/cli/why_text.h"
@@ -24,9 +25,8 @@ int Fail(const char* command, const absl::Status& status) {
 
 absl::Status Ask(const ClusterChoice& cluster, const char* name, wire::Frame request,
                  std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer) {
-  auto door = OpenControl(cluster);
-  if (!door.ok()) return door.status();
-  return AskTool(*door->transport, door->address, door->token, name, std::move(request), limit,
+  GANGWAY_ASSIGN_OR_RETURN(auto door, OpenControl(cluster));
+  return AskTool(*door.transport, door.address, door.token, name, std::move(request), limit,
                  std::move(on_answer));
 }
 

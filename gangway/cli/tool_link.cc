@@ -12,6 +12,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -74,11 +75,10 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
     question->End(absl::UnavailableError(
         absl::StrCat("the controller closed the connection: ", std::string(why.message()))));
   };
-  auto link = transport.Connect(control_address, std::move(events), limit);
-  if (!link.ok()) return link.status();
-  absl::Status sent = (*link)->Send(ToolHello(name, token));
+  GANGWAY_ASSIGN_OR_RETURN(auto link, transport.Connect(control_address, std::move(events), limit));
+  absl::Status sent = link->Send(ToolHello(name, token));
   request.set_sequence(2);
-  if (sent.ok()) sent = (*link)->Send(std::move(request));
+  if (sent.ok()) sent = link->Send(std::move(request));
   if (!sent.ok()) question->End(sent);
   absl::Status end;
   {
@@ -91,7 +91,7 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
     }
     end = *question->end;
   }
-  loop.Post([&link] { (*link)->Close(absl::CancelledError("done")); });
+  loop.Post([&link] { link->Close(absl::CancelledError("done")); });
   loop.Stop();
   return end;
 }
@@ -103,13 +103,12 @@ absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,
   wire::Frame request;
   request.mutable_status_request();
   wire::StatusReply reply;
-  absl::Status end = AskTool(transport, control_address, token, "gangway status",
-                             std::move(request), limit, [&reply](wire::Frame frame) {
-                               if (!frame.has_status_reply()) return false;
-                               reply = std::move(*frame.mutable_status_reply());
-                               return true;
-                             });
-  if (!end.ok()) return end;
+  GANGWAY_RETURN_IF_ERROR(AskTool(transport, control_address, token, "gangway status",
+                                  std::move(request), limit, [&reply](wire::Frame frame) {
+                                    if (!frame.has_status_reply()) return false;
+                                    reply = std::move(*frame.mutable_status_reply());
+                                    return true;
+                                  }));
   return reply;
 }
 

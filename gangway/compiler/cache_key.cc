@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/xla/compile_options.h"
 
 namespace gangway::compiler {
@@ -77,11 +78,10 @@ absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabil
 
 absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
                                      const wire::CompileRequest& request) {
-  auto options = xla::CanonicalOptions(request.options());
-  if (!options.ok()) return options.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto options, xla::CanonicalOptions(request.options()));
   // The program, which may be large, is hashed in place.
-  return Sha256Hex(Join({compiler_identity, request.format(), Sha256Hex(request.program()),
-                         *options, std::to_string(request.device_count())}));
+  return Sha256Hex(Join({compiler_identity, request.format(), Sha256Hex(request.program()), options,
+                         std::to_string(request.device_count())}));
 }
 
 }  // namespace gangway::compiler

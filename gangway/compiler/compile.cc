@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/wire/failure.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
@@ -16,33 +17,29 @@ namespace {
 
 absl::Status FillTensor(int32_t element_type, const std::vector<int64_t>& shard_dims,
                         wire::TensorSpec& tensor) {
-  auto bytes = xla::DenseBytes(element_type, shard_dims);
-  if (!bytes.ok()) return bytes.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto bytes, xla::DenseBytes(element_type, shard_dims));
   tensor.set_element_type(element_type);
   tensor.mutable_shard_dims()->Add(shard_dims.begin(), shard_dims.end());
-  tensor.set_shard_bytes(*bytes);
+  tensor.set_shard_bytes(bytes);
   return absl::OkStatus();
 }
 
 absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
-  auto description = xla::DescribeExecutable(program);
-  if (!description.ok()) return description.status();
-  info.set_name(description->name);
-  info.set_source(wire::ValidUtf8(description->source));
-  for (const auto& parameter : description->parameters) {
-    absl::Status status =
-        FillTensor(parameter.element_type, parameter.shard_dims, *info.add_parameters());
-    if (!status.ok()) return status;
+  GANGWAY_ASSIGN_OR_RETURN(auto description, xla::DescribeExecutable(program));
+  info.set_name(description.name);
+  info.set_source(wire::ValidUtf8(description.source));
+  for (const auto& parameter : description.parameters) {
+    GANGWAY_RETURN_IF_ERROR(
+        FillTensor(parameter.element_type, parameter.shard_dims, *info.add_parameters()));
   }
-  for (const auto& result : description->results) {
-    absl::Status status = FillTensor(result.element_type, result.shard_dims, *info.add_results());
-    if (!status.ok()) return status;
+  for (const auto& result : description.results) {
+    GANGWAY_RETURN_IF_ERROR(
+        FillTensor(result.element_type, result.shard_dims, *info.add_results()));
   }
-  for (int32_t parameter : description->donated) info.add_donated(parameter);
-  if (description->replica_count * description->partition_count > 1) {
-    auto collectives = xla::HasCollectives(program);
-    if (!collectives.ok()) return collectives.status();
-    info.set_has_collectives(*collectives);
+  for (int32_t parameter : description.donated) info.add_donated(parameter);
+  if (description.replica_count * description.partition_count > 1) {
+    GANGWAY_ASSIGN_OR_RETURN(auto collectives, xla::HasCollectives(program));
+    info.set_has_collectives(collectives);
   }
   info.set_optimized_program(std::move(program));
   return absl::OkStatus();
@@ -52,8 +49,7 @@ absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
 absl::Status FillFromOutputs(const device::Executable& executable, wire::ExecutableInfo& info) {
   info.set_name(std::string(executable.name()));
   for (const auto& output : executable.outputs()) {
-    absl::Status status = FillTensor(output.element_type, output.dims, *info.add_results());
-    if (!status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(FillTensor(output.element_type, output.dims, *info.add_results()));
   }
   return absl::OkStatus();
 }
@@ -89,23 +85,23 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
   }
   std::vector<int> positions(request.device_count());
   std::iota(positions.begin(), positions.end(), 0);
-  auto executable =
-      backend.Compile({request.program(), request.format()}, request.options(), positions);
-  if (!executable.ok()) return executable.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto executable, backend.Compile({request.program(), request.format()},
+                                                            request.options(), positions));
 
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();
   info.set_device_count(request.device_count());
-  auto program = (*executable)->OptimizedProgram();
-  absl::Status status = program.ok() ? FillFromProgram(*std::move(program), info)
-                        : absl::IsUnimplemented(program.status())
-                            ? FillFromOutputs(**executable, info)
-                            : program.status();
-  if (!status.ok()) return status;
-  if (status = FillCosts(**executable, info); !status.ok()) return status;
-  auto serialized = (*executable)->Serialize();
-  if (!serialized.ok()) return serialized.status();
-  result.set_serialized(*std::move(serialized));
+  auto program = executable->OptimizedProgram();
+  if (program.ok()) {
+    GANGWAY_RETURN_IF_ERROR(FillFromProgram(*std::move(program), info));
+  } else if (absl::IsUnimplemented(program.status())) {
+    GANGWAY_RETURN_IF_ERROR(FillFromOutputs(*executable, info));
+  } else {
+    return program.status();
+  }
+  GANGWAY_RETURN_IF_ERROR(FillCosts(*executable, info));
+  GANGWAY_ASSIGN_OR_RETURN(auto serialized, executable->Serialize());
+  result.set_serialized(std::move(serialized));
   return result;
 }
 

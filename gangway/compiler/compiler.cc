@@ -16,6 +16,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/compiler/cache_key.h"
 #include "gangway/compiler/compile.h"
@@ -282,9 +283,9 @@ void Compiler::Flush() {
 }  // namespace
 
 absl::Status RunCompiler(const CompilerOptions& options, std::stop_token stop) {
-  auto identity = CompilerIdentity(options.backend->capabilities(), options.plugin_path);
-  if (!identity.ok()) return identity.status();
-  Compiler compiler(options, *std::move(identity));
+  GANGWAY_ASSIGN_OR_RETURN(auto identity,
+                           CompilerIdentity(options.backend->capabilities(), options.plugin_path));
+  Compiler compiler(options, std::move(identity));
   return compiler.Run(std::move(stop));
 }
 

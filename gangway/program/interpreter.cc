@@ -5,19 +5,20 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::program {
 namespace {
 
 absl::Status EvaluateCall(const Node& node, const Evaluate& evaluate, std::vector<Array>& values) {
   std::vector<const Array*> inputs;
   for (ValueId input : node.inputs) inputs.push_back(&values[input]);
-  auto outputs = evaluate(node, inputs);
-  if (!outputs.ok()) return outputs.status();
-  if (outputs->size() != node.output_count) {
-    return absl::InvalidArgumentError(absl::StrCat(node.executable, " gave ", outputs->size(),
+  GANGWAY_ASSIGN_OR_RETURN(auto outputs, evaluate(node, inputs));
+  if (outputs.size() != node.output_count) {
+    return absl::InvalidArgumentError(absl::StrCat(node.executable, " gave ", outputs.size(),
                                                    " outputs, the call has ", node.output_count));
   }
-  for (std::vector<std::string>& shards : *outputs) {
+  for (std::vector<std::string>& shards : outputs) {
     if (shards.size() != node.devices.size()) {
       return absl::InvalidArgumentError(absl::StrCat(node.executable, " gave ", shards.size(),
                                                      " shards on ", node.devices.size(),
@@ -32,7 +33,7 @@ absl::Status EvaluateCall(const Node& node, const Evaluate& evaluate, std::vecto
 
 absl::StatusOr<std::vector<Array>> Interpret(const Program& program, std::vector<Array> arguments,
                                              const Evaluate& evaluate) {
-  if (absl::Status status = Verify(program); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(Verify(program));
   std::vector<Array> values;
   values.reserve(program.value_count());  // EvaluateCall points into it
   std::vector<Array> results;
@@ -57,8 +58,7 @@ absl::StatusOr<std::vector<Array>> Interpret(const Program& program, std::vector
         results.push_back(values[node.inputs[0]]);
         break;
       case Kind::kCall: {
-        absl::Status status = EvaluateCall(node, evaluate, values);
-        if (!status.ok()) return status;
+        GANGWAY_RETURN_IF_ERROR(EvaluateCall(node, evaluate, values));
         break;
       }
     }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "gangway/base/status.h"
 #include "gangway/program/program.h"
 
 namespace gangway::program {
@@ -70,11 +71,10 @@ absl::Status TakeDevices(Line& line, std::vector<uint32_t>& devices) {
 // The values before '='. Their numbers must be the next ones, in order.
 absl::Status TakeOutputs(Line& line, const Program& program, uint32_t& count) {
   do {
-    absl::StatusOr<ValueId> value = TakeValue(line);
-    if (!value.ok()) return value.status();
-    if (*value != program.value_count() + count) {
+    GANGWAY_ASSIGN_OR_RETURN(ValueId value, TakeValue(line));
+    if (value != program.value_count() + count) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "defines %", *value, " where %", program.value_count() + count, " is the next"));
+          "defines %", value, " where %", program.value_count() + count, " is the next"));
     }
     ++count;
   } while (line.Take(","));
@@ -88,11 +88,10 @@ absl::Status TakeCall(Line& line, uint32_t output_count, Program& program) {
   while (!line.Take(")")) {
     if (!node.inputs.empty() && !line.Take(",")) return Expected("',' or ')'");
     if (line.Take("donate ")) node.donated.push_back(static_cast<uint32_t>(node.inputs.size()));
-    absl::StatusOr<ValueId> input = TakeValue(line);
-    if (!input.ok()) return input.status();
-    node.inputs.push_back(*input);
+    GANGWAY_ASSIGN_OR_RETURN(ValueId input, TakeValue(line));
+    node.inputs.push_back(input);
   }
-  if (absl::Status status = TakeDevices(line, node.devices); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(TakeDevices(line, node.devices));
   program.AddCall(std::move(node.executable), std::move(node.inputs), std::move(node.donated),
                   output_count, std::move(node.devices));
   return absl::OkStatus();
@@ -100,13 +99,13 @@ absl::Status TakeCall(Line& line, uint32_t output_count, Program& program) {
 
 absl::Status TakeNode(Line& line, Program& program) {
   if (line.Take("result ")) {
-    absl::StatusOr<ValueId> value = TakeValue(line);
-    if (value.ok()) program.AddResult(*value);
-    return value.status();
+    GANGWAY_ASSIGN_OR_RETURN(ValueId value, TakeValue(line));
+    program.AddResult(value);
+    return absl::OkStatus();
   }
   uint32_t outputs = 0;
   if (!line.Take("call ")) {
-    if (absl::Status status = TakeOutputs(line, program, outputs); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(TakeOutputs(line, program, outputs));
     if (line.Take("call ")) return TakeCall(line, outputs, program);
   } else {
     return TakeCall(line, 0, program);
@@ -114,16 +113,15 @@ absl::Status TakeNode(Line& line, Program& program) {
   if (outputs != 1) return Expected("one value on the left of an argument or transfer");
   std::vector<uint32_t> devices;
   if (line.Take("transfer ")) {
-    absl::StatusOr<ValueId> input = TakeValue(line);
-    if (!input.ok()) return input.status();
-    absl::Status status = TakeDevices(line, devices);
-    if (status.ok()) program.AddTransfer(*input, std::move(devices));
-    return status;
+    GANGWAY_ASSIGN_OR_RETURN(ValueId input, TakeValue(line));
+    GANGWAY_RETURN_IF_ERROR(TakeDevices(line, devices));
+    program.AddTransfer(input, std::move(devices));
+    return absl::OkStatus();
   }
   if (!line.Take("argument ")) return Expected("argument, call, transfer or result");
-  absl::Status status = TakeDevices(line, devices);
-  if (status.ok()) program.AddArgument(std::move(devices));
-  return status;
+  GANGWAY_RETURN_IF_ERROR(TakeDevices(line, devices));
+  program.AddArgument(std::move(devices));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -168,8 +166,7 @@ absl::StatusOr<Program> Parse(std::string_view text) {
     if (line.AtEnd()) continue;
     absl::Status status = TakeNode(line, program);
     if (status.ok() && !line.AtEnd()) status = Expected("the end of the line");
-    if (!status.ok())
-      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", status.message()));
+    GANGWAY_RETURN_IF_ERROR(status, "line ", number);
   }
   return program;
 }

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::store {
@@ -115,7 +116,7 @@ void Slot::ShareWhenSettled(Settled settled) {
 
 absl::StatusOr<Content> Slot::Share(Clock::time_point deadline) {
   absl::StatusOr<Content> content = Wait(deadline);
-  if (!content.ok()) return content;
+  GANGWAY_RETURN_IF_ERROR(content);
   MutexLock lock(mutex_);
   if (state_ == State::kFilled) content_.sharing = Sharing::kShared;
   content->sharing = Sharing::kShared;

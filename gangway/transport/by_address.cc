@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "gangway/base/status.h"
 #include "gangway/transport/local/local.h"
 
 namespace gangway::transport {
@@ -37,9 +38,8 @@ class TransportByAddress final : public Transport {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> NewTransportByAddress(GrpcOptions options) {
-  auto network = NewGrpcTransport(std::move(options));
-  if (!network.ok()) return network.status();
-  return std::make_unique<TransportByAddress>(NewLocalTransport(), *std::move(network));
+  GANGWAY_ASSIGN_OR_RETURN(auto network, NewGrpcTransport(std::move(options)));
+  return std::make_unique<TransportByAddress>(NewLocalTransport(), std::move(network));
 }
 
 }  // namespace gangway::transport

@@ -30,6 +30,15 @@ size_t SequenceSize(std::string_view text) {
   return size;
 }
 
+// The context that was added to the status on its way (base/status.h) precedes the record's text.
+void TakeContext(const absl::Status& status, Failure& failure) {
+  const std::string message(status.message());
+  const std::string text = ToText(failure);
+  if (message.size() <= text.size() || !message.ends_with(text)) return;
+  const std::string context = message.substr(0, message.size() - text.size());
+  failure.set_message(ValidUtf8(absl::StrCat(context, failure.message())));
+}
+
 }  // namespace
 
 std::string ValidUtf8(std::string_view text) {
@@ -53,7 +62,10 @@ Failure ToFailure(const absl::Status& status) {
   Failure failure;
   if (status.ok()) return failure;
   if (auto payload = status.GetPayload(kPayload)) {
-    if (failure.ParseFromString(std::string(*payload)) && failure.code() != 0) return failure;
+    if (failure.ParseFromString(std::string(*payload)) && failure.code() != 0) {
+      TakeContext(status, failure);
+      return failure;
+    }
     failure.Clear();
   }
   failure.set_code(static_cast<int>(status.code()));

@@ -1,8 +1,9 @@
 // Converts absl::Status to wire::Failure and back (ER-1). A Status made from a Failure carries the
 // whole record as a payload, so the round trip loses nothing; a Status without a record gives a
-// Failure with code and message only. Messages come from anywhere (a compiler, the operating
-// system, a user's program): bytes that are not UTF-8 are replaced, since a receiver rejects a
-// whole frame that has any.
+// Failure with code and message only. Context added to such a Status (base/status.h) precedes the
+// record's message. Messages come from anywhere (a compiler, the operating system, a user's
+// program): bytes that are not UTF-8 are replaced, since a receiver rejects a whole frame that has
+// any.
 #ifndef GANGWAY_WIRE_FAILURE_H_
 #define GANGWAY_WIRE_FAILURE_H_
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/wire/failure.h"
@@ -96,11 +97,10 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       WelcomeClients();
       break;
     case wire::ROLE_SCHEDULER:
-      if (auto status = WelcomeScheduler(link, hello, key, std::move(reply)); !status.ok())
-        return status;
+      GANGWAY_RETURN_IF_ERROR(WelcomeScheduler(link, hello, key, std::move(reply)));
       break;
     case wire::ROLE_COMPILER:
-      if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+      GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
       if (compiler_) compiler_->Close(absl::AbortedError("a newer compiler process registered"));
       compiler_ = link;
       compiler_key_ = key;
@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       Step(CompilerUp{hello.process_id()});
       break;
     case wire::ROLE_TOOL:
-      if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+      GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
       tools_[key] = link;
       break;
     default:
@@ -139,7 +139,7 @@ absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport
   reply.mutable_hello_reply()->set_data_key(options_.data_key);
   *reply.mutable_hello_reply()->mutable_island() = options_.terms;
   core_.FillTerms(index, *reply.mutable_hello_reply()->mutable_island());
-  if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   island.link = link;
   island.key = key;
   island.process_id = hello.process_id();

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/device/device.h"
 #include "gangway/device/element_type.h"
 
@@ -91,7 +92,7 @@ inline absl::StatusOr<std::vector<float>> ReadFloats(Buffer& buffer) {
   buffer.CopyToHost(
       values->data(), values->size() * sizeof(float),
       [values, done = waiter.Callback()](absl::Status status) { done(std::move(status)); });
-  if (absl::Status status = waiter.Wait(); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(waiter.Wait());
   return *values;
 }
 

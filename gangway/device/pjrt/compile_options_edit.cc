@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::device {
 namespace {
 
@@ -35,7 +37,7 @@ absl::Status Parse(std::string_view bytes, UnknownFieldSet* fields) {
 // Parses the options and the build options inside them. Concatenation merges repeated build
 // options, as protobuf does.
 absl::Status ParseBoth(std::string_view bytes, UnknownFieldSet* options, UnknownFieldSet* build) {
-  if (absl::Status status = Parse(bytes, options); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(Parse(bytes, options));
   std::string merged;
   for (int i = 0; i < options->field_count(); ++i) {
     const UnknownField& field = options->field(i);
@@ -101,30 +103,27 @@ std::string DeviceAssignment(const LogicalShape& shape, std::span<const int64_t>
 
 absl::StatusOr<LogicalShape> ReadLogicalShape(std::string_view compile_options) {
   UnknownFieldSet options, build;
-  if (absl::Status status = ParseBoth(compile_options, &options, &build); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(ParseBoth(compile_options, &options, &build));
   return ShapeOf(build);
 }
 
 absl::StatusOr<std::string> WithDeviceAssignment(std::string_view compile_options,
                                                  std::span<const int64_t> device_ids) {
   UnknownFieldSet options, build;
-  if (absl::Status status = ParseBoth(compile_options, &options, &build); !status.ok())
-    return status;
-  absl::StatusOr<LogicalShape> shape = ShapeOf(build);
-  if (!shape.ok()) return shape.status();
-  if (static_cast<int64_t>(device_ids.size()) != shape->num_replicas * shape->num_partitions) {
+  GANGWAY_RETURN_IF_ERROR(ParseBoth(compile_options, &options, &build));
+  GANGWAY_ASSIGN_OR_RETURN(LogicalShape shape, ShapeOf(build));
+  if (static_cast<int64_t>(device_ids.size()) != shape.num_replicas * shape.num_partitions) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the program has ", shape->num_replicas, " replicas x ", shape->num_partitions,
+        absl::StrCat("the program has ", shape.num_replicas, " replicas x ", shape.num_partitions,
                      " partitions, but ", device_ids.size(),
                      " devices were given; give one per logical position"));
   }
   for (int number : {kDeviceAssignment, kNumReplicas, kNumPartitions}) build.DeleteByNumber(number);
   // An absent ordinal would read as device 0; -1 is XLA's "any".
   if (Find(build, kDeviceOrdinal) == nullptr) build.AddVarint(kDeviceOrdinal, ~uint64_t{0});
-  build.AddVarint(kNumReplicas, static_cast<uint64_t>(shape->num_replicas));
-  build.AddVarint(kNumPartitions, static_cast<uint64_t>(shape->num_partitions));
-  build.AddLengthDelimited(kDeviceAssignment, DeviceAssignment(*shape, device_ids));
+  build.AddVarint(kNumReplicas, static_cast<uint64_t>(shape.num_replicas));
+  build.AddVarint(kNumPartitions, static_cast<uint64_t>(shape.num_partitions));
+  build.AddLengthDelimited(kDeviceAssignment, DeviceAssignment(shape, device_ids));
   options.DeleteByNumber(kExecutableBuildOptions);
   options.AddLengthDelimited(kExecutableBuildOptions, Serialize(build));
   return Serialize(options);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 
 namespace gangway::device {
 namespace {
@@ -178,18 +179,14 @@ absl::StatusOr<const PjrtApi*> PjrtApi::Load(const std::string& path, int thread
   static auto* const loaded =
       new std::map<std::string, const PjrtApi*>();  // never destroyed: see the file comment
   MutexLock lock(mutex);
-  if (absl::Status pinned = PinThreadPool(thread_pool_size); !pinned.ok()) return pinned;
+  GANGWAY_RETURN_IF_ERROR(PinThreadPool(thread_pool_size));
   if (auto found = loaded->find(path); found != loaded->end()) return found->second;
-  absl::StatusOr<const PJRT_Api*> table = OpenLibrary(path);
-  if (!table.ok()) return table.status();
-  if (absl::Status usable = CheckTable(path, *table); !usable.ok()) return usable;
-  auto api = std::unique_ptr<PjrtApi>(new PjrtApi(*table));
+  GANGWAY_ASSIGN_OR_RETURN(const PJRT_Api* table, OpenLibrary(path));
+  GANGWAY_RETURN_IF_ERROR(CheckTable(path, table));
+  auto api = std::unique_ptr<PjrtApi>(new PjrtApi(table));
   PJRT_Plugin_Initialize_Args initialize{};
-  if (absl::Status status = api->Call(&PJRT_Api::PJRT_Plugin_Initialize, initialize);
-      !status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("plugin ", path, " failed to initialize: ", status.message()));
-  }
+  GANGWAY_RETURN_IF_ERROR(api->Call(&PJRT_Api::PJRT_Plugin_Initialize, initialize), "plugin ", path,
+                          " failed to initialize");
   return loaded->emplace(path, api.release()).first->second;
 }
 

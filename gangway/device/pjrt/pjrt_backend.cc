@@ -1,6 +1,7 @@
 // Implementation of pjrt_backend.h.
 #include "gangway/device/pjrt/pjrt_backend.h"
 
+#include "gangway/base/status.h"
 #include "gangway/device/pjrt/pjrt_buffer.h"
 #include "gangway/device/pjrt/pjrt_client.h"
 #include "gangway/device/pjrt/pjrt_executable.h"
@@ -42,11 +43,9 @@ class PjrtBackend final : public Backend {
 
   absl::StatusOr<std::unique_ptr<Buffer>> CreateErrorBuffer(int device, const ArraySpec& spec,
                                                             absl::Status error) override {
-    absl::StatusOr<Placeholder> placeholder = CreatePjrtPlaceholder(client_, device, spec);
-    if (!placeholder.ok()) return placeholder.status();
-    if (absl::Status status = placeholder->filler->Fail(std::move(error)); !status.ok())
-      return status;
-    return std::move(placeholder->buffer);
+    GANGWAY_ASSIGN_OR_RETURN(Placeholder placeholder, CreatePjrtPlaceholder(client_, device, spec));
+    GANGWAY_RETURN_IF_ERROR(placeholder.filler->Fail(std::move(error)));
+    return std::move(placeholder.buffer);
   }
 
   absl::Status RegisterFfiHandlers(std::span<const FfiHandler> handlers) override {
@@ -60,9 +59,8 @@ class PjrtBackend final : public Backend {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> OpenPjrt(const PjrtOptions& options) {
-  absl::StatusOr<std::shared_ptr<PjrtClient>> client = PjrtClient::Open(options);
-  if (!client.ok()) return client.status();
-  return std::make_unique<PjrtBackend>(*std::move(client));
+  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<PjrtClient> client, PjrtClient::Open(options));
+  return std::make_unique<PjrtBackend>(std::move(client));
 }
 
 }  // namespace gangway::device

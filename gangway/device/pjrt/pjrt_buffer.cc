@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
 #include "gangway/device/pjrt/pjrt_element_type.h"
 
@@ -89,7 +90,7 @@ class PjrtFiller final : public Filler {
   }
 
   absl::Status Fill(std::span<const std::byte> bytes, StatusCallback on_done) override {
-    if (absl::Status status = CheckSize(spec_, bytes.size()); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(CheckSize(spec_, bytes.size()));
     if (settled_.exchange(true)) return AlreadySettled();
     // The transfer is raw: unlike BufferFromHost, it does not pack sub-byte elements.
     std::shared_ptr<std::vector<std::byte>> packed;
@@ -102,10 +103,9 @@ class PjrtFiller final : public Filler {
     transfer.data = bytes.data();
     transfer.transfer_size = static_cast<int64_t>(bytes.size());
     transfer.is_last_transfer = true;
-    absl::Status status = manager_->api().Call(
-        &PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferData, transfer);
-    if (!status.ok())
-      return status;  // destroying the transfer manager fails the buffer, so no reader hangs
+    // On an error, destroying the transfer manager fails the buffer, so no reader hangs.
+    GANGWAY_RETURN_IF_ERROR(manager_->api().Call(
+        &PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_TransferData, transfer));
     manager_->api().OnEvent(
         transfer.done_with_h2d_transfer,
         [manager = manager_, packed, on_done = std::move(on_done)](absl::Status done) {
@@ -167,8 +167,7 @@ std::string PjrtBuffer::memory_kind() const {
 absl::StatusOr<size_t> PjrtBuffer::OnDeviceBytes() const {
   PJRT_Buffer_OnDeviceSizeInBytes_Args size{};
   size.buffer = buffer_;
-  absl::Status status = client_->api().Call(&PJRT_Api::PJRT_Buffer_OnDeviceSizeInBytes, size);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Buffer_OnDeviceSizeInBytes, size));
   return size.on_device_size_in_bytes;
 }
 
@@ -209,13 +208,11 @@ void PjrtBuffer::CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done)
 
 absl::StatusOr<std::unique_ptr<Buffer>> PjrtBuffer::CopyToDevice(int device,
                                                                  std::string_view memory_kind) {
-  absl::StatusOr<PJRT_Memory*> memory = client_->Memory(device, memory_kind);
-  if (!memory.ok()) return memory.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto* memory, client_->Memory(device, memory_kind));
   PJRT_Buffer_CopyToMemory_Args copy{};
   copy.buffer = buffer_;
-  copy.dst_memory = *memory;
-  absl::Status status = client_->api().Call(&PJRT_Api::PJRT_Buffer_CopyToMemory, copy);
-  if (!status.ok()) return status;
+  copy.dst_memory = memory;
+  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Buffer_CopyToMemory, copy));
   return std::make_unique<PjrtBuffer>(client_, copy.dst_buffer, device, spec_);
 }
 
@@ -235,24 +232,20 @@ absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(
     const std::shared_ptr<const PjrtClient>& client, int device, std::string_view memory_kind,
     const ArraySpec& spec, std::span<const std::byte> bytes, HostSemantics semantics,
     StatusCallback on_done) {
-  if (absl::Status status = CheckSize(spec, bytes.size()); !status.ok()) return status;
-  absl::StatusOr<PJRT_Buffer_Type> type = ToPjrtType(spec.element_type);
-  if (!type.ok()) return type.status();
-  absl::StatusOr<PJRT_Device*> pjrt_device = client->Device(device);
-  if (!pjrt_device.ok()) return pjrt_device.status();
-  absl::StatusOr<PJRT_Memory*> memory = client->Memory(device, memory_kind);
-  if (!memory.ok()) return memory.status();
+  GANGWAY_RETURN_IF_ERROR(CheckSize(spec, bytes.size()));
+  GANGWAY_ASSIGN_OR_RETURN(PJRT_Buffer_Type type, ToPjrtType(spec.element_type));
+  GANGWAY_ASSIGN_OR_RETURN(auto* pjrt_device, client->Device(device));
+  GANGWAY_ASSIGN_OR_RETURN(auto* memory, client->Memory(device, memory_kind));
   PJRT_Client_BufferFromHostBuffer_Args args{};
   args.client = client->client();
   args.data = bytes.data();
-  args.type = *type;
+  args.type = type;
   args.dims = spec.dims.data();
   args.num_dims = spec.dims.size();
   args.host_buffer_semantics = ToPjrt(semantics, client->capabilities());
-  args.device = *pjrt_device;
-  args.memory = *memory;
-  absl::Status status = client->api().Call(&PJRT_Api::PJRT_Client_BufferFromHostBuffer, args);
-  if (!status.ok()) return status;
+  args.device = pjrt_device;
+  args.memory = memory;
+  GANGWAY_RETURN_IF_ERROR(client->api().Call(&PJRT_Api::PJRT_Client_BufferFromHostBuffer, args));
   auto buffer =
       std::make_unique<PjrtBuffer>(client, args.buffer, device, std::make_shared<ArraySpec>(spec));
   client->api().OnEvent(args.done_with_host_buffer,
@@ -264,30 +257,26 @@ absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(
 
 absl::StatusOr<Placeholder> CreatePjrtPlaceholder(const std::shared_ptr<const PjrtClient>& client,
                                                   int device, const ArraySpec& spec) {
-  absl::StatusOr<PJRT_Buffer_Type> type = ToPjrtType(spec.element_type);
-  if (!type.ok()) return type.status();
+  GANGWAY_ASSIGN_OR_RETURN(PJRT_Buffer_Type type, ToPjrtType(spec.element_type));
   if (!HostBytes(spec)) return CheckSize(spec, 0);
-  absl::StatusOr<PJRT_Memory*> memory = client->Memory(device, "");
-  if (!memory.ok()) return memory.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto* memory, client->Memory(device, ""));
   PJRT_ShapeSpec shape{};
   shape.struct_size = PJRT_ShapeSpec_STRUCT_SIZE;
   shape.dims = spec.dims.data();
   shape.num_dims = spec.dims.size();
-  shape.element_type = *type;
+  shape.element_type = type;
   PJRT_Client_CreateBuffersForAsyncHostToDevice_Args create{};
   create.client = client->client();
   create.shape_specs = &shape;
   create.num_shape_specs = 1;
-  create.memory = *memory;
-  absl::Status status =
-      client->api().Call(&PJRT_Api::PJRT_Client_CreateBuffersForAsyncHostToDevice, create);
-  if (!status.ok()) return status;
+  create.memory = memory;
+  GANGWAY_RETURN_IF_ERROR(
+      client->api().Call(&PJRT_Api::PJRT_Client_CreateBuffersForAsyncHostToDevice, create));
   auto manager = std::make_shared<TransferManager>(client, create.transfer_manager);
   PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args retrieve{};
   retrieve.transfer_manager = create.transfer_manager;
-  status =
-      client->api().Call(&PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer, retrieve);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(client->api().Call(
+      &PJRT_Api::PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer, retrieve));
   Placeholder placeholder;
   placeholder.buffer = std::make_unique<PjrtBuffer>(client, retrieve.buffer_out, device,
                                                     std::make_shared<ArraySpec>(spec));

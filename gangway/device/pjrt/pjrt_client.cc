@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::device {
 namespace {
 
@@ -47,8 +49,7 @@ absl::StatusOr<PJRT_Client*> CreateClient(const PjrtApi& api, const Options& opt
   args.create_options = named.data();
   args.num_options = named.size();
   try {
-    absl::Status status = api.Call(&PJRT_Api::PJRT_Client_Create, args);
-    if (!status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_Client_Create, args));
     return args.client;
   } catch (const std::exception& thrown) {
     return absl::InvalidArgumentError(
@@ -77,18 +78,17 @@ absl::StatusOr<PJRT_Client*> CreateAnyClient(const PjrtApi& api, const PjrtOptio
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<PjrtClient>> PjrtClient::Open(const PjrtOptions& options) {
-  absl::StatusOr<const PjrtApi*> api = PjrtApi::Load(options.plugin_path, options.nproc);
-  if (!api.ok()) return api.status();
-  absl::StatusOr<PJRT_Client*> created = CreateAnyClient(**api, options);
+  GANGWAY_ASSIGN_OR_RETURN(const PjrtApi* api, PjrtApi::Load(options.plugin_path, options.nproc));
+  absl::StatusOr<PJRT_Client*> created = CreateAnyClient(*api, options);
   if (!created.ok()) {
     return absl::Status(created.status().code(),
                         absl::StrCat("plugin ", options.plugin_path,
                                      " could not create its client: ", created.status().message(),
                                      ". Check that its devices are free and its options valid"));
   }
-  std::shared_ptr<PjrtClient> client(new PjrtClient(*api, *created));
-  if (absl::Status status = client->ReadCapabilities(); !status.ok()) return status;
-  if (absl::Status status = client->ReadDevices(); !status.ok()) return status;
+  std::shared_ptr<PjrtClient> client(new PjrtClient(api, *created));
+  GANGWAY_RETURN_IF_ERROR(client->ReadCapabilities());
+  GANGWAY_RETURN_IF_ERROR(client->ReadDevices());
   return client;
 }
 
@@ -101,13 +101,10 @@ PjrtClient::~PjrtClient() {
 absl::Status PjrtClient::ReadCapabilities() {
   PJRT_Client_PlatformName_Args name{};
   name.client = client_;
-  if (absl::Status status = api_->Call(&PJRT_Api::PJRT_Client_PlatformName, name); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(api_->Call(&PJRT_Api::PJRT_Client_PlatformName, name));
   PJRT_Client_PlatformVersion_Args version{};
   version.client = client_;
-  if (absl::Status status = api_->Call(&PJRT_Api::PJRT_Client_PlatformVersion, version);
-      !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(api_->Call(&PJRT_Api::PJRT_Client_PlatformVersion, version));
   capabilities_.platform.assign(name.platform_name, name.platform_name_size);
   capabilities_.platform_version.assign(version.platform_version, version.platform_version_size);
   capabilities_.api_version = api_->version();
@@ -125,17 +122,13 @@ absl::Status PjrtClient::ReadCapabilities() {
 absl::Status PjrtClient::ReadDevices() {
   PJRT_Client_AddressableDevices_Args devices{};
   devices.client = client_;
-  if (absl::Status status = api_->Call(&PJRT_Api::PJRT_Client_AddressableDevices, devices);
-      !status.ok()) {
-    return status;
-  }
+  GANGWAY_RETURN_IF_ERROR(api_->Call(&PJRT_Api::PJRT_Client_AddressableDevices, devices));
   if (devices.num_addressable_devices == 0) {
     return absl::FailedPreconditionError(
         "the plugin found no device; check the driver and the devices visible to it");
   }
   for (size_t i = 0; i < devices.num_addressable_devices; ++i) {
-    absl::Status status = ReadDevice(static_cast<int>(i), devices.addressable_devices[i]);
-    if (!status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(ReadDevice(static_cast<int>(i), devices.addressable_devices[i]));
   }
   return absl::OkStatus();
 }
@@ -156,13 +149,12 @@ absl::Status PjrtClient::ReadDevice(int local_index, PJRT_Device* device) {
   PJRT_Device_AddressableMemories_Args memories{};
   memories.device = device;
   if (status.ok()) status = api_->Call(&PJRT_Api::PJRT_Device_AddressableMemories, memories);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(status);
 
   Memories named;
   for (size_t i = 0; i < memories.num_memories; ++i) {
-    absl::StatusOr<std::string> memory_kind = MemoryKind(memories.memories[i]);
-    if (!memory_kind.ok()) return memory_kind.status();
-    named.emplace_back(*std::move(memory_kind), memories.memories[i]);
+    GANGWAY_ASSIGN_OR_RETURN(std::string memory_kind, MemoryKind(memories.memories[i]));
+    named.emplace_back(std::move(memory_kind), memories.memories[i]);
   }
   std::stable_partition(named.begin(), named.end(),
                         [&](const auto& entry) { return entry.second == default_memory.memory; });
@@ -177,8 +169,7 @@ absl::Status PjrtClient::ReadDevice(int local_index, PJRT_Device* device) {
 absl::StatusOr<std::string> PjrtClient::MemoryKind(PJRT_Memory* memory) const {
   PJRT_Memory_Kind_Args kind{};
   kind.memory = memory;
-  if (absl::Status status = api_->Call(&PJRT_Api::PJRT_Memory_Kind, kind); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(api_->Call(&PJRT_Api::PJRT_Memory_Kind, kind));
   return std::string(kind.kind, kind.kind_size);
 }
 
@@ -191,8 +182,7 @@ absl::StatusOr<PJRT_Device*> PjrtClient::Device(int local_index) const {
 }
 
 absl::StatusOr<PJRT_Memory*> PjrtClient::Memory(int local_index, std::string_view kind) const {
-  absl::StatusOr<PJRT_Device*> device = Device(local_index);
-  if (!device.ok()) return device.status();
+  GANGWAY_RETURN_IF_ERROR(Device(local_index));
   const Memories& memories = memories_[local_index];
   if (kind.empty() && !memories.empty()) return memories.front().second;
   for (const auto& [name, memory] : memories) {

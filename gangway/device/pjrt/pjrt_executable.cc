@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/status.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/device/pjrt/pjrt_buffer.h"
 #include "gangway/device/pjrt/pjrt_element_type.h"
@@ -59,12 +60,11 @@ struct Placement {
 // Decides the devices (empty: 0..n-1) and writes them into the options.
 absl::StatusOr<Placement> Place(const PjrtClient& client, std::string_view compile_options,
                                 std::span<const int> devices) {
-  absl::StatusOr<LogicalShape> shape = ReadLogicalShape(compile_options);
-  if (!shape.ok()) return shape.status();
+  GANGWAY_ASSIGN_OR_RETURN(LogicalShape shape, ReadLogicalShape(compile_options));
   Placement placement;
   placement.devices.assign(devices.begin(), devices.end());
   if (devices.empty()) {
-    for (int i = 0; i < shape->num_replicas * shape->num_partitions; ++i)
+    for (int i = 0; i < shape.num_replicas * shape.num_partitions; ++i)
       placement.devices.push_back(i);
   }
   std::vector<int64_t> ids;
@@ -82,9 +82,7 @@ absl::StatusOr<Placement> Place(const PjrtClient& client, std::string_view compi
         "the program is placed on local devices ", absl::StrJoin(placement.devices, ","),
         ": one device appears twice. Give each logical position its own device"));
   }
-  absl::StatusOr<std::string> options = WithDeviceAssignment(compile_options, ids);
-  if (!options.ok()) return options.status();
-  placement.compile_options = *std::move(options);
+  GANGWAY_ASSIGN_OR_RETURN(placement.compile_options, WithDeviceAssignment(compile_options, ids));
   return placement;
 }
 
@@ -102,8 +100,7 @@ absl::StatusOr<PJRT_LoadedExecutable*> CompileAsAsked(const PjrtClient& client,
   compile.program = &pjrt_program;
   compile.compile_options = compile_options.data();
   compile.compile_options_size = compile_options.size();
-  absl::Status status = client.api().Call(&PJRT_Api::PJRT_Client_Compile, compile);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(client.api().Call(&PJRT_Api::PJRT_Client_Compile, compile));
   return compile.executable;
 }
 
@@ -130,37 +127,32 @@ absl::StatusOr<PJRT_LoadedExecutable*> CompileSafely(const PjrtClient& client,
 absl::StatusOr<std::unique_ptr<Executable>> PjrtExecutable::Compile(
     std::shared_ptr<const PjrtClient> client, const Program& program,
     std::string_view compile_options, std::span<const int> devices) {
-  absl::StatusOr<Placement> placement = Place(*client, compile_options, devices);
-  if (!placement.ok()) return placement.status();
-  absl::StatusOr<PJRT_LoadedExecutable*> compiled =
-      CompileSafely(*client, program, placement->compile_options);
-  if (!compiled.ok()) return compiled.status();
+  GANGWAY_ASSIGN_OR_RETURN(Placement placement, Place(*client, compile_options, devices));
+  GANGWAY_ASSIGN_OR_RETURN(auto* compiled,
+                           CompileSafely(*client, program, placement.compile_options));
   std::unique_ptr<PjrtExecutable> executable(
-      new PjrtExecutable(std::move(client), *compiled, std::move(placement->compile_options),
-                         std::move(placement->devices)));
-  if (absl::Status described = executable->Describe(); !described.ok()) return described;
+      new PjrtExecutable(std::move(client), compiled, std::move(placement.compile_options),
+                         std::move(placement.devices)));
+  GANGWAY_RETURN_IF_ERROR(executable->Describe());
   return executable;
 }
 
 absl::StatusOr<std::unique_ptr<Executable>> PjrtExecutable::Load(
     std::shared_ptr<const PjrtClient> client, std::string_view serialized,
     std::span<const int> devices) {
-  absl::StatusOr<Envelope> envelope = ReadEnvelope(serialized);
-  if (!envelope.ok()) return envelope.status();
-  absl::StatusOr<Placement> placement = Place(*client, envelope->compile_options, devices);
-  if (!placement.ok()) return placement.status();
+  GANGWAY_ASSIGN_OR_RETURN(Envelope envelope, ReadEnvelope(serialized));
+  GANGWAY_ASSIGN_OR_RETURN(Placement placement, Place(*client, envelope.compile_options, devices));
   PJRT_Executable_DeserializeAndLoad_Args load{};
   load.client = client->client();
-  load.serialized_executable = envelope->payload.data();
-  load.serialized_executable_size = envelope->payload.size();
-  load.overridden_serialized_compile_options = placement->compile_options.data();
-  load.overridden_serialized_compile_options_size = placement->compile_options.size();
-  absl::Status status = client->api().Call(&PJRT_Api::PJRT_Executable_DeserializeAndLoad, load);
-  if (!status.ok()) return status;
+  load.serialized_executable = envelope.payload.data();
+  load.serialized_executable_size = envelope.payload.size();
+  load.overridden_serialized_compile_options = placement.compile_options.data();
+  load.overridden_serialized_compile_options_size = placement.compile_options.size();
+  GANGWAY_RETURN_IF_ERROR(client->api().Call(&PJRT_Api::PJRT_Executable_DeserializeAndLoad, load));
   std::unique_ptr<PjrtExecutable> executable(
       new PjrtExecutable(std::move(client), load.loaded_executable,
-                         std::move(placement->compile_options), std::move(placement->devices)));
-  if (absl::Status described = executable->Describe(); !described.ok()) return described;
+                         std::move(placement.compile_options), std::move(placement.devices)));
+  GANGWAY_RETURN_IF_ERROR(executable->Describe());
   return executable;
 }
 
@@ -179,25 +171,19 @@ absl::Status PjrtExecutable::Describe() {
   const PjrtApi& api = client_->api();
   PJRT_LoadedExecutable_GetExecutable_Args get{};
   get.loaded_executable = loaded_;
-  if (absl::Status status = api.Call(&PJRT_Api::PJRT_LoadedExecutable_GetExecutable, get);
-      !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_LoadedExecutable_GetExecutable, get));
   executable_ = get.executable;
   PJRT_Executable_Name_Args name{};
   name.executable = executable_;
-  if (absl::Status status = api.Call(&PJRT_Api::PJRT_Executable_Name, name); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_Executable_Name, name));
   name_.assign(name.executable_name, name.executable_name_size);
   PJRT_Executable_NumReplicas_Args replicas{};
   replicas.executable = executable_;
-  if (absl::Status status = api.Call(&PJRT_Api::PJRT_Executable_NumReplicas, replicas);
-      !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_Executable_NumReplicas, replicas));
   num_replicas_ = static_cast<int>(replicas.num_replicas);
   PJRT_Executable_NumPartitions_Args partitions{};
   partitions.executable = executable_;
-  absl::Status status = api.Call(&PJRT_Api::PJRT_Executable_NumPartitions, partitions);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_Executable_NumPartitions, partitions));
   num_partitions_ = static_cast<int>(partitions.num_partitions);
   return DescribeOutputs();
 }
@@ -206,20 +192,13 @@ absl::Status PjrtExecutable::DescribeOutputs() {
   const PjrtApi& api = client_->api();
   PJRT_Executable_NumOutputs_Args count{};
   count.executable = executable_;
-  if (absl::Status status = api.Call(&PJRT_Api::PJRT_Executable_NumOutputs, count); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_Executable_NumOutputs, count));
   PJRT_Executable_OutputElementTypes_Args types{};
   types.executable = executable_;
-  if (absl::Status status = api.Call(&PJRT_Api::PJRT_Executable_OutputElementTypes, types);
-      !status.ok()) {
-    return status;
-  }
+  GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_Executable_OutputElementTypes, types));
   PJRT_Executable_OutputDimensions_Args dimensions{};
   dimensions.executable = executable_;
-  if (absl::Status status = api.Call(&PJRT_Api::PJRT_Executable_OutputDimensions, dimensions);
-      !status.ok()) {
-    return status;
-  }
+  GANGWAY_RETURN_IF_ERROR(api.Call(&PJRT_Api::PJRT_Executable_OutputDimensions, dimensions));
   if (types.num_output_types != count.num_outputs || dimensions.num_outputs != count.num_outputs) {
     return absl::InternalError(absl::StrCat("the plugin has ", count.num_outputs, " outputs of ",
                                             name_, " but ", types.num_output_types, " types and ",
@@ -242,9 +221,8 @@ absl::StatusOr<MemoryStats> PjrtExecutable::GetMemoryStats() const {
   }
   PJRT_Executable_GetCompiledMemoryStats_Args args{};
   args.executable = executable_;
-  absl::Status status =
-      client_->api().Call(&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats, args);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(
+      client_->api().Call(&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats, args));
   MemoryStats stats;
   stats.argument_bytes = args.argument_size_in_bytes;
   stats.output_bytes = args.output_size_in_bytes;
@@ -260,8 +238,7 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> PjrtExecutable::GetC
   if (client_->api().table()->PJRT_Executable_GetCostAnalysis == nullptr) return costs;
   PJRT_Executable_GetCostAnalysis_Args args{};
   args.executable = executable_;
-  absl::Status status = client_->api().Call(&PJRT_Api::PJRT_Executable_GetCostAnalysis, args);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Executable_GetCostAnalysis, args));
   for (size_t i = 0; i < args.num_properties; ++i) {
     const PJRT_NamedValue& property = args.properties[i];
     std::string name(property.name, property.name_size);
@@ -276,8 +253,7 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> PjrtExecutable::GetC
 absl::StatusOr<std::string> PjrtExecutable::Serialize() const {
   PJRT_Executable_Serialize_Args args{};
   args.executable = executable_;
-  absl::Status status = client_->api().Call(&PJRT_Api::PJRT_Executable_Serialize, args);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Executable_Serialize, args));
   std::string bytes =
       WriteEnvelope(compile_options_, {args.serialized_bytes, args.serialized_bytes_size});
   args.serialized_executable_deleter(args.serialized_executable);
@@ -290,12 +266,10 @@ absl::StatusOr<std::string> PjrtExecutable::OptimizedProgram() const {
   PJRT_Executable_OptimizedProgram_Args args{};
   args.executable = executable_;
   args.program = &program;
-  absl::Status status = client_->api().Call(&PJRT_Api::PJRT_Executable_OptimizedProgram, args);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Executable_OptimizedProgram, args));
   std::string bytes(program.code_size, '\0');
   program.code = bytes.data();
-  status = client_->api().Call(&PJRT_Api::PJRT_Executable_OptimizedProgram, args);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Executable_OptimizedProgram, args));
   return bytes;
 }
 
@@ -318,9 +292,8 @@ absl::Status PjrtExecutable::CheckArguments(int device, std::span<Buffer* const>
 absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> PjrtExecutable::ExecuteOn(
     int device, std::span<Buffer* const> arguments, const ExecuteOptions& options,
     StatusCallback on_complete) {
-  if (absl::Status status = CheckArguments(device, arguments); !status.ok()) return status;
-  absl::StatusOr<PJRT_Device*> pjrt_device = client_->Device(device);
-  if (!pjrt_device.ok()) return pjrt_device.status();
+  GANGWAY_RETURN_IF_ERROR(CheckArguments(device, arguments));
+  GANGWAY_ASSIGN_OR_RETURN(auto* pjrt_device, client_->Device(device));
   std::vector<PJRT_Buffer*> inputs(arguments.size());
   for (size_t i = 0; i < inputs.size(); ++i)
     inputs[i] = static_cast<PjrtBuffer*>(arguments[i])->pjrt();
@@ -341,9 +314,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> PjrtExecutable::ExecuteOn(
   execute.num_args = inputs.size();
   execute.output_lists = &output_list;
   execute.device_complete_events = &complete;
-  execute.execute_device = *pjrt_device;
-  absl::Status status = client_->api().Call(&PJRT_Api::PJRT_LoadedExecutable_Execute, execute);
-  if (!status.ok()) return status;
+  execute.execute_device = pjrt_device;
+  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_LoadedExecutable_Execute, execute));
   std::vector<std::unique_ptr<Buffer>> buffers;
   buffers.reserve(results.size());
   for (size_t i = 0; i < results.size(); ++i) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/device/pjrt/pjrt_executable.h"
 
 namespace gangway::device {
@@ -84,7 +85,7 @@ absl::Status RegisterPjrtFfiHandlers(const std::shared_ptr<const PjrtClient>& cl
   }
   const auto* extension =
       reinterpret_cast<const FfiExtension*>(client->api().FindExtension(PJRT_Extension_Type_FFI));
-  if (absl::Status status = CheckNames(handlers); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(CheckNames(handlers));
   static Mutex mutex;
   // By plugin and name. Registrations last as long as the plugin: until the process ends.
   static auto* const registered = new std::map<std::pair<const PjrtApi*, std::string>, void*>();

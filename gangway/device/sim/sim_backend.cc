@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
 #include "gangway/device/sim/sim_buffer.h"
 #include "gangway/device/sim/sim_engine.h"
@@ -41,16 +42,14 @@ class SimBackendImpl final : public SimBackend {
           "simulated devices run programs of format 'sim', not '", std::string(program.format),
           "'; open a real backend (--device=pjrt) for those"));
     }
-    absl::StatusOr<SimProgram> parsed = ParseSimProgram(program.code);
-    if (!parsed.ok()) return parsed.status();
-    return SimExecutable::Place(engine_, device_count(), *std::move(parsed), devices);
+    GANGWAY_ASSIGN_OR_RETURN(SimProgram parsed, ParseSimProgram(program.code));
+    return SimExecutable::Place(engine_, device_count(), std::move(parsed), devices);
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Load(std::string_view serialized,
                                                    std::span<const int> devices) override {
-    absl::StatusOr<SimProgram> parsed = ReadSerializedSim(serialized);
-    if (!parsed.ok()) return parsed.status();
-    return SimExecutable::Place(engine_, device_count(), *std::move(parsed), devices);
+    GANGWAY_ASSIGN_OR_RETURN(SimProgram parsed, ReadSerializedSim(serialized));
+    return SimExecutable::Place(engine_, device_count(), std::move(parsed), devices);
   }
 
   absl::StatusOr<std::unique_ptr<Buffer>> BufferFromHost(int device, std::string_view memory_kind,
@@ -58,18 +57,14 @@ class SimBackendImpl final : public SimBackend {
                                                          std::span<const std::byte> bytes,
                                                          HostSemantics,
                                                          StatusCallback on_done) override {
-    if (absl::Status status = CheckSimPlace(device, device_count(), memory_kind); !status.ok())
-      return status;
-    absl::StatusOr<Placeholder> placeholder = CreatePlaceholder(device, spec);
-    if (!placeholder.ok()) return placeholder.status();
-    if (absl::Status status = placeholder->filler->Fill(bytes, std::move(on_done)); !status.ok())
-      return status;
-    return std::move(placeholder->buffer);
+    GANGWAY_RETURN_IF_ERROR(CheckSimPlace(device, device_count(), memory_kind));
+    GANGWAY_ASSIGN_OR_RETURN(Placeholder placeholder, CreatePlaceholder(device, spec));
+    GANGWAY_RETURN_IF_ERROR(placeholder.filler->Fill(bytes, std::move(on_done)));
+    return std::move(placeholder.buffer);
   }
 
   absl::StatusOr<Placeholder> CreatePlaceholder(int device, const ArraySpec& spec) override {
-    if (absl::Status status = CheckSimPlace(device, device_count(), ""); !status.ok())
-      return status;
+    GANGWAY_RETURN_IF_ERROR(CheckSimPlace(device, device_count(), ""));
     if (!HostBytes(spec)) return CheckSimSize(spec, 0);
     auto storage = std::make_shared<SimStorage>();
     Placeholder placeholder;
@@ -80,11 +75,9 @@ class SimBackendImpl final : public SimBackend {
 
   absl::StatusOr<std::unique_ptr<Buffer>> CreateErrorBuffer(int device, const ArraySpec& spec,
                                                             absl::Status error) override {
-    absl::StatusOr<Placeholder> placeholder = CreatePlaceholder(device, spec);
-    if (!placeholder.ok()) return placeholder.status();
-    if (absl::Status status = placeholder->filler->Fail(std::move(error)); !status.ok())
-      return status;
-    return std::move(placeholder->buffer);
+    GANGWAY_ASSIGN_OR_RETURN(Placeholder placeholder, CreatePlaceholder(device, spec));
+    GANGWAY_RETURN_IF_ERROR(placeholder.filler->Fail(std::move(error)));
+    return std::move(placeholder.buffer);
   }
 
   absl::Status RegisterFfiHandlers(std::span<const FfiHandler>) override {

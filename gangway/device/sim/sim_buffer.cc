@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
 
 namespace gangway::device {
@@ -81,8 +82,7 @@ void SimBuffer::CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done) 
 
 absl::StatusOr<std::unique_ptr<Buffer>> SimBuffer::CopyToDevice(int device,
                                                                 std::string_view memory_kind) {
-  if (absl::Status status = CheckSimPlace(device, device_count_, memory_kind); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(CheckSimPlace(device, device_count_, memory_kind));
   std::shared_ptr<SimStorage> storage = this->storage();
   if (!storage) return DeletedError();
   auto copy = std::make_shared<SimStorage>();
@@ -99,7 +99,7 @@ SimFiller::~SimFiller() {
 }
 
 absl::Status SimFiller::Fill(std::span<const std::byte> bytes, StatusCallback on_done) {
-  if (absl::Status status = CheckSimSize(spec_, bytes.size()); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(CheckSimSize(spec_, bytes.size()));
   auto contents = std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
   if (!storage_->Settle(absl::OkStatus(), std::move(contents), timer_->NowMicros())) {
     return absl::FailedPreconditionError("this placeholder was filled or failed before");

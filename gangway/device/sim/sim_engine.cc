@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::device {
 
 absl::Status SimEngine::Enqueue(const std::shared_ptr<SimRun>& run, uint64_t executable,
@@ -20,7 +22,7 @@ absl::Status SimEngine::Enqueue(const std::shared_ptr<SimRun>& run, uint64_t exe
                        "block this thread)"));
     }
     if (run->program->collective && run->program->partitions > 1) {
-      if (absl::Status status = JoinGang(run, executable, launch_id); !status.ok()) return status;
+      GANGWAY_RETURN_IF_ERROR(JoinGang(run, executable, launch_id));
     }
     run->unsettled_inputs = run->inputs.size() + 1;  // one more for this function
     run->contents.resize(run->inputs.size());

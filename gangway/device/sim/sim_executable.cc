@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
 #include "gangway/device/sim/sim_buffer.h"
 
@@ -108,7 +109,7 @@ absl::Status SimExecutable::CheckArguments(int device, std::span<Buffer* const> 
 absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> SimExecutable::ExecuteOn(
     int device, std::span<Buffer* const> arguments, const ExecuteOptions& options,
     StatusCallback on_complete) {
-  if (absl::Status status = CheckArguments(device, arguments); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(CheckArguments(device, arguments));
   auto run = std::make_shared<SimRun>();
   run->program = program_;
   run->device = device;
@@ -126,8 +127,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> SimExecutable::ExecuteOn(
     outputs.push_back(
         std::make_unique<SimBuffer>(device, device_count_, spec, run->outputs.back()));
   }
-  if (absl::Status status = engine_->Enqueue(run, id_, options.launch_id); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(engine_->Enqueue(run, id_, options.launch_id));
   for (int input : program_->donated_input) {
     const auto& kept = options.non_donatable;
     if (input >= 0 && std::find(kept.begin(), kept.end(), input) == kept.end())

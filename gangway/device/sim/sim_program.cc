@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
 
 namespace gangway::device {
@@ -163,7 +164,7 @@ absl::StatusOr<SimProgram> ParseSimProgram(std::string_view text) {
   }
   if (!versioned)
     return absl::InvalidArgumentError("the sim program is empty; it must begin with 'sim 1'");
-  if (absl::Status status = CheckDonations(program); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(CheckDonations(program));
   return program;
 }
 

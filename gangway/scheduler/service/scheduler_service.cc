@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
@@ -205,7 +206,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::Welcome(
   reply.mutable_hello_reply()->set_epoch(epoch_);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
-  if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   return std::make_unique<ToolEndpoint>(link, epoch_);
 }
 
@@ -228,7 +229,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
     return absl::InvalidArgumentError("a worker's registration needs a nonzero incarnation");
   WorkerLink& worker = workers_[index];
   if (!worker.link) {
-    if (absl::Status status = Register(index, link, hello); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(Register(index, link, hello));
   } else if (worker.newcomer) {
     return absl::AlreadyExistsError(absl::StrCat("another process already waits to become ", name,
                                                  ": start one process per declared worker"));
@@ -249,7 +250,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   reply.mutable_hello_reply()->set_data_key(data_key_);
-  if (auto status = link->Send(std::move(reply)); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   WorkerLink& worker = workers_[index];
   worker.link = link;
   worker.incarnation = registration.incarnation();

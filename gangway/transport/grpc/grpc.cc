@@ -15,6 +15,7 @@
 #include "gangway/base/accept_loop.h"
 #include "gangway/base/check.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/transport/grpc/address.h"
 #include "gangway/transport/grpc/client_stream.h"
 #include "gangway/transport/grpc/server_stream.h"
@@ -179,12 +180,10 @@ class GrpcTransport final : public Transport {
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
                                                    LinkOptions options) override {
-    auto parsed = ParseAddress(address, security());
-    if (!parsed.ok()) return parsed.status();
-    if (absl::Status status = CheckListenable(address, *parsed); !status.ok()) return status;
+    GANGWAY_ASSIGN_OR_RETURN(auto parsed, ParseAddress(address, security()));
+    GANGWAY_RETURN_IF_ERROR(CheckListenable(address, parsed));
     auto listener = std::make_unique<GrpcListener>(options_, std::move(accept), options);
-    if (absl::Status status = listener->Open(address, *parsed, options_); !status.ok())
-      return status;
+    GANGWAY_RETURN_IF_ERROR(listener->Open(address, parsed, options_));
     MutexLock lock(mutex_);
     if (thread_ == nullptr) thread_ = listener->thread();
     return listener;
@@ -193,17 +192,15 @@ class GrpcTransport final : public Transport {
   absl::StatusOr<std::shared_ptr<Link>> Connect(const std::string& address, LinkEvents events,
                                                 std::chrono::milliseconds limit,
                                                 LinkOptions options) override {
-    auto parsed = ParseAddress(address, security());
-    if (!parsed.ok()) return parsed.status();
-    if (parsed->port == 0) {
+    GANGWAY_ASSIGN_OR_RETURN(auto parsed, ParseAddress(address, security()));
+    if (parsed.port == 0) {
       return absl::InvalidArgumentError(absl::StrCat("cannot connect to port 0 of ", address));
     }
-    auto stream =
-        std::make_shared<ClientStream>(streams_, Queue(), options, options_.message_bytes_max,
-                                       address, NewChannel(parsed->target));
+    auto stream = std::make_shared<ClientStream>(
+        streams_, Queue(), options, options_.message_bytes_max, address, NewChannel(parsed.target));
     stream->Init();
     if (!streams_->Add(stream)) return absl::UnavailableError("the gRPC transport is closed");
-    if (absl::Status status = stream->Open(limit); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(stream->Open(limit));
     stream->Start(std::move(events));
     return std::make_shared<LinkHandle<Stream>>(std::move(stream));
   }

@@ -16,6 +16,7 @@
 #include "gangway/base/accept_loop.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/transport/local/connection.h"
 #include "gangway/transport/local/io_thread.h"
 
@@ -155,28 +156,26 @@ class LocalTransport final : public Transport {
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
                                                    LinkOptions options) override {
-    auto name = SocketName(address, /*may_be_any=*/true);
-    if (!name.ok()) return name.status();
-    auto io = Thread();
-    if (!io.ok()) return io.status();
+    GANGWAY_ASSIGN_OR_RETURN(auto name, SocketName(address, /*may_be_any=*/true));
+    GANGWAY_ASSIGN_OR_RETURN(auto io, Thread());
     // A socket file is not taken over while a process listens there or may listen there.
-    if (name->front() != '\0') {
-      const absl::Status other = ConnectSocket(address, *name, milliseconds(1000)).status();
+    if (name.front() != '\0') {
+      const absl::Status other = ConnectSocket(address, name, milliseconds(1000)).status();
       if (!absl::IsNotFound(other)) {
         return absl::UnavailableError(
             absl::StrCat("cannot listen at ", address, ": another process listens there",
                          other.ok() ? "" : ", or may: ", std::string(other.message())));
       }
     }
-    auto loop = AcceptLoop::ListenUnix(*name);
+    auto loop = AcceptLoop::ListenUnix(name);
     if (!loop.ok()) {
       return absl::UnavailableError(
           absl::StrCat("cannot listen at ", address, ": ", std::string(loop.status().message())));
     }
     std::string real = address;
-    if (name->front() == '\0')
+    if (name.front() == '\0')
       real = absl::StrCat(std::string(kAbstract), (*loop)->path().substr(1));
-    auto listener = std::make_unique<LocalListener>(std::move(real), *io, *std::move(loop));
+    auto listener = std::make_unique<LocalListener>(std::move(real), io, *std::move(loop));
     listener->Open(std::move(accept), options, options_.message_bytes_max);
     return listener;
   }
@@ -185,16 +184,14 @@ class LocalTransport final : public Transport {
                                                 milliseconds limit, LinkOptions options) override {
     limit = std::max(limit, milliseconds(1));
     const auto deadline = Clock::now() + limit;
-    auto name = SocketName(address, /*may_be_any=*/false);
-    if (!name.ok()) return name.status();
-    auto socket = ConnectSocket(address, *name, limit);
+    GANGWAY_ASSIGN_OR_RETURN(auto name, SocketName(address, /*may_be_any=*/false));
+    auto socket = ConnectSocket(address, name, limit);
     if (!socket.ok()) return absl::UnavailableError(socket.status().message());
     if (!MayTalk(address, PeerOf(*socket)))
       return Unreachable(address, "the process there belongs to another user");
-    if (absl::Status status = Greet(address, *socket, deadline); !status.ok()) return status;
-    auto io = Thread();
-    if (!io.ok()) return io.status();
-    auto connection = std::make_shared<Connection>(connections_, io->get(), *std::move(socket),
+    GANGWAY_RETURN_IF_ERROR(Greet(address, *socket, deadline));
+    GANGWAY_ASSIGN_OR_RETURN(auto io, Thread());
+    auto connection = std::make_shared<Connection>(connections_, io.get(), *std::move(socket),
                                                    options, options_.message_bytes_max, address);
     connection->Init();
     if (!connections_->Add(connection)) return absl::UnavailableError("the transport is closed");
@@ -208,9 +205,7 @@ class LocalTransport final : public Transport {
   absl::StatusOr<std::shared_ptr<IoThread>> Thread() {
     MutexLock lock(mutex_);
     if (io_ == nullptr) {
-      auto io = IoThread::Start();
-      if (!io.ok()) return io.status();
-      io_ = *std::move(io);
+      GANGWAY_ASSIGN_OR_RETURN(io_, IoThread::Start());
     }
     return io_;
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/core/worker_core.h"
 
@@ -84,9 +85,8 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
   }
   std::vector<ShardKey> shards;
   for (int k = 0; k < launch.arguments_size(); ++k) {
-    absl::Status status = Resolve(launch.arguments(k), executable.devices,
-                                  absl::StrCat("Argument ", k), node, shards);
-    if (!status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(Resolve(launch.arguments(k), executable.devices,
+                                    absl::StrCat("Argument ", k), node, shards));
     for (LaunchPosition& position : prepare.positions)
       position.arguments.push_back(shards[position.position]);
   }
@@ -106,8 +106,7 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
                          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
                          .shard_bytes = spec.shard_bytes(),
                          .memory_kind = spec.memory_kind()};
-    absl::Status status = AddResult(node, std::move(result), executable.devices);
-    if (!status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(AddResult(node, std::move(result), executable.devices));
   }
   if (prepare.positions.empty()) return absl::OkStatus();
   node.prepared = true;
@@ -119,9 +118,9 @@ absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
   std::vector<int> devices = LocalDevices(upload.spec().devices());
-  absl::Status status =
-      AddResult(node, MakeStorage(upload.storage(), message.session(), upload.spec()), devices);
-  if (!status.ok() || node.outputs.empty()) return status;
+  GANGWAY_RETURN_IF_ERROR(
+      AddResult(node, MakeStorage(upload.storage(), message.session(), upload.spec()), devices));
+  if (node.outputs.empty()) return absl::OkStatus();
   UploadKey key{message.session(), upload.upload()};
   Upload& state = uploads_[key];
   if (state.ordinal != 0) {
@@ -149,16 +148,16 @@ absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) 
                                                    " shards needs equal counts."));
   }
   std::vector<ShardKey> shards;
-  absl::Status status = Resolve(copy.source(), from, "The source", node, shards);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(Resolve(copy.source(), from, "The source", node, shards));
   PrepareCopy prepare{.ordinal = message.ordinal(),
                       .memory_kind = copy.spec().memory_kind(),
                       .token = copy.token()};
   for (size_t i = 0; i < from.size(); ++i)
     AddShard(copy, static_cast<uint32_t>(i), shards[i], from[i], to[i], prepare);
-  status = AddResult(node, MakeStorage(copy.storage(), message.session(), copy.spec()), to);
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
-  if (!status.ok() || (prepare.moves.empty() && !node.transfers)) return status;
+  GANGWAY_RETURN_IF_ERROR(
+      AddResult(node, MakeStorage(copy.storage(), message.session(), copy.spec()), to));
+  if (prepare.moves.empty() && !node.transfers) return absl::OkStatus();
   node.prepared = true;
   Emit(std::move(prepare));
   return absl::OkStatus();
@@ -192,8 +191,7 @@ absl::Status WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node)
     prepare.parts.push_back({{}, devices[i], shard});
   }
   std::vector<ShardKey> shards;
-  absl::Status status = Resolve(fetch.source(), devices, "The array", node, shards);
-  if (!status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(Resolve(fetch.source(), devices, "The array", node, shards));
   size_t next = 0;
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= 0) prepare.parts[next++].from = shards[i];
@@ -213,8 +211,7 @@ absl::Status WorkerCore::Resolve(const wire::ArrayRef& ref, const std::vector<in
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
       if (devices[position] < 0) continue;
       shards[position] = {run.storage(), run.first() + i};
-      absl::Status status = CheckShard(shards[position], devices[position], what);
-      if (!status.ok()) return status;
+      GANGWAY_RETURN_IF_ERROR(CheckShard(shards[position], devices[position], what));
       AddOnce(node.inputs, run.storage());
     }
   }

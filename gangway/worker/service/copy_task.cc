@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
 #include "gangway/wire/failure.h"
 
@@ -56,14 +57,13 @@ void CopyTask::RunMove(size_t index) {
 
 absl::StatusOr<store::Content> CopyTask::CopyOrShare(const Move& move) {
   absl::StatusOr<store::Content> source = move.from->Wait(Deadline());
-  if (!source.ok()) return source;
+  GANGWAY_RETURN_IF_ERROR(source);
   int to_device = move.to->name().device;
   bool stays = to_device == move.from->name().device &&
                (parts_.memory_kind.empty() || parts_.memory_kind == source->buffer->memory_kind());
   if (stays) return move.from->Share(Deadline());
-  auto copy = source->buffer->CopyToDevice(to_device, parts_.memory_kind);
-  if (!copy.ok()) return copy.status();
-  return store::Content{*std::move(copy), store::Sharing::kOwned};
+  GANGWAY_ASSIGN_OR_RETURN(auto copy, source->buffer->CopyToDevice(to_device, parts_.memory_kind));
+  return store::Content{std::move(copy), store::Sharing::kOwned};
 }
 
 // No device thread waits here. The buffer is shared from now on, so that a later donation cannot
@@ -168,10 +168,10 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Ga
   // The callback owns the bytes: they live until the runtime releases them.
   auto done =
       CountOwed(environment().callbacks, [owner = gathered.received.owner](absl::Status) {});
-  auto buffer = backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
-                                         gathered.received.bytes, semantics, std::move(done));
-  if (!buffer.ok()) return buffer.status();
-  return store::Content{*std::move(buffer), store::Sharing::kOwned};
+  GANGWAY_ASSIGN_OR_RETURN(
+      auto buffer, backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
+                                            gathered.received.bytes, semantics, std::move(done)));
+  return store::Content{std::move(buffer), store::Sharing::kOwned};
 }
 
 // Poisons all shards of the result and cancels the requests to other workers.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/device/device.h"
 #include "gangway/worker/service/device_thread.h"
 
@@ -44,7 +45,7 @@ class ExecutableSlot {
       return absl::DeadlineExceededError(
           absl::StrCat("Program ", name_, " is still being loaded."));
     }
-    if (!executable_.ok()) return executable_.status();
+    GANGWAY_RETURN_IF_ERROR(executable_);
     return executable_->get();
   }
 

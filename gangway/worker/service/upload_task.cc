@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "gangway/base/status.h"
+
 namespace gangway::worker {
 
 UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
@@ -44,10 +46,10 @@ absl::StatusOr<std::shared_ptr<device::Buffer>> UploadTask::MakeBuffer(const Sha
   // The callback owns the bytes: they live until the runtime releases them. Not Owed, which would
   // keep this task alive as long as a zero-copy buffer keeps the bytes.
   auto done = CountOwed(environment().callbacks, [owner = shard.bytes.owner](absl::Status) {});
-  auto buffer = backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_,
-                                         shard.bytes.bytes, semantics, std::move(done));
-  if (!buffer.ok()) return buffer.status();
-  return std::shared_ptr<device::Buffer>(*std::move(buffer));
+  GANGWAY_ASSIGN_OR_RETURN(auto buffer,
+                           backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_,
+                                                    shard.bytes.bytes, semantics, std::move(done)));
+  return std::shared_ptr<device::Buffer>(std::move(buffer));
 }
 
 }  // namespace gangway::worker

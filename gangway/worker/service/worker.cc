@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/heap.h"
+#include "gangway/base/status.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/simulated_work.h"
@@ -57,7 +58,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
       device::OfferSimulatedWork(**backend);
     }
   }
-  if (!backend.ok()) return backend;
+  GANGWAY_RETURN_IF_ERROR(backend);
   if (static_cast<int>((*backend)->devices().size()) != options.device_count) {
     return absl::FailedPreconditionError(
         absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices, but ",
@@ -279,8 +280,7 @@ absl::Status StopFlag::reason() const {
 absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,
                        transport::Transport& data, StopFlag& stop) {
   if (options.heap_bytes_max > 0) LimitHeap(options.heap_bytes_max);
-  absl::StatusOr<std::unique_ptr<device::Backend>> backend = OpenBackend(options);
-  if (!backend.ok()) return backend.status();
+  GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<device::Backend> backend, OpenBackend(options));
   ServiceOptions service_options{
       .identity = {.name = absl::StrCat("island", options.island, "/worker", options.index),
                    .incarnation = NewIncarnation(),
@@ -296,7 +296,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
   uint64_t incarnation = service_options.identity.incarnation;
   ControlLink link(incarnation, stop);
   auto loop = std::make_shared<EventLoop>("worker");
-  WorkerService service(service_options, loop, backend->get(), &data,
+  WorkerService service(service_options, loop, backend.get(), &data,
                         [&link](wire::Frame frame) { link.Send(std::move(frame)); });
   auto listener = data.Listen(options.data_listen_address,
                               [&service](std::shared_ptr<transport::Link> accepted) {
@@ -322,9 +322,9 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
     if (!connected.ok()) stop.Stop(connected.status());
     if (connected.ok()) {
       link.Set(*std::move(connected));
-      link.Send(MakeHello(options, service_options, **backend, (*listener)->address()));
+      link.Send(MakeHello(options, service_options, *backend, (*listener)->address()));
       spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation,
-                   options.device_count, (*backend)->capabilities().platform,
+                   options.device_count, backend->capabilities().platform,
                    options.scheduler_address);
     }
   }

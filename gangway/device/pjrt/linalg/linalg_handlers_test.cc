@@ -14,6 +14,7 @@
 #include <limits>
 #include <set>
 
+#include "gangway/base/status.h"
 #include "gangway/device/pjrt/linalg/openblas.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 #include "gangway/device/sim/sim_backend.h"
@@ -106,24 +107,22 @@ absl::StatusOr<std::vector<std::vector<float>>> RunCall(
     const Call& call, const std::vector<std::vector<float>>& inputs) {
   Backend& backend = RegisteredBackend();
   const TestProgram program = Program(call);
-  auto executable = backend.Compile({program.code, program.format}, program.compile_options, {});
-  if (!executable.ok()) return executable.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto executable, backend.Compile({program.code, program.format},
+                                                            program.compile_options, {}));
   std::vector<std::unique_ptr<Buffer>> buffers;
   std::vector<Buffer*> arguments;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    auto buffer = backend.BufferFromHost(0, "", F32(call.operands[i]), Bytes(inputs[i]),
-                                         HostSemantics::kCopyDuringCall, nullptr);
-    if (!buffer.ok()) return buffer.status();
-    buffers.push_back(*std::move(buffer));
+    GANGWAY_ASSIGN_OR_RETURN(auto buffer,
+                             backend.BufferFromHost(0, "", F32(call.operands[i]), Bytes(inputs[i]),
+                                                    HostSemantics::kCopyDuringCall, nullptr));
+    buffers.push_back(std::move(buffer));
     arguments.push_back(buffers.back().get());
   }
-  auto outputs = (*executable)->ExecuteOn(0, arguments, {}, nullptr);
-  if (!outputs.ok()) return outputs.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto outputs, executable->ExecuteOn(0, arguments, {}, nullptr));
   std::vector<std::vector<float>> read;
-  for (auto& output : *outputs) {
-    auto values = ReadFloats(*output);
-    if (!values.ok()) return values.status();
-    read.push_back(*std::move(values));
+  for (auto& output : outputs) {
+    GANGWAY_ASSIGN_OR_RETURN(auto values, ReadFloats(*output));
+    read.push_back(std::move(values));
   }
   return read;
 }

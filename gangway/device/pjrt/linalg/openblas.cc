@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
 #include "gangway/device/pjrt/linalg/lapack_routines.h"
 
 namespace gangway::device::linalg {
@@ -37,11 +38,10 @@ absl::Status Load(const std::string& path) {
   }
   decltype(openblas_get_parallel)* get_parallel = nullptr;
   decltype(openblas_set_num_threads)* set_num_threads = nullptr;
-  absl::Status status =
+  GANGWAY_RETURN_IF_ERROR(
       LookUp(library, path,
              {{"openblas_get_parallel", reinterpret_cast<void**>(&get_parallel)},
-              {"openblas_set_num_threads", reinterpret_cast<void**>(&set_num_threads)}});
-  if (!status.ok()) return status;
+              {"openblas_set_num_threads", reinterpret_cast<void**>(&set_num_threads)}}));
   if (get_parallel() != kWithThreadsOfPosix) {
     return absl::FailedPreconditionError(
         absl::StrCat(path,
@@ -52,7 +52,7 @@ absl::Status Load(const std::string& path) {
   for (const auto& routines :
        {Lapack<float>::Routines(), Lapack<double>::Routines(),
         Lapack<std::complex<float>>::Routines(), Lapack<std::complex<double>>::Routines()}) {
-    if (status = LookUp(library, path, routines); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(LookUp(library, path, routines));
   }
   return absl::OkStatus();
 }
