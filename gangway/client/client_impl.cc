@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/client/convert.h"
 #include "gangway/wire/failure.h"
@@ -19,8 +20,7 @@ absl::StatusOr<std::unique_ptr<Client>> Connect(const ClientOptions& options) {
   GANGWAY_CHECK(options.control != nullptr && options.data != nullptr,
                 "a client needs both transports");
   auto client = std::make_unique<client::ClientImpl>(options);
-  absl::Status opened = client->Open();
-  if (!opened.ok()) return opened;
+  GANGWAY_RETURN_IF_ERROR(client->Open());
   return client;
 }
 
@@ -58,9 +58,9 @@ absl::Status ClientImpl::Open() {
   events.executor = &loop_;
   events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
   events.on_closed = [this](const absl::Status& why) { OnControlClosed(why); };
-  auto link = options_.control->Connect(options_.controller_address, std::move(events),
-                                        options_.connect_limit);
-  if (!link.ok()) return link.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto link,
+                           options_.control->Connect(options_.controller_address, std::move(events),
+                                                     options_.connect_limit));
   wire::Frame frame;
   wire::Hello* hello = frame.mutable_hello();
   hello->set_protocol_version(wire::kProtocolVersion);
@@ -71,7 +71,7 @@ absl::Status ClientImpl::Open() {
   hello->set_token(options_.token);
   {
     MutexLock lock(mutex_);
-    control_ = *std::move(link);
+    control_ = std::move(link);
     batches_.push_back(std::move(frame));
   }
   SendBatches();

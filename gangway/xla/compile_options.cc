@@ -10,6 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::xla {
 namespace {
 
@@ -114,10 +116,9 @@ absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
 }
 
 absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options) {
-  absl::StatusOr<std::string> without = WithDevices(serialized_options, {});
-  if (!without.ok()) return without.status();
+  GANGWAY_ASSIGN_OR_RETURN(std::string without, WithDevices(serialized_options, {}));
   CompileOptionsProto options;
-  options.ParseFromString(*without);
+  options.ParseFromString(without);
   SortMaps(*options.GetReflection()->MutableUnknownFields(&options));  // overrides of options
   ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
   UnknownFieldSet& unknown = *build.GetReflection()->MutableUnknownFields(&build);

@@ -6,6 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::xla {
 namespace {
 
@@ -117,9 +119,9 @@ absl::StatusOr<int64_t> ElementCount(std::span<const int64_t> dims) {
 
 absl::StatusOr<int64_t> DenseBytes(int32_t element_type, std::span<const int64_t> dims) {
   absl::StatusOr<int64_t> element = ElementBytes(element_type);
-  if (!element.ok()) return element;
+  GANGWAY_RETURN_IF_ERROR(element);
   absl::StatusOr<int64_t> count = ElementCount(dims);
-  if (!count.ok()) return count;
+  GANGWAY_RETURN_IF_ERROR(count);
   int64_t bytes = 0;
   if (__builtin_mul_overflow(*count, *element, &bytes) || bytes > kBytesMax) {
     return absl::InvalidArgumentError("an array takes more than 2^62 bytes");

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/hlo_text.pb.h"
 #include "gangway/xla/source_line.h"
@@ -29,17 +30,13 @@ absl::StatusOr<Operand> Describe(const ShapeProto& shape, const OpShardingProto*
     return absl::UnimplementedError("a compiled program with nested tuples in its interface");
   }
   operand.shard_dims.assign(shape.dimensions().begin(), shape.dimensions().end());
-  absl::StatusOr<int64_t> bytes = DenseBytes(operand.element_type, operand.shard_dims);
-  if (!bytes.ok()) return bytes.status();
+  GANGWAY_RETURN_IF_ERROR(DenseBytes(operand.element_type, operand.shard_dims));
   if (sharding != nullptr) operand.sharding = *sharding;
   // On a single position nothing is tiled: the shape is the global one for every recorded kind.
   if (position_count == 1 || operand.element_type == TYPE_TOKEN) operand.sharding.Clear();
-  absl::StatusOr<Sharding> parsed = Sharding::FromProto(operand.sharding, position_count);
-  if (!parsed.ok()) return parsed.status();
-  absl::StatusOr<std::vector<int64_t>> global = parsed->GlobalShape(operand.shard_dims);
-  if (!global.ok()) return global.status();
-  operand.global_dims = *std::move(global);
-  operand.fully_replicated = parsed->fully_replicated();
+  GANGWAY_ASSIGN_OR_RETURN(Sharding parsed, Sharding::FromProto(operand.sharding, position_count));
+  GANGWAY_ASSIGN_OR_RETURN(operand.global_dims, parsed.GlobalShape(operand.shard_dims));
+  operand.fully_replicated = parsed.fully_replicated();
   return operand;
 }
 
@@ -87,11 +84,10 @@ absl::Status DescribeResults(const HloModuleProto& module, ExecutableDescription
   const ShapeProto& result = module.host_program_shape().result();
   std::vector<const ShapeProto*> parts = Flatten(result);
   for (size_t i = 0; i < parts.size(); ++i) {
-    absl::StatusOr<const OpShardingProto*> sharding =
-        PartSharding(module, result.element_type() == TYPE_TUPLE, static_cast<int>(i),
-                     static_cast<int>(parts.size()));
-    if (!sharding.ok()) return sharding.status();
-    absl::StatusOr<Operand> operand = Describe(*parts[i], *sharding, description.partition_count);
+    GANGWAY_ASSIGN_OR_RETURN(const OpShardingProto* sharding,
+                             PartSharding(module, result.element_type() == TYPE_TUPLE,
+                                          static_cast<int>(i), static_cast<int>(parts.size())));
+    absl::StatusOr<Operand> operand = Describe(*parts[i], sharding, description.partition_count);
     if (!operand.ok()) {
       return absl::Status(operand.status().code(),
                           absl::StrCat("output ", i, ": ", operand.status().message()));
@@ -111,7 +107,7 @@ absl::Status DescribeDonation(const HloModuleProto& module, ExecutableDescriptio
     return absl::OkStatus();
   };
   for (const auto& entry : module.input_output_alias().entries()) {
-    if (absl::Status status = add(entry.parameter_number()); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(add(entry.parameter_number()));
   }
   std::sort(description.donated.begin(), description.donated.end());
   description.donated.erase(std::unique(description.donated.begin(), description.donated.end()),
@@ -173,12 +169,9 @@ absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_wi
   if (description.replica_count > kDevicesMax || description.partition_count > kDevicesMax) {
     return Malformed("it needs more than 2^20 devices");
   }
-  if (absl::Status status = DescribeParameters(program.module(), description); !status.ok())
-    return status;
-  if (absl::Status status = DescribeResults(program.module(), description); !status.ok())
-    return status;
-  if (absl::Status status = DescribeDonation(program.module(), description); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(DescribeParameters(program.module(), description));
+  GANGWAY_RETURN_IF_ERROR(DescribeResults(program.module(), description));
+  GANGWAY_RETURN_IF_ERROR(DescribeDonation(program.module(), description));
   return description;
 }
 

@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::xla {
 namespace {
 
@@ -57,10 +59,9 @@ absl::StatusOr<std::vector<int32_t>> ListedAssignment(const OpShardingProto& pro
 // iota(count) reshaped to iota_reshape_dims, transposed by iota_transpose_perm, read row-major.
 absl::StatusOr<std::vector<int32_t>> IotaAssignment(const OpShardingProto& proto, int64_t count) {
   const auto& dims = proto.iota_reshape_dims();
-  absl::StatusOr<int64_t> product = Product(dims, "the iota reshape");
-  if (!product.ok()) return product.status();
-  if (*product != count)
-    return Malformed(absl::StrCat("an iota of ", *product, " positions for ", count, " tiles"));
+  GANGWAY_ASSIGN_OR_RETURN(int64_t product, Product(dims, "the iota reshape"));
+  if (product != count)
+    return Malformed(absl::StrCat("an iota of ", product, " positions for ", count, " tiles"));
   const int rank = dims.size();
   std::vector<int> perm(proto.iota_transpose_perm().begin(), proto.iota_transpose_perm().end());
   if (static_cast<int>(perm.size()) != rank)
@@ -97,11 +98,10 @@ std::string Dims(std::span<const int64_t> dims) {
 }  // namespace
 
 absl::StatusOr<std::vector<int32_t>> TileAssignment(const OpShardingProto& proto) {
-  absl::StatusOr<int64_t> count =
-      Product(proto.tile_assignment_dimensions(), "the tile assignment");
-  if (!count.ok()) return count.status();
-  return proto.iota_reshape_dims().empty() ? ListedAssignment(proto, *count)
-                                           : IotaAssignment(proto, *count);
+  GANGWAY_ASSIGN_OR_RETURN(int64_t count,
+                           Product(proto.tile_assignment_dimensions(), "the tile assignment"));
+  return proto.iota_reshape_dims().empty() ? ListedAssignment(proto, count)
+                                           : IotaAssignment(proto, count);
 }
 
 Sharding Sharding::Replicated(int64_t position_count) {
@@ -134,10 +134,9 @@ absl::StatusOr<Sharding> Sharding::FromProto(const OpShardingProto& proto, int64
 }
 
 absl::StatusOr<Sharding> Sharding::Tiled(const OpShardingProto& proto, int64_t position_count) {
-  absl::StatusOr<std::vector<int32_t>> order = TileAssignment(proto);
-  if (!order.ok()) return order.status();
-  if (static_cast<int64_t>(order->size()) != position_count) {
-    return Malformed(absl::StrCat("it spreads over ", order->size(),
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<int32_t> order, TileAssignment(proto));
+  if (static_cast<int64_t>(order.size()) != position_count) {
+    return Malformed(absl::StrCat("it spreads over ", order.size(),
                                   " positions, but the array is on ", position_count, " devices"));
   }
   const auto& dims = proto.tile_assignment_dimensions();
@@ -162,7 +161,7 @@ absl::StatusOr<Sharding> Sharding::Tiled(const OpShardingProto& proto, int64_t p
   for (int i = dims.size() - trailing; i < dims.size(); ++i) copies *= dims[i];
   result.tile_of_position_.resize(position_count);
   for (int64_t i = 0; i < position_count; ++i)
-    result.tile_of_position_[(*order)[i]] = static_cast<int32_t>(i / copies);
+    result.tile_of_position_[order[i]] = static_cast<int32_t>(i / copies);
   return result;
 }
 
@@ -223,9 +222,8 @@ absl::StatusOr<ShardExtent> Sharding::Extent(int64_t position,
     return absl::OutOfRangeError(
         absl::StrCat("shard ", position, " of an array on ", position_count_, " devices"));
   }
-  absl::StatusOr<std::vector<int64_t>> shape = ShardShape(global_shape);
-  if (!shape.ok()) return shape.status();
-  ShardExtent extent{std::vector<int64_t>(shape->size(), 0), *std::move(shape)};
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<int64_t> shape, ShardShape(global_shape));
+  ShardExtent extent{std::vector<int64_t>(shape.size(), 0), std::move(shape)};
   if (kind_ != Kind::kTiled) return extent;
   int64_t tile = tile_of_position_[position];
   for (int i = static_cast<int>(tile_counts_.size()) - 1; i >= 0; --i) {

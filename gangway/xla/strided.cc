@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/xla/dtype.h"
 
 namespace gangway::xla {
@@ -74,7 +75,7 @@ absl::Status WrongSize(std::string_view what, size_t got, int64_t want) {
 
 absl::StatusOr<int64_t> DenseSize(int64_t element_bytes, std::span<const int64_t> dims) {
   absl::StatusOr<int64_t> count = ElementCount(dims);
-  if (!count.ok()) return count;
+  GANGWAY_RETURN_IF_ERROR(count);
   int64_t bytes = 0;
   if (__builtin_mul_overflow(*count, element_bytes, &bytes) || bytes > kAllocatedMax)
     return OutOfRange();
@@ -92,9 +93,8 @@ absl::StatusOr<StridedRegion> Region(int64_t element_bytes, std::span<const int6
                                                    " dimensions came with ", byte_strides.size(),
                                                    " byte strides"));
   }
-  absl::StatusOr<int64_t> count = ElementCount(dims);
-  if (!count.ok()) return count.status();
-  if (*count == 0) return StridedRegion{0, 0, true};
+  GANGWAY_ASSIGN_OR_RETURN(int64_t count, ElementCount(dims));
+  if (count == 0) return StridedRegion{0, 0, true};
   int64_t low = 0, high = element_bytes, dense_stride = element_bytes;
   bool dense = true;
   for (int i = static_cast<int>(dims.size()) - 1; i >= 0; --i) {
@@ -112,21 +112,19 @@ absl::StatusOr<StridedRegion> Region(int64_t element_bytes, std::span<const int6
 absl::Status CopyToDense(std::string_view region, int64_t element_bytes,
                          std::span<const int64_t> dims, std::span<const int64_t> byte_strides,
                          std::span<char> dense) {
-  absl::StatusOr<StridedRegion> layout = Region(element_bytes, dims, byte_strides);
-  if (!layout.ok()) return layout.status();
-  if (static_cast<int64_t>(region.size()) != layout->bytes)
-    return WrongSize("a host buffer", region.size(), layout->bytes);
-  absl::StatusOr<int64_t> bytes = DenseSize(element_bytes, dims);
-  if (!bytes.ok()) return bytes.status();
-  if (static_cast<int64_t>(dense.size()) != *bytes)
-    return WrongSize("a dense array", dense.size(), *bytes);
-  if (layout->dense) {
+  GANGWAY_ASSIGN_OR_RETURN(StridedRegion layout, Region(element_bytes, dims, byte_strides));
+  if (static_cast<int64_t>(region.size()) != layout.bytes)
+    return WrongSize("a host buffer", region.size(), layout.bytes);
+  GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, DenseSize(element_bytes, dims));
+  if (static_cast<int64_t>(dense.size()) != bytes)
+    return WrongSize("a dense array", dense.size(), bytes);
+  if (layout.dense) {
     std::copy(region.begin(), region.end(), dense.begin());
     return absl::OkStatus();
   }
   const int64_t row = dims.back();
   ForEachRow(dims, byte_strides, row * element_bytes, [&](int64_t strided, int64_t offset) {
-    CopyRow(dense.data() + offset, element_bytes, region.data() + layout->zero_offset + strided,
+    CopyRow(dense.data() + offset, element_bytes, region.data() + layout.zero_offset + strided,
             byte_strides.back(), row, element_bytes);
   });
   return absl::OkStatus();
@@ -135,33 +133,29 @@ absl::Status CopyToDense(std::string_view region, int64_t element_bytes,
 absl::StatusOr<std::string> ToDense(std::string_view region, int64_t element_bytes,
                                     std::span<const int64_t> dims,
                                     std::span<const int64_t> byte_strides) {
-  absl::StatusOr<int64_t> bytes = DenseSize(element_bytes, dims);
-  if (!bytes.ok()) return bytes.status();
-  std::string dense(*bytes, '\0');
-  absl::Status status = CopyToDense(region, element_bytes, dims, byte_strides, dense);
-  if (!status.ok()) return status;
+  GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, DenseSize(element_bytes, dims));
+  std::string dense(bytes, '\0');
+  GANGWAY_RETURN_IF_ERROR(CopyToDense(region, element_bytes, dims, byte_strides, dense));
   return dense;
 }
 
 absl::Status CopyFromDense(std::string_view dense, int64_t element_bytes,
                            std::span<const int64_t> dims, std::span<const int64_t> byte_strides,
                            std::span<char> region) {
-  absl::StatusOr<StridedRegion> layout = Region(element_bytes, dims, byte_strides);
-  if (!layout.ok()) return layout.status();
-  absl::StatusOr<int64_t> bytes = DenseSize(element_bytes, dims);
-  if (!bytes.ok()) return bytes.status();
-  if (static_cast<int64_t>(dense.size()) != *bytes)
-    return WrongSize("a dense array", dense.size(), *bytes);
-  if (static_cast<int64_t>(region.size()) != layout->bytes)
-    return WrongSize("a host buffer", region.size(), layout->bytes);
-  if (layout->dense) {
+  GANGWAY_ASSIGN_OR_RETURN(StridedRegion layout, Region(element_bytes, dims, byte_strides));
+  GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, DenseSize(element_bytes, dims));
+  if (static_cast<int64_t>(dense.size()) != bytes)
+    return WrongSize("a dense array", dense.size(), bytes);
+  if (static_cast<int64_t>(region.size()) != layout.bytes)
+    return WrongSize("a host buffer", region.size(), layout.bytes);
+  if (layout.dense) {
     std::copy(dense.begin(), dense.end(), region.begin());
     return absl::OkStatus();
   }
   std::fill(region.begin(), region.end(), '\0');
   const int64_t row = dims.back();
   ForEachRow(dims, byte_strides, row * element_bytes, [&](int64_t strided, int64_t offset) {
-    CopyRow(region.data() + layout->zero_offset + strided, byte_strides.back(),
+    CopyRow(region.data() + layout.zero_offset + strided, byte_strides.back(),
             dense.data() + offset, element_bytes, row, element_bytes);
   });
   return absl::OkStatus();
@@ -170,12 +164,10 @@ absl::Status CopyFromDense(std::string_view dense, int64_t element_bytes,
 absl::StatusOr<std::string> FromDense(std::string_view dense, int64_t element_bytes,
                                       std::span<const int64_t> dims,
                                       std::span<const int64_t> byte_strides) {
-  absl::StatusOr<StridedRegion> layout = Region(element_bytes, dims, byte_strides);
-  if (!layout.ok()) return layout.status();
-  if (layout->bytes > kAllocatedMax) return OutOfRange();
-  std::string region(layout->bytes, '\0');
-  absl::Status status = CopyFromDense(dense, element_bytes, dims, byte_strides, region);
-  if (!status.ok()) return status;
+  GANGWAY_ASSIGN_OR_RETURN(StridedRegion layout, Region(element_bytes, dims, byte_strides));
+  if (layout.bytes > kAllocatedMax) return OutOfRange();
+  std::string region(layout.bytes, '\0');
+  GANGWAY_RETURN_IF_ERROR(CopyFromDense(dense, element_bytes, dims, byte_strides, region));
   return region;
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/sharding.h"
 
@@ -41,23 +42,21 @@ absl::Status ReadSingleDevice(const std::string& data, ArrayInfo& info) {
 absl::Status ReadHlo(const std::string& data, ArrayInfo& info) {
   xla::IfrtHloShardingProto proto;
   if (!proto.ParseFromString(data)) return Malformed(kHlo);
-  if (absl::Status status = ReadDevices(proto.devices(), info); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(ReadDevices(proto.devices(), info));
   info.memory_kind = MemoryKindFromClient(proto.memory_kind());
-  absl::StatusOr<xla::Sharding> sharding =
-      xla::Sharding::FromProto(proto.op_sharding(), static_cast<int64_t>(info.devices.size()));
-  if (!sharding.ok()) return sharding.status();
-  absl::StatusOr<std::vector<int64_t>> shard = sharding->ShardShape(info.dims);
-  if (!shard.ok()) return shard.status();
-  info.shard_dims = *std::move(shard);
-  info.fully_replicated = sharding->fully_replicated();
-  SetOffsets(*sharding, info);
+  GANGWAY_ASSIGN_OR_RETURN(
+      xla::Sharding sharding,
+      xla::Sharding::FromProto(proto.op_sharding(), static_cast<int64_t>(info.devices.size())));
+  GANGWAY_ASSIGN_OR_RETURN(info.shard_dims, sharding.ShardShape(info.dims));
+  info.fully_replicated = sharding.fully_replicated();
+  SetOffsets(sharding, info);
   return absl::OkStatus();
 }
 
 absl::Status ReadConcreteEven(const std::string& data, ArrayInfo& info) {
   xla::IfrtConcreteEvenShardingProto proto;
   if (!proto.ParseFromString(data)) return Malformed(kConcreteEven);
-  if (absl::Status status = ReadDevices(proto.devices(), info); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(ReadDevices(proto.devices(), info));
   info.memory_kind = MemoryKindFromClient(proto.memory_kind());
   info.shard_dims.assign(proto.shard_shape().dims().begin(), proto.shard_shape().dims().end());
   info.fully_replicated = proto.is_fully_replicated();
@@ -102,22 +101,19 @@ absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
                                            const xla::IfrtShardingProto& sharding,
                                            const DeviceSet& known) {
   auto info = std::make_shared<ArrayInfo>();
-  absl::StatusOr<xla::PrimitiveType> element_type = xla::FromIfrt(dtype.kind());
-  if (!element_type.ok()) return element_type.status();
-  info->element_type = *element_type;
+  GANGWAY_ASSIGN_OR_RETURN(xla::PrimitiveType element_type, xla::FromIfrt(dtype.kind()));
+  info->element_type = element_type;
   info->dims.assign(shape.dims().begin(), shape.dims().end());
-  if (absl::StatusOr<int64_t> count = xla::ElementCount(info->dims); !count.ok())
-    return count.status();
-  if (absl::Status status = ReadSharding(sharding.serialized(), *info); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(xla::ElementCount(info->dims));
+  GANGWAY_RETURN_IF_ERROR(ReadSharding(sharding.serialized(), *info));
   for (uint32_t device : info->devices) {
     if (!known.contains(device)) {
       return absl::InvalidArgumentError(
           absl::StrCat("device ", device, " is not one of the cluster's"));
     }
   }
-  absl::StatusOr<int64_t> bytes = xla::DenseBytes(info->element_type, info->shard_dims);
-  if (!bytes.ok()) return bytes.status();
-  info->shard_bytes = static_cast<uint64_t>(*bytes);
+  GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, xla::DenseBytes(info->element_type, info->shard_dims));
+  info->shard_bytes = static_cast<uint64_t>(bytes);
   return info;
 }
 

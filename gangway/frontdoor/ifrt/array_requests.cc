@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
 #include "gangway/xla/dtype.h"
@@ -79,9 +80,7 @@ absl::Status CheckArrays(const RemapPlan& plan, int64_t in, int64_t out) {
 
 absl::Status ApplyMapping(RemapPlan& plan, std::span<const uint64_t> handles,
                           const xla::IfrtRemapPlanProto::Mapping& mapping) {
-  if (absl::Status status = CheckArrays(plan, mapping.in_array(), mapping.out_array());
-      !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(CheckArrays(plan, mapping.in_array(), mapping.out_array()));
   const int count = mapping.from_start_size();
   for (int size : {mapping.from_end_size(), mapping.from_step_size(), mapping.to_start_size(),
                    mapping.to_end_size(), mapping.to_step_size()}) {
@@ -94,11 +93,8 @@ absl::Status ApplyMapping(RemapPlan& plan, std::span<const uint64_t> handles,
     int64_t from = mapping.from_start(i), to = mapping.to_start(i);
     // Place() rejects the first index that is out of range, so hostile ends and steps cost nothing.
     while (from < mapping.from_end(i) && to < mapping.to_end(i)) {
-      if (absl::Status status =
-              Place(plan, handles, mapping.in_array(), from, mapping.out_array(), to);
-          !status.ok()) {
-        return status;
-      }
+      GANGWAY_RETURN_IF_ERROR(
+          Place(plan, handles, mapping.in_array(), from, mapping.out_array(), to));
       if (__builtin_add_overflow(from, mapping.from_step(i), &from)) break;
       if (__builtin_add_overflow(to, mapping.to_step(i), &to)) break;
     }
@@ -110,19 +106,14 @@ absl::Status ApplyMapping(RemapPlan& plan, std::span<const uint64_t> handles,
 absl::Status ApplyDevices(RemapPlan& plan, std::span<const uint64_t> handles,
                           const xla::IfrtRemapPlanProto::InputDevicesForOutput& mapping) {
   for (const auto& input : mapping.inputs()) {
-    if (absl::Status status = CheckArrays(plan, input.in_array(), mapping.out_array());
-        !status.ok())
-      return status;
+    GANGWAY_RETURN_IF_ERROR(CheckArrays(plan, input.in_array(), mapping.out_array()));
     const auto& from = plan.sources[input.in_array()]->devices;
     const auto& to = plan.outputs[mapping.out_array()]->devices;
     for (int32_t device : input.devices().device_ids()) {
       const auto source = std::find(from.begin(), from.end(), static_cast<uint32_t>(device));
       const auto target = std::find(to.begin(), to.end(), static_cast<uint32_t>(device));
-      if (absl::Status status = Place(plan, handles, input.in_array(), source - from.begin(),
-                                      mapping.out_array(), target - to.begin());
-          !status.ok()) {
-        return status;
-      }
+      GANGWAY_RETURN_IF_ERROR(Place(plan, handles, input.in_array(), source - from.begin(),
+                                    mapping.out_array(), target - to.begin()));
     }
   }
   return absl::OkStatus();
@@ -132,23 +123,21 @@ absl::StatusOr<RemapPlan> ReadPlan(SessionContext& context,
                                    const xla::RemapArraysRequest& request) {
   RemapPlan plan;
   for (uint64_t handle : request.array_handles()) {
-    absl::StatusOr<ArrayInfoRef> source = FindArray(context, handle);
-    if (!source.ok()) return source.status();
-    plan.sources.push_back(*std::move(source));
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, handle));
+    plan.sources.push_back(std::move(source));
   }
   for (const auto& spec : request.plan().output_specs()) {
-    absl::StatusOr<ArrayInfoRef> output =
-        ReadArrayInfo(spec.dtype(), spec.shape(), spec.sharding(), context.devices);
-    if (!output.ok()) return output.status();
-    plan.results.push_back({0, std::vector<ShardOf>((*output)->devices.size())});
-    plan.outputs.push_back(*std::move(output));
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef output, ReadArrayInfo(spec.dtype(), spec.shape(),
+                                                                spec.sharding(), context.devices));
+    plan.results.push_back({0, std::vector<ShardOf>(output->devices.size())});
+    plan.outputs.push_back(std::move(output));
   }
   const auto handles = Handles(request.array_handles());
   for (const auto& mapping : request.plan().mappings()) {
-    if (absl::Status status = ApplyMapping(plan, handles, mapping); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(ApplyMapping(plan, handles, mapping));
   }
   for (const auto& mapping : request.plan().input_devices_for_output()) {
-    if (absl::Status status = ApplyDevices(plan, handles, mapping); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(ApplyDevices(plan, handles, mapping));
   }
   for (const auto& result : plan.results) {
     for (const ShardOf& shard : result.shards) {
@@ -170,8 +159,7 @@ absl::StatusOr<std::vector<uint64_t>> ResultHandles(SessionContext& context,
     for (size_t i = 0; i < count; ++i) handles.push_back(context.client.NewArrayHandle());
     return handles;
   }
-  if (absl::Status status = CheckCount(named.size(), count, "result handles"); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(CheckCount(named.size(), count, "result handles"));
   for (uint64_t handle : named) {
     if (handle == 0 || handle >= kClientHandleEnd || context.arrays.contains(handle)) {
       return absl::InvalidArgumentError(
@@ -234,36 +222,30 @@ absl::Status AssembleArray(SessionContext& context, const xla::AssembleArrayRequ
     Client::Regrouped result;
     xla::IfrtDTypeProto dtype = request.dtype();
     for (uint64_t handle : request.single_device_array_handles()) {
-      absl::StatusOr<ArrayInfoRef> source = FindArray(context, handle);
-      if (!source.ok()) return source.status();
-      if ((*source)->devices.size() != 1) {
+      GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, handle));
+      if (source->devices.size() != 1) {
         return absl::InvalidArgumentError(
             absl::StrCat("array ", handle, " to assemble is not on a single device"));
       }
-      absl::StatusOr<xla::IfrtDTypeProto::Kind> kind = xla::ToIfrt((*source)->element_type);
-      if (!kind.ok()) return kind.status();
-      if (dtype.kind() == xla::IfrtDTypeProto::KIND_UNSPECIFIED) dtype.set_kind(*kind);
-      if (dtype.kind() != *kind)
+      GANGWAY_ASSIGN_OR_RETURN(xla::IfrtDTypeProto::Kind kind, xla::ToIfrt(source->element_type));
+      if (dtype.kind() == xla::IfrtDTypeProto::KIND_UNSPECIFIED) dtype.set_kind(kind);
+      if (dtype.kind() != kind)
         return absl::InvalidArgumentError("arrays to assemble differ in element type");
       result.shards.push_back(ShardOf{handle, 0});
     }
-    absl::StatusOr<ArrayInfoRef> info =
-        ReadArrayInfo(dtype, request.shape(), request.sharding(), context.devices);
-    if (!info.ok()) return info.status();
-    if (absl::Status status = CheckCount(result.shards.size(), (*info)->devices.size(), "arrays");
-        !status.ok())
-      return status;
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(dtype, request.shape(),
+                                                              request.sharding(), context.devices));
+    GANGWAY_RETURN_IF_ERROR(CheckCount(result.shards.size(), info->devices.size(), "arrays"));
     for (size_t i = 0; i < result.shards.size(); ++i) {
       const ArrayInfo& shard = *context.arrays[result.shards[i].array].info;
-      if (shard.dims != (*info)->shard_dims || shard.devices[0] != (*info)->devices[i]) {
+      if (shard.dims != info->shard_dims || shard.devices[0] != info->devices[i]) {
         return absl::InvalidArgumentError(
             absl::StrCat("array ", i, " to assemble has another shape or device than its shard"));
       }
     }
-    absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(context, One(named), 1);
-    if (!handles.ok()) return handles.status();
-    result.array = handles->front();
-    context.arrays[result.array].info = *std::move(info);
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles, ResultHandles(context, One(named), 1));
+    result.array = handles.front();
+    context.arrays[result.array].info = std::move(info);
     response.mutable_assemble_array()->set_array_handle(result.array);
     std::vector<Client::Regrouped> results;
     results.push_back(std::move(result));
@@ -275,17 +257,16 @@ absl::Status AssembleArray(SessionContext& context, const xla::AssembleArrayRequ
 absl::Status RemapArrays(SessionContext& context, const xla::RemapArraysRequest& request,
                          IfrtResponse& response) {
   return OrSpoil(context, Handles(request.result_handles()), [&]() -> absl::Status {
-    absl::StatusOr<RemapPlan> plan = ReadPlan(context, request);
-    if (!plan.ok()) return plan.status();
-    absl::StatusOr<std::vector<uint64_t>> handles =
-        ResultHandles(context, Handles(request.result_handles()), plan->outputs.size());
-    if (!handles.ok()) return handles.status();
-    for (size_t i = 0; i < handles->size(); ++i) {
-      plan->results[i].array = (*handles)[i];
-      context.arrays[(*handles)[i]].info = plan->outputs[i];
+    GANGWAY_ASSIGN_OR_RETURN(RemapPlan plan, ReadPlan(context, request));
+    GANGWAY_ASSIGN_OR_RETURN(
+        std::vector<uint64_t> handles,
+        ResultHandles(context, Handles(request.result_handles()), plan.outputs.size()));
+    for (size_t i = 0; i < handles.size(); ++i) {
+      plan.results[i].array = handles[i];
+      context.arrays[handles[i]].info = plan.outputs[i];
     }
-    context.client.Regroup(std::move(plan->results));
-    SetHandles(*handles, *response.mutable_remap_arrays());
+    context.client.Regroup(std::move(plan.results));
+    SetHandles(handles, *response.mutable_remap_arrays());
     return absl::OkStatus();
   });
 }
@@ -293,20 +274,17 @@ absl::Status RemapArrays(SessionContext& context, const xla::RemapArraysRequest&
 absl::Status Disassemble(SessionContext& context, const xla::DisassembleRequest& request,
                          IfrtResponse& response) {
   return OrSpoil(context, Handles(request.result_handles()), [&]() -> absl::Status {
-    absl::StatusOr<ArrayInfoRef> source = FindArray(context, request.array_handle());
-    if (!source.ok()) return source.status();
-    const size_t count = (*source)->devices.size();
-    absl::StatusOr<std::vector<uint64_t>> handles =
-        ResultHandles(context, Handles(request.result_handles()), count);
-    if (!handles.ok()) return handles.status();
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, request.array_handle()));
+    const size_t count = source->devices.size();
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
+                             ResultHandles(context, Handles(request.result_handles()), count));
     std::vector<Client::Regrouped> results;
     for (size_t i = 0; i < count; ++i) {
-      results.push_back(
-          {(*handles)[i], {ShardOf{request.array_handle(), static_cast<uint32_t>(i)}}});
-      context.arrays[(*handles)[i]].info = ShardInfo(**source, i);
+      results.push_back({handles[i], {ShardOf{request.array_handle(), static_cast<uint32_t>(i)}}});
+      context.arrays[handles[i]].info = ShardInfo(*source, i);
     }
     context.client.Regroup(std::move(results));
-    SetHandles(*handles, *response.mutable_disassemble());
+    SetHandles(handles, *response.mutable_disassemble());
     return absl::OkStatus();
   });
 }
@@ -320,13 +298,10 @@ absl::Status CopyArrays(SessionContext& context, const xla::CopyArraysRequest& r
     std::vector<uint32_t> devices(request.device_ids().begin(), request.device_ids().end());
     std::string memory_kind;
     for (uint64_t handle : request.array_handles()) {
-      absl::StatusOr<ArrayInfoRef> source = FindArray(context, handle);
-      if (!source.ok()) return source.status();
-      if (devices.empty()) devices = (*source)->devices;
-      if (absl::Status status = CheckCount(devices.size(), (*source)->devices.size(), "devices");
-          !status.ok())
-        return status;
-      auto info = std::make_shared<ArrayInfo>(**source);
+      GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, handle));
+      if (devices.empty()) devices = source->devices;
+      GANGWAY_RETURN_IF_ERROR(CheckCount(devices.size(), source->devices.size(), "devices"));
+      auto info = std::make_shared<ArrayInfo>(*source);
       info->devices = devices;
       if (request.has_memory_kind())
         info->memory_kind = MemoryKindFromClient(request.memory_kind());
@@ -339,17 +314,17 @@ absl::Status CopyArrays(SessionContext& context, const xla::CopyArraysRequest& r
             absl::StrCat("device ", device, " is not one of the cluster's"));
       }
     }
-    absl::StatusOr<std::vector<uint64_t>> handles =
-        ResultHandles(context, Handles(request.result_handles()), request.array_handles_size());
-    if (!handles.ok()) return handles.status();
-    context.client.Copy(Handles(request.array_handles()), *handles, devices, memory_kind);
-    for (size_t i = 0; i < handles->size(); ++i) {
-      context.arrays[(*handles)[i]].info = infos[i];
+    GANGWAY_ASSIGN_OR_RETURN(
+        std::vector<uint64_t> handles,
+        ResultHandles(context, Handles(request.result_handles()), request.array_handles_size()));
+    context.client.Copy(Handles(request.array_handles()), handles, devices, memory_kind);
+    for (size_t i = 0; i < handles.size(); ++i) {
+      context.arrays[handles[i]].info = infos[i];
       if (request.copy_semantics() == xla::COPY_SEMANTICS_DONATE_INPUT) {
         context.arrays[request.array_handles(static_cast<int>(i))].deleted = true;
       }
     }
-    SetHandles(*handles, *response.mutable_copy_arrays());
+    SetHandles(handles, *response.mutable_copy_arrays());
     return absl::OkStatus();
   });
 }
@@ -359,20 +334,18 @@ absl::Status FullyReplicatedShard(SessionContext& context,
                                   IfrtResponse& response) {
   const uint64_t named = request.result_handle();
   return OrSpoil(context, One(named), [&]() -> absl::Status {
-    absl::StatusOr<ArrayInfoRef> source = FindArray(context, request.array_handle());
-    if (!source.ok()) return source.status();
-    if (!(*source)->fully_replicated) {
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, request.array_handle()));
+    if (!source->fully_replicated) {
       return absl::InvalidArgumentError(
           absl::StrCat("array ", request.array_handle(), " is not fully replicated"));
     }
-    absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(context, One(named), 1);
-    if (!handles.ok()) return handles.status();
-    context.arrays[handles->front()].info =
-        (*source)->devices.size() == 1 ? *source : ShardInfo(**source, 0);
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles, ResultHandles(context, One(named), 1));
+    context.arrays[handles.front()].info =
+        source->devices.size() == 1 ? source : ShardInfo(*source, 0);
     std::vector<Client::Regrouped> results;
-    results.push_back({handles->front(), {ShardOf{request.array_handle(), 0}}});
+    results.push_back({handles.front(), {ShardOf{request.array_handle(), 0}}});
     context.client.Regroup(std::move(results));
-    response.mutable_fully_replicated_shard()->set_array_handle(handles->front());
+    response.mutable_fully_replicated_shard()->set_array_handle(handles.front());
     return absl::OkStatus();
   });
 }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
 
@@ -65,10 +66,9 @@ class VersionCall final : public UnaryCall<proxy::GetVersionRequest, proxy::GetV
  private:
   absl::Status Answer(const proxy::GetVersionRequest& request,
                       proxy::GetVersionResponse& response) override {
-    absl::StatusOr<proxy::Version> version =
-        NegotiateVersion(request.min_version(), request.max_version());
-    if (!version.ok()) return version.status();
-    *response.mutable_version() = *version;
+    GANGWAY_ASSIGN_OR_RETURN(proxy::Version version,
+                             NegotiateVersion(request.min_version(), request.max_version()));
+    *response.mutable_version() = version;
     return absl::OkStatus();
   }
 };
@@ -85,9 +85,8 @@ class DeleteCall final
  private:
   absl::Status Answer(const proxy::HostBufferDeleteRequest& request,
                       proxy::HostBufferDeleteResponse& response) override {
-    auto buffers = environment_.registry.Find(request.session_id());
-    if (!buffers.ok()) return buffers.status();
-    (*buffers)->Erase(request.handle());
+    GANGWAY_ASSIGN_OR_RETURN(auto buffers, environment_.registry.Find(request.session_id()));
+    buffers->Erase(request.handle());
     return absl::OkStatus();
   }
 };

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
 #include "gangway/xla/compile_options.h"
@@ -49,9 +50,8 @@ absl::StatusOr<ArrayInfoRef> OutputInfo(const xla::Operand& operand, const Tenso
   info->fully_replicated = operand.fully_replicated;
   auto sharding = xla::Sharding::FromProto(operand.sharding, static_cast<int64_t>(devices.size()));
   if (sharding.ok()) SetOffsets(*sharding, *info);
-  absl::StatusOr<int64_t> bytes = xla::DenseBytes(info->element_type, info->shard_dims);
-  if (!bytes.ok()) return bytes.status();
-  info->shard_bytes = static_cast<uint64_t>(*bytes);
+  GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, xla::DenseBytes(info->element_type, info->shard_dims));
+  info->shard_bytes = static_cast<uint64_t>(bytes);
   return info;
 }
 
@@ -87,11 +87,10 @@ void SetMetadata(const xla::ExecutableDescription& description, const Executable
 absl::StatusOr<std::shared_ptr<const Executable>> MakeExecutable(
     ExecutableHandle handle, std::vector<uint32_t> devices,
     std::shared_ptr<const ExecutableInfo> info) {
-  absl::StatusOr<xla::ExecutableDescription> description = Describe(*info);
-  if (!description.ok()) return description.status();
-  if (description->results.size() != info->results.size()) {
+  GANGWAY_ASSIGN_OR_RETURN(xla::ExecutableDescription description, Describe(*info));
+  if (description.results.size() != info->results.size()) {
     return absl::InternalError(absl::StrCat("program ", info->name, " has ",
-                                            description->results.size(), " results in its HLO and ",
+                                            description.results.size(), " results in its HLO and ",
                                             info->results.size(), " in its description"));
   }
   auto executable = std::make_shared<Executable>();
@@ -99,12 +98,12 @@ absl::StatusOr<std::shared_ptr<const Executable>> MakeExecutable(
   executable->devices = std::move(devices);
   executable->donated = info->donated;
   for (size_t i = 0; i < info->results.size(); ++i) {
-    absl::StatusOr<ArrayInfoRef> output =
-        OutputInfo(description->results[i], info->results[i], executable->devices);
-    if (!output.ok()) return output.status();
-    executable->outputs.push_back(*std::move(output));
+    GANGWAY_ASSIGN_OR_RETURN(
+        ArrayInfoRef output,
+        OutputInfo(description.results[i], info->results[i], executable->devices));
+    executable->outputs.push_back(std::move(output));
   }
-  SetMetadata(*description, *info, executable->metadata);
+  SetMetadata(description, *info, executable->metadata);
   executable->info = std::move(info);
   return executable;
 }
@@ -133,7 +132,7 @@ IfrtResponse CompileReply(uint64_t op_id, const Executable& executable) {
 absl::StatusOr<std::vector<uint32_t>> Devices(const SessionContext& context,
                                               const xla::CompileOptionsProto& options) {
   absl::StatusOr<std::vector<uint32_t>> devices = xla::AssignedDevices(options);
-  if (!devices.ok()) return devices;
+  GANGWAY_RETURN_IF_ERROR(devices);
   for (uint32_t device : *devices) {
     if (!context.devices.contains(device)) {
       return absl::InvalidArgumentError(
@@ -171,7 +170,7 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
     return absl::InvalidArgumentError("the compile options are not XLA's");
   }
   absl::StatusOr<std::vector<uint32_t>> devices = Devices(context, options.compile_options());
-  if (!devices.ok()) return devices.status();
+  GANGWAY_RETURN_IF_ERROR(devices);
   // The callback needs the handle that Compile returns, and may run first: both meet here.
   struct Pending {
     Mutex mutex;
@@ -220,14 +219,12 @@ absl::Status FirstOutputs(const Executable& executable, const std::vector<uint64
                           xla::ExecuteResponse& body) {
   for (size_t i = 0; i < handles.size(); ++i) {
     const ArrayInfo& info = *executable.outputs[i];
-    absl::StatusOr<xla::IfrtDTypeProto::Kind> kind = xla::ToIfrt(info.element_type);
-    if (!kind.ok()) return kind.status();
-    absl::StatusOr<xla::IfrtShardingProto> sharding = WriteSharding(info);
-    if (!sharding.ok()) return sharding.status();
+    GANGWAY_ASSIGN_OR_RETURN(xla::IfrtDTypeProto::Kind kind, xla::ToIfrt(info.element_type));
+    GANGWAY_ASSIGN_OR_RETURN(xla::IfrtShardingProto sharding, WriteSharding(info));
     auto& output = *body.add_outputs();
-    output.mutable_dtype()->set_kind(*kind);
+    output.mutable_dtype()->set_kind(kind);
     output.mutable_shape()->mutable_dims()->Add(info.dims.begin(), info.dims.end());
-    *output.mutable_sharding() = *std::move(sharding);
+    *output.mutable_sharding() = std::move(sharding);
     output.set_array_handle(handles[i]);
   }
   return absl::OkStatus();
@@ -277,33 +274,30 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
     return absl::UnimplementedError(
         "an execution cannot run on other devices than its executable was compiled for");
   }
-  const absl::StatusOr<std::vector<uint32_t>> keep = Kept(request);
-  if (!keep.ok()) return keep.status();
+  GANGWAY_ASSIGN_OR_RETURN(const std::vector<uint32_t> keep, Kept(request));
   const std::span<const uint64_t> named(request.result_handles().data(),
                                         static_cast<size_t>(request.result_handles_size()));
-  absl::StatusOr<std::vector<uint64_t>> handles =
-      ResultHandles(context, named, executable->outputs.size());
-  if (!handles.ok()) return handles.status();
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
+                           ResultHandles(context, named, executable->outputs.size()));
   xla::ExecuteResponse& body = *response.mutable_execute();
   // The client asks for the outputs once, by naming no handles, and remembers them.
   if (named.empty()) {
-    if (absl::Status status = FirstOutputs(*executable, *handles, body); !status.ok())
-      return status;
+    GANGWAY_RETURN_IF_ERROR(FirstOutputs(*executable, handles, body));
   }
   MarkDonated(context, *executable, request);
-  for (size_t i = 0; i < handles->size(); ++i)
-    context.arrays[(*handles)[i]].info = executable->outputs[i];
+  for (size_t i = 0; i < handles.size(); ++i)
+    context.arrays[handles[i]].info = executable->outputs[i];
   const auto& options = request.options();
   context.client.Call(
       executable->handle,
       std::span<const uint64_t>(request.argument_handles().data(),
                                 static_cast<size_t>(request.argument_handles_size())),
-      *handles, *keep, static_cast<uint32_t>(options.launch_id()));
+      handles, keep, static_cast<uint32_t>(options.launch_id()));
   if (options.fill_status()) {
     const uint64_t status_handle =
         request.status_handle() != 0 ? request.status_handle() : context.client.NewArrayHandle();
     body.set_status_handle(status_handle);
-    WatchStatus(context, status_handle, *handles);
+    WatchStatus(context, status_handle, handles);
   }
   return absl::OkStatus();
 }
@@ -429,9 +423,8 @@ absl::Status ExecutableText(SessionContext& context, const xla::ExecutableTextRe
   std::shared_ptr<const Executable> executable =
       context.executables.Find(request.executable_handle());
   if (executable == nullptr) return UnknownExecutable(request.executable_handle());
-  absl::StatusOr<std::string> text = xla::ProgramText(executable->info->optimized_program);
-  if (!text.ok()) return text.status();
-  response.mutable_executable_text()->set_text(ValidUtf8(*text));
+  GANGWAY_ASSIGN_OR_RETURN(std::string text, xla::ProgramText(executable->info->optimized_program));
+  response.mutable_executable_text()->set_text(ValidUtf8(text));
   return absl::OkStatus();
 }
 

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::ifrt {
 
 absl::Status HostBudget::Acquire(uint64_t bytes, std::chrono::steady_clock::time_point deadline) {
@@ -38,14 +40,12 @@ HostBuffers::HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limi
     : budget_(std::make_shared<HostBudget>(bytes_max)), take_limit_(take_limit) {}
 
 absl::StatusOr<std::shared_ptr<HostBytes>> HostBuffers::Allocate(uint64_t size) {
-  if (absl::Status status = budget_->Acquire(size, Clock::now() + take_limit_); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(budget_->Acquire(size, Clock::now() + take_limit_));
   return std::make_shared<HostBytes>(size, budget_);
 }
 
 absl::StatusOr<std::shared_ptr<HostBytes>> HostBuffers::TryAllocate(uint64_t size) {
-  if (absl::Status status = budget_->Acquire(size, Clock::time_point()); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(budget_->Acquire(size, Clock::time_point()));
   return std::make_shared<HostBytes>(size, budget_);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 
 namespace gangway::ifrt {
@@ -84,25 +85,23 @@ absl::Status ReshardAll(SessionContext& context, const xla::ReshardArraysRequest
   std::vector<std::vector<Wave>> plans;
   for (int i = 0; i < request.array_specs_size(); ++i) {
     const auto& spec = request.array_specs(i);
-    absl::StatusOr<ArrayInfoRef> source = FindArray(context, request.array_handles(i));
-    if (!source.ok()) return source.status();
-    absl::StatusOr<ArrayInfoRef> info =
-        ReadArrayInfo(spec.dtype(), spec.shape(), spec.sharding(), context.devices);
-    if (!info.ok()) return info.status();
-    absl::StatusOr<std::vector<Wave>> waves = PlanWaves(request.array_handles(i), **source, **info);
-    if (!waves.ok()) return waves.status();
-    infos.push_back(*std::move(info));
-    plans.push_back(*std::move(waves));
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, request.array_handles(i)));
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(spec.dtype(), spec.shape(),
+                                                              spec.sharding(), context.devices));
+    GANGWAY_ASSIGN_OR_RETURN(std::vector<Wave> waves,
+                             PlanWaves(request.array_handles(i), *source, *info));
+    infos.push_back(std::move(info));
+    plans.push_back(std::move(waves));
   }
-  absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(context, named, infos.size());
-  if (!handles.ok()) return handles.status();
-  for (size_t i = 0; i < handles->size(); ++i) {
-    Reshard(context.client, plans[i], (*handles)[i], *infos[i]);
-    context.arrays[(*handles)[i]].info = infos[i];
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
+                           ResultHandles(context, named, infos.size()));
+  for (size_t i = 0; i < handles.size(); ++i) {
+    Reshard(context.client, plans[i], handles[i], *infos[i]);
+    context.arrays[handles[i]].info = infos[i];
     if (request.copy_semantics() == xla::COPY_SEMANTICS_DONATE_INPUT)
       context.arrays[request.array_handles(static_cast<int>(i))].deleted = true;
   }
-  response.mutable_reshard_arrays()->mutable_array_handles()->Add(handles->begin(), handles->end());
+  response.mutable_reshard_arrays()->mutable_array_handles()->Add(handles.begin(), handles.end());
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 
 #include "gangway/base/accept_loop.h"
 #include "gangway/base/check.h"
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/buffer_calls.h"
 #include "gangway/frontdoor/ifrt/call.h"
 #include "gangway/frontdoor/ifrt/session_call.h"
@@ -54,7 +55,7 @@ class IfrtServer::Impl {
 
   absl::Status Start(const std::string& address) {
     grpc::ServerBuilder builder;
-    if (absl::Status status = Listen(address); !status.ok()) return status;
+    GANGWAY_RETURN_IF_ERROR(Listen(address));
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
@@ -146,7 +147,7 @@ absl::StatusOr<std::unique_ptr<IfrtServer>> IfrtServer::Start(const std::string&
                      "address such as 127.0.0.1:38677"));
   }
   auto impl = std::make_unique<Impl>(std::move(factory), options);
-  if (absl::Status status = impl->Start(address); !status.ok()) return status;
+  GANGWAY_RETURN_IF_ERROR(impl->Start(address));
   return std::unique_ptr<IfrtServer>(new IfrtServer(std::move(impl)));
 }
 

@@ -10,6 +10,7 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/fake_client.h"
 #include "gangway/frontdoor/ifrt/host_buffers.h"
 #include "gangway/xla/hlo.pb.h"
@@ -151,7 +152,7 @@ class ServerTest : public ::testing::Test {
     server_ = *IfrtServer::Start(
         "127.0.0.1:0",
         [this](const SessionRequest& request) -> absl::StatusOr<std::unique_ptr<Client>> {
-          if (!refuse_.ok()) return refuse_;
+          GANGWAY_RETURN_IF_ERROR(refuse_);
           presented_ = request.token;
           return std::make_unique<FakeClient>(cluster_);
         });

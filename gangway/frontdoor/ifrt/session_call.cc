@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
 
@@ -56,8 +57,7 @@ void SessionCall::Begin() {
 
 absl::Status SessionCall::CheckMetadata() {
   proxy::SessionMetadata metadata;
-  if (absl::Status status = ReadMetadata(context_, kSessionMetadata, metadata); !status.ok())
-    return status;
+  GANGWAY_RETURN_IF_ERROR(ReadMetadata(context_, kSessionMetadata, metadata));
   const auto& said = metadata.initialization_data().attributes();
   if (auto token = said.find(kTokenAttribute); token != said.end())
     token_ = token->second.string_value();
@@ -65,13 +65,13 @@ absl::Status SessionCall::CheckMetadata() {
 }
 
 absl::Status SessionCall::Open() {
-  auto client = environment_.factory(
-      {.name = absl::StrCat("jax ", context_.peer()), .token = std::move(token_)});
-  if (!client.ok()) return client.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto client,
+                           environment_.factory({.name = absl::StrCat("jax ", context_.peer()),
+                                                 .token = std::move(token_)}));
   const IfrtServerOptions& options = environment_.options;
   auto buffers = std::make_shared<HostBuffers>(options.host_bytes_max, options.host_buffer_limit);
   const uint64_t id = environment_.registry.Add(buffers);
-  session_ = std::make_unique<Session>(id, *std::move(client), writer_, std::move(buffers),
+  session_ = std::make_unique<Session>(id, std::move(client), writer_, std::move(buffers),
                                        &environment_.bulk);
   return absl::OkStatus();
 }

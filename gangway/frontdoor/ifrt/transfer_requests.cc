@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/strided.h"
@@ -25,29 +26,26 @@ struct BufferForm {
 absl::StatusOr<BufferForm> ReadForm(int32_t element_type, std::span<const int64_t> dims,
                                     const xla::IfrtByteStridesProto* byte_strides) {
   BufferForm form;
-  absl::StatusOr<int64_t> element_bytes = xla::ElementBytes(element_type);
-  if (!element_bytes.ok()) return element_bytes.status();
-  form.element_bytes = *element_bytes;
-  absl::StatusOr<int64_t> bytes = xla::DenseBytes(element_type, dims);
-  if (!bytes.ok()) return bytes.status();
-  form.dense_bytes = static_cast<uint64_t>(*bytes);
+  GANGWAY_ASSIGN_OR_RETURN(int64_t element_bytes, xla::ElementBytes(element_type));
+  form.element_bytes = element_bytes;
+  GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, xla::DenseBytes(element_type, dims));
+  form.dense_bytes = static_cast<uint64_t>(bytes);
   form.dims.assign(dims.begin(), dims.end());
   if (byte_strides == nullptr) {
-    form.region = xla::StridedRegion{*bytes, 0, true};
+    form.region = xla::StridedRegion{bytes, 0, true};
     return form;
   }
   form.byte_strides.assign(byte_strides->strides().begin(), byte_strides->strides().end());
-  absl::StatusOr<xla::StridedRegion> region =
-      xla::Region(form.element_bytes, form.dims, form.byte_strides);
-  if (!region.ok()) return region.status();
-  form.region = *region;
+  GANGWAY_ASSIGN_OR_RETURN(xla::StridedRegion region,
+                           xla::Region(form.element_bytes, form.dims, form.byte_strides));
+  form.region = region;
   return form;
 }
 
 // The dense form of the bytes that the client sent; the same bytes if they are dense already.
 absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const BufferForm& form,
                                      HostBuffers& buffers) {
-  if (!bytes.ok()) return bytes;
+  GANGWAY_RETURN_IF_ERROR(bytes);
   const std::string_view view = (*bytes)->view();
   if (static_cast<int64_t>(view.size()) != form.region.bytes) {
     return absl::InvalidArgumentError(absl::StrCat("a host buffer holds ", view.size(),
@@ -56,12 +54,10 @@ absl::StatusOr<HostBytesRef> Densify(absl::StatusOr<HostBytesRef> bytes, const B
   }
   if (form.region.dense) return bytes;
   // Charged before it is allocated: strides of 0 expand a few bytes to many.
-  absl::StatusOr<std::shared_ptr<HostBytes>> dense = buffers.TryAllocate(form.dense_bytes);
-  if (!dense.ok()) return dense.status();
-  absl::Status status = xla::CopyToDense(view, form.element_bytes, form.dims, form.byte_strides,
-                                         {(*dense)->Make(), (*dense)->size()});
-  if (!status.ok()) return status;
-  return HostBytesRef(*std::move(dense));
+  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<HostBytes> dense, buffers.TryAllocate(form.dense_bytes));
+  GANGWAY_RETURN_IF_ERROR(xla::CopyToDense(view, form.element_bytes, form.dims, form.byte_strides,
+                                           {dense->Make(), dense->size()}));
+  return HostBytesRef(std::move(dense));
 }
 
 // Pushes the bytes of `handle` to `shards` of `upload` when they have arrived.
@@ -102,26 +98,25 @@ std::vector<uint32_t> AllShards(const ArrayInfo& info) {
 
 absl::Status MakeOne(SessionContext& context, const xla::MakeArrayFromHostBufferRequest& request,
                      IfrtResponse& response) {
-  absl::StatusOr<ArrayInfoRef> info =
-      ReadArrayInfo(request.dtype(), request.shape(), request.sharding(), context.devices);
-  if (!info.ok()) return info.status();
-  if (!(*info)->fully_replicated) {
+  GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(request.dtype(), request.shape(),
+                                                            request.sharding(), context.devices));
+  if (!info->fully_replicated) {
     return absl::UnimplementedError(
         "one host buffer cannot fill an array that is split over devices; send one per shard");
   }
-  absl::StatusOr<BufferForm> form =
-      ReadForm((*info)->element_type, (*info)->dims,
-               request.has_byte_strides() ? &request.byte_strides() : nullptr);
-  if (!form.ok()) return form.status();
+  GANGWAY_ASSIGN_OR_RETURN(
+      BufferForm form, ReadForm(info->element_type, info->dims,
+                                request.has_byte_strides() ? &request.byte_strides() : nullptr));
   const uint64_t named = request.array_handle();
-  absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(
-      context, std::span<const uint64_t>(&named, request.has_array_handle() ? 1 : 0), 1);
-  if (!handles.ok()) return handles.status();
-  const uint64_t upload = context.client.Upload(handles->front(), ToSpec(**info));
-  std::vector<uint32_t> shards = AllShards(**info);
-  context.arrays[handles->front()].info = *std::move(info);
-  response.mutable_make_array_from_host_buffer()->set_array_handle(handles->front());
-  PushWhenThere(context, request.host_buffer_handle(), upload, std::move(shards), *std::move(form));
+  GANGWAY_ASSIGN_OR_RETURN(
+      std::vector<uint64_t> handles,
+      ResultHandles(context, std::span<const uint64_t>(&named, request.has_array_handle() ? 1 : 0),
+                    1));
+  const uint64_t upload = context.client.Upload(handles.front(), ToSpec(*info));
+  std::vector<uint32_t> shards = AllShards(*info);
+  context.arrays[handles.front()].info = std::move(info);
+  response.mutable_make_array_from_host_buffer()->set_array_handle(handles.front());
+  PushWhenThere(context, request.host_buffer_handle(), upload, std::move(shards), std::move(form));
   return absl::OkStatus();
 }
 
@@ -137,11 +132,9 @@ struct ShardedForm {
 absl::StatusOr<ShardedForm> ReadSharded(const SessionContext& context,
                                         const ShardsRequest::Spec& spec) {
   ShardedForm result;
-  absl::StatusOr<ArrayInfoRef> info =
-      ReadArrayInfo(spec.array_spec().dtype(), spec.array_spec().shape(),
-                    spec.array_spec().sharding(), context.devices);
-  if (!info.ok()) return info.status();
-  result.info = *std::move(info);
+  GANGWAY_ASSIGN_OR_RETURN(result.info,
+                           ReadArrayInfo(spec.array_spec().dtype(), spec.array_spec().shape(),
+                                         spec.array_spec().sharding(), context.devices));
   if (spec.shard_indices_size() != spec.host_buffers_size()) {
     return absl::InvalidArgumentError("host buffers and their shard indices differ in number");
   }
@@ -150,16 +143,15 @@ absl::StatusOr<ShardedForm> ReadSharded(const SessionContext& context,
   for (int i = 0; i < spec.host_buffers_size(); ++i) {
     const auto& buffer = spec.host_buffers(i);
     const std::vector<int64_t> dims(buffer.shape().dims().begin(), buffer.shape().dims().end());
-    absl::StatusOr<xla::PrimitiveType> type = xla::FromIfrt(buffer.dtype().kind());
-    if (!type.ok()) return type.status();
-    if (*type != result.info->element_type || dims != result.info->shard_dims) {
+    GANGWAY_ASSIGN_OR_RETURN(xla::PrimitiveType type, xla::FromIfrt(buffer.dtype().kind()));
+    if (type != result.info->element_type || dims != result.info->shard_dims) {
       return absl::InvalidArgumentError(
           absl::StrCat("host buffer ", i, " has another shape or type than a shard"));
     }
-    absl::StatusOr<BufferForm> form =
-        ReadForm(*type, dims, buffer.has_byte_strides() ? &buffer.byte_strides() : nullptr);
-    if (!form.ok()) return form.status();
-    result.forms.push_back(*std::move(form));
+    GANGWAY_ASSIGN_OR_RETURN(
+        BufferForm form,
+        ReadForm(type, dims, buffer.has_byte_strides() ? &buffer.byte_strides() : nullptr));
+    result.forms.push_back(std::move(form));
     std::vector<uint32_t>& shards = result.shards.emplace_back();
     for (int64_t shard : spec.shard_indices(i).indices()) {
       if (shard < 0 || shard >= static_cast<int64_t>(filled.size()) || filled[shard]) {
@@ -182,17 +174,16 @@ absl::Status MakeMany(SessionContext& context, std::span<const uint64_t> named,
                       const ShardsRequest& request, IfrtResponse& response) {
   std::vector<ShardedForm> arrays;
   for (const auto& spec : request.specs()) {
-    absl::StatusOr<ShardedForm> array = ReadSharded(context, spec);
-    if (!array.ok()) return array.status();
-    arrays.push_back(*std::move(array));
+    GANGWAY_ASSIGN_OR_RETURN(ShardedForm array, ReadSharded(context, spec));
+    arrays.push_back(std::move(array));
   }
-  absl::StatusOr<std::vector<uint64_t>> handles = ResultHandles(context, named, arrays.size());
-  if (!handles.ok()) return handles.status();
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles,
+                           ResultHandles(context, named, arrays.size()));
   auto& answer = *response.mutable_make_arrays_from_host_buffer_shards();
-  answer.mutable_array_handles()->Add(handles->begin(), handles->end());
+  answer.mutable_array_handles()->Add(handles.begin(), handles.end());
   for (size_t i = 0; i < arrays.size(); ++i) {
-    context.arrays[(*handles)[i]].info = arrays[i].info;
-    const uint64_t upload = context.client.Upload((*handles)[i], ToSpec(*arrays[i].info));
+    context.arrays[handles[i]].info = arrays[i].info;
+    const uint64_t upload = context.client.Upload(handles[i], ToSpec(*arrays[i].info));
     const auto& buffers = request.specs(static_cast<int>(i)).host_buffers();
     for (int k = 0; k < buffers.size(); ++k) {
       PushWhenThere(context, buffers[k].host_buffer_handle(), upload,
@@ -211,40 +202,34 @@ struct Fetching {
 
 absl::Status Store(const Fetching& fetching, uint64_t handle, HostBuffers& buffers) {
   if (fetching.form.region.dense) return buffers.Put(handle, HostBytesRef(fetching.dense));
-  absl::StatusOr<std::shared_ptr<HostBytes>> strided =
-      buffers.TryAllocate(static_cast<uint64_t>(fetching.form.region.bytes));
-  if (!strided.ok()) return strided.status();
+  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<HostBytes> strided,
+                           buffers.TryAllocate(static_cast<uint64_t>(fetching.form.region.bytes)));
   absl::Status status =
       xla::CopyFromDense(fetching.dense->view(), fetching.form.element_bytes, fetching.form.dims,
-                         fetching.form.byte_strides, {(*strided)->Make(), (*strided)->size()});
-  return status.ok() ? buffers.Put(handle, HostBytesRef(*std::move(strided))) : status;
+                         fetching.form.byte_strides, {strided->Make(), strided->size()});
+  return status.ok() ? buffers.Put(handle, HostBytesRef(std::move(strided))) : status;
 }
 
 absl::Status StartFetch(SessionContext& context, uint64_t op_id,
                         const xla::CopyToHostBufferRequest& request) {
-  absl::StatusOr<ArrayInfoRef> info = FindArray(context, request.array_handle());
-  if (!info.ok()) return info.status();
-  if ((*info)->devices.size() != 1 && !(*info)->fully_replicated) {
+  GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, FindArray(context, request.array_handle()));
+  if (info->devices.size() != 1 && !info->fully_replicated) {
     return absl::InvalidArgumentError(absl::StrCat("array ", request.array_handle(),
-                                                   " is split over ", (*info)->devices.size(),
+                                                   " is split over ", info->devices.size(),
                                                    " devices; fetch its shards"));
   }
   auto fetching = std::make_shared<Fetching>();
-  absl::StatusOr<BufferForm> form =
-      ReadForm((*info)->element_type, (*info)->shard_dims,
-               request.has_byte_strides() ? &request.byte_strides() : nullptr);
-  if (!form.ok()) return form.status();
-  fetching->form = *std::move(form);
+  GANGWAY_ASSIGN_OR_RETURN(
+      fetching->form, ReadForm(info->element_type, info->shard_dims,
+                               request.has_byte_strides() ? &request.byte_strides() : nullptr));
   // A hostile stride makes a small array cover much memory: reject it before allocating.
   if (fetching->form.region.bytes > int64_t{1} << 20 &&
       static_cast<uint64_t>(fetching->form.region.bytes) / 64 > fetching->form.dense_bytes) {
     return absl::InvalidArgumentError(
         "the byte strides spread an array over more than 64 times its size");
   }
-  absl::StatusOr<std::shared_ptr<HostBytes>> dense =
-      context.buffers.TryAllocate(fetching->form.dense_bytes);
-  if (!dense.ok()) return dense.status();
-  fetching->dense = *std::move(dense);
+  GANGWAY_ASSIGN_OR_RETURN(fetching->dense,
+                           context.buffers.TryAllocate(fetching->form.dense_bytes));
   FetchSink sink;
   sink.on_data = [fetching](size_t, uint64_t offset, std::string_view data) {
     if (offset > fetching->dense->size() || data.size() > fetching->dense->size() - offset) return;

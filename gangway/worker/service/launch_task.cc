@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 
@@ -58,20 +59,18 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
 }
 
 absl::Status LaunchTask::Execute(Position& position) {
-  if (absl::Status verdict = Verdict(); !verdict.ok()) return verdict;
+  GANGWAY_RETURN_IF_ERROR(Verdict());
   Clock::time_point deadline = Deadline();
-  absl::StatusOr<device::Executable*> executable = executable_->Wait(deadline);
-  if (!executable.ok()) return executable.status();
+  GANGWAY_ASSIGN_OR_RETURN(auto* executable, executable_->Wait(deadline));
   std::vector<store::Content> contents;
   std::vector<device::Buffer*> arguments;
   device::ExecuteOptions options{.launch_id = static_cast<int32_t>(launch_id_)};
   for (size_t k = 0; k < position.arguments.size(); ++k) {
-    absl::StatusOr<store::Content> content = position.arguments[k]->Wait(deadline);
-    if (!content.ok()) return content.status();
-    if (!donated_[k] || content->sharing == store::Sharing::kShared)
+    GANGWAY_ASSIGN_OR_RETURN(store::Content content, position.arguments[k]->Wait(deadline));
+    if (!donated_[k] || content.sharing == store::Sharing::kShared)
       options.non_donatable.push_back(k);
-    arguments.push_back(content->buffer.get());
-    contents.push_back(*std::move(content));
+    arguments.push_back(content.buffer.get());
+    contents.push_back(std::move(content));
   }
   DeviceThread& thread = *environment().devices[position.device];
   const std::shared_ptr<InFlight>& executes = thread.executes();
@@ -83,16 +82,15 @@ absl::Status LaunchTask::Execute(Position& position) {
   Trace(TraceKind::kExecuteBegin, place, 0, ordinal());
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   thread.BeginCall(ordinal());
-  auto outputs =
-      (*executable)
-          ->ExecuteOn(position.device, arguments, options,
-                      Owed([self, executes, place, device = position.device](absl::Status status) {
-                        Trace(TraceKind::kExecuteEnd, place, 0, self->ordinal());
-                        executes->End();
-                        self->LeaveDevice(device);
-                        if (!status.ok()) self->Note(status, device);
-                        self->EndPart();
-                      }));
+  auto outputs = executable->ExecuteOn(
+      position.device, arguments, options,
+      Owed([self, executes, place, device = position.device](absl::Status status) {
+        Trace(TraceKind::kExecuteEnd, place, 0, self->ordinal());
+        executes->End();
+        self->LeaveDevice(device);
+        if (!status.ok()) self->Note(status, device);
+        self->EndPart();
+      }));
   thread.EndCall();
   if (!outputs.ok()) {
     executes->End();  // a rejected execute runs no callback
