@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "bench" / "out"
 HISTORY = ROOT / "bench" / "history"
 PAGE = ROOT / "docs" / "internals" / "measurements.md"
-sys.path.insert(0, str(ROOT / "tests"))  # harness.Cluster
+sys.path.insert(0, str(ROOT / "testing"))  # harness.Cluster
 
 
 @dataclasses.dataclass

@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=["gangway", "reference"], required=True)
     args = parser.parse_args()
     if args.backend == "reference":
-        sys.path.insert(0, str(ROOT / "tests"))
+        sys.path.insert(0, str(ROOT / "testing"))
         import reference
 
         reference.register()

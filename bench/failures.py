@@ -19,12 +19,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "testing"))
 
-from faultlib import Blocker, Console, full_disk  # noqa: E402
-from harness import Cluster, wait_for  # noqa: E402
-from test_liveness import ByHand, why  # noqa: E402
-from test_native import Gate, start_jax  # noqa: E402
+from faultlib import Blocker, Console, Gate, full_disk, start_jax  # noqa: E402
+from harness import Cluster, wait_for, why  # noqa: E402
+from hosts import ByHand  # noqa: E402
 
 Sample = tuple[str, float]  # (observed effect, seconds)
 MAKE_X = "x = jax.device_put(np.ones(1 << 20, 'float32'), jax.devices()[0]); x.block_until_ready()"

@@ -32,7 +32,7 @@ def choose(backend: str) -> None:
 
         gangway.connect()
     elif backend == "plugin":
-        sys.path.insert(0, str(ROOT / "tests"))
+        sys.path.insert(0, str(ROOT / "testing"))
         pool = os.environ.get("NPROC")
         import reference
 

@@ -48,6 +48,7 @@ def use_backend(name: str, per_worker: int) -> None:
 
         gangway.connect()
     elif name == "reference":
+        sys.path.append(str(ROOT / "testing"))
         import reference
 
         reference.register(DEVICES, per_worker)

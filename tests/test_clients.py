@@ -8,17 +8,9 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from case_runs import DEVICES, outcomes, reference_outcomes, start_cases
 from compare import assert_bitwise_equal
-from harness import (
-    DEVICES,
-    PATIENCE,
-    Cluster,
-    client_environment,
-    outcomes,
-    reference_outcomes,
-    start_cases,
-    wait_for,
-)
+from harness import PATIENCE, Cluster, client_environment, wait_for
 
 SHARED = [
     "arrays.case_put_sharded",

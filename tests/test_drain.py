@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from faultlib import Blocker, Console, elapsed
 from harness import GANGWAY, PATIENCE, Cluster, wait_for, warm_up
-from test_liveness import ByHand, by_hand
+from hosts import ByHand
+from test_liveness import by_hand
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 NewCluster = Callable[..., Cluster]

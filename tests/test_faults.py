@@ -16,8 +16,9 @@ from typing import Any
 
 import grpc
 import pytest
+from case_runs import run_cases
 from faultlib import Console
-from harness import PATIENCE, Cluster, client_environment, run_cases, wait_for
+from harness import PATIENCE, Cluster, client_environment, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]

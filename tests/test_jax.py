@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from case_runs import Outcome, reference_outcomes, run_cases
 from compare import assert_bitwise_equal, assert_close
-from harness import GANGWAY, Cluster, Outcome, reference_outcomes, run_cases
+from harness import GANGWAY, Cluster
 from hosts import Hosts
 from run_cases import case_names
 

@@ -28,7 +28,7 @@ signal.pause()
 def test_a_killed_run_leaves_nothing() -> None:
     run = subprocess.Popen(
         [sys.executable, "-c", RUN],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "testing")},
         stdout=subprocess.PIPE,
         text=True,
     )

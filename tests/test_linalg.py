@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 
 import pytest
-from harness import Cluster, Outcome, run_cases
+from case_runs import Outcome, run_cases
+from harness import Cluster
 from run_cases import CASES
 
 CHECKS = re.findall(r"^def check_(\w+)\(", (CASES / "linalg.py").read_text(), re.MULTILINE)

@@ -16,21 +16,14 @@ from typing import Any
 
 import pytest
 from faultlib import Blocker, Console, CutNetwork, elapsed
-from harness import GANGWAY, PATIENCE, STATE_DIRS, Cluster, free_port, wait_for
-from test_hosts import Hosts
+from harness import GANGWAY, PATIENCE, Cluster, free_port, wait_for, why
+from hosts import ByHand, Hosts
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 NewCluster = Callable[..., Cluster]
 NAMED_S = 6  # by `gangway why`
 SILENCE_S = 5
 WORKER_SILENCE_S = 10  # a worker's limit for its scheduler's silence
-
-
-def why(cluster: Cluster) -> list[dict[str, Any]]:
-    result = cluster.command("why", "--json", "--port", str(cluster.port), timeout_s=10)
-    assert result.returncode == 0, result.stdout + result.stderr
-    waits: list[dict[str, Any]] = json.loads(result.stdout)["waits"]
-    return waits
 
 
 def metric(port: int, name: str) -> float:
@@ -122,68 +115,6 @@ def test_a_controller_that_stands_still_loses_nobody(new_cluster: NewCluster) ->
             os.kill(head, signal.SIGCONT)
         assert client.do("result = [float(x.sum()) for x in xs]") == [4, 4]
         assert [w["incarnation"] for w in cluster.workers()] == [w["incarnation"] for w in before]
-
-
-class ByHand(Hosts):
-    """A controller and two workers without a supervisor; the path of worker 0 to it can be cut."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        super().__init__(folder, tls=False)
-        self.port = self.front_door
-        STATE_DIRS[self.port] = str(folder / "state")
-        self.network = CutNetwork(self.control)
-        self.far_config = folder / "far.toml"
-        self.far_config.write_text(
-            self.config.read_text().replace(str(self.control), str(self.network.port))
-        )
-
-    def start_worker(self, name: str, index: int, *flags: str, far: bool = False) -> int:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [
-                    *(str(GANGWAY), "worker", "--island", "0", "--index", str(index)),
-                    *("--config", str(self.far_config if far else self.config), *flags),
-                ],
-                env=self.environment,
-                stdout=log,
-                stderr=log,
-            )
-        return self.processes[name].pid
-
-    def start(self, *_: str) -> ByHand:  # type: ignore[override]
-        super().start("controller", "controller")
-        self.wait_for("controller", "the compiler is up")
-        return self
-
-    def workers(self) -> list[dict[str, Any]]:
-        result = self.run("status", "--json", "--port", str(self.port))
-        assert result.returncode == 0, result.stdout + result.stderr
-        workers: list[dict[str, Any]] = json.loads(result.stdout)["islands"][0]["workers"]
-        return workers
-
-    def wait_until(self, index: int, state: str, timeout_s: float) -> dict[str, Any]:
-        found: dict[str, Any] = wait_for(
-            f"worker {index} {state}",
-            lambda: next(
-                (w for w in self.workers()[index : index + 1] if w["state"] == state), None
-            ),
-            timeout_s,
-        )
-        return found
-
-    def stop(self) -> None:
-        for process in self.processes.values():
-            process.send_signal(signal.SIGCONT)
-        self.network.cut = {"there": False, "back": False}
-        try:
-            for name in sorted(self.processes):
-                if self.processes[name].poll() is None:
-                    self.end(name)
-        finally:
-            self.network.close()
-            for process in self.processes.values():
-                process.kill()
-                process.wait(5 * PATIENCE)
 
 
 @pytest.fixture

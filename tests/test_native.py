@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness import GANGWAY, PATIENCE, ROOT, Cluster, client_environment, wait_for
+from faultlib import Gate, start_jax
+from harness import PATIENCE, ROOT, Cluster, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -103,52 +103,6 @@ def test_a_killed_worker_is_a_record_to_a_native_client_that_goes_on_ER_1(
     cluster = new_cluster(1, 1, 2).start()
     with cluster.left_as_found():
         run_case(cluster, "AKilledWorkerIsARecordOnItsArrays_ER_1")
-
-
-class Gate:
-    """Worker `index` starts only while the gate, shut at first, is open; before that its process hangs, as
-    if its device runtime did not start.
-    """
-
-    def __init__(self, cluster: Cluster, folder: pathlib.Path, index: int) -> None:
-        self._shut = folder / "shut"  # a FIFO: a reader waits for a writer
-        self._held = folder / "held"
-        self.shut()
-        script = folder / "role.sh"
-        script.write_text(
-            "#!/bin/sh\n"
-            'case "$*" in\n'
-            f'"worker "*" --index {index} "*)\n'
-            f"  touch '{self._held}'\n"
-            f"  if [ -p '{self._shut}' ]; then read -r _ < '{self._shut}'; fi ;;\n"
-            "esac\n"
-            f"exec '{GANGWAY}' \"$@\"\n"
-        )
-        script.chmod(0o700)
-        cluster.environment["GANGWAY_ROLE_BINARY"] = str(script)
-
-    def open(self) -> None:
-        writer = os.open(self._shut, os.O_RDWR)  # releases a waiting reader
-        self._shut.unlink()
-        os.close(writer)
-
-    def shut(self) -> None:
-        self._held.unlink(missing_ok=True)
-        os.mkfifo(self._shut)
-
-    def wait_held(self) -> None:
-        wait_for("the worker's process at the gate", self._held.exists, 20)
-
-
-def start_jax(cluster: Cluster) -> subprocess.Popen[str]:
-    code = "import gangway; gangway.connect(); import jax; print(jax.numpy.arange(4).sum())"
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=client_environment(cluster.port),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
 
 
 def refuse_jax_naming_the_absent(cluster: Cluster) -> None:

@@ -9,8 +9,9 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from case_runs import Outcome, run_cases
 from compare import assert_close
-from harness import ROOT, Cluster, Outcome, run_cases
+from harness import ROOT, Cluster
 from test_jax import CORE
 
 Outcomes = dict[str, Outcome]

@@ -85,7 +85,7 @@ def test_losses_are_those_of_the_model_in_one_piece(
     whole = tmp_path / "whole"
     alone = subprocess.run(
         [
-            *[sys.executable, str(ROOT / "tests" / "reference.py"), "--devices", "2"],
+            *[sys.executable, str(ROOT / "testing" / "reference.py"), "--devices", "2"],
             *[str(ROOT / "examples" / "train_lm.py"), *FLAGS],
             *["--sample", "0", "--losses", str(whole)],
         ],

@@ -28,7 +28,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
     assert plot.read_bytes().startswith(b"\x89PNG")
     alone = subprocess.run(
         [
-            *[sys.executable, str(ROOT / "tests" / "reference.py"), str(script), *FLAGS],
+            *[sys.executable, str(ROOT / "testing" / "reference.py"), str(script), *FLAGS],
             *["--losses", str(theirs)],
         ],
         capture_output=True,

@@ -20,7 +20,7 @@ stage_scripts() {
   local shell scripts
   mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run tools/format tools/compile_cached)
   mapfile -t scripts < <(git ls-files --cached --others --exclude-standard -- \
-    'bench/*.py' 'examples/*.py' 'tests/*.py' 'tools/*.py' tools/clang_tidy)
+    'bench/*.py' 'examples/*.py' 'testing/*.py' 'tests/*.py' 'tools/*.py' tools/clang_tidy)
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)
 }
 stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }

@@ -4,7 +4,7 @@ Tests compare the results through Gangway with this reference, bit by bit. It ha
 same number of devices, the same thread pool (`NPROC` decides how XLA splits a dot, and so its
 rounding), and no YNNPACK fusions either (docs/internals/probes.md says why).
 
-    python tests/reference.py [--devices 8] script.py [arguments]
+    python testing/reference.py [--devices 8] script.py [arguments]
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Shared parts of the fault tests: a client that executes statements on request, devices that can be
-blocked, and a network that can be cut in one direction.
+blocked, a network that can be cut in one direction, and a gate before the start of a worker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from harness import PATIENCE, ROOT, Cluster, client_environment, wait_for
+from harness import GANGWAY, PATIENCE, ROOT, Cluster, client_environment, wait_for
 
 BLOCKING_PLUGIN = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_blocking_plugin.so"
 
@@ -44,11 +44,11 @@ def full_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 class Console:
-    """A live client process that executes one statement at a time for a test (clients/console.py)."""
+    """A live client process that executes one statement at a time for a test (console.py)."""
 
     def __init__(self, cluster: Reachable, ready_s: float = 30) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "clients" / "console.py")],
+            [sys.executable, str(ROOT / "testing" / "console.py")],
             env=client_environment(cluster.port),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -201,8 +201,57 @@ class CutNetwork:
             end.close()
 
 
+class Gate:
+    """Worker `index` starts only while the gate, shut at first, is open; before that its process hangs, as
+    if its device runtime did not start.
+    """
+
+    def __init__(self, cluster: Cluster, folder: pathlib.Path, index: int) -> None:
+        self._shut = folder / "shut"  # a FIFO: a reader waits for a writer
+        self._held = folder / "held"
+        self.shut()
+        script = folder / "role.sh"
+        script.write_text(
+            "#!/bin/sh\n"
+            'case "$*" in\n'
+            f'"worker "*" --index {index} "*)\n'
+            f"  touch '{self._held}'\n"
+            f"  if [ -p '{self._shut}' ]; then read -r _ < '{self._shut}'; fi ;;\n"
+            "esac\n"
+            f"exec '{GANGWAY}' \"$@\"\n"
+        )
+        script.chmod(0o700)
+        cluster.environment["GANGWAY_ROLE_BINARY"] = str(script)
+
+    def open(self) -> None:
+        writer = os.open(self._shut, os.O_RDWR)  # releases a waiting reader
+        self._shut.unlink()
+        os.close(writer)
+
+    def shut(self) -> None:
+        self._held.unlink(missing_ok=True)
+        os.mkfifo(self._shut)
+
+    def wait_held(self) -> None:
+        wait_for("the worker's process at the gate", self._held.exists, 20)
+
+
+def start_jax(cluster: Cluster) -> subprocess.Popen[str]:
+    code = "import gangway; gangway.connect(); import jax; print(jax.numpy.arange(4).sum())"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=client_environment(cluster.port),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 def elapsed(since: float) -> float:
     return time.monotonic() - since
 
 
-__all__ = ["BLOCKING_PLUGIN", "Blocker", "Console", "CutNetwork", "elapsed", "wait_for"]
+__all__ = [
+    *("BLOCKING_PLUGIN", "Blocker", "Console", "CutNetwork", "Gate", "elapsed", "start_jax"),
+    "wait_for",
+]

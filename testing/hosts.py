@@ -7,10 +7,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import signal
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from faultlib import CutNetwork
 from harness import GANGWAY, PATIENCE, STATE_DIRS, client_environment, free_port, wait_for
 
 SCRIPT = (
@@ -162,3 +164,65 @@ class Hosts:
         finally:
             for process in self.processes.values():
                 process.kill()
+
+
+class ByHand(Hosts):
+    """A controller and two workers without a supervisor; the path of worker 0 to it can be cut."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder, tls=False)
+        self.port = self.front_door
+        STATE_DIRS[self.port] = str(folder / "state")
+        self.network = CutNetwork(self.control)
+        self.far_config = folder / "far.toml"
+        self.far_config.write_text(
+            self.config.read_text().replace(str(self.control), str(self.network.port))
+        )
+
+    def start_worker(self, name: str, index: int, *flags: str, far: bool = False) -> int:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [
+                    *(str(GANGWAY), "worker", "--island", "0", "--index", str(index)),
+                    *("--config", str(self.far_config if far else self.config), *flags),
+                ],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
+        return self.processes[name].pid
+
+    def start(self, *_: str) -> ByHand:  # type: ignore[override]
+        super().start("controller", "controller")
+        self.wait_for("controller", "the compiler is up")
+        return self
+
+    def workers(self) -> list[dict[str, Any]]:
+        result = self.run("status", "--json", "--port", str(self.port))
+        assert result.returncode == 0, result.stdout + result.stderr
+        workers: list[dict[str, Any]] = json.loads(result.stdout)["islands"][0]["workers"]
+        return workers
+
+    def wait_until(self, index: int, state: str, timeout_s: float) -> dict[str, Any]:
+        found: dict[str, Any] = wait_for(
+            f"worker {index} {state}",
+            lambda: next(
+                (w for w in self.workers()[index : index + 1] if w["state"] == state), None
+            ),
+            timeout_s,
+        )
+        return found
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
+        self.network.cut = {"there": False, "back": False}
+        try:
+            for name in sorted(self.processes):
+                if self.processes[name].poll() is None:
+                    self.end(name)
+        finally:
+            self.network.close()
+            for process in self.processes.values():
+                process.kill()
+                process.wait(5 * PATIENCE)

@@ -1,6 +1,6 @@
 """Cleans up after a test run that was killed: its clusters are separate processes, which it can no longer stop.
 
-    python tests/leftovers.py RUN
+    python testing/leftovers.py RUN
 
 Reads folder names, one per line. When standard input ends, it sends SIGTERM to all processes with
 GANGWAY_TEST_RUN=RUN in their environment, then SIGKILL to the survivors, and removes the folders. After an orderly
