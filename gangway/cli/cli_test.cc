@@ -205,7 +205,7 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "\"stuck\":false}]}]}],"
       "\"schedulers\":[{\"island\":0,\"pid\":90,\"state\":\"up\"}],"
       "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
-      "\\\"quoted\\\"\\u0009name\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"
+      "\\\"quoted\\\"\\tname\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"
       "0}],"
       "\"arrays\":2,\"bytes\":2048,\"counters\":{\"messages_received\":0,\"messages_sent\":0}}");
 }

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "gangway/cli/json_text.h"
+#include "gangway/cli/json.h"
 
 namespace gangway::cli {
 namespace {
@@ -29,17 +30,6 @@ std::string Bytes(uint64_t bytes) {
     ++unit;
   }
   return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, units[unit]);
-}
-
-// The elements, with commas between them, in the given brackets.
-template <typename Range, typename ToText>
-std::string Joined(char open, const Range& range, ToText to_text, char close) {
-  std::string text(1, open);
-  for (const auto& element : range) {
-    if (text.size() > 1) text += ',';
-    text += to_text(element);
-  }
-  return text + close;
 }
 
 // All declared devices, including those without reported usage.
@@ -62,92 +52,90 @@ const char* StateWord(const wire::WorkerState& worker) {
 }
 
 // Bulk bytes by path, since the worker started.
-std::string DataJson(const wire::DataBytes& data) {
-  return absl::StrCat(
-      "{\"from_clients\":", data.from_clients(), ",\"to_clients\":", data.to_clients(),
-      ",\"from_workers\":", data.from_workers(), ",\"to_workers\":", data.to_workers(),
-      ",\"from_workers_shared\":", data.from_workers_shared(),
-      ",\"to_workers_shared\":", data.to_workers_shared(),
-      ",\"from_clients_shared\":", data.from_clients_shared(),
-      ",\"to_clients_shared\":", data.to_clients_shared(), "}");
+Json DataJson(const wire::DataBytes& data) {
+  return {{"from_clients", data.from_clients()},
+          {"to_clients", data.to_clients()},
+          {"from_workers", data.from_workers()},
+          {"to_workers", data.to_workers()},
+          {"from_workers_shared", data.from_workers_shared()},
+          {"to_workers_shared", data.to_workers_shared()},
+          {"from_clients_shared", data.from_clients_shared()},
+          {"to_clients_shared", data.to_clients_shared()}};
 }
 
-std::string WorkerJson(const WorkerStatus& worker) {
+const char* UpOrDown(bool up) { return up ? "up" : "down"; }
+
+Json WorkerJson(const WorkerStatus& worker) {
   const wire::WorkerState& state = worker.state();
-  return absl::StrCat(
-      "{\"name\":", Quoted(Name(state.worker())), ",\"pid\":", state.process_id(),
-      ",\"incarnation\":", state.worker().incarnation(),
-      ",\"state\":", state.up() ? "\"up\"" : "\"down\"",
-      ",\"draining\":", state.draining() ? "true" : "false", ",\"nodes\":", worker.nodes(),
-      ",\"data_bytes\":", DataJson(worker.data()), ",\"devices\":",
-      Joined(
-          '[', Devices(worker),
-          [&](const wire::DeviceUsage& device) {
-            return absl::StrCat(
-                "{\"id\":", device.device(), ",\"kind\":", Quoted(state.worker().device_kind()),
-                ",\"bytes_in_use\":", device.bytes(), ",\"budget_bytes\":", device.budget_bytes(),
-                ",\"peak_bytes\":", device.peak_bytes(),
-                ",\"stuck\":", IsStuck(state, device.device()) ? "true" : "false", "}");
-          },
-          ']'),
-      "}");
+  Json devices = Json::array();
+  for (const wire::DeviceUsage& device : Devices(worker)) {
+    devices.push_back({{"id", device.device()},
+                       {"kind", state.worker().device_kind()},
+                       {"bytes_in_use", device.bytes()},
+                       {"budget_bytes", device.budget_bytes()},
+                       {"peak_bytes", device.peak_bytes()},
+                       {"stuck", IsStuck(state, device.device())}});
+  }
+  return {{"name", Name(state.worker())},
+          {"pid", state.process_id()},
+          {"incarnation", state.worker().incarnation()},
+          {"state", UpOrDown(state.up())},
+          {"draining", state.draining()},
+          {"nodes", worker.nodes()},
+          {"data_bytes", DataJson(worker.data())},
+          {"devices", std::move(devices)}};
 }
 
 std::string SchedulerName(const wire::StatusReply::Scheduler& scheduler) {
   return absl::StrCat("island", scheduler.island(), "/scheduler");
 }
 
-std::string SchedulerJson(const wire::StatusReply::Scheduler& scheduler) {
-  return absl::StrCat("{\"island\":", scheduler.island(), ",\"pid\":", scheduler.process_id(),
-                      ",\"state\":", scheduler.up() ? "\"up\"" : "\"down\"", "}");
+Json SchedulerJson(const wire::StatusReply::Scheduler& scheduler) {
+  return {{"island", scheduler.island()},
+          {"pid", scheduler.process_id()},
+          {"state", UpOrDown(scheduler.up())}};
 }
 
-std::string SessionJson(const wire::StatusReply::Session& session) {
-  return absl::StrCat("{\"id\":", session.session(), ",\"client\":", Quoted(session.name()),
-                      ",\"arrays\":", session.arrays(), ",\"bytes\":", session.bytes(),
-                      ",\"executables\":", session.executables(),
-                      ",\"pending_nodes\":", session.pending_nodes(), "}");
+Json SessionJson(const wire::StatusReply::Session& session) {
+  return {{"id", session.session()},
+          {"client", session.name()},
+          {"arrays", session.arrays()},
+          {"bytes", session.bytes()},
+          {"executables", session.executables()},
+          {"pending_nodes", session.pending_nodes()}};
 }
 
 }  // namespace
 
 std::string ToJson(const wire::StatusReply& status) {
-  std::map<uint32_t, std::vector<const WorkerStatus*>> islands;
-  for (const WorkerStatus& worker : status.workers()) {
-    islands[worker.state().worker().island()].push_back(&worker);
-  }
+  std::map<uint32_t, Json> workers;  // by island
+  for (const WorkerStatus& worker : status.workers())
+    workers[worker.state().worker().island()].push_back(WorkerJson(worker));
+  Json islands = Json::array();
+  for (auto& [id, of_island] : workers)
+    islands.push_back({{"id", id}, {"workers", std::move(of_island)}});
+  Json schedulers = Json::array();
+  for (const auto& scheduler : status.schedulers()) schedulers.push_back(SchedulerJson(scheduler));
+  Json sessions = Json::array();
   uint64_t arrays = 0, bytes = 0;
   for (const auto& session : status.sessions()) {
+    sessions.push_back(SessionJson(session));
     arrays += session.arrays();
     bytes += session.bytes();
   }
   std::map<std::string, uint64_t> counters(status.counters().begin(), status.counters().end());
   counters["messages_received"] = status.messages_received();
   counters["messages_sent"] = status.messages_sent();
-  return absl::StrCat(
-      "{\"epoch\":", status.epoch(), ",\"islands\":",
-      Joined(
-          '[', islands,
-          [](const auto& island) {
-            return absl::StrCat(
-                "{\"id\":", island.first, ",\"workers\":",
-                Joined(
-                    '[', island.second, [](const WorkerStatus* w) { return WorkerJson(*w); }, ']'),
-                "}");
-          },
-          ']'),
-      ",\"schedulers\":", Joined('[', status.schedulers(), SchedulerJson, ']'),
-      ",\"compiler\":{\"pid\":", status.compiler_process_id(),
-      ",\"state\":", status.compiler_up() ? "\"up\"" : "\"down\"", "}",
-      ",\"sessions\":", Joined('[', status.sessions(), SessionJson, ']'), ",\"arrays\":", arrays,
-      ",\"bytes\":", bytes, ",\"counters\":",
-      Joined(
-          '{', counters,
-          [](const auto& counter) {
-            return absl::StrCat(Quoted(counter.first), ":", counter.second);
-          },
-          '}'),
-      "}");
+  return ToText(
+      Json{{"epoch", status.epoch()},
+           {"islands", std::move(islands)},
+           {"schedulers", std::move(schedulers)},
+           {"compiler",
+            {{"pid", status.compiler_process_id()}, {"state", UpOrDown(status.compiler_up())}}},
+           {"sessions", std::move(sessions)},
+           {"arrays", arrays},
+           {"bytes", bytes},
+           {"counters", std::move(counters)}});
 }
 
 std::string ToTable(const wire::StatusReply& status) {

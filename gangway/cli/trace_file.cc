@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
-#include "gangway/cli/json_text.h"
+#include "gangway/cli/json.h"
 #include "gangway/wire/trace.h"
 
 namespace gangway::cli {
@@ -38,29 +37,33 @@ struct TrackId {
   auto operator<=>(const TrackId&) const = default;
 };
 
+// An arrow.
+struct Flow {
+  const char* category = "";
+  uint64_t id = 0;
+};
+
 struct Slice {
   int64_t begin = 0;
   int64_t end = 0;
   std::string name;
-  std::string arguments;               // JSON members
-  std::vector<std::string> flows_out;  // JSON members that name an arrow
-  std::vector<std::string> flows_in;
+  uint64_t gang = 0;     // 0: none
+  uint64_t session = 0;  // likewise
+  std::vector<Flow> flows_out;
+  std::vector<Flow> flows_in;
 };
 
-std::string Flow(const char* category, uint64_t id) {
-  return absl::StrCat("\"cat\":\"", category, "\",\"name\":\"", category, "\",\"id\":", id);
+Flow BatchFlow(uint64_t session, uint64_t batch) {
+  return {"batch", (session << 32) | (batch & 0xffffffff)};
 }
-std::string BatchFlow(uint64_t session, uint64_t batch) {
-  return Flow("batch", (session << 32) | (batch & 0xffffffff));
+Flow ReleaseFlow(uint64_t gang, uint32_t island) {
+  return {"lowered", gang * 1024 + island % 1024};
 }
-std::string ReleaseFlow(uint64_t gang, uint32_t island) {
-  return Flow("lowered", gang * 1024 + island % 1024);
+Flow ExecuteFlow(uint64_t gang, uint32_t device) {
+  return {"released", gang * 65536 + device % 65536};
 }
-std::string ExecuteFlow(uint64_t gang, uint32_t device) {
-  return Flow("released", gang * 65536 + device % 65536);
-}
-std::string DoneFlow(uint64_t gang, uint32_t device) {
-  return Flow("executed", gang * 65536 + device % 65536);
+Flow DoneFlow(uint64_t gang, uint32_t device) {
+  return {"executed", gang * 65536 + device % 65536};
 }
 
 struct Gang {
@@ -134,11 +137,8 @@ class Writer {
     slice.begin = begin;
     slice.end = end;
     slice.name = std::move(name);
-    if (record.gang != 0) absl::StrAppend(&slice.arguments, "\"gang\":", record.gang);
-    if (record.session != 0) {
-      absl::StrAppend(&slice.arguments, slice.arguments.empty() ? "" : ",",
-                      "\"session\":", record.session);
-    }
+    slice.gang = record.gang;
+    slice.session = record.session;
     return slice;
   }
 
@@ -239,15 +239,25 @@ class Writer {
     }
   }
 
-  void Event(const std::string& members) {
+  // Written one by one: a trace has up to millions of them.
+  void Event(const Json& event) {
     if (!first_) text_ += ",\n";
     first_ = false;
-    absl::StrAppend(&text_, "{", members, "}");
+    text_ += ToText(event);
   }
 
-  static std::string Place(TrackId id, int64_t at) {
-    return absl::StrFormat("\"pid\":%d,\"tid\":%d,\"ts\":%d.%03d", id.group, id.thread, at / 1000,
-                           at % 1000);
+  static double Microseconds(int64_t ns) { return static_cast<double>(ns) / 1000; }
+
+  static Json Place(const char* phase, TrackId id, int64_t at) {
+    return {{"ph", phase}, {"pid", id.group}, {"tid", id.thread}, {"ts", Microseconds(at)}};
+  }
+
+  static Json Arrow(const char* phase, const Flow& flow, TrackId id, int64_t at) {
+    Json arrow = Place(phase, id, at);
+    arrow["cat"] = flow.category;
+    arrow["name"] = flow.category;
+    arrow["id"] = flow.id;
+    return arrow;
   }
 
   // Slices of a track must not overlap: one that begins before the previous end is drawn from that
@@ -261,15 +271,19 @@ class Writer {
       const int64_t begin = std::max(slice.begin, free);
       const int64_t end = std::max(slice.end, begin + kMomentNs);
       free = end;
-      const std::string place = Place(id, begin);
-      Event(absl::StrCat(
-          "\"ph\":\"X\",", place,
-          absl::StrFormat(",\"dur\":%d.%03d", (end - begin) / 1000, (end - begin) % 1000),
-          ",\"name\":", Quoted(slice.name), ",\"args\":{", slice.arguments, "}"));
-      for (const std::string& flow : slice.flows_in)
-        Event(absl::StrCat("\"ph\":\"f\",\"bp\":\"e\",", flow, ",", place));
-      for (const std::string& flow : slice.flows_out)
-        Event(absl::StrCat("\"ph\":\"s\",", flow, ",", place));
+      Json event = Place("X", id, begin);
+      event["dur"] = Microseconds(end - begin);
+      event["name"] = slice.name;
+      Json& arguments = event["args"] = Json::object();
+      if (slice.gang != 0) arguments["gang"] = slice.gang;
+      if (slice.session != 0) arguments["session"] = slice.session;
+      Event(event);
+      for (const Flow& flow : slice.flows_in) {
+        Json arrow = Arrow("f", flow, id, begin);
+        arrow["bp"] = "e";
+        Event(arrow);
+      }
+      for (const Flow& flow : slice.flows_out) Event(Arrow("s", flow, id, begin));
     }
   }
 
@@ -277,12 +291,16 @@ class Writer {
   void WriteWait(uint64_t ordinal, const Gang& gang) {
     if (gang.queued == 0 || gang.done == 0) return;
     const TrackId track{kIslandGroup + gang.island, 0};
-    const std::string common =
-        absl::StrCat("\"cat\":\"gang\",\"id\":", ordinal, ",\"name\":", Quoted(GangName(ordinal)));
-    Event(absl::StrCat("\"ph\":\"b\",", common, ",", Place(track, gang.queued)));
-    if (gang.released != 0)
-      Event(absl::StrCat("\"ph\":\"n\",", common, ",", Place(track, gang.released)));
-    Event(absl::StrCat("\"ph\":\"e\",", common, ",", Place(track, gang.done)));
+    auto mark = [&](const char* phase, int64_t at) {
+      Json event = Place(phase, track, at);
+      event["cat"] = "gang";
+      event["id"] = ordinal;
+      event["name"] = GangName(ordinal);
+      Event(event);
+    };
+    mark("b", gang.queued);
+    if (gang.released != 0) mark("n", gang.released);
+    mark("e", gang.done);
     islands_.insert(track.group);
   }
 
@@ -312,15 +330,17 @@ class Writer {
     }
     for (const auto& [id, slices] : tracks_) {
       if (id.group >= kIslandGroup) islands_.insert(id.group);
-      Event(absl::StrCat("\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":", id.group, ",\"tid\":",
-                         id.thread, ",\"args\":{\"name\":", Quoted(ThreadName(id)), "}"));
+      Event({{"ph", "M"},
+             {"name", "thread_name"},
+             {"pid", id.group},
+             {"tid", id.thread},
+             {"args", {{"name", ThreadName(id)}}}});
     }
     for (uint32_t group : islands_) NameGroup(group, absl::StrCat("island ", group - kIslandGroup));
   }
 
   void NameGroup(uint32_t group, const std::string& name) {
-    Event(absl::StrCat("\"ph\":\"M\",\"name\":\"process_name\",\"pid\":", group,
-                       ",\"args\":{\"name\":", Quoted(name), "}"));
+    Event({{"ph", "M"}, {"name", "process_name"}, {"pid", group}, {"args", {{"name", name}}}});
   }
 
   const std::vector<Process>& processes_;

@@ -2,12 +2,13 @@
 #include "gangway/cli/why_text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "gangway/cli/json_text.h"
+#include "gangway/cli/json.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::cli {
@@ -113,32 +114,32 @@ std::string Reason(const Wait& wait) {
   }
 }
 
-std::string Words(const google::protobuf::RepeatedPtrField<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words)
-    absl::StrAppend(&text, text.empty() ? "" : ",", Quoted(word));
-  return absl::StrCat("[", text, "]");
-}
-
-std::string WaitJson(const Wait& wait) {
+Json WaitJson(const Wait& wait) {
   std::string reason = Wait::Reason_Name(wait.reason()).substr(7);  // without REASON_
   std::transform(reason.begin(), reason.end(), reason.begin(),
                  [](unsigned char c) { return std::tolower(c); });
-  std::string holders;
-  for (const Wait::Holder& holder : wait.holders()) {
-    absl::StrAppend(&holders, holders.empty() ? "" : ",", "{\"session\":", holder.session(),
-                    ",\"bytes\":", holder.bytes(), "}");
-  }
-  return absl::StrCat(
-      "{\"kind\":", Quoted(wait.kind()), ",\"session\":", wait.session(), ",\"gang\":", wait.gang(),
-      ",\"program\":", Quoted(wait.program()), ",\"source\":", Quoted(wait.source()),
-      ",\"reason\":", Quoted(reason), ",\"waited_ms\":", wait.waited_ms(),
-      ",\"limit_ms\":", wait.limit_ms(), ",\"workers\":", Words(wait.workers()), ",\"devices\":[",
-      Names(wait.devices()), "],\"for_gang\":", wait.for_gang(),
-      ",\"for_session\":", wait.for_session(), ",\"for_program\":", Quoted(wait.for_program()),
-      ",\"for_source\":", Quoted(wait.for_source()), ",\"needed_bytes\":", wait.needed_bytes(),
-      ",\"used_bytes\":", wait.used_bytes(), ",\"budget_bytes\":", wait.budget_bytes(),
-      ",\"holders\":[", holders, "],\"text\":", Quoted(WaitText(wait)), "}");
+  Json holders = Json::array();
+  for (const Wait::Holder& holder : wait.holders())
+    holders.push_back({{"session", holder.session()}, {"bytes", holder.bytes()}});
+  return {{"kind", wait.kind()},
+          {"session", wait.session()},
+          {"gang", wait.gang()},
+          {"program", wait.program()},
+          {"source", wait.source()},
+          {"reason", std::move(reason)},
+          {"waited_ms", wait.waited_ms()},
+          {"limit_ms", wait.limit_ms()},
+          {"workers", wait.workers()},
+          {"devices", wait.devices()},
+          {"for_gang", wait.for_gang()},
+          {"for_session", wait.for_session()},
+          {"for_program", wait.for_program()},
+          {"for_source", wait.for_source()},
+          {"needed_bytes", wait.needed_bytes()},
+          {"used_bytes", wait.used_bytes()},
+          {"budget_bytes", wait.budget_bytes()},
+          {"holders", std::move(holders)},
+          {"text", WaitText(wait)}};
 }
 
 }  // namespace
@@ -183,12 +184,12 @@ std::string WhyText(const wire::WhyReply& reply) {
 }
 
 std::string WhyJson(const wire::WhyReply& reply) {
-  std::string waits;
-  for (const Wait& wait : reply.waits())
-    absl::StrAppend(&waits, waits.empty() ? "" : ",", WaitJson(wait));
-  return absl::StrCat("{\"waits\":[", waits, "],\"left_out\":", reply.left_out(),
-                      ",\"remarks\":", Words(reply.remarks()),
-                      ",\"missing\":", Words(reply.missing()), "}");
+  Json waits = Json::array();
+  for (const Wait& wait : reply.waits()) waits.push_back(WaitJson(wait));
+  return ToText(Json{{"waits", std::move(waits)},
+                     {"left_out", reply.left_out()},
+                     {"remarks", reply.remarks()},
+                     {"missing", reply.missing()}});
 }
 
 }  // namespace gangway::cli
