@@ -237,7 +237,7 @@ void Cluster::Observe(uint32_t island, const scheduler::Actions& actions) {
   const scheduler::Ledger& ledger = islands_[island].core->ledger();
   for (uint32_t i = 0; i < kWorkersPerIsland * kDevicesPerWorker; ++i) {
     memory_.OnUse("the scheduler's ledger", island * kWorkersPerIsland * kDevicesPerWorker + i,
-                  static_cast<int64_t>(ledger.used_bytes(i)));
+                  static_cast<int64_t>(ledger.used_bytes(IslandDevice(i))));
   }
 }
 
@@ -295,7 +295,7 @@ void Cluster::CheckAtRest(bool all_over) {
       counts_.Expect("OB-1", "storages in a scheduler", 0, island.core->storage_count());
     for (uint32_t i = 0; all_over && i < kWorkersPerIsland * kDevicesPerWorker; ++i) {
       counts_.Expect("GS-2", "bytes in the scheduler's ledger", 0,
-                     island.core->ledger().used_bytes(i));
+                     island.core->ledger().used_bytes(IslandDevice(i)));
     }
     for (const auto& worker : island.workers) {
       counts_.Expect("progress", "nodes that have not ended on a worker", 0, worker->node_count());

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
@@ -29,7 +30,7 @@ enum class Sharing { kOwned, kShared };
 
 // Identifies the shard of a slot; constant.
 struct SlotName {
-  uint64_t storage = 0;
+  StorageId storage;
   uint32_t shard = 0;
   int device = 0;  // local index
   uint64_t session = 0;

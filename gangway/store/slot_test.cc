@@ -37,7 +37,8 @@ class SlotTest : public ::testing::Test {
  protected:
   std::shared_ptr<Slot> Make() {
     return std::make_shared<Slot>(
-        SlotName{.storage = 7, .shard = 1, .device = 1, .session = 5, .bytes = 64}, ledger_);
+        SlotName{.storage = StorageId(7), .shard = 1, .device = 1, .session = 5, .bytes = 64},
+        ledger_);
   }
   Slot::Clock::time_point Soon() { return Slot::Clock::now() + std::chrono::seconds(20); }
 

@@ -67,8 +67,8 @@ void Controller::BindFailure(uint64_t id, Session& session, uint64_t handle,
   Bind(id, session, handle, std::move(array), actions);
 }
 
-uint64_t Controller::NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer) {
-  uint64_t id = next_storage_++;
+StorageId Controller::NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer) {
+  StorageId id(next_storage_++);
   Storage& storage = storages_[id];
   storage.session = session;
   storage.producer = producer;
@@ -90,14 +90,14 @@ void Controller::Unbind(Session& session, uint64_t handle, bool consume, Actions
 }
 
 // The shards are freed once no earlier node uses them; arrays that share them become unusable.
-void Controller::Consume(uint64_t id, Actions& actions) {
+void Controller::Consume(StorageId id, Actions& actions) {
   Storage& storage = storages_.at(id);
   if (storage.consumed) return;
   storage.consumed = true;
   SendFree(storage, id, actions);
 }
 
-void Controller::Unref(uint64_t id, Actions& actions) {
+void Controller::Unref(StorageId id, Actions& actions) {
   Storage& storage = storages_.at(id);
   if (--storage.handles > 0) return;
   if (!storage.consumed) SendFree(storage, id, actions);
@@ -105,15 +105,15 @@ void Controller::Unref(uint64_t id, Actions& actions) {
   if (storage.waiters.empty()) storages_.erase(id);  // otherwise Settle() erases it
 }
 
-void Controller::SendFree(const Storage& storage, uint64_t id, Actions& actions) {
+void Controller::SendFree(const Storage& storage, StorageId id, Actions& actions) {
   auto& out = actions.to_islands;
   for (uint32_t island : storage.islands) {
     if (!out.empty() && out.back().first == island && out.back().second.has_free()) {
-      out.back().second.mutable_free()->add_storages(id);
+      out.back().second.mutable_free()->add_storages(id.number());
       continue;
     }
     wire::IslandItem item;
-    item.mutable_free()->add_storages(id);
+    item.mutable_free()->add_storages(id.number());
     out.emplace_back(island, std::move(item));
   }
 }
@@ -121,13 +121,13 @@ void Controller::SendFree(const Storage& storage, uint64_t id, Actions& actions)
 void Controller::FillRef(const Array& array, wire::ArrayRef& ref) {
   for (const Run& run : array.runs) {
     wire::ShardRun* out = ref.add_runs();
-    out->set_storage(run.storage);
+    out->set_storage(run.storage.number());
     out->set_first(run.first);
     out->set_count(run.count);
   }
 }
 
-uint64_t Controller::NewNode(uint64_t session_id, Session& session, std::vector<uint64_t> results,
+uint64_t Controller::NewNode(uint64_t session_id, Session& session, std::vector<StorageId> results,
                              std::vector<uint32_t> islands) {
   uint64_t ordinal = next_ordinal_++;
   ++session.pending;

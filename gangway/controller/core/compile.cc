@@ -62,7 +62,7 @@ void Controller::OnCompile(uint64_t id, Session& session, wire::CompileOp& op, T
   }
   if (failure) return FailCompile(compile, *failure, actions);
   uint64_t request = next_request_++;
-  executable.id = next_executable_++;
+  executable.id = ExecutableId(next_executable_++);
   executable.request = request;
   session.executables[op.executable()] = std::move(executable);
   compile.request.set_request(request);
@@ -92,7 +92,7 @@ void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) 
   Executable& executable = found->second;
   wire::IslandItem item;
   wire::Load* load = item.mutable_load();
-  load->set_executable(executable.id);
+  load->set_executable(executable.id.number());
   load->set_session(compile.session);
   load->mutable_serialized()->swap(*result.mutable_serialized());
   load->mutable_devices()->Add(executable.devices.begin(), executable.devices.end());
@@ -174,7 +174,7 @@ void Controller::OnDropExecutables(Session& session, const wire::DropOp& op, Act
     if (it == session.executables.end()) continue;
     if (it->second.ready) {
       wire::IslandItem item;
-      item.mutable_unload()->add_executables(it->second.id);
+      item.mutable_unload()->add_executables(it->second.id.number());
       for (uint32_t island : it->second.islands) actions.to_islands.emplace_back(island, item);
     }
     session.executables.erase(it);

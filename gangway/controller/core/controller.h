@@ -32,6 +32,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/controller/core/sequencer.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -129,7 +130,7 @@ class Controller {
  private:
   // A run of consecutive shards of one storage.
   struct Run {
-    uint64_t storage = 0;
+    StorageId storage;
     uint32_t first = 0;
     uint32_t count = 0;
   };
@@ -153,7 +154,7 @@ class Controller {
   };
 
   struct Executable {
-    uint64_t id = 0;       // cluster-wide
+    ExecutableId id;
     uint64_t request = 0;  // the compile that makes it
     std::vector<uint32_t> islands;
     std::vector<uint32_t> devices;
@@ -163,7 +164,7 @@ class Controller {
 
   struct AwaitState {
     uint32_t unsettled = 0;
-    std::vector<std::pair<uint64_t, std::optional<wire::Failure>>>
+    std::vector<std::pair<StorageId, std::optional<wire::Failure>>>
         views;  // storages or failures, in array order
   };
 
@@ -179,7 +180,7 @@ class Controller {
 
   struct Node {
     uint64_t session = 0;
-    std::vector<uint64_t> results;  // storages
+    std::vector<StorageId> results;
     std::vector<uint32_t> open_islands;
     std::vector<uint32_t>
         unreleased_sources;       // copy: source islands that have not reported Released (GS-4)
@@ -219,9 +220,9 @@ class Controller {
     bool remote = false;
     bool up = true;
     uint64_t process_id = 0;
-    std::map<uint64_t, wire::Load> loads;  // remote: for its next scheduler, by executable
-    std::deque<wire::IslandItem> held;     // while it is down, in order; empty while it is up
-    std::map<uint64_t, Time> waiting;      // nodes in `held`, since when
+    std::map<ExecutableId, wire::Load> loads;  // remote: for its next scheduler
+    std::deque<wire::IslandItem> held;         // while it is down, in order; empty while it is up
+    std::map<uint64_t, Time> waiting;          // nodes in `held`, since when
   };
 
   // ops.cc: operations of a session.
@@ -263,13 +264,13 @@ class Controller {
   void Bind(uint64_t id, Session& session, uint64_t handle, Array array, Actions& actions);
   void BindFailure(uint64_t id, Session& session, uint64_t handle, const wire::Failure& failure,
                    Actions& actions);
-  uint64_t NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer);
+  StorageId NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer);
   void Unbind(Session& session, uint64_t handle, bool consume, Actions& actions);
-  void Consume(uint64_t storage, Actions& actions);
-  void Unref(uint64_t storage, Actions& actions);
-  void SendFree(const Storage& storage, uint64_t id, Actions& actions);
+  void Consume(StorageId storage, Actions& actions);
+  void Unref(StorageId storage, Actions& actions);
+  void SendFree(const Storage& storage, StorageId id, Actions& actions);
   static void FillRef(const Array& array, wire::ArrayRef& ref);
-  uint64_t NewNode(uint64_t session_id, Session& session, std::vector<uint64_t> results,
+  uint64_t NewNode(uint64_t session_id, Session& session, std::vector<StorageId> results,
                    std::vector<uint32_t> islands);
   std::vector<uint32_t> IslandsOf(const google::protobuf::RepeatedField<uint32_t>& devices) const;
   std::vector<uint32_t> CrossingSources(const google::protobuf::RepeatedField<uint32_t>& from,
@@ -306,7 +307,7 @@ class Controller {
       const google::protobuf::RepeatedField<uint32_t>& devices) const;
   std::optional<wire::Failure> CheckOpen(const std::vector<uint32_t>& devices) const;
   std::optional<wire::Failure> Refusal(uint32_t device) const;
-  void Settle(uint64_t storage, Actions& actions);
+  void Settle(StorageId storage, Actions& actions);
   void FinishAwait(uint64_t session_id, Session& session, uint64_t await, Actions& actions);
   void ReportProgress(Actions& actions);
   void OnSessionLost(uint64_t id, Actions& actions);
@@ -316,7 +317,7 @@ class Controller {
   std::vector<WorkerInfo> workers_;
   std::vector<IslandState> islands_;
   std::map<uint64_t, Session> sessions_;
-  absl::flat_hash_map<uint64_t, Storage> storages_;
+  absl::flat_hash_map<StorageId, Storage> storages_;
   absl::flat_hash_map<uint64_t, Node> nodes_;
   Sequencer sequencer_;
   std::map<uint64_t, PendingCompile> compiles_;               // by request number, oldest first

@@ -100,7 +100,7 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
   }
   std::vector<uint32_t> islands = IslandsOf(op.spec().devices());
   uint64_t ordinal = NewNode(id, session, {}, islands);
-  uint64_t storage = NewStorage(id, op.spec(), ordinal);
+  StorageId storage = NewStorage(id, op.spec(), ordinal);
   nodes_[ordinal].results = {storage};
   nodes_[ordinal].upload = op.upload();
   Array array;
@@ -111,7 +111,7 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
   item.mutable_node()->set_ordinal(ordinal);
   item.mutable_node()->set_session(id);
   wire::Upload* upload = item.mutable_node()->mutable_upload();
-  upload->set_storage(storage);
+  upload->set_storage(storage.number());
   upload->set_upload(op.upload());
   upload->mutable_destinations()->Swap(op.mutable_destinations());
   upload->mutable_spec()->Swap(op.mutable_spec());
@@ -165,7 +165,7 @@ std::optional<wire::Failure> Controller::FindDonated(const Session& session,
     if (!kept && index < static_cast<uint32_t>(op.arguments_size())) donated.push_back(index);
   }
   if (donated.empty()) return std::nullopt;
-  absl::flat_hash_map<uint64_t, int> uses;
+  absl::flat_hash_map<StorageId, int> uses;
   for (uint64_t argument : op.arguments()) {
     for (const Run& run : FindArray(session, argument)->runs) ++uses[run.storage];
   }
@@ -213,14 +213,14 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
   item.mutable_node()->set_ordinal(ordinal);
   item.mutable_node()->set_session(id);
   wire::Launch* launch = item.mutable_node()->mutable_launch();
-  launch->set_executable(executable.id);
+  launch->set_executable(executable.id.number());
   // XLA finds the members of a collective by launch id. It is never the client's id, which another
   // session may use too.
   launch->set_launch_id(static_cast<uint32_t>(ordinal % 0x7fffffff) + 1);
   for (uint64_t argument : op.arguments())
     FillRef(*FindArray(session, argument), *launch->add_arguments());
   launch->mutable_donated()->Add(donated.begin(), donated.end());
-  std::vector<uint64_t> storages;
+  std::vector<StorageId> storages;
   for (int i = 0; i < op.results_size(); ++i) {
     const wire::TensorSpec& result = executable.info.results(i);
     Array array;
@@ -229,9 +229,9 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
     array.spec.set_shard_bytes(result.shard_bytes());
     array.spec.set_memory_kind(result.memory_kind());
     array.spec.mutable_devices()->Add(executable.devices.begin(), executable.devices.end());
-    uint64_t storage = NewStorage(id, array.spec, ordinal);
+    StorageId storage = NewStorage(id, array.spec, ordinal);
     array.runs = {{storage, 0, static_cast<uint32_t>(executable.devices.size())}};
-    launch->add_results(storage);
+    launch->add_results(storage.number());
     storages.push_back(storage);
     pending_bindings_.emplace_back(op.results(i), std::move(array));
   }
@@ -279,7 +279,7 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
   both.MergeFrom(source->spec.devices());
   std::vector<uint32_t> islands = IslandsOf(both);
   uint64_t ordinal = NewNode(id, session, {}, islands);
-  uint64_t storage = NewStorage(id, array.spec, ordinal);
+  StorageId storage = NewStorage(id, array.spec, ordinal);
   nodes_[ordinal].results = {storage};
   nodes_[ordinal].unreleased_sources = CrossingSources(source->spec.devices(), op.devices());
   nodes_[ordinal].senders = Senders(source->spec.devices(), op.devices());
@@ -289,7 +289,7 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
   wire::Copy* copy = item.mutable_node()->mutable_copy();
   FillRef(*source, *copy->mutable_source());
   *copy->mutable_source_spec() = source->spec;
-  copy->set_storage(storage);
+  copy->set_storage(storage.number());
   *copy->mutable_spec() = array.spec;
   if (config_.new_token && CrossesWorkers(source->spec.devices(), op.devices()))
     copy->set_token(config_.new_token());
@@ -389,7 +389,7 @@ void Controller::OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op,
   AwaitState& state = session.awaits[op.await()];
   for (uint64_t handle : op.arrays()) {
     if (auto failure = CheckUsable(session, handle))
-      state.views.emplace_back(0, std::move(failure));
+      state.views.emplace_back(StorageId(), std::move(failure));
     const Array* array = FindArray(session, handle);
     if (array == nullptr) continue;
     for (const Run& run : array->runs) {  // a spoiled storage may still be pending

@@ -71,7 +71,7 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
   open.erase(position);
   if (done.has_failure() && !node.failure) {
     node.failure = std::move(*done.mutable_failure());
-    for (uint64_t id : node.results) {  // now: an island that forgets them cannot explain them
+    for (StorageId id : node.results) {  // now: an island that forgets them cannot explain them
       auto storage = storages_.find(id);
       if (storage != storages_.end() && !storage->second.failure)
         storage->second.failure = node.failure;
@@ -93,7 +93,7 @@ void Controller::EndNode(uint64_t ordinal, Actions& actions) {
   auto it = nodes_.find(ordinal);
   Node node = std::move(it->second);
   nodes_.erase(it);
-  for (uint64_t id : node.results) {
+  for (StorageId id : node.results) {
     auto storage = storages_.find(id);
     if (storage == storages_.end()) continue;
     storage->second.producer = 0;
@@ -119,7 +119,7 @@ void Controller::EndNode(uint64_t ordinal, Actions& actions) {
   actions.to_clients.emplace_back(node.session, std::move(event));
 }
 
-void Controller::Settle(uint64_t id, Actions& actions) {
+void Controller::Settle(StorageId id, Actions& actions) {
   Storage& storage = storages_.at(id);
   std::vector<std::pair<uint64_t, uint64_t>> waiters = std::move(storage.waiters);
   storage.waiters.clear();

@@ -14,11 +14,11 @@ std::string SchedulerName(size_t island) { return absl::StrCat("island", island,
 
 // The failure of the node's first spoiled input, if any.
 std::optional<wire::Failure> SpoiledInput(const wire::Node& node,
-                                          const std::map<uint64_t, wire::Failure>& spoiled) {
+                                          const std::map<StorageId, wire::Failure>& spoiled) {
   std::optional<wire::Failure> failure;
   auto look = [&failure, &spoiled](const wire::ArrayRef& ref) {
     for (const wire::ShardRun& run : ref.runs()) {
-      auto it = spoiled.find(run.storage());
+      auto it = spoiled.find(StorageId(run.storage()));
       if (it != spoiled.end() && !failure) failure = it->second;
     }
   };
@@ -99,7 +99,7 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
         absl::StrCat(SchedulerName(index), ", which this needs, has been down for ",
                      config_.scheduler_wait_max.count(), " ms"),
         "See `gangway status`; start the scheduler.");
-    std::map<uint64_t, wire::Failure> spoiled;  // storages
+    std::map<StorageId, wire::Failure> spoiled;
     std::deque<wire::IslandItem> kept;
     for (wire::IslandItem& item : std::exchange(island.held, {})) {
       const uint64_t ordinal = item.node().ordinal();
@@ -116,7 +116,7 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
       island.waiting.erase(ordinal);
       auto node = nodes_.find(ordinal);
       if (node == nodes_.end()) continue;
-      for (uint64_t result : node->second.results) spoiled[result] = *why;
+      for (StorageId result : node->second.results) spoiled[result] = *why;
       wire::Done done;
       done.set_ordinal(ordinal);
       *done.mutable_failure() = *std::move(why);
@@ -134,8 +134,9 @@ void Controller::HoldBack(Time now, Actions& actions) {
     auto& [index, item] = actions.to_islands[i];
     IslandState& island = islands_[index];
     if (island.remote) {
-      if (item.has_load()) island.loads[item.load().executable()] = item.load();
-      for (uint64_t executable : item.unload().executables()) island.loads.erase(executable);
+      if (item.has_load()) island.loads[ExecutableId(item.load().executable())] = item.load();
+      for (uint64_t executable : item.unload().executables())
+        island.loads.erase(ExecutableId(executable));
     }
     if (!island.up) {
       if (item.has_node()) island.waiting[item.node().ordinal()] = now;

@@ -26,8 +26,9 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
       return;
     }
     case wire::Report::kLoaded:
-      if (report.loaded().has_failure() && executables_.count(report.loaded().executable()) != 0) {
-        load_failures_[report.loaded().executable()] = report.loaded().failure();
+      if (ExecutableId id(report.loaded().executable());
+          report.loaded().has_failure() && executables_.count(id) != 0) {
+        load_failures_[id] = report.loaded().failure();
       }
       return;
     default:
@@ -81,7 +82,7 @@ void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& ac
     SendToWorkers(node.workers, item, actions);
   }
   node.failure = std::move(failure);
-  for (uint64_t id : node.reads) {
+  for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
     auto& consumes = node.consumes;
@@ -109,34 +110,34 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;
   actions.to_controller.push_back(std::move(report));
   if (node.admitted) {
-    for (uint64_t id : node.consumes) {  // its memory here is now free, or belongs to the results
+    for (StorageId id : node.consumes) {  // its memory here is now free, or belongs to the results
       auto it = storages_.find(id);
       if (it == storages_.end() || node.failure) continue;
-      for (uint32_t device : node.devices) {
+      for (IslandDevice device : node.devices) {
         if (std::erase(it->second.charged, device) == 0) continue;
         ledger_.Credit(device, it->second.shard_bytes);
       }
     }
-    for (uint32_t device : node.devices) {
-      if (node.kind == Kind::kLaunch) --devices_[device].slots_taken;
+    for (IslandDevice device : node.devices) {
+      if (node.kind == Kind::kLaunch) --StateOf(device).slots_taken;
       ledger_.Credit(device, node.temp_bytes);
       // The memory that donation saved is charged to the results from now on.
       ledger_.Charge(device, node.alias_bytes);
     }
   }
   unsent_input_failed_ |= node.failure.has_value() && !unsent_.empty();
-  for (uint64_t id : node.writes) {
+  for (StorageId id : node.writes) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
     it->second.producer = 0;
     if (node.failure && !it->second.failure) it->second.failure = *node.failure;
     Unuse(id, actions);
   }
-  for (uint64_t id : node.reads) Unuse(id, actions);
+  for (StorageId id : node.reads) Unuse(id, actions);
   for (uint64_t waiter : node.waiters) Unblock(waiter);
 }
 
-void Island::Unuse(uint64_t id, Actions& actions) {
+void Island::Unuse(StorageId id, Actions& actions) {
   auto it = storages_.find(id);
   if (it == storages_.end()) return;
   if (it->second.uses > 0) --it->second.uses;
@@ -144,28 +145,28 @@ void Island::Unuse(uint64_t id, Actions& actions) {
 }
 
 void Island::Discharge(StorageState& storage) {
-  for (uint32_t device : storage.charged) ledger_.Credit(device, storage.shard_bytes);
+  for (IslandDevice device : storage.charged) ledger_.Credit(device, storage.shard_bytes);
   storage.charged.clear();
 }
 
 // OB-1: the last reference frees the shards everywhere. Shards of a spoiled storage are freed once
 // no node uses them: no later node may read them, and the failure record stays here.
-void Island::Reclaim(uint64_t id, Actions& actions) {
+void Island::Reclaim(StorageId id, Actions& actions) {
   auto it = storages_.find(id);
   StorageState& storage = it->second;
   if (storage.uses > 0 || !(storage.freed || storage.failure)) return;
   Discharge(storage);
   bool reclaimed = std::exchange(storage.reclaimed, true);
   std::vector<uint32_t> workers;
-  for (uint32_t device : storage.devices) {
-    uint32_t worker = devices_[device].worker;
+  for (IslandDevice device : storage.devices) {
+    uint32_t worker = StateOf(device).worker;
     if (std::find(workers.begin(), workers.end(), worker) == workers.end())
       workers.push_back(worker);
   }
   if (storage.freed) storages_.erase(it);
   if (reclaimed) return;
   wire::IslandItem item;
-  item.mutable_free()->add_storages(id);
+  item.mutable_free()->add_storages(id.number());
   SendToWorkers(workers, item, actions);
 }
 

@@ -29,8 +29,9 @@ Island::Heads Island::FindHeads() const {
   for (const auto& [ordinal, node] : nodes_) {
     if (node.released && node.kind != Kind::kLaunch) continue;
     if (!node.released && (node.blockers > 0 || WaitsForOtherIslands(node))) continue;
-    for (uint32_t device : node.devices) {
-      uint64_t& head = node.released ? heads.released[device] : heads.ready[device];
+    for (IslandDevice device : node.devices) {
+      uint64_t& head =
+          node.released ? heads.released[device.number()] : heads.ready[device.number()];
       if (head == 0) head = ordinal;
     }
   }
@@ -145,11 +146,11 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
   wait.set_reason(wire::Wait::REASON_EXECUTING);
   wait.set_waited_ms(Ms(now - node.released_at));
   uint64_t earlier = 0;
-  for (uint32_t device : node.devices) {
+  for (IslandDevice device : node.devices) {
     const auto& open = node.open_workers;
-    if (std::find(open.begin(), open.end(), devices_[device].worker) == open.end()) continue;
-    wait.add_devices(devices_[device].id);
-    uint64_t head = heads.released[device];
+    if (std::find(open.begin(), open.end(), StateOf(device).worker) == open.end()) continue;
+    wait.add_devices(StateOf(device).id);
+    uint64_t head = heads.released[device.number()];
     if (head != 0 && head < node.ordinal && (earlier == 0 || head < earlier)) earlier = head;
   }
   wait.set_for_gang(earlier);
@@ -164,7 +165,7 @@ void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
     wait.set_limit_ms(static_cast<uint64_t>(config_.worker_wait_max.count()));
     return;
   }
-  for (uint64_t id : node.reads) {
+  for (StorageId id : node.reads) {
     auto storage = storages_.find(id);
     if (storage == storages_.end()) continue;
     auto producer = nodes_.find(storage->second.producer);
@@ -180,7 +181,7 @@ void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
   for (const auto& [ordinal, reader] : nodes_) {  // the earliest reader of a donated storage
     if (reader.released || ordinal >= node.ordinal) continue;
     const bool reads =
-        std::any_of(node.consumes.begin(), node.consumes.end(), [&reader = reader](uint64_t id) {
+        std::any_of(node.consumes.begin(), node.consumes.end(), [&reader = reader](StorageId id) {
           return std::find(reader.reads.begin(), reader.reads.end(), id) != reader.reads.end();
         });
     if (!reads) continue;
@@ -197,31 +198,32 @@ void Island::ExplainReady(const NodeState& node, Time now, const Heads& heads,
     wait.set_waited_ms(Ms(now - blocked->second));
     return ExplainMemory(node, wait);
   }
-  for (uint32_t device : node.devices) {
-    const uint64_t head = heads.ready[device];
+  for (IslandDevice device : node.devices) {
+    const uint64_t head = heads.ready[device.number()];
     if (head == 0 || head >= node.ordinal) continue;
     wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
-    wait.add_devices(devices_[device].id);
+    wait.add_devices(StateOf(device).id);
     wait.set_for_gang(head);
     return;
   }
   wait.set_reason(wire::Wait::REASON_SLOTS);
-  for (uint32_t device : node.devices) {
-    if (devices_[device].slots_taken < config_.window) continue;
-    wait.add_devices(devices_[device].id);
-    wait.set_for_gang(heads.released[device]);
+  for (IslandDevice device : node.devices) {
+    if (StateOf(device).slots_taken < config_.window) continue;
+    wait.add_devices(StateOf(device).id);
+    wait.set_for_gang(heads.released[device.number()]);
     return;
   }
 }
 
 // GS-2: names the fullest device and the sessions whose arrays fill it.
 void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
-  const uint32_t device = *std::max_element(
-      node.devices.begin(), node.devices.end(),
-      [this](uint32_t a, uint32_t b) { return ledger_.used_bytes(a) < ledger_.used_bytes(b); });
+  const IslandDevice device = *std::max_element(
+      node.devices.begin(), node.devices.end(), [this](IslandDevice a, IslandDevice b) {
+        return ledger_.used_bytes(a) < ledger_.used_bytes(b);
+      });
   wait.set_reason(wire::Wait::REASON_MEMORY);
   wait.set_limit_ms(static_cast<uint64_t>(config_.memory_wait_max.count()));
-  wait.add_devices(devices_[device].id);
+  wait.add_devices(StateOf(device).id);
   wait.set_needed_bytes(node.result_bytes + node.temp_bytes - node.alias_bytes);
   wait.set_used_bytes(ledger_.used_bytes(device));
   wait.set_budget_bytes(ledger_.budget_bytes());

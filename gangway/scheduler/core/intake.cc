@@ -10,7 +10,8 @@
 namespace gangway::scheduler {
 namespace {
 
-void AddUnique(std::vector<uint32_t>& list, uint32_t value) {
+template <typename T>
+void AddUnique(std::vector<T>& list, T value) {
   if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
 }
 
@@ -143,14 +144,14 @@ std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeSta
 
 std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, NodeState& node) {
   node.kind = Kind::kLaunch;
-  node.executable = launch.executable();
-  auto found = executables_.find(launch.executable());
+  node.executable = ExecutableId(launch.executable());
+  auto found = executables_.find(node.executable);
   if (found == executables_.end()) {
-    for (uint64_t result : launch.results()) AddResult(result, {}, 0, node);
-    return wire::MakeFailure(absl::StatusCode::kNotFound,
-                             absl::StrCat("executable ", launch.executable(),
-                                          " is not loaded on island ", config_.island),
-                             "It was dropped before this call; compile it again.");
+    for (uint64_t result : launch.results()) AddResult(StorageId(result), {}, 0, node);
+    return wire::MakeFailure(
+        absl::StatusCode::kNotFound,
+        absl::StrCat("executable ", node.executable, " is not loaded on island ", config_.island),
+        "It was dropped before this call; compile it again.");
   }
   const wire::Load& load = found->second.load;
   node.program = found->second.label;
@@ -163,10 +164,7 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   for (uint32_t index : launch.donated()) {
     if (index >= static_cast<uint32_t>(launch.arguments_size())) continue;
     for (const wire::ShardRun& run : launch.arguments(index).runs()) {
-      auto& consumes = node.consumes;
-      if (std::find(consumes.begin(), consumes.end(), run.storage()) == consumes.end()) {
-        consumes.push_back(run.storage());
-      }
+      AddUnique(node.consumes, StorageId(run.storage()));
     }
   }
   for (const wire::TensorSpec& parameter : load.parameters())
@@ -174,15 +172,15 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   node.temp_bytes = load.memory().temp_bytes();
   for (int i = 0; i < launch.results_size(); ++i) {
     uint64_t bytes = i < load.results_size() ? load.results(i).shard_bytes() : 0;
-    AddResult(launch.results(i), load.devices(), bytes, node);
+    AddResult(StorageId(launch.results(i)), load.devices(), bytes, node);
   }
   uint64_t consumed = 0;
-  for (uint64_t storage : node.consumes) {
+  for (StorageId storage : node.consumes) {
     auto it = storages_.find(storage);
     if (it != storages_.end()) consumed += it->second.shard_bytes;
   }
   node.alias_bytes = std::min({load.memory().alias_bytes(), consumed, node.result_bytes});
-  auto failed = load_failures_.find(launch.executable());
+  auto failed = load_failures_.find(node.executable);
   if (failed != load_failures_.end()) return failed->second;
   uint64_t alone = node.argument_bytes + node.result_bytes + node.temp_bytes - node.alias_bytes;
   if (config_.budget_bytes != 0 && alone > config_.budget_bytes) {
@@ -202,7 +200,8 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
 void Island::DescribeUpload(const wire::Upload& upload, NodeState& node) {
   node.kind = Kind::kUpload;
   AddPlaces(upload.spec().devices(), node, true);
-  AddResult(upload.storage(), upload.spec().devices(), upload.spec().shard_bytes(), node);
+  AddResult(StorageId(upload.storage()), upload.spec().devices(), upload.spec().shard_bytes(),
+            node);
 }
 
 void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
@@ -212,7 +211,8 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
   AddPlaces(copy.spec().devices(), node, true);
   bool has_sink = !node.devices.empty();
   if (has_source) AddReads(copy.source(), copy.source_spec().devices(), node);
-  if (has_sink) AddResult(copy.storage(), copy.spec().devices(), copy.spec().shard_bytes(), node);
+  if (has_sink)
+    AddResult(StorageId(copy.storage()), copy.spec().devices(), copy.spec().shard_bytes(), node);
   const auto& from = copy.source_spec().devices();
   const auto& to = copy.spec().devices();
   for (int i = 0; i < std::min(from.size(), to.size());
@@ -224,10 +224,10 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
     node.from_other_island |= to_here && !from_here;
     node.to_other_island |= from_here && !to_here;
     if (!to_here) continue;
-    uint32_t receiver = devices_[sink->second].worker;
-    if (from_here && devices_[source->second].worker == receiver) continue;
+    uint32_t receiver = StateOf(sink->second).worker;
+    if (from_here && StateOf(source->second).worker == receiver) continue;
     AddUnique(node.receivers, receiver);
-    if (from_here) AddUnique(node.senders, devices_[source->second].worker);
+    if (from_here) AddUnique(node.senders, StateOf(source->second).worker);
   }
 }
 
@@ -246,10 +246,7 @@ void Island::AddReads(const wire::ArrayRef& ref,
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
       here |= device_index_.contains(devices.Get(position));
     }
-    if (here &&
-        std::find(node.reads.begin(), node.reads.end(), run.storage()) == node.reads.end()) {
-      node.reads.push_back(run.storage());
-    }
+    if (here) AddUnique(node.reads, StorageId(run.storage()));
   }
 }
 
@@ -258,12 +255,12 @@ void Island::AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices,
   for (uint32_t id : devices) {
     auto it = device_index_.find(id);
     if (it == device_index_.end()) continue;
-    AddUnique(node.workers, devices_[it->second].worker);
+    AddUnique(node.workers, StateOf(it->second).worker);
     if (charge) AddUnique(node.devices, it->second);
   }
 }
 
-void Island::AddResult(uint64_t storage, const google::protobuf::RepeatedField<uint32_t>& devices,
+void Island::AddResult(StorageId storage, const google::protobuf::RepeatedField<uint32_t>& devices,
                        uint64_t shard_bytes, NodeState& node) {
   node.writes.push_back(storage);
   node.result_bytes += shard_bytes;
@@ -281,9 +278,9 @@ void Island::AddResult(uint64_t storage, const google::protobuf::RepeatedField<u
 // returns.
 std::optional<wire::Failure> Island::Link(NodeState& node) {
   std::optional<wire::Failure> failure;
-  for (uint64_t id : node.writes) ++storages_[id].uses;
-  std::vector<uint64_t> known;
-  for (uint64_t id : node.reads) {
+  for (StorageId id : node.writes) ++storages_[id].uses;
+  std::vector<StorageId> known;
+  for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it == storages_.end()) {
       failure = last_loss_ ? *last_loss_
@@ -321,37 +318,39 @@ void Island::OnLoad(const wire::Load& load, Actions& actions) {
   std::vector<uint32_t> workers;
   for (uint32_t id : load.devices()) {
     auto it = device_index_.find(id);
-    if (it != device_index_.end()) AddUnique(workers, devices_[it->second].worker);
+    if (it != device_index_.end()) AddUnique(workers, StateOf(it->second).worker);
   }
-  executables_[load.executable()] = {load, wire::LabelOf(load.name(), load.source())};
-  load_failures_.erase(load.executable());
+  const ExecutableId id(load.executable());
+  executables_[id] = {load, wire::LabelOf(load.name(), load.source())};
+  load_failures_.erase(id);
   SendToWorkers(workers, item, actions);
 }
 
 void Island::OnUnload(const wire::Unload& unload, Actions& actions) {
-  unloading_.insert(unload.executables().begin(), unload.executables().end());
+  for (uint64_t executable : unload.executables()) unloading_.emplace(executable);
 }
 
 // Keeps an executable while an unsent launch needs it; sent launches are ahead of the Unload in the
 // workers' streams.
 void Island::Unload(Actions& actions) {
-  std::set<uint64_t> needed;
+  std::set<ExecutableId> needed;
   for (uint64_t ordinal : unsent_) needed.insert(nodes_.at(ordinal).executable);
   wire::IslandItem item;
-  for (uint64_t executable : unloading_) {
-    if (needed.count(executable) != 0) continue;
+  std::erase_if(unloading_, [&](ExecutableId executable) {
+    if (needed.count(executable) != 0) return false;
     executables_.erase(executable);
     load_failures_.erase(executable);
-    item.mutable_unload()->add_executables(executable);
-  }
-  for (uint64_t executable : item.unload().executables()) unloading_.erase(executable);
+    item.mutable_unload()->add_executables(executable.number());
+    return true;
+  });
   if (!item.has_unload()) return;
   for (uint32_t worker = 0; worker < workers_.size(); ++worker)
     SendToWorkers({worker}, item, actions);
 }
 
 void Island::OnFree(const wire::Free& free, Actions& actions) {
-  for (uint64_t id : free.storages()) {
+  for (uint64_t number : free.storages()) {
+    const StorageId id(number);
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
     it->second.freed = true;
@@ -436,9 +435,9 @@ void Island::OnProbe(uint64_t probe, Actions& actions) {
   for (uint32_t i = 0; i < devices_.size(); ++i) {
     wire::DeviceUsage* device = usage->add_devices();
     device->set_device(devices_[i].id);
-    device->set_bytes(ledger_.used_bytes(i));
+    device->set_bytes(ledger_.used_bytes(IslandDevice(i)));
     device->set_budget_bytes(ledger_.budget_bytes());
-    device->set_peak_bytes(ledger_.peak_bytes(i));
+    device->set_peak_bytes(ledger_.peak_bytes(IslandDevice(i)));
   }
   actions.to_controller.push_back(std::move(report));
 }

@@ -23,7 +23,7 @@ Island::Island(IslandConfig config, PlantedBug bug)
   for (uint32_t worker = 0; worker < config_.workers.size(); ++worker) {
     workers_[worker].latest = config_.workers[worker].last_incarnation;
     for (uint32_t id : config_.workers[worker].devices) {
-      device_index_[id] = static_cast<uint32_t>(devices_.size());
+      device_index_[id] = IslandDevice(static_cast<uint32_t>(devices_.size()));
       devices_.push_back({.worker = worker, .id = id});
     }
   }

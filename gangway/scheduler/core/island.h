@@ -31,6 +31,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/scheduler/core/ledger.h"
 #include "gangway/scheduler/core/ready_queue.h"
 #include "gangway/wire/failure.h"
@@ -124,17 +125,17 @@ class Island {
     uint64_t ordinal = 0;
     uint64_t session = 0;
     Kind kind = Kind::kLaunch;
-    wire::Node message;             // kept only while a worker that needs it is down
-    std::vector<uint32_t> workers;  // that take part
-    std::vector<uint32_t> devices;  // island-local, where memory is charged or slots are taken
-    std::vector<uint64_t> reads;    // storages, including the consumed ones
-    std::vector<uint64_t> consumes;
-    std::vector<uint64_t> writes;
+    wire::Node message;                 // kept only while a worker that needs it is down
+    std::vector<uint32_t> workers;      // that take part
+    std::vector<IslandDevice> devices;  // where memory is charged or slots are taken
+    std::vector<StorageId> reads;       // including the consumed ones
+    std::vector<StorageId> consumes;
+    std::vector<StorageId> writes;
     uint64_t result_bytes = 0;  // per device of `devices`
     uint64_t temp_bytes = 0;
     uint64_t alias_bytes = 0;  // part of result_bytes that reuses consumed storages
     uint64_t argument_bytes = 0;
-    uint64_t executable = 0;
+    ExecutableId executable;
     wire::ProgramLabelRef program;  // of a launch
     std::vector<uint64_t> waiters;  // nodes to unblock when this is released (an upload: ended)
     uint32_t blockers = 0;
@@ -164,14 +165,14 @@ class Island {
   struct StorageState {
     uint64_t producer = 0;  // node that has not ended; 0 = settled
     uint64_t session = 0;
-    std::vector<uint32_t> devices;  // island-local
+    std::vector<IslandDevice> devices;
     uint64_t shard_bytes = 0;
     uint32_t uses = 0;  // nodes that read or write it and have not ended (OB-1)
     uint32_t unreleased_readers = 0;
-    uint64_t consumer = 0;          // node that waits for those readers
-    std::vector<uint32_t> charged;  // the part of `devices` whose ledger counts it
-    bool freed = false;             // no handle is left
-    bool reclaimed = false;         // the workers were told to free its shards
+    uint64_t consumer = 0;              // node that waits for those readers
+    std::vector<IslandDevice> charged;  // the part of `devices` whose ledger counts it
+    bool freed = false;                 // no handle is left
+    bool reclaimed = false;             // the workers were told to free its shards
     std::optional<wire::Failure> failure;
   };
 
@@ -208,7 +209,7 @@ class Island {
                 NodeState& node);
   void AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node,
                  bool charge);
-  void AddResult(uint64_t storage, const google::protobuf::RepeatedField<uint32_t>& devices,
+  void AddResult(StorageId storage, const google::protobuf::RepeatedField<uint32_t>& devices,
                  uint64_t shard_bytes, NodeState& node);
   std::optional<wire::Failure> Link(NodeState& node);
   void SendNode(const NodeState& node, wire::Node message, Actions& actions);
@@ -258,9 +259,9 @@ class Island {
   void CancelOpenWorkers(const NodeState& node, Actions& actions);
   void FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions);
   void End(uint64_t ordinal, Actions& actions);
-  void Unuse(uint64_t storage, Actions& actions);
+  void Unuse(StorageId storage, Actions& actions);
   void Discharge(StorageState& storage);
-  void Reclaim(uint64_t id, Actions& actions);
+  void Reclaim(StorageId id, Actions& actions);
 
   // explain.cc
   struct Heads;
@@ -295,19 +296,21 @@ class Island {
   void ResumeUnsent(Actions& actions);
   void SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
                      Actions& actions);
+  DeviceState& StateOf(IslandDevice device) { return devices_[device.number()]; }
+  const DeviceState& StateOf(IslandDevice device) const { return devices_[device.number()]; }
   std::string WorkerName(uint32_t worker) const;
   wire::Worker DescribeWorker(uint32_t worker) const;
 
   const IslandConfig config_;
   const PlantedBug bug_;
-  std::vector<DeviceState> devices_;                      // island-local index
-  absl::flat_hash_map<uint32_t, uint32_t> device_index_;  // global id -> island-local
+  std::vector<DeviceState> devices_;                          // by IslandDevice
+  absl::flat_hash_map<uint32_t, IslandDevice> device_index_;  // by global id
   std::vector<WorkerState> workers_;
   Ledger ledger_;
   std::map<uint64_t, NodeState> nodes_;  // not ended
-  absl::flat_hash_map<uint64_t, StorageState> storages_;
-  std::map<uint64_t, Executable> executables_;
-  absl::flat_hash_map<uint64_t, wire::Failure> load_failures_;
+  absl::flat_hash_map<StorageId, StorageState> storages_;
+  std::map<ExecutableId, Executable> executables_;
+  absl::flat_hash_map<ExecutableId, wire::Failure> load_failures_;
   ReadyQueue ready_;                             // unreleased, no blockers, need memory or slots
   std::set<uint64_t> ready_light_;               // unreleased, no blockers, need neither
   std::map<uint64_t, Time> memory_blocked_;      // ready nodes that wait for memory, since when
@@ -316,7 +319,7 @@ class Island {
   bool unsent_input_failed_ = false;        // an unsent node may have to fail
   std::vector<uint64_t> exchanges_;         // two-way copies that wait only for the other island
   std::set<uint64_t> turns_;                // spanning gangs on their turn, not yet admitted
-  std::set<uint64_t> unloading_;            // executables to unload once no unsent node needs them
+  std::set<ExecutableId> unloading_;        // to unload once no unsent node needs them
   std::optional<wire::Failure> last_loss_;  // the latest lost worker, to explain missing inputs
   std::vector<std::vector<uint64_t>> held_releases_;  // per worker; only for the planted bug
 };

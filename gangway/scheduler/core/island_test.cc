@@ -240,7 +240,9 @@ class IslandTest : public ::testing::Test {
                        });
   }
   Ordinals TakeReleased() { return std::exchange(released_, {}); }
-  uint64_t Used(uint32_t device) const { return island_->ledger().used_bytes(device); }
+  uint64_t Used(uint32_t device) const {
+    return island_->ledger().used_bytes(IslandDevice(device));
+  }
   void ExpectEmpty() {
     EXPECT_EQ(island_->node_count(), 0u);
     EXPECT_EQ(island_->storage_count(), 0u);
@@ -578,7 +580,7 @@ TEST_F(IslandTest, DonationSavesMemoryAndIsSettledAtTheEnd_GS2) {
   EXPECT_EQ(Used(0), 24u);
   Done(0, 1);
   EXPECT_EQ(Used(0), 16u);
-  EXPECT_LE(island_->ledger().peak_bytes(0), 24u);
+  EXPECT_LE(island_->ledger().peak_bytes(IslandDevice(0)), 24u);
   Free({51});
   ExpectEmpty();
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gangway/base/check.h"
+#include "gangway/base/ids.h"
 
 namespace gangway::scheduler {
 
@@ -18,19 +19,19 @@ class Ledger {
       : budget_bytes_(budget_bytes), used_(device_count, 0), peak_(device_count, 0) {}
 
   uint64_t budget_bytes() const { return budget_bytes_; }
-  uint64_t used_bytes(uint32_t device) const { return used_[device]; }
-  uint64_t peak_bytes(uint32_t device) const { return peak_[device]; }
+  uint64_t used_bytes(IslandDevice device) const { return used_[device.number()]; }
+  uint64_t peak_bytes(IslandDevice device) const { return peak_[device.number()]; }
 
-  bool Fits(uint32_t device, uint64_t bytes) const {
-    return budget_bytes_ == 0 || used_[device] + bytes <= budget_bytes_;
+  bool Fits(IslandDevice device, uint64_t bytes) const {
+    return budget_bytes_ == 0 || used_[device.number()] + bytes <= budget_bytes_;
   }
-  void Charge(uint32_t device, uint64_t bytes) {
-    used_[device] += bytes;
-    peak_[device] = std::max(peak_[device], used_[device]);
+  void Charge(IslandDevice device, uint64_t bytes) {
+    used_[device.number()] += bytes;
+    peak_[device.number()] = std::max(peak_[device.number()], used_[device.number()]);
   }
-  void Credit(uint32_t device, uint64_t bytes) {
-    GANGWAY_CHECK(used_[device] >= bytes, "more memory credited than charged");
-    used_[device] -= bytes;
+  void Credit(IslandDevice device, uint64_t bytes) {
+    GANGWAY_CHECK(used_[device.number()] >= bytes, "more memory credited than charged");
+    used_[device.number()] -= bytes;
   }
 
  private:

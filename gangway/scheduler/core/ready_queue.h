@@ -10,11 +10,13 @@
 #include <set>
 #include <vector>
 
+#include "gangway/base/ids.h"
+
 namespace gangway::scheduler {
 
 class ReadyQueue {
  public:
-  using Devices = std::vector<uint32_t>;  // island-local
+  using Devices = std::vector<IslandDevice>;
 
   void Insert(uint64_t ordinal, const Devices& devices) {
     Lane& lane = lanes_[devices];

@@ -32,7 +32,8 @@ std::vector<uint64_t> Walk(const ReadyQueue& queue) {
 
 TEST(ReadyQueueTest, AWalkSeesTheFirstOfEachLane) {
   std::mt19937 random(7);
-  const std::vector<Devices> lists = {{0}, {1}, {0, 1}, {2, 3}, {1, 2}};
+  const IslandDevice a(0), b(1), c(2), d(3);
+  const std::vector<Devices> lists = {{a}, {b}, {a, b}, {c, d}, {b, c}};
   ReadyQueue queue;
   std::map<uint64_t, Devices> nodes;
   for (int i = 0; i < 5000; ++i) {
@@ -51,9 +52,9 @@ TEST(ReadyQueueTest, AWalkSeesTheFirstOfEachLane) {
 
 TEST(ReadyQueueTest, ErasingWhatIsNotThereIsNothing) {
   ReadyQueue queue;
-  queue.Erase(1, {0});
-  queue.Insert(2, {0});
-  queue.Erase(1, {0});
+  queue.Erase(1, {IslandDevice(0)});
+  queue.Insert(2, {IslandDevice(0)});
+  queue.Erase(1, {IslandDevice(0)});
   EXPECT_EQ(queue.NextHead(0), 2u);
   EXPECT_EQ(queue.NextHead(3), std::nullopt);
 }

@@ -77,14 +77,14 @@ size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& acti
   for (uint64_t ordinal : std::vector<uint64_t>(turns_.begin(), turns_.end())) {
     NodeState& node = nodes_.at(ordinal);
     bool behind = std::any_of(node.devices.begin(), node.devices.end(),
-                              [&claimed](uint32_t device) { return claimed[device]; });
+                              [&claimed](IslandDevice device) { return claimed[device.number()]; });
     if (!behind) {
       Outcome outcome = TryRelease(node, now, actions);
       if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
     }
-    for (uint32_t device : node.devices) {
-      claimed_count += claimed[device] ? 0 : 1;
-      claimed[device] = true;
+    for (IslandDevice device : node.devices) {
+      claimed_count += claimed[device.number()] ? 0 : 1;
+      claimed[device.number()] = true;
     }
   }
   return claimed_count;
@@ -99,12 +99,12 @@ void Island::ScheduleHeavy(Time now, Actions& actions) {
     if (!head) break;
     next = *head + 1;
     NodeState& node = nodes_.at(*head);
-    auto is_claimed = [&claimed](uint32_t device) { return claimed[device]; };
+    auto is_claimed = [&claimed](IslandDevice device) { return claimed[device.number()]; };
     if (std::any_of(node.devices.begin(), node.devices.end(), is_claimed)) continue;
     Outcome outcome = TryRelease(node, now, actions);
     if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
-    for (uint32_t device : node.devices) {
-      claimed[device] = true;
+    for (IslandDevice device : node.devices) {
+      claimed[device.number()] = true;
       ++claimed_count;
     }
   }
@@ -137,7 +137,7 @@ Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) 
 }
 
 std::optional<wire::Failure> Island::InputFailure(const NodeState& node) const {
-  for (uint64_t id : node.reads) {
+  for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it != storages_.end() && it->second.failure) return it->second.failure;
   }
@@ -146,24 +146,25 @@ std::optional<wire::Failure> Island::InputFailure(const NodeState& node) const {
 
 bool Island::HasMemory(const NodeState& node) const {
   uint64_t bytes = node.result_bytes + node.temp_bytes - node.alias_bytes;
-  return bytes == 0 || std::all_of(node.devices.begin(), node.devices.end(),
-                                   [&](uint32_t device) { return ledger_.Fits(device, bytes); });
+  return bytes == 0 ||
+         std::all_of(node.devices.begin(), node.devices.end(),
+                     [&](IslandDevice device) { return ledger_.Fits(device, bytes); });
 }
 
 bool Island::HasSlots(const NodeState& node) const {
   return node.kind != Kind::kLaunch ||
-         std::all_of(node.devices.begin(), node.devices.end(), [&](uint32_t device) {
-           return devices_[device].slots_taken < config_.window;
+         std::all_of(node.devices.begin(), node.devices.end(), [&](IslandDevice device) {
+           return StateOf(device).slots_taken < config_.window;
          });
 }
 
 void Island::Charge(NodeState& node) {
   node.admitted = true;
-  for (uint32_t device : node.devices) {
+  for (IslandDevice device : node.devices) {
     ledger_.Charge(device, node.result_bytes + node.temp_bytes - node.alias_bytes);
-    if (node.kind == Kind::kLaunch) ++devices_[device].slots_taken;
+    if (node.kind == Kind::kLaunch) ++StateOf(device).slots_taken;
   }
-  for (uint64_t id : node.writes) storages_.at(id).charged = storages_.at(id).devices;
+  for (StorageId id : node.writes) storages_.at(id).charged = storages_.at(id).devices;
 }
 
 void Island::Release(NodeState& node, Actions& actions) {
@@ -177,7 +178,7 @@ void Island::Release(NodeState& node, Actions& actions) {
     report.mutable_released()->add_ordinals(node.ordinal);
     actions.to_controller.push_back(std::move(report));
   }
-  for (uint64_t id : node.reads) {
+  for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
     StorageState& storage = it->second;
@@ -226,7 +227,7 @@ bool Island::AwaitsInputs(uint32_t worker, uint64_t ordinal) const {
   auto node = nodes_.find(ordinal);
   if (node == nodes_.end()) return false;
   const auto& reads = node->second.reads;
-  return std::any_of(reads.begin(), reads.end(), [this, worker](uint64_t id) {
+  return std::any_of(reads.begin(), reads.end(), [this, worker](StorageId id) {
     auto storage = storages_.find(id);
     if (storage == storages_.end()) return false;
     auto producer = nodes_.find(storage->second.producer);
@@ -303,9 +304,10 @@ void Island::OnUploadDeadlines(Time now, Actions& actions) {
 
 // GS-2: names the sizes and the sessions that hold the fullest device's memory.
 wire::Failure Island::MemoryFailure(const NodeState& node) const {
-  uint32_t device = *std::max_element(
-      node.devices.begin(), node.devices.end(),
-      [this](uint32_t a, uint32_t b) { return ledger_.used_bytes(a) < ledger_.used_bytes(b); });
+  IslandDevice device = *std::max_element(node.devices.begin(), node.devices.end(),
+                                          [this](IslandDevice a, IslandDevice b) {
+                                            return ledger_.used_bytes(a) < ledger_.used_bytes(b);
+                                          });
   std::map<uint64_t, uint64_t> held;
   for (const auto& [id, storage] : storages_) {
     if (std::find(storage.charged.begin(), storage.charged.end(), device) !=
@@ -322,13 +324,13 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("waited ", config_.memory_wait_max.count(), " ms for ",
                    node.result_bytes + node.temp_bytes - node.alias_bytes, " bytes on device ",
-                   devices_[device].id, ": ", ledger_.used_bytes(device), " of ",
+                   StateOf(device).id, ": ", ledger_.used_bytes(device), " of ",
                    ledger_.budget_bytes(), " bytes are held, by ",
                    holders.empty() ? "no session" : holders),
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
   wire::SetProgram(node.program, failure);
   failure.set_gang(node.ordinal);
-  failure.set_device(static_cast<int>(devices_[device].id) + 1);
+  failure.set_device(static_cast<int>(StateOf(device).id) + 1);
   return failure;
 }
 

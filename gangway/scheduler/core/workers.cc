@@ -60,7 +60,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
     const wire::Load& load = executable.load;
     bool mine = std::any_of(load.devices().begin(), load.devices().end(), [&](uint32_t device) {
       auto it = device_index_.find(device);
-      return it != device_index_.end() && devices_[it->second].worker == index;
+      return it != device_index_.end() && StateOf(it->second).worker == index;
     });
     if (!mine) continue;
     load_failures_.erase(id);
@@ -152,18 +152,18 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   actions.to_controller.push_back(std::move(report));  // before the node ends that it causes
   EndLost(event.worker, lost, actions);
   // After EndLost(): node ends settle the memory that donation saved.
-  std::set<uint64_t> gone;
+  std::set<StorageId> gone;
   for (auto& [id, storage] : storages_) {
-    bool here = std::any_of(storage.devices.begin(), storage.devices.end(), [&](uint32_t device) {
-      return devices_[device].worker == event.worker;
-    });
+    bool here =
+        std::any_of(storage.devices.begin(), storage.devices.end(),
+                    [&](IslandDevice device) { return StateOf(device).worker == event.worker; });
     auto producer = nodes_.find(storage.producer);
     bool on_its_way = producer != nodes_.end() && producer->second.unsent;
     if (!here || on_its_way) continue;
     if (!storage.failure) storage.failure = lost;
     gone.insert(id);
   }
-  for (uint64_t id : gone) Reclaim(id, actions);
+  for (StorageId id : gone) Reclaim(id, actions);
   unsent_input_failed_ |= !unsent_.empty();
 }
 
@@ -200,7 +200,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
 // A node that reads results of an unsent node must wait too: its workers would not know them.
 bool Island::MustWaitForWorkers(const NodeState& node) const {
   auto is_down = [this](uint32_t worker) { return workers_[worker].incarnation == 0; };
-  auto is_unsent = [this](uint64_t id) {
+  auto is_unsent = [this](StorageId id) {
     auto storage = storages_.find(id);
     auto producer =
         storage == storages_.end() ? nodes_.end() : nodes_.find(storage->second.producer);

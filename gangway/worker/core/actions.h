@@ -8,13 +8,14 @@
 #include <variant>
 #include <vector>
 
+#include "gangway/base/ids.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::worker {
 
 struct ShardKey {
-  uint64_t storage = 0;
+  StorageId storage;
   uint32_t shard = 0;
 
   bool operator==(const ShardKey&) const = default;
@@ -29,7 +30,7 @@ struct ItemArrived {
 
 // An executable was loaded onto its devices, or failed to load.
 struct ExecutableLoaded {
-  uint64_t executable = 0;
+  ExecutableId executable;
   wire::Failure failure;
 };
 
@@ -76,7 +77,7 @@ struct LocalShard {
 
 // Create the empty slots of a new storage's local shards.
 struct CreateStorage {
-  uint64_t storage = 0;
+  StorageId storage;
   uint64_t session = 0;
   int32_t element_type = 0;
   std::vector<int64_t> dims;
@@ -94,10 +95,10 @@ struct LaunchPosition {
 // Host-side work of a launch (DF-2). Nothing touches a device before Run.
 struct PrepareLaunch {
   uint64_t ordinal = 0;
-  uint64_t executable = 0;
+  ExecutableId executable;
   wire::ProgramLabelRef program;
   std::vector<LaunchPosition> positions;
-  std::vector<uint64_t> results;  // storages; position i makes shard i of each
+  std::vector<StorageId> results;  // position i makes shard i of each
   std::vector<uint32_t> donated;
   uint32_t launch_id = 0;
 };
@@ -168,7 +169,7 @@ struct FillUpload {
   uint64_t ordinal = 0;
   uint64_t session = 0;
   uint64_t upload = 0;
-  uint64_t storage = 0;
+  StorageId storage;
 };
 
 // Drop the staged bytes of an upload, and those that still arrive.
@@ -179,7 +180,7 @@ struct DropUpload {
 
 // Poison all local shards of a storage together.
 struct PoisonStorage {
-  uint64_t storage = 0;
+  StorageId storage;
   wire::Failure failure;
 };
 
@@ -192,12 +193,12 @@ struct FailFetch {
 };
 
 struct DropStorage {
-  uint64_t storage = 0;
+  StorageId storage;
 };
 
 // Ends with ExecutableLoaded. `devices` in the order of the logical positions, all local.
 struct LoadExecutable {
-  uint64_t executable = 0;
+  ExecutableId executable;
   std::string name;
   std::string serialized;
   std::vector<int> devices;
@@ -205,7 +206,7 @@ struct LoadExecutable {
 };
 
 struct UnloadExecutable {
-  uint64_t executable = 0;
+  ExecutableId executable;
 };
 
 // Close the session's data streams and drop their staged bytes.

@@ -11,11 +11,17 @@
 namespace gangway::worker {
 namespace {
 
-void AddOnce(std::vector<uint64_t>& list, uint64_t value) {
+void AddOnce(std::vector<StorageId>& list, StorageId value) {
   if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
 }
 
-CreateStorage MakeStorage(uint64_t storage, uint64_t session, const wire::ArraySpec& spec) {
+std::vector<StorageId> Storages(const google::protobuf::RepeatedField<uint64_t>& numbers) {
+  std::vector<StorageId> storages;
+  for (uint64_t number : numbers) storages.emplace_back(number);
+  return storages;
+}
+
+CreateStorage MakeStorage(StorageId storage, uint64_t session, const wire::ArraySpec& spec) {
   return {.storage = storage,
           .session = session,
           .element_type = spec.element_type(),
@@ -59,11 +65,11 @@ void WorkerCore::Prepare(const wire::Node& message) {
 absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node) {
   const wire::Launch& launch = message.launch();
   node.kind = Node::Kind::kLaunch;
-  node.executable = launch.executable();
-  auto entry = executables_.find(launch.executable());
+  node.executable = ExecutableId(launch.executable());
+  auto entry = executables_.find(node.executable);
   if (entry == executables_.end()) {
-    return absl::DataLossError(absl::StrCat("Executable ", launch.executable(),
-                                            " is not loaded on ", identity_.name,
+    return absl::DataLossError(absl::StrCat("Executable ", node.executable, " is not loaded on ",
+                                            identity_.name,
                                             "; the worker was restarted, or it was unloaded."));
   }
   const Executable& executable = entry->second;
@@ -74,9 +80,9 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
                                                    executable.results.size(), "."));
   }
   PrepareLaunch prepare{.ordinal = message.ordinal(),
-                        .executable = launch.executable(),
+                        .executable = node.executable,
                         .program = executable.label,
-                        .results = {launch.results().begin(), launch.results().end()},
+                        .results = Storages(launch.results()),
                         .donated = {launch.donated().begin(), launch.donated().end()},
                         .launch_id = launch.launch_id()};
   for (size_t i = 0; i < executable.devices.size(); ++i) {
@@ -100,7 +106,7 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
   }
   for (int r = 0; r < launch.results_size(); ++r) {
     const wire::TensorSpec& spec = executable.results[r];
-    CreateStorage result{.storage = launch.results(r),
+    CreateStorage result{.storage = StorageId(launch.results(r)),
                          .session = message.session(),
                          .element_type = spec.element_type(),
                          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
@@ -118,8 +124,8 @@ absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
   std::vector<int> devices = LocalDevices(upload.spec().devices());
-  GANGWAY_RETURN_IF_ERROR(
-      AddResult(node, MakeStorage(upload.storage(), message.session(), upload.spec()), devices));
+  GANGWAY_RETURN_IF_ERROR(AddResult(
+      node, MakeStorage(StorageId(upload.storage()), message.session(), upload.spec()), devices));
   if (node.outputs.empty()) return absl::OkStatus();
   UploadKey key{message.session(), upload.upload()};
   Upload& state = uploads_[key];
@@ -129,7 +135,7 @@ absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node
   }
   node.upload = upload.upload();
   state.ordinal = message.ordinal();
-  state.storage = upload.storage();
+  state.storage = StorageId(upload.storage());
   state.shard_bytes = upload.spec().shard_bytes();
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= 0) state.wanted.push_back(i);
@@ -156,7 +162,7 @@ absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) 
     AddShard(copy, static_cast<uint32_t>(i), shards[i], from[i], to[i], prepare);
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
   GANGWAY_RETURN_IF_ERROR(
-      AddResult(node, MakeStorage(copy.storage(), message.session(), copy.spec()), to));
+      AddResult(node, MakeStorage(StorageId(copy.storage()), message.session(), copy.spec()), to));
   if (prepare.moves.empty() && !node.transfers) return absl::OkStatus();
   node.prepared = true;
   Emit(std::move(prepare));
@@ -166,7 +172,7 @@ absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) 
 // `from`, `to`: local devices, -1 on another worker.
 void WorkerCore::AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
                           int to, PrepareCopy& prepare) {
-  ShardKey result{copy.storage(), shard};
+  ShardKey result{StorageId(copy.storage()), shard};
   auto index = static_cast<int>(shard);
   if (from >= 0 && to >= 0) {
     prepare.moves.push_back({source, result, from, to});
@@ -210,9 +216,9 @@ absl::Status WorkerCore::Resolve(const wire::ArrayRef& ref, const std::vector<in
   for (const wire::ShardRun& run : ref.runs()) {
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
       if (devices[position] < 0) continue;
-      shards[position] = {run.storage(), run.first() + i};
+      shards[position] = {StorageId(run.storage()), run.first() + i};
       GANGWAY_RETURN_IF_ERROR(CheckShard(shards[position], devices[position], what));
-      AddOnce(node.inputs, run.storage());
+      AddOnce(node.inputs, shards[position].storage);
     }
   }
   if (position == devices.size()) return absl::OkStatus();
@@ -261,15 +267,14 @@ absl::Status WorkerCore::AddResult(Node& node, CreateStorage result,
 
 // Readers of the results must find the node's failure, not an unknown storage.
 void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
-  std::vector<uint64_t> results;
-  if (message.has_launch())
-    results.assign(message.launch().results().begin(), message.launch().results().end());
-  if (message.has_upload()) results.push_back(message.upload().storage());
-  if (message.has_copy()) results.push_back(message.copy().storage());
-  for (uint64_t result : results) {
+  std::vector<StorageId> results;
+  if (message.has_launch()) results = Storages(message.launch().results());
+  if (message.has_upload()) results.emplace_back(message.upload().storage());
+  if (message.has_copy()) results.emplace_back(message.copy().storage());
+  for (StorageId result : results) {
     if (storages_.try_emplace(result).second) node.outputs.push_back(result);
   }
-  for (uint64_t output : node.outputs) Settle(output, node.failure);
+  for (StorageId output : node.outputs) Settle(output, node.failure);
 }
 
 std::vector<int> WorkerCore::LocalDevices(

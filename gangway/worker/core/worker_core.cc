@@ -32,12 +32,13 @@ void WorkerCore::On(ItemArrived& event) {
       for (uint64_t ordinal : item.cancel().ordinals()) Cancel(ordinal, item.cancel().failure());
       return;
     case wire::IslandItem::kFree:
-      for (uint64_t storage : item.free().storages()) Free(storage);
+      for (uint64_t storage : item.free().storages()) Free(StorageId(storage));
       return;
     case wire::IslandItem::kLoad:
       return Load(*item.mutable_load());
     case wire::IslandItem::kUnload:
-      for (uint64_t executable : item.unload().executables()) {
+      for (uint64_t number : item.unload().executables()) {
+        const ExecutableId executable(number);
         if (executables_.erase(executable) != 0) Emit(UnloadExecutable{executable});
       }
       return;
@@ -74,6 +75,7 @@ void WorkerCore::Open(const wire::OpenDevices& open) {
 }
 
 void WorkerCore::Load(wire::Load& load) {
+  const ExecutableId id(load.executable());
   Executable executable{.label = wire::LabelOf(load.name(), load.source()),
                         .devices = LocalDevices(load.devices())};
   executable.results.assign(load.results().begin(), load.results().end());
@@ -83,8 +85,8 @@ void WorkerCore::Load(wire::Load& load) {
   wire::Report report;
   report.mutable_loaded()->set_executable(load.executable());
   if (all && any) {
-    Emit(LoadExecutable{load.executable(), load.name(), std::move(*load.mutable_serialized()),
-                        executable.devices, load.has_collectives()});
+    Emit(LoadExecutable{id, load.name(), std::move(*load.mutable_serialized()), executable.devices,
+                        load.has_collectives()});
   } else if (any) {
     executable.failure =
         Fail(absl::UnimplementedError(
@@ -97,7 +99,7 @@ void WorkerCore::Load(wire::Load& load) {
   } else {
     *reports_.add_reports() = std::move(report);  // no part of it is on this worker
   }
-  executables_[load.executable()] = std::move(executable);
+  executables_[id] = std::move(executable);
 }
 
 void WorkerCore::On(ExecutableLoaded& event) {
@@ -110,7 +112,7 @@ void WorkerCore::On(ExecutableLoaded& event) {
     entry->second.failure = failure;
   }
   wire::Loaded& loaded = *reports_.add_reports()->mutable_loaded();
-  loaded.set_executable(event.executable);
+  loaded.set_executable(event.executable.number());
   if (event.failure.code() != 0) *loaded.mutable_failure() = event.failure;
 }
 
@@ -177,7 +179,7 @@ void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
     if (upload != uploads_.end() && upload->second.ordinal == ordinal)
       return TryFill(key, upload->second);
   }
-  for (uint64_t storage : node.consumed) {
+  for (StorageId storage : node.consumed) {
     if (auto used = storages_.find(storage); used != storages_.end())
       used->second.consumed_by = ordinal;
   }
@@ -188,7 +190,7 @@ void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
 // The failure, known at the release, that keeps the node from running on all its local devices.
 std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const Node& node) const {
   if (node.failure.code() != 0) return node.failure;
-  for (uint64_t input : node.inputs) {
+  for (StorageId input : node.inputs) {
     auto entry = storages_.find(input);
     if (entry == storages_.end()) {
       return Fail(
@@ -248,7 +250,7 @@ void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
     reason = wire::MakeFailure(absl::StatusCode::kCancelled, "The work was cancelled.");
   if (node.released) return CancelReleased(ordinal, node, reason);
   if (node.prepared) Emit(Discard{ordinal});
-  for (uint64_t output : node.outputs) Settle(output, reason);
+  for (StorageId output : node.outputs) Settle(output, reason);
   if (!node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, reason});
   ForgetUpload(ordinal, node);
@@ -275,7 +277,7 @@ void WorkerCore::ForgetUpload(uint64_t ordinal, const Node& node) {
   Emit(DropUpload{node.session, node.upload});
 }
 
-void WorkerCore::Free(uint64_t storage) {
+void WorkerCore::Free(StorageId storage) {
   auto entry = storages_.find(storage);
   if (entry == storages_.end()) return;  // no shard of it is on this worker
   woken_.insert(woken_.end(), entry->second.waiters.begin(), entry->second.waiters.end());
@@ -326,7 +328,7 @@ void WorkerCore::Finish(uint64_t ordinal, wire::Failure failure) {
   Node node = std::move(entry->second);
   nodes_.erase(entry);
   if (node.prepared) Emit(Discard{ordinal});
-  for (uint64_t output : node.outputs) Settle(output, failure);
+  for (StorageId output : node.outputs) Settle(output, failure);
   if (failure.code() != 0 && !node.fetch_shards.empty()) {
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, failure});
   }
@@ -347,7 +349,7 @@ void WorkerCore::Verdict(uint64_t ordinal) {
   if (entry == nodes_.end()) return;
   wire::Failure verdict = entry->second.failure;
   Storage* pending = nullptr;
-  for (uint64_t input : entry->second.inputs) {
+  for (StorageId input : entry->second.inputs) {
     auto storage = storages_.find(input);
     if (storage == storages_.end()) continue;
     if (storage->second.state == Storage::State::kFailed)
@@ -359,7 +361,7 @@ void WorkerCore::Verdict(uint64_t ordinal) {
   Finish(ordinal, verdict);
 }
 
-void WorkerCore::Settle(uint64_t storage, const wire::Failure& failure) {
+void WorkerCore::Settle(StorageId storage, const wire::Failure& failure) {
   auto entry = storages_.find(storage);
   if (entry == storages_.end()) return;
   Storage& state = entry->second;

@@ -31,6 +31,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/worker/core/actions.h"
 
 namespace gangway::worker {
@@ -76,11 +77,11 @@ class WorkerCore {
     bool released = false;
     bool prepared = false;  // the service holds a task for it
     uint64_t session = 0;
-    wire::ProgramLabelRef program;   // of a launch
-    std::vector<uint64_t> inputs;    // storages with local shards, each once
-    std::vector<uint64_t> consumed;  // of these, the donated ones
-    std::vector<uint64_t> outputs;
-    uint64_t executable = 0;
+    wire::ProgramLabelRef program;    // of a launch
+    std::vector<StorageId> inputs;    // storages with local shards, each once
+    std::vector<StorageId> consumed;  // of these, the donated ones
+    std::vector<StorageId> outputs;
+    ExecutableId executable;
     wire::Failure failure;  // code 0: none so far
     uint64_t upload = 0;
     bool transfers = false;  // a copy from or to other workers
@@ -97,7 +98,7 @@ class WorkerCore {
   // An upload whose node or first bytes have arrived.
   struct Upload {
     uint64_t ordinal = 0;  // 0: the node has not arrived
-    uint64_t storage = 0;
+    StorageId storage;
     uint64_t shard_bytes = 0;
     std::vector<uint32_t> wanted;         // local shards
     std::map<uint32_t, uint64_t> staged;  // shard -> bytes
@@ -126,7 +127,7 @@ class WorkerCore {
   void Release(uint64_t ordinal);
   void Cancel(uint64_t ordinal, const wire::Failure& failure);
   void CancelReleased(uint64_t ordinal, Node& node, const wire::Failure& failure);
-  void Free(uint64_t storage);
+  void Free(StorageId storage);
   void EndSession(uint64_t session);
 
   // Host-side work (prepare.cc). A status that is not OK fails the node.
@@ -155,7 +156,7 @@ class WorkerCore {
   void Abandon(const UploadKey& key, Upload& upload, const std::string& why);
   void Finish(uint64_t ordinal, wire::Failure failure);
   void Verdict(uint64_t ordinal);
-  void Settle(uint64_t storage, const wire::Failure& failure);
+  void Settle(StorageId storage, const wire::Failure& failure);
   void SettleWaiters();
   void ForgetUpload(uint64_t ordinal, const Node& node);
   void Report(uint64_t ordinal, const wire::Failure& failure);
@@ -169,10 +170,10 @@ class WorkerCore {
 
   const Identity identity_;
   std::map<uint32_t, int> local_devices_;  // global id -> local index
-  std::unordered_map<uint64_t, Storage> storages_;
+  std::unordered_map<StorageId, Storage> storages_;
   std::unordered_map<uint64_t, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;
-  std::unordered_map<uint64_t, Executable> executables_;
+  std::unordered_map<ExecutableId, Executable> executables_;
   wire::ReportBatch reports_;
   std::vector<uint64_t> woken_;  // nodes whose verdict may be due
   std::vector<Action> actions_;  // of this Step

@@ -200,7 +200,8 @@ TEST_F(WorkerCoreTest, ResolvesArgumentsPerPosition) {
   PrepareLaunch prepare = All<PrepareLaunch>(Launch(5, {mixed, Ref(100)}, 200)).at(0);
   ASSERT_EQ(prepare.positions.size(), 2u);
   EXPECT_EQ(prepare.positions[1].device, 1);
-  EXPECT_THAT(prepare.positions[1].arguments, ElementsAre(ShardKey{100, 1}, ShardKey{100, 1}));
+  EXPECT_THAT(prepare.positions[1].arguments,
+              ElementsAre(ShardKey{StorageId(100), 1}, ShardKey{StorageId(100), 1}));
 }
 
 TEST_F(WorkerCoreTest, RunsInTheOrderOfReleases_GS1) {
@@ -442,8 +443,8 @@ TEST_F(WorkerCoreTest, DonatedStorageIsNotUsedAgain) {
 TEST_F(WorkerCoreTest, LoadFailureIsReportedAndFailsItsGangs) {
   Have(100);
   Launch(1, {Ref(100)}, 101);
-  core_.Step(
-      ExecutableLoaded{kExecutable, wire::MakeFailure(absl::StatusCode::kInternal, "bad code")});
+  core_.Step(ExecutableLoaded{ExecutableId(kExecutable),
+                              wire::MakeFailure(absl::StatusCode::kInternal, "bad code")});
   EXPECT_THAT(Runs(Release({1})), IsEmpty());
   wire::ReportBatch batch = Round();
   EXPECT_EQ(batch.reports(0).loaded().executable(), kExecutable);
@@ -464,18 +465,18 @@ TEST_F(WorkerCoreTest, ACopyKnowsWhatMovesWhatLeavesAndWhatComes) {
   Have(100);
   PrepareCopy local = All<PrepareCopy>(Copy(1, {10, 11}, {11, 10}, 101)).at(0);
   ASSERT_EQ(local.moves.size(), 2u);
-  EXPECT_EQ(local.moves[0].from, (ShardKey{100, 0}));
-  EXPECT_EQ(local.moves[0].to, (ShardKey{101, 0}));
+  EXPECT_EQ(local.moves[0].from, (ShardKey{StorageId(100), 0}));
+  EXPECT_EQ(local.moves[0].to, (ShardKey{StorageId(101), 0}));
   EXPECT_EQ(local.moves[0].to_device, 1);
   EXPECT_TRUE(local.sends.empty() && local.receives.empty());
   PrepareCopy mixed = All<PrepareCopy>(Copy(2, {10, 11, 24, 25}, {11, 25, 10, 24}, 102)).at(0);
   ASSERT_EQ(mixed.moves.size(), 1u);
   ASSERT_EQ(mixed.sends.size(), 1u);
-  EXPECT_EQ(mixed.sends[0].from, (ShardKey{100, 1}));
+  EXPECT_EQ(mixed.sends[0].from, (ShardKey{StorageId(100), 1}));
   EXPECT_EQ(mixed.sends[0].device, 1);
   EXPECT_EQ(mixed.sends[0].to_device, 25u);
   ASSERT_EQ(mixed.receives.size(), 1u);
-  EXPECT_EQ(mixed.receives[0].to, (ShardKey{102, 2}));
+  EXPECT_EQ(mixed.receives[0].to, (ShardKey{StorageId(102), 2}));
   EXPECT_EQ(mixed.receives[0].device, 0);
   EXPECT_EQ(mixed.receives[0].from_device, 24u);
   EXPECT_EQ(mixed.token, "a token");

@@ -49,7 +49,8 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
     environment->devices.push_back(
         std::make_shared<DeviceThread>("device", 1, std::chrono::minutes(10)));
     slots.push_back(std::make_shared<store::Slot>(
-        store::SlotName{.storage = 1, .device = device, .session = 1, .bytes = 4}, ledger));
+        store::SlotName{.storage = StorageId(1), .device = device, .session = 1, .bytes = 4},
+        ledger));
     slots.back()->ShareWhenSettled([&](absl::StatusOr<store::Content> content) {
       ASSERT_TRUE(content.ok()) << content.status();
       EXPECT_TRUE(ended.empty()) << "it ended before its slots were filled";

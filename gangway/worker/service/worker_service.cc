@@ -143,13 +143,13 @@ void WorkerService::Do(PrepareLaunch& action) {
     LaunchTask::Position position{.device = each.device};
     for (const ShardKey& key : each.arguments)
       position.arguments.push_back(FindSlot(key, each.device));
-    for (uint64_t result : action.results)
+    for (StorageId result : action.results)
       position.results.push_back(FindSlot({result, each.position}, each.device));
     positions.push_back(std::move(position));
   }
   tasks_[action.ordinal] = std::make_shared<LaunchTask>(
       environment_, action, executables_.at(action.executable), std::move(positions));
-  Trace(TraceKind::kPrepare, 0, 0, action.ordinal, action.executable);
+  Trace(TraceKind::kPrepare, 0, 0, action.ordinal, action.executable.number());
 }
 
 void WorkerService::Do(PrepareCopy& action) {

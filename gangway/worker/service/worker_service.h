@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/ids.h"
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
 #include "gangway/store/slot.h"
@@ -121,8 +122,8 @@ class WorkerService {
   DataStreams streams_;
   std::vector<std::shared_ptr<DeviceThread>> devices_;
   std::shared_ptr<const TaskEnvironment> environment_;
-  std::unordered_map<uint64_t, Storage> storages_;
-  std::unordered_map<uint64_t, std::shared_ptr<ExecutableSlot>> executables_;
+  std::unordered_map<StorageId, Storage> storages_;
+  std::unordered_map<ExecutableId, std::shared_ptr<ExecutableSlot>> executables_;
   std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
   // Copies that send or receive, prepared or running.
   std::unordered_map<uint64_t, std::shared_ptr<CopyTask>> copies_;
