@@ -4,6 +4,7 @@
 #define GANGWAY_WORKER_CORE_ACTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -31,7 +32,7 @@ struct ItemArrived {
 // An executable was loaded onto its devices, or failed to load.
 struct ExecutableLoaded {
   ExecutableId executable;
-  wire::Failure failure;
+  std::optional<wire::Failure> failure;
 };
 
 // All bytes of one shard of an upload are staged, or its client abandoned it (failure).
@@ -40,7 +41,7 @@ struct UploadShardStaged {
   uint64_t upload = 0;
   uint32_t shard = 0;
   uint64_t bytes = 0;
-  wire::Failure failure;
+  std::optional<wire::Failure> failure;
 };
 
 // These uploads received bytes since the last such event.
@@ -58,7 +59,7 @@ struct StreamsGone {
 // could not send.
 struct NodeEnded {
   uint64_t ordinal = 0;
-  wire::Failure failure;
+  std::optional<wire::Failure> failure;
   std::vector<uint32_t> unsent_shards;
 };
 

@@ -1,10 +1,10 @@
 // Host-side work of nodes: prepares each node's part on this worker before its inputs exist.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/base/status.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/core/worker_core.h"
 
@@ -39,45 +39,49 @@ void WorkerCore::Prepare(const wire::Node& message) {
     return Emit(Complain{absl::StrCat("Node ", ordinal, " arrived twice; the second was ignored")});
   Node& node = entry->second;
   node.session = message.session();
-  absl::Status status;
+  std::optional<wire::Failure> failure;
   switch (message.kind_case()) {
     case wire::Node::kLaunch:
-      status = PrepareLaunchNode(message, node);
+      failure = PrepareLaunchNode(message, node);
       break;
     case wire::Node::kUpload:
-      status = PrepareUploadNode(message, node);
+      failure = PrepareUploadNode(message, node);
       break;
     case wire::Node::kCopy:
-      status = PrepareCopyNode(message, node);
+      failure = PrepareCopyNode(message, node);
       break;
     case wire::Node::kFetch:
-      status = PrepareFetchNode(message, node);
+      failure = PrepareFetchNode(message, node);
       break;
     case wire::Node::KIND_NOT_SET:
-      status = absl::UnimplementedError("The node's kind is unknown to this worker.");
+      failure = wire::MakeFailure(absl::StatusCode::kUnimplemented,
+                                  "The node's kind is unknown to this worker.");
       break;
   }
-  if (status.ok()) return;
-  node.failure = Fail(status, ordinal, node.program);
+  if (!failure) return;
+  Locate(ordinal, node.program, *failure);
+  node.failure = std::move(failure);
   PoisonResultsOf(message, node);
 }
 
-absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node) {
+std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node) {
   const wire::Launch& launch = message.launch();
   node.kind = Node::Kind::kLaunch;
   node.executable = ExecutableId(launch.executable());
   auto entry = executables_.find(node.executable);
   if (entry == executables_.end()) {
-    return absl::DataLossError(absl::StrCat("Executable ", node.executable, " is not loaded on ",
-                                            identity_.name,
-                                            "; the worker was restarted, or it was unloaded."));
+    return wire::MakeFailure(
+        absl::StatusCode::kDataLoss,
+        absl::StrCat("Executable ", node.executable, " is not loaded on ", identity_.name,
+                     "; the worker was restarted, or it was unloaded."));
   }
   const Executable& executable = entry->second;
   node.program = executable.label;
   if (launch.results_size() != static_cast<int>(executable.results.size())) {
-    return absl::InvalidArgumentError(absl::StrCat("The launch names ", launch.results_size(),
-                                                   " results and ", executable.label->name, " has ",
-                                                   executable.results.size(), "."));
+    return wire::MakeFailure(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat("The launch names ", launch.results_size(), " results and ",
+                     executable.label->name, " has ", executable.results.size(), "."));
   }
   PrepareLaunch prepare{.ordinal = message.ordinal(),
                         .executable = node.executable,
@@ -91,15 +95,17 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
   }
   std::vector<ShardKey> shards;
   for (int k = 0; k < launch.arguments_size(); ++k) {
-    GANGWAY_RETURN_IF_ERROR(Resolve(launch.arguments(k), executable.devices,
-                                    absl::StrCat("Argument ", k), node, shards));
+    if (auto failure = Resolve(launch.arguments(k), executable.devices,
+                               absl::StrCat("Argument ", k), node, shards))
+      return failure;
     for (LaunchPosition& position : prepare.positions)
       position.arguments.push_back(shards[position.position]);
   }
   for (uint32_t k : prepare.donated) {
     if (k >= static_cast<uint32_t>(launch.arguments_size())) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "Argument ", k, " cannot be donated: the launch has ", launch.arguments_size(), "."));
+      return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                               absl::StrCat("Argument ", k, " cannot be donated: the launch has ",
+                                            launch.arguments_size(), "."));
     }
     for (const LaunchPosition& position : prepare.positions)
       AddOnce(node.consumed, position.arguments[k].storage);
@@ -112,26 +118,28 @@ absl::Status WorkerCore::PrepareLaunchNode(const wire::Node& message, Node& node
                          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
                          .shard_bytes = spec.shard_bytes(),
                          .memory_kind = spec.memory_kind()};
-    GANGWAY_RETURN_IF_ERROR(AddResult(node, std::move(result), executable.devices));
+    if (auto failure = AddResult(node, std::move(result), executable.devices)) return failure;
   }
-  if (prepare.positions.empty()) return absl::OkStatus();
+  if (prepare.positions.empty()) return std::nullopt;
   node.prepared = true;
   Emit(std::move(prepare));
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node) {
+std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node) {
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
   std::vector<int> devices = LocalDevices(upload.spec().devices());
-  GANGWAY_RETURN_IF_ERROR(AddResult(
-      node, MakeStorage(StorageId(upload.storage()), message.session(), upload.spec()), devices));
-  if (node.outputs.empty()) return absl::OkStatus();
+  if (auto failure = AddResult(
+          node, MakeStorage(StorageId(upload.storage()), message.session(), upload.spec()),
+          devices))
+    return failure;
+  if (node.outputs.empty()) return std::nullopt;
   UploadKey key{message.session(), upload.upload()};
   Upload& state = uploads_[key];
   if (state.ordinal != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Upload ", upload.upload(), " was declared twice."));
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                             absl::StrCat("Upload ", upload.upload(), " was declared twice."));
   }
   node.upload = upload.upload();
   state.ordinal = message.ordinal();
@@ -141,32 +149,34 @@ absl::Status WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node
     if (devices[i] >= 0) state.wanted.push_back(i);
   }
   TryFill(key, state);  // detects a failure or a wrong size of bytes that arrived earlier
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) {
+std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) {
   const wire::Copy& copy = message.copy();
   node.kind = Node::Kind::kCopy;
   std::vector<int> from = LocalDevices(copy.source_spec().devices());
   std::vector<int> to = LocalDevices(copy.spec().devices());
   if (from.size() != to.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("A copy from ", from.size(), " to ", to.size(),
-                                                   " shards needs equal counts."));
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                             absl::StrCat("A copy from ", from.size(), " to ", to.size(),
+                                          " shards needs equal counts."));
   }
   std::vector<ShardKey> shards;
-  GANGWAY_RETURN_IF_ERROR(Resolve(copy.source(), from, "The source", node, shards));
+  if (auto failure = Resolve(copy.source(), from, "The source", node, shards)) return failure;
   PrepareCopy prepare{.ordinal = message.ordinal(),
                       .memory_kind = copy.spec().memory_kind(),
                       .token = copy.token()};
   for (size_t i = 0; i < from.size(); ++i)
     AddShard(copy, static_cast<uint32_t>(i), shards[i], from[i], to[i], prepare);
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
-  GANGWAY_RETURN_IF_ERROR(
-      AddResult(node, MakeStorage(StorageId(copy.storage()), message.session(), copy.spec()), to));
-  if (prepare.moves.empty() && !node.transfers) return absl::OkStatus();
+  if (auto failure = AddResult(
+          node, MakeStorage(StorageId(copy.storage()), message.session(), copy.spec()), to))
+    return failure;
+  if (prepare.moves.empty() && !node.transfers) return std::nullopt;
   node.prepared = true;
   Emit(std::move(prepare));
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 // `from`, `to`: local devices, -1 on another worker.
@@ -183,7 +193,7 @@ void WorkerCore::AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey
   }
 }
 
-absl::Status WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node) {
+std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node) {
   const wire::Fetch& fetch = message.fetch();
   node.kind = Node::Kind::kFetch;
   node.fetch = fetch.fetch();
@@ -197,72 +207,78 @@ absl::Status WorkerCore::PrepareFetchNode(const wire::Node& message, Node& node)
     prepare.parts.push_back({{}, devices[i], shard});
   }
   std::vector<ShardKey> shards;
-  GANGWAY_RETURN_IF_ERROR(Resolve(fetch.source(), devices, "The array", node, shards));
+  if (auto failure = Resolve(fetch.source(), devices, "The array", node, shards)) return failure;
   size_t next = 0;
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= 0) prepare.parts[next++].from = shards[i];
   }
-  if (prepare.parts.empty()) return absl::OkStatus();
+  if (prepare.parts.empty()) return std::nullopt;
   node.prepared = true;
   Emit(std::move(prepare));
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
-absl::Status WorkerCore::Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices,
-                                 const std::string& what, Node& node,
-                                 std::vector<ShardKey>& shards) {
+std::optional<wire::Failure> WorkerCore::Resolve(const wire::ArrayRef& ref,
+                                                 const std::vector<int>& devices,
+                                                 const std::string& what, Node& node,
+                                                 std::vector<ShardKey>& shards) {
   shards.assign(devices.size(), {});
   size_t position = 0;
   for (const wire::ShardRun& run : ref.runs()) {
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
       if (devices[position] < 0) continue;
       shards[position] = {StorageId(run.storage()), run.first() + i};
-      GANGWAY_RETURN_IF_ERROR(CheckShard(shards[position], devices[position], what));
+      if (auto failure = CheckShard(shards[position], devices[position], what)) return failure;
       AddOnce(node.inputs, shards[position].storage);
     }
   }
-  if (position == devices.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(what, " has ", position, " shards where ",
-                                                 devices.size(), " devices each need one."));
+  if (position == devices.size()) return std::nullopt;
+  return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                           absl::StrCat(what, " has ", position, " shards where ", devices.size(),
+                                        " devices each need one."));
 }
 
-absl::Status WorkerCore::CheckShard(const ShardKey& key, int device,
-                                    const std::string& what) const {
+std::optional<wire::Failure> WorkerCore::CheckShard(const ShardKey& key, int device,
+                                                    const std::string& what) const {
   auto entry = storages_.find(key.storage);
   if (entry == storages_.end()) {
-    return absl::DataLossError(
+    return wire::MakeFailure(
+        absl::StatusCode::kDataLoss,
         absl::StrCat(what, " refers to storage ", key.storage, ", which ", identity_.name,
                      " does not hold; the worker was restarted and lost its arrays, or "
                      "the storage was freed."));
   }
   const Storage& storage = entry->second;
-  if (storage.devices.empty()) return absl::OkStatus();  // failed before its shards were known
+  if (storage.devices.empty()) return std::nullopt;  // failed before its shards were known
   if (key.shard >= storage.devices.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " refers to shard ", key.shard,
-                                                   " of storage ", key.storage, ", which has ",
-                                                   storage.devices.size(), "."));
+    return wire::MakeFailure(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat(what, " refers to shard ", key.shard, " of storage ", key.storage,
+                     ", which has ", storage.devices.size(), "."));
   }
   int actual = storage.devices[key.shard];
-  if (actual == device) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      what, " has shard ", key.shard, " of storage ", key.storage, " on ", DeviceName(actual),
-      " where ", DeviceName(device), " needs it; copy it there first."));
+  if (actual == device) return std::nullopt;
+  return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                           absl::StrCat(what, " has shard ", key.shard, " of storage ", key.storage,
+                                        " on ", DeviceName(actual), " where ", DeviceName(device),
+                                        " needs it; copy it there first."));
 }
 
-absl::Status WorkerCore::AddResult(Node& node, CreateStorage result,
-                                   const std::vector<int>& devices) {
+std::optional<wire::Failure> WorkerCore::AddResult(Node& node, CreateStorage result,
+                                                   const std::vector<int>& devices) {
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= 0) result.shards.push_back({static_cast<uint32_t>(i), devices[i]});
   }
-  if (result.shards.empty()) return absl::OkStatus();
+  if (result.shards.empty()) return std::nullopt;
   auto [entry, is_new] = storages_.try_emplace(result.storage);
   if (!is_new) {
-    return absl::InvalidArgumentError(absl::StrCat("Storage ", result.storage, " exists already."));
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                             absl::StrCat("Storage ", result.storage, " exists already."));
   }
   entry->second.devices = devices;
   node.outputs.push_back(result.storage);
   Emit(std::move(result));
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 // Readers of the results must find the node's failure, not an unknown storage.

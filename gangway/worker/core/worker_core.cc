@@ -89,12 +89,12 @@ void WorkerCore::Load(wire::Load& load) {
                         load.has_collectives()});
   } else if (any) {
     executable.failure =
-        Fail(absl::UnimplementedError(
-                 absl::StrCat("Program ", load.name(), " spans ", identity_.name,
-                              " and other workers, which programs cannot do yet. Use devices of "
-                              "one worker for one jit, and device_put between them.")),
+        Fail(absl::StatusCode::kUnimplemented,
+             absl::StrCat("Program ", load.name(), " spans ", identity_.name,
+                          " and other workers, which programs cannot do yet. Use devices of "
+                          "one worker for one jit, and device_put between them."),
              0, executable.label);
-    *report.mutable_loaded()->mutable_failure() = executable.failure;
+    *report.mutable_loaded()->mutable_failure() = *executable.failure;
     *reports_.add_reports() = std::move(report);
   } else {
     *reports_.add_reports() = std::move(report);  // no part of it is on this worker
@@ -104,8 +104,8 @@ void WorkerCore::Load(wire::Load& load) {
 
 void WorkerCore::On(ExecutableLoaded& event) {
   if (auto entry = executables_.find(event.executable);
-      entry != executables_.end() && event.failure.code() != 0) {
-    wire::Failure& failure = event.failure;
+      entry != executables_.end() && event.failure) {
+    wire::Failure& failure = *event.failure;
     if (failure.worker().empty()) failure.set_worker(identity_.name);
     if (failure.incarnation() == 0) failure.set_incarnation(identity_.incarnation);
     if (failure.program().empty()) wire::SetProgram(entry->second.label, failure);
@@ -113,14 +113,14 @@ void WorkerCore::On(ExecutableLoaded& event) {
   }
   wire::Loaded& loaded = *reports_.add_reports()->mutable_loaded();
   loaded.set_executable(event.executable.number());
-  if (event.failure.code() != 0) *loaded.mutable_failure() = event.failure;
+  if (event.failure) *loaded.mutable_failure() = *std::move(event.failure);
 }
 
 void WorkerCore::On(UploadShardStaged& event) {
   UploadKey key{event.session, event.upload};
   Upload& upload = uploads_[key];
   upload.staged[event.shard] = event.bytes;
-  if (event.failure.code() != 0 && upload.failure.code() == 0) upload.failure = event.failure;
+  if (!upload.failure) upload.failure = std::move(event.failure);
   TryFill(key, upload);
 }
 
@@ -146,9 +146,9 @@ void WorkerCore::On(NodeEnded& event) {
   Node& node = entry->second;
   node.prepared = false;
   if (node.kind == Node::Kind::kFetch) node.fetch_shards = std::move(event.unsent_shards);
-  if (event.failure.code() == 0) return Finish(event.ordinal, event.failure);
+  if (!event.failure) return Finish(event.ordinal, std::nullopt);
   node.failure = std::move(event.failure);
-  if (node.failure.gang() == 0) node.failure.set_gang(event.ordinal);
+  if (node.failure->gang() == 0) node.failure->set_gang(event.ordinal);
   woken_.push_back(event.ordinal);
 }
 
@@ -159,16 +159,17 @@ void WorkerCore::On(RoundEnded&) {
 void WorkerCore::Release(uint64_t ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
-    return Report(
-        ordinal, Fail(absl::DataLossError("A node was released that this worker does not have; the "
-                                          "worker was restarted, or a message was lost."),
-                      ordinal, nullptr));
+    return Report(ordinal,
+                  Fail(absl::StatusCode::kDataLoss,
+                       "A node was released that this worker does not have; the worker was "
+                       "restarted, or a message was lost.",
+                       ordinal, nullptr));
   }
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
   node.released = true;
   if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node))
-    return Finish(ordinal, *failure);
+    return Finish(ordinal, std::move(failure));
   RunNode(ordinal, node);
 }
 
@@ -184,32 +185,31 @@ void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
       used->second.consumed_by = ordinal;
   }
   if (node.prepared) return Emit(Run{ordinal});
-  Finish(ordinal, {});  // no part of it is on this worker
+  Finish(ordinal, std::nullopt);  // no part of it is on this worker
 }
 
 // The failure, known at the release, that keeps the node from running on all its local devices.
 std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const Node& node) const {
-  if (node.failure.code() != 0) return node.failure;
+  if (node.failure) return node.failure;
   for (StorageId input : node.inputs) {
     auto entry = storages_.find(input);
     if (entry == storages_.end()) {
-      return Fail(
-          absl::DataLossError(absl::StrCat("Storage ", input, " was freed before it was used.")),
-          ordinal, node.program);
+      return Fail(absl::StatusCode::kDataLoss,
+                  absl::StrCat("Storage ", input, " was freed before it was used."), ordinal,
+                  node.program);
     }
     const Storage& storage = entry->second;
     if (storage.state == Storage::State::kFailed) return storage.failure;
     if (storage.consumed_by != 0) {
-      return Fail(absl::InvalidArgumentError(absl::StrCat(
-                      "An argument was already donated to gang ", storage.consumed_by, ".")),
-                  ordinal, node.program);
+      return Fail(
+          absl::StatusCode::kInvalidArgument,
+          absl::StrCat("An argument was already donated to gang ", storage.consumed_by, "."),
+          ordinal, node.program);
     }
   }
   if (node.kind == Node::Kind::kLaunch) {
     auto executable = executables_.find(node.executable);
-    if (executable != executables_.end() && executable->second.failure.code() != 0) {
-      return executable->second.failure;
-    }
+    if (executable != executables_.end()) return executable->second.failure;
   }
   return std::nullopt;
 }
@@ -220,15 +220,15 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
   Node& node = entry->second;
   for (uint32_t shard : upload.wanted) {
     auto staged = upload.staged.find(shard);
-    if (staged == upload.staged.end() || staged->second == upload.shard_bytes ||
-        upload.failure.code() != 0)
+    if (staged == upload.staged.end() || staged->second == upload.shard_bytes || upload.failure)
       continue;
-    upload.failure = Fail(absl::InvalidArgumentError(absl::StrCat(
-                              "Shard ", shard, " of upload ", key.upload, " arrived with ",
-                              staged->second, " bytes instead of ", upload.shard_bytes, ".")),
-                          0, nullptr);
+    upload.failure =
+        Fail(absl::StatusCode::kInvalidArgument,
+             absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ",
+                          staged->second, " bytes instead of ", upload.shard_bytes, "."),
+             0, nullptr);
   }
-  if (upload.failure.code() != 0) {
+  if (upload.failure) {
     node.failure = upload.failure;
     if (node.released) Finish(upload.ordinal, node.failure);
     return;
@@ -303,9 +303,9 @@ void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
 }
 
 void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string& why) {
-  wire::Failure failure =
-      Fail(absl::CancelledError(absl::StrCat("Upload ", key.upload, " was abandoned: ", why, ".")),
-           upload.ordinal, nullptr);
+  wire::Failure failure = Fail(absl::StatusCode::kCancelled,
+                               absl::StrCat("Upload ", key.upload, " was abandoned: ", why, "."),
+                               upload.ordinal, nullptr);
   auto entry = nodes_.find(upload.ordinal);
   if (entry == nodes_.end()) {  // when its node arrives, it must not wait for lost bytes
     upload.failure = std::move(failure);
@@ -320,26 +320,25 @@ void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string
   if (entry->second.released) Finish(ordinal, entry->second.failure);
 }
 
-// `failure` is the verdict (code 0: it ran). It is passed by value, since callers pass a failure of
+// `failure` is the verdict (none: it ran). It is passed by value, since callers pass a failure of
 // a storage or node that this call may change or erase.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
-void WorkerCore::Finish(uint64_t ordinal, wire::Failure failure) {
+void WorkerCore::Finish(uint64_t ordinal, std::optional<wire::Failure> failure) {
   auto entry = nodes_.find(ordinal);
   Node node = std::move(entry->second);
   nodes_.erase(entry);
   if (node.prepared) Emit(Discard{ordinal});
   for (StorageId output : node.outputs) Settle(output, failure);
-  if (failure.code() != 0 && !node.fetch_shards.empty()) {
-    Emit(FailFetch{node.session, node.fetch, node.fetch_shards, failure});
-  }
+  if (failure && !node.fetch_shards.empty())
+    Emit(FailFetch{node.session, node.fetch, node.fetch_shards, *failure});
   ForgetUpload(ordinal, node);
   Report(ordinal, failure);
 }
 
-void WorkerCore::Report(uint64_t ordinal, const wire::Failure& failure) {
+void WorkerCore::Report(uint64_t ordinal, const std::optional<wire::Failure>& failure) {
   wire::Done& done = *reports_.add_reports()->mutable_done();
   done.set_ordinal(ordinal);
-  if (failure.code() != 0) *done.mutable_failure() = failure;
+  if (failure) *done.mutable_failure() = *failure;
 }
 
 // A device reported that the node failed. The failure of an input is the cause; while an input is
@@ -347,7 +346,7 @@ void WorkerCore::Report(uint64_t ordinal, const wire::Failure& failure) {
 void WorkerCore::Verdict(uint64_t ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;
-  wire::Failure verdict = entry->second.failure;
+  std::optional<wire::Failure> verdict = entry->second.failure;
   Storage* pending = nullptr;
   for (StorageId input : entry->second.inputs) {
     auto storage = storages_.find(input);
@@ -358,20 +357,20 @@ void WorkerCore::Verdict(uint64_t ordinal) {
       pending = &storage->second;
   }
   if (pending != nullptr) return pending->waiters.push_back(ordinal);
-  Finish(ordinal, verdict);
+  Finish(ordinal, std::move(verdict));
 }
 
-void WorkerCore::Settle(StorageId storage, const wire::Failure& failure) {
+void WorkerCore::Settle(StorageId storage, const std::optional<wire::Failure>& failure) {
   auto entry = storages_.find(storage);
   if (entry == storages_.end()) return;
   Storage& state = entry->second;
   if (state.state == Storage::State::kFailed) return;
-  if (failure.code() == 0) {
+  if (!failure) {
     state.state = Storage::State::kThere;
   } else {
     state.state = Storage::State::kFailed;
-    state.failure = failure;
-    Emit(PoisonStorage{storage, failure});
+    state.failure = *failure;
+    Emit(PoisonStorage{storage, *failure});
   }
   woken_.insert(woken_.end(), state.waiters.begin(), state.waiters.end());
   state.waiters.clear();
@@ -385,14 +384,19 @@ void WorkerCore::SettleWaiters() {
   }
 }
 
-wire::Failure WorkerCore::Fail(absl::Status status, uint64_t ordinal,
+wire::Failure WorkerCore::Fail(absl::StatusCode code, std::string_view message, uint64_t ordinal,
                                const wire::ProgramLabelRef& program) const {
-  wire::Failure failure = wire::ToFailure(status);
+  wire::Failure failure = wire::MakeFailure(code, message);
+  Locate(ordinal, program, failure);
+  return failure;
+}
+
+void WorkerCore::Locate(uint64_t ordinal, const wire::ProgramLabelRef& program,
+                        wire::Failure& failure) const {
   wire::SetProgram(program, failure);
   failure.set_gang(ordinal);
   failure.set_worker(identity_.name);
   failure.set_incarnation(identity_.incarnation);
-  return failure;
 }
 
 }  // namespace gangway::worker

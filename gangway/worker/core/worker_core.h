@@ -25,6 +25,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -66,7 +67,7 @@ class WorkerCore {
     State state = State::kPending;
     std::vector<int>
         devices;  // of shard i; -1: not on this worker. Empty: unknown, only if it has failed
-    wire::Failure failure;
+    wire::Failure failure;          // if kFailed
     uint64_t consumed_by = 0;       // the launch that it was donated to; 0: none
     std::vector<uint64_t> waiters;  // ended nodes whose verdict waits for this storage
   };
@@ -82,7 +83,7 @@ class WorkerCore {
     std::vector<StorageId> consumed;  // of these, the donated ones
     std::vector<StorageId> outputs;
     ExecutableId executable;
-    wire::Failure failure;  // code 0: none so far
+    std::optional<wire::Failure> failure;
     uint64_t upload = 0;
     bool transfers = false;  // a copy from or to other workers
     uint64_t fetch = 0;
@@ -102,14 +103,14 @@ class WorkerCore {
     uint64_t shard_bytes = 0;
     std::vector<uint32_t> wanted;         // local shards
     std::map<uint32_t, uint64_t> staged;  // shard -> bytes
-    wire::Failure failure;
+    std::optional<wire::Failure> failure;
   };
 
   struct Executable {
     wire::ProgramLabelRef label;
     std::vector<int> devices;  // of position i; -1: not on this worker
     std::vector<wire::TensorSpec> results;
-    wire::Failure failure;  // of loading
+    std::optional<wire::Failure> failure;  // of loading
   };
 
   // Events.
@@ -130,20 +131,23 @@ class WorkerCore {
   void Free(StorageId storage);
   void EndSession(uint64_t session);
 
-  // Host-side work (prepare.cc). A status that is not OK fails the node.
+  // Host-side work (prepare.cc). A failure fails the node, which then adds the node and the worker.
   void Prepare(const wire::Node& message);
-  absl::Status PrepareLaunchNode(const wire::Node& message, Node& node);
-  absl::Status PrepareUploadNode(const wire::Node& message, Node& node);
-  absl::Status PrepareCopyNode(const wire::Node& message, Node& node);
+  std::optional<wire::Failure> PrepareLaunchNode(const wire::Node& message, Node& node);
+  std::optional<wire::Failure> PrepareUploadNode(const wire::Node& message, Node& node);
+  std::optional<wire::Failure> PrepareCopyNode(const wire::Node& message, Node& node);
   static void AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
                        int to, PrepareCopy& prepare);
-  absl::Status PrepareFetchNode(const wire::Node& message, Node& node);
+  std::optional<wire::Failure> PrepareFetchNode(const wire::Node& message, Node& node);
   // Finds the storage shard at each position of `ref` that is local according to `devices`, and
   // checks that it exists on that device. Non-local positions stay {0, 0}.
-  absl::Status Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices,
-                       const std::string& what, Node& node, std::vector<ShardKey>& shards);
-  absl::Status CheckShard(const ShardKey& key, int device, const std::string& what) const;
-  absl::Status AddResult(Node& node, CreateStorage result, const std::vector<int>& devices);
+  std::optional<wire::Failure> Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices,
+                                       const std::string& what, Node& node,
+                                       std::vector<ShardKey>& shards);
+  std::optional<wire::Failure> CheckShard(const ShardKey& key, int device,
+                                          const std::string& what) const;
+  std::optional<wire::Failure> AddResult(Node& node, CreateStorage result,
+                                         const std::vector<int>& devices);
   void PoisonResultsOf(const wire::Node& message, Node& node);
   std::vector<int> LocalDevices(const google::protobuf::RepeatedField<uint32_t>& global) const;
   std::string DeviceName(int local) const;
@@ -154,15 +158,17 @@ class WorkerCore {
   void TryFill(const UploadKey& key, Upload& upload);
   void AbandonUploads(uint64_t session, const std::string& why);
   void Abandon(const UploadKey& key, Upload& upload, const std::string& why);
-  void Finish(uint64_t ordinal, wire::Failure failure);
+  void Finish(uint64_t ordinal, std::optional<wire::Failure> failure);
   void Verdict(uint64_t ordinal);
-  void Settle(StorageId storage, const wire::Failure& failure);
+  void Settle(StorageId storage, const std::optional<wire::Failure>& failure);
   void SettleWaiters();
   void ForgetUpload(uint64_t ordinal, const Node& node);
-  void Report(uint64_t ordinal, const wire::Failure& failure);
+  void Report(uint64_t ordinal, const std::optional<wire::Failure>& failure);
 
-  wire::Failure Fail(absl::Status status, uint64_t ordinal,
+  wire::Failure Fail(absl::StatusCode code, std::string_view message, uint64_t ordinal,
                      const wire::ProgramLabelRef& program) const;
+  // Adds the node, its program and this worker.
+  void Locate(uint64_t ordinal, const wire::ProgramLabelRef& program, wire::Failure& failure) const;
   template <typename A>
   void Emit(A action) {
     actions_.emplace_back(std::move(action));

@@ -125,7 +125,7 @@ class WorkerCoreTest : public ::testing::Test {
   std::vector<Action> Staged(uint64_t upload, uint32_t shard, uint64_t bytes = 16) {
     return Keep(core_.Step(UploadShardStaged{kSession, upload, shard, bytes, {}}));
   }
-  std::vector<Action> Ended(uint64_t ordinal, wire::Failure failure = {}) {
+  std::vector<Action> Ended(uint64_t ordinal, std::optional<wire::Failure> failure = {}) {
     return Keep(core_.Step(NodeEnded{ordinal, std::move(failure), {}}));
   }
 

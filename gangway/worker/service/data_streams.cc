@@ -161,11 +161,10 @@ void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& c
 void DataStreams::OnStaged(const Stream& stream, const wire::DataChunk& chunk) {
   const size_t bytes = SessionOf(stream.session).staging.SizeOf(chunk.upload(), chunk.shard());
   Trace(TraceKind::kUpload, chunk.shard(), stream.session, 0, bytes);
-  events_.on_staged({.session = stream.session,
-                     .upload = chunk.upload(),
-                     .shard = chunk.shard(),
-                     .bytes = bytes,
-                     .failure = chunk.failure()});
+  UploadShardStaged staged{
+      .session = stream.session, .upload = chunk.upload(), .shard = chunk.shard(), .bytes = bytes};
+  if (chunk.failure().code() != 0) staged.failure = chunk.failure();
+  events_.on_staged(std::move(staged));
 }
 
 // Answers without a block if none is available; the shard then arrives in chunks.

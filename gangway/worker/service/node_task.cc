@@ -47,12 +47,11 @@ wire::Failure NodeTask::Describe(const absl::Status& error, int device) const {
 void NodeTask::Note(const absl::Status& error, int device) {
   wire::Failure failure = Describe(error, device);
   MutexLock lock(mutex_);
-  if (failure_.code() == 0) failure_ = std::move(failure);
+  if (!failure_) failure_ = std::move(failure);
 }
 
 std::optional<wire::Failure> NodeTask::failure() const {
   MutexLock lock(mutex_);
-  if (failure_.code() == 0) return std::nullopt;
   return failure_;
 }
 

@@ -86,7 +86,7 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   const wire::ProgramLabelRef program_;
   mutable Mutex mutex_;
   size_t parts_left_ GANGWAY_GUARDED_BY(mutex_);
-  wire::Failure failure_ GANGWAY_GUARDED_BY(mutex_);
+  std::optional<wire::Failure> failure_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<uint32_t> unsent_ GANGWAY_GUARDED_BY(mutex_);
 };
 

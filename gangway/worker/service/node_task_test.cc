@@ -62,7 +62,7 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   EXPECT_EQ(taken, 2);
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].ordinal, 7u);
-  EXPECT_EQ(ended[0].failure.code(), 0) << ended[0].failure.DebugString();
+  EXPECT_FALSE(ended[0].failure) << ended[0].failure->DebugString();
   for (const auto& thread : environment->devices)
     EXPECT_TRUE(thread->Stop(InFlight::Clock::now() + std::chrono::seconds(5)));
 }

@@ -246,7 +246,8 @@ void WorkerService::Do(LoadExecutable& action) {
   executables_[action.executable] = slot;
   loader_.Post([this, slot, action = std::move(action)] {
     auto executable = backend_->Load(action.serialized, action.devices);
-    wire::Failure failure = wire::ToFailure(executable.status());
+    std::optional<wire::Failure> failure;
+    if (!executable.ok()) failure = wire::ToFailure(executable.status());
     slot->Set(std::move(executable));
     Post(ExecutableLoaded{action.executable, std::move(failure)});
   });
