@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
@@ -71,6 +72,18 @@ absl::Status FillCosts(const device::Executable& executable, wire::ExecutableInf
   return absl::OkStatus();
 }
 
+// JAX marks values for another kind of memory with a custom call that XLA's CPU plugin lacks, and
+// that its partitioner rejects. Neither error names the cause.
+absl::Status ExplainCompile(const absl::Status& status) {
+  if (!absl::StrContains(status.message(), "annotate_device_placement")) return status;
+  return absl::UnimplementedError(absl::StrCat(
+      "this program places a value in another kind of memory (memory_kind, such as pinned_host, in "
+      "out_shardings or in a device_put inside of a jit), and the devices' runtime cannot: call "
+      "jax.device_put(result, sharding.with_memory_kind(...)) outside of the jit instead. The "
+      "runtime says: ",
+      status.message()));
+}
+
 }  // namespace
 
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
@@ -85,8 +98,10 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
   }
   std::vector<int> positions(request.device_count());
   std::iota(positions.begin(), positions.end(), 0);
-  GANGWAY_ASSIGN_OR_RETURN(auto executable, backend.Compile({request.program(), request.format()},
-                                                            request.options(), positions));
+  auto compiled =
+      backend.Compile({request.program(), request.format()}, request.options(), positions);
+  if (!compiled.ok()) return ExplainCompile(compiled.status());
+  const auto executable = *std::move(compiled);
 
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();

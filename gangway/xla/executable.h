@@ -38,7 +38,8 @@ struct ExecutableDescription {
 
 // `hlo_with_config`: a serialized HloModuleWithConfigProto, the form that
 // PJRT_Executable_OptimizedProgram yields. Its entry shapes are per device; global = shard
-// dimension x tiles of the recorded sharding.
+// dimension x tiles of the recorded sharding. UNIMPLEMENTED: a parameter or a result is not
+// row-major, as every array of the cluster is.
 absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_with_config);
 
 // Whether devices wait for one another in this program: it holds a collective, or it sends or receives.

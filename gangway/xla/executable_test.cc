@@ -58,6 +58,20 @@ HloModuleWithConfigProto Step() {
   return program;
 }
 
+TEST(DescribeExecutable, AnotherLayoutThanRowMajorIsRefused) {
+  HloModuleWithConfigProto program = Step();
+  ProgramShapeProto& entry = *program.mutable_module()->mutable_host_program_shape();
+  LayoutProto& layout = *entry.mutable_result()->mutable_tuple_shapes(0)->mutable_layout();
+  layout.add_minor_to_major(1);
+  layout.add_minor_to_major(0);
+  EXPECT_TRUE(DescribeExecutable(program.SerializeAsString()).ok());
+  layout.set_minor_to_major(0, 0);
+  layout.set_minor_to_major(1, 1);
+  const absl::Status refused = DescribeExecutable(program.SerializeAsString()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("output 0: its layout {0,1}"));
+}
+
 TEST(DescribeExecutable, ShardedStep) {
   ExecutableDescription description = *DescribeExecutable(Step().SerializeAsString());
   EXPECT_EQ(description.name, "jit_step");

@@ -4,11 +4,14 @@ checkpoints.
 
 import tempfile
 import threading
+from typing import Any
 
 import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from cases.arrays import numbers, put
 from cases.topology import mesh2d
@@ -150,3 +153,35 @@ def case_tokens():
     both = jax.jit(lambda a, b: jax.lax.after_all(a, b))(token, jax.lax.create_token())
     both.block_until_ready()
     return np.asarray(x)
+
+
+def case_formats_of_a_compiled_function():
+    """What JAX tells about arguments and results before a call: shapes, types, layouts and shardings."""
+
+    def described(compiled: Any) -> list[Any]:
+        (arguments, _), results = compiled.input_formats, compiled.output_formats
+        formats = [*arguments, *jax.tree.leaves(results)]
+        specs = [getattr(each.sharding, "spec", None) for each in formats]
+        info = jax.tree.leaves(compiled.out_info)
+        assert [each.sharding for each in info] == [each.sharding for each in formats[-len(info) :]]
+        return [
+            [np.array(each.layout.major_to_minor) for each in formats],
+            [np.array(each.shape) for each in info],
+            repr([(each.layout.tiling, spec) for each, spec in zip(formats, specs, strict=True)]),
+            repr([each.dtype for each in info]),
+        ]
+
+    mesh = mesh2d()
+    split = jax.device_put(numbers(8, 4, 8), NamedSharding(mesh, P("x", None, "y")))
+    small = jax.device_put(numbers(4, 5).astype("int8"), mesh.devices.flat[0])
+    found = []
+    for function, x in [
+        (lambda x: (x.sum(), x.transpose(2, 0, 1)), split),
+        (lambda x: {"sum": x + x, "flags": x > 1}, small),
+        (lambda x: x[:0], split),
+    ]:
+        compiled = jax.jit(function).lower(x).compile()
+        found.append(described(compiled))
+        results = [np.asarray(each) for each in jax.tree.leaves(compiled(x))]
+        found.append([each.astype("f4") for each in results])
+    return found

@@ -290,3 +290,40 @@ def case_donation_that_cannot_be_used():
     x = jax.device_put(numbers(16, 16), NamedSharding(mesh, P("x")))
     found.append(shards(turn(x)))
     return found, x.is_deleted()
+
+
+def case_donation_through_a_reshard():
+    """A jit that replicates its donated argument takes the shard that stays in place; one that splits it copies."""
+    mesh = Mesh(np.array(worker_devices()), ("x",))
+    found = []
+    for spec, taken in ((P(), True), (P("x"), False)):
+        with jax.default_device(worker_devices()[0]):
+            x = jnp.asarray(numbers(16, 2)) * 3
+        step = jax.jit(lambda x: x + 1, donate_argnums=0, in_shardings=NamedSharding(mesh, spec))
+        found.append(shards(step(x)))
+        try:
+            found.append(np.asarray(x))
+            assert not taken, "a donated array could be used"
+        except RuntimeError as error:
+            assert taken and ("deleted" in str(error) or "donated" in str(error)), error
+    return found
+
+
+def gradient_of_a_psum_of_a_reduced_array():
+    """Not a case: the CPU plugin gets it wrong (tests/test_jax_limits.py)."""
+    mesh = jax.make_mesh(
+        (2, 2),
+        ("x", "y"),
+        devices=jax.devices()[:4],
+        axis_types=(jax.sharding.AxisType.Explicit,) * 2,
+    )
+
+    @functools.partial(
+        jax.shard_map, mesh=mesh, in_specs=P("x", "y"), out_specs=P(None, None, reduced={"x"})
+    )
+    def total(x):
+        return jax.lax.psum(jax.lax.all_gather(x, "x", tiled=True, to="reduced"), "y")
+
+    with jax.set_mesh(mesh):
+        x = jax.device_put(numbers(4, 4), NamedSharding(mesh, P("x", "y")))
+        return np.asarray(jax.jit(jax.grad(lambda x: total(x).sum()))(x))

@@ -7,6 +7,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/xla/dtype.h"
+#include "gangway/xla/layout.h"
 #include "gangway/xla/sharding.h"
 
 namespace gangway::ifrt {
@@ -115,6 +116,16 @@ absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
   GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, xla::DenseBytes(info->element_type, info->shard_dims));
   info->shard_bytes = static_cast<uint64_t>(bytes);
   return info;
+}
+
+absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtArraySpecProto& spec,
+                                           const DeviceSet& known) {
+  if (absl::Status status =
+          xla::CheckRowMajor(spec.layout(), static_cast<size_t>(spec.shape().dims_size()));
+      !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("an array to make: ", status.message()));
+  }
+  return ReadArrayInfo(spec.dtype(), spec.shape(), spec.sharding(), known);
 }
 
 absl::StatusOr<xla::IfrtShardingProto> WriteSharding(const ArrayInfo& info) {

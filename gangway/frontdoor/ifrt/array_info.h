@@ -54,6 +54,10 @@ absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
                                            const xla::IfrtShardingProto& sharding,
                                            const DeviceSet& known);
 
+// The same. UNIMPLEMENTED: the spec asks for another layout than row-major.
+absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtArraySpecProto& spec,
+                                           const DeviceSet& known);
+
 // The protocol's form, for the outputs of a first execution.
 absl::StatusOr<xla::IfrtShardingProto> WriteSharding(const ArrayInfo& info);
 

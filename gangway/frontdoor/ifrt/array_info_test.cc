@@ -72,7 +72,16 @@ TEST(ArrayInfo, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(ReadArrayInfo(F32(), Shape({8, 3}), Rows({3, 5}), kDevices).ok());  // no such device
   EXPECT_FALSE(ReadArrayInfo(F32(), Shape({7, 3}), Rows({4, 5}), kDevices).ok());  // uneven
   EXPECT_FALSE(ReadArrayInfo(F32(), Shape({-1, 3}), Rows({4, 5}), kDevices).ok());
-  EXPECT_FALSE(ReadArrayInfo({}, Shape({8, 3}), Rows({4, 5}), kDevices).ok());
+  EXPECT_FALSE(ReadArrayInfo(xla::IfrtDTypeProto(), Shape({8, 3}), Rows({4, 5}), kDevices).ok());
+  xla::IfrtArraySpecProto spec;
+  *spec.mutable_dtype() = F32();
+  *spec.mutable_shape() = Shape({8, 3});
+  *spec.mutable_sharding() = Rows({7, 5});
+  EXPECT_TRUE(ReadArrayInfo(spec, kDevices).ok());
+  spec.set_layout("{1,0}");
+  EXPECT_TRUE(ReadArrayInfo(spec, kDevices).ok());
+  spec.set_layout("{0,1}");
+  EXPECT_EQ(ReadArrayInfo(spec, kDevices).status().code(), absl::StatusCode::kUnimplemented);
   xla::IfrtShardingProto other;
   other.mutable_serialized()->set_type_name("xla::ifrt::OpaqueSharding");
   EXPECT_EQ(ReadArrayInfo(F32(), Shape({8}), other, kDevices).status().code(),

@@ -127,8 +127,7 @@ absl::StatusOr<RemapPlan> ReadPlan(SessionContext& context,
     plan.sources.push_back(std::move(source));
   }
   for (const auto& spec : request.plan().output_specs()) {
-    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef output, ReadArrayInfo(spec.dtype(), spec.shape(),
-                                                                spec.sharding(), context.devices));
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef output, ReadArrayInfo(spec, context.devices));
     plan.results.push_back({0, std::vector<ShardOf>(output->devices.size())});
     plan.outputs.push_back(std::move(output));
   }
@@ -206,8 +205,7 @@ absl::Status MakeErrorArrays(SessionContext& context, const xla::MakeErrorArrays
   if (!handles.ok()) return Spoil(context, Handles(request.array_handles()), handles.status());
   for (size_t i = 0; i < handles->size(); ++i) {
     const auto& spec = request.array_specs(static_cast<int>(i));
-    absl::StatusOr<ArrayInfoRef> info =
-        ReadArrayInfo(spec.dtype(), spec.shape(), spec.sharding(), context.devices);
+    absl::StatusOr<ArrayInfoRef> info = ReadArrayInfo(spec, context.devices);
     context.arrays[(*handles)[i]] = ArrayRecord{info.ok() ? *info : nullptr, why, false};
   }
   context.client.Poison(*handles, why);

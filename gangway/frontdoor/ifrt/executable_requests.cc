@@ -11,6 +11,7 @@
 #include "gangway/xla/compile_options.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
+#include "gangway/xla/layout.h"
 #include "gangway/xla/sharding.h"
 
 namespace gangway::ifrt {
@@ -66,10 +67,14 @@ void SetMetadata(const xla::ExecutableDescription& description, const Executable
     metadata.mutable_parameter_shardings();
     metadata.mutable_output_shardings();
   }
-  const xla::StatusProto no_layouts =
-      ToProto(absl::UnimplementedError("layouts are always the default ones"));
-  *metadata.mutable_parameter_layouts_error() = no_layouts;
-  *metadata.mutable_output_layouts_error() = no_layouts;
+  // Exactly what DefaultLayout answers, or JAX would reject arguments of types below a byte: the
+  // layouts of its programs carry the number of bits.
+  auto& parameter_layouts = *metadata.mutable_parameter_layouts_list();
+  for (const auto& parameter : description.parameters)
+    *parameter_layouts.add_layouts() = xla::RowMajor(parameter.shard_dims.size());
+  auto& output_layouts = *metadata.mutable_output_layouts_list();
+  for (const auto& result : description.results)
+    *output_layouts.add_layouts() = xla::RowMajor(result.shard_dims.size());
   auto& kinds = *metadata.mutable_output_memory_kinds()->add_lists();
   for (const TensorSpec& spec : info.results)
     kinds.add_memory_kinds(MemoryKindForClient(spec.memory_kind));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/frontdoor/ifrt/requests.h"
+#include "gangway/xla/layout.h"
 
 namespace gangway::ifrt {
 namespace {
@@ -93,10 +94,8 @@ absl::Status Init(SessionContext& context, IfrtResponse& response) {
 
 absl::Status DefaultLayout(SessionContext& context, const xla::DefaultLayoutRequest& request,
                            IfrtResponse& response) {
-  // Row-major everywhere, in XLA's text form: minor to major.
-  std::string text = "{";
-  for (int i = request.dims_size() - 1; i >= 0; --i) absl::StrAppend(&text, i, i > 0 ? "," : "");
-  response.mutable_default_layout()->set_serialized_layout(text + "}");
+  response.mutable_default_layout()->set_serialized_layout(
+      xla::RowMajorText(static_cast<size_t>(request.dims_size())));
   return absl::OkStatus();
 }
 

@@ -86,8 +86,7 @@ absl::Status ReshardAll(SessionContext& context, const xla::ReshardArraysRequest
   for (int i = 0; i < request.array_specs_size(); ++i) {
     const auto& spec = request.array_specs(i);
     GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef source, FindArray(context, request.array_handles(i)));
-    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(spec.dtype(), spec.shape(),
-                                                              spec.sharding(), context.devices));
+    GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(spec, context.devices));
     GANGWAY_ASSIGN_OR_RETURN(std::vector<Wave> waves,
                              PlanWaves(request.array_handles(i), *source, *info));
     infos.push_back(std::move(info));

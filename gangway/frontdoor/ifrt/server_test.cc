@@ -346,6 +346,22 @@ std::string Pattern(size_t size) {
   return bytes;
 }
 
+TEST_F(ServerTest, AnotherLayoutIsRefused) {
+  Peer peer(server_->port());
+  ASSERT_TRUE(peer.Store(1, "abcdef").ok());
+  proxy::IfrtRequest request = Put(1, {2, 3});
+  gangway::xla::IfrtCompactLayoutProto columns;
+  columns.add_major_to_minor(1);
+  columns.add_major_to_minor(0);
+  auto& layout = *request.mutable_make_array_from_host_buffer()->mutable_layout();
+  layout.mutable_serialized()->set_type_name("xla::ifrt::CompactLayout");
+  layout.mutable_serialized()->set_data(columns.SerializeAsString());
+  const proxy::IfrtResponse response = peer.Ask(request);
+  EXPECT_EQ(Code(response), 12);
+  EXPECT_THAT(Message(response), HasSubstr("layout {0,1} is not the row-major {1,0}"));
+  EXPECT_EQ(peer.Fetch(1).status().code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST_F(ServerTest, LargeBytesAreWrittenWhereTheyAreWanted) {
   Peer peer(server_->port());
   for (size_t size : {kPlacedBytesMin, size_t{3} << 20, (size_t{9} << 20) + 1}) {
@@ -640,6 +656,10 @@ TEST_F(ServerTest, CompileAndExecute) {
   EXPECT_EQ(metadata.output_shardings().shardings(0).tile_assignment_dimensions(0), 2);
   EXPECT_THAT(metadata.donated_inputs_list().indices(), ElementsAre(0));
   EXPECT_EQ(metadata.output_memory_kinds().lists(0).memory_kinds(0), "device");
+  ASSERT_EQ(metadata.parameter_layouts_list().layouts_size(), 1);
+  EXPECT_THAT(metadata.parameter_layouts_list().layouts(0).minor_to_major(), ElementsAre(0));
+  ASSERT_EQ(metadata.output_layouts_list().layouts_size(), 1);
+  EXPECT_THAT(metadata.output_layouts_list().layouts(0).minor_to_major(), ElementsAre(0));
   EXPECT_EQ(metadata.memory_stats_value().temporary_bytes(), 99);
 
   proxy::IfrtRequest execute;

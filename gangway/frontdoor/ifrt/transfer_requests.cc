@@ -9,6 +9,7 @@
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/xla/dtype.h"
+#include "gangway/xla/layout.h"
 #include "gangway/xla/strided.h"
 
 namespace gangway::ifrt {
@@ -100,6 +101,8 @@ absl::Status MakeOne(SessionContext& context, const xla::MakeArrayFromHostBuffer
                      IfrtResponse& response) {
   GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(request.dtype(), request.shape(),
                                                             request.sharding(), context.devices));
+  GANGWAY_RETURN_IF_ERROR(
+      xla::CheckRowMajor(request.layout().serialized(), info->dims.size()), "an array to make");
   if (!info->fully_replicated) {
     return absl::UnimplementedError(
         "one host buffer cannot fill an array that is split over devices; send one per shard");
@@ -132,9 +135,7 @@ struct ShardedForm {
 absl::StatusOr<ShardedForm> ReadSharded(const SessionContext& context,
                                         const ShardsRequest::Spec& spec) {
   ShardedForm result;
-  GANGWAY_ASSIGN_OR_RETURN(result.info,
-                           ReadArrayInfo(spec.array_spec().dtype(), spec.array_spec().shape(),
-                                         spec.array_spec().sharding(), context.devices));
+  GANGWAY_ASSIGN_OR_RETURN(result.info, ReadArrayInfo(spec.array_spec(), context.devices));
   if (spec.shard_indices_size() != spec.host_buffers_size()) {
     return absl::InvalidArgumentError("host buffers and their shard indices differ in number");
   }
