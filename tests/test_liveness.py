@@ -285,3 +285,50 @@ def test_a_client_whose_host_vanishes_is_freed_within_the_limit_OB_2(
             client.wait(5 * PATIENCE)
         hosts.stop()
         network.close()
+
+
+@pytest.mark.alone
+def test_a_stopped_client_is_freed_within_the_limit_OB_2(tmp_path: pathlib.Path) -> None:
+    silence_s = 4
+    hosts = Hosts(tmp_path, tls=False, settings=f"client_silence = {silence_s}\n")
+    hosts.start_controller()
+    hosts.wait_for_token()
+    hosts.start_workers()
+    script = tmp_path / "hold.py"
+    script.write_text(
+        "import jax, numpy as np, sys\n"
+        "x = jax.device_put(np.ones(1 << 20, 'float32')); x.block_until_ready()\n"
+        "print('held', flush=True); sys.stdin.readline()\n"
+        "print('still', float(x[0]), flush=True); sys.stdin.readline()\n"
+        "try: print('still', float(x[0]))\n"
+        "except Exception as error: print('lost:', error)\n"
+    )
+    client = None
+    try:
+        hosts.wait_for("controller", "ready: ")
+        client = subprocess.Popen(
+            [str(GANGWAY), "run", "--port", str(hosts.front_door), str(script)],
+            env=hosts.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert client.stdin and client.stdout and client.stdout.readline().strip() == "held"
+        # A client that is alive and idle for longer than the limit stays.
+        idle = time.monotonic()
+        wait_for("the limit", lambda: elapsed(idle) > silence_s + 2, silence_s + 10)
+        client.stdin.write("\n")
+        client.stdin.flush()
+        assert client.stdout.readline().strip() == "still 1.0"
+        client.send_signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        wait_for("the session's end", lambda: not hosts.status()["sessions"], silence_s + 10)
+        assert silence_s / 2 - 1 < elapsed(stopped) < silence_s + 2, elapsed(stopped)
+        client.send_signal(signal.SIGCONT)
+        output, _ = client.communicate("\n", timeout=30 * PATIENCE)
+        assert "lost: " in output and "UNAVAILABLE" in output, output
+    finally:
+        if client:
+            client.kill()
+            client.wait(5 * PATIENCE)
+        hosts.stop()

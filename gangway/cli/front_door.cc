@@ -6,9 +6,11 @@
 
 namespace gangway::cli {
 
-absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(const std::string& address,
-                                                                 const std::string& token,
-                                                                 const ClientOptions& client) {
+absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(
+    const std::string& address, const std::string& token, const ClientOptions& client,
+    std::chrono::milliseconds client_silence_max) {
+  ifrt::IfrtServerOptions server;
+  server.client_silence_max = client_silence_max;
   return ifrt::IfrtServer::Start(
       address,
       [token,
@@ -17,7 +19,8 @@ absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(const std::stri
         ClientOptions options = client;
         options.name = request.name;
         return Connect(options);
-      });
+      },
+      server);
 }
 
 }  // namespace gangway::cli

@@ -22,15 +22,15 @@
 namespace gangway::cli {
 
 struct HeadOptions {
-  std::vector<std::vector<uint32_t>> islands;           // device count of each worker
-  std::map<uint32_t, std::string> remote_schedulers;    // island -> address of a separate scheduler
-  uint64_t budget_bytes = 0;                            // per device; 0 = no limit
-  Access access;                                        // required from workers, tools and clients
-  std::string control_address;                          // "unix:/path", or "host:port"
-  std::string front_door_address;                       // "127.0.0.1:port"; port 0 = any free one
-  std::chrono::milliseconds client_silence_max{60000};  // of a client on another host
-  std::chrono::milliseconds welcome_max{15000};         // a new session, for the declared workers
-  std::chrono::milliseconds worker_wait_max{20000};     // work, for a worker that is down
+  std::vector<std::vector<uint32_t>> islands;         // device count of each worker
+  std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
+  uint64_t budget_bytes = 0;                          // per device; 0 = no limit
+  Access access;                                      // required from workers, tools and clients
+  std::string control_address;                        // "unix:/path", or "host:port"
+  std::string front_door_address;                     // "127.0.0.1:port"; port 0 = any free one
+  std::chrono::milliseconds client_silence_max{60000};
+  std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
+  std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
   std::chrono::milliseconds memory_wait_max{30000};
   int metrics_port = 0;                                // 0 = none; served by the role, not by Head
   std::function<void(uint64_t process_id)> on_silent;  // a process declared dead for its silence

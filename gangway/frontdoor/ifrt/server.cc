@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -61,6 +62,12 @@ class IfrtServer::Impl {
         grpc::InsecureServerCredentials());
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+    // The interval of pings, and the limit of their answers.
+    const int ping_ms =
+        static_cast<int>(std::max<int64_t>(1000, calls_.options.client_silence_max.count() / 2));
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ping_ms);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping_ms);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.SetMaxReceiveMessageSize(calls_.options.message_bytes_max);
     builder.SetMaxSendMessageSize(-1);
     builder.RegisterService(&calls_.service);

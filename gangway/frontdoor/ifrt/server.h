@@ -35,6 +35,9 @@ struct IfrtServerOptions {
   std::chrono::milliseconds host_buffer_limit{120000};  // for bytes that a request announced (TM-1)
   int message_bytes_max = 1 << 30;      // one request; programs with large constants are large
   size_t response_queue_max = 1 << 17;  // responses that the client has not read
+  // A client that answers no HTTP/2 ping for this long is gone, with its session: its process is
+  // stopped. Rounded up to 2 s.
+  std::chrono::milliseconds client_silence_max{60000};
 };
 
 class IfrtServer {
