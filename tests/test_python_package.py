@@ -179,3 +179,34 @@ def test_the_package_changes_nothing_for_other_jax_programs() -> None:
     result = run("-c", "import jax; print(jax.devices())", port=free_port(), JAX_PLATFORMS="")
     assert "CpuDevice" in result.stdout, result.stderr
     assert "proxy" not in result.stderr
+
+
+def test_a_forked_child_writes_nothing_to_the_front_door() -> None:
+    code = """
+import os, socket
+from gangway._fork import keep_children_out
+
+door, other = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+to_door, to_other = (socket.create_connection(each.getsockname()) for each in (door, other))
+keep_children_out(door.getsockname()[1])
+child = os.fork()
+if child == 0:
+    to_door.sendall(b"child")
+    to_other.sendall(b"child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+for each in (to_door, to_other):
+    each.sendall(b"parent")
+    each.close()
+for each in (door, other):
+    with each.accept()[0] as accepted:
+        print(accepted.makefile().read())
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=client_environment(0),
+        capture_output=True,
+        text=True,
+        timeout=20 * PATIENCE,
+    )
+    assert result.stdout.split() == ["parent", "childparent"], result.stdout + result.stderr

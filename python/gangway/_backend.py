@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
+from gangway._fork import keep_children_out
 from gangway._front_door import check_front_door, default_port
 from gangway._token import find_token
 
@@ -84,7 +85,9 @@ def make_client() -> Any:
         "client_pid": os.getpid(),
         "gangway_token": find_token(int(match[2])).encode(),
     }
-    return ifrt_proxy.get_client(address, options)
+    client = ifrt_proxy.get_client(address, options)
+    keep_children_out(int(match[2]))
+    return client
 
 
 def has_token() -> bool:
