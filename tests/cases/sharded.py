@@ -1,6 +1,7 @@
 """One function over all devices of a worker: partitioned by XLA, or by hand with shard_map."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -295,7 +296,7 @@ def case_donation_that_cannot_be_used():
 def case_donation_through_a_reshard():
     """A jit that replicates its donated argument takes the shard that stays in place; one that splits it copies."""
     mesh = Mesh(np.array(worker_devices()), ("x",))
-    found = []
+    found: list[Any] = []
     for spec, taken in ((P(), True), (P("x"), False)):
         with jax.default_device(worker_devices()[0]):
             x = jnp.asarray(numbers(16, 2)) * 3
