@@ -139,8 +139,11 @@ class Stage:
         self._backward = jax.jit(backward, donate_argnums=(1,))
         self._squares = jax.jit(lambda total: optax.global_norm(total) ** 2)
         self._update = jax.jit(update, donate_argnums=(0, 1))
-        start = jax.jit(init, out_shardings=(shardings, None, shardings))
-        self.params, self.state, self.total = start(jax.device_put(jax.random.key(args.seed), here))
+        key = jax.device_put(jax.random.key(args.seed), here)
+        _, state, _ = jax.eval_shape(init, key)
+        state_shardings = lm.shardings_of_state(optimizer, state, shardings, mesh)
+        start = jax.jit(init, out_shardings=(shardings, state_shardings, shardings))
+        self.params, self.state, self.total = start(key)
         self._kept: dict[int, Any] = {}  # each microbatch's inputs, for `backward`
 
     def put(self, x: Any) -> jax.Array:

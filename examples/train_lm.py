@@ -63,13 +63,11 @@ def param_specs() -> Params:
         "embed": P(None, "tensor"),
         "layers": {
             "attention_norm": P(),
-            "query_key_value": P(
-                None, None, None, "tensor", None
-            ),  # layer, width, 3, heads, head size
-            "attention_out": P(None, "tensor", None, None),  # layer, heads, head size, width
+            "query_key_value": P(None, None, None, "tensor"),  # layer, width, 3, heads, head size
+            "attention_out": P(None, "tensor"),  # layer, heads, head size, width
             "mlp_norm": P(),
             "gate_up": P(None, None, None, "tensor"),  # layer, width, 2, hidden
-            "down": P(None, "tensor", None),  # layer, hidden, width
+            "down": P(None, "tensor"),  # layer, hidden, width
         },
         "final_norm": P(),
         "unembed": P(None, "tensor"),
@@ -200,6 +198,21 @@ def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
     return optax.adamw(schedule, b2=0.98, weight_decay=0.01)
 
 
+def shardings_of_state(
+    optimizer: optax.GradientTransformation, state: Any, shardings: Params, mesh: Mesh
+) -> Any:
+    """What belongs to a parameter lies where the parameter lies; the rest is on every device. Without them, the state
+    would start on one device, and the second step would be compiled anew.
+    """
+    return optax.tree_utils.tree_map_params(
+        optimizer,
+        lambda _, sharding: sharding,
+        state,
+        shardings,
+        transform_non_params=lambda _: NamedSharding(mesh, P()),
+    )
+
+
 def make_training(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[Any, Any]:
     """The functions `start() -> params, state` and `step(params, state, batch) -> params, state, loss`."""
     shardings = jax.tree.map(functools.partial(NamedSharding, mesh), param_specs())
@@ -218,10 +231,15 @@ def make_training(args: argparse.Namespace, model: Model, mesh: Mesh) -> tuple[A
         )
         return params, state, loss
 
+    def init(key: jax.Array) -> tuple[Params, Any]:
+        params = init_params(key, model)
+        return params, optimizer.init(params)
+
     def start() -> tuple[Params, Any]:
-        init = jax.jit(functools.partial(init_params, model=model), out_shardings=shardings)
-        params = init(jax.device_put(jax.random.key(args.seed), NamedSharding(mesh, P())))
-        return params, jax.jit(optimizer.init)(params)
+        key = jax.device_put(jax.random.key(args.seed), NamedSharding(mesh, P()))
+        _, state = jax.eval_shape(init, key)
+        state_shardings = shardings_of_state(optimizer, state, shardings, mesh)
+        return jax.jit(init, out_shardings=(shardings, state_shardings))(key)
 
     return start, step
 
