@@ -13,13 +13,12 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from harness import GANGWAY, PATIENCE, ROOT, Cluster, client_environment, wait_for
+from harness import GANGWAY, PATIENCE, ROOT, Client, Cluster, client_environment, wait_for
 
 BLOCKING_PLUGIN = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_blocking_plugin.so"
 
@@ -47,26 +46,19 @@ class Console:
     """A live client process that executes one statement at a time for a test (console.py)."""
 
     def __init__(self, cluster: Reachable, ready_s: float = 30) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(ROOT / "testing" / "console.py")],
-            env=client_environment(cluster.port),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._process = Client(ROOT / "testing" / "console.py", cluster.port)
         self._answers: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self.pid = self._process.pid
         self.device_ids = self.answer(ready_s)["ok"]
 
     def _read(self) -> None:
-        assert self._process.stdout
         for line in self._process.stdout:
             self._answers.put(line)
         self._answers.put("")
 
     def send(self, statement: str) -> None:
-        assert self._process.stdin
         self._process.stdin.write(statement + "\n")
         self._process.stdin.flush()
 
@@ -90,7 +82,8 @@ class Console:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.wait(5)
+        self._reader.join(5 * PATIENCE)  # it reads until the process has ended
+        self._process.close()
 
 
 class Blocker:

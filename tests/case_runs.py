@@ -8,11 +8,10 @@ import os
 import pathlib
 import pickle
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from harness import PATIENCE, ROOT, client_environment
@@ -108,44 +107,94 @@ def run_cases(
     return {name: found.get(name, Outcome(error="not run: out of time")) for name in names}
 
 
-def reference_key(names: list[str], per_worker: int) -> str:
-    """A hash of everything that the outcomes of cases on the reference depend on."""
-    sources = [
-        *(ROOT / "tests" / "cases").glob("*.py"),
-        ROOT / "tests" / "run_cases.py",
-        ROOT / "testing" / "reference.py",
-    ]
+def reference_key(depends_on: Any, sources: Iterable[pathlib.Path]) -> str:
+    """A hash of everything that an outcome on the reference depends on: `depends_on`, `sources`, the pinned versions
+    and the processor.
+    """
+    sources = [*sources, ROOT / "testing" / "reference.py"]
     sources += [ROOT / "tools" / "versions" / f"{f}.txt" for f in ("requirements", "wheels")]
     cpu = re.findall(
         r"^(?:model name|flags)\s*:.*", pathlib.Path("/proc/cpuinfo").read_text(), re.M
     )
-    parts = [repr([names, per_worker, os.cpu_count(), sorted(set(cpu))]).encode()]
+    parts = [repr([depends_on, os.cpu_count(), sorted(set(cpu))]).encode()]
     parts += [path.read_bytes() for path in sorted(sources)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def kept(key: str, compute: Callable[[], Any]) -> Any:
+    """An outcome on the reference, from the user's cache or else computed; None is not kept. The bits of the reference
+    do not vary (the pool's size is pinned), so the cache keeps them for REFERENCE_DAYS after their last use; the
+    nightly run recomputes them.
+    """
+    cache = pathlib.Path(
+        os.environ.get("GANGWAY_CACHE") or pathlib.Path.home() / ".cache" / "gangway"
+    )
+    path = cache / "reference" / f"{key}.pickle"
+    if path.exists() and not os.environ.get("GANGWAY_NIGHTLY"):
+        os.utime(path)
+        return pickle.loads(path.read_bytes())
+    value = compute()
+    if value is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(pickle.dumps(value))
+        os.replace(part, path)
+    for old in path.parent.glob("*.pickle") if path.parent.exists() else []:
+        if time.time() - old.stat().st_mtime > REFERENCE_DAYS * 86400:
+            old.unlink(missing_ok=True)
+    return value
 
 
 def reference_outcomes(
     names: list[str], folder: pathlib.Path, per_worker: int
 ) -> dict[str, Outcome]:
-    """The outcome of each case on the same plugin in-process. Its bits do not vary (the pool's size is pinned), so
-    the user's cache keeps it for REFERENCE_DAYS after its last use; the nightly run recomputes it.
-    """
-    cache = pathlib.Path(
-        os.environ.get("GANGWAY_CACHE") or pathlib.Path.home() / ".cache" / "gangway"
-    )
-    kept = cache / "reference" / f"{reference_key(names, per_worker)}.pickle"
-    if kept.exists() and not os.environ.get("GANGWAY_NIGHTLY"):
-        os.utime(kept)
-        values: dict[str, Any] = pickle.loads(kept.read_bytes())
-        return {name: Outcome(value=value) for name, value in values.items()}
-    found = run_cases("reference", names, folder, per_worker=per_worker)
-    if not any(outcome.error for outcome in found.values()):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        part = folder / "reference.part"
-        part.write_bytes(pickle.dumps({name: outcome.value for name, outcome in found.items()}))
-        shutil.copy(part, kept.with_suffix(f".{os.getpid()}"))
-        os.replace(kept.with_suffix(f".{os.getpid()}"), kept)
-    for old in kept.parent.glob("*.pickle") if kept.parent.exists() else []:
-        if time.time() - old.stat().st_mtime > REFERENCE_DAYS * 86400:
-            old.unlink(missing_ok=True)
-    return found
+    """The outcome of each case on the same plugin in-process."""
+    found: dict[str, Outcome] = {}
+
+    def compute() -> dict[str, Any] | None:
+        found.update(run_cases("reference", names, folder, per_worker=per_worker))
+        if any(outcome.error for outcome in found.values()):
+            return None
+        return {name: outcome.value for name, outcome in found.items()}
+
+    sources = [*(ROOT / "tests" / "cases").glob("*.py"), ROOT / "tests" / "run_cases.py"]
+    values = kept(reference_key([names, per_worker], sources), compute)
+    if values is None:
+        return found
+    return {name: Outcome(value=value) for name, value in values.items()}
+
+
+@dataclasses.dataclass
+class Training:
+    """What examples/train_lm.py wrote: each step's loss as a hexadecimal float, and its output."""
+
+    losses: list[str]
+    output: str
+
+
+def reference_training(flags: list[str], devices: int, folder: pathlib.Path) -> Training:
+    """A run of examples/train_lm.py on the same plugin in-process."""
+    script = ROOT / "examples" / "train_lm.py"
+    text = sorted(pathlib.Path(os.__file__).parent.glob("*.py"))  # what it trains on
+
+    def compute() -> tuple[str, str]:
+        losses = folder / "reference-losses"
+        run = subprocess.run(
+            [
+                *[
+                    sys.executable,
+                    str(ROOT / "testing" / "reference.py"),
+                    "--devices",
+                    str(devices),
+                ],
+                *[str(script), *flags, "--losses", str(losses)],
+            ],
+            capture_output=True,
+            text=True,
+            timeout=150 * PATIENCE,
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        return losses.read_text(), run.stdout
+
+    losses, output = kept(reference_key([flags, devices], [script, *text]), compute)
+    return Training(losses.split(), output)

@@ -7,13 +7,12 @@ from __future__ import annotations
 import ast
 import functools
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harness import PATIENCE, ROOT, Cluster
+from case_runs import reference_training
+from harness import ROOT, Cluster
 
 SCRIPT = ROOT / "examples" / "pipeline_lm.py"
 SCHEDULES: dict[str, tuple[str, dict[str, int]]] = {
@@ -82,19 +81,8 @@ def test_losses_are_those_of_the_model_in_one_piece(
         losses[schedule] = [float.fromhex(loss) for loss in out.read_text().split()]
     moved = sum(worker["data_bytes"]["from_workers"] for worker in cluster.workers())
     assert moved > 0, "activations go from worker to worker"
-    whole = tmp_path / "whole"
-    alone = subprocess.run(
-        [
-            *[sys.executable, str(ROOT / "testing" / "reference.py"), "--devices", "2"],
-            *[str(ROOT / "examples" / "train_lm.py"), *FLAGS],
-            *["--sample", "0", "--losses", str(whole)],
-        ],
-        capture_output=True,
-        text=True,
-        timeout=150 * PATIENCE,
-    )
-    assert alone.returncode == 0, alone.stdout + alone.stderr
-    expected = [float.fromhex(loss) for loss in whole.read_text().split()]
+    alone = reference_training([*FLAGS, "--sample", "0"], 2, tmp_path)
+    expected = [float.fromhex(loss) for loss in alone.losses]
     assert len(expected) == STEPS and expected[-1] < expected[0] - 0.5
     assert losses["gpipe"] == losses["1f1b"], "the order of the calls changes nothing (DF-3)"
     assert losses["1f1b"] == pytest.approx(expected, abs=1e-4)

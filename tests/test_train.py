@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
-from harness import PATIENCE, ROOT, Cluster
+from case_runs import DEVICES, reference_training
+from harness import ROOT, Cluster
 
 STEPS = 12
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
@@ -18,7 +17,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
     cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:
     script = ROOT / "examples" / "train_lm.py"
-    ours, theirs, plot = tmp_path / "ours", tmp_path / "theirs", tmp_path / "loss.png"
+    ours, plot = tmp_path / "ours", tmp_path / "loss.png"
     through = cluster.command(
         *["run", "--port", str(cluster.port), str(script), *FLAGS],
         *["--losses", str(ours), "--out", str(plot)],
@@ -26,20 +25,11 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
     )
     assert through.returncode == 0, through.stdout + through.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
-    alone = subprocess.run(
-        [
-            *[sys.executable, str(ROOT / "testing" / "reference.py"), str(script), *FLAGS],
-            *["--losses", str(theirs)],
-        ],
-        capture_output=True,
-        text=True,
-        timeout=150 * PATIENCE,
-    )
-    assert alone.returncode == 0, alone.stdout + alone.stderr
-    expected = theirs.read_text().split()
+    alone = reference_training(FLAGS, DEVICES, tmp_path)
+    expected = alone.losses
     assert len(expected) == STEPS
     assert float.fromhex(expected[-1]) < float.fromhex(expected[0])
     for step, (a, b) in enumerate(zip(ours.read_text().split(), expected, strict=True)):
         assert a == b, f"step {step}: {float.fromhex(a)} through Gangway, {float.fromhex(b)} alone"
-    sampled = [text.stdout.split("-" * 100)[1] for text in (through, alone)]
+    sampled = [text.split("-" * 100)[1] for text in (through.stdout, alone.output)]
     assert sampled[0] == sampled[1]

@@ -1,0 +1,67 @@
+"""The harness itself: forked clients are processes of their own, and kept outcomes depend on their sources."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import pytest
+from case_runs import kept, reference_key
+from harness import PATIENCE, Client
+
+PROGRAM = """
+import os, sys
+print(sys.argv, os.environ["GANGWAY_PORT"], "jax" in sys.modules, input(), flush=True)
+print("to stderr", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+def test_a_forked_client_has_streams_environment_and_status_of_its_own(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    clients = [Client(program, port) for port in (1, 2)]
+    for client, word in zip(clients, ("one", "two"), strict=True):
+        client.stdin.write(word + "\n")
+        client.stdin.flush()
+    said = [client.stdout.readline().strip() for client in clients]
+    assert said == [f"['{program}'] 1 True one", f"['{program}'] 2 True two"]
+    assert [client.wait(10 * PATIENCE) for client in clients] == [7, 7]
+    assert capfd.readouterr().err.count("to stderr") == 2
+    assert clients[0].pid != clients[1].pid != os.getpid()
+    for client in clients:
+        client.close()
+
+
+def test_a_killed_client_has_ended_with_its_signal(tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("input()")
+    client = Client(program, 1)
+    client.close()
+    assert client.returncode == -9
+    assert client.stdout.closed
+
+
+def test_an_outcome_is_kept_until_a_source_changes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANGWAY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GANGWAY_NIGHTLY", raising=False)
+    source, computed = tmp_path / "source.py", []
+
+    def outcome(flags: list[str]) -> object:
+        def compute() -> str:
+            computed.append(flags)
+            return source.read_text()
+
+        return kept(reference_key(flags, [source]), compute)
+
+    source.write_text("first")
+    assert [outcome(["a"]), outcome(["a"])] == ["first", "first"] and len(computed) == 1
+    assert outcome(["b"]) == "first" and len(computed) == 2
+    source.write_text("second")
+    assert outcome(["a"]) == "second" and len(computed) == 3
+    monkeypatch.setenv("GANGWAY_NIGHTLY", "1")
+    assert outcome(["a"]) == "second" and len(computed) == 4
