@@ -13,6 +13,7 @@ import selectors
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
