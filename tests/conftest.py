@@ -34,20 +34,32 @@ def group_of(nodeid: str) -> str:
     return "-".join([found[0].partition("::")[0], *(part for part in found.groups() if part)])
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In parallel runs, scales the timeout of each test by PATIENCE, like that of each wait."""
+def limit_s(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0] if mark else item.config.getini("timeout"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In parallel runs, puts the groups with the longest limits first, then the largest, so that no long group is the
+    last one to run; scales the limit of each test by PATIENCE, like that of each wait.
+    """
     if PATIENCE == 1:
         return
+    groups: dict[str, list[float]] = {}
     for item in items:
-        mark = item.get_closest_marker("timeout")
-        limit_s = float(mark.args[0] if mark else config.getini("timeout"))
-        item.add_marker(pytest.mark.timeout(limit_s * PATIENCE), append=False)
+        groups.setdefault(group_of(item.nodeid), []).append(limit_s(item))
+    order = {name: (-max(limits), -len(limits)) for name, limits in groups.items()}
+    items.sort(key=lambda item: order[group_of(item.nodeid)])
+    for item in items:
+        item.add_marker(pytest.mark.timeout(limit_s(item) * PATIENCE), append=False)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Makes pytest-xdist (-n) schedule whole groups, the largest first."""
+    """Makes pytest-xdist (-n) schedule whole groups, in the order of their first tests."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:

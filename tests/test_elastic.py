@@ -15,7 +15,7 @@ import pytest
 from harness import GANGWAY, PATIENCE, ROOT, wait_for
 from hosts import Hosts
 
-STEPS = 40
+STEPS = 20
 FLAGS = ["--steps", str(STEPS), "--batch", "2", "--seed", "3"]
 # The first statements of a script written for Pathways.
 REGISTERED = "import pathwaysutils; pathwaysutils.initialize(); "
@@ -80,7 +80,7 @@ def test_a_script_loses_its_island_and_returns_to_it(tmp_path: pathlib.Path) -> 
         hosts.start_workers()
         hosts.wait_for("controller", "ready: ")
         script = Script(hosts, tmp_path / "faulty", registered=True)
-        script.wait_for("island 0: step 10/")
+        script.wait_for("island 0: step 5/")
         pid = pid_of_worker(hosts, 0)
         hosts.processes.pop("worker0").kill()  # popped, so that stop() leaves it out
         with contextlib.suppress(ProcessLookupError):  # it has ended already

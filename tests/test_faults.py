@@ -230,7 +230,7 @@ def test_what_stays_behind_is_noticed(cluster: Cluster) -> None:
     with contextlib.ExitStack() as stack:
         with (
             pytest.raises(AssertionError, match=r"'sessions': '1, were 0'.*'descriptors of head'"),
-            cluster.left_as_found(within_s=1),
+            cluster.left_as_found(within_s=0.2),
         ):
             stack.enter_context(Console(cluster))
 

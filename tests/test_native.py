@@ -105,8 +105,7 @@ def test_a_killed_worker_is_a_record_to_a_native_client_that_goes_on_ER_1(
         run_case(cluster, "AKilledWorkerIsARecordOnItsArrays_ER_1")
 
 
-def refuse_jax_naming_the_absent(cluster: Cluster) -> None:
-    process = start_jax(cluster)
+def end_refused_naming_the_absent(process: subprocess.Popen[str]) -> None:
     output, _ = process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == 1, output
     last = output.strip().splitlines()[-1]
@@ -127,8 +126,9 @@ def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
         return states == ["up", "down"] and cluster.status()["compiler"]["state"] == "up"
 
     def refuse_both() -> None:
+        jax = start_jax(cluster)
         run_case(cluster, "AnAbsentWorkerIsNamedWithinTheDeadline_TM_1")
-        refuse_jax_naming_the_absent(cluster)
+        end_refused_naming_the_absent(jax)
 
     with cluster.starting():
         gate.wait_held()

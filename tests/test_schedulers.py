@@ -137,7 +137,7 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[Hosts]:
         tls=False,
         islands=((2,), (1,)),
         schedulers=True,
-        settings="worker_wait = 2\nsession_wait = 5\n",
+        settings="worker_wait = 2\nsession_wait = 2\n",
     )
     made.start_controller()
     try:
