@@ -23,7 +23,7 @@ DEVICES = 8
 
 def threads(per_worker: int) -> str:
     """The size of the pool that `gangway up` gives to workers of `per_worker` devices on this host."""
-    return str(max(16, per_worker + (os.cpu_count() or 1)))
+    return str(max(10, per_worker + (os.cpu_count() or 1)))
 
 
 def register(devices: int = DEVICES, per_worker: int = 0) -> None:

@@ -70,7 +70,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command
       ->add_option("--threads", up.threads,
                    "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
-                   "per worker plus cores, at least 16)")
+                   "per worker plus cores, at least 10)")
       ->check(CLI::Range(1, 4096));
   command->add_flag("--separate-schedulers", up.separate_schedulers,
                     "run each island's scheduler in its own process, not in the controller's");

@@ -168,7 +168,7 @@ absl::StatusOr<int> ClaimPort(int wanted) {
 }
 
 int DefaultThreads(uint32_t devices, unsigned cores) {
-  return static_cast<int>(std::max(uint64_t{16}, uint64_t{devices} + cores));
+  return static_cast<int>(std::max(uint64_t{10}, uint64_t{devices} + cores));
 }
 
 uint64_t HeapBytes(uint32_t devices, uint64_t memory_bytes, uint32_t workers) {

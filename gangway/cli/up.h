@@ -41,8 +41,8 @@ struct UpOptions {
 std::string RoleBinary();
 
 // The size of XLA CPU's thread pool for workers of `devices` devices on hosts of `cores` cores: every device may have a
-// thread blocked in a collective while every core computes. Never below 16, because a matrix product has other bits
-// with a smaller pool (docs/internals/thread-pool.md).
+// thread blocked in a collective while every core computes. At least 10, so that clusters of any shape with few devices
+// on few cores compute the same bits (docs/internals/thread-pool.md).
 int DefaultThreads(uint32_t devices, unsigned cores);
 
 // The limit for the heap of one of `workers` workers of this host, which holds the memory of its CPU devices: their

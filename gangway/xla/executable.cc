@@ -31,9 +31,9 @@ absl::StatusOr<Operand> Describe(const ShapeProto& shape, const OpShardingProto*
     return absl::UnimplementedError("a compiled program with nested tuples in its interface");
   }
   operand.shard_dims.assign(shape.dimensions().begin(), shape.dimensions().end());
-    if (shape.has_layout())
-      GANGWAY_RETURN_IF_ERROR(CheckRowMajor(shape.layout(), operand.shard_dims.size()));
-    GANGWAY_RETURN_IF_ERROR(DenseBytes(operand.element_type, operand.shard_dims));
+  if (shape.has_layout())
+    GANGWAY_RETURN_IF_ERROR(CheckRowMajor(shape.layout(), operand.shard_dims.size()));
+  GANGWAY_RETURN_IF_ERROR(DenseBytes(operand.element_type, operand.shard_dims));
   if (sharding != nullptr) operand.sharding = *sharding;
   // On a single position nothing is tiled: the shape is the global one for every recorded kind.
   if (position_count == 1 || operand.element_type == TYPE_TOKEN) operand.sharding.Clear();

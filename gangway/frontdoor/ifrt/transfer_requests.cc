@@ -101,8 +101,8 @@ absl::Status MakeOne(SessionContext& context, const xla::MakeArrayFromHostBuffer
                      IfrtResponse& response) {
   GANGWAY_ASSIGN_OR_RETURN(ArrayInfoRef info, ReadArrayInfo(request.dtype(), request.shape(),
                                                             request.sharding(), context.devices));
-  GANGWAY_RETURN_IF_ERROR(
-      xla::CheckRowMajor(request.layout().serialized(), info->dims.size()), "an array to make");
+  GANGWAY_RETURN_IF_ERROR(xla::CheckRowMajor(request.layout().serialized(), info->dims.size()),
+                          "an array to make");
   if (!info->fully_replicated) {
     return absl::UnimplementedError(
         "one host buffer cannot fill an array that is split over devices; send one per shard");

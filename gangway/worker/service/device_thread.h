@@ -31,8 +31,8 @@ class DeviceThread {
   // How a task passes the gate, which keeps gangs with the runtime's own collectives from being in progress together.
   // Each device of such a gang blocks a thread of the runtime's pool, so several gangs could block all of its threads.
   enum class Turn {
-    kAny,        // not a gang
-    kGang,       // waits behind the gangs that wait at the gate: gangs keep their order (GS-1)
+    kAny,   // not a gang
+    kGang,  // waits behind the gangs that wait at the gate: gangs keep their order (GS-1)
     kGangAlone,  // enters if no such gang is in the device, or if it cannot begin before they have ended (`follows`)
   };
   struct Task {
@@ -102,9 +102,9 @@ class DeviceThread {
   Mutex mutex_;
   CondVar changed_;
   std::deque<Task> queue_ GANGWAY_GUARDED_BY(mutex_);
-  std::deque<Task> at_gate_ GANGWAY_GUARDED_BY(mutex_);  // posted before those of queue_
-  int inside_ GANGWAY_GUARDED_BY(mutex_) = 0;             // gangs of kGangAlone in the device
-  uint64_t last_entered_ GANGWAY_GUARDED_BY(mutex_) = 0;  // of them
+  std::deque<Task> at_gate_ GANGWAY_GUARDED_BY(mutex_);      // posted before those of queue_
+  int inside_ GANGWAY_GUARDED_BY(mutex_) = 0;                // gangs of kGangAlone in the device
+  uint64_t last_entered_ GANGWAY_GUARDED_BY(mutex_) = 0;     // of them
   Clock::time_point gate_moved_ GANGWAY_GUARDED_BY(mutex_);  // the last time one entered or left
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;

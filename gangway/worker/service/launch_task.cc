@@ -40,7 +40,8 @@ void LaunchTask::Enqueue() {
       follows = std::max(follows, argument->gang_alone());
     for (const auto& result : position.results) result->SetGangAlone(alone ? ordinal() : follows);
     environment().devices[position.device]->Post(
-        {.run = [self, &position](const absl::Status& entry) { self->RunPosition(position, entry); },
+        {.run = [self,
+                 &position](const absl::Status& entry) { self->RunPosition(position, entry); },
          .turn = executable_->turn(),
          .gang = ordinal(),
          .follows = follows});
@@ -105,8 +106,7 @@ absl::Status LaunchTask::Execute(Position& position) {
 }
 
 void LaunchTask::LeaveDevice(int device) {
-  if (executable_->turn() == DeviceThread::Turn::kGangAlone)
-    environment().devices[device]->Leave();
+  if (executable_->turn() == DeviceThread::Turn::kGangAlone) environment().devices[device]->Leave();
 }
 
 void LaunchTask::TakeOutputs(Position& position,

@@ -30,7 +30,8 @@ class LaunchTask final : public NodeTask {
  private:
   void RunPosition(Position& position, const absl::Status& entry);
   absl::Status Execute(Position& position);
-  void LeaveDevice(int device);  // once per position that entered: its run has ended, or will not begin
+  void LeaveDevice(
+      int device);  // once per position that entered: its run has ended, or will not begin
   // On an error the enqueued execute still ends through its callback.
   void TakeOutputs(Position& position, std::vector<std::unique_ptr<device::Buffer>> outputs);
   absl::Status Verdict() GANGWAY_EXCLUDES(verdict_mutex_);

@@ -29,10 +29,11 @@ namespace gangway::worker {
 struct TaskEnvironment {
   Identity identity;
   std::vector<std::shared_ptr<DeviceThread>> devices;
-  std::vector<uint32_t> global_devices;           // ids, by local index
-  std::function<void(NodeEnded)> ended;           // any thread
-  std::shared_ptr<InFlight> callbacks;            // counts those that the runtime still owes
-  std::chrono::milliseconds wait_limit{600'000};  // for a slot, an executable, the in-flight limit, the gate
+  std::vector<uint32_t> global_devices;  // ids, by local index
+  std::function<void(NodeEnded)> ended;  // any thread
+  std::shared_ptr<InFlight> callbacks;   // counts those that the runtime still owes
+  std::chrono::milliseconds wait_limit{
+      600'000};  // for a slot, an executable, the in-flight limit, the gate
 };
 
 // Wraps `callback`: it counts as owed by the runtime until it and its captures are destroyed.
