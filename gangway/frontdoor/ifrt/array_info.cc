@@ -120,11 +120,9 @@ absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtDTypeProto& dtype,
 
 absl::StatusOr<ArrayInfoRef> ReadArrayInfo(const xla::IfrtArraySpecProto& spec,
                                            const DeviceSet& known) {
-  if (absl::Status status =
-          xla::CheckRowMajor(spec.layout(), static_cast<size_t>(spec.shape().dims_size()));
-      !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("an array to make: ", status.message()));
-  }
+  GANGWAY_RETURN_IF_ERROR(
+      xla::CheckRowMajor(spec.layout(), static_cast<size_t>(spec.shape().dims_size())),
+      "an array to make");
   return ReadArrayInfo(spec.dtype(), spec.shape(), spec.sharding(), known);
 }
 

@@ -292,9 +292,18 @@ class LookupCall final : public StreamCall {
     }
     auto buffers = environment_.registry.Find(request.session_id());
     if (!buffers.ok()) return Finish(ToGrpc(buffers.status()));
-    auto bytes = (*buffers)->Get(request.handle());
-    if (!bytes.ok()) return Finish(ToGrpc(bytes.status()));
-    bytes_ = *std::move(bytes);
+    (*buffers)->Lookup(request.handle(), [this](absl::StatusOr<HostBytesRef> bytes) {
+      if (bytes.ok()) {
+        Answer(*std::move(bytes));
+      } else {
+        Finish(ToGrpc(bytes.status()));
+      }
+    });
+  }
+
+ private:
+  void Answer(HostBytesRef bytes) {
+    bytes_ = std::move(bytes);
     bulk_ = bytes_->size() > kInlineBytes;
     if (bulk_) {
       environment_.bulk.Post([this] { WriteNext(); });
@@ -303,7 +312,6 @@ class LookupCall final : public StreamCall {
     }
   }
 
- private:
   void Step(bool ok) override {
     if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client went away"));
     if (sent_ == bytes_->size()) return Finish(grpc::Status::OK);

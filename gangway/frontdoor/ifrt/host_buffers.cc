@@ -36,6 +36,14 @@ uint64_t HostBudget::used() const {
   return used_;
 }
 
+namespace {
+
+absl::Status Missing(uint64_t handle) {
+  return absl::NotFoundError(absl::StrCat("host buffer ", handle, " does not exist"));
+}
+
+}  // namespace
+
 HostBuffers::HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit)
     : budget_(std::make_shared<HostBudget>(bytes_max)), take_limit_(take_limit) {}
 
@@ -109,21 +117,56 @@ HostBuffers::HostPlace HostBuffers::TakePlace(uint64_t handle) {
   return std::exchange(waiting->second.place, {});
 }
 
-absl::StatusOr<HostBytesRef> HostBuffers::Get(uint64_t handle) const {
+bool HostBuffers::Announce(uint64_t handle) {
   MutexLock lock(mutex_);
-  auto there = there_.find(handle);
-  if (there == there_.end())
-    return absl::NotFoundError(absl::StrCat("host buffer ", handle, " does not exist"));
-  return there->second;
+  if (closed_ || announced_.size() >= kAnnouncedMax || there_.contains(handle)) return false;
+  return announced_.try_emplace(handle).second;
+}
+
+void HostBuffers::Fulfil(uint64_t handle, absl::StatusOr<HostBytesRef> bytes) {
+  Ready ready;
+  {
+    MutexLock lock(mutex_);
+    auto announced = announced_.extract(handle);
+    if (announced.empty()) return;
+    there_.try_emplace(handle, bytes);
+    ready = std::move(announced.mapped());
+    if (ready == nullptr) return;
+    ++callbacks_running_;
+  }
+  Run(std::move(ready), std::move(bytes));
+}
+
+void HostBuffers::Lookup(uint64_t handle, Ready ready) {
+  absl::StatusOr<HostBytesRef> bytes = Missing(handle);
+  {
+    MutexLock lock(mutex_);
+    auto announced = announced_.find(handle);
+    if (announced != announced_.end() && announced->second == nullptr) {
+      announced->second = std::move(ready);
+      return;
+    }
+    if (auto there = there_.find(handle); there != there_.end()) bytes = there->second;
+    ++callbacks_running_;
+  }
+  Run(std::move(ready), std::move(bytes));
 }
 
 void HostBuffers::Erase(uint64_t handle) {
   absl::StatusOr<HostBytesRef> dropped = absl::InternalError("unset");  // freed without the lock
-  MutexLock lock(mutex_);
-  if (auto there = there_.find(handle); there != there_.end()) {
-    dropped = std::move(there->second);
-    there_.erase(there);
+  Ready ready;
+  {
+    MutexLock lock(mutex_);
+    if (auto there = there_.find(handle); there != there_.end()) {
+      dropped = std::move(there->second);
+      there_.erase(there);
+    }
+    if (auto announced = announced_.extract(handle); !announced.empty())
+      ready = std::move(announced.mapped());
+    if (ready == nullptr) return;
+    ++callbacks_running_;
   }
+  Run(std::move(ready), Missing(handle));
 }
 
 void HostBuffers::Expire(Clock::time_point now) {
@@ -163,10 +206,18 @@ void HostBuffers::Run(Ready ready, absl::StatusOr<HostBytesRef> bytes) {
 void HostBuffers::Close() {
   decltype(there_) there;
   decltype(waiting_) waiting;
+  decltype(announced_) announced;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    there.swap(there_);
+    waiting.swap(waiting_);
+    announced.swap(announced_);
+  }
+  for (auto& [handle, ready] : announced) {
+    if (ready != nullptr) ready(absl::CancelledError("the session has ended"));
+  }
   MutexLock lock(mutex_);
-  closed_ = true;
-  there.swap(there_);
-  waiting.swap(waiting_);
   // Callbacks do not block, so this ends; the limit of one wait only helps to debug a stuck one.
   while (!idle_.WaitFor(mutex_, std::chrono::seconds(5),
                         [this]() GANGWAY_NO_ANALYSIS { return callbacks_running_ == 0; })) {

@@ -1,9 +1,10 @@
 // Host buffers of one session: bytes that the client has sent or will fetch, by the client's
 // handles.
 //
-// Bytes may arrive before or after the request that uses them; Take joins the two. A request that
-// comes first may name the best destination for the bytes (Place). Held bytes, including those that
-// the client library is still sending, count against a limit (TM-2).
+// Bytes from the client may arrive before or after the request that uses them; Take joins the two. A
+// request that comes first may name the best destination for the bytes (Place). Bytes for the client
+// may be announced, so that it can ask for them before the cluster has sent them. Held bytes,
+// including those that the client library is still sending, count against a limit (TM-2).
 // Thread-safe; a callback runs on the thread that completes the pair, where it must neither block
 // nor copy much, or on the executor that it was given with.
 #ifndef GANGWAY_FRONTDOOR_IFRT_HOST_BUFFERS_H_
@@ -31,6 +32,10 @@ namespace gangway::ifrt {
 inline constexpr size_t kInlineBytes = size_t{64} << 10;
 // Buffers at least this large request a placement before their bytes arrive.
 inline constexpr size_t kPlacedBytesMin = size_t{256} << 10;
+
+// Announced buffers per session. jaxlib's client runs at most 64 lookups at a time, and a further one
+// blocks the thread that reads its session, so fewer may wait.
+inline constexpr size_t kAnnouncedMax = 32;
 
 // Counts bytes of host memory against a limit.
 class HostBudget {
@@ -113,14 +118,23 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
   // (OB-3).
   HostPlace TakePlace(uint64_t handle);
 
-  // NOT_FOUND if `handle` has no bytes.
-  absl::StatusOr<HostBytesRef> Get(uint64_t handle) const;
+  // Bytes for the client will come by Fulfil. False: `handle` is in use, or kAnnouncedMax are
+  // announced already; then Put them.
+  bool Announce(uint64_t handle);
+  // The bytes that were announced, or the reason why they will never arrive. Dropped if the handle
+  // has been erased.
+  void Fulfil(uint64_t handle, absl::StatusOr<HostBytesRef> bytes);
+
+  // Calls `ready` once, in this call or, if the bytes of `handle` are announced, when they or their
+  // error are present. NOT_FOUND: it has none, or they are erased. CANCELLED: Close.
+  void Lookup(uint64_t handle, Ready ready);
   void Erase(uint64_t handle);
 
   // Ends the waits that are past their limit.
   void Expire(Clock::time_point now);
 
-  // Drops everything; returns when no callback is running. Not to be called from a callback.
+  // Drops everything, and ends the Lookups that wait; returns when no callback is running. Not to be
+  // called from a callback.
   void Close();
 
   uint64_t bytes() const { return budget_->used(); }
@@ -142,6 +156,8 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
   CondVar idle_;
   absl::flat_hash_map<uint64_t, absl::StatusOr<HostBytesRef>> there_ GANGWAY_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Waiting> waiting_ GANGWAY_GUARDED_BY(mutex_);
+  // Each with its Lookup, once that has come.
+  absl::flat_hash_map<uint64_t, Ready> announced_ GANGWAY_GUARDED_BY(mutex_);
   std::deque<std::pair<Clock::time_point, uint64_t>> deadlines_
       GANGWAY_GUARDED_BY(mutex_);  // ascending
   int callbacks_running_ GANGWAY_GUARDED_BY(mutex_) = 0;

@@ -20,6 +20,79 @@ HostBytesRef Bytes(HostBuffers& buffers, std::string_view text) {
   return bytes;
 }
 
+// What a Lookup finds at once.
+absl::StatusOr<std::string> Found(HostBuffers& buffers, uint64_t handle) {
+  absl::StatusOr<std::string> found = absl::UnavailableError("it waits");
+  buffers.Lookup(handle, [&found](absl::StatusOr<HostBytesRef> bytes) {
+    if (bytes.ok()) {
+      found = std::string((*bytes)->view());
+    } else {
+      found = bytes.status();
+    }
+  });
+  return found;
+}
+
+// A Lookup that may wait, and its outcome.
+std::future<absl::Status> Waiting(HostBuffers& buffers, uint64_t handle) {
+  auto ended = std::make_shared<std::promise<absl::Status>>();
+  buffers.Lookup(handle,
+                 [ended](absl::StatusOr<HostBytesRef> bytes) { ended->set_value(bytes.status()); });
+  return ended->get_future();
+}
+
+bool Ended(const std::future<absl::Status>& lookup) {
+  return lookup.wait_for(milliseconds(0)) == std::future_status::ready;
+}
+
+TEST(HostBuffers, ALookupWaitsForWhatIsAnnounced) {
+  HostBuffers buffers(100, milliseconds(1000));
+  ASSERT_TRUE(buffers.Announce(1));
+  EXPECT_FALSE(buffers.Announce(1)) << "in use";
+  std::future<absl::Status> first = Waiting(buffers, 1);
+  EXPECT_FALSE(Ended(first));
+  EXPECT_EQ(Found(buffers, 1).status().code(), absl::StatusCode::kNotFound) << "one may wait";
+  buffers.Fulfil(1, Bytes(buffers, "made"));
+  ASSERT_TRUE(Ended(first));
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_EQ(*Found(buffers, 1), "made") << "until it is erased";
+  EXPECT_FALSE(buffers.Announce(1)) << "in use";
+  buffers.Erase(1);
+  EXPECT_EQ(buffers.bytes(), 0u);
+
+  ASSERT_TRUE(buffers.Announce(2));
+  buffers.Fulfil(2, absl::DataLossError("its worker died"));
+  EXPECT_EQ(Found(buffers, 2).status().message(), "its worker died");
+}
+
+TEST(HostBuffers, WhatIsErasedOrClosedEndsItsLookup) {
+  HostBuffers buffers(100, milliseconds(1000));
+  ASSERT_TRUE(buffers.Announce(1));
+  std::future<absl::Status> erased = Waiting(buffers, 1);
+  buffers.Erase(1);
+  ASSERT_TRUE(Ended(erased));
+  EXPECT_EQ(erased.get().code(), absl::StatusCode::kNotFound);
+  buffers.Fulfil(1, Bytes(buffers, "late"));
+  EXPECT_EQ(buffers.bytes(), 0u) << "dropped";
+
+  ASSERT_TRUE(buffers.Announce(2));
+  std::future<absl::Status> closed = Waiting(buffers, 2);
+  buffers.Close();
+  ASSERT_TRUE(Ended(closed));
+  EXPECT_EQ(closed.get().code(), absl::StatusCode::kCancelled);
+  buffers.Fulfil(2, Bytes(buffers, "late"));
+  EXPECT_FALSE(buffers.Announce(3));
+  EXPECT_EQ(buffers.bytes(), 0u);
+}
+
+TEST(HostBuffers, AnnouncementsAreBounded_TM_2) {
+  HostBuffers buffers(100, milliseconds(1000));
+  for (uint64_t handle = 0; handle < kAnnouncedMax; ++handle) ASSERT_TRUE(buffers.Announce(handle));
+  EXPECT_FALSE(buffers.Announce(kAnnouncedMax));
+  buffers.Fulfil(0, Bytes(buffers, "x"));
+  EXPECT_TRUE(buffers.Announce(kAnnouncedMax));
+}
+
 TEST(HostBuffers, JoinsInBothOrders) {
   HostBuffers buffers(100, milliseconds(1000));
   std::vector<std::string> seen;
@@ -33,7 +106,7 @@ TEST(HostBuffers, JoinsInBothOrders) {
   ASSERT_TRUE(buffers.Put(2, Bytes(buffers, "second")).ok());
   EXPECT_THAT(seen, ::testing::ElementsAre("first", "second"));
   EXPECT_EQ(buffers.bytes(), 0u);
-  EXPECT_EQ(buffers.Get(1).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Found(buffers, 1).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST(HostBuffers, APlaceIsForWhatIsWaitedFor) {

@@ -2,6 +2,7 @@
 // (fake_client.h).
 #include "gangway/frontdoor/ifrt/server.h"
 
+#include <future>
 #include <map>
 #include <random>
 
@@ -117,8 +118,8 @@ class Peer {
     return bytes;
   }
 
-  // Copies an array to the host, as the client does.
-  absl::StatusOr<std::string> Fetch(uint64_t array, std::vector<int64_t> strides = {}) {
+  // Requests the bytes of an array; returns the host buffer in which to look for them.
+  absl::StatusOr<uint64_t> BeginFetch(uint64_t array, std::vector<int64_t> strides = {}) {
     proxy::IfrtRequest request;
     auto& copy = *request.mutable_copy_to_host_buffer();
     copy.set_array_handle(array);
@@ -129,7 +130,14 @@ class Peer {
     if (status.code() != 0)
       return absl::Status(static_cast<absl::StatusCode>(status.code()), status.message());
     EXPECT_TRUE(response.has_copy_to_host_buffer());
-    return Lookup(copy.host_buffer_handle());
+    return copy.host_buffer_handle();
+  }
+
+  // Copies an array to the host, as the client does.
+  absl::StatusOr<std::string> Fetch(uint64_t array, std::vector<int64_t> strides = {}) {
+    absl::StatusOr<uint64_t> handle = BeginFetch(array, std::move(strides));
+    if (!handle.ok()) return handle.status();
+    return Lookup(*handle);
   }
 
   proxy::GrpcIfrtService::Stub& stub() { return *stub_; }
@@ -321,6 +329,40 @@ TEST_F(ServerTest, StridesBothWays) {
   EXPECT_EQ(*peer.Fetch(1, {-2, -1}), "fedcba");
   EXPECT_EQ(peer.Fetch(1, {int64_t{1} << 40, 1}).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// So the lookup travels while the bytes are made.
+TEST_F(ServerTest, AFetchOfASmallArrayIsAnsweredBeforeItsBytes) {
+  Peer peer(server_->port());
+  peer.Ask(Put(1, {4}));
+  peer.Ask(Put(2, {4}));
+  absl::StatusOr<uint64_t> good = peer.BeginFetch(1), bad = peer.BeginFetch(2);
+  ASSERT_TRUE(good.ok() && bad.ok());
+  auto lookup = std::async(std::launch::async, [&] { return peer.Lookup(*good); });
+  auto failing = std::async(std::launch::async, [&] { return peer.Lookup(*bad); });
+  ASSERT_TRUE(peer.Store(1, "late").ok());
+  EXPECT_FALSE(peer.Store(2, "abc", 4).ok());
+  EXPECT_EQ(*lookup.get(), "late");
+  EXPECT_EQ(failing.get().status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ServerTest, AFetchBeyondThoseAnnouncedIsAnsweredWithItsBytes_TM_2) {
+  Peer peer(server_->port());
+  peer.Ask(Put(1, {4}));
+  for (size_t i = 0; i < kAnnouncedMax; ++i) ASSERT_TRUE(peer.BeginFetch(1).ok());
+  auto late = std::async(std::launch::async, [&] { return peer.Fetch(1); });
+  ASSERT_TRUE(peer.Store(1, "late").ok());
+  EXPECT_EQ(*late.get(), "late");
+}
+
+TEST_F(ServerTest, ALookupThatWaitsEndsWithTheServer) {
+  Peer peer(server_->port());
+  peer.Ask(Put(1, {4}));
+  absl::StatusOr<uint64_t> handle = peer.BeginFetch(1);
+  ASSERT_TRUE(handle.ok());
+  auto lookup = std::async(std::launch::async, [&] { return peer.Lookup(*handle); });
+  server_.reset();
+  EXPECT_FALSE(lookup.get().ok());
 }
 
 TEST_F(ServerTest, EmptyArray) {

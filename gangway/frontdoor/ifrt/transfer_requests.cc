@@ -201,14 +201,21 @@ struct Fetching {
   char* data = nullptr;  // for bytes that come in pieces; null: none have
 };
 
-absl::Status Store(const Fetching& fetching, uint64_t handle, HostBuffers& buffers) {
-  if (fetching.form.region.dense) return buffers.Put(handle, HostBytesRef(fetching.dense));
+// The bytes in the form that the client asked for.
+absl::StatusOr<HostBytesRef> InForm(const Fetching& fetching, HostBuffers& buffers) {
+  if (fetching.form.region.dense) return HostBytesRef(fetching.dense);
   GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<HostBytes> strided,
                            buffers.TryAllocate(static_cast<uint64_t>(fetching.form.region.bytes)));
-  absl::Status status =
-      xla::CopyFromDense(fetching.dense->view(), fetching.form.element_bytes, fetching.form.dims,
-                         fetching.form.byte_strides, {strided->Make(), strided->size()});
-  return status.ok() ? buffers.Put(handle, HostBytesRef(std::move(strided))) : status;
+  GANGWAY_RETURN_IF_ERROR(xla::CopyFromDense(fetching.dense->view(), fetching.form.element_bytes,
+                                             fetching.form.dims, fetching.form.byte_strides,
+                                             {strided->Make(), strided->size()}));
+  return HostBytesRef(std::move(strided));
+}
+
+IfrtResponse CopyReply(uint64_t op_id) {
+  IfrtResponse response = ReplyTo(op_id);
+  response.mutable_copy_to_host_buffer();
+  return response;
 }
 
 absl::Status StartFetch(SessionContext& context, uint64_t op_id,
@@ -240,16 +247,21 @@ absl::Status StartFetch(SessionContext& context, uint64_t op_id,
   sink.on_place = [fetching](size_t, std::shared_ptr<const char> bytes, size_t size) {
     if (size == fetching->dense->size()) fetching->dense->Refer(std::move(bytes));
   };
-  sink.on_done = [fetching, &replies = context.replies, &buffers = context.buffers, op_id,
-                  handle = request.host_buffer_handle()](absl::Status status) {
+  // Small arrays are announced, so that the client's lookup of the bytes travels while they are made.
+  const uint64_t handle = request.host_buffer_handle();
+  const bool announced =
+      fetching->form.dense_bytes <= kInlineBytes && context.buffers.Announce(handle);
+  if (announced) context.replies.Send(CopyReply(op_id));
+  sink.on_done = [fetching, &replies = context.replies, &buffers = context.buffers, op_id, handle,
+                  announced](absl::Status status) {
     if (status.ok() && fetching->dense->view().size() != fetching->form.dense_bytes)
       status =
           absl::InternalError("an array arrived with a size that its type and shape do not have");
-    if (status.ok()) status = Store(*fetching, handle, buffers);
-    if (!status.ok()) return replies.Send(ErrorReply(op_id, status));
-    IfrtResponse response = ReplyTo(op_id);
-    response.mutable_copy_to_host_buffer();
-    replies.Send(std::move(response));
+    absl::StatusOr<HostBytesRef> bytes =
+        status.ok() ? InForm(*fetching, buffers) : absl::StatusOr<HostBytesRef>(status);
+    if (announced) return buffers.Fulfil(handle, std::move(bytes));
+    status = bytes.ok() ? buffers.Put(handle, *std::move(bytes)) : bytes.status();
+    replies.Send(status.ok() ? CopyReply(op_id) : ErrorReply(op_id, status));
   };
   context.client.Fetch(request.array_handle(), {0}, std::move(sink));
   return absl::OkStatus();
