@@ -158,3 +158,16 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_only_what_it_asked_for(
             print(f"{most / MIB:.0f} MiB held, {(resident_bytes(head) - before) / MIB:.0f} after")
             assert most < count * size * 1.25 + 64 * MIB, f"{most / MIB:.0f} MiB"
             slow.do("del futures, xs")
+
+
+def test_an_idle_worker_gives_the_memory_of_its_programs_back(new_cluster: NewCluster) -> None:
+    """While programs run it keeps their memory, so that a program which runs again touches no fresh pages."""
+    cluster = new_cluster(1, 1, 1).start()
+    pid = cluster.workers()[0]["pid"]
+    with Console(cluster) as client:
+        client.do("f = jax.jit(lambda v: (jnp.sin(v)[::-1] * v).sum())")
+        client.do("f(jnp.ones(4, 'float32')).block_until_ready()")
+        before = resident_bytes(pid)
+        client.do("v = jnp.arange(16 << 20, dtype='float32'); f(v).block_until_ready(); v.delete()")
+        assert resident_bytes(pid) > before + 60 * MIB, "the 64 MiB of an array are kept"
+        wait_for("the memory given back", lambda: resident_bytes(pid) < before + 30 * MIB, 40)

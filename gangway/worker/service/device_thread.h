@@ -71,10 +71,11 @@ class DeviceThread {
   struct Call {
     uint64_t count = 0;  // of begins and ends; odd during a call
     uint64_t gang = 0;   // of the last call
+    int in_flight = 0;   // executes that have not ended
   };
   Call call() const {
     const uint64_t count = calls_.load(std::memory_order_acquire);
-    return {count, call_gang_.load(std::memory_order_relaxed)};
+    return {count, call_gang_.load(std::memory_order_relaxed), executes_->count()};
   }
 
   // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at

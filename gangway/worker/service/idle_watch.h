@@ -17,11 +17,16 @@ class IdleWatch {
 
   explicit IdleWatch(std::chrono::milliseconds after) : after_(after) {}
 
-  // `calls`: the state of each device at `now`. True: no device has begun or ended a call for `after`.
+  // `calls`: the state of each device at `now`. True: for `after`, no device has begun or ended a call, nor executed
+  // a program, as far as the calls of this function have seen.
   bool Look(const std::vector<DeviceThread::Call>& calls, Time now) {
     uint64_t count = 0;
-    for (const DeviceThread::Call& call : calls) count += call.count;
-    if (count != count_) {
+    bool executing = false;
+    for (const DeviceThread::Call& call : calls) {
+      count += call.count;
+      executing |= call.in_flight > 0;
+    }
+    if (count != count_ || executing) {
       count_ = count;
       since_ = now;
     }

@@ -39,6 +39,11 @@ class InFlight {
     changed_.NotifyAll();
   }
 
+  int count() const GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return count_;
+  }
+
   // Makes every Begin return false, including those that wait now.
   void Abort() GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
@@ -55,7 +60,7 @@ class InFlight {
 
  private:
   const int limit_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   int count_ GANGWAY_GUARDED_BY(mutex_) = 0;
   bool aborted_ GANGWAY_GUARDED_BY(mutex_) = false;
