@@ -37,7 +37,7 @@ CASES = {  # and the device counts of each
     "3 ms step": (1, 8),
     "sum of 4 M floats": (1,),
 }
-PLUGIN_POOLS = ("", "16", "64")  # NPROC; empty: XLA's own choice
+PLUGIN_POOLS = ("", "10", "16")  # NPROC; empty: XLA's own choice
 JAXLIB_POOLS = ("", "64")
 WARM_UP_STEPS = 5
 REPEAT_S = 1.5

@@ -159,6 +159,8 @@ class Client:
 class Cluster:
     """A detached cluster, as `gangway up` starts it, with a state folder and a port of its own."""
 
+    threads = ""  # of every cluster's pool; empty: `gangway up` chooses
+
     def __init__(
         self,
         islands: int = 1,
@@ -175,6 +177,8 @@ class Cluster:
         ends_with_this_process(self._state.name)
         self.environment = {**os.environ, "GANGWAY_STATE_DIR": self._state.name}
         counts = ["--islands", islands, "--workers", workers, "--devices", devices]
+        if self.threads and "--threads" not in flags:
+            counts += ["--threads", self.threads]
         self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]
         self._warm = False
 

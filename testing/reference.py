@@ -2,7 +2,8 @@
 
 Tests compare the results through Gangway with this reference, bit by bit. It has the same plugin, the
 same number of devices, the same thread pool (`NPROC` decides how XLA splits a dot, and so its
-rounding), and no YNNPACK fusions either (docs/internals/probes.md says why).
+rounding; the tests' clusters have THREADS, too), and no YNNPACK fusions either (docs/internals/probes.md
+says why).
 
     python testing/reference.py [--devices 8] script.py [arguments]
 """
@@ -19,18 +20,14 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / ".deps" / "xla_cpu_pjrt" / "xla_cpu_pjrt.so"
 NO_YNN_FUSIONS = "--xla_cpu_experimental_ynn_fusion_type="
 DEVICES = 8
+# Of the pool. In-process, a launch blocks up to a thread per device beside those in a collective, while 32 launches are
+# in flight (docs/internals/thread-pool.md), so `gangway up`'s own choice would be too small.
+THREADS = "16"
 
 
-def threads(per_worker: int) -> str:
-    """The size of the pool that `gangway up` gives to workers of `per_worker` devices on this host."""
-    return str(max(10, per_worker + (os.cpu_count() or 1)))
-
-
-def register(devices: int = DEVICES, per_worker: int = 0) -> None:
-    """Makes the plugin JAX's default backend, with the pool of workers of `per_worker` devices (default: all). Call it
-    before JAX is used.
-    """
-    os.environ["NPROC"] = threads(per_worker or devices)
+def register(devices: int = DEVICES) -> None:
+    """Makes the plugin JAX's default backend. Call it before JAX is used."""
+    os.environ["NPROC"] = THREADS
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {NO_YNN_FUSIONS}".strip()
     os.environ["JAX_PLATFORMS"] = "xla_cpu_plugin"
     from jax._src import xla_bridge

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import reference
 from harness import PATIENCE, Cluster
+
+Cluster.threads = reference.THREADS
 
 # Files that only the nightly run collects.
 collect_ignore = (

@@ -41,7 +41,7 @@ def case_names() -> list[str]:
     ]
 
 
-def use_backend(name: str, per_worker: int) -> None:
+def use_backend(name: str) -> None:
     if name == "gangway":
         sys.path.append(str(ROOT / "python"))
         import gangway
@@ -51,9 +51,12 @@ def use_backend(name: str, per_worker: int) -> None:
         sys.path.append(str(ROOT / "testing"))
         import reference
 
-        reference.register(DEVICES, per_worker)
+        reference.register(DEVICES)
     else:
         os.environ["JAX_PLATFORMS"] = "cpu"
+        os.environ["NPROC"] = (
+            "64"  # its own choice, a thread per device, is not enough for several launches at once
+        )
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
 
 
@@ -74,7 +77,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=CASE_LIMIT_S, help="seconds per case")
     parser.add_argument("--per-worker", type=int, default=DEVICES, help="devices in a mesh")
     args = parser.parse_args()
-    use_backend(args.backend, args.per_worker)
+    use_backend(args.backend)
     with open(args.out, "ab", buffering=0) as out:
         for name in case_names() if args.cases is None else args.cases:
             out.write(pickle.dumps(("start", name)))

@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("example")
     args = parser.parse_args()
-    use_backend(args.backend, DEVICES)
+    use_backend(args.backend)
     import jax
 
     assert len(jax.devices()) == DEVICES  # made here: some examples set XLA_FLAGS
