@@ -129,6 +129,13 @@ def main() -> None:
 
     measure("call and wait, 1 device", synchronous)
 
+    def fetched(count: int) -> None:
+        total = jax.jit(lambda x: x.sum())
+        for _ in range(count):
+            float(total(one))
+
+    measure("call and fetch, 1 device: float(f(x))", fetched)
+
     def put(data: np.ndarray) -> Callable[[int], None]:
         def run(count: int) -> None:
             for _ in range(count):
@@ -137,6 +144,12 @@ def main() -> None:
 
         return run
 
+    def put_and_wait(count: int) -> None:
+        data = np.zeros((16,), np.float32)
+        for _ in range(count):
+            jax.device_put(data, jax.devices()[0]).block_until_ready()
+
+    measure("device_put and wait, 64 B", put_and_wait)
     measure("device_put, 2 kB", put(np.zeros((512,), np.float32)))
     measure("device_put, 64 MiB", put(np.zeros((16 << 20,), np.float32)))
 
