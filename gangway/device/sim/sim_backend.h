@@ -24,7 +24,8 @@ namespace gangway::device {
 struct SimOptions {
   int device_count = 4;
   int inflight_max = 32;
-  std::shared_ptr<SimTimer> timer;  // null: real time
+  bool collectives_block_threads = false;  // what the capabilities say; simulated ones do not
+  std::shared_ptr<SimTimer> timer;         // null: real time
 };
 
 struct SimFault {

@@ -21,11 +21,13 @@ const Tensor kFour{{4}, 16};
 class WorkerSimTest : public WorkerHarness {
  protected:
   void SetUp() override {
-    auto sim = device::OpenSim({.device_count = kDevices});
+    auto sim = device::OpenSim(
+        {.device_count = kDevices, .collectives_block_threads = collectives_block_threads_});
     sim_ = sim.get();
     auto shared = std::make_shared<std::unique_ptr<device::Backend>>(std::move(sim));
     WorkerOptions options;
     options.heartbeat_interval = std::chrono::milliseconds(10);
+    options.wait_limit = wait_limit_;
     Start(
         kDevices,
         [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
@@ -40,16 +42,28 @@ class WorkerSimTest : public WorkerHarness {
     for (int i = 0; i < device_count; ++i) devices.push_back(i);
     auto executable = compiler->Compile({text, "sim"}, "", devices);
     ASSERT_TRUE(executable.ok()) << executable.status();
-    LoadExecutable(id, "simulated", *(*executable)->Serialize(), device_count, {kFour});
+    LoadExecutable(id, "simulated", *(*executable)->Serialize(), device_count, {kFour},
+                   device_count > 1);
     ASSERT_EQ(WaitLoaded(id).code(), 0);
   }
 
   device::SimBackend* sim_ = nullptr;
+  bool collectives_block_threads_ = false;
+  std::chrono::milliseconds wait_limit_ = std::chrono::minutes(10);
 };
 
 constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 4\n";
 constexpr char kCollective[] =
     "sim 1\nname gang\npartitions 4\ncollective\ncost_us 100\ninput 11 4\noutput 11 4\n";
+
+class GateTest : public WorkerSimTest {
+ protected:
+  void SetUp() override {
+    collectives_block_threads_ = true;
+    wait_limit_ = std::chrono::milliseconds(200);
+    WorkerSimTest::SetUp();
+  }
+};
 
 class LateWelcomeTest : public WorkerSimTest {
  protected:
@@ -109,6 +123,30 @@ TEST_F(WorkerSimTest, FailureOnTheDeviceIsTheRootCauseOfAChain_ER1) {
   EXPECT_EQ(ReceiveFetch(8, 1).failures[0].SerializeAsString(), root.SerializeAsString());
   EXPECT_EQ(WaitDone(7).code(), 0);
   EXPECT_EQ(ReceiveFetch(9, 1).bytes.size(), 1u);
+}
+
+// While a gang with collectives does not end: those that read its results, themselves or through another gang, are
+// enqueued behind it, and one that does not read them waits no longer than the limit.
+TEST_F(GateTest, OnlyAGangThatDoesNotReadTheLastOnesResultsWaitsAtTheGate_TM_1) {
+  OpenStream();
+  CompileAndLoad(1, kCollective, kDevices);
+  CompileAndLoad(2, kUnary, 1);
+  Upload(1, 10, kFour, std::vector<std::string>(kDevices, Floats({1, 2, 3, 4})));
+  Upload(2, 20, kFour, {Floats({1, 2, 3, 4})});
+  sim_->Inject({.kind = device::SimFault::Kind::kHang, .device = 0});
+  LaunchNode(3, 1, {10}, {11}, kDevices);  // does not end
+  LaunchNode(4, 1, {11}, {12}, kDevices);  // reads its results
+  LaunchNode(5, 2, {12}, {21}, 1);         // no collectives; reads one of those
+  LaunchNode(6, 1, {10}, {13}, kDevices);
+  Release({3, 4, 5, 6});
+  wire::Failure late = WaitDone(6);
+  EXPECT_EQ(late.code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(late.message(), ::testing::HasSubstr("Gang 4 has not ended"));
+  sim_->ReleaseHung();
+  for (uint64_t ordinal : {3, 4, 5}) EXPECT_EQ(WaitDone(ordinal).code(), 0) << ordinal;
+  LaunchNode(7, 1, {10}, {14}, kDevices);
+  Release({7});
+  EXPECT_EQ(WaitDone(7).code(), 0) << "the gate is open";
 }
 
 TEST_F(WorkerSimTest, OneFailedMemberSpoilsAllShards) {

@@ -160,9 +160,11 @@ class WorkerHarness : public testing::Test {
   }
 
   void LoadExecutable(uint64_t id, const std::string& name, const std::string& serialized,
-                      int device_count, const std::vector<Tensor>& results) {
+                      int device_count, const std::vector<Tensor>& results,
+                      bool has_collectives = false) {
     wire::IslandItem item;
     wire::Load& load = *item.mutable_load();
+    load.set_has_collectives(has_collectives);
     load.set_executable(id);
     load.set_name(name);
     load.set_serialized(serialized);
