@@ -61,6 +61,7 @@ def serve(channel: socket.socket) -> str | None:
             if not data:
                 return None
             assert not xla_bridge.backends_are_initialized(), "a fork would inherit the backend"
+            assert len(os.listdir("/proc/self/task")) == 1, "a fork copies one thread only"
             pid = os.fork()
             if pid == 0:
                 inherited = [k for k in selector.get_map().values() if k.fileobj is not channel]

@@ -125,7 +125,10 @@ class Client:
             program = ROOT / "testing" / "fork_server.py"
             server = subprocess.Popen(
                 [sys.executable, str(program), str(theirs.fileno())],
-                env=client_environment(0),
+                env={
+                    **client_environment(0),
+                    "OPENBLAS_NUM_THREADS": "1",
+                },  # NumPy's: it must not have threads
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )

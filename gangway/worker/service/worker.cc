@@ -116,8 +116,9 @@ class ControlLink {
     frame.set_sequence(++sequence_);
     absl::Status status = link_->Send(std::move(frame));
     if (!status.ok()) {
-      stop_.Stop(absl::UnavailableError(absl::StrCat(
-          "The link to the scheduler takes no more messages: ", std::string(status.message()))));
+      stop_.Stop(absl::UnavailableError(
+          absl::StrCat("The link to the scheduler is gone, it takes no more messages: ",
+                       std::string(status.message()))));
     }
   }
 
