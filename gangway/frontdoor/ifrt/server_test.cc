@@ -346,6 +346,26 @@ TEST_F(ServerTest, AFetchOfASmallArrayIsAnsweredBeforeItsBytes) {
   EXPECT_EQ(failing.get().status().code(), absl::StatusCode::kDataLoss);
 }
 
+// gRPC carries the error of a lookup in a header of 8 KiB, where a line break takes three bytes.
+TEST_F(ServerTest, ALongErrorOfAFetchArrivesCut) {
+  Peer peer(server_->port());
+  proxy::IfrtRequest request;
+  auto& made = *request.mutable_make_error_arrays();
+  made.add_array_handles(1);
+  auto& array = *made.add_array_specs();
+  const proxy::IfrtRequest like = Put(1, {4});
+  *array.mutable_dtype() = like.make_array_from_host_buffer().dtype();
+  *array.mutable_shape() = like.make_array_from_host_buffer().shape();
+  *array.mutable_sharding() = like.make_array_from_host_buffer().sharding();
+  made.mutable_error()->set_code(static_cast<gangway::xla::StatusCode>(8));
+  made.mutable_error()->set_message("out of memory" + std::string(50000, '\n'));
+  peer.Ask(request);
+  const absl::Status error = peer.Fetch(1).status();
+  EXPECT_EQ(error.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(error.message()), HasSubstr("out of memory"));
+  EXPECT_THAT(std::string(error.message()), HasSubstr("[cut]"));
+}
+
 TEST_F(ServerTest, AFetchBeyondThoseAnnouncedIsAnsweredWithItsBytes_TM_2) {
   Peer peer(server_->port());
   peer.Ask(Put(1, {4}));

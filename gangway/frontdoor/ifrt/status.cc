@@ -1,6 +1,8 @@
 // Implementation of status.h.
 #include "gangway/frontdoor/ifrt/status.h"
 
+#include <utility>
+
 namespace gangway::ifrt {
 namespace {
 
@@ -23,6 +25,20 @@ size_t SequenceLength(std::string_view text) {
   if (first == 0xF0 && byte(1) < 0x90) return 0;
   if (first == 0xF4 && byte(1) > 0x8F) return 0;
   return length;
+}
+
+// The header in which gRPC carries a message may have 8 KiB, and all but printable ASCII takes three bytes there.
+constexpr size_t kHeaderBytesMax = 6000;
+constexpr std::string_view kCut = " [cut]";
+
+std::string CutForHeader(std::string message) {
+  size_t encoded = 0;
+  for (size_t i = 0; i < message.size(); ++i) {
+    const bool plain = message[i] >= ' ' && message[i] <= '~' && message[i] != '%';
+    encoded += plain ? 1 : 3;
+    if (encoded > kHeaderBytesMax) return ValidUtf8(message.substr(0, i)).append(kCut);
+  }
+  return message;
 }
 
 }  // namespace
@@ -59,7 +75,7 @@ absl::Status FromProto(const xla::StatusProto& proto) {
 grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(
       static_cast<grpc::StatusCode>(status.code()),
-      ValidUtf8(std::string_view(status.message().data(), status.message().size())));
+      CutForHeader(ValidUtf8(std::string_view(status.message().data(), status.message().size()))));
 }
 
 }  // namespace gangway::ifrt

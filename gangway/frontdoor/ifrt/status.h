@@ -15,6 +15,7 @@ namespace gangway::ifrt {
 
 xla::StatusProto ToProto(const absl::Status& status);
 absl::Status FromProto(const xla::StatusProto& proto);
+// Cuts a message that would not fit into the header in which gRPC carries it.
 grpc::Status ToGrpc(const absl::Status& status);
 
 // `text` with every byte that is not part of valid UTF-8 replaced by '?'.
