@@ -16,14 +16,24 @@ namespace {
 constexpr size_t kNamesMax = 4096;  // of each TraceNameOf
 constexpr size_t kNameBytesMax = 128;
 
-// The stamp is the record's number + 1 once the words are complete, and 0 while they are written.
-// Words use release stores and acquire loads: they are free on x86 and need no fences, which
-// ThreadSanitizer does not see. Each slot has its own cache line, because a rare record finds its
-// memory cold.
+using Words = std::array<uint64_t, 5>;
+
+// The seal is a hash of the record's number and words: words of two records, in whatever order
+// they were stored and by however many writers, do not match it. So no store needs an order. Each
+// slot has its own cache line, because a rare record finds its memory cold.
 struct alignas(64) Slot {
-  std::atomic<uint64_t> stamp{0};
+  std::atomic<uint64_t> seal{0};
   std::array<std::atomic<uint64_t>, 5> words{};
 };
+
+uint64_t Seal(uint64_t number, const Words& words) {
+  uint64_t seal = number + 1;
+  for (uint64_t word : words) {
+    seal = (seal ^ word) * 0x9e3779b97f4a7c15;
+    seal ^= seal >> 32;
+  }
+  return seal;
+}
 
 enum class Recording : uint8_t { kUnknown, kOn, kOff };
 
@@ -64,16 +74,17 @@ uint64_t Nanoseconds(std::chrono::steady_clock::time_point when) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count());
 }
 
-bool ReadSlot(const Slot& slot, uint64_t stamp, TraceRecord& record) {
-  if (slot.stamp.load(std::memory_order_acquire) != stamp) return false;
-  record.time_ns = slot.words[0].load(std::memory_order_acquire);
-  uint64_t kind_and_place = slot.words[1].load(std::memory_order_acquire);
-  record.kind = static_cast<TraceKind>(kind_and_place >> 32);
-  record.place = static_cast<uint32_t>(kind_and_place);
-  record.session = slot.words[2].load(std::memory_order_acquire);
-  record.gang = slot.words[3].load(std::memory_order_acquire);
-  record.value = slot.words[4].load(std::memory_order_acquire);
-  return slot.stamp.load(std::memory_order_relaxed) == stamp;
+bool ReadSlot(const Slot& slot, uint64_t number, TraceRecord& record) {
+  Words words;
+  for (size_t i = 0; i < words.size(); ++i)
+    words[i] = slot.words[i].load(std::memory_order_relaxed);
+  record.time_ns = words[0];
+  record.kind = static_cast<TraceKind>(words[1] >> 32);
+  record.place = static_cast<uint32_t>(words[1]);
+  record.session = words[2];
+  record.gang = words[3];
+  record.value = words[4];
+  return slot.seal.load(std::memory_order_relaxed) == Seal(number, words);
 }
 
 }  // namespace
@@ -84,14 +95,11 @@ void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_
   Ring& ring = the_ring;
   uint64_t number = ring.next.fetch_add(1, std::memory_order_relaxed);
   Slot& slot = ring.slots[number % kTraceCapacity];
-  slot.stamp.store(0, std::memory_order_relaxed);
-  slot.words[0].store(Nanoseconds(when), std::memory_order_release);
-  slot.words[1].store((uint64_t{static_cast<uint8_t>(kind)} << 32) | place,
-                      std::memory_order_release);
-  slot.words[2].store(session, std::memory_order_release);
-  slot.words[3].store(gang, std::memory_order_release);
-  slot.words[4].store(value, std::memory_order_release);
-  slot.stamp.store(number + 1, std::memory_order_release);
+  const Words words = {Nanoseconds(when),
+                       (uint64_t{static_cast<uint8_t>(kind)} << 32) | place, session, gang, value};
+  for (size_t i = 0; i < words.size(); ++i)
+    slot.words[i].store(words[i], std::memory_order_relaxed);
+  slot.seal.store(Seal(number, words), std::memory_order_relaxed);
 }
 
 void Trace(TraceKind kind, uint32_t place, uint64_t session, uint64_t gang, uint64_t value) {
@@ -120,7 +128,7 @@ TraceSnapshot ReadTrace() {
   snapshot.records.reserve(snapshot.recorded - first);
   for (uint64_t number = first; number < snapshot.recorded; ++number) {
     TraceRecord record;
-    if (ReadSlot(ring.slots[number % kTraceCapacity], number + 1, record))
+    if (ReadSlot(ring.slots[number % kTraceCapacity], number, record))
       snapshot.records.push_back(record);
   }
   Names& all = TheNames();

@@ -3,8 +3,8 @@
 //
 // Threading: any thread records, without locks or allocation: one atomic increment, a clock read
 // and a few stores, some tens of nanoseconds. A reader copies while writers continue, and leaves
-// out records that are being overwritten. A writer that stalls inside a record for a whole lap of
-// the ring may corrupt that one record and no other. Names (of links, programs) are set rarely,
+// out records that are being overwritten; of two writers that meet in one slot, a lap of the ring
+// apart, both records may be lost. Names (of links, programs) are set rarely,
 // under a lock; past a limit the oldest are dropped.
 //
 // GANGWAY_TRACE=off, read once, turns recording off, to measure its cost.
