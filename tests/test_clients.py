@@ -115,6 +115,29 @@ def test_connect_from_a_notebook(cluster: Cluster) -> None:
     assert result.stdout.strip() == "8 3.0 True"
 
 
+def test_an_idle_client_wakes_seldom(cluster: Cluster) -> None:
+    """jaxlib's client alone wakes 7,700 times a second (gangway/_timers.py)."""
+    code = """
+import pathlib, time
+import gangway
+gangway.connect()
+import jax.numpy as jnp
+assert float(jnp.arange(4.0).sum()) == 6
+
+def switches():
+    texts = [task.read_text() for task in pathlib.Path("/proc/self/task").glob("*/status")]
+    lines = [line.split() for text in texts for line in text.splitlines()]
+    return sum(int(words[1]) for words in lines if "ctxt_switches" in words[0])
+
+before, started = switches(), time.monotonic()
+time.sleep(1)
+print((switches() - before) / (time.monotonic() - started))
+"""
+    done = python(code, cluster.port)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1500, "wake-ups a second"
+
+
 def test_pathwaysutils_works_unchanged(cluster: Cluster) -> None:
     pytest.importorskip("pathwaysutils")
     code = (

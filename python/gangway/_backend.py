@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
 from gangway._fork import keep_children_out
 from gangway._front_door import check_front_door, default_port
+from gangway._timers import slack_for_new_threads
 from gangway._token import find_token
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def make_client() -> Any:
         "client_pid": os.getpid(),
         "gangway_token": find_token(int(match[2])).encode(),
     }
-    client = ifrt_proxy.get_client(address, options)
+    with slack_for_new_threads():
+        client = ifrt_proxy.get_client(address, options)
     keep_children_out(int(match[2]))
     return client
 
