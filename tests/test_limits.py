@@ -62,6 +62,24 @@ def steps(
 
 
 @pytest.mark.timeout(240)
+def test_an_array_larger_than_the_host_is_refused_without_a_budget_GS_2(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    """An allocation that malloc refuses would end the worker."""
+    output = run_script(
+        cluster,
+        tmp_path,
+        """
+        try:
+            jnp.ones(1 << 38).block_until_ready()
+        except Exception as error:
+            print(error)
+        print("then", float(jnp.ones(4).sum()))
+        """,
+    )
+    assert "Shard it over more devices" in output and "then 4.0" in output, output
+
+
 def test_ten_thousand_undonated_steps_in_the_memory_of_four_arrays_GS_2(
     new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:

@@ -62,10 +62,11 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                       "a PJRT plugin: cpu, cuda, cuda12, cuda13 or the path of a .so (default: "
                       "GANGWAY_PLUGIN, or cpu)");
   command
-      ->add_option("--memory", up.memory_bytes,
-                   "bytes per device, as 1073741824 or 1GB; 0: no limit")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->capture_default_str();
+      ->add_option(
+          "--memory", up.memory_bytes,
+          "bytes per device, as 1073741824 or 1GB; 0: no limit (default: CPU devices share three "
+          "quarters of this machine's, others have no limit)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   AddSharedMemory(command, up.shared_memory_bytes);
   command
       ->add_option("--threads", up.threads,

@@ -179,6 +179,11 @@ uint64_t HeapBytes(uint32_t devices, uint64_t memory_bytes, uint32_t workers) {
   return std::min(host, memory_bytes * devices + kHeapBesideDevices);
 }
 
+uint64_t DeviceBytes(uint32_t devices, uint32_t workers, const std::string& plugin) {
+  auto cpu = FindPlugin("cpu");
+  return cpu.ok() && *cpu == plugin ? HeapBytes(devices, 0, workers) : 0;
+}
+
 ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin,
                         const StateDir& dir, const std::vector<std::string>& access) {
   std::vector<std::string> compiler = {RoleBinary(), "compiler",
@@ -201,14 +206,17 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   const int threads = options.threads > 0
                           ? options.threads
                           : DefaultThreads(options.devices, std::thread::hardware_concurrency());
-  const uint64_t heap =
-      HeapBytes(options.devices, options.memory_bytes, options.islands * options.workers);
+  const uint32_t workers = options.islands * options.workers;
+  const uint64_t heap = HeapBytes(options.devices, options.memory_bytes.value_or(0), workers);
+  const uint64_t memory = options.memory_bytes
+                              ? *options.memory_bytes
+                              : DeviceBytes(options.devices, workers, options.plugin);
   std::vector<ChildSpec> children;
   Command head = {binary,           "head",
                   "--islands",      text(options.islands),
                   "--workers",      text(options.workers),
                   "--devices",      text(options.devices),
-                  "--memory",       text(options.memory_bytes),
+                  "--memory",       text(memory),
                   "--session-wait", text(options.waits.session_s),
                   "--worker-wait",  text(options.waits.worker_s),
                   "--front-door",   absl::StrCat("127.0.0.1:", options.port),
@@ -231,7 +239,7 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                         "--index",      text(index),
                         "--devices",    text(options.devices),
                         "--threads",    text(threads),
-                        "--memory",     text(options.memory_bytes),
+                        "--memory",     text(memory),
                         "--heap",       text(heap),
                         "--plugin",     options.plugin,
                         "--token-file", dir.File(kTokenFile)};
