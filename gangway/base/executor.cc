@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "gangway/base/status.h"
+
 namespace gangway {
 namespace {
 
@@ -18,27 +20,29 @@ EventLoop::~EventLoop() { Stop(); }
 
 void EventLoop::Post(std::function<void()> task) {
   bool wake;
+  Poller* poller;
   {
     MutexLock lock(mutex_);
     if (stopping_) return;
     queue_.push_back(std::move(task));
-    wake = waiting_;
-    waiting_ = false;
+    wake = std::exchange(waiting_, false);
+    poller = poller_.get();
   }
-  if (wake) wake_.NotifyOne();
+  if (wake) Wake(poller);
 }
 
 uint64_t EventLoop::PostAt(Clock::time_point when, std::function<void()> task) {
-  bool wake;
   uint64_t id;
+  bool wake;
+  Poller* poller;
   {
     MutexLock lock(mutex_);
     id = next_timer_++;
     timers_.emplace(std::make_pair(when, id), std::move(task));
-    wake = waiting_;
-    waiting_ = false;
+    wake = std::exchange(waiting_, false);
+    poller = poller_.get();
   }
-  if (wake) wake_.NotifyOne();
+  if (wake) Wake(poller);
   return id;
 }
 
@@ -56,13 +60,70 @@ void EventLoop::AddRoundEnd(std::function<void()> flush) {
   Post([this, flush = std::move(flush)] { round_ends_.push_back(flush); });
 }
 
+absl::StatusOr<std::shared_ptr<Poller>> EventLoop::poller() {
+  std::shared_ptr<Poller> made;
+  {
+    MutexLock lock(mutex_);
+    if (poller_ != nullptr) return poller_;
+    GANGWAY_ASSIGN_OR_RETURN(poller_, Poller::Create());
+    made = poller_;
+    waiting_ = false;
+  }
+  wake_.NotifyOne();  // a loop that waits goes to wait in the poller
+  return made;
+}
+
+void EventLoop::Wake(Poller* poller) {
+  if (poller != nullptr) {
+    poller->Wake();
+  } else {
+    wake_.NotifyOne();
+  }
+}
+
 void EventLoop::Stop() {
+  Poller* poller;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
+    poller = poller_.get();
   }
-  wake_.NotifyOne();
+  Wake(poller);
   if (thread_.joinable()) thread_.join();
+}
+
+bool EventLoop::DueLocked() const {
+  return !queue_.empty() || !at_round_end_.empty() || stopping_ ||
+         (!timers_.empty() && timers_.begin()->first.first <= Clock::now());
+}
+
+// Returns when something may be due. With a poller, it looks at what is watched even if something is due now, so that
+// sockets and tasks do not hold up each other.
+void EventLoop::Wait() {
+  auto deadline = Clock::time_point::min();
+  Poller* poller;
+  {
+    MutexLock lock(mutex_);
+    poller = poller_.get();
+    const bool wait = !DueLocked();
+    if (wait) {
+      waiting_ = true;
+      // Without timers only a post wakes the loop: a day stands for "no deadline".
+      deadline =
+          timers_.empty() ? Clock::now() + std::chrono::hours(24) : timers_.begin()->first.first;
+    }
+    if (poller == nullptr) {
+      if (wait) {
+        wake_.WaitUntil(mutex_, deadline,
+                        [this]() GANGWAY_NO_ANALYSIS { return !waiting_ || stopping_; });
+      }
+      waiting_ = false;
+      return;
+    }
+  }
+  poller->Poll(deadline);
+  MutexLock lock(mutex_);
+  waiting_ = false;
 }
 
 void EventLoop::Run() {
@@ -70,22 +131,11 @@ void EventLoop::Run() {
   current_loop = this;
   std::vector<std::function<void()>> round, once;
   while (true) {
+    Wait();
     {
       MutexLock lock(mutex_);
-      auto due = [this]() GANGWAY_NO_ANALYSIS {
-        return !queue_.empty() || stopping_ ||
-               (!timers_.empty() && timers_.begin()->first.first <= Clock::now());
-      };
-      while (!due()) {
-        waiting_ = true;
-        // Without timers only a post wakes the loop: a day stands for "no deadline".
-        auto deadline =
-            timers_.empty() ? Clock::now() + std::chrono::hours(24) : timers_.begin()->first.first;
-        wake_.WaitUntil(mutex_, deadline,
-                        [this]() GANGWAY_NO_ANALYSIS { return !waiting_ || stopping_; });
-        waiting_ = false;
-      }
-      if (queue_.empty() && stopping_) return;
+      if (!DueLocked()) continue;
+      if (stopping_ && queue_.empty() && at_round_end_.empty()) return;
       round.swap(queue_);
       auto now = Clock::now();
       while (!timers_.empty() && timers_.begin()->first.first <= now) {

@@ -1,5 +1,5 @@
-// Executor: a named place where callbacks run. EventLoop: one thread that runs tasks in order and
-// fires timers; a service's state is owned by its loop and needs no lock.
+// Executor: a named place where callbacks run. EventLoop: one thread that runs tasks in order, fires timers and calls
+// what its poller watches; a service's state is owned by its loop and needs no lock.
 #ifndef GANGWAY_BASE_EXECUTOR_H_
 #define GANGWAY_BASE_EXECUTOR_H_
 
@@ -7,12 +7,16 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 #include "gangway/base/mutex.h"
+#include "gangway/base/poller.h"
 
 namespace gangway {
 
@@ -41,6 +45,10 @@ class EventLoop final : public Executor {
   // the round's batches in it. Several may be added.
   void AddRoundEnd(std::function<void()> flush);
 
+  // What it watches is called on the loop, between two rounds of tasks. The loop waits in it from now on. Made by the
+  // first call; the errors are those of Poller::Create. It may outlive the loop, and then calls nothing.
+  absl::StatusOr<std::shared_ptr<Poller>> poller() GANGWAY_EXCLUDES(mutex_);
+
   bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
   // The loop that owns the calling thread; null if none.
@@ -56,6 +64,9 @@ class EventLoop final : public Executor {
 
  private:
   void Run();
+  bool DueLocked() const GANGWAY_REQUIRES(mutex_);
+  void Wait() GANGWAY_EXCLUDES(mutex_);
+  void Wake(Poller* poller);
 
   // Accessed only by the loop's thread.
   std::vector<std::function<void()>> round_ends_;
@@ -64,6 +75,7 @@ class EventLoop final : public Executor {
 
   Mutex mutex_;
   CondVar wake_;
+  std::shared_ptr<Poller> poller_ GANGWAY_GUARDED_BY(mutex_);  // once set, stays
   std::vector<std::function<void()>> queue_ GANGWAY_GUARDED_BY(mutex_);
   std::map<std::pair<Clock::time_point, uint64_t>, std::function<void()>> timers_
       GANGWAY_GUARDED_BY(mutex_);

@@ -95,8 +95,8 @@ void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_
   Ring& ring = the_ring;
   uint64_t number = ring.next.fetch_add(1, std::memory_order_relaxed);
   Slot& slot = ring.slots[number % kTraceCapacity];
-  const Words words = {Nanoseconds(when),
-                       (uint64_t{static_cast<uint8_t>(kind)} << 32) | place, session, gang, value};
+  const Words words = {Nanoseconds(when), (uint64_t{static_cast<uint8_t>(kind)} << 32) | place,
+                       session, gang, value};
   for (size_t i = 0; i < words.size(); ++i)
     slot.words[i].store(words[i], std::memory_order_relaxed);
   slot.seal.store(Seal(number, words), std::memory_order_relaxed);

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
+#include <future>
 
 #include "gangway/base/file_descriptor.h"
 #include "gangway/transport/batch.pb.h"
@@ -36,6 +38,73 @@ INSTANTIATE_TEST_SUITE_P(Local, TransportConformance,
                                            Implementation{"abstract", Make, AbstractName("listen"),
                                                           AbstractName("nobody")}),
                          [](const auto& info) { return info.param.name; });
+
+// The transport's own thread reads for an executor that is no event loop.
+class Posts final : public Executor {
+ public:
+  explicit Posts(EventLoop* loop) : loop_(loop) {}
+  void Post(std::function<void()> task) override { loop_->Post(std::move(task)); }
+
+ private:
+  EventLoop* const loop_;
+};
+
+TEST(LocalTransport, ServesExecutorsThatAreNoEventLoop) {
+  EventLoop loop("test");
+  Posts posts(&loop);
+  auto transport = NewLocalTransport();
+  auto listener = transport->Listen(SocketPath("posts"), [&](std::shared_ptr<Link> link) {
+    LinkEvents events;
+    events.executor = &posts;
+    events.on_frame = [link](const wire::Frame& frame) { (void)link->Send(frame); };
+    return events;
+  });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  End client(&loop);
+  LinkEvents events = client.Events();
+  events.executor = &posts;
+  auto link = transport->Connect((*listener)->address(), std::move(events), kLimit);
+  ASSERT_TRUE(link.ok()) << link.status();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE((*link)->Send(wire::Frame()).ok());
+  EXPECT_TRUE(client.WaitFrames(100));
+  link->reset();
+  listener->reset();
+  transport.reset();
+}
+
+// Both ends' loops end while bytes are on their way to them; then the links are closed.
+TEST(LocalTransport, LinksMayOutliveTheLoopsThatReadThem) {
+  auto transport = NewLocalTransport();
+  EventLoop accepting("accepting");
+  std::shared_ptr<Link> accepted;
+  std::promise<void> arrived;
+  auto listener = transport->Listen(SocketPath("outlive"), [&](std::shared_ptr<Link> link) {
+    accepted = link;
+    arrived.set_value();
+    LinkEvents events;
+    events.executor = &accepting;
+    return events;
+  });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  EventLoop connecting("connecting");
+  LinkEvents events;
+  events.executor = &connecting;
+  auto link = transport->Connect((*listener)->address(), std::move(events), kLimit);
+  ASSERT_TRUE(link.ok()) << link.status();
+  arrived.get_future().get();
+  connecting.Stop();
+  accepting.Stop();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE((*link)->Send(wire::Frame()).ok());
+    EXPECT_TRUE(accepted->Send(wire::Frame()).ok());
+  }
+  link->reset();
+  accepted.reset();
+  const auto before = std::chrono::steady_clock::now();
+  listener->reset();
+  transport.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10));
+}
 
 // A server that echoes, and strangers that connect to it without a transport.
 class LocalStrangers : public ::testing::Test {

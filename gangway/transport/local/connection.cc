@@ -24,12 +24,27 @@ constexpr std::chrono::seconds kBeat{15};
 constexpr int kSilentBeatsMax = 4;
 constexpr int kGreetingBeatsMax = 2;
 
-uint32_t Interest(bool blocked) {
-  const uint32_t always = EPOLLIN | EPOLLRDHUP | EPOLLET;
-  return blocked ? always | EPOLLOUT : always;
+constexpr uint32_t kReads = EPOLLIN | EPOLLRDHUP | EPOLLET;
+constexpr uint32_t kPeerLeft = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+
+// Of the IoThread.
+uint32_t Interest(bool blocked, bool reads) {
+  uint32_t interest = EPOLLET;
+  if (reads) interest |= kReads;
+  if (blocked) interest |= EPOLLOUT;
+  return interest;
 }
 
 }  // namespace
+
+class Connection::ReadEnd final : public Poller::Watched {
+ public:
+  explicit ReadEnd(std::shared_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  void OnReady(uint32_t epoll_events) override { connection_->Read(epoll_events); }
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+};
 
 Connection::Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDescriptor socket,
                        LinkOptions options, size_t message_bytes_max, std::string peer_address)
@@ -39,8 +54,8 @@ Connection::Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDes
       options_(options),
       message_bytes_max_(message_bytes_max),
       peer_{.address = std::move(peer_address), .authenticated = false},
-      reader_(message_bytes_max),
       next_beat_(IoThread::Clock::now() + kBeat),
+      reader_(message_bytes_max),
       socket_(std::move(socket)) {}
 
 void Connection::Serve(std::function<void(const std::shared_ptr<Connection>&)> on_greeted) {
@@ -50,7 +65,8 @@ void Connection::Serve(std::function<void(const std::shared_ptr<Connection>&)> o
   {
     MutexLock lock(mutex_);
     served_ = true;
-    status = io_->Watch(id_, socket_.get(), Interest(blocked_), shared_from_this());
+    status = io_->Watch(id_, socket_.get(), Interest(blocked_, true), shared_from_this());
+    if (status.ok() && !on_greeted_) MoveReadsLocked();
   }
   if (!status.ok()) LetGo(status);
 }
@@ -63,11 +79,42 @@ void Connection::Init() {
 
 void Connection::Start(LinkEvents events) {
   NameTrace(TraceNameOf::kLink, trace_link_, peer_.address);
+  if (auto* loop = dynamic_cast<EventLoop*>(events.executor)) {
+    auto poller = loop->poller();
+    MutexLock lock(mutex_);
+    if (poller.ok()) read_by_ = *std::move(poller);  // else the IoThread reads
+  }
   events_->Start(std::move(events));
 }
 
-void Connection::WatchLocked() {
-  if (served_ && !gone_) io_->Change(id_, socket_.get(), Interest(blocked_));
+void Connection::WatchWritesLocked() {
+  if (served_ && !gone_) io_->Change(id_, socket_.get(), Interest(blocked_, read_id_ == 0));
+}
+
+void Connection::WatchReadsLocked() {
+  if (read_id_ == 0) return WatchWritesLocked();
+  read_by_->Change(read_id_, socket_.get(), kReads);
+}
+
+// From here on the loop reads, if there is one.
+void Connection::MoveReadsLocked() {
+  if (read_by_ == nullptr || read_id_ != 0 || closing_ || gone_) return;
+  const uint64_t id = read_by_->NextId();
+  if (!read_by_->Watch(id, socket_.get(), kReads, std::make_shared<ReadEnd>(shared_from_this()))
+           .ok()) {
+    read_by_ = nullptr;  // the IoThread goes on
+    return;
+  }
+  read_id_ = id;
+  WatchWritesLocked();
+}
+
+void Connection::ForgetReadsLocked() {
+  if (const uint64_t id = std::exchange(read_id_, 0)) read_by_->Forget(id, socket_.get());
+}
+
+void Connection::CloseSocketLocked() {
+  if (gone_ && !writing_ && !reading_) socket_.Reset();
 }
 
 // --- Sending ---
@@ -157,7 +204,7 @@ Connection::Turn Connection::NextOutgoing() {
     if (over) {
       writing_ = false;
       if (closing_) ShutdownLocked();
-      if (gone_) socket_.Reset();
+      CloseSocketLocked();
     } else {
       next = outbox_.Take();
     }
@@ -196,10 +243,10 @@ void Connection::Sent(size_t bytes) {
 void Connection::StopWriting(bool wait_for_room) {
   MutexLock lock(mutex_);
   writing_ = false;
-  if (gone_) return socket_.Reset();
-  if (!wait_for_room) return;
+  CloseSocketLocked();
+  if (gone_ || !wait_for_room) return;
   blocked_ = true;
-  WatchLocked();
+  WatchWritesLocked();
 }
 
 // The reading side reports why the link ends: the peer may have sent a reason before it left.
@@ -220,7 +267,7 @@ void Connection::ResumeWriting() {
     if (!blocked_ || gone_) return;
     blocked_ = false;
     writing_ = true;
-    WatchLocked();
+    WatchWritesLocked();
   }
   Write();
 }
@@ -229,14 +276,19 @@ void Connection::ResumeWriting() {
 
 void Connection::OnReady(uint32_t epoll_events) {
   if ((epoll_events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0) ResumeWriting();
-  bool let_go;
+  bool let_go, reads;
   {
     MutexLock lock(mutex_);
     let_go = closing_ && (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
+    reads = read_id_ == 0;
   }
   if (let_go)
     return LetGo(absl::CancelledError("closed"));  // the owner was told, or wants no event
-  Read((epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+  if (!reads) return;
+  Read(epoll_events);
+  if (on_greeted_) return;
+  MutexLock lock(mutex_);
+  MoveReadsLocked();
 }
 
 bool Connection::may_read() const {
@@ -244,12 +296,24 @@ bool Connection::may_read() const {
   return !paused_ && !closing_ && !gone_;
 }
 
-void Connection::Read(bool up_to_the_end) {
+void Connection::Read(uint32_t epoll_events) {
+  {
+    MutexLock lock(mutex_);
+    if (gone_) return;
+    reading_ = true;
+  }
+  ReadTurn((epoll_events & kPeerLeft) != 0);
+  MutexLock lock(mutex_);
+  reading_ = false;
+  CloseSocketLocked();
+}
+
+void Connection::ReadTurn(bool up_to_the_end) {
   size_t turn_bytes = 0;
   while (may_read()) {
     if (turn_bytes >= kTurnBytes) {
       MutexLock lock(mutex_);
-      return WatchLocked();  // OnReady runs again, after other links
+      return WatchReadsLocked();  // Read runs again, after other links
     }
     if (ReadOnce(up_to_the_end, &turn_bytes) == Turn::kOver) return;
   }
@@ -267,7 +331,7 @@ Connection::Turn Connection::ReadOnce(bool up_to_the_end, size_t* turn_bytes) {
     Lose(count == 0 ? "the peer closed it without a reason" : std::strerror(errno));
     return Turn::kOver;
   }
-  received_ = true;
+  received_.store(true, std::memory_order_relaxed);
   *turn_bytes += static_cast<size_t>(count);
   if (on_greeted_) return OnGreeting({greeting, static_cast<size_t>(count)});
   const absl::Status status =
@@ -297,7 +361,7 @@ Connection::Turn Connection::OnGreeting(std::string_view bytes) {
     return Turn::kOver;
   }
   std::exchange(on_greeted_, {})(shared_from_this());
-  return Turn::kGoOn;
+  return Turn::kOver;  // who reads from now on begins with what has arrived
 }
 
 void Connection::OnMessage(std::string_view message) {
@@ -325,8 +389,8 @@ void Connection::OnMessage(std::string_view message) {
 
 void Connection::ResumeReading() {
   MutexLock lock(mutex_);
-  if (!std::exchange(paused_, false)) return;
-  WatchLocked();
+  if (!std::exchange(paused_, false) || gone_) return;
+  WatchReadsLocked();
 }
 
 // --- Ending ---
@@ -343,6 +407,7 @@ void Connection::BeginClose(const absl::Status& reason, Tell tell) {
     MutexLock lock(mutex_);
     if (closing_ || gone_) return;
     closing_ = true;
+    ForgetReadsLocked();
     if (tell == Tell::kOwner) events_->Finish(reason);
     close_due_ = IoThread::Clock::now() + kCloseLimit;
     io_->TickAt(close_due_);
@@ -358,6 +423,7 @@ void Connection::Cancel() {
   MutexLock lock(mutex_);
   if (gone_) return;
   closing_ = true;
+  ForgetReadsLocked();
   BreakLocked();
   ShutdownLocked();
 }
@@ -365,7 +431,7 @@ void Connection::Cancel() {
 void Connection::ShutdownLocked() {
   if (gone_) return;
   shutdown(socket_.get(), SHUT_RDWR);
-  WatchLocked();
+  WatchWritesLocked();
 }
 
 void Connection::BreakLocked() {
@@ -385,15 +451,16 @@ void Connection::Lose(std::string_view why) {
                    " was lost: ", error.ok() ? std::string(why) : std::string(error.message()))));
 }
 
-// Ends the link, on the thread. An earlier Finish takes precedence over `end`.
+// Ends the link, on the IoThread or the thread that reads. An earlier Finish takes precedence over `end`.
 void Connection::LetGo(const absl::Status& end) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(gone_, true)) return;
     BreakLocked();
+    ForgetReadsLocked();
     io_->Forget(id_, socket_.get());
     shutdown(socket_.get(), SHUT_RDWR);
-    if (!writing_) socket_.Reset();
+    CloseSocketLocked();
     events_->Finish(end);
   }
   set_->Remove(this);
@@ -415,7 +482,8 @@ IoThread::Clock::time_point Connection::OnTick(IoThread::Clock::time_point now) 
   }
   if (now < next_beat_) return next_beat_;
   next_beat_ = now + kBeat;
-  silent_beats_ = std::exchange(received_, false) || paused ? 0 : silent_beats_ + 1;
+  silent_beats_ =
+      received_.exchange(false, std::memory_order_relaxed) || paused ? 0 : silent_beats_ + 1;
   if (silent_beats_ >= (on_greeted_ ? kGreetingBeatsMax : kSilentBeatsMax)) {
     Lose("the peer was silent for a minute (30 s before its greeting)");
   } else if (!on_greeted_ && !sent_.exchange(false, std::memory_order_relaxed)) {

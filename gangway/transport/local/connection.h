@@ -1,15 +1,16 @@
-// Connection: one end of a link over a unix socket. A sending thread writes into the socket itself,
-// without a thread handoff; when the socket is full, the transport's thread writes the rest once
-// there is room. The first frame that a round of an event loop sends leaves at once, its other
-// frames together when the round ends. Reading pauses while more than a limit is pending at the
-// receiver.
+// Connection: one end of a link over a unix socket. A sending thread writes into the socket itself, without a thread
+// handoff; when the socket is full, the transport's thread writes the rest once there is room. The first frame that a
+// round of an event loop sends leaves at once, its other frames together when the round ends. Where the events go to an
+// EventLoop, that loop reads the socket itself; for any other executor, the transport's thread does. Reading pauses
+// while more than a limit is pending at the receiver.
 //
-// Threading: Send, Close, End and Cancel from any thread, never blocking; OnReady and OnTick on the
-// IoThread, which reports each change once (edge-triggered epoll), and again after WatchLocked. The
-// LinkSet keeps the Connection and its socket until the thread releases them; handles then point to
-// an inert object. Failure: an end without a Close from the peer is UNAVAILABLE, bytes that are not
-// a Batch are INVALID_ARGUMENT. A peer that is silent for a minute while this end reads is lost, so
-// an end that can write sends a message at least every 30 s.
+// Threading: Send, Close, End and Cancel from any thread, never blocking. OnReady and OnTick on the IoThread, which
+// greets, writes what is left over, and ends the connection; ReadEnd::OnReady on the loop. Both report each change once
+// (edge-triggered epoll), and again after WatchWritesLocked and WatchReadsLocked. The LinkSet keeps the Connection and
+// its socket until it has ended; handles then point to an inert object. A loop may end before its links do: the bytes
+// that arrive stay in the socket. Failure: an end without a Close from the peer is UNAVAILABLE, bytes that are not a
+// Batch are INVALID_ARGUMENT. A peer that is silent for a minute while this end reads is lost, so an end that can write
+// sends a message at least every 30 s.
 #ifndef GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 #define GANGWAY_TRANSPORT_LOCAL_CONNECTION_H_
 
@@ -30,6 +31,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/poller.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/event_queue.h"
 #include "gangway/transport/link_set.h"
@@ -70,6 +72,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   void End(const absl::Status& status) GANGWAY_EXCLUDES(mutex_);
   void Cancel() GANGWAY_EXCLUDES(mutex_);
 
+  // Both on the IoThread.
   void OnReady(uint32_t epoll_events) override GANGWAY_EXCLUDES(mutex_);
   IoThread::Clock::time_point OnTick(IoThread::Clock::time_point now) override
       GANGWAY_EXCLUDES(mutex_);
@@ -78,6 +81,9 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   enum class Tell { kOwner, kNobody };
   enum class Turn { kGoOn, kOver };
   using Round = std::pair<const EventLoop*, uint64_t>;  // a loop and its round
+
+  // What the loop's poller watches.
+  class ReadEnd;
 
   // The message that is being written.
   struct Outgoing {
@@ -90,7 +96,11 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   void BeginClose(const absl::Status& reason, Tell tell) GANGWAY_EXCLUDES(mutex_);
   void ShutdownLocked() GANGWAY_REQUIRES(mutex_);
   void BreakLocked() GANGWAY_REQUIRES(mutex_);
-  void WatchLocked() GANGWAY_REQUIRES(mutex_);
+  void CloseSocketLocked() GANGWAY_REQUIRES(mutex_);
+  void WatchWritesLocked() GANGWAY_REQUIRES(mutex_);
+  void WatchReadsLocked() GANGWAY_REQUIRES(mutex_);
+  void MoveReadsLocked() GANGWAY_REQUIRES(mutex_);
+  void ForgetReadsLocked() GANGWAY_REQUIRES(mutex_);
 
   bool LeaveToRoundEndLocked() GANGWAY_REQUIRES(mutex_);
   void Flush() GANGWAY_EXCLUDES(mutex_);
@@ -102,7 +112,8 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   void OnWriteError(int error) GANGWAY_EXCLUDES(mutex_);
   void ResumeWriting() GANGWAY_EXCLUDES(mutex_);
 
-  void Read(bool up_to_the_end) GANGWAY_EXCLUDES(mutex_);
+  void Read(uint32_t epoll_events) GANGWAY_EXCLUDES(mutex_);
+  void ReadTurn(bool up_to_the_end) GANGWAY_EXCLUDES(mutex_);
   Turn ReadOnce(bool up_to_the_end, size_t* turn_bytes) GANGWAY_EXCLUDES(mutex_);
   Turn OnGreeting(std::string_view bytes) GANGWAY_EXCLUDES(mutex_);
   void OnMessage(std::string_view message) GANGWAY_EXCLUDES(mutex_);
@@ -123,21 +134,25 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   std::atomic<size_t> queued_bytes_{0};
   std::atomic<bool> sent_{false};  // since the last beat
 
-  // Accessed by the IoThread only.
+  std::atomic<bool> received_{false};  // since the last beat
+
+  // Accessed by the IoThread only; on_greeted_ by the reader, too, once it is empty.
   std::function<void(const std::shared_ptr<Connection>&)> on_greeted_;  // empty: greeted
   std::string greeting_;
-  MessageReader reader_;
-  bool received_ = false;  // since the last beat
   int silent_beats_ = 0;
   IoThread::Clock::time_point next_beat_;
 
-  // Accessed only by the thread that has set writing_.
-  Outgoing outgoing_;
+  MessageReader reader_;  // accessed only by the thread that has set reading_
+  Outgoing outgoing_;     // accessed only by the thread that has set writing_
 
   mutable Mutex mutex_;
-  FileDescriptor socket_;  // closed when gone_ and not writing_
+  FileDescriptor socket_;  // closed when gone_, not writing_ and not reading_
   Outbox outbox_ GANGWAY_GUARDED_BY(mutex_);
   bool served_ GANGWAY_GUARDED_BY(mutex_) = false;
+  // Of the loop that reads; null: the IoThread reads. read_id_ is 0 before that loop begins and after it has ended.
+  std::shared_ptr<Poller> read_by_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t read_id_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  bool reading_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is reading
   bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;  // a thread is writing
   Round sent_in_ GANGWAY_GUARDED_BY(mutex_);         // the last in which a frame went at once
   Round flushed_after_ GANGWAY_GUARDED_BY(mutex_);   // the last that ends with a Flush
@@ -146,7 +161,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: input is discarded
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
-  bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // the thread has released it
+  bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // it has ended
   absl::Status write_error_ GANGWAY_GUARDED_BY(mutex_);
   IoThread::Clock::time_point close_due_ GANGWAY_GUARDED_BY(mutex_);
 };

@@ -1,0 +1,63 @@
+// Poller: waits for sockets and other descriptors, on behalf of one thread (epoll). EventLoop waits in one once
+// somebody watches a descriptor with it; a transport's own thread is little more than one.
+//
+// Threading: Poll on the thread that owns the Poller, one call at a time; all else from any thread. A Watched is called
+// by Poll, and kept alive until it is forgotten; a call that has begun may end after Forget has returned.
+#ifndef GANGWAY_BASE_POLLER_H_
+#define GANGWAY_BASE_POLLER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/base/file_descriptor.h"
+#include "gangway/base/mutex.h"
+
+namespace gangway {
+
+class Poller {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  class Watched {
+   public:
+    virtual ~Watched() = default;
+    virtual void OnReady(uint32_t epoll_events) = 0;
+  };
+
+  // UNAVAILABLE: the system has no descriptors for it.
+  static absl::StatusOr<std::shared_ptr<Poller>> Create();
+
+  // A new number, never 0, for what is watched.
+  uint64_t NextId() GANGWAY_EXCLUDES(mutex_);
+  // UNAVAILABLE: the system cannot watch another descriptor.
+  absl::Status Watch(uint64_t id, int fd, uint32_t epoll_events, std::shared_ptr<Watched> watched)
+      GANGWAY_EXCLUDES(mutex_);
+  // Reports what is ready again, also to an edge-triggered watch.
+  void Change(uint64_t id, int fd, uint32_t epoll_events);
+  void Forget(uint64_t id, int fd) GANGWAY_EXCLUDES(mutex_);
+
+  // Waits until something is ready, until Wake, or until `deadline` (Clock::time_point::max(): none); then calls each
+  // Watched that is ready once.
+  void Poll(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
+  // Ends the current Poll, or else the next one, at once.
+  void Wake();
+
+ private:
+  Poller() = default;
+  std::shared_ptr<Watched> Find(uint64_t id) GANGWAY_EXCLUDES(mutex_);
+
+  FileDescriptor epoll_;
+  FileDescriptor wake_;  // edge-triggered, so it is never read
+  Mutex mutex_;
+  uint64_t next_id_ GANGWAY_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<Watched>> watched_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway
+
+#endif  // GANGWAY_BASE_POLLER_H_
