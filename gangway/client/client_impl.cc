@@ -28,7 +28,7 @@ namespace client {
 namespace {
 constexpr int kBatchOps = 4096;  // per frame
 // How long an operation without a waiter (Drop) may wait for another one to be sent with.
-constexpr std::chrono::milliseconds kSoon{1};
+constexpr std::chrono::milliseconds kSoon{4};
 constexpr int kSendRounds = 4;
 constexpr int kShutdownRounds = 1000;  // of callbacks that submit again during the shutdown
 

@@ -3,7 +3,7 @@
 // as one frame. See client.h for the contract with callers.
 //
 // Threading: `mutex_` guards the state that submitting threads and the loop share; it is never held
-// while a callback runs. Only the loop uses data links. Failure: losing the controller ends
+// while a callback runs. Only the loop uses data links, but for small pushes. Failure: losing the controller ends
 // everything pending with UNAVAILABLE; the client does not reconnect.
 #ifndef GANGWAY_CLIENT_CLIENT_IMPL_H_
 #define GANGWAY_CLIENT_CLIENT_IMPL_H_
@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -123,6 +124,8 @@ class ClientImpl final : public Client {
   void Defer(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
+  std::optional<OutgoingPush> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
+      GANGWAY_EXCLUDES(mutex_);
   OutgoingPush NewPush(uint64_t upload, const Uploading& uploading, uint32_t shard) const
       GANGWAY_REQUIRES(mutex_);
   void NoteWorker(const wire::Worker& worker, bool up);

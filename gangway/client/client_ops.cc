@@ -1,5 +1,6 @@
 // The verbs of a client: each appends one operation to the pending batch.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -97,12 +98,27 @@ ClientImpl::OutgoingPush ClientImpl::NewPush(uint64_t upload, const Uploading& u
 
 void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
                       std::function<void()> released) {
+  std::optional<OutgoingPush> outgoing = TakePush(upload, shard, data);
+  if (outgoing && data.size() < DataLinks::kPlacedBytesMin &&
+      data_links_->PushNow(worker_of_.at(outgoing->device), outgoing->push))
+    outgoing.reset();
+  if (outgoing) {
+    MutexLock lock(mutex_);
+    if (lost_.ok()) {
+      outgoing->push.released = std::move(released);
+      pushes_.push_back(*std::move(outgoing));
+      return Wake();
+    }
+  }
+  if (released) released();
+}
+
+// Null: the bytes are not needed.
+std::optional<ClientImpl::OutgoingPush> ClientImpl::TakePush(uint64_t upload, uint32_t shard,
+                                                             std::string_view data) {
   MutexLock lock(mutex_);
   auto it = uploads_.find(upload);
-  if (it == uploads_.end()) {  // failed, abandoned, complete or lost: the bytes are not needed
-    if (released) Defer(std::move(released));
-    return;
-  }
+  if (it == uploads_.end()) return std::nullopt;  // failed, abandoned, complete or lost
   Uploading& uploading = it->second;
   std::string problem;
   if (shard >= uploading.pushed.size()) {
@@ -118,18 +134,15 @@ void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
                            ", which the cluster does not have");
   }
   if (!problem.empty()) {
-    if (released) Defer(std::move(released));
     PushFailures(upload, uploading, absl::InvalidArgumentError(problem));
     uploads_.erase(it);
-    return;
+    return std::nullopt;
   }
   uploading.pushed[shard] = true;
   OutgoingPush outgoing = NewPush(upload, uploading, shard);
   outgoing.push.data = data;
-  outgoing.push.released = std::move(released);
-  pushes_.push_back(std::move(outgoing));
   if (--uploading.left == 0) uploads_.erase(it);
-  Wake();
+  return outgoing;
 }
 
 void ClientImpl::Reserve(uint64_t upload, uint32_t shard,

@@ -200,6 +200,27 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   released.Get();
 }
 
+// It needs no round of the client's loop, unless the link is busy.
+TEST_F(ClientTest, ASmallPushLeavesOnTheCallersThread) {
+  Open();
+  const std::string data = "12345678";
+  bool at_once = false;
+  for (size_t i = 0; i < 100 && !at_once; ++i) {
+    const uint64_t upload = client_->Upload(5 + i, Spec({0}, data.size()));
+    Arrival<bool> released;
+    client_->Push(upload, 0, data, [&, caller = std::this_thread::get_id()] {
+      released.Set(std::this_thread::get_id() == caller);
+    });
+    const auto chunks = cluster_.worker(0).Chunks(i + 1);
+    ASSERT_EQ(chunks.size(), i + 1);
+    EXPECT_EQ(chunks[i].upload(), upload);
+    EXPECT_EQ(chunks[i].data(), data);
+    EXPECT_TRUE(chunks[i].last());
+    at_once = released.Get();
+  }
+  EXPECT_TRUE(at_once);
+}
+
 TEST_F(ClientTest, EmptyShardIsOneClosingChunk) {
   Open();
   Arrival<int> released;

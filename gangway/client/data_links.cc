@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/client/convert.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -74,6 +75,46 @@ void DataLinks::Add(WorkerKey key, Push push) {
   SchedulePump(key);
 }
 
+bool DataLinks::PushNow(WorkerKey key, const Push& push) {
+  std::shared_ptr<Sender> sender;
+  {
+    MutexLock lock(open_mutex_);
+    auto it = open_.find(key);
+    if (it == open_.end()) return false;
+    sender = it->second;
+  }
+  if (push.to.next || push.to.incarnation != sender->incarnation) return false;
+  if (sender->link->queued_bytes() > 0) return false;
+  return sender->Send(FrameOf(*sender, push, 0, push.data.size())).ok();
+}
+
+absl::Status DataLinks::Sender::Send(wire::Frame frame) {
+  MutexLock lock(mutex);
+  frame.set_epoch(epoch);
+  frame.set_incarnation(incarnation);
+  frame.set_sequence(sequence + 1);
+  GANGWAY_RETURN_IF_ERROR(link->Send(std::move(frame)));
+  ++sequence;
+  return absl::OkStatus();
+}
+
+wire::Frame DataLinks::FrameOf(const Sender& sender, const Push& push, size_t offset, size_t size) {
+  wire::Frame frame;
+  wire::DataChunk* chunk = frame.mutable_data_chunk();
+  chunk->set_session(sender.session);
+  chunk->set_upload(push.upload);
+  chunk->set_shard(push.shard);
+  if (push.failure.code() != 0) {
+    *chunk->mutable_failure() = push.failure;
+    chunk->set_last(true);
+    return frame;
+  }
+  chunk->set_offset(offset);
+  chunk->set_data(push.data.data() + offset, size);
+  chunk->set_last(offset + size == push.data.size());
+  return frame;
+}
+
 void DataLinks::Reserve(WorkerKey key, const Push& wish,
                         std::function<void(std::shared_ptr<char> place)> placed) {
   auto it = workers_.find(key);
@@ -131,9 +172,13 @@ void DataLinks::Close(const absl::Status& reason) {
 }
 
 void DataLinks::HangUp(WorkerLink& to, const absl::Status& reason) {
+  {
+    MutexLock lock(open_mutex_);
+    open_.erase({to.worker.island(), to.worker.index()});
+  }
   auto attempt = std::exchange(to.attempt, nullptr);
   // The attempt must drop the link, because the link's callbacks hold the attempt.
-  if (attempt && attempt->link) std::exchange(attempt->link, nullptr)->Close(reason);
+  if (attempt && attempt->sender) std::exchange(attempt->sender, nullptr)->link->Close(reason);
 }
 
 void DataLinks::Dial(WorkerKey key) {
@@ -168,8 +213,11 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
     Lost(key, attempt, link.ok() ? attempt->why : link.status());
     return;
   }
-  attempt->link = *std::move(link);
-  wire::Frame frame = NewFrame(to, *attempt);
+  attempt->sender.reset(new Sender{.link = *std::move(link),
+                                   .epoch = options_.epoch,
+                                   .incarnation = to.worker.incarnation(),
+                                   .session = options_.session});
+  wire::Frame frame;
   wire::Hello* hello = frame.mutable_hello();
   hello->set_protocol_version(wire::kProtocolVersion);
   hello->set_build_version(wire::kBuildVersion);
@@ -178,7 +226,7 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   hello->set_process_id(static_cast<uint64_t>(getpid()));
   hello->set_session(options_.session);
   hello->set_token(options_.token);
-  absl::Status sent = attempt->link->Send(std::move(frame));
+  absl::Status sent = attempt->sender->Send(std::move(frame));
   if (!sent.ok()) Lost(key, attempt, sent);
 }
 
@@ -204,6 +252,10 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
 void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply) {
   to.failures = 0;
   attempt.welcomed = true;
+  {
+    MutexLock lock(open_mutex_);
+    open_[{to.worker.island(), to.worker.index()}] = attempt.sender;
+  }
   if (!reply.has_descriptors()) return;
   auto socket =
       transport::ConnectDescriptors(reply.descriptors().name(), reply.descriptors().secret());
@@ -292,11 +344,9 @@ void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
 bool DataLinks::SendWords(WorkerLink& to) {
   Attempt& attempt = *to.attempt;
   for (; !attempt.words.empty(); attempt.words.pop_front()) {
-    wire::Frame frame = NewFrame(to, attempt);
+    wire::Frame frame;
     *frame.mutable_shard_request() = attempt.words.front();
-    if (attempt.link->Send(std::move(frame)).ok()) continue;
-    --attempt.sequence;
-    return false;
+    if (!attempt.sender->Send(std::move(frame)).ok()) return false;
   }
   return true;
 }
@@ -350,7 +400,7 @@ void DataLinks::SchedulePump(WorkerKey key) {
 void DataLinks::Pump(WorkerKey key) {
   WorkerLink& to = workers_[key];
   size_t turn = 0;
-  while (to.attempt && to.attempt->link && to.attempt->welcomed) {
+  while (to.attempt && to.attempt->sender && to.attempt->welcomed) {
     // on_writable, or a place, resumes
     if (!SendWords(to) || !Activate(to) || to.active.empty()) return;
     if (turn >= kTurnBytes) return SchedulePump(key);
@@ -386,14 +436,12 @@ bool DataLinks::Activate(WorkerLink& to) {
 }
 
 bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
-  wire::Frame frame = NewFrame(to, *to.attempt);
+  wire::Frame frame;
   wire::ShardRequest& wish = *frame.mutable_shard_request();
   wish.set_ordinal(push.upload);
   wish.set_shard(push.shard);
   wish.mutable_into()->set_size(bytes);
-  if (to.attempt->link->Send(std::move(frame)).ok()) return true;
-  --to.attempt->sequence;
-  return false;
+  return to.attempt->sender->Send(std::move(frame)).ok();
 }
 
 // After the last piece, tells the worker that all bytes are in place.
@@ -404,17 +452,14 @@ bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
   if (!there)
     std::memcpy(pushing.target.get() + pushing.offset, data.data() + pushing.offset, size);
   if (pushing.offset + size == data.size()) {
-    wire::Frame frame = NewFrame(to, *to.attempt);
+    wire::Frame frame;
     wire::DataChunk& chunk = *frame.mutable_data_chunk();
     chunk.set_session(options_.session);
     chunk.set_upload(pushing.push.upload);
     chunk.set_shard(pushing.push.shard);
     chunk.set_placed(true);
     chunk.set_last(true);
-    if (!to.attempt->link->Send(std::move(frame)).ok()) {
-      --to.attempt->sequence;
-      return false;
-    }
+    if (!to.attempt->sender->Send(std::move(frame)).ok()) return false;
   }
   pushing.offset += size;
   return true;
@@ -424,27 +469,10 @@ bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
 bool DataLinks::SendChunk(WorkerLink& to, Pushing& pushing) {
   Attempt& attempt = *to.attempt;
   if (pushing.target != nullptr) return WritePiece(to, pushing);
-  if (attempt.link->queued_bytes() >= kQueueBytes) return false;  // on_writable resumes
-  wire::Frame frame = NewFrame(to, attempt);
-  wire::DataChunk* chunk = frame.mutable_data_chunk();
-  chunk->set_session(options_.session);
-  chunk->set_upload(pushing.push.upload);
-  chunk->set_shard(pushing.push.shard);
-  if (pushing.push.failure.code() != 0) {
-    *chunk->mutable_failure() = pushing.push.failure;
-    chunk->set_last(true);
-    if (attempt.link->Send(std::move(frame)).ok()) return true;
-    --attempt.sequence;
-    return false;
-  }
+  Sender& sender = *attempt.sender;
+  if (sender.link->queued_bytes() >= kQueueBytes) return false;  // on_writable resumes
   const size_t size = std::min(kChunkBytes, pushing.push.data.size() - pushing.offset);
-  chunk->set_offset(pushing.offset);
-  chunk->set_data(pushing.push.data.data() + pushing.offset, size);
-  chunk->set_last(pushing.offset + size == pushing.push.data.size());
-  if (!attempt.link->Send(std::move(frame)).ok()) {
-    --attempt.sequence;
-    return false;
-  }
+  if (!sender.Send(FrameOf(sender, pushing.push, pushing.offset, size)).ok()) return false;
   pushing.offset += size;
   return true;
 }
@@ -456,14 +484,6 @@ void DataLinks::DropPushes(WorkerLink& of) {
   for (auto* queue : {&active, &placing, &waiting}) {
     for (Pushing& pushing : *queue) Released(pushing.push);
   }
-}
-
-wire::Frame DataLinks::NewFrame(WorkerLink& to, Attempt& attempt) {
-  wire::Frame frame;
-  frame.set_epoch(options_.epoch);
-  frame.set_incarnation(to.worker.incarnation());
-  frame.set_sequence(++attempt.sequence);
-  return frame;
 }
 
 }  // namespace gangway::client

@@ -5,11 +5,10 @@
 // requests a place from the worker and writes an upload there; it reads a fetched shard in place,
 // until its last reference is dropped. The link then carries only small messages.
 //
-// Threading: everything runs on the client's event loop, except connecting, which blocks: it runs
-// on a thread of its own, which posts the outcome to the loop. Ownership: the caller keeps the
-// bytes of a push valid until `released` is called (always on the loop). Failure: a lost link ends
-// the fetches that wait on it (`on_lost`). It is reopened, at growing intervals, while the
-// controller reports the worker as up.
+// Threading: everything runs on the client's event loop, except PushNow, and connecting, which blocks: it runs on a
+// thread of its own, which posts the outcome to the loop. Ownership: the caller keeps the bytes of a push valid until
+// `released` is called (on the loop). Failure: a lost link ends the fetches that wait on it (`on_lost`). It is
+// reopened, at growing intervals, while the controller reports the worker as up.
 #ifndef GANGWAY_CLIENT_DATA_LINKS_H_
 #define GANGWAY_CLIENT_DATA_LINKS_H_
 
@@ -95,6 +94,10 @@ class DataLinks {
   // array. Keeps a push for the next process until that is up.
   void Add(WorkerKey worker, Push push);
 
+  // Sends a small push whole, on the calling thread (any), which saves two rounds of the loop. False: the link is not
+  // open or is busy, or the push is for another process; then Add it. `released` is left to the caller.
+  bool PushNow(WorkerKey worker, const Push& push) GANGWAY_EXCLUDES(open_mutex_);
+
   // Requests a place for the shard of `wish`, whose push will follow. `placed` is called if the
   // worker grants one.
   void Reserve(WorkerKey worker, const Push& wish,
@@ -124,15 +127,24 @@ class DataLinks {
     Mutex mutex;
     EventLoop* loop GANGWAY_GUARDED_BY(mutex) = nullptr;
   };
+  // An open link, and what its frames have in common. Any thread sends; frames are numbered in the order in which they
+  // leave.
+  struct Sender {
+    absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex);
+
+    const std::shared_ptr<transport::Link> link;
+    const uint64_t epoch, incarnation, session;
+    Mutex mutex;
+    uint64_t sequence GANGWAY_GUARDED_BY(mutex) = 0;
+  };
   // One attempt to connect and, if it succeeds, the link. Events of an abandoned attempt are
   // ignored.
   struct Attempt {
     bool closed = false;
     absl::Status why;
-    std::shared_ptr<transport::Link> link;
-    bool welcomed = false;  // nothing is pushed before: a rejected link loses what it took
-    uint64_t sequence = 0;
-    FileDescriptor descriptors;  // socket that brings its segments; invalid: on another host
+    std::shared_ptr<Sender> sender;  // null: not connected
+    bool welcomed = false;           // nothing is pushed before: a rejected link loses what it took
+    FileDescriptor descriptors;      // socket that brings its segments; invalid: on another host
     transport::MappedSegments segments;
     std::deque<wire::ShardRequest> words;  // about fetched places, not sent yet
     std::map<ShardKey, Reservation> reserved;
@@ -172,12 +184,15 @@ class DataLinks {
   void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);
   void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
   void DropPushes(WorkerLink& of);
-  wire::Frame NewFrame(WorkerLink& to, Attempt& attempt);
+  static wire::Frame FrameOf(const Sender& sender, const Push& push, size_t offset, size_t size);
 
   Options options_;
   bool closed_ = false;
   const std::shared_ptr<Returns> returns_ = std::make_shared<Returns>();
   std::map<WorkerKey, WorkerLink> workers_;
+  Mutex open_mutex_;
+  // Of the links that have been welcomed.
+  std::map<WorkerKey, std::shared_ptr<Sender>> open_ GANGWAY_GUARDED_BY(open_mutex_);
   EventLoop dialer_;
 };
 
