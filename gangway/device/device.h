@@ -109,6 +109,9 @@ class Buffer {
   // (element_type.h) once they are ready; `dst` stays valid until `on_done`. INVALID_ARGUMENT in
   // on_done: wrong size, deleted or donated.
   virtual void CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done) = 0;
+  // Copies them before it returns, if they are ready and this process can read the device's memory. False: it cannot,
+  // or there is an error; use CopyToHost. The caller sees to it that the buffer is not deleted or donated meanwhile.
+  virtual bool CopyToHostNow(void* /*dst*/, size_t /*dst_bytes*/) { return false; }
 
   // A copy on another (or the same) device; `memory_kind` empty = the default one. Returns at once.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> CopyToDevice(

@@ -118,6 +118,11 @@ TEST_P(DeviceConformance, RoundTripsEveryElementTypeAndShape) {
         buffer->CopyToHost(back.data(), back.size(), copied.Callback());
         GANGWAY_ASSERT_OK(copied.Wait());
         EXPECT_EQ(back, bytes);
+        std::vector<std::byte> now(bytes.size(), std::byte{77});
+        if (buffer->CopyToHostNow(now.data(), now.size())) {
+          EXPECT_EQ(now, bytes);
+        }
+        EXPECT_FALSE(buffer->CopyToHostNow(now.data(), now.size() + 1));
       }
     }
   }
@@ -148,6 +153,23 @@ TEST_P(DeviceConformance, HostBytesMayGoAsTheirSemanticsSay) {
     GANGWAY_ASSERT_OK(done.Wait());
     EXPECT_EQ(done.calls(), 1);
   }
+}
+
+// A fetch of a small array needs no other thread.
+TEST_P(DeviceConformance, ReadyContentsInHostMemoryAreCopiedAtOnce) {
+  auto buffer = MakeBuffer(*backend_, Last(), {1, 2, 3});
+  ASSERT_TRUE(buffer.ok());
+  Waiter ready;
+  (*buffer)->OnReady(ready.Callback());
+  GANGWAY_ASSERT_OK(ready.Wait());
+  std::vector<float> values(3);
+  const bool copied = (*buffer)->CopyToHostNow(values.data(), 12);
+  EXPECT_EQ(copied, backend_->capabilities().host_zero_copy);
+  if (copied) {
+    EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
+  }
+  (*buffer)->Delete();
+  EXPECT_FALSE((*buffer)->CopyToHostNow(values.data(), 12));
 }
 
 TEST_P(DeviceConformance, RefusesWrongSizesAndPlaces) {

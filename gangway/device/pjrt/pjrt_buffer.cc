@@ -2,6 +2,7 @@
 #include "gangway/device/pjrt/pjrt_buffer.h"
 
 #include <atomic>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -204,6 +205,35 @@ void PjrtBuffer::CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done)
   absl::Status status = client_->api().Call(&PJRT_Api::PJRT_Buffer_ToHostBuffer, copy);
   if (!status.ok()) return on_done(std::move(status));
   client_->api().OnEvent(copy.event, std::move(on_done));
+}
+
+bool PjrtBuffer::IsReady() const {
+  const PjrtApi& api = client_->api();
+  PJRT_Buffer_ReadyEvent_Args ready{};
+  ready.buffer = buffer_;
+  if (!api.Call(&PJRT_Api::PJRT_Buffer_ReadyEvent, ready).ok()) return false;
+  PJRT_Event_IsReady_Args is_ready{};
+  is_ready.event = ready.event;
+  PJRT_Event_Error_Args error{};
+  error.event = ready.event;
+  const bool good = api.Call(&PJRT_Api::PJRT_Event_IsReady, is_ready).ok() && is_ready.is_ready &&
+                    api.Call(&PJRT_Api::PJRT_Event_Error, error).ok();
+  PJRT_Event_Destroy_Args destroy{};
+  destroy.event = ready.event;
+  (void)api.Call(&PJRT_Api::PJRT_Event_Destroy, destroy);
+  return good;
+}
+
+// Elements of less than a byte have other sizes on the device.
+bool PjrtBuffer::CopyToHostNow(void* dst, size_t dst_bytes) {
+  if (!client_->capabilities().host_zero_copy || dst_bytes == 0) return false;
+  if (!CheckSize(*spec_, dst_bytes).ok() || IsDeleted() || !IsReady()) return false;
+  if (auto on_device = OnDeviceBytes(); !on_device.ok() || *on_device != dst_bytes) return false;
+  PJRT_Buffer_UnsafePointer_Args memory{};
+  memory.buffer = buffer_;
+  if (!client_->api().Call(&PJRT_Api::PJRT_Buffer_UnsafePointer, memory).ok()) return false;
+  std::memcpy(dst, reinterpret_cast<const void*>(memory.buffer_pointer), dst_bytes);
+  return true;
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> PjrtBuffer::CopyToDevice(int device,

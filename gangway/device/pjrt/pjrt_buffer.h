@@ -24,6 +24,7 @@ class PjrtBuffer final : public Buffer {
   absl::StatusOr<size_t> OnDeviceBytes() const override;
   void OnReady(StatusCallback callback) override;
   void CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done) override;
+  bool CopyToHostNow(void* dst, size_t dst_bytes) override;
   absl::StatusOr<std::unique_ptr<Buffer>> CopyToDevice(int device,
                                                        std::string_view memory_kind) override;
   void Delete() override;
@@ -32,6 +33,8 @@ class PjrtBuffer final : public Buffer {
   PJRT_Buffer* pjrt() const { return buffer_; }
 
  private:
+  bool IsReady() const;  // without an error
+
   const std::shared_ptr<const PjrtClient> client_;
   PJRT_Buffer* const buffer_;
   const int device_;

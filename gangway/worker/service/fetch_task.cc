@@ -45,6 +45,9 @@ void FetchTask::Read(const Part& part) {
                                        " bytes of a shard to fetch; fetch less at once.")));
   }
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
+  // A small shard waits for no other thread. This is its device's thread, the only one that donates it.
+  if (*size < kSharedBytesMin && buffer->CopyToHostNow(bytes->data(), *size))
+    return send_(part.shard, std::move(bytes), [self] { self->EndPart(); });
   buffer->CopyToHost(bytes->data(), *size, Owed([self, &part, bytes, buffer](absl::Status status) {
                        if (!status.ok()) return self->Fail(part, status);
                        self->send_(part.shard, bytes, [self] { self->EndPart(); });
