@@ -8,6 +8,7 @@
 #include <grpcpp/support/slice.h>
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -196,18 +197,27 @@ class StoreCall final : public StreamCall {
     held_bytes_ += chunk_.Length();
     held_.push_back(std::exchange(chunk_, {}));
     if (absl::Status status = Write(FindMemory()); !status.ok()) return Store(status);
+    if (received_ == size_) StoreAll();
     reader_.Read(&chunk_, tag());
   }
 
   void End() {
+    if (stored_) return Finish(*stored_);
     if (absl::Status status = Write(FindMemory(Patience::kNone)); !status.ok())
       return Store(status);
     if (received_ == size_) {
-      bytes_->Refer(std::move(memory_));
-      return Store(HostBytesRef(std::move(bytes_)));
+      StoreAll();
+      return Finish(*stored_);
     }
     Store(absl::DataLossError(absl::StrCat("host buffer ", metadata_.handle(), " ended after ",
                                            received_, " of ", size_, " bytes")));
+  }
+
+  // Who waits for the bytes has them before the end of the call arrives.
+  void StoreAll() {
+    if (stored_) return;
+    bytes_->Refer(memory_);
+    stored_ = buffers_->Put(metadata_.handle(), HostBytesRef(std::move(bytes_)));
   }
 
   // The destination of the bytes: memory of the worker that gets them, if it is known before many
@@ -245,10 +255,9 @@ class StoreCall final : public StreamCall {
     return absl::OkStatus();
   }
 
-  void Store(absl::StatusOr<HostBytesRef> bytes) {
-    const absl::Status received = bytes.status();
-    const absl::Status stored = buffers_->Put(metadata_.handle(), std::move(bytes));
-    Finish(received.ok() ? stored : received);
+  void Store(const absl::Status& error) {
+    if (!stored_) buffers_->Put(metadata_.handle(), error).IgnoreError();
+    Finish(error);
   }
 
   void Finish(const absl::Status& status) {
@@ -268,7 +277,8 @@ class StoreCall final : public StreamCall {
   size_t held_bytes_ = 0;
   std::shared_ptr<HostBuffers> buffers_;
   std::shared_ptr<HostBytes> bytes_;
-  std::shared_ptr<char> memory_;  // becomes the memory of bytes_
+  std::shared_ptr<char> memory_;        // of bytes_
+  std::optional<absl::Status> stored_;  // set: the buffer has been put
   size_t size_ = 0;
   size_t received_ = 0;
   std::thread allocating_;
@@ -314,12 +324,11 @@ class LookupCall final : public StreamCall {
 
   void Step(bool ok) override {
     if (!ok) return Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client went away"));
-    if (sent_ == bytes_->size()) return Finish(grpc::Status::OK);
     WriteNext();
   }
 
   // Writes a HostBufferLookupResponse that refers to the bytes where they are. An empty buffer is
-  // one empty chunk.
+  // one empty chunk. The last chunk and the end of the call go together.
   void WriteNext() {
     const std::string_view chunk = bytes_->view().substr(sent_, kLookupChunkBytes);
     uint8_t header[16];
@@ -328,7 +337,13 @@ class LookupCall final : public StreamCall {
     const grpc::Slice slices[] = {grpc::Slice(header, static_cast<size_t>(end - header)),
                                   SliceOf(chunk)};
     sent_ += chunk.size();
-    writer_.Write(grpc::ByteBuffer(slices, 2), tag());
+    const grpc::ByteBuffer message(slices, 2);
+    finishing_ = sent_ == bytes_->size();
+    if (finishing_) {
+      writer_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, tag());
+    } else {
+      writer_.Write(message, tag());
+    }
   }
 
   grpc::Slice SliceOf(std::string_view chunk) const {

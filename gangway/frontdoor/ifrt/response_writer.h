@@ -22,7 +22,7 @@ using ::xla::ifrt::proxy::IfrtRequest;
 using ::xla::ifrt::proxy::IfrtResponse;
 
 // kSoon: an answer that no client waits for. It is sent with the next kAtOnce answer, with 63
-// others, or within a millisecond, so that many answers share one network message.
+// others, or within some milliseconds, so that many answers share one network message.
 enum class Urgency { kAtOnce, kSoon };
 
 class Replies {
@@ -44,7 +44,7 @@ class ResponseWriter final : public Replies {
   // Starts one write; Written is called when it has completed.
   using Write = std::function<void(const IfrtResponse&, const grpc::WriteOptions&)>;
   using Cancel = std::function<void()>;    // ends the stream
-  using CallSoon = std::function<void()>;  // schedules Flush within a millisecond
+  using CallSoon = std::function<void()>;  // schedules Flush within some milliseconds
 
   ResponseWriter(Write write, Cancel cancel, CallSoon call_soon, size_t queue_max)
       : write_(std::move(write)),

@@ -346,6 +346,27 @@ TEST_F(ServerTest, AFetchOfASmallArrayIsAnsweredBeforeItsBytes) {
   EXPECT_EQ(failing.get().status().code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(ServerTest, BytesAreThereBeforeTheCallThatBringsThemEnds) {
+  Peer peer(server_->port());
+  peer.Ask(Put(1, {4}));
+  proxy::HostBufferStoreMetadata metadata;
+  metadata.set_session_id(peer.init().session_id());
+  metadata.set_handle(1);
+  metadata.set_buffer_size(4);
+  grpc::ClientContext context;
+  context.set_deadline(Soon());
+  context.AddMetadata("ifrt-proxy-grpc-host-buffer-store-metadata-bin",
+                      metadata.SerializeAsString());
+  proxy::HostBufferStoreResponse response;
+  auto writer = peer.stub().HostBufferStore(&context, &response);
+  proxy::HostBufferStoreRequest chunk;
+  chunk.set_data("data");
+  EXPECT_TRUE(writer->Write(chunk));
+  EXPECT_EQ(*peer.Fetch(1), "data");
+  EXPECT_TRUE(writer->WritesDone());
+  EXPECT_TRUE(writer->Finish().ok());
+}
+
 // gRPC carries the error of a lookup in a header of 8 KiB, where a line break takes three bytes.
 TEST_F(ServerTest, ALongErrorOfAFetchArrivesCut) {
   Peer peer(server_->port());

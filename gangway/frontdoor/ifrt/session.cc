@@ -25,6 +25,19 @@ absl::Status Unserved(const IfrtRequest& request) {
                                                ") is not served by Gangway's JAX front door"));
 }
 
+// JAX does not wait for the answers to drops, nor to requests for whose results it chose the handles.
+Urgency UrgencyOfAnswer(const IfrtRequest& request) {
+  const bool unawaited = request.has_destruct_array() ||
+                         (request.has_execute() && request.execute().result_handles_size() > 0) ||
+                         (request.has_fully_replicated_shard() &&
+                          request.fully_replicated_shard().result_handle() != 0) ||
+                         (request.has_make_array_from_host_buffer() &&
+                          request.make_array_from_host_buffer().has_array_handle()) ||
+                         (request.has_make_arrays_from_host_buffer_shards() &&
+                          request.make_arrays_from_host_buffer_shards().array_handles_size() > 0);
+  return unawaited ? Urgency::kSoon : Urgency::kAtOnce;
+}
+
 }  // namespace
 
 SessionContext::SessionContext(Client& client, Replies& replies, HostBuffers& buffers,
@@ -67,10 +80,7 @@ void Session::Handle(IfrtRequest& request) {
           static_cast<uint64_t>((std::chrono::steady_clock::now() - began).count()));
   if (answered_later) return;
   if (status.ok()) {
-    // JAX does not wait for the answers to drops, nor to executions for which it chose the handles.
-    const bool awaited = !request.has_destruct_array() &&
-                         !(request.has_execute() && request.execute().result_handles_size() > 0);
-    context_.replies.Send(std::move(response), awaited ? Urgency::kAtOnce : Urgency::kSoon);
+    context_.replies.Send(std::move(response), UrgencyOfAnswer(request));
   } else {
     context_.replies.Send(ErrorReply(op_id, status));
   }

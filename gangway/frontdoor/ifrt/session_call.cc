@@ -16,7 +16,7 @@ constexpr char kSessionMetadata[] = "ifrt-proxy-grpc-ifrt-session-metadata-bin";
 constexpr char kTokenAttribute[] = "gangway_token";
 // For the last answers, which a client that has ended its requests may not read.
 constexpr std::chrono::seconds kDrainLimit{5};
-constexpr std::chrono::milliseconds kSoon{1};
+constexpr std::chrono::milliseconds kSoon{4};
 
 google::protobuf::ArenaOptions StartingWith(char* block, size_t bytes) {
   google::protobuf::ArenaOptions options;

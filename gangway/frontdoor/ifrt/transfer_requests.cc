@@ -251,7 +251,6 @@ absl::Status StartFetch(SessionContext& context, uint64_t op_id,
   const uint64_t handle = request.host_buffer_handle();
   const bool announced =
       fetching->form.dense_bytes <= kInlineBytes && context.buffers.Announce(handle);
-  if (announced) context.replies.Send(CopyReply(op_id));
   sink.on_done = [fetching, &replies = context.replies, &buffers = context.buffers, op_id, handle,
                   announced](absl::Status status) {
     if (status.ok() && fetching->dense->view().size() != fetching->form.dense_bytes)
@@ -264,6 +263,7 @@ absl::Status StartFetch(SessionContext& context, uint64_t op_id,
     replies.Send(status.ok() ? CopyReply(op_id) : ErrorReply(op_id, status));
   };
   context.client.Fetch(request.array_handle(), {0}, std::move(sink));
+  if (announced) context.replies.Send(CopyReply(op_id));
   return absl::OkStatus();
 }
 
