@@ -138,6 +138,40 @@ print((switches() - before) / (time.monotonic() - started))
     assert float(done.stdout) < 1500, "wake-ups a second"
 
 
+@pytest.mark.parametrize("sees_the_state_folder", [True, False])
+def test_a_client_connects_by_the_socket_of_the_state_folder(
+    cluster: Cluster, tmp_path: pathlib.Path, sees_the_state_folder: bool
+) -> None:
+    """Without the folder it connects over loopback."""
+    hidden = {"GANGWAY_STATE_DIR": str(tmp_path), "GANGWAY_TOKEN": cluster.token}
+    code = f"""
+import os, socket
+os.environ.update({{}} if {sees_the_state_folder} else {hidden})
+import gangway
+gangway.connect()
+import jax.numpy as jnp
+assert float(jnp.arange(4.0).sum()) == 6
+
+def peer(descriptor):
+    try:
+        connection = socket.socket(fileno=descriptor)
+    except OSError:
+        return None
+    try:
+        return connection.getpeername()
+    except OSError:
+        return None
+    finally:
+        connection.detach()
+
+print([peer(int(name)) for name in os.listdir("/proc/self/fd")])
+"""
+    done = python(code, cluster.port)
+    assert done.returncode == 0, done.stderr
+    assert ("front_door.sock" in done.stdout) == sees_the_state_folder, done.stdout
+    assert (f", {cluster.port}" in done.stdout) != sees_the_state_folder, done.stdout
+
+
 def test_pathwaysutils_works_unchanged(cluster: Cluster) -> None:
     pytest.importorskip("pathwaysutils")
     code = (

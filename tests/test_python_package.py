@@ -181,32 +181,37 @@ def test_the_package_changes_nothing_for_other_jax_programs() -> None:
     assert "proxy" not in result.stderr
 
 
-def test_a_forked_child_writes_nothing_to_the_front_door() -> None:
+def test_a_forked_child_writes_nothing_to_the_front_door(tmp_path: pathlib.Path) -> None:
     code = """
-import os, socket
+import os, socket, sys
 from gangway._fork import keep_children_out
 
 door, other = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
-to_door, to_other = (socket.create_connection(each.getsockname()) for each in (door, other))
-keep_children_out(door.getsockname()[1])
+local, other_local = (socket.create_server(sys.argv[1] + name, family=socket.AF_UNIX) for name in "ab")
+doors = (door, local, other, other_local)
+connections = [socket.socket(each.family) for each in doors]
+for connection, each in zip(connections, doors):
+    connection.connect(each.getsockname())
+keep_children_out(door.getsockname()[1], local.getsockname())
 child = os.fork()
 if child == 0:
-    to_door.sendall(b"child")
-    to_other.sendall(b"child")
+    for each in connections:
+        each.sendall(b"child")
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-for each in (to_door, to_other):
+for each in connections:
     each.sendall(b"parent")
     each.close()
-for each in (door, other):
+for each in doors:
     with each.accept()[0] as accepted:
         print(accepted.makefile().read())
 """
     result = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, str(tmp_path / "socket-")],
         env=client_environment(0),
         capture_output=True,
         text=True,
         timeout=20 * PATIENCE,
     )
-    assert result.stdout.split() == ["parent", "childparent"], result.stdout + result.stderr
+    words = ["parent", "parent", "childparent", "childparent"]
+    assert result.stdout.split() == words, result.stdout + result.stderr

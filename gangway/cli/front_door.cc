@@ -8,9 +8,7 @@ namespace gangway::cli {
 
 absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(
     const std::string& address, const std::string& token, const ClientOptions& client,
-    std::chrono::milliseconds client_silence_max) {
-  ifrt::IfrtServerOptions server;
-  server.client_silence_max = client_silence_max;
+    const ifrt::IfrtServerOptions& server) {
   return ifrt::IfrtServer::Start(
       address,
       [token,

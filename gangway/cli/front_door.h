@@ -6,7 +6,6 @@
 #ifndef GANGWAY_CLI_FRONT_DOOR_H_
 #define GANGWAY_CLI_FRONT_DOOR_H_
 
-#include <chrono>
 #include <memory>
 #include <string>
 
@@ -17,11 +16,10 @@
 
 namespace gangway::cli {
 
-// `client`: the options of each session, except its name. `client_silence_max`: see
-// IfrtServerOptions. Errors: those of IfrtServer::Start.
+// `client`: the options of each session, except its name. Errors: those of IfrtServer::Start.
 absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(
     const std::string& address, const std::string& token, const ClientOptions& client,
-    std::chrono::milliseconds client_silence_max = ifrt::IfrtServerOptions().client_silence_max);
+    const ifrt::IfrtServerOptions& server = {});
 
 struct FrontDoorRoleOptions {
   std::string connect;  // the controller's host:port

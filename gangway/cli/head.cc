@@ -75,7 +75,8 @@ class HeadImpl final : public Head {
     client.connect_limit = options_.welcome_max + kWelcomeMargin;
     GANGWAY_ASSIGN_OR_RETURN(
         front_door_, StartFrontDoor(options_.front_door_address, options_.access.token, client,
-                                    options_.client_silence_max));
+                                    {.client_silence_max = options_.client_silence_max,
+                                     .socket_path = options_.front_door_socket}));
     front_door_at_ = absl::StrCat("127.0.0.1:", front_door_->port());
     return absl::OkStatus();
   }

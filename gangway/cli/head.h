@@ -28,6 +28,7 @@ struct HeadOptions {
   Access access;                                      // required from workers, tools and clients
   std::string control_address;                        // "unix:/path", or "host:port"
   std::string front_door_address;                     // "127.0.0.1:port"; port 0 = any free one
+  std::string front_door_socket;                      // a path, where it listens too; empty: none
   std::chrono::milliseconds client_silence_max{60000};
   std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
   std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down

@@ -52,6 +52,7 @@ std::vector<ChildSpec> ControllerChildren(const ClusterConfig& config, const Hos
   if (!options.tls.empty()) access.insert(access.end(), {"--tls", options.tls});
   std::vector<std::string> head = {RoleBinary(), "head", "--config", options.config};
   head.insert(head.end(), access.begin(), access.end());
+  for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   return {{"head", [head](const std::string&) { return head; }},
           CompilerChild(config.DevicesMax(), config.threads, config.plugin, dir, access)};
 }

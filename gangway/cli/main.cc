@@ -255,6 +255,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--memory", head.budget_bytes);
   command->add_option("--control", head.control_address);
   command->add_option("--front-door", head.front_door_address);
+  command->add_option("--front-door-socket", head.front_door_socket);
   command->add_option("--metrics-port", head.metrics_port);
   command->add_flag("--separate-schedulers", uniform.separate_schedulers);
   command->add_option("--config", hosts.config, "instead of all that");

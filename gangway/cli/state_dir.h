@@ -18,6 +18,8 @@ namespace gangway::cli {
 
 inline constexpr int kDefaultPort = 38600;
 inline constexpr char kSupervisorPid[] = "up.pid";
+inline constexpr char kFrontDoorSocket[] =
+    "front_door.sock";  // JAX clients of this host look for it
 inline constexpr char kControlAddress[] = "control";
 inline constexpr char kTlsFolder[] = "tls";  // path of the cluster's TLS folder; no file without
 

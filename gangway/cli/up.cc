@@ -184,6 +184,12 @@ uint64_t DeviceBytes(uint32_t devices, uint32_t workers, const std::string& plug
   return cpu.ok() && *cpu == plugin ? HeapBytes(devices, 0, workers) : 0;
 }
 
+std::vector<std::string> FrontDoorSocket(const StateDir& dir) {
+  std::string path = dir.File(kFrontDoorSocket);
+  if (path.size() >= kSocketPathMax) return {};
+  return {"--front-door-socket", std::move(path)};
+}
+
 ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin,
                         const StateDir& dir, const std::vector<std::string>& access) {
   std::vector<std::string> compiler = {RoleBinary(), "compiler",
@@ -223,6 +229,7 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--control",      LocalAddress(dir, "control.sock"),
                   "--metrics-port", text(options.metrics_port),
                   "--token-file",   dir.File(kTokenFile)};
+  for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
   children.push_back({"head", [head](const std::string&) { return head; }});
   children.push_back(CompilerChild(options.devices, threads, options.plugin, dir,

@@ -53,6 +53,9 @@ uint64_t HeapBytes(uint32_t devices, uint64_t memory_bytes, uint32_t workers);
 // heap, because they all use the host's memory. Other devices: no limit, since their memory is not known here.
 uint64_t DeviceBytes(uint32_t devices, uint32_t workers, const std::string& plugin);
 
+// Flags that let a head's front door listen in the state folder, too, where the folder's name is not too long for that.
+std::vector<std::string> FrontDoorSocket(const StateDir& dir);
+
 // `access`: flags that name the token and, with TLS, its folder.
 ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin,
                         const StateDir& dir, const std::vector<std::string>& access);

@@ -16,7 +16,7 @@ from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVe
 from gangway._fork import keep_children_out
 from gangway._front_door import check_front_door, default_port
 from gangway._timers import slack_for_new_threads
-from gangway._token import find_token
+from gangway._token import find_socket, find_token
 
 if TYPE_CHECKING:
     import jax
@@ -86,9 +86,10 @@ def make_client() -> Any:
         "client_pid": os.getpid(),
         "gangway_token": find_token(int(match[2])).encode(),
     }
+    path = find_socket(int(match[2])) if match[1] == "127.0.0.1" else ""
     with slack_for_new_threads():
-        client = ifrt_proxy.get_client(address, options)
-    keep_children_out(int(match[2]))
+        client = ifrt_proxy.get_client(f"grpc://unix:{path}" if path else address, options)
+    keep_children_out(int(match[2]), path)
     return client
 
 

@@ -14,13 +14,18 @@ import os
 import socket
 
 _ports: set[int] = set()
+_paths: set[str] = set()
 
 
-def keep_children_out(port: int) -> None:
-    """Children of this process cannot reach the front door at `port` over its connections."""
+def keep_children_out(port: int, path: str) -> None:
+    """Children of this process cannot reach the front door at `port`, and at the unix socket `path` if it is not empty,
+    over its connections.
+    """
     if not _ports:
         os.register_at_fork(after_in_child=_cut)
     _ports.add(port)
+    if path:
+        _paths.add(path)
 
 
 def _cut() -> None:
@@ -48,7 +53,9 @@ def _leads_to_front_door(descriptor: int) -> bool:
         return False
     finally:
         connection.detach()
-    if not isinstance(peer, tuple) or peer[1] not in _ports:
+    if not isinstance(peer, tuple):
+        return peer in _paths
+    if peer[1] not in _ports:
         return False
     address = ipaddress.ip_address(peer[0])
     mapped = getattr(address, "ipv4_mapped", None)  # gRPC's sockets speak IPv6, too

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -57,6 +58,8 @@ class IfrtServer::Impl {
   absl::Status Start(const std::string& address) {
     grpc::ServerBuilder builder;
     GANGWAY_RETURN_IF_ERROR(Listen(address));
+    if (!calls_.options.socket_path.empty())
+      GANGWAY_RETURN_IF_ERROR(Listen(absl::StrCat("unix:", calls_.options.socket_path)));
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
@@ -81,16 +84,18 @@ class IfrtServer::Impl {
     Acceptor::Start(calls_, &SessionCall::Make);
     AcceptBufferCalls(calls_);
     ScheduleExpiry();
-    accept_->Start([this](int fd) {
-      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-      connection.fd = fd;
-      connections_->HandleNewConnection(&connection);
-    });
+    for (const auto& accept : accept_) {
+      accept->Start([this](int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = fd;
+        connections_->HandleNewConnection(&connection);
+      });
+    }
     return absl::OkStatus();
   }
 
   void Shutdown() {
-    if (accept_ != nullptr) accept_->Stop();
+    for (const auto& accept : accept_) accept->Stop();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now());
       GANGWAY_CHECK(calls_.live.WaitForNone(kShutdownLimit),
@@ -101,7 +106,7 @@ class IfrtServer::Impl {
     calls_.timers.Stop();
   }
 
-  int port() const { return accept_ == nullptr ? 0 : accept_->port(); }
+  int port() const { return accept_.empty() ? 0 : accept_.front()->port(); }
 
  private:
   absl::Status Listen(const std::string& address) {
@@ -123,7 +128,7 @@ class IfrtServer::Impl {
                        ": the address is in use or not this machine's; choose another (",
                        std::string(accept.status().message()), ")"));
     }
-    accept_ = *std::move(accept);
+    accept_.push_back(*std::move(accept));
     return absl::OkStatus();
   }
 
@@ -135,7 +140,7 @@ class IfrtServer::Impl {
   }
 
   CallEnvironment calls_;
-  std::unique_ptr<AcceptLoop> accept_;
+  std::vector<std::unique_ptr<AcceptLoop>> accept_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<CompletionThread> thread_;
   std::unique_ptr<grpc::Server> server_;

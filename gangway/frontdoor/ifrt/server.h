@@ -38,12 +38,13 @@ struct IfrtServerOptions {
   // A client that answers no HTTP/2 ping for this long is gone, with its session: its process is
   // stopped. Rounded up to 2 s.
   std::chrono::milliseconds client_silence_max{60000};
+  std::string socket_path;  // of a unix socket where it listens too; empty: none
 };
 
 class IfrtServer {
  public:
   // `address`: "127.0.0.1:38677", "localhost:0", "unix:/path". INVALID_ARGUMENT: not loopback.
-  // UNAVAILABLE: in use.
+  // UNAVAILABLE: in use. The socket file of `options` is replaced.
   static absl::StatusOr<std::unique_ptr<IfrtServer>> Start(const std::string& address,
                                                            ClientFactory factory,
                                                            const IfrtServerOptions& options = {});

@@ -38,10 +38,13 @@ std::chrono::system_clock::time_point Soon() {
 // A single-threaded client of the protocol.
 class Peer {
  public:
-  explicit Peer(int port)
-      : stub_(proxy::GrpcIfrtService::NewStub(grpc::CreateChannel(
-            absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()))) {
+  explicit Peer(int port) : Peer(absl::StrCat("127.0.0.1:", port)) {}
+  explicit Peer(const std::string& address)
+      : stub_(proxy::GrpcIfrtService::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))) {
     proxy::SessionMetadata metadata;
+    auto& attributes = *metadata.mutable_initialization_data()->mutable_attributes();
+    attributes["client_pid"].set_int64_value(4711);
     *metadata.mutable_version() = Version(25, 3);
     context_.AddMetadata("ifrt-proxy-grpc-ifrt-session-metadata-bin", metadata.SerializeAsString());
     context_.set_deadline(Soon());
@@ -329,6 +332,30 @@ TEST_F(ServerTest, StridesBothWays) {
   EXPECT_EQ(*peer.Fetch(1, {-2, -1}), "fedcba");
   EXPECT_EQ(peer.Fetch(1, {int64_t{1} << 40, 1}).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ServerTest, ListensAtASocketFileToo) {
+  const std::string path = absl::StrCat("/tmp/gangway-front-door-", getpid());
+  Mutex mutex;
+  std::vector<std::string> names;
+  auto server = IfrtServer::Start(
+      "127.0.0.1:0",
+      [&](const SessionRequest& request) -> absl::StatusOr<std::unique_ptr<Client>> {
+        MutexLock lock(mutex);
+        names.push_back(request.name);
+        return std::make_unique<FakeClient>(cluster_);
+      },
+      {.socket_path = path});
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (const std::string& address :
+       {absl::StrCat("unix:", path), absl::StrCat("127.0.0.1:", (*server)->port())}) {
+    Peer peer(address);
+    EXPECT_EQ(peer.init().all_devices_size(), 4) << address;
+  }
+  server->reset();
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_EQ(names[0], "jax, process 4711");
+  EXPECT_THAT(names[1], ::testing::StartsWith("jax ipv4:127.0.0.1:"));
 }
 
 // So the lookup travels while the bytes are made.

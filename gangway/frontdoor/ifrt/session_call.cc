@@ -5,6 +5,9 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
@@ -14,6 +17,7 @@ namespace {
 
 constexpr char kSessionMetadata[] = "ifrt-proxy-grpc-ifrt-session-metadata-bin";
 constexpr char kTokenAttribute[] = "gangway_token";
+constexpr char kProcessAttribute[] = "client_pid";
 // For the last answers, which a client that has ended its requests may not read.
 constexpr std::chrono::seconds kDrainLimit{5};
 constexpr std::chrono::milliseconds kSoon{4};
@@ -61,13 +65,17 @@ absl::Status SessionCall::CheckMetadata() {
   const auto& said = metadata.initialization_data().attributes();
   if (auto token = said.find(kTokenAttribute); token != said.end())
     token_ = token->second.string_value();
+  // The address of a unix socket's client says nothing.
+  name_ = absl::StrCat("jax ", context_.peer());
+  if (auto process = said.find(kProcessAttribute);
+      process != said.end() && absl::StartsWith(context_.peer(), "unix:"))
+    name_ = absl::StrCat("jax, process ", process->second.int64_value());
   return NegotiateVersion(metadata.version(), metadata.version()).status();
 }
 
 absl::Status SessionCall::Open() {
   GANGWAY_ASSIGN_OR_RETURN(auto client,
-                           environment_.factory({.name = absl::StrCat("jax ", context_.peer()),
-                                                 .token = std::move(token_)}));
+                           environment_.factory({.name = name_, .token = std::move(token_)}));
   const IfrtServerOptions& options = environment_.options;
   auto buffers = std::make_shared<HostBuffers>(options.host_bytes_max, options.host_buffer_limit);
   const uint64_t id = environment_.registry.Add(buffers);

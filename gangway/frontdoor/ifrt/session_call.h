@@ -62,6 +62,7 @@ class SessionCall final : public Call {
   grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<IfrtResponse, IfrtRequest> stream_;
   ResponseWriter writer_;
+  std::string name_;   // for people
   std::string token_;  // what the client presented
   std::thread thread_;
 
