@@ -3,6 +3,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "gangway/base/status.h"
 
 namespace gangway {
@@ -19,6 +22,7 @@ EventLoop::EventLoop(std::string name) : name_(std::move(name)), thread_([this] 
 EventLoop::~EventLoop() { Stop(); }
 
 void EventLoop::Post(std::function<void()> task) {
+  if (current_loop == this && polling_) return polled_.push_back(std::move(task));
   bool wake;
   Poller* poller;
   {
@@ -93,56 +97,64 @@ void EventLoop::Stop() {
 }
 
 bool EventLoop::DueLocked() const {
-  return !queue_.empty() || !at_round_end_.empty() || stopping_ ||
+  return !queue_.empty() || !polled_.empty() || !at_round_end_.empty() || stopping_ ||
          (!timers_.empty() && timers_.begin()->first.first <= Clock::now());
 }
 
-// Returns when something may be due. With a poller, it looks at what is watched even if something is due now, so that
-// sockets and tasks do not hold up each other.
+// Returns when something may be due.
 void EventLoop::Wait() {
-  auto deadline = Clock::time_point::min();
+  Clock::time_point deadline;
   Poller* poller;
   {
     MutexLock lock(mutex_);
+    if (DueLocked()) return;
     poller = poller_.get();
-    const bool wait = !DueLocked();
-    if (wait) {
-      waiting_ = true;
-      // Without timers only a post wakes the loop: a day stands for "no deadline".
-      deadline =
-          timers_.empty() ? Clock::now() + std::chrono::hours(24) : timers_.begin()->first.first;
-    }
+    waiting_ = true;
+    // Without timers only a post wakes the loop: a day stands for "no deadline".
+    deadline =
+        timers_.empty() ? Clock::now() + std::chrono::hours(24) : timers_.begin()->first.first;
     if (poller == nullptr) {
-      if (wait) {
-        wake_.WaitUntil(mutex_, deadline,
-                        [this]() GANGWAY_NO_ANALYSIS { return !waiting_ || stopping_; });
-      }
+      wake_.WaitUntil(mutex_, deadline,
+                      [this]() GANGWAY_NO_ANALYSIS { return !waiting_ || stopping_; });
       waiting_ = false;
       return;
     }
   }
-  poller->Poll(deadline);
+  Poll(*poller, deadline);
   MutexLock lock(mutex_);
   waiting_ = false;
+}
+
+void EventLoop::Poll(Poller& poller, Clock::time_point deadline) {
+  polling_ = true;
+  poller.Poll(deadline);
+  polling_ = false;
 }
 
 void EventLoop::Run() {
   pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   current_loop = this;
-  std::vector<std::function<void()>> round, once;
+  std::vector<std::function<void()>> round, posted, once;
   while (true) {
     Wait();
+    Poller* poller;
     {
       MutexLock lock(mutex_);
       if (!DueLocked()) continue;
-      if (stopping_ && queue_.empty() && at_round_end_.empty()) return;
-      round.swap(queue_);
+      if (stopping_ && queue_.empty() && polled_.empty() && at_round_end_.empty()) return;
+      posted.swap(queue_);
       auto now = Clock::now();
       while (!timers_.empty() && timers_.begin()->first.first <= now) {
-        round.push_back(std::move(timers_.begin()->second));
+        posted.push_back(std::move(timers_.begin()->second));
         timers_.erase(timers_.begin());
       }
+      poller = poller_.get();
     }
+    // What is watched is looked at after these tasks were posted, and also if tasks never end.
+    if (poller != nullptr && !posted.empty()) Poll(*poller, Clock::time_point::min());
+    round.swap(polled_);
+    std::move(posted.begin(), posted.end(), std::back_inserter(round));
+    posted.clear();
     ++round_;
     for (auto& task : round) task();
     round.clear();

@@ -45,8 +45,9 @@ class EventLoop final : public Executor {
   // the round's batches in it. Several may be added.
   void AddRoundEnd(std::function<void()> flush);
 
-  // What it watches is called on the loop, between two rounds of tasks. The loop waits in it from now on. Made by the
-  // first call; the errors are those of Poller::Create. It may outlive the loop, and then calls nothing.
+  // What it watches is called on the loop, between two rounds of tasks. What is posted in those calls runs before all
+  // other tasks, so bytes that arrived before a task was posted are handled before it. The loop waits in it from now
+  // on. Made by the first call, with the errors of Poller::Create. It may outlive the loop, and then calls nothing.
   absl::StatusOr<std::shared_ptr<Poller>> poller() GANGWAY_EXCLUDES(mutex_);
 
   bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
@@ -66,11 +67,14 @@ class EventLoop final : public Executor {
   void Run();
   bool DueLocked() const GANGWAY_REQUIRES(mutex_);
   void Wait() GANGWAY_EXCLUDES(mutex_);
+  void Poll(Poller& poller, Clock::time_point deadline);
   void Wake(Poller* poller);
 
   // Accessed only by the loop's thread.
   std::vector<std::function<void()>> round_ends_;
   std::vector<std::function<void()>> at_round_end_;
+  std::vector<std::function<void()>> polled_;  // posted while polling_
+  bool polling_ = false;
   uint64_t round_ = 0;
 
   Mutex mutex_;

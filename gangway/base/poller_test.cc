@@ -8,6 +8,9 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "gangway/base/executor.h"
 
@@ -99,6 +102,7 @@ TEST(PollerTest, AnEventLoopCallsWhatItsPollerWatches) {
   pipe.Write();
   EXPECT_TRUE(called.get_future().get());
   (*poller)->Forget(id, pipe.from.get());
+  loop.Stop();
 }
 
 // Each task posts the next one, so that the loop never waits.
@@ -122,6 +126,41 @@ TEST(PollerTest, ABusyEventLoopCallsWhatItsPollerWatches) {
   called.get_future().get();
   stop = true;
   (*poller)->Forget(id, pipe.from.get());
+  loop.Stop();
+}
+
+// A process that ends writes its last bytes before somebody else tells that it has ended.
+TEST(PollerTest, BytesThatArrivedBeforeATaskWasPostedAreHandledBeforeIt) {
+  EventLoop loop("test");
+  auto poller = loop.poller();
+  ASSERT_TRUE(poller.ok()) << poller.status();
+  Pipe pipe;
+  std::vector<std::string> ran;
+  const uint64_t id = (*poller)->NextId();
+  ASSERT_TRUE((*poller)
+                  ->Watch(id, pipe.from.get(), EPOLLIN | EPOLLET, std::make_shared<Calls>([&] {
+                            loop.Post([&] { ran.emplace_back("bytes"); });
+                          }))
+                  .ok());
+  for (int i = 0; i < 100; ++i) {
+    std::promise<void> busy, end, ended;
+    loop.Post([&] {
+      busy.set_value();
+      end.get_future().get();
+    });
+    busy.get_future().get();
+    pipe.Write();
+    loop.Post([&] {
+      ran.emplace_back("task");
+      ended.set_value();
+    });
+    end.set_value();
+    ended.get_future().get();
+  }
+  (*poller)->Forget(id, pipe.from.get());
+  loop.Stop();
+  ASSERT_EQ(ran.size(), 200u);
+  for (size_t i = 0; i < ran.size(); ++i) EXPECT_EQ(ran[i], i % 2 == 0 ? "bytes" : "task") << i;
 }
 
 TEST(PollerTest, PostsAndTimersRunInALoopWithAPoller) {
@@ -154,6 +193,7 @@ TEST(PollerTest, WhatIsLeftToTheEndOfARoundByAReadyDescriptorRuns) {
   pipe.Write();
   ran.get_future().get();
   (*poller)->Forget(id, pipe.from.get());
+  loop.Stop();
 }
 
 TEST(PollerTest, APollerOutlivesItsLoop) {
