@@ -7,6 +7,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import pytest
 from harness import PATIENCE, ROOT, client_environment, free_port
 
 sys.path.append(str(ROOT / "python"))
+
+from gangway._token import SOCKET_PATH_MAX, find_socket
 
 import gangway
 from gangway import _backend
@@ -149,6 +152,42 @@ def test_jax_finds_the_backend_by_itself() -> None:
     result = run("-c", code, port=port, **variables)
     assert result.stdout == "False\n"
     assert f"NothingListeningError: no Gangway cluster listens on 127.0.0.1:{port}" in result.stderr
+
+
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    """pytest's own are nearly as long as a socket's path may be."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield folder
+
+
+@pytest.mark.parametrize(
+    ("root", "connects"),
+    [
+        ("state", True),
+        ("state//", True),
+        ("other/../state", True),
+        ("st#te", False),  # gRPC reads these as something else
+        ("st,te", False),
+        ("st%41te", False),
+        ("s" * 100, False),  # too long for the kernel
+    ],
+)
+def test_the_socket_of_the_state_folder(
+    monkeypatch: pytest.MonkeyPatch, short_folder: str, root: str, connects: bool
+) -> None:
+    monkeypatch.chdir(short_folder)
+    for folder in ("other", f"{root}/7"):
+        pathlib.Path(folder).mkdir(parents=True)
+    monkeypatch.setenv("GANGWAY_STATE_DIR", root)
+    assert find_socket(7) is None, "nothing listens"
+    bound = f"{root}/7/front_door.sock"
+    if len(bound) >= SOCKET_PATH_MAX:
+        return
+    with socket.create_server(bound, family=socket.AF_UNIX):
+        found = find_socket(7)
+        assert bool(found) == connects
+        assert not found or (found.path.startswith("/") and found.bound == bound)
 
 
 def test_run_prepares_the_script(serve: Callable[..., int], tmp_path: pathlib.Path) -> None:

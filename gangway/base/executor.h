@@ -23,8 +23,8 @@ namespace gangway {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Runs `task` later, in the order of the calls. Never blocks, never runs `task` inline.
-  // Thread-safe.
+  // Runs `task` later, in the order of the calls, except what a poller's calls post (EventLoop::poller). Never blocks,
+  // never runs `task` inline. Thread-safe.
   virtual void Post(std::function<void()> task) = 0;
 };
 
@@ -46,8 +46,8 @@ class EventLoop final : public Executor {
   void AddRoundEnd(std::function<void()> flush);
 
   // What it watches is called on the loop, between two rounds of tasks. What is posted in those calls runs before all
-  // other tasks, so bytes that arrived before a task was posted are handled before it. The loop waits in it from now
-  // on. Made by the first call, with the errors of Poller::Create. It may outlive the loop, and then calls nothing.
+  // other tasks, so bytes that arrived before a task was posted are handled before it, as far as one call reads them.
+  // Made by the first call, with the errors of Poller::Create. It may outlive the loop, and then calls nothing.
   absl::StatusOr<std::shared_ptr<Poller>> poller() GANGWAY_EXCLUDES(mutex_);
 
   bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }

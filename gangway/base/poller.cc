@@ -37,8 +37,8 @@ int Wait(int epoll, epoll_event* events, Poller::Clock::time_point deadline) {
   const timespec limit{.tv_sec = left.count() / 1'000'000'000,
                        .tv_nsec = left.count() % 1'000'000'000};
   const int count = epoll_pwait2(epoll, events, kEventsMax, &limit, nullptr);
-  if (count >= 0 || errno != ENOSYS) return count;
-  // A kernel before 5.11.
+  if (count >= 0 || errno == EINTR) return count;
+  // A kernel before 5.11 (ENOSYS), or a sandbox that does not know the call (EPERM).
   const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left);
   return epoll_wait(epoll, events, kEventsMax, static_cast<int>(left_ms.count()));
 }

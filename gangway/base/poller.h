@@ -1,5 +1,5 @@
 // Poller: waits for sockets and other descriptors, on behalf of one thread (epoll). EventLoop waits in one once
-// somebody watches a descriptor with it; a transport's own thread is little more than one.
+// a descriptor is watched with it; a transport's own thread is little more than one.
 //
 // Threading: Poll on the thread that owns the Poller, one call at a time; all else from any thread. A Watched is called
 // by Poll, and kept alive until it is forgotten; a call that has begun may end after Forget has returned.

@@ -64,8 +64,8 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command
       ->add_option(
           "--memory", up.memory_bytes,
-          "bytes per device, as 1073741824 or 1GB; 0: no limit (default: CPU devices share three "
-          "quarters of this machine's, others have no limit)")
+          "bytes per device, as 1073741824 or 1GB; 0: no limit (default: for CPU devices, "
+          "their worker's share of three quarters of this machine's; for others, no limit)")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
   AddSharedMemory(command, up.shared_memory_bytes);
   command

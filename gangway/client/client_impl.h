@@ -3,7 +3,8 @@
 // as one frame. See client.h for the contract with callers.
 //
 // Threading: `mutex_` guards the state that submitting threads and the loop share; it is never held
-// while a callback runs. Only the loop uses data links, but for small pushes. Failure: losing the controller ends
+// while a callback runs. Only the loop uses data links, but
+// PushNow runs on callers' threads, too. Failure: losing the controller ends
 // everything pending with UNAVAILABLE; the client does not reconnect.
 #ifndef GANGWAY_CLIENT_CLIENT_IMPL_H_
 #define GANGWAY_CLIENT_CLIENT_IMPL_H_
@@ -178,7 +179,7 @@ class ClientImpl final : public Client {
   uint64_t control_sequence_ = 0;  // used only by the thread in SendBatches
 
   EventLoop loop_{"gw-client"};
-  std::unique_ptr<DataLinks> data_links_;  // made and used on the loop; destroyed before it
+  std::unique_ptr<DataLinks> data_links_;  // made on the loop; destroyed before it
 };
 
 }  // namespace gangway::client

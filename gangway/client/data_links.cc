@@ -213,10 +213,8 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
     Lost(key, attempt, link.ok() ? attempt->why : link.status());
     return;
   }
-  attempt->sender.reset(new Sender{.link = *std::move(link),
-                                   .epoch = options_.epoch,
-                                   .incarnation = to.worker.incarnation(),
-                                   .session = options_.session});
+  attempt->sender = std::make_shared<Sender>(*std::move(link), options_.epoch,
+                                             to.worker.incarnation(), options_.session);
   wire::Frame frame;
   wire::Hello* hello = frame.mutable_hello();
   hello->set_protocol_version(wire::kProtocolVersion);
@@ -415,7 +413,7 @@ void DataLinks::Pump(WorkerKey key) {
     if (pushing.offset < pushing.push.data.size()) {
       to.active.push_back(std::move(pushing));
     } else {
-      Released(pushing.push);  // may call the client, which only posts
+      Released(pushing.push);  // may call the client, which posts or sends
     }
   }
 }

@@ -95,7 +95,8 @@ class DataLinks {
   void Add(WorkerKey worker, Push push);
 
   // Sends a small push whole, on the calling thread (any), which saves two rounds of the loop. False: the link is not
-  // open or is busy, or the push is for another process; then Add it. `released` is left to the caller.
+  // open or is busy, or the push is for another process; then Add it. `released` is left to the caller. Not for a shard
+  // with a reservation.
   bool PushNow(WorkerKey worker, const Push& push) GANGWAY_EXCLUDES(open_mutex_);
 
   // Requests a place for the shard of `wish`, whose push will follow. `placed` is called if the

@@ -109,8 +109,8 @@ class Buffer {
   // (element_type.h) once they are ready; `dst` stays valid until `on_done`. INVALID_ARGUMENT in
   // on_done: wrong size, deleted or donated.
   virtual void CopyToHost(void* dst, size_t dst_bytes, StatusCallback on_done) = 0;
-  // Copies them before it returns, if they are ready and this process can read the device's memory. False: it cannot,
-  // or there is an error; use CopyToHost. The caller sees to it that the buffer is not deleted or donated meanwhile.
+  // Copies them before it returns, if they are ready and this process can read the device's memory. False: not so, or
+  // they are an error; use CopyToHost. The caller keeps the buffer from being deleted or donated during the call.
   virtual bool CopyToHostNow(void* /*dst*/, size_t /*dst_bytes*/) { return false; }
 
   // A copy on another (or the same) device; `memory_kind` empty = the default one. Returns at once.

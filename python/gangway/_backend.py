@@ -86,10 +86,12 @@ def make_client() -> Any:
         "client_pid": os.getpid(),
         "gangway_token": find_token(int(match[2])).encode(),
     }
-    path = find_socket(int(match[2])) if match[1] == "127.0.0.1" else ""
+    local = find_socket(int(match[2])) if match[1] == "127.0.0.1" else None
+    if local:
+        address = f"grpc://unix:{local.path}"
     with slack_for_new_threads():
-        client = ifrt_proxy.get_client(f"grpc://unix:{path}" if path else address, options)
-    keep_children_out(int(match[2]), path)
+        client = ifrt_proxy.get_client(address, options)
+    keep_children_out(int(match[2]), local.bound if local else "")
     return client
 
 

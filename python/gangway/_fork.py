@@ -18,8 +18,8 @@ _paths: set[str] = set()
 
 
 def keep_children_out(port: int, path: str) -> None:
-    """Children of this process cannot reach the front door at `port`, and at the unix socket `path` if it is not empty,
-    over its connections.
+    """Children of this process cannot reach the front door at `port`, and at the unix socket that
+    is bound to `path` if it is not empty, over its connections.
     """
     if not _ports:
         os.register_at_fork(after_in_child=_cut)

@@ -1,12 +1,15 @@
-"""Finds what the cluster on this host keeps in its state folder for clients: the token, which its front door requires
-because other users of the host can reach loopback, but cannot read the folder; and the front door's socket.
+"""Finds what the cluster on this host keeps in its state folder for clients: the token, which its
+front door requires because other users of the host can reach loopback, but cannot read the folder;
+and the front door's socket.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
+import re
 import socket
+from typing import NamedTuple
 
 SOCKET_PATH_MAX = 100  # of the 108 bytes that the kernel takes
 
@@ -24,22 +27,28 @@ def find_token(port: int) -> str:
         return ""
 
 
-def find_socket(port: int) -> str:
-    """The path of a unix socket at which the front door at `port` of this host listens, too: messages take less CPU than
-    over loopback. Empty if none listens.
+class FrontDoorSocket(NamedTuple):
+    path: str
+    bound: str  # the path as its listener wrote it, which `getpeername` returns
+
+
+def find_socket(port: int) -> FrontDoorSocket | None:
+    """A unix socket at which the front door at `port` of this host listens, too: messages take less
+    CPU than over loopback. None if none listens, or if its path means something else in a gRPC
+    address.
     """
     try:
         path = str(_folder(port) / "front_door.sock")
-        if len(path.encode()) >= SOCKET_PATH_MAX:
-            return ""
+        if len(path.encode()) >= SOCKET_PATH_MAX or not re.fullmatch(r"/[\w ./+~@=-]*", path):
+            return None
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1)
             probe.connect(path)
+            return FrontDoorSocket(path, probe.getpeername())
     except (OSError, RuntimeError):  # RuntimeError: no home directory
-        return ""
-    return path
+        return None
 
 
 def _folder(port: int) -> pathlib.Path:
     root = os.environ.get("GANGWAY_STATE_DIR") or pathlib.Path.home() / ".gangway"
-    return pathlib.Path(root) / str(port)
+    return pathlib.Path(root).absolute() / str(port)

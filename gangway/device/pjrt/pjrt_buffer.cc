@@ -232,6 +232,7 @@ bool PjrtBuffer::CopyToHostNow(void* dst, size_t dst_bytes) {
   PJRT_Buffer_UnsafePointer_Args memory{};
   memory.buffer = buffer_;
   if (!client_->api().Call(&PJRT_Api::PJRT_Buffer_UnsafePointer, memory).ok()) return false;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): PJRT's type for an address
   std::memcpy(dst, reinterpret_cast<const void*>(memory.buffer_pointer), dst_bytes);
   return true;
 }

@@ -194,6 +194,11 @@ class StoreCall final : public StreamCall {
 
   void Step(bool ok) override {
     if (!ok) return End();
+    if (stored_) {
+      if (auto extra = CopyData(chunk_, nullptr, 0); !extra.ok())
+        return Finish(Wrong(extra.status()));
+      return reader_.Read(&chunk_, tag());
+    }
     held_bytes_ += chunk_.Length();
     held_.push_back(std::exchange(chunk_, {}));
     if (absl::Status status = Write(FindMemory()); !status.ok()) return Store(status);
@@ -213,10 +218,9 @@ class StoreCall final : public StreamCall {
                                            received_, " of ", size_, " bytes")));
   }
 
-  // Who waits for the bytes has them before the end of the call arrives.
+  // A waiting request gets the bytes before the client ends the call.
   void StoreAll() {
-    if (stored_) return;
-    bytes_->Refer(memory_);
+    bytes_->Refer(std::move(memory_));
     stored_ = buffers_->Put(metadata_.handle(), HostBytesRef(std::move(bytes_)));
   }
 
@@ -243,16 +247,18 @@ class StoreCall final : public StreamCall {
     if (memory == nullptr) return absl::OkStatus();
     for (grpc::ByteBuffer& chunk : held_) {
       absl::StatusOr<size_t> copied = CopyData(chunk, memory + received_, size_ - received_);
-      if (!copied.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("host buffer ", metadata_.handle(), " of ", size_, " bytes: after ",
-                         received_, " bytes came ", std::string(copied.status().message())));
-      }
+      if (!copied.ok()) return Wrong(copied.status());
       received_ += *copied;
     }
     held_.clear();
     held_bytes_ = 0;
     return absl::OkStatus();
+  }
+
+  absl::Status Wrong(const absl::Status& what_came) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("host buffer ", metadata_.handle(), " of ", size_, " bytes: after ", received_,
+                     " bytes came ", std::string(what_came.message())));
   }
 
   void Store(const absl::Status& error) {
@@ -277,7 +283,7 @@ class StoreCall final : public StreamCall {
   size_t held_bytes_ = 0;
   std::shared_ptr<HostBuffers> buffers_;
   std::shared_ptr<HostBytes> bytes_;
-  std::shared_ptr<char> memory_;        // of bytes_
+  std::shared_ptr<char> memory_;        // becomes the memory of bytes_
   std::optional<absl::Status> stored_;  // set: the buffer has been put
   size_t size_ = 0;
   size_t received_ = 0;

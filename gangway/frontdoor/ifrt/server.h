@@ -38,7 +38,8 @@ struct IfrtServerOptions {
   // A client that answers no HTTP/2 ping for this long is gone, with its session: its process is
   // stopped. Rounded up to 2 s.
   std::chrono::milliseconds client_silence_max{60000};
-  std::string socket_path;  // of a unix socket where it listens too; empty: none
+  // Of a unix socket where it listens, too; empty: none. If it cannot, it says so in the log.
+  std::string socket_path;
 };
 
 class IfrtServer {

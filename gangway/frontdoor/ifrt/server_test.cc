@@ -390,8 +390,11 @@ TEST_F(ServerTest, BytesAreThereBeforeTheCallThatBringsThemEnds) {
   chunk.set_data("data");
   EXPECT_TRUE(writer->Write(chunk));
   EXPECT_EQ(*peer.Fetch(1), "data");
-  EXPECT_TRUE(writer->WritesDone());
-  EXPECT_TRUE(writer->Finish().ok());
+  chunk.clear_data();
+  EXPECT_TRUE(writer->Write(chunk));
+  chunk.set_data("more");
+  EXPECT_TRUE(writer->Write(chunk));
+  EXPECT_EQ(writer->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 // gRPC carries the error of a lookup in a header of 8 KiB, where a line break takes three bytes.

@@ -72,6 +72,42 @@ TEST(LocalTransport, ServesExecutorsThatAreNoEventLoop) {
   transport.reset();
 }
 
+TEST(LocalTransport, WhatComesWithTheGreetingIsReadByWhoeverReads) {
+  EventLoop loop("test");
+  Posts posts(&loop);
+  for (Executor* executor : {static_cast<Executor*>(&loop), static_cast<Executor*>(&posts)}) {
+    auto transport = NewLocalTransport();
+    std::promise<void> framed;
+    std::shared_ptr<Link> accepted;
+    auto listener = transport->Listen(SocketPath("greeting"), [&](std::shared_ptr<Link> link) {
+      accepted = std::move(link);
+      LinkEvents events;
+      events.executor = executor;
+      events.on_frame = [&](const wire::Frame&) { framed.set_value(); };
+      return events;
+    });
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    const std::string path = SocketPath("greeting").substr(5);
+    std::memcpy(address.sun_path, path.data(), path.size());
+    ASSERT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    Batch batch;
+    batch.add_frames()->set_epoch(1);
+    const std::string message = batch.SerializeAsString();
+    const auto header = MessageHeader(message.size());
+    const std::string all =
+        std::string(kGreeting) + std::string(header.data(), header.size()) + message;
+    ASSERT_EQ(send(socket.get(), all.data(), all.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(all.size()));
+    EXPECT_EQ(framed.get_future().wait_for(kLimit), std::future_status::ready);
+    accepted.reset();
+    listener->reset();
+    transport.reset();
+  }
+  loop.Stop();
+}
+
 // Both ends' loops end while bytes are on their way to them; then the links are closed.
 TEST(LocalTransport, LinksMayOutliveTheLoopsThatReadThem) {
   auto transport = NewLocalTransport();

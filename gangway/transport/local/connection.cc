@@ -2,6 +2,7 @@
 #include "gangway/transport/local/connection.h"
 
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -280,15 +281,18 @@ void Connection::OnReady(uint32_t epoll_events) {
   {
     MutexLock lock(mutex_);
     let_go = closing_ && (epoll_events & (EPOLLHUP | EPOLLERR)) != 0;
-    reads = read_id_ == 0;
+    reads = read_id_ == 0 && !closing_ && !gone_;
   }
   if (let_go)
     return LetGo(absl::CancelledError("closed"));  // the owner was told, or wants no event
   if (!reads) return;
+  const bool greeted = !on_greeted_;
   Read(epoll_events);
-  if (on_greeted_) return;
+  if (greeted || on_greeted_) return;
   MutexLock lock(mutex_);
   MoveReadsLocked();
+  // What came with the greeting has not been read.
+  if (read_id_ == 0 && !closing_) WatchReadsLocked();
 }
 
 bool Connection::may_read() const {
@@ -299,7 +303,7 @@ bool Connection::may_read() const {
 void Connection::Read(uint32_t epoll_events) {
   {
     MutexLock lock(mutex_);
-    if (gone_) return;
+    if (gone_ || reading_) return;
     reading_ = true;
   }
   ReadTurn((epoll_events & kPeerLeft) != 0);
@@ -361,7 +365,7 @@ Connection::Turn Connection::OnGreeting(std::string_view bytes) {
     return Turn::kOver;
   }
   std::exchange(on_greeted_, {})(shared_from_this());
-  return Turn::kOver;  // who reads from now on begins with what has arrived
+  return Turn::kOver;  // the next reader begins with what has arrived
 }
 
 void Connection::OnMessage(std::string_view message) {
@@ -468,12 +472,18 @@ void Connection::LetGo(const absl::Status& end) {
 
 // --- Time ---
 
+// The loop that reads has not come to it yet, so the peer is not silent.
+bool Connection::HasUnreadLocked() const {
+  int bytes = 0;
+  return read_id_ != 0 && ioctl(socket_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
 IoThread::Clock::time_point Connection::OnTick(IoThread::Clock::time_point now) {
   bool late, paused;
   {
     MutexLock lock(mutex_);
     late = closing_ && now >= close_due_;
-    paused = paused_;
+    paused = paused_ || HasUnreadLocked();
     if (closing_ && !late) return close_due_;
   }
   if (late) {

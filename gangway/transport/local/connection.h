@@ -101,6 +101,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   void WatchReadsLocked() GANGWAY_REQUIRES(mutex_);
   void MoveReadsLocked() GANGWAY_REQUIRES(mutex_);
   void ForgetReadsLocked() GANGWAY_REQUIRES(mutex_);
+  bool HasUnreadLocked() const GANGWAY_REQUIRES(mutex_);
 
   bool LeaveToRoundEndLocked() GANGWAY_REQUIRES(mutex_);
   void Flush() GANGWAY_EXCLUDES(mutex_);

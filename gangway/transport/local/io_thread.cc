@@ -46,16 +46,12 @@ absl::Status IoThread::Watch(uint64_t id, int fd, uint32_t epoll_events,
 void IoThread::Forget(uint64_t id, int fd) {
   poller_->Forget(id, fd);
   std::shared_ptr<Watched> forgotten;  // destroyed after the unlock
-  bool last;
-  {
-    MutexLock lock(mutex_);
-    auto found = ticked_.find(id);
-    if (found == ticked_.end()) return;
-    forgotten = std::move(found->second);
-    ticked_.erase(found);
-    last = stopping_ && ticked_.empty();
-  }
-  if (last) poller_->Wake();
+  MutexLock lock(mutex_);
+  auto found = ticked_.find(id);
+  if (found == ticked_.end()) return;
+  forgotten = std::move(found->second);
+  ticked_.erase(found);
+  if (stopping_ && ticked_.empty()) poller_->Wake();  // under the lock: the thread ends after it
 }
 
 void IoThread::TickAt(Clock::time_point when) {

@@ -117,10 +117,10 @@ class Client {
   // for Push.
   virtual uint64_t Upload(ArrayHandle array, const ArraySpec& spec) = 0;
 
-  // Sends all bytes of one shard of an upload, dense and row-major. `data` stays valid and
-  // unchanged until `released` is called (on any thread, perhaps before Push returns). Each shard
-  // is pushed once: a repeated shard or a wrong size fails the rest of the upload with
-  // INVALID_ARGUMENT.
+  // Sends all bytes of one shard of an upload, dense and row-major. `data` stays valid and unchanged
+  // until `released` is called, on any thread, perhaps on the caller's before Push returns: do not
+  // hold a lock that `released` takes. Each shard is pushed once: a repeated shard or a wrong size
+  // fails the rest of the upload with INVALID_ARGUMENT.
   virtual void Push(uint64_t upload, uint32_t shard, std::string_view data,
                     std::function<void()> released) = 0;
 
