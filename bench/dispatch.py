@@ -45,13 +45,13 @@ THREADS = {
     "head": {
         "gangway-grpc": "front door: requests and answers",
         "gw-client": "front door: events from the controller",
-        "head": "controller and scheduler, and sending",
-        "gangway-local": "links to workers: receiving",
+        "head": "controller, scheduler, and links to workers",
+        "gangway-local": "links to workers: what did not fit",
     },
     "worker": {
-        "worker": "worker: host-side work, and sending",
+        "worker": "worker: host-side work, and links",
         "device0": "worker: execute",
-        "gangway-local": "worker: receiving",
+        "gangway-local": "worker: links, what did not fit",
     },
 }
 

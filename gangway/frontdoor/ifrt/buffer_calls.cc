@@ -176,7 +176,7 @@ class StoreCall final : public StreamCall {
     if (!buffers.ok()) return Finish(buffers.status());
     buffers_ = *std::move(buffers);
     if (metadata_.buffer_size() < 0)
-      return Store(absl::InvalidArgumentError("a host buffer has a negative size"));
+      return StoreError(absl::InvalidArgumentError("a host buffer has a negative size"));
     size_ = static_cast<size_t>(metadata_.buffer_size());
     bulk_ = size_ > kInlineBytes;
     auto bytes = buffers_->TryAllocate(size_);
@@ -187,7 +187,7 @@ class StoreCall final : public StreamCall {
 
  private:
   void Receive(absl::StatusOr<std::shared_ptr<HostBytes>> bytes) {
-    if (!bytes.ok()) return Store(bytes.status());
+    if (!bytes.ok()) return StoreError(bytes.status());
     bytes_ = *std::move(bytes);
     reader_.Read(&chunk_, tag());
   }
@@ -201,7 +201,7 @@ class StoreCall final : public StreamCall {
     }
     held_bytes_ += chunk_.Length();
     held_.push_back(std::exchange(chunk_, {}));
-    if (absl::Status status = Write(FindMemory()); !status.ok()) return Store(status);
+    if (absl::Status status = Write(FindMemory()); !status.ok()) return StoreError(status);
     if (received_ == size_) StoreAll();
     reader_.Read(&chunk_, tag());
   }
@@ -209,13 +209,13 @@ class StoreCall final : public StreamCall {
   void End() {
     if (stored_) return Finish(*stored_);
     if (absl::Status status = Write(FindMemory(Patience::kNone)); !status.ok())
-      return Store(status);
+      return StoreError(status);
     if (received_ == size_) {
       StoreAll();
       return Finish(*stored_);
     }
-    Store(absl::DataLossError(absl::StrCat("host buffer ", metadata_.handle(), " ended after ",
-                                           received_, " of ", size_, " bytes")));
+    StoreError(absl::DataLossError(absl::StrCat("host buffer ", metadata_.handle(), " ended after ",
+                                                received_, " of ", size_, " bytes")));
   }
 
   // A waiting request gets the bytes before the client ends the call.
@@ -261,8 +261,8 @@ class StoreCall final : public StreamCall {
                      " bytes came ", std::string(what_came.message())));
   }
 
-  void Store(const absl::Status& error) {
-    if (!stored_) buffers_->Put(metadata_.handle(), error).IgnoreError();
+  void StoreError(const absl::Status& error) {
+    buffers_->Put(metadata_.handle(), error).IgnoreError();
     Finish(error);
   }
 

@@ -1,6 +1,7 @@
 // Implementation of server.h.
 #include "gangway/frontdoor/ifrt/server.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +37,12 @@ bool IsLoopback(const std::string& address) {
     if (absl::StartsWith(address, prefix)) return true;
   }
   return false;
+}
+
+bool IsUnixSocket(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
 }
 
 uint64_t DefaultHostBytes() {
@@ -90,6 +97,9 @@ class IfrtServer::Impl {
     ScheduleExpiry();
     for (const auto& accept : accept_) {
       accept->Start([this](int fd) {
+        // The default is 208 KiB, and never grows, unlike TCP's.
+        if (IsUnixSocket(fd))
+          setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLookaheadBytes, sizeof(kLookaheadBytes));
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.fd = fd;
         connections_->HandleNewConnection(&connection);
