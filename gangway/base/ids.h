@@ -37,12 +37,25 @@ class Id {
   Number number_ = 0;
 };
 
+// One client's connection and what it owns. 0: none.
+using SessionId = Id<struct SessionTag>;
+
+// A node's place in the one order of the cluster (GS-1), and its name in every role. 0: none.
+using Ordinal = Id<struct OrdinalTag>;
+
+// One life of a worker: each process that registers has a number of its own. 0: the worker is down.
+using Incarnation = Id<struct IncarnationTag>;
+
 // The shards that one node makes, on all its devices. Arrays are views of storages (OB-1).
 // Cluster-wide, and never reused; 0: none.
 using StorageId = Id<struct StorageTag>;
 
 // A compiled program, loaded on its devices. Cluster-wide; clients name it by a handle of their own.
 using ExecutableId = Id<struct ExecutableTag>;
+
+// A device's number in the cluster, from the declared topology. What is an index in a list, such as that of an island's
+// workers or of a worker's devices, is a plain number.
+using DeviceId = Id<struct DeviceTag, uint32_t>;
 
 // The index of a device among those of its island, as schedulers count them; device ids are
 // cluster-wide.

@@ -90,19 +90,19 @@ bool ReadSlot(const Slot& slot, uint64_t number, TraceRecord& record) {
 }  // namespace
 
 void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_t place,
-             uint64_t session, uint64_t gang, uint64_t value) {
+             SessionId session, Ordinal gang, uint64_t value) {
   if (!IsOn()) return;
   Ring& ring = the_ring;
   uint64_t number = ring.next.fetch_add(1, std::memory_order_relaxed);
   Slot& slot = ring.slots[number % kTraceCapacity];
   const Words words = {Nanoseconds(when), (uint64_t{static_cast<uint8_t>(kind)} << 32) | place,
-                       session, gang, value};
+                       session.number(), gang.number(), value};
   for (size_t i = 0; i < words.size(); ++i)
     slot.words[i].store(words[i], std::memory_order_relaxed);
   slot.seal.store(Seal(number, words), std::memory_order_relaxed);
 }
 
-void Trace(TraceKind kind, uint32_t place, uint64_t session, uint64_t gang, uint64_t value) {
+void Trace(TraceKind kind, uint32_t place, SessionId session, Ordinal gang, uint64_t value) {
   if (!IsOn()) return;
   TraceAt(std::chrono::steady_clock::now(), kind, place, session, gang, value);
 }

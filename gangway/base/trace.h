@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "gangway/base/ids.h"
+
 namespace gangway {
 
 // The numbers are part of the wire format: add, never change. 8 and 11 are retired.
@@ -51,10 +53,10 @@ struct TraceRecord {
 
 inline constexpr uint64_t kTraceCapacity = 32768;  // records; 2 MiB per process
 
-void Trace(TraceKind kind, uint32_t place, uint64_t session, uint64_t gang, uint64_t value = 0);
+void Trace(TraceKind kind, uint32_t place, SessionId session, Ordinal gang, uint64_t value = 0);
 // For callers that have already read the clock.
 void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_t place,
-             uint64_t session, uint64_t gang, uint64_t value = 0);
+             SessionId session, Ordinal gang, uint64_t value = 0);
 
 enum class TraceNameOf : uint8_t { kLink = 1, kExecutable = 2, kSession = 3 };
 void NameTrace(TraceNameOf what, uint64_t id, std::string name);

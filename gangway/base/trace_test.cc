@@ -12,7 +12,8 @@ namespace {
 
 TEST(TraceTest, TheLastRecordsAreLeftInOrder) {
   const uint64_t before = ReadTrace().recorded;
-  for (uint64_t i = 1; i <= kTraceCapacity + 10; ++i) Trace(TraceKind::kRelease, 3, 5, i, i * 2);
+  for (uint64_t i = 1; i <= kTraceCapacity + 10; ++i)
+    Trace(TraceKind::kRelease, 3, SessionId(5), Ordinal(i), i * 2);
   TraceSnapshot snapshot = ReadTrace();
   EXPECT_EQ(snapshot.recorded, before + kTraceCapacity + 10);
   ASSERT_EQ(snapshot.records.size(), kTraceCapacity);
@@ -36,7 +37,7 @@ TEST(TraceTest, ReadersOfABusyRingSeeWholeRecordsOnly) {
   for (uint64_t thread = 1; thread <= kWriters; ++thread) {
     writers.emplace_back([thread](const std::stop_token& stop) {
       for (uint64_t i = thread; !stop.stop_requested(); i += kWriters)
-        Trace(TraceKind::kSend, static_cast<uint32_t>(i), i, i, i);
+        Trace(TraceKind::kSend, static_cast<uint32_t>(i), SessionId(i), Ordinal(i), i);
     });
   }
   for (int round = 0; round < 50; ++round) {

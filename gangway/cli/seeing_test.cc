@@ -78,7 +78,8 @@ TEST(TraceFileTest, WhatIsGivenToABusyDeviceIsDrawnBehindIt) {
 }
 
 TEST(TraceFramesTest, RecordsGoThereAndBackInPieces) {
-  for (uint64_t i = 1; i <= kTraceCapacity; ++i) Trace(TraceKind::kRelease, 3, 5, i, i);
+  for (uint64_t i = 1; i <= kTraceCapacity; ++i)
+    Trace(TraceKind::kRelease, 3, SessionId(5), Ordinal(i), i);
   wire::TraceRequest request;
   request.set_probe(8);
   TraceCollection collection;

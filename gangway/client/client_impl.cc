@@ -105,7 +105,7 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     options.loop = &loop_;
     options.name = options_.name;
     options.epoch = reply.epoch();
-    options.session = reply.session();
+    options.session = SessionId(reply.session());
     options.token = reply.data_token();
     options.on_chunk = [this](const wire::DataChunk& chunk) { OnChunk(chunk); };
     options.on_place = [this](uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
@@ -128,7 +128,7 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
 void ClientImpl::NoteWorker(const wire::Worker& worker, bool up) {
   {
     MutexLock lock(mutex_);
-    workers_[{worker.island(), worker.index()}] = {.incarnation = worker.incarnation(),
+    workers_[{worker.island(), worker.index()}] = {.incarnation = Incarnation(worker.incarnation()),
                                                    .next = !up};
   }
   data_links_->SetWorker(worker, up);
@@ -186,7 +186,7 @@ void ClientImpl::SendBatches() {
       if (!link) break;  // lost
       frame.set_epoch(cluster_.epoch);
       frame.set_sequence(++control_sequence_);
-      Trace(TraceKind::kSubmit, 0, cluster_.session, 0, control_sequence_);
+      Trace(TraceKind::kSubmit, 0, SessionId(cluster_.session), {}, control_sequence_);
       absl::Status sent = link->Send(std::move(frame));
       if (sent.ok()) continue;
       return loop_.Post([this, sent] { OnControlClosed(sent); });  // `sending_` stays true

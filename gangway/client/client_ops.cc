@@ -62,7 +62,7 @@ uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec) {
     wire::Destination* destination = op->add_destinations();
     destination->set_island(worker.first);
     destination->set_index(worker.second);
-    destination->set_incarnation(to.incarnation);
+    destination->set_incarnation(to.incarnation.number());
     destination->set_next(to.next);
   }
   uploads_[id] = {.devices = devices,

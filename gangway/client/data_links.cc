@@ -52,7 +52,7 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
   if (same) return;
   const bool was_up = std::exchange(to.up, reachable);
   const wire::Worker old = std::exchange(to.worker, worker);
-  if (old.incarnation() != worker.incarnation()) to.previous = old.incarnation();
+  if (old.incarnation() != worker.incarnation()) to.previous = Incarnation(old.incarnation());
   HangUp(to, absl::CancelledError("the worker went down"));
   to.failures = 0;
   if (was_up) {
@@ -91,7 +91,7 @@ bool DataLinks::PushNow(WorkerKey key, const Push& push) {
 absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   MutexLock lock(mutex);
   frame.set_epoch(epoch);
-  frame.set_incarnation(incarnation);
+  frame.set_incarnation(incarnation.number());
   frame.set_sequence(sequence + 1);
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(frame)));
   ++sequence;
@@ -101,7 +101,7 @@ absl::Status DataLinks::Sender::Send(wire::Frame frame) {
 wire::Frame DataLinks::FrameOf(const Sender& sender, const Push& push, size_t offset, size_t size) {
   wire::Frame frame;
   wire::DataChunk* chunk = frame.mutable_data_chunk();
-  chunk->set_session(sender.session);
+  chunk->set_session(sender.session.number());
   chunk->set_upload(push.upload);
   chunk->set_shard(push.shard);
   if (push.failure.code() != 0) {
@@ -135,7 +135,7 @@ bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
 }
 
 bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
-  const uint64_t incarnation = worker.worker.incarnation();
+  const Incarnation incarnation(worker.worker.incarnation());
   if (worker.up) return to.incarnation == (to.next ? worker.previous : incarnation);
   return to.next && to.incarnation == incarnation;
 }
@@ -213,8 +213,8 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
     Lost(key, attempt, link.ok() ? attempt->why : link.status());
     return;
   }
-  attempt->sender = std::make_shared<Sender>(*std::move(link), options_.epoch,
-                                             to.worker.incarnation(), options_.session);
+  attempt->sender = std::make_shared<Sender>(
+      *std::move(link), options_.epoch, Incarnation(to.worker.incarnation()), options_.session);
   wire::Frame frame;
   wire::Hello* hello = frame.mutable_hello();
   hello->set_protocol_version(wire::kProtocolVersion);
@@ -222,7 +222,7 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   hello->set_role(wire::ROLE_DATA);
   hello->set_name(options_.name);
   hello->set_process_id(static_cast<uint64_t>(getpid()));
-  hello->set_session(options_.session);
+  hello->set_session(options_.session.number());
   hello->set_token(options_.token);
   absl::Status sent = attempt->sender->Send(std::move(frame));
   if (!sent.ok()) Lost(key, attempt, sent);
@@ -452,7 +452,7 @@ bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
   if (pushing.offset + size == data.size()) {
     wire::Frame frame;
     wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(options_.session);
+    chunk.set_session(options_.session.number());
     chunk.set_upload(pushing.push.upload);
     chunk.set_shard(pushing.push.shard);
     chunk.set_placed(true);

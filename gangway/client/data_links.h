@@ -27,6 +27,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
@@ -40,7 +41,7 @@ using WorkerKey = std::pair<uint32_t, uint32_t>;  // island, index
 // that was down when the upload was declared, the next one. If that process is gone, the cluster
 // rejects the upload, so the bytes must never go to another process.
 struct Destination {
-  uint64_t incarnation = 0;
+  Incarnation incarnation;
   bool next = false;
 };
 
@@ -69,7 +70,7 @@ class DataLinks {
     EventLoop* loop = nullptr;
     std::string name;
     uint64_t epoch = 0;
-    uint64_t session = 0;
+    SessionId session;
     std::string token;  // of the session, for the workers
     std::chrono::milliseconds connect_limit{2000};
     std::chrono::milliseconds retry_first{20};  // doubled each time
@@ -134,7 +135,9 @@ class DataLinks {
     absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex);
 
     const std::shared_ptr<transport::Link> link;
-    const uint64_t epoch, incarnation, session;
+    const uint64_t epoch;
+    const Incarnation incarnation;
+    const SessionId session;
     Mutex mutex;
     uint64_t sequence GANGWAY_GUARDED_BY(mutex) = 0;
   };
@@ -152,7 +155,7 @@ class DataLinks {
   };
   struct WorkerLink {
     wire::Worker worker;
-    uint64_t previous = 0;  // the incarnation before this one
+    Incarnation previous;  // the incarnation before this one
     bool up = false;
     int failures = 0;                  // consecutive
     std::shared_ptr<Attempt> attempt;  // null: no link and none under way

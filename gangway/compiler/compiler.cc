@@ -225,9 +225,9 @@ void Compiler::OnRequest(wire::CompileRequest request) {
   auto shared = std::make_shared<wire::CompileRequest>(std::move(request));
   compiles_.Post([this, shared] {
     if (stopping_) return;
-    Trace(TraceKind::kCompileBegin, 0, 0, 0, shared->request());
+    Trace(TraceKind::kCompileBegin, 0, {}, {}, shared->request());
     auto result = std::make_shared<wire::CompileResult>(Serve(*shared));
-    Trace(TraceKind::kCompileEnd, 0, 0, 0, shared->request());
+    Trace(TraceKind::kCompileEnd, 0, {}, {}, shared->request());
     result->set_request(shared->request());
     control_.Post([this, result] { Answer(std::move(*result)); });
   });

@@ -74,13 +74,13 @@ void Cluster::AddIsland(uint32_t index) {
   config.memory_wait_max = std::chrono::milliseconds(3000);
   config.upload_wait_max = std::chrono::milliseconds(2000);
   for (uint32_t w = 0; w < kWorkersPerIsland; ++w) {
-    scheduler::WorkerSpec spec;
+    std::vector<uint32_t> devices;
     for (uint32_t i = 0; i < kDevicesPerWorker; ++i) {
-      spec.devices.push_back((index * kWorkersPerIsland + w) * kDevicesPerWorker + i);
+      devices.push_back((index * kWorkersPerIsland + w) * kDevicesPerWorker + i);
     }
-    island.workers.push_back(
-        std::make_unique<SimWorker>(WorkerKey(index, w), spec.devices, MakeWorkerWorld(index, w)));
-    config.workers.push_back(std::move(spec));
+    config.workers.push_back({.devices = {devices.begin(), devices.end()}, .last_incarnation = {}});
+    island.workers.push_back(std::make_unique<SimWorker>(WorkerKey(index, w), std::move(devices),
+                                                         MakeWorkerWorld(index, w)));
     island.to_worker.push_back(std::make_unique<Stream<wire::IslandBatch>>(
         &timeline_, &random_, Delay(), [this, index, w](const wire::IslandBatch& batch) {
           SimWorker& worker = *islands_[index].workers[w];
@@ -88,7 +88,8 @@ void Cluster::AddIsland(uint32_t index) {
         }));
     island.from_worker.push_back(std::make_unique<Stream<wire::Report>>(
         &timeline_, &random_, Delay(), [this, index, w](wire::Report report) {
-          scheduler::FromWorker event{w, islands_[index].workers[w]->incarnation(), {}};
+          scheduler::FromWorker event{
+              w, Incarnation(islands_[index].workers[w]->incarnation()), {}};
           *event.batch.add_reports() = std::move(report);
           StepIsland(index, std::move(event));
         }));
@@ -158,13 +159,14 @@ void Cluster::AddSession(uint64_t number) {
   session.client = std::make_unique<SimClient>(std::move(config), std::move(world));
   session.to_controller = std::make_unique<Stream<wire::SessionBatch>>(
       &timeline_, &random_, Delay(), [this, number](wire::SessionBatch batch) {
-        StepController(controller::FromClient{number, std::move(batch)});
+        StepController(controller::FromClient{SessionId(number), std::move(batch)});
       });
   session.from_controller = std::make_unique<Stream<wire::SessionEvents>>(
       &timeline_, &random_, Delay(), [this, number](const wire::SessionEvents& events) {
         sessions_.at(number).client->OnEvents(events);
       });
-  StepController(controller::SessionOpened{number, absl::StrCat("simulated session ", number)});
+  StepController(
+      controller::SessionOpened{SessionId(number), absl::StrCat("simulated session ", number)});
 }
 
 // --- Steps of the cores ---
@@ -172,10 +174,10 @@ void Cluster::AddSession(uint64_t number) {
 void Cluster::StepController(controller::Event event) {
   controller::Actions actions;
   controller_.Step(std::move(event), timeline_.now(), actions);
-  std::map<uint64_t, wire::SessionEvents> events;
+  std::map<SessionId, wire::SessionEvents> events;
   for (auto& [session, out] : actions.to_clients) *events[session].add_events() = std::move(out);
   for (auto& [session, batch] : events)
-    sessions_.at(session).from_controller->Send(std::move(batch));
+    sessions_.at(session.number()).from_controller->Send(std::move(batch));
   std::vector<wire::IslandBatch> batches(kIslands);
   for (auto& [island, item] : actions.to_islands) {
     if (item.has_load()) releases_.OnLoad(item.load());

@@ -13,7 +13,8 @@ void Cluster::StartScheduler(uint32_t index) {
   wire::IslandTerms terms;
   controller_.FillTerms(index, terms);
   for (uint32_t w = 0; w < kWorkersPerIsland; ++w)
-    island.config.workers[w].last_incarnation = terms.workers(static_cast<int>(w)).incarnation();
+    island.config.workers[w].last_incarnation =
+        Incarnation(terms.workers(static_cast<int>(w)).incarnation());
   island.core = std::make_unique<scheduler::Island>(island.config, scenario_.bug);
   island.from_controller->Cut();
   StepController(controller::SchedulerUp{index, island.life});
@@ -75,7 +76,7 @@ void Cluster::LoseWorker(uint32_t island, uint32_t index) {
   Duration noticed = Delay();
   timeline_.After(noticed, [this, island, index, incarnation] {
     scheduler::WorkerDown event{
-        index, incarnation,
+        index, Incarnation(incarnation),
         wire::MakeFailure(absl::StatusCode::kUnavailable, "the simulated worker was killed")};
     StepIsland(island, event);
   });
@@ -118,7 +119,8 @@ void Cluster::LoseSession(uint64_t number) {
   if (session.client->ended()) return;
   session.client->End();
   session.to_controller->Cut();
-  timeline_.After(Delay(), [this, number] { StepController(controller::SessionLost{number}); });
+  timeline_.After(Delay(),
+                  [this, number] { StepController(controller::SessionLost{SessionId(number)}); });
 }
 
 void Cluster::PlanFaults() {

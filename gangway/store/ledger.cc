@@ -20,7 +20,7 @@ void Subtract(Bytes& entry, uint64_t bytes) {
 
 }  // namespace
 
-void Ledger::Charge(int device, uint64_t session, uint64_t bytes) {
+void Ledger::Charge(int device, SessionId session, uint64_t bytes) {
   if (bytes == 0) return;
   MutexLock lock(mutex_);
   Add(devices_.at(device), bytes);
@@ -28,7 +28,7 @@ void Ledger::Charge(int device, uint64_t session, uint64_t bytes) {
   Add(total_, bytes);
 }
 
-void Ledger::Refund(int device, uint64_t session, uint64_t bytes) {
+void Ledger::Refund(int device, SessionId session, uint64_t bytes) {
   if (bytes == 0) return;
   MutexLock lock(mutex_);
   Subtract(devices_.at(device), bytes);
@@ -44,7 +44,7 @@ Bytes Ledger::Device(int device) const {
   return devices_.at(device);
 }
 
-Bytes Ledger::Session(uint64_t session) const {
+Bytes Ledger::Session(SessionId session) const {
   MutexLock lock(mutex_);
   auto entry = sessions_.find(session);
   return entry == sessions_.end() ? Bytes{} : entry->second;

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 
 namespace gangway::store {
@@ -24,18 +25,18 @@ class Ledger {
   explicit Ledger(int device_count) : devices_(device_count) {}
 
   // `device` is a local index below device_count.
-  void Charge(int device, uint64_t session, uint64_t bytes) GANGWAY_EXCLUDES(mutex_);
-  void Refund(int device, uint64_t session, uint64_t bytes) GANGWAY_EXCLUDES(mutex_);
+  void Charge(int device, SessionId session, uint64_t bytes) GANGWAY_EXCLUDES(mutex_);
+  void Refund(int device, SessionId session, uint64_t bytes) GANGWAY_EXCLUDES(mutex_);
 
   Bytes Device(int device) const GANGWAY_EXCLUDES(mutex_);
-  Bytes Session(uint64_t session) const GANGWAY_EXCLUDES(mutex_);  // zeros if it holds nothing
+  Bytes Session(SessionId session) const GANGWAY_EXCLUDES(mutex_);  // zeros if it holds nothing
   Bytes Total() const GANGWAY_EXCLUDES(mutex_);
   int device_count() const GANGWAY_EXCLUDES(mutex_);
 
  private:
   mutable Mutex mutex_;
   std::vector<Bytes> devices_ GANGWAY_GUARDED_BY(mutex_);
-  std::map<uint64_t, Bytes> sessions_ GANGWAY_GUARDED_BY(mutex_);
+  std::map<SessionId, Bytes> sessions_ GANGWAY_GUARDED_BY(mutex_);
   Bytes total_ GANGWAY_GUARDED_BY(mutex_);
 };
 

@@ -33,7 +33,7 @@ struct SlotName {
   StorageId storage;
   uint32_t shard = 0;
   int device = 0;  // local index
-  uint64_t session = 0;
+  SessionId session;
   uint64_t bytes = 0;
 
   std::string Text() const;  // "shard 3 of storage 17 on local device 1"
@@ -57,8 +57,8 @@ class Slot {
 
   // The last gang of those that this shard comes from, by programs on its own device, which was alone in the device
   // (worker/service/device_thread.h); 0: none. Of the event loop.
-  uint64_t gang_alone() const { return gang_alone_; }
-  void SetGangAlone(uint64_t gang) { gang_alone_ = gang; }
+  Ordinal gang_alone() const { return gang_alone_; }
+  void SetGangAlone(Ordinal gang) { gang_alone_ = gang; }
 
   // Stores the buffer, or drops it if the slot is already settled.
   void Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) GANGWAY_EXCLUDES(mutex_);
@@ -104,7 +104,7 @@ class Slot {
 
   const SlotName name_;
   const std::shared_ptr<Ledger> ledger_;
-  uint64_t gang_alone_ = 0;
+  Ordinal gang_alone_;
   mutable Mutex mutex_;
   CondVar settled_;
   State state_ GANGWAY_GUARDED_BY(mutex_) = State::kPromised;

@@ -37,7 +37,8 @@ class SlotTest : public ::testing::Test {
  protected:
   std::shared_ptr<Slot> Make() {
     return std::make_shared<Slot>(
-        SlotName{.storage = StorageId(7), .shard = 1, .device = 1, .session = 5, .bytes = 64},
+        SlotName{
+            .storage = StorageId(7), .shard = 1, .device = 1, .session = SessionId(5), .bytes = 64},
         ledger_);
   }
   Slot::Clock::time_point Soon() { return Slot::Clock::now() + std::chrono::seconds(20); }
@@ -54,7 +55,7 @@ TEST_F(SlotTest, ReaderWaitsForTheProducer) {
   ASSERT_TRUE(content.ok()) << content.status();
   EXPECT_NE(content->buffer, nullptr);
   EXPECT_EQ(ledger_->Device(1), (Bytes{64, 64}));
-  EXPECT_EQ(ledger_->Session(5), (Bytes{64, 64}));
+  EXPECT_EQ(ledger_->Session(SessionId(5)), (Bytes{64, 64}));
 }
 
 TEST_F(SlotTest, DeadlineNamesTheShard) {
@@ -81,7 +82,7 @@ TEST_F(SlotTest, EmptiedByDonation) {
   slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned);
   slot->Empty();
   EXPECT_EQ(alive_, 0);
-  EXPECT_EQ(ledger_->Session(5).current, 0u);
+  EXPECT_EQ(ledger_->Session(SessionId(5)).current, 0u);
   EXPECT_EQ(slot->Wait(Soon()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -44,13 +44,13 @@ std::optional<wire::Failure> Controller::CheckUsable(const Session& session,
   return FailureOf(*array);
 }
 
-bool Controller::CanBind(uint64_t id, Session& session, uint64_t handle) const {
+bool Controller::CanBind(SessionId id, Session& session, uint64_t handle) const {
   return handle != 0 && !session.arrays.contains(handle) &&
          session.arrays.size() < config_.arrays_max;
 }
 
 // A handle in use keeps its array: the client broke the rule that handles are not reused.
-void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array array,
+void Controller::Bind(SessionId id, Session& session, uint64_t handle, Array array,
                       Actions& actions) {
   for (const Run& run : array.runs) ++storages_.at(run.storage).handles;
   if (CanBind(id, session, handle)) {
@@ -60,20 +60,20 @@ void Controller::Bind(uint64_t id, Session& session, uint64_t handle, Array arra
   for (const Run& run : array.runs) Unref(run.storage, actions);
 }
 
-void Controller::BindFailure(uint64_t id, Session& session, uint64_t handle,
+void Controller::BindFailure(SessionId id, Session& session, uint64_t handle,
                              const wire::Failure& failure, Actions& actions) {
   Array array;
   array.failure = failure;
   Bind(id, session, handle, std::move(array), actions);
 }
 
-StorageId Controller::NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer) {
+StorageId Controller::NewStorage(SessionId session, const wire::ArraySpec& spec, Ordinal producer) {
   StorageId id(next_storage_++);
   Storage& storage = storages_[id];
   storage.session = session;
   storage.producer = producer;
   storage.shard_bytes = spec.shard_bytes();
-  storage.devices.assign(spec.devices().begin(), spec.devices().end());
+  storage.devices = {spec.devices().begin(), spec.devices().end()};
   storage.islands = IslandsOf(spec.devices());
   return id;
 }
@@ -127,9 +127,10 @@ void Controller::FillRef(const Array& array, wire::ArrayRef& ref) {
   }
 }
 
-uint64_t Controller::NewNode(uint64_t session_id, Session& session, std::vector<StorageId> results,
-                             std::vector<uint32_t> islands) {
-  uint64_t ordinal = next_ordinal_++;
+Ordinal Controller::NewNode(SessionId session_id, Session& session, std::vector<StorageId> results,
+                            std::vector<uint32_t> islands) {
+  const Ordinal ordinal = next_ordinal_;
+  next_ordinal_ = Ordinal(ordinal.number() + 1);
   ++session.pending;
   nodes_[ordinal] = {
       .session = session_id, .results = std::move(results), .open_islands = std::move(islands)};
@@ -140,7 +141,7 @@ std::vector<uint32_t> Controller::IslandsOf(
     const google::protobuf::RepeatedField<uint32_t>& devices) const {
   std::vector<uint32_t> islands;
   for (uint32_t device : devices) {
-    auto it = devices_.find(device);
+    auto it = devices_.find(DeviceId(device));
     if (it == devices_.end()) continue;
     if (std::find(islands.begin(), islands.end(), it->second.island) == islands.end()) {
       islands.push_back(it->second.island);
@@ -155,7 +156,8 @@ std::vector<uint32_t> Controller::CrossingSources(
     const google::protobuf::RepeatedField<uint32_t>& to) const {
   google::protobuf::RepeatedField<uint32_t> leaving;
   for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
-    if (devices_.at(from.Get(i)).island != devices_.at(to.Get(i)).island) leaving.Add(from.Get(i));
+    if (devices_.at(DeviceId(from.Get(i))).island != devices_.at(DeviceId(to.Get(i))).island)
+      leaving.Add(from.Get(i));
   }
   return IslandsOf(leaving);
 }
@@ -165,8 +167,8 @@ std::vector<size_t> Controller::Senders(const google::protobuf::RepeatedField<ui
                                         const google::protobuf::RepeatedField<uint32_t>& to) const {
   std::vector<size_t> senders;
   for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
-    const DeviceState& source = devices_.at(from.Get(i));
-    if (source.island == devices_.at(to.Get(i)).island) continue;
+    const DeviceState& source = devices_.at(DeviceId(from.Get(i)));
+    if (source.island == devices_.at(DeviceId(to.Get(i))).island) continue;
     if (std::find(senders.begin(), senders.end(), source.owner) == senders.end())
       senders.push_back(source.owner);
   }
@@ -176,7 +178,8 @@ std::vector<size_t> Controller::Senders(const google::protobuf::RepeatedField<ui
 bool Controller::CrossesWorkers(const google::protobuf::RepeatedField<uint32_t>& from,
                                 const google::protobuf::RepeatedField<uint32_t>& to) const {
   for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
-    if (devices_.at(from.Get(i)).owner != devices_.at(to.Get(i)).owner) return true;
+    if (devices_.at(DeviceId(from.Get(i))).owner != devices_.at(DeviceId(to.Get(i))).owner)
+      return true;
   }
   return false;
 }
@@ -192,7 +195,7 @@ std::optional<wire::Failure> Controller::CheckDevices(
       return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                                absl::StrCat("the operation names device ", device, " twice"));
     }
-    if (!devices_.contains(device)) {
+    if (!devices_.contains(DeviceId(device))) {
       return wire::MakeFailure(
           absl::StatusCode::kInvalidArgument,
           absl::StrCat("device ", device, " is not part of this cluster, which has devices 0 to ",

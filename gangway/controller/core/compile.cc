@@ -19,7 +19,7 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
   if (auto failure = CheckDevices(op.devices())) return failure;
   std::set<std::pair<uint32_t, uint32_t>> places;
   for (uint32_t device : op.devices()) {
-    const DeviceState& state = devices_.at(device);
+    const DeviceState& state = devices_.at(DeviceId(device));
     places.emplace(state.island, state.worker);
     request.add_local_devices(state.local);
   }
@@ -37,12 +37,12 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
         "Use a mesh inside one worker; move arrays between meshes with device_put.");
   }
   executable.islands = IslandsOf(op.devices());
-  executable.devices.assign(op.devices().begin(), op.devices().end());
+  executable.devices = {op.devices().begin(), op.devices().end()};
   request.set_device_count(static_cast<uint32_t>(op.devices_size()));
   return std::nullopt;
 }
 
-void Controller::OnCompile(uint64_t id, Session& session, wire::CompileOp& op, Time now,
+void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now,
                            Actions& actions) {
   PendingCompile compile;
   compile.session = id;
@@ -93,9 +93,9 @@ void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) 
   wire::IslandItem item;
   wire::Load* load = item.mutable_load();
   load->set_executable(executable.id.number());
-  load->set_session(compile.session);
+  load->set_session(compile.session.number());
   load->mutable_serialized()->swap(*result.mutable_serialized());
-  load->mutable_devices()->Add(executable.devices.begin(), executable.devices.end());
+  for (DeviceId device : executable.devices) load->add_devices(device.number());
   load->set_name(result.info().name());
   load->set_source(result.info().source());
   load->set_has_collectives(result.info().has_collectives());

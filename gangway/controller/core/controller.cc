@@ -12,10 +12,10 @@ Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
     islands_.resize(std::max<size_t>(islands_.size(), worker.island() + 1));
     workers_.push_back({.declared = worker});
     for (int i = 0; i < worker.devices_size(); ++i) {
-      devices_[worker.devices(i)] = {.island = worker.island(),
-                                     .worker = worker.index(),
-                                     .local = static_cast<uint32_t>(i),
-                                     .owner = workers_.size() - 1};
+      devices_[DeviceId(worker.devices(i))] = {.island = worker.island(),
+                                               .worker = worker.index(),
+                                               .local = static_cast<uint32_t>(i),
+                                               .owner = workers_.size() - 1};
     }
   }
   for (uint32_t island : config_.remote_islands) {
@@ -72,12 +72,12 @@ std::optional<Time> Controller::next_deadline() const {
   return next;
 }
 
-void Controller::OnSessionLost(uint64_t id, Actions& actions) {
+void Controller::OnSessionLost(SessionId id, Actions& actions) {
   auto it = sessions_.find(id);
   if (it == sessions_.end()) return;
   for (uint32_t island = 0; island < islands_.size(); ++island) {
     wire::IslandItem item;
-    item.mutable_end_session()->set_session(id);
+    item.mutable_end_session()->set_session(id.number());
     actions.to_islands.emplace_back(island, std::move(item));
   }
   Session& session = it->second;
@@ -129,14 +129,14 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
     scheduler->set_up(islands_[i].up);
     scheduler->set_process_id(islands_[i].up ? islands_[i].process_id : 0);
   }
-  absl::flat_hash_map<uint64_t, uint64_t> bytes;
+  absl::flat_hash_map<SessionId, uint64_t> bytes;
   for (const auto& [id, storage] : storages_) {
     if (!storage.consumed && !storage.failure)
       bytes[storage.session] += storage.shard_bytes * storage.devices.size();
   }
   for (const auto& [id, session] : sessions_) {
     wire::StatusReply::Session* out = reply.add_sessions();
-    out->set_session(id);
+    out->set_session(id.number());
     out->set_name(session.name);
     out->set_arrays(session.arrays.size());
     out->set_bytes(bytes.contains(id) ? bytes.at(id) : 0);

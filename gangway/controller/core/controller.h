@@ -58,15 +58,15 @@ struct ControllerConfig {
 };
 
 struct SessionOpened {
-  uint64_t session = 0;
+  SessionId session;
   std::string name;
 };
 struct FromClient {
-  uint64_t session = 0;
+  SessionId session;
   wire::SessionBatch batch;
 };
 struct SessionLost {  // closed, crashed or lease expired
-  uint64_t session = 0;
+  SessionId session;
 };
 struct FromScheduler {
   uint32_t island = 0;
@@ -97,8 +97,8 @@ using Event =
                  CompilerUp, CompilerDown, FromCompiler, Drain, DrainAll, Tick>;
 
 struct Actions {
-  std::vector<std::pair<uint64_t, wire::SessionEvent>> to_clients;  // session
-  std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;    // island
+  std::vector<std::pair<SessionId, wire::SessionEvent>> to_clients;  // session
+  std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;     // island
   std::vector<wire::CompileRequest> to_compiler;
 };
 
@@ -142,22 +142,22 @@ class Controller {
   };
 
   struct Storage {
-    uint64_t session = 0;
+    SessionId session;
     uint64_t handles = 0;   // arrays that hold a view of it (OB-1)
-    uint64_t producer = 0;  // node that has not ended; 0 = settled
+    Ordinal producer;       // node that has not ended; 0 = settled
     bool consumed = false;  // donated or deleted
     std::vector<uint32_t> islands;
-    std::vector<uint32_t> devices;
+    std::vector<DeviceId> devices;
     uint64_t shard_bytes = 0;
     std::optional<wire::Failure> failure;
-    std::vector<std::pair<uint64_t, uint64_t>> waiters;  // (session, await)
+    std::vector<std::pair<SessionId, uint64_t>> waiters;  // (session, await)
   };
 
   struct Executable {
     ExecutableId id;
     uint64_t request = 0;  // the compile that makes it
     std::vector<uint32_t> islands;
-    std::vector<uint32_t> devices;
+    std::vector<DeviceId> devices;
     wire::ExecutableInfo info;  // without the optimized program
     bool ready = false;
   };
@@ -179,7 +179,7 @@ class Controller {
   };
 
   struct Node {
-    uint64_t session = 0;
+    SessionId session;
     std::vector<StorageId> results;
     std::vector<uint32_t> open_islands;
     std::vector<uint32_t>
@@ -191,7 +191,7 @@ class Controller {
   };
 
   struct PendingCompile {
-    uint64_t session = 0;
+    SessionId session;
     uint64_t handle = 0;
     wire::CompileRequest request;
     bool sent = false;
@@ -222,31 +222,31 @@ class Controller {
     uint64_t process_id = 0;
     std::map<ExecutableId, wire::Load> loads;  // remote: for its next scheduler
     std::deque<wire::IslandItem> held;         // while it is down, in order; empty while it is up
-    std::map<uint64_t, Time> waiting;          // nodes in `held`, since when
+    std::map<Ordinal, Time> waiting;           // nodes in `held`, since when
   };
 
   // ops.cc: operations of a session.
-  void OnOp(uint64_t id, Session& session, wire::Op& op, Time now, Actions& actions);
-  void CountRefused(uint64_t id, Session& session);
-  void OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Actions& actions);
-  void OnCall(uint64_t id, Session& session, const wire::CallOp& op, Actions& actions);
+  void OnOp(SessionId id, Session& session, wire::Op& op, Time now, Actions& actions);
+  void CountRefused(SessionId id, Session& session);
+  void OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions);
+  void OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions);
   std::optional<wire::Failure> CheckCall(const Session& session, const Executable& executable,
                                          const wire::CallOp& op) const;
   std::optional<wire::Failure> FindDonated(const Session& session, const Executable& executable,
                                            const wire::CallOp& op,
                                            std::vector<uint32_t>& donated) const;
-  void OnCopy(uint64_t id, Session& session, const wire::CopyOp& op, Actions& actions);
-  void CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, int index, Actions& actions);
-  void OnRegroup(uint64_t id, Session& session, const wire::RegroupOp& op, Actions& actions);
+  void OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions);
+  void CopyOne(SessionId id, Session& session, const wire::CopyOp& op, int index, Actions& actions);
+  void OnRegroup(SessionId id, Session& session, const wire::RegroupOp& op, Actions& actions);
   std::optional<wire::Failure> Regroup(Session& session, const wire::RegroupOp::Result& result,
                                        Array& array);
-  void OnFetch(uint64_t id, Session& session, const wire::FetchOp& op, Actions& actions);
-  void OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op, Actions& actions);
+  void OnFetch(SessionId id, Session& session, const wire::FetchOp& op, Actions& actions);
+  void OnAwait(SessionId id, Session& session, const wire::AwaitOp& op, Actions& actions);
   void OnDrop(Session& session, const wire::DropOp& op, bool consume, Actions& actions);
-  void OnPoison(uint64_t id, Session& session, const wire::PoisonOp& op, Actions& actions);
+  void OnPoison(SessionId id, Session& session, const wire::PoisonOp& op, Actions& actions);
 
   // compile.cc
-  void OnCompile(uint64_t id, Session& session, wire::CompileOp& op, Time now, Actions& actions);
+  void OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now, Actions& actions);
   std::optional<wire::Failure> PlaceExecutable(const wire::CompileOp& op, Executable& executable,
                                                wire::CompileRequest& request) const;
   void OnCompileResult(wire::CompileResult& result, Actions& actions);
@@ -260,18 +260,18 @@ class Controller {
   const Array* FindArray(const Session& session, uint64_t handle) const;
   std::optional<wire::Failure> CheckUsable(const Session& session, uint64_t handle) const;
   std::optional<wire::Failure> FailureOf(const Array& array) const;
-  bool CanBind(uint64_t id, Session& session, uint64_t handle) const;
-  void Bind(uint64_t id, Session& session, uint64_t handle, Array array, Actions& actions);
-  void BindFailure(uint64_t id, Session& session, uint64_t handle, const wire::Failure& failure,
+  bool CanBind(SessionId id, Session& session, uint64_t handle) const;
+  void Bind(SessionId id, Session& session, uint64_t handle, Array array, Actions& actions);
+  void BindFailure(SessionId id, Session& session, uint64_t handle, const wire::Failure& failure,
                    Actions& actions);
-  StorageId NewStorage(uint64_t session, const wire::ArraySpec& spec, uint64_t producer);
+  StorageId NewStorage(SessionId session, const wire::ArraySpec& spec, Ordinal producer);
   void Unbind(Session& session, uint64_t handle, bool consume, Actions& actions);
   void Consume(StorageId storage, Actions& actions);
   void Unref(StorageId storage, Actions& actions);
   void SendFree(const Storage& storage, StorageId id, Actions& actions);
   static void FillRef(const Array& array, wire::ArrayRef& ref);
-  uint64_t NewNode(uint64_t session_id, Session& session, std::vector<StorageId> results,
-                   std::vector<uint32_t> islands);
+  Ordinal NewNode(SessionId session_id, Session& session, std::vector<StorageId> results,
+                  std::vector<uint32_t> islands);
   std::vector<uint32_t> IslandsOf(const google::protobuf::RepeatedField<uint32_t>& devices) const;
   std::vector<uint32_t> CrossingSources(const google::protobuf::RepeatedField<uint32_t>& from,
                                         const google::protobuf::RepeatedField<uint32_t>& to) const;
@@ -283,13 +283,13 @@ class Controller {
       const google::protobuf::RepeatedField<uint32_t>& devices) const;
 
   // reports.cc: reports from schedulers.
-  void ExplainCompiles(uint64_t session, Time now, wire::WhyReply& reply) const;
-  uint64_t FindProducer(uint64_t session, uint64_t handle, wire::WhyReply& reply) const;
+  void ExplainCompiles(SessionId session, Time now, wire::WhyReply& reply) const;
+  Ordinal FindProducer(SessionId session, uint64_t handle, wire::WhyReply& reply) const;
   void OnReport(uint32_t island, wire::Report& report, Actions& actions);
-  void OnReleased(uint32_t island, uint64_t ordinal, Actions& actions);
+  void OnReleased(uint32_t island, Ordinal ordinal, Actions& actions);
   static void Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions);
   void OnDone(uint32_t island, wire::Done& done, Actions& actions);
-  void EndNode(uint64_t ordinal, Actions& actions);
+  void EndNode(Ordinal ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Actions& actions);
 
   // schedulers.cc: schedulers in their own processes.
@@ -305,28 +305,28 @@ class Controller {
   void OnLeaving(uint32_t island, const wire::Leaving& leaving, Actions& actions);
   std::optional<wire::Failure> CheckOpen(
       const google::protobuf::RepeatedField<uint32_t>& devices) const;
-  std::optional<wire::Failure> CheckOpen(const std::vector<uint32_t>& devices) const;
-  std::optional<wire::Failure> Refusal(uint32_t device) const;
+  std::optional<wire::Failure> CheckOpen(const std::vector<DeviceId>& devices) const;
+  std::optional<wire::Failure> Refusal(DeviceId device) const;
   void Settle(StorageId storage, Actions& actions);
-  void FinishAwait(uint64_t session_id, Session& session, uint64_t await, Actions& actions);
+  void FinishAwait(SessionId session_id, Session& session, uint64_t await, Actions& actions);
   void ReportProgress(Actions& actions);
-  void OnSessionLost(uint64_t id, Actions& actions);
+  void OnSessionLost(SessionId id, Actions& actions);
 
   const ControllerConfig config_;
-  absl::flat_hash_map<uint32_t, DeviceState> devices_;
+  absl::flat_hash_map<DeviceId, DeviceState> devices_;
   std::vector<WorkerInfo> workers_;
   std::vector<IslandState> islands_;
-  std::map<uint64_t, Session> sessions_;
+  std::map<SessionId, Session> sessions_;
   absl::flat_hash_map<StorageId, Storage> storages_;
-  absl::flat_hash_map<uint64_t, Node> nodes_;
+  absl::flat_hash_map<Ordinal, Node> nodes_;
   Sequencer sequencer_;
   std::map<uint64_t, PendingCompile> compiles_;               // by request number, oldest first
-  std::set<uint64_t> progressed_;                             // sessions whose Progress is due
+  std::set<SessionId> progressed_;                            // sessions whose Progress is due
   std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall
   bool ending_ = false;                                       // DrainAll
   bool compiler_up_ = false;
   uint64_t compiler_process_id_ = 0;
-  uint64_t next_ordinal_ = 1;
+  Ordinal next_ordinal_{1};
   uint64_t next_storage_ = 1;
   uint64_t next_executable_ = 1;
   uint64_t next_request_ = 1;

@@ -41,14 +41,15 @@ class ControllerTest : public ::testing::Test {
     config.new_token = [this] { return std::string(32, static_cast<char>('a' + tokens_++)); };
     controller_ = std::make_unique<Controller>(config);
     Step(CompilerUp{1});
-    Step(SessionOpened{1, "one"});
-    Step(SessionOpened{2, "two"});
+    Step(SessionOpened{SessionId(1), "one"});
+    Step(SessionOpened{SessionId(2), "two"});
   }
 
   void Step(Event event) {
     actions_ = {};
     controller_->Step(std::move(event), now_, actions_);
-    for (auto& [session, event] : actions_.to_clients) events_.emplace_back(session, event);
+    for (auto& [session, event] : actions_.to_clients)
+      events_.emplace_back(session.number(), event);
     for (auto& [island, item] : actions_.to_islands) items_.emplace_back(island, item);
     for (wire::CompileRequest& request : actions_.to_compiler) requests_.push_back(request);
   }
@@ -57,7 +58,7 @@ class ControllerTest : public ::testing::Test {
     Step(controller::Tick{});
   }
   void Do(wire::Op op, uint64_t session = 1) {
-    FromClient event{session, {}};
+    FromClient event{SessionId(session), {}};
     *event.batch.add_ops() = std::move(op);
     Step(std::move(event));
   }
@@ -724,7 +725,7 @@ TEST_F(ControllerTest, ASessionsEndFreesAllThatItOwned_OB2) {
   Await({12});
   Compile(6, {0});
   items_.clear();
-  Step(SessionLost{1});
+  Step(SessionLost{SessionId(1)});
   EXPECT_TRUE(items_[0].second.has_end_session());
   EXPECT_TRUE(items_[1].second.has_end_session());
   EXPECT_EQ(Freed(0).size(), 1u);

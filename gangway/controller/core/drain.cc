@@ -54,7 +54,7 @@ void Controller::OnLeaving(uint32_t island, const wire::Leaving& leaving, Action
 
 // UNAVAILABLE, as for a worker that is down: nothing is lost, and the same call may succeed later
 // or elsewhere.
-std::optional<wire::Failure> Controller::Refusal(uint32_t device) const {
+std::optional<wire::Failure> Controller::Refusal(DeviceId device) const {
   if (ending_) {
     return wire::MakeFailure(absl::StatusCode::kUnavailable,
                              "the cluster is shutting down: it takes no new work",
@@ -74,20 +74,20 @@ std::optional<wire::Failure> Controller::Refusal(uint32_t device) const {
       "now sees only the other workers.");
   failure.set_worker(name);
   failure.set_incarnation(owner.declared.incarnation());
-  failure.set_device(static_cast<int32_t>(device) + 1);
+  failure.set_device(static_cast<int32_t>(device.number()) + 1);
   return failure;
 }
 
 std::optional<wire::Failure> Controller::CheckOpen(
     const google::protobuf::RepeatedField<uint32_t>& devices) const {
   for (uint32_t device : devices) {
-    if (auto failure = Refusal(device)) return failure;
+    if (auto failure = Refusal(DeviceId(device))) return failure;
   }
   return std::nullopt;
 }
 
-std::optional<wire::Failure> Controller::CheckOpen(const std::vector<uint32_t>& devices) const {
-  for (uint32_t device : devices) {
+std::optional<wire::Failure> Controller::CheckOpen(const std::vector<DeviceId>& devices) const {
+  for (DeviceId device : devices) {
     if (auto failure = Refusal(device)) return failure;
   }
   return std::nullopt;

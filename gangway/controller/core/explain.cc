@@ -6,16 +6,16 @@
 namespace gangway::controller {
 
 bool Controller::Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const {
-  if (request.session() != 0 && !sessions_.contains(request.session())) {
+  if (request.session() != 0 && !sessions_.contains(SessionId(request.session()))) {
     reply.add_remarks(absl::StrCat("there is no session ", request.session(),
                                    "; `gangway status` lists those that are open"));
     return false;
   }
   if (request.array() != 0) {
     for (const auto& [id, session] : sessions_) {
-      if (request.session() != 0 && request.session() != id) continue;
+      if (request.session() != 0 && SessionId(request.session()) != id) continue;
       if (!session.arrays.contains(request.array())) continue;
-      request.set_gang(FindProducer(id, request.array(), reply));
+      request.set_gang(FindProducer(id, request.array(), reply).number());
       if (request.gang() != 0) return true;
     }
     if (reply.remarks_size() == 0)
@@ -23,40 +23,40 @@ bool Controller::Explain(wire::WhyRequest& request, Time now, wire::WhyReply& re
     return false;
   }
   if (request.gang() != 0) {
-    if (nodes_.contains(request.gang())) return true;
-    reply.add_remarks(
-        absl::StrCat("gang ", request.gang(),
-                     request.gang() < next_ordinal_ ? " has ended" : " does not exist yet"));
+    if (nodes_.contains(Ordinal(request.gang()))) return true;
+    reply.add_remarks(absl::StrCat(
+        "gang ", request.gang(),
+        Ordinal(request.gang()) < next_ordinal_ ? " has ended" : " does not exist yet"));
     return false;
   }
-  ExplainCompiles(request.session(), now, reply);
+  ExplainCompiles(SessionId(request.session()), now, reply);
   return true;
 }
 
 // Returns 0 and adds a remark if the array waits for nothing.
-uint64_t Controller::FindProducer(uint64_t id, uint64_t handle, wire::WhyReply& reply) const {
-  const Array& array = sessions_.at(id).arrays.at(handle);
+Ordinal Controller::FindProducer(SessionId session, uint64_t handle, wire::WhyReply& reply) const {
+  const Array& array = sessions_.at(session).arrays.at(handle);
   if (auto failure = FailureOf(array)) {
-    reply.add_remarks(
-        absl::StrCat("array ", handle, " of session ", id, " is an error: ", failure->message()));
-    return 0;
+    reply.add_remarks(absl::StrCat("array ", handle, " of session ", session,
+                                   " is an error: ", failure->message()));
+    return {};
   }
   for (const Run& run : array.runs) {
     auto storage = storages_.find(run.storage);
-    if (storage != storages_.end() && storage->second.producer != 0)
+    if (storage != storages_.end() && storage->second.producer != Ordinal())
       return storage->second.producer;
   }
   reply.add_remarks(
-      absl::StrCat("array ", handle, " of session ", id, " is ready: it waits for nothing"));
-  return 0;
+      absl::StrCat("array ", handle, " of session ", session, " is ready: it waits for nothing"));
+  return {};
 }
 
-void Controller::ExplainCompiles(uint64_t session, Time now, wire::WhyReply& reply) const {
+void Controller::ExplainCompiles(SessionId session, Time now, wire::WhyReply& reply) const {
   for (const auto& [request, compile] : compiles_) {
-    if (session != 0 && compile.session != session) continue;
+    if (session != SessionId() && compile.session != session) continue;
     wire::Wait& wait = *reply.add_waits();
     wait.set_kind("compile");
-    wait.set_session(compile.session);
+    wait.set_session(compile.session.number());
     wait.set_reason(wire::Wait::REASON_COMPILE);
     auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - compile.since);
     wait.set_waited_ms(static_cast<uint64_t>(waited.count()));

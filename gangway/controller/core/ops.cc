@@ -33,7 +33,7 @@ bool Fits(const wire::ArraySpec& spec, const wire::TensorSpec& parameter) {
 
 }  // namespace
 
-void Controller::OnOp(uint64_t id, Session& session, wire::Op& op, Time now, Actions& actions) {
+void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Actions& actions) {
   switch (op.op_case()) {
     case wire::Op::kCompile:
       return OnCompile(id, session, *op.mutable_compile(), now, actions);
@@ -75,12 +75,12 @@ std::optional<wire::Failure> CheckRoom(uint64_t pending, uint64_t pending_max) {
 }  // namespace
 
 // The client counts every node that it submits, so a rejected node counts as ended.
-void Controller::CountRefused(uint64_t id, Session& session) {
+void Controller::CountRefused(SessionId id, Session& session) {
   ++session.ended;
   progressed_.insert(id);
 }
 
-void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Actions& actions) {
+void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions) {
   std::optional<wire::Failure> failure = CheckDevices(op.spec().devices());
   if (!failure) failure = CheckOpen(op.spec().devices());
   if (!failure) failure = CheckRoom(session.pending, config_.pending_nodes_max);
@@ -99,7 +99,7 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
     return;
   }
   std::vector<uint32_t> islands = IslandsOf(op.spec().devices());
-  uint64_t ordinal = NewNode(id, session, {}, islands);
+  Ordinal ordinal = NewNode(id, session, {}, islands);
   StorageId storage = NewStorage(id, op.spec(), ordinal);
   nodes_[ordinal].results = {storage};
   nodes_[ordinal].upload = op.upload();
@@ -108,8 +108,8 @@ void Controller::OnUpload(uint64_t id, Session& session, wire::UploadOp& op, Act
   array.runs = {{storage, 0, static_cast<uint32_t>(op.spec().devices_size())}};
   Bind(id, session, op.array(), std::move(array), actions);
   wire::IslandItem item;
-  item.mutable_node()->set_ordinal(ordinal);
-  item.mutable_node()->set_session(id);
+  item.mutable_node()->set_ordinal(ordinal.number());
+  item.mutable_node()->set_session(id.number());
   wire::Upload* upload = item.mutable_node()->mutable_upload();
   upload->set_storage(storage.number());
   upload->set_upload(op.upload());
@@ -146,7 +146,7 @@ std::optional<wire::Failure> Controller::CheckCall(const Session& session,
                      ", the program was compiled for ",
                      Describe(parameter.element_type(), parameter.shard_dims()));
     }
-    if (!SameList(spec.devices(), executable.devices)) {
+    if (!std::ranges::equal(spec.devices(), executable.devices, {}, {}, &DeviceId::number)) {
       return invalid("argument ", i, " is on devices ", absl::StrJoin(spec.devices(), ","),
                      ", the program runs on devices ", absl::StrJoin(executable.devices, ","));
     }
@@ -188,7 +188,7 @@ std::optional<wire::Failure> Controller::FindDonated(const Session& session,
   return std::nullopt;
 }
 
-void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, Actions& actions) {
+void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions) {
   auto found = session.executables.find(op.executable());
   std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
   std::vector<uint32_t> donated;
@@ -208,15 +208,15 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
   }
   Executable& executable = found->second;
   wire::IslandItem item;
-  uint64_t ordinal = NewNode(id, session, {}, executable.islands);
+  Ordinal ordinal = NewNode(id, session, {}, executable.islands);
   if (executable.islands.size() > 1) sequencer_.Add(ordinal, executable.islands);
-  item.mutable_node()->set_ordinal(ordinal);
-  item.mutable_node()->set_session(id);
+  item.mutable_node()->set_ordinal(ordinal.number());
+  item.mutable_node()->set_session(id.number());
   wire::Launch* launch = item.mutable_node()->mutable_launch();
   launch->set_executable(executable.id.number());
   // XLA finds the members of a collective by launch id. It is never the client's id, which another
   // session may use too.
-  launch->set_launch_id(static_cast<uint32_t>(ordinal % 0x7fffffff) + 1);
+  launch->set_launch_id(static_cast<uint32_t>(ordinal.number() % 0x7fffffff) + 1);
   for (uint64_t argument : op.arguments())
     FillRef(*FindArray(session, argument), *launch->add_arguments());
   launch->mutable_donated()->Add(donated.begin(), donated.end());
@@ -228,7 +228,7 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
     *array.spec.mutable_shard_dims() = result.shard_dims();
     array.spec.set_shard_bytes(result.shard_bytes());
     array.spec.set_memory_kind(result.memory_kind());
-    array.spec.mutable_devices()->Add(executable.devices.begin(), executable.devices.end());
+    for (DeviceId device : executable.devices) array.spec.add_devices(device.number());
     StorageId storage = NewStorage(id, array.spec, ordinal);
     array.runs = {{storage, 0, static_cast<uint32_t>(executable.devices.size())}};
     launch->add_results(storage.number());
@@ -249,12 +249,12 @@ void Controller::OnCall(uint64_t id, Session& session, const wire::CallOp& op, A
   }
 }
 
-void Controller::OnCopy(uint64_t id, Session& session, const wire::CopyOp& op, Actions& actions) {
+void Controller::OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions) {
   for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i)
     CopyOne(id, session, op, i, actions);
 }
 
-void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, int index,
+void Controller::CopyOne(SessionId id, Session& session, const wire::CopyOp& op, int index,
                          Actions& actions) {
   std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
   if (!failure) failure = CheckDevices(op.devices());
@@ -278,14 +278,14 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
   google::protobuf::RepeatedField<uint32_t> both = op.devices();
   both.MergeFrom(source->spec.devices());
   std::vector<uint32_t> islands = IslandsOf(both);
-  uint64_t ordinal = NewNode(id, session, {}, islands);
+  Ordinal ordinal = NewNode(id, session, {}, islands);
   StorageId storage = NewStorage(id, array.spec, ordinal);
   nodes_[ordinal].results = {storage};
   nodes_[ordinal].unreleased_sources = CrossingSources(source->spec.devices(), op.devices());
   nodes_[ordinal].senders = Senders(source->spec.devices(), op.devices());
   wire::IslandItem item;
-  item.mutable_node()->set_ordinal(ordinal);
-  item.mutable_node()->set_session(id);
+  item.mutable_node()->set_ordinal(ordinal.number());
+  item.mutable_node()->set_session(id.number());
   wire::Copy* copy = item.mutable_node()->mutable_copy();
   FillRef(*source, *copy->mutable_source());
   *copy->mutable_source_spec() = source->spec;
@@ -298,7 +298,7 @@ void Controller::CopyOne(uint64_t id, Session& session, const wire::CopyOp& op, 
   Bind(id, session, op.results(index), std::move(array), actions);
 }
 
-void Controller::OnRegroup(uint64_t id, Session& session, const wire::RegroupOp& op,
+void Controller::OnRegroup(SessionId id, Session& session, const wire::RegroupOp& op,
                            Actions& actions) {
   for (const wire::RegroupOp::Result& result : op.results()) {
     Array array;
@@ -352,7 +352,8 @@ std::optional<wire::Failure> Controller::Regroup(Session& session,
   return std::nullopt;
 }
 
-void Controller::OnFetch(uint64_t id, Session& session, const wire::FetchOp& op, Actions& actions) {
+void Controller::OnFetch(SessionId id, Session& session, const wire::FetchOp& op,
+                         Actions& actions) {
   std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
   if (!failure) failure = CheckUsable(session, op.array());
   wire::RegroupOp::Result wanted;
@@ -372,11 +373,11 @@ void Controller::OnFetch(uint64_t id, Session& session, const wire::FetchOp& op,
     return;
   }
   std::vector<uint32_t> islands = IslandsOf(view.spec.devices());
-  uint64_t ordinal = NewNode(id, session, {}, islands);
+  Ordinal ordinal = NewNode(id, session, {}, islands);
   nodes_[ordinal].fetch = op.fetch();
   wire::IslandItem item;
-  item.mutable_node()->set_ordinal(ordinal);
-  item.mutable_node()->set_session(id);
+  item.mutable_node()->set_ordinal(ordinal.number());
+  item.mutable_node()->set_session(id.number());
   wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
   FillRef(view, *fetch->mutable_source());
   *fetch->mutable_spec() = view.spec;
@@ -385,7 +386,8 @@ void Controller::OnFetch(uint64_t id, Session& session, const wire::FetchOp& op,
   for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
 }
 
-void Controller::OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op, Actions& actions) {
+void Controller::OnAwait(SessionId id, Session& session, const wire::AwaitOp& op,
+                         Actions& actions) {
   AwaitState& state = session.awaits[op.await()];
   for (uint64_t handle : op.arrays()) {
     if (auto failure = CheckUsable(session, handle))
@@ -394,7 +396,7 @@ void Controller::OnAwait(uint64_t id, Session& session, const wire::AwaitOp& op,
     if (array == nullptr) continue;
     for (const Run& run : array->runs) {  // a spoiled storage may still be pending
       Storage& storage = storages_.at(run.storage);
-      if (storage.producer == 0 || storage.consumed) continue;
+      if (storage.producer == Ordinal() || storage.consumed) continue;
       storage.waiters.emplace_back(id, op.await());
       state.views.emplace_back(run.storage, std::nullopt);
       ++state.unsettled;
@@ -407,7 +409,7 @@ void Controller::OnDrop(Session& session, const wire::DropOp& op, bool consume, 
   for (uint64_t handle : op.handles()) Unbind(session, handle, consume, actions);
 }
 
-void Controller::OnPoison(uint64_t id, Session& session, const wire::PoisonOp& op,
+void Controller::OnPoison(SessionId id, Session& session, const wire::PoisonOp& op,
                           Actions& actions) {
   wire::Failure failure = op.failure();
   if (failure.code() == 0)

@@ -18,15 +18,16 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
   } else if (report.has_worker_state()) {
     OnWorkerState(*report.mutable_worker_state(), actions);
   } else if (report.has_released()) {
-    for (uint64_t ordinal : report.released().ordinals()) OnReleased(island, ordinal, actions);
+    for (uint64_t number : report.released().ordinals())
+      OnReleased(island, Ordinal(number), actions);
   } else if (report.has_leaving()) {
     OnLeaving(island, report.leaving(), actions);
   } else if (report.has_ready() || report.has_admitted()) {
     std::vector<Sequencer::Decision> decisions;
-    for (uint64_t ordinal : report.ready().ordinals())
-      sequencer_.OnReady(ordinal, island, decisions);
-    for (uint64_t ordinal : report.admitted().ordinals())
-      sequencer_.OnAdmitted(ordinal, island, decisions);
+    for (uint64_t number : report.ready().ordinals())
+      sequencer_.OnReady(Ordinal(number), island, decisions);
+    for (uint64_t number : report.admitted().ordinals())
+      sequencer_.OnAdmitted(Ordinal(number), island, decisions);
     Follow(decisions, actions);
   }
 }
@@ -36,9 +37,9 @@ void Controller::Follow(const std::vector<Sequencer::Decision>& decisions, Actio
     for (uint32_t island : decision.islands) {
       wire::IslandItem item;
       if (decision.release) {
-        item.mutable_release()->add_ordinals(decision.ordinal);
+        item.mutable_release()->add_ordinals(decision.ordinal.number());
       } else {
-        item.mutable_admit()->add_ordinals(decision.ordinal);
+        item.mutable_admit()->add_ordinals(decision.ordinal.number());
       }
       actions.to_islands.emplace_back(island, std::move(item));
     }
@@ -47,13 +48,13 @@ void Controller::Follow(const std::vector<Sequencer::Decision>& decisions, Actio
 
 // Once all source islands have reported Released, the copy's open islands may release their half.
 // The message names the worker processes that hold the shards now.
-void Controller::OnReleased(uint32_t island, uint64_t ordinal, Actions& actions) {
+void Controller::OnReleased(uint32_t island, Ordinal ordinal, Actions& actions) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end() || std::erase(it->second.unreleased_sources, island) == 0) return;
   if (!it->second.unreleased_sources.empty()) return;
   for (uint32_t open : it->second.open_islands) {
     wire::IslandItem item;
-    item.mutable_released()->add_ordinals(ordinal);
+    item.mutable_released()->add_ordinals(ordinal.number());
     for (size_t sender : it->second.senders) {
       if (workers_[sender].up) *item.mutable_released()->add_sources() = workers_[sender].declared;
     }
@@ -62,7 +63,7 @@ void Controller::OnReleased(uint32_t island, uint64_t ordinal, Actions& actions)
 }
 
 void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
-  auto it = nodes_.find(done.ordinal());
+  auto it = nodes_.find(Ordinal(done.ordinal()));
   if (it == nodes_.end()) return;
   Node& node = it->second;
   auto& open = node.open_islands;
@@ -77,7 +78,7 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
         storage->second.failure = node.failure;
     }
     std::vector<Sequencer::Decision> decisions;
-    sequencer_.Remove(done.ordinal(), decisions);
+    sequencer_.Remove(Ordinal(done.ordinal()), decisions);
     Follow(decisions, actions);
     for (uint32_t other : open) {  // all or none
       wire::IslandItem item;
@@ -86,17 +87,17 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
       actions.to_islands.emplace_back(other, std::move(item));
     }
   }
-  if (open.empty()) EndNode(done.ordinal(), actions);
+  if (open.empty()) EndNode(Ordinal(done.ordinal()), actions);
 }
 
-void Controller::EndNode(uint64_t ordinal, Actions& actions) {
+void Controller::EndNode(Ordinal ordinal, Actions& actions) {
   auto it = nodes_.find(ordinal);
   Node node = std::move(it->second);
   nodes_.erase(it);
   for (StorageId id : node.results) {
     auto storage = storages_.find(id);
     if (storage == storages_.end()) continue;
-    storage->second.producer = 0;
+    storage->second.producer = {};
     if (node.failure && !storage->second.failure) storage->second.failure = node.failure;
     Settle(id, actions);
   }
@@ -121,7 +122,7 @@ void Controller::EndNode(uint64_t ordinal, Actions& actions) {
 
 void Controller::Settle(StorageId id, Actions& actions) {
   Storage& storage = storages_.at(id);
-  std::vector<std::pair<uint64_t, uint64_t>> waiters = std::move(storage.waiters);
+  std::vector<std::pair<SessionId, uint64_t>> waiters = std::move(storage.waiters);
   storage.waiters.clear();
   std::optional<wire::Failure> failure = storage.failure;
   if (storage.handles == 0) storages_.erase(id);
@@ -137,7 +138,7 @@ void Controller::Settle(StorageId id, Actions& actions) {
   }
 }
 
-void Controller::FinishAwait(uint64_t session_id, Session& session, uint64_t await,
+void Controller::FinishAwait(SessionId session_id, Session& session, uint64_t await,
                              Actions& actions) {
   auto it = session.awaits.find(await);
   wire::SessionEvent event;
@@ -152,7 +153,7 @@ void Controller::FinishAwait(uint64_t session_id, Session& session, uint64_t awa
 }
 
 void Controller::ReportProgress(Actions& actions) {
-  for (uint64_t id : progressed_) {
+  for (SessionId id : progressed_) {
     auto session = sessions_.find(id);
     if (session == sessions_.end()) continue;
     Session& state = session->second;
@@ -173,26 +174,26 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
   auto it = std::find_if(workers_.begin(), workers_.end(), same);
   if (it == workers_.end()) return;
   it->stuck.Swap(state.mutable_stuck());
-  const uint64_t incarnation = state.worker().incarnation();
-  if (it->up && state.up() && it->declared.incarnation() == incarnation) return;
+  const Incarnation incarnation(state.worker().incarnation());
+  if (it->up && state.up() && Incarnation(it->declared.incarnation()) == incarnation) return;
   it->up = state.up();
   it->leaving = false;
   it->failure.reset();
   if (state.has_failure()) it->failure = state.failure();
   if (state.up()) {
     it->process_id = state.process_id();
-    it->declared.set_incarnation(incarnation);
+    it->declared.set_incarnation(incarnation.number());
     it->declared.set_data_address(state.worker().data_address());
     it->declared.set_platform(state.worker().platform());
     it->declared.set_platform_version(state.worker().platform_version());
     it->declared.set_device_kind(state.worker().device_kind());
   } else {
     // Storages whose producer has ended there are lost; the scheduler decides about pending ones.
-    absl::flat_hash_set<uint32_t> lost(state.worker().devices().begin(),
+    absl::flat_hash_set<DeviceId> lost(state.worker().devices().begin(),
                                        state.worker().devices().end());
     for (auto& [id, storage] : storages_) {
       bool here = std::any_of(storage.devices.begin(), storage.devices.end(),
-                              [&lost](uint32_t device) { return lost.contains(device); });
+                              [&lost](DeviceId device) { return lost.contains(device); });
       auto producer = nodes_.find(storage.producer);
       if (producer != nodes_.end()) {
         const auto& open = producer->second.open_islands;

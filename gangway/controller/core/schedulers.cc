@@ -71,17 +71,17 @@ void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Actio
     state.mutable_failure()->set_incarnation(worker.declared.incarnation());
     OnWorkerState(state, actions);
   }
-  std::vector<uint64_t> open;
+  std::vector<Ordinal> open;
   for (const auto& [ordinal, node] : nodes_) {
     const auto& islands = node.open_islands;
     if (std::find(islands.begin(), islands.end(), island) != islands.end()) open.push_back(ordinal);
   }
   std::sort(open.begin(), open.end());  // the same order in every run of a simulation
-  for (uint64_t ordinal : open) {
+  for (Ordinal ordinal : open) {
     wire::Done done;
-    done.set_ordinal(ordinal);
+    done.set_ordinal(ordinal.number());
     *done.mutable_failure() = failure;
-    done.mutable_failure()->set_gang(ordinal);
+    done.mutable_failure()->set_gang(ordinal.number());
     done.mutable_failure()->set_worker(SchedulerName(island));
     OnDone(island, done, actions);
   }
@@ -102,11 +102,11 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
     std::map<StorageId, wire::Failure> spoiled;
     std::deque<wire::IslandItem> kept;
     for (wire::IslandItem& item : std::exchange(island.held, {})) {
-      const uint64_t ordinal = item.node().ordinal();
+      const Ordinal ordinal(item.node().ordinal());
       std::optional<wire::Failure> why = SpoiledInput(item.node(), spoiled);
       if (item.has_node() && !why && late(island.waiting.at(ordinal))) {
         why = failure;
-        why->set_gang(ordinal);
+        why->set_gang(ordinal.number());
         why->set_worker(SchedulerName(index));
       }
       if (!why) {
@@ -118,7 +118,7 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
       if (node == nodes_.end()) continue;
       for (StorageId result : node->second.results) spoiled[result] = *why;
       wire::Done done;
-      done.set_ordinal(ordinal);
+      done.set_ordinal(ordinal.number());
       *done.mutable_failure() = *std::move(why);
       OnDone(index, done, actions);
     }
@@ -139,7 +139,7 @@ void Controller::HoldBack(Time now, Actions& actions) {
         island.loads.erase(ExecutableId(executable));
     }
     if (!island.up) {
-      if (item.has_node()) island.waiting[item.node().ordinal()] = now;
+      if (item.has_node()) island.waiting[Ordinal(item.node().ordinal())] = now;
       island.held.push_back(std::move(item));
       continue;
     }

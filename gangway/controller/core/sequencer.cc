@@ -5,13 +5,13 @@
 
 namespace gangway::controller {
 
-void Sequencer::Add(uint64_t ordinal, std::vector<uint32_t> islands) {
+void Sequencer::Add(Ordinal ordinal, std::vector<uint32_t> islands) {
   Gang& gang = gangs_[ordinal];
   gang.missing.insert(islands.begin(), islands.end());
   gang.islands = std::move(islands);
 }
 
-void Sequencer::OnReady(uint64_t ordinal, uint32_t island, std::vector<Decision>& decisions) {
+void Sequencer::OnReady(Ordinal ordinal, uint32_t island, std::vector<Decision>& decisions) {
   auto it = gangs_.find(ordinal);
   if (it == gangs_.end() || it->second.has_turn || it->second.missing.erase(island) == 0) return;
   if (!it->second.missing.empty()) return;
@@ -19,7 +19,7 @@ void Sequencer::OnReady(uint64_t ordinal, uint32_t island, std::vector<Decision>
   GiveTurns(decisions);
 }
 
-void Sequencer::OnAdmitted(uint64_t ordinal, uint32_t island, std::vector<Decision>& decisions) {
+void Sequencer::OnAdmitted(Ordinal ordinal, uint32_t island, std::vector<Decision>& decisions) {
   auto it = gangs_.find(ordinal);
   if (it == gangs_.end() || !it->second.has_turn || it->second.missing.erase(island) == 0) return;
   if (!it->second.missing.empty()) return;
@@ -28,14 +28,14 @@ void Sequencer::OnAdmitted(uint64_t ordinal, uint32_t island, std::vector<Decisi
   GiveTurns(decisions);
 }
 
-void Sequencer::Remove(uint64_t ordinal, std::vector<Decision>& decisions) {
+void Sequencer::Remove(Ordinal ordinal, std::vector<Decision>& decisions) {
   ready_.erase(ordinal);
   if (gangs_.erase(ordinal) != 0) GiveTurns(decisions);
 }
 
 void Sequencer::GiveTurns(std::vector<Decision>& decisions) {
   if (ready_.empty()) return;
-  std::map<uint32_t, uint64_t> highest;  // ordinal with a turn, by island
+  std::map<uint32_t, Ordinal> highest;  // ordinal with a turn, by island
   for (const auto& [ordinal, gang] : gangs_) {
     if (!gang.has_turn) continue;
     for (uint32_t island : gang.islands) highest[island] = ordinal;

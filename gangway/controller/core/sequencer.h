@@ -18,24 +18,26 @@
 #include <set>
 #include <vector>
 
+#include "gangway/base/ids.h"
+
 namespace gangway::controller {
 
 class Sequencer {
  public:
   struct Decision {
-    uint64_t ordinal = 0;
+    Ordinal ordinal;
     bool release = false;  // otherwise: its turn to take memory and slots
     std::vector<uint32_t> islands;
   };
 
   // A gang was sent to these islands.
-  void Add(uint64_t ordinal, std::vector<uint32_t> islands);
+  void Add(Ordinal ordinal, std::vector<uint32_t> islands);
   // Its part on `island` waits only for its turn.
-  void OnReady(uint64_t ordinal, uint32_t island, std::vector<Decision>& decisions);
+  void OnReady(Ordinal ordinal, uint32_t island, std::vector<Decision>& decisions);
   // Its part on `island` holds memory and slots.
-  void OnAdmitted(uint64_t ordinal, uint32_t island, std::vector<Decision>& decisions);
+  void OnAdmitted(Ordinal ordinal, uint32_t island, std::vector<Decision>& decisions);
   // The gang has failed: it will not be released, and its islands return what it held.
-  void Remove(uint64_t ordinal, std::vector<Decision>& decisions);
+  void Remove(Ordinal ordinal, std::vector<Decision>& decisions);
 
   // Gangs that are not released.
   size_t size() const { return gangs_.size(); }
@@ -49,8 +51,8 @@ class Sequencer {
 
   void GiveTurns(std::vector<Decision>& decisions);
 
-  std::map<uint64_t, Gang> gangs_;  // by ordinal
-  std::set<uint64_t> ready_;        // ready on all their islands, without a turn
+  std::map<Ordinal, Gang> gangs_;  // by ordinal
+  std::set<Ordinal> ready_;        // ready on all their islands, without a turn
 };
 
 }  // namespace gangway::controller

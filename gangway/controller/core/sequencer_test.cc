@@ -28,10 +28,10 @@ class SequencerTest : public ::testing::Test {
     return words;
   }
   void Ready(uint64_t ordinal, const std::vector<uint32_t>& islands) {
-    for (uint32_t island : islands) sequencer_.OnReady(ordinal, island, decisions_);
+    for (uint32_t island : islands) sequencer_.OnReady(Ordinal(ordinal), island, decisions_);
   }
   void Admitted(uint64_t ordinal, const std::vector<uint32_t>& islands) {
-    for (uint32_t island : islands) sequencer_.OnAdmitted(ordinal, island, decisions_);
+    for (uint32_t island : islands) sequencer_.OnAdmitted(Ordinal(ordinal), island, decisions_);
   }
 
   Sequencer sequencer_;
@@ -39,7 +39,7 @@ class SequencerTest : public ::testing::Test {
 };
 
 TEST_F(SequencerTest, TurnOnceReadyEverywhereReleaseOnceAdmittedEverywhere_GS4) {
-  sequencer_.Add(3, {0, 1});
+  sequencer_.Add(Ordinal(3), {0, 1});
   Ready(3, {0});
   EXPECT_THAT(Decided(), IsEmpty());
   Ready(3, {1});
@@ -52,16 +52,16 @@ TEST_F(SequencerTest, TurnOnceReadyEverywhereReleaseOnceAdmittedEverywhere_GS4) 
 }
 
 TEST_F(SequencerTest, OneWhoseInputsAreLateHoldsUpNobody) {
-  sequencer_.Add(3, {0, 1});
-  sequencer_.Add(4, {0, 1});
+  sequencer_.Add(Ordinal(3), {0, 1});
+  sequencer_.Add(Ordinal(4), {0, 1});
   Ready(3, {0});
   Ready(4, {0, 1});
   EXPECT_THAT(Decided(), ElementsAre("turn 4 on 0,1"));
 }
 
 TEST_F(SequencerTest, HigherOrdinalsGetTheirTurnBesideLowerOnes) {
-  sequencer_.Add(3, {0, 1});
-  sequencer_.Add(4, {1, 2});
+  sequencer_.Add(Ordinal(3), {0, 1});
+  sequencer_.Add(Ordinal(4), {1, 2});
   Ready(3, {0, 1});
   Ready(4, {1, 2});
   EXPECT_THAT(Decided(), ElementsAre("turn 3 on 0,1", "turn 4 on 1,2"));
@@ -70,9 +70,9 @@ TEST_F(SequencerTest, HigherOrdinalsGetTheirTurnBesideLowerOnes) {
 // An island short of slots would serve the lower ordinal first, while another island may have
 // served the higher one already.
 TEST_F(SequencerTest, LowerOrdinalsWaitForHigherOnesThatHaveTheirTurn_GS4) {
-  sequencer_.Add(3, {0, 1});
-  sequencer_.Add(4, {1, 2});
-  sequencer_.Add(5, {2, 3});
+  sequencer_.Add(Ordinal(3), {0, 1});
+  sequencer_.Add(Ordinal(4), {1, 2});
+  sequencer_.Add(Ordinal(5), {2, 3});
   Ready(4, {1, 2});
   Ready(3, {0, 1});
   Ready(5, {2, 3});
@@ -82,31 +82,31 @@ TEST_F(SequencerTest, LowerOrdinalsWaitForHigherOnesThatHaveTheirTurn_GS4) {
 }
 
 TEST_F(SequencerTest, GangsOnOtherIslandsDoNotWait) {
-  sequencer_.Add(3, {0, 1});
-  sequencer_.Add(4, {2, 3});
+  sequencer_.Add(Ordinal(3), {0, 1});
+  sequencer_.Add(Ordinal(4), {2, 3});
   Ready(4, {2, 3});
   Ready(3, {0, 1});
   EXPECT_THAT(Decided(), ElementsAre("turn 4 on 2,3", "turn 3 on 0,1"));
 }
 
 TEST_F(SequencerTest, AFailedOneLetsOthersGo) {
-  sequencer_.Add(3, {0, 1});
-  sequencer_.Add(4, {0, 1});
+  sequencer_.Add(Ordinal(3), {0, 1});
+  sequencer_.Add(Ordinal(4), {0, 1});
   Ready(4, {0, 1});
   Ready(3, {0, 1});
   Decided();
-  sequencer_.Remove(4, decisions_);
+  sequencer_.Remove(Ordinal(4), decisions_);
   EXPECT_THAT(Decided(), ElementsAre("turn 3 on 0,1"));
   Admitted(4, {0, 1});  // in flight when it failed
   EXPECT_THAT(Decided(), IsEmpty());
 }
 
 TEST_F(SequencerTest, WhatItDoesNotKnowIsIgnored) {
-  sequencer_.Add(3, {0, 1});
+  sequencer_.Add(Ordinal(3), {0, 1});
   Ready(7, {0, 1});
   Ready(3, {0, 0, 2});
   Admitted(3, {0, 1});
-  sequencer_.Remove(9, decisions_);
+  sequencer_.Remove(Ordinal(9), decisions_);
   EXPECT_THAT(Decided(), IsEmpty());
   Ready(3, {1});
   EXPECT_THAT(Decided(), ElementsAre("turn 3 on 0,1"));

@@ -21,7 +21,8 @@ constexpr std::chrono::milliseconds kLastAnswers{500};
 void Record(const Actions& actions, uint64_t batch, Time now) {
   for (const auto& [island, item] : actions.to_islands) {
     if (item.has_node())
-      TraceAt(now, TraceKind::kLower, island, item.node().session(), item.node().ordinal(), batch);
+      TraceAt(now, TraceKind::kLower, island, SessionId(item.node().session()),
+              Ordinal(item.node().ordinal()), batch);
     if (item.has_load())
       NameTrace(TraceNameOf::kExecutable, item.load().executable(), item.load().name());
   }
@@ -89,7 +90,8 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   switch (hello.role()) {
     case wire::ROLE_CLIENT:
-      clients_[key] = {.link = link, .name = hello.name(), .since = EventLoop::Clock::now()};
+      clients_[SessionId(key)] = {
+          .link = link, .name = hello.name(), .since = EventLoop::Clock::now()};
       Say(absl::StrCat("session ", key, " opens for ", hello.name()));
       loop_->PostAt(EventLoop::Clock::now() + options_.welcome_max, [this, alive = alive_] {
         if (*alive) WelcomeClients();
@@ -157,7 +159,7 @@ void ControllerService::WelcomeClients() {
   wire::Topology topology;
   core_.FillTopology(topology);
   const auto now = EventLoop::Clock::now();
-  std::vector<std::pair<uint64_t, wire::Failure>> refused;
+  std::vector<std::pair<SessionId, wire::Failure>> refused;
   for (auto& [session, client] : clients_) {
     if (client.welcomed) continue;
     if (absent.empty() && topology.workers().empty()) {
@@ -187,15 +189,15 @@ void ControllerService::WelcomeClients() {
   }
 }
 
-void ControllerService::SendWelcome(uint64_t session, ClientLink& client) {
+void ControllerService::SendWelcome(SessionId session, ClientLink& client) {
   client.welcomed = true;
-  NameTrace(TraceNameOf::kSession, session, client.name);
+  NameTrace(TraceNameOf::kSession, session.number(), client.name);
   Step(SessionOpened{session, client.name});
   wire::Frame frame;
   frame.set_epoch(options_.core.epoch);
   wire::HelloReply* reply = frame.mutable_hello_reply();
   reply->set_epoch(options_.core.epoch);
-  reply->set_session(session);
+  reply->set_session(session.number());
   reply->set_build_version(wire::kBuildVersion);
   reply->set_protocol_version(wire::kProtocolVersion);
   reply->set_data_token(transport::DataToken(options_.data_key, session));
@@ -205,10 +207,10 @@ void ControllerService::SendWelcome(uint64_t session, ClientLink& client) {
 
 void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& frame) {
   if (role == wire::ROLE_CLIENT && frame.has_session_batch()) {
-    auto it = clients_.find(key);
+    auto it = clients_.find(SessionId(key));
     if (it == clients_.end() || !it->second.welcomed) return;
     ++frames_received_;
-    Step(FromClient{key, std::move(*frame.mutable_session_batch())}, frame.sequence());
+    Step(FromClient{SessionId(key), std::move(*frame.mutable_session_batch())}, frame.sequence());
   } else if (role == wire::ROLE_SCHEDULER) {
     IslandLink* island = FindIsland(key);
     if (island != nullptr) OnSchedulerFrame(static_cast<uint32_t>(island - islands_.data()), frame);
@@ -283,9 +285,9 @@ void ControllerService::OnPulse(EventLoop::Clock::time_point now, bool stood_sti
 }
 
 void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Status& why) {
-  if (role == wire::ROLE_CLIENT && clients_.erase(key) != 0) {
+  if (role == wire::ROLE_CLIENT && clients_.erase(SessionId(key)) != 0) {
     Say(absl::StrCat("session ", key, " ends: ", why.message()));
-    Step(SessionLost{key});
+    Step(SessionLost{SessionId(key)});
   } else if (role == wire::ROLE_COMPILER && key == compiler_key_) {
     compiler_.reset();
     Say(absl::StrCat("the compiler is down: ", why.message()));
@@ -424,7 +426,7 @@ void ControllerService::Flush() {
     island.link->Close(sent);
     OnSchedulerClosed(static_cast<uint32_t>(&island - islands_.data()), sent);
   }
-  std::vector<uint64_t> slow;
+  std::vector<SessionId> slow;
   for (auto& [session, client] : clients_) {
     if (client.batch.events().empty()) continue;
     wire::Frame frame;
@@ -433,10 +435,10 @@ void ControllerService::Flush() {
     ++frames_sent_;
     if (!client.link->Send(std::move(frame)).ok()) slow.push_back(session);
   }
-  for (uint64_t session : slow) {  // a client that does not read ends its session (TM-2)
+  for (SessionId session : slow) {  // a client that does not read ends its session (TM-2)
     clients_[session].link->Close(
         absl::ResourceExhaustedError("the client does not read its events"));
-    OnClosed(wire::ROLE_CLIENT, session,
+    OnClosed(wire::ROLE_CLIENT, session.number(),
              absl::ResourceExhaustedError("it does not read its events"));
   }
 }

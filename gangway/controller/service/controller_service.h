@@ -99,7 +99,7 @@ class ControllerService {
   void OnPulse(EventLoop::Clock::time_point now, bool stood_still);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
-  void SendWelcome(uint64_t session, ClientLink& client);
+  void SendWelcome(SessionId session, ClientLink& client);
   void OnStatusRequest(uint64_t tool);
   void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);
@@ -121,7 +121,7 @@ class ControllerService {
   EventLoop* const loop_;
   const ControllerOptions options_;
   Controller core_;
-  std::map<uint64_t, ClientLink> clients_;
+  std::map<SessionId, ClientLink> clients_;
   std::vector<IslandLink> islands_;
   std::shared_ptr<transport::Link> compiler_;
   uint64_t compiler_key_ = 0;

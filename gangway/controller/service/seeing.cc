@@ -103,7 +103,7 @@ void ControllerService::ExplainClients(wire::WhyReply& reply) const {
     if (client.welcomed) continue;
     wire::Wait& wait = *reply.add_waits();
     wait.set_kind("client");
-    wait.set_session(session);
+    wait.set_session(session.number());
     wait.set_program(client.name);
     wait.set_reason(wire::Wait::REASON_WORKERS_ABSENT);
     wait.add_workers(core_.AbsentWorkers());

@@ -76,7 +76,7 @@ void Session::Handle(IfrtRequest& request) {
   } else {
     status = Dispatch(request, response, answered_later);
   }
-  TraceAt(began, TraceKind::kRequest, request_case, client_->cluster().session, 0,
+  TraceAt(began, TraceKind::kRequest, request_case, SessionId(client_->cluster().session), {},
           static_cast<uint64_t>((std::chrono::steady_clock::now() - began).count()));
   if (answered_later) return;
   if (status.ok()) {

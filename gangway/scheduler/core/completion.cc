@@ -21,7 +21,7 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
     case wire::Report::kLeaving: {
       wire::Report leaving;
       leaving.mutable_leaving()->set_index(worker);
-      leaving.mutable_leaving()->set_incarnation(workers_[worker].incarnation);
+      leaving.mutable_leaving()->set_incarnation(workers_[worker].incarnation.number());
       actions.to_controller.push_back(std::move(leaving));
       return;
     }
@@ -37,7 +37,7 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
 }
 
 void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
-  auto it = nodes_.find(done.ordinal());
+  auto it = nodes_.find(Ordinal(done.ordinal()));
   if (it == nodes_.end()) return;  // failed here already
   NodeState& node = it->second;
   if (!node.released) {  // the worker could not even prepare it
@@ -62,14 +62,14 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
 // All or none: the failure of one part ends the wait of the other workers.
 void Island::CancelOpenWorkers(const NodeState& node, Actions& actions) {
   wire::IslandItem item;
-  item.mutable_cancel()->add_ordinals(node.ordinal);
+  item.mutable_cancel()->add_ordinals(node.ordinal.number());
   *item.mutable_cancel()->mutable_failure() = *node.failure;
   SendToWorkers(node.open_workers, item, actions);
 }
 
 // ER-2: spoils the node's results and cancels it on its workers. Its dependents fail once they are
 // taken up.
-void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions) {
+void Island::FailUnreleased(Ordinal ordinal, wire::Failure failure, Actions& actions) {
   NodeState& node = nodes_.at(ordinal);
   if (node.unsent && node.kind == Kind::kUpload) {  // its workers may hold bytes of it
     SendNode(node, std::move(node.message), actions);
@@ -77,7 +77,7 @@ void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& ac
   }
   if (!node.unsent) {
     wire::IslandItem item;
-    item.mutable_cancel()->add_ordinals(ordinal);
+    item.mutable_cancel()->add_ordinals(ordinal.number());
     *item.mutable_cancel()->mutable_failure() = failure;
     SendToWorkers(node.workers, item, actions);
   }
@@ -87,7 +87,7 @@ void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& ac
     if (it == storages_.end()) continue;
     auto& consumes = node.consumes;
     if (std::find(consumes.begin(), consumes.end(), id) != consumes.end()) continue;
-    if (--it->second.unreleased_readers == 0 && it->second.consumer != 0)
+    if (--it->second.unreleased_readers == 0 && it->second.consumer != Ordinal())
       Unblock(it->second.consumer);
   }
   End(ordinal, actions);
@@ -95,7 +95,7 @@ void Island::FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& ac
 
 // Ends a node, successful or failed: returns its slots and temporaries, settles its results, and
 // drops its use of each storage.
-void Island::End(uint64_t ordinal, Actions& actions) {
+void Island::End(Ordinal ordinal, Actions& actions) {
   auto found = nodes_.find(ordinal);
   NodeState node = std::move(found->second);
   nodes_.erase(found);
@@ -106,7 +106,7 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   memory_blocked_.erase(ordinal);
   unsent_.erase(ordinal);
   wire::Report report;
-  report.mutable_done()->set_ordinal(ordinal);
+  report.mutable_done()->set_ordinal(ordinal.number());
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;
   actions.to_controller.push_back(std::move(report));
   if (node.admitted) {
@@ -129,12 +129,12 @@ void Island::End(uint64_t ordinal, Actions& actions) {
   for (StorageId id : node.writes) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
-    it->second.producer = 0;
+    it->second.producer = {};
     if (node.failure && !it->second.failure) it->second.failure = *node.failure;
     Unuse(id, actions);
   }
   for (StorageId id : node.reads) Unuse(id, actions);
-  for (uint64_t waiter : node.waiters) Unblock(waiter);
+  for (Ordinal waiter : node.waiters) Unblock(waiter);
 }
 
 void Island::Unuse(StorageId id, Actions& actions) {

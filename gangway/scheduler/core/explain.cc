@@ -20,19 +20,19 @@ uint64_t Ms(Time::duration duration) {
 
 // Per device: the oldest released gang, and the oldest ready one, which claims the device.
 struct Island::Heads {
-  std::vector<uint64_t> released;
-  std::vector<uint64_t> ready;
+  std::vector<Ordinal> released;
+  std::vector<Ordinal> ready;
 };
 
 Island::Heads Island::FindHeads() const {
-  Heads heads{std::vector<uint64_t>(devices_.size(), 0), std::vector<uint64_t>(devices_.size(), 0)};
+  Heads heads{std::vector<Ordinal>(devices_.size()), std::vector<Ordinal>(devices_.size())};
   for (const auto& [ordinal, node] : nodes_) {
     if (node.released && node.kind != Kind::kLaunch) continue;
     if (!node.released && (node.blockers > 0 || WaitsForOtherIslands(node))) continue;
     for (IslandDevice device : node.devices) {
-      uint64_t& head =
+      Ordinal& head =
           node.released ? heads.released[device.number()] : heads.ready[device.number()];
-      if (head == 0) head = ordinal;
+      if (head == Ordinal()) head = ordinal;
     }
   }
   return heads;
@@ -42,18 +42,18 @@ void Island::Explain(const wire::WhyRequest& request, Time now, const std::vecto
                      wire::WhyReply& reply) const {
   const Heads heads = FindHeads();
   if (request.gang() != 0) {  // follow the chain of waits
-    uint64_t gang = request.gang();
-    for (size_t depth = 0; depth < kChainMax && gang != 0; ++depth) {
+    Ordinal gang(request.gang());
+    for (size_t depth = 0; depth < kChainMax && gang != Ordinal(); ++depth) {
       auto it = nodes_.find(gang);
       if (it == nodes_.end()) break;
       ExplainNode(it->second, now, heard, heads, *reply.add_waits());
-      const uint64_t next = reply.waits().rbegin()->for_gang();
-      gang = next == gang ? 0 : next;
+      const Ordinal next(reply.waits().rbegin()->for_gang());
+      gang = next == gang ? Ordinal() : next;
     }
     return;
   }
   for (const auto& [ordinal, node] : nodes_) {
-    if (request.session() != 0 && node.session != request.session()) continue;
+    if (request.session() != 0 && node.session != SessionId(request.session())) continue;
     if (reply.waits_size() < kWaitsMax) {
       ExplainNode(node, now, heard, heads, *reply.add_waits());
     } else {
@@ -65,14 +65,14 @@ void Island::Explain(const wire::WhyRequest& request, Time now, const std::vecto
 
 void Island::ExplainWorkers(Time now, const std::vector<Time>& heard, wire::WhyReply& reply) const {
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
-    const bool up = workers_[worker].incarnation != 0;
+    const bool up = workers_[worker].incarnation != Incarnation();
     for (const WorkerState::Stuck& stuck : workers_[worker].stuck) {
       wire::Wait& wait = *reply.add_waits();
       wait.set_kind("worker");
       wait.set_reason(wire::Wait::REASON_STUCK);
       wait.add_workers(WorkerName(worker));
-      wait.add_devices(stuck.device);
-      wait.set_for_gang(stuck.gang);
+      wait.add_devices(stuck.device.number());
+      wait.set_for_gang(stuck.gang.number());
       NameForGang(wait);
       wait.set_waited_ms(Ms(now - stuck.since));
     }
@@ -88,8 +88,8 @@ void Island::ExplainWorkers(Time now, const std::vector<Time>& heard, wire::WhyR
 void Island::ExplainNode(const NodeState& node, Time now, const std::vector<Time>& heard,
                          const Heads& heads, wire::Wait& wait) const {
   constexpr const char* kKinds[] = {"call", "upload", "copy", "fetch"};
-  wait.set_session(node.session);
-  wait.set_gang(node.ordinal);
+  wait.set_session(node.session.number());
+  wait.set_gang(node.ordinal.number());
   wait.set_kind(kKinds[static_cast<int>(node.kind)]);
   if (node.program != nullptr) {
     wait.set_program(node.program->name);
@@ -108,9 +108,9 @@ void Island::ExplainNode(const NodeState& node, Time now, const std::vector<Time
 
 // Adds the session and the program of the gang that `wait` names.
 void Island::NameForGang(wire::Wait& wait) const {
-  auto blocking = nodes_.find(wait.for_gang());
+  auto blocking = nodes_.find(Ordinal(wait.for_gang()));
   if (blocking == nodes_.end()) return;
-  wait.set_for_session(blocking->second.session);
+  wait.set_for_session(blocking->second.session.number());
   if (blocking->second.program == nullptr) return;
   wait.set_for_program(blocking->second.program->name);
   wait.set_for_source(blocking->second.program->source);
@@ -132,7 +132,7 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
       wait.set_waited_ms(Ms(now - stuck.since));
       if (wait.devices().empty() || wait.workers().rbegin()[0] != WorkerName(worker))
         wait.add_workers(WorkerName(worker));
-      wait.add_devices(stuck.device);
+      wait.add_devices(stuck.device.number());
     }
   }
   if (wait.workers_size() > 0) return;
@@ -145,20 +145,21 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
   }
   wait.set_reason(wire::Wait::REASON_EXECUTING);
   wait.set_waited_ms(Ms(now - node.released_at));
-  uint64_t earlier = 0;
+  Ordinal earlier;
   for (IslandDevice device : node.devices) {
     const auto& open = node.open_workers;
     if (std::find(open.begin(), open.end(), StateOf(device).worker) == open.end()) continue;
-    wait.add_devices(StateOf(device).id);
-    uint64_t head = heads.released[device.number()];
-    if (head != 0 && head < node.ordinal && (earlier == 0 || head < earlier)) earlier = head;
+    wait.add_devices(StateOf(device).id.number());
+    const Ordinal head = heads.released[device.number()];
+    if (head != Ordinal() && head < node.ordinal && (earlier == Ordinal() || head < earlier))
+      earlier = head;
   }
-  wait.set_for_gang(earlier);
+  wait.set_for_gang(earlier.number());
 }
 
 void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
   for (uint32_t worker : node.workers) {
-    if (workers_[worker].incarnation == 0) wait.add_workers(WorkerName(worker));
+    if (workers_[worker].incarnation == Incarnation()) wait.add_workers(WorkerName(worker));
   }
   if (node.unsent && wait.workers_size() > 0) {
     wait.set_reason(wire::Wait::REASON_WORKER_DOWN);
@@ -172,7 +173,7 @@ void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
     if (producer == nodes_.end()) continue;
     if (producer->second.released && producer->second.kind != Kind::kUpload) continue;
     wait.set_reason(wire::Wait::REASON_INPUT);
-    wait.set_for_gang(producer->first);
+    wait.set_for_gang(producer->first.number());
     return;
   }
   wait.set_reason(node.from_other_island ? wire::Wait::REASON_OTHER_ISLAND
@@ -185,7 +186,7 @@ void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
           return std::find(reader.reads.begin(), reader.reads.end(), id) != reader.reads.end();
         });
     if (!reads) continue;
-    wait.set_for_gang(ordinal);
+    wait.set_for_gang(ordinal.number());
     return;
   }
 }
@@ -199,18 +200,18 @@ void Island::ExplainReady(const NodeState& node, Time now, const Heads& heads,
     return ExplainMemory(node, wait);
   }
   for (IslandDevice device : node.devices) {
-    const uint64_t head = heads.ready[device.number()];
-    if (head == 0 || head >= node.ordinal) continue;
+    const Ordinal head = heads.ready[device.number()];
+    if (head == Ordinal() || head >= node.ordinal) continue;
     wait.set_reason(wire::Wait::REASON_EARLIER_GANG);
-    wait.add_devices(StateOf(device).id);
-    wait.set_for_gang(head);
+    wait.add_devices(StateOf(device).id.number());
+    wait.set_for_gang(head.number());
     return;
   }
   wait.set_reason(wire::Wait::REASON_SLOTS);
   for (IslandDevice device : node.devices) {
     if (StateOf(device).slots_taken < config_.window) continue;
-    wait.add_devices(StateOf(device).id);
-    wait.set_for_gang(heads.released[device.number()]);
+    wait.add_devices(StateOf(device).id.number());
+    wait.set_for_gang(heads.released[device.number()].number());
     return;
   }
 }
@@ -223,11 +224,11 @@ void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
       });
   wait.set_reason(wire::Wait::REASON_MEMORY);
   wait.set_limit_ms(static_cast<uint64_t>(config_.memory_wait_max.count()));
-  wait.add_devices(StateOf(device).id);
+  wait.add_devices(StateOf(device).id.number());
   wait.set_needed_bytes(node.result_bytes + node.temp_bytes - node.alias_bytes);
   wait.set_used_bytes(ledger_.used_bytes(device));
   wait.set_budget_bytes(ledger_.budget_bytes());
-  std::map<uint64_t, uint64_t> held;
+  std::map<SessionId, uint64_t> held;
   for (const auto& [id, storage] : storages_) {
     const auto& charged = storage.charged;
     if (std::find(charged.begin(), charged.end(), device) != charged.end())
@@ -235,7 +236,7 @@ void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
   }
   for (const auto& [session, bytes] : held) {
     wire::Wait::Holder& holder = *wait.add_holders();
-    holder.set_session(session);
+    holder.set_session(session.number());
     holder.set_bytes(bytes);
   }
 }

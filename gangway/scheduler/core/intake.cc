@@ -28,7 +28,7 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
     case wire::IslandItem::kUnload:
       return OnUnload(item.unload(), actions);
     case wire::IslandItem::kEndSession:
-      return OnEndSession(item.end_session().session(), actions);
+      return OnEndSession(SessionId(item.end_session().session()), actions);
     case wire::IslandItem::kReleased:
       return OnReleasedElsewhere(*item.mutable_released());
     case wire::IslandItem::kAdmit:
@@ -39,7 +39,7 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
       return OnCancel(item.cancel(), actions);
     case wire::IslandItem::kLeave:
       if (item.leave().index() < workers_.size() &&
-          workers_[item.leave().index()].incarnation == item.leave().incarnation()) {
+          workers_[item.leave().index()].incarnation == Incarnation(item.leave().incarnation())) {
         SendToWorkers({item.leave().index()}, item, actions);
       }
       return;
@@ -52,8 +52,8 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
 
 void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   NodeState node;
-  node.ordinal = message.ordinal();
-  node.session = message.session();
+  node.ordinal = Ordinal(message.ordinal());
+  node.session = SessionId(message.session());
   node.arrived = now;
   if (nodes_.count(node.ordinal) != 0) return;
   std::optional<wire::Failure> failure = Describe(message, node);
@@ -93,10 +93,12 @@ std::optional<wire::Failure> Island::LostBytes(const wire::Node& message) const 
   for (const wire::Destination& to : message.upload().destinations()) {
     if (to.island() != config_.island || to.index() >= workers_.size()) continue;
     const WorkerState& worker = workers_[to.index()];
-    bool up = worker.incarnation != 0;
+    bool up = worker.incarnation != Incarnation();
     // The next incarnation of a worker that is down may still get the bytes: the upload waits.
-    uint64_t expected = !to.next() ? worker.incarnation : up ? worker.before_latest : worker.latest;
-    if ((up || to.next()) && to.incarnation() == expected) continue;
+    const Incarnation expected = !to.next() ? worker.incarnation
+                                 : up       ? worker.before_latest
+                                            : worker.latest;
+    if ((up || to.next()) && Incarnation(to.incarnation()) == expected) continue;
     wire::Failure failure =
         wire::MakeFailure(absl::StatusCode::kDataLoss,
                           "the bytes of this array were sent to a worker process that is gone",
@@ -158,7 +160,7 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   AddPlaces(load.devices(), node, /*charge=*/true);
   node.spans = bug_ != PlantedBug::kNoSequencer &&
                std::any_of(load.devices().begin(), load.devices().end(),
-                           [this](uint32_t id) { return !device_index_.contains(id); });
+                           [this](uint32_t id) { return !device_index_.contains(DeviceId(id)); });
   for (const wire::ArrayRef& argument : launch.arguments())
     AddReads(argument, load.devices(), node);
   for (uint32_t index : launch.donated()) {
@@ -217,8 +219,8 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
   const auto& to = copy.spec().devices();
   for (int i = 0; i < std::min(from.size(), to.size());
        ++i) {  // shard i of the result comes from shard i of the source
-    auto source = device_index_.find(from.Get(i));
-    auto sink = device_index_.find(to.Get(i));
+    auto source = device_index_.find(DeviceId(from.Get(i)));
+    auto sink = device_index_.find(DeviceId(to.Get(i)));
     bool from_here = source != device_index_.end();
     bool to_here = sink != device_index_.end();
     node.from_other_island |= to_here && !from_here;
@@ -244,7 +246,7 @@ void Island::AddReads(const wire::ArrayRef& ref,
   for (const wire::ShardRun& run : ref.runs()) {
     bool here = false;
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
-      here |= device_index_.contains(devices.Get(position));
+      here |= device_index_.contains(DeviceId(devices.Get(position)));
     }
     if (here) AddUnique(node.reads, StorageId(run.storage()));
   }
@@ -253,7 +255,7 @@ void Island::AddReads(const wire::ArrayRef& ref,
 void Island::AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node,
                        bool charge) {
   for (uint32_t id : devices) {
-    auto it = device_index_.find(id);
+    auto it = device_index_.find(DeviceId(id));
     if (it == device_index_.end()) continue;
     AddUnique(node.workers, StateOf(it->second).worker);
     if (charge) AddUnique(node.devices, it->second);
@@ -269,7 +271,7 @@ void Island::AddResult(StorageId storage, const google::protobuf::RepeatedField<
   state.session = node.session;
   state.shard_bytes = shard_bytes;
   for (uint32_t id : devices) {
-    auto it = device_index_.find(id);
+    auto it = device_index_.find(DeviceId(id));
     if (it != device_index_.end()) AddUnique(state.devices, it->second);
   }
 }
@@ -317,7 +319,7 @@ void Island::OnLoad(const wire::Load& load, Actions& actions) {
   *item.mutable_load() = load;
   std::vector<uint32_t> workers;
   for (uint32_t id : load.devices()) {
-    auto it = device_index_.find(id);
+    auto it = device_index_.find(DeviceId(id));
     if (it != device_index_.end()) AddUnique(workers, StateOf(it->second).worker);
   }
   const ExecutableId id(load.executable());
@@ -334,7 +336,7 @@ void Island::OnUnload(const wire::Unload& unload, Actions& actions) {
 // workers' streams.
 void Island::Unload(Actions& actions) {
   std::set<ExecutableId> needed;
-  for (uint64_t ordinal : unsent_) needed.insert(nodes_.at(ordinal).executable);
+  for (Ordinal ordinal : unsent_) needed.insert(nodes_.at(ordinal).executable);
   wire::IslandItem item;
   std::erase_if(unloading_, [&](ExecutableId executable) {
     if (needed.count(executable) != 0) return false;
@@ -358,23 +360,24 @@ void Island::OnFree(const wire::Free& free, Actions& actions) {
   }
 }
 
-void Island::OnEndSession(uint64_t session, Actions& actions) {
-  std::vector<uint64_t> unreleased;
+void Island::OnEndSession(SessionId session, Actions& actions) {
+  std::vector<Ordinal> unreleased;
   for (auto& [ordinal, node] : nodes_) {
     if (node.session == session && !node.released) unreleased.push_back(ordinal);
   }
-  for (uint64_t ordinal : unreleased) {
+  for (Ordinal ordinal : unreleased) {
     FailUnreleased(ordinal, wire::MakeFailure(absl::StatusCode::kCancelled, "its session ended"),
                    actions);
   }
   wire::IslandItem item;
-  item.mutable_end_session()->set_session(session);
+  item.mutable_end_session()->set_session(session.number());
   for (uint32_t worker = 0; worker < workers_.size(); ++worker)
     SendToWorkers({worker}, item, actions);
 }
 
 void Island::OnReleasedElsewhere(wire::Released& released) {
-  for (uint64_t ordinal : released.ordinals()) {
+  for (uint64_t number : released.ordinals()) {
+    const Ordinal ordinal(number);
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end() || !it->second.from_other_island) continue;  // it has failed here
     it->second.from_other_island = false;
@@ -384,7 +387,8 @@ void Island::OnReleasedElsewhere(wire::Released& released) {
 }
 
 void Island::OnTurn(const wire::Ordinals& turn) {
-  for (uint64_t ordinal : turn.ordinals()) {
+  for (uint64_t number : turn.ordinals()) {
+    const Ordinal ordinal(number);
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end() || !it->second.offered) continue;  // it has failed here
     it->second.has_turn = true;
@@ -397,7 +401,8 @@ void Island::OnTurn(const wire::Ordinals& turn) {
 }
 
 void Island::OnReleaseOfSpanning(const wire::Release& release, Time now, Actions& actions) {
-  for (uint64_t ordinal : release.ordinals()) {
+  for (uint64_t number : release.ordinals()) {
+    const Ordinal ordinal(number);
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end() || !it->second.admitted || it->second.released) continue;
     it->second.released_at = now;
@@ -406,14 +411,15 @@ void Island::OnReleaseOfSpanning(const wire::Release& release, Time now, Actions
 }
 
 void Island::OnCancel(const wire::Cancel& cancel, Actions& actions) {
-  for (uint64_t ordinal : cancel.ordinals()) {
+  for (uint64_t number : cancel.ordinals()) {
+    const Ordinal ordinal(number);
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end()) continue;
     if (!it->second.released) {
       FailUnreleased(ordinal, cancel.failure(), actions);
     } else if (MayWaitForOthers(it->second)) {
       wire::IslandItem item;
-      item.mutable_cancel()->add_ordinals(ordinal);
+      item.mutable_cancel()->add_ordinals(ordinal.number());
       *item.mutable_cancel()->mutable_failure() = cancel.failure();
       SendToWorkers(it->second.open_workers, item, actions);
     }
@@ -434,7 +440,7 @@ void Island::OnProbe(uint64_t probe, Actions& actions) {
   }
   for (uint32_t i = 0; i < devices_.size(); ++i) {
     wire::DeviceUsage* device = usage->add_devices();
-    device->set_device(devices_[i].id);
+    device->set_device(devices_[i].id.number());
     device->set_bytes(ledger_.used_bytes(IslandDevice(i)));
     device->set_budget_bytes(ledger_.budget_bytes());
     device->set_peak_bytes(ledger_.peak_bytes(IslandDevice(i)));

@@ -22,7 +22,7 @@ Island::Island(IslandConfig config, PlantedBug bug)
       held_releases_(config_.workers.size()) {
   for (uint32_t worker = 0; worker < config_.workers.size(); ++worker) {
     workers_[worker].latest = config_.workers[worker].last_incarnation;
-    for (uint32_t id : config_.workers[worker].devices) {
+    for (DeviceId id : config_.workers[worker].devices) {
       device_index_[id] = IslandDevice(static_cast<uint32_t>(devices_.size()));
       devices_.push_back({.worker = worker, .id = id});
     }
@@ -33,7 +33,8 @@ void Island::Step(Event event, Time now, Actions& actions) {
   if (auto* batch = std::get_if<FromController>(&event)) {
     for (wire::IslandItem& item : *batch->batch.mutable_items()) OnItem(item, now, actions);
   } else if (auto* reports = std::get_if<FromWorker>(&event)) {
-    bool known = reports->worker < workers_.size() && workers_[reports->worker].incarnation != 0 &&
+    bool known = reports->worker < workers_.size() &&
+                 workers_[reports->worker].incarnation != Incarnation() &&
                  workers_[reports->worker].incarnation == reports->incarnation;
     if (!known) return;  // of an incarnation that was declared dead
     for (wire::Report& report : *reports->batch.mutable_reports()) {

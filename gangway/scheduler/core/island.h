@@ -42,8 +42,8 @@ namespace gangway::scheduler {
 using Time = std::chrono::steady_clock::time_point;
 
 struct WorkerSpec {
-  std::vector<uint32_t> devices;  // global ids
-  uint64_t last_incarnation = 0;  // known to an earlier scheduler of this island; 0 = none
+  std::vector<DeviceId> devices;
+  Incarnation last_incarnation;  // known to an earlier scheduler of this island; 0 = none
 };
 
 struct IslandConfig {
@@ -77,18 +77,18 @@ struct WorkerUp {
 };
 struct WorkerDown {
   uint32_t worker = 0;
-  uint64_t incarnation = 0;
+  Incarnation incarnation;
   wire::Failure why;
 };
 struct FromWorker {
   uint32_t worker = 0;
-  uint64_t incarnation = 0;
+  Incarnation incarnation;
   wire::ReportBatch batch;
 };
 // A heartbeat that names stuck devices, or the first that names none again.
 struct WorkerBeat {
   uint32_t worker = 0;
-  uint64_t incarnation = 0;
+  Incarnation incarnation;
   wire::Heartbeat beat;
 };
 struct Tick {};
@@ -122,8 +122,8 @@ class Island {
   enum class Kind { kLaunch, kUpload, kCopy, kFetch };
 
   struct NodeState {
-    uint64_t ordinal = 0;
-    uint64_t session = 0;
+    Ordinal ordinal;
+    SessionId session;
     Kind kind = Kind::kLaunch;
     wire::Node message;                 // kept only while a worker that needs it is down
     std::vector<uint32_t> workers;      // that take part
@@ -137,7 +137,7 @@ class Island {
     uint64_t argument_bytes = 0;
     ExecutableId executable;
     wire::ProgramLabelRef program;  // of a launch
-    std::vector<uint64_t> waiters;  // nodes to unblock when this is released (an upload: ended)
+    std::vector<Ordinal> waiters;   // nodes to unblock when this is released (an upload: ended)
     uint32_t blockers = 0;
     bool from_other_island = false;   // receives shards from there: waits for Released
     bool to_other_island = false;     // sends shards there: reports Released
@@ -163,13 +163,13 @@ class Island {
   };
 
   struct StorageState {
-    uint64_t producer = 0;  // node that has not ended; 0 = settled
-    uint64_t session = 0;
+    Ordinal producer;  // node that has not ended; 0 = settled
+    SessionId session;
     std::vector<IslandDevice> devices;
     uint64_t shard_bytes = 0;
     uint32_t uses = 0;  // nodes that read or write it and have not ended (OB-1)
     uint32_t unreleased_readers = 0;
-    uint64_t consumer = 0;              // node that waits for those readers
+    Ordinal consumer;                   // node that waits for those readers
     std::vector<IslandDevice> charged;  // the part of `devices` whose ledger counts it
     bool freed = false;                 // no handle is left
     bool reclaimed = false;             // the workers were told to free its shards
@@ -177,15 +177,15 @@ class Island {
   };
 
   struct WorkerState {
-    uint64_t incarnation = 0;    // 0 = down
-    uint64_t latest = 0;         // the current incarnation, or the last one
-    uint64_t before_latest = 0;  // 0 = none
+    Incarnation incarnation;    // 0 = down
+    Incarnation latest;         // the current incarnation, or the last one
+    Incarnation before_latest;  // 0 = none
     wire::WorkerRegistration registration;
     uint64_t process_id = 0;
     wire::DataBytes data;  // as last reported
     struct Stuck {
-      uint32_t device = 0;  // global id
-      uint64_t gang = 0;
+      DeviceId device;
+      Ordinal gang;
       Time since;
     };
     std::vector<Stuck> stuck;
@@ -193,7 +193,7 @@ class Island {
 
   struct DeviceState {
     uint32_t worker = 0;
-    uint32_t id = 0;  // global
+    DeviceId id;
     uint32_t slots_taken = 0;
   };
 
@@ -218,7 +218,7 @@ class Island {
   void OnUnload(const wire::Unload& unload, Actions& actions);
   void Unload(Actions& actions);
   void OnFree(const wire::Free& free, Actions& actions);
-  void OnEndSession(uint64_t session, Actions& actions);
+  void OnEndSession(SessionId session, Actions& actions);
   void OnReleasedElsewhere(wire::Released& released);
   void OnTurn(const wire::Ordinals& turn);
   void OnReleaseOfSpanning(const wire::Release& release, Time now, Actions& actions);
@@ -242,9 +242,9 @@ class Island {
   void Admit(NodeState& node, Actions& actions);
   void NoteExchange(const NodeState& node);
   void ReportExchanges(Actions& actions);
-  void Unblock(uint64_t ordinal);
-  void SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions);
-  bool AwaitsInputs(uint32_t worker, uint64_t ordinal) const;
+  void Unblock(Ordinal ordinal);
+  void SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions);
+  bool AwaitsInputs(uint32_t worker, Ordinal ordinal) const;
   void SendHeldReleases(uint32_t worker, Actions& actions);
   void OnMemoryDeadlines(Time now, Actions& actions);
   wire::Failure MemoryFailure(const NodeState& node) const;
@@ -257,8 +257,8 @@ class Island {
   void OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions);
   void OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions);
   void CancelOpenWorkers(const NodeState& node, Actions& actions);
-  void FailUnreleased(uint64_t ordinal, wire::Failure failure, Actions& actions);
-  void End(uint64_t ordinal, Actions& actions);
+  void FailUnreleased(Ordinal ordinal, wire::Failure failure, Actions& actions);
+  void End(Ordinal ordinal, Actions& actions);
   void Unuse(StorageId storage, Actions& actions);
   void Discharge(StorageState& storage);
   void Reclaim(StorageId id, Actions& actions);
@@ -303,25 +303,25 @@ class Island {
 
   const IslandConfig config_;
   const PlantedBug bug_;
-  std::vector<DeviceState> devices_;                          // by IslandDevice
-  absl::flat_hash_map<uint32_t, IslandDevice> device_index_;  // by global id
+  std::vector<DeviceState> devices_;  // by IslandDevice
+  absl::flat_hash_map<DeviceId, IslandDevice> device_index_;
   std::vector<WorkerState> workers_;
   Ledger ledger_;
-  std::map<uint64_t, NodeState> nodes_;  // not ended
+  std::map<Ordinal, NodeState> nodes_;  // not ended
   absl::flat_hash_map<StorageId, StorageState> storages_;
   std::map<ExecutableId, Executable> executables_;
   absl::flat_hash_map<ExecutableId, wire::Failure> load_failures_;
-  ReadyQueue ready_;                             // unreleased, no blockers, need memory or slots
-  std::set<uint64_t> ready_light_;               // unreleased, no blockers, need neither
-  std::map<uint64_t, Time> memory_blocked_;      // ready nodes that wait for memory, since when
-  std::set<std::pair<Time, uint64_t>> uploads_;  // released uploads, by waits_since
-  std::set<uint64_t> unsent_;
+  ReadyQueue ready_;                            // unreleased, no blockers, need memory or slots
+  std::set<Ordinal> ready_light_;               // unreleased, no blockers, need neither
+  std::map<Ordinal, Time> memory_blocked_;      // ready nodes that wait for memory, since when
+  std::set<std::pair<Time, Ordinal>> uploads_;  // released uploads, by waits_since
+  std::set<Ordinal> unsent_;
   bool unsent_input_failed_ = false;        // an unsent node may have to fail
-  std::vector<uint64_t> exchanges_;         // two-way copies that wait only for the other island
-  std::set<uint64_t> turns_;                // spanning gangs on their turn, not yet admitted
+  std::vector<Ordinal> exchanges_;          // two-way copies that wait only for the other island
+  std::set<Ordinal> turns_;                 // spanning gangs on their turn, not yet admitted
   std::set<ExecutableId> unloading_;        // to unload once no unsent node needs them
   std::optional<wire::Failure> last_loss_;  // the latest lost worker, to explain missing inputs
-  std::vector<std::vector<uint64_t>> held_releases_;  // per worker; only for the planted bug
+  std::vector<std::vector<Ordinal>> held_releases_;  // per worker; only for the planted bug
 };
 
 }  // namespace gangway::scheduler

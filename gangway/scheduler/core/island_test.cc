@@ -29,7 +29,8 @@ class IslandTest : public ::testing::Test {
  protected:
   void Make(uint64_t budget_bytes = 0, uint32_t window = 16) {
     IslandConfig config;
-    config.workers = {{.devices = {0, 1}}, {.devices = {2, 3}}};
+    config.workers = {{.devices = {DeviceId(0), DeviceId(1)}},
+                      {.devices = {DeviceId(2), DeviceId(3)}}};
     config.budget_bytes = budget_bytes;
     config.window = window;
     config.memory_wait_max = milliseconds(3000);
@@ -65,7 +66,7 @@ class IslandTest : public ::testing::Test {
     incarnations_[worker] = incarnation;
   }
   void Down(uint32_t worker) {
-    Step(WorkerDown{worker, incarnations_[worker],
+    Step(WorkerDown{worker, Incarnation(incarnations_[worker]),
                     wire::MakeFailure(absl::StatusCode::kUnavailable, "its process was killed")});
   }
   void Tick(milliseconds later) {
@@ -73,7 +74,7 @@ class IslandTest : public ::testing::Test {
     Step(scheduler::Tick{});
   }
   void Done(uint32_t worker, uint64_t ordinal, const wire::Failure* failure = nullptr) {
-    FromWorker event{worker, incarnations_[worker], {}};
+    FromWorker event{worker, Incarnation(incarnations_[worker]), {}};
     wire::Done* done = event.batch.add_reports()->mutable_done();
     done->set_ordinal(ordinal);
     if (failure != nullptr) *done->mutable_failure() = *failure;
@@ -879,7 +880,7 @@ TEST_F(IslandTest, AWaitForBytesEndsAfterTheDeadlineAndNamesTheSession_TM1) {
   Upload(1, 100, {0, 1, 2, 3}, /*session=*/9);
   Done(0, 1);
   Tick(milliseconds(400));
-  FromWorker event{1, 21, {}};
+  FromWorker event{1, Incarnation(21), {}};
   event.batch.add_reports()->mutable_staging()->add_ordinals(1);
   Step(event);  // some bytes arrived: the wait restarts
   Tick(milliseconds(499));
@@ -911,7 +912,7 @@ TEST_F(IslandTest, ReportsOfADeadIncarnationAreIgnored) {
   Upload(1, 50, {0});
   Down(0);
   Up(0, 12);
-  FromWorker late{0, 11, {}};
+  FromWorker late{0, Incarnation(11), {}};
   late.batch.add_reports()->mutable_done()->set_ordinal(1);
   done_.clear();
   Step(std::move(late));
@@ -1030,7 +1031,7 @@ TEST_F(ExplainTest, AStuckDeviceIsReportedOnceAndAgainWhenItGoesOn_TM1) {
   Have(1, {1});
   Launch(10, 1, 1, 1, 2);
   Launch(11, 1, 1, 1, 3);
-  WorkerBeat beat{0, 11, {}};
+  WorkerBeat beat{0, Incarnation(11), {}};
   wire::StuckDevice* stuck = beat.beat.add_stuck();
   stuck->set_device(1);
   stuck->set_gang(10);
@@ -1063,7 +1064,7 @@ TEST_F(ExplainTest, AStuckDeviceIsReportedOnceAndAgainWhenItGoesOn_TM1) {
   EXPECT_THAT(actions_.notices[0], HasSubstr("resumed"));
   EXPECT_EQ(actions_.to_controller[0].worker_state().stuck_size(), 0);
   EXPECT_EQ(First(10).reason(), wire::Wait::REASON_EXECUTING);
-  Step(WorkerBeat{0, 99, {}});  // of an incarnation that is gone
+  Step(WorkerBeat{0, Incarnation(99), {}});  // of an incarnation that is gone
   EXPECT_THAT(actions_.to_controller, IsEmpty());
 }
 

@@ -18,14 +18,14 @@ class ReadyQueue {
  public:
   using Devices = std::vector<IslandDevice>;
 
-  void Insert(uint64_t ordinal, const Devices& devices) {
+  void Insert(Ordinal ordinal, const Devices& devices) {
     Lane& lane = lanes_[devices];
     if (!lane.empty()) heads_.erase(*lane.begin());
     lane.insert(ordinal);
     heads_[*lane.begin()] = &lane;
   }
 
-  void Erase(uint64_t ordinal, const Devices& devices) {
+  void Erase(Ordinal ordinal, const Devices& devices) {
     auto it = lanes_.find(devices);
     if (it == lanes_.end()) return;
     Lane& lane = it->second;
@@ -39,16 +39,16 @@ class ReadyQueue {
   }
 
   // The smallest ordinal >= `from` that is the first of its lane.
-  std::optional<uint64_t> NextHead(uint64_t from) const {
+  std::optional<Ordinal> NextHead(Ordinal from) const {
     auto it = heads_.lower_bound(from);
     if (it == heads_.end()) return std::nullopt;
     return it->first;
   }
 
  private:
-  using Lane = std::set<uint64_t>;
-  std::map<Devices, Lane> lanes_;    // none is empty
-  std::map<uint64_t, Lane*> heads_;  // by first ordinal
+  using Lane = std::set<Ordinal>;
+  std::map<Devices, Lane> lanes_;   // none is empty
+  std::map<Ordinal, Lane*> heads_;  // by first ordinal
 };
 
 }  // namespace gangway::scheduler

@@ -11,8 +11,8 @@ namespace {
 using Devices = ReadyQueue::Devices;
 
 // The first of each list of devices, in ordinal order.
-std::vector<uint64_t> Heads(const std::map<uint64_t, Devices>& nodes) {
-  std::vector<uint64_t> heads;
+std::vector<Ordinal> Heads(const std::map<Ordinal, Devices>& nodes) {
+  std::vector<Ordinal> heads;
   std::set<Devices> seen;
   for (const auto& [ordinal, devices] : nodes) {
     if (seen.insert(devices).second) heads.push_back(ordinal);
@@ -20,12 +20,12 @@ std::vector<uint64_t> Heads(const std::map<uint64_t, Devices>& nodes) {
   return heads;
 }
 
-std::vector<uint64_t> Walk(const ReadyQueue& queue) {
-  std::vector<uint64_t> heads;
-  uint64_t from = 0;
+std::vector<Ordinal> Walk(const ReadyQueue& queue) {
+  std::vector<Ordinal> heads;
+  Ordinal from;
   while (auto head = queue.NextHead(from)) {
     heads.push_back(*head);
-    from = *head + 1;
+    from = Ordinal(head->number() + 1);
   }
   return heads;
 }
@@ -35,9 +35,9 @@ TEST(ReadyQueueTest, AWalkSeesTheFirstOfEachLane) {
   const IslandDevice a(0), b(1), c(2), d(3);
   const std::vector<Devices> lists = {{a}, {b}, {a, b}, {c, d}, {b, c}};
   ReadyQueue queue;
-  std::map<uint64_t, Devices> nodes;
+  std::map<Ordinal, Devices> nodes;
   for (int i = 0; i < 5000; ++i) {
-    uint64_t ordinal = random() % 200;
+    Ordinal ordinal(random() % 200);
     auto it = nodes.find(ordinal);
     if (it == nodes.end()) {
       nodes[ordinal] = lists[random() % lists.size()];
@@ -52,11 +52,11 @@ TEST(ReadyQueueTest, AWalkSeesTheFirstOfEachLane) {
 
 TEST(ReadyQueueTest, ErasingWhatIsNotThereIsNothing) {
   ReadyQueue queue;
-  queue.Erase(1, {IslandDevice(0)});
-  queue.Insert(2, {IslandDevice(0)});
-  queue.Erase(1, {IslandDevice(0)});
-  EXPECT_EQ(queue.NextHead(0), 2u);
-  EXPECT_EQ(queue.NextHead(3), std::nullopt);
+  queue.Erase(Ordinal(1), {IslandDevice(0)});
+  queue.Insert(Ordinal(2), {IslandDevice(0)});
+  queue.Erase(Ordinal(1), {IslandDevice(0)});
+  EXPECT_EQ(queue.NextHead(Ordinal(0)), Ordinal(2));
+  EXPECT_EQ(queue.NextHead(Ordinal(3)), std::nullopt);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ void Island::MakeReady(const NodeState& node) {
   }
 }
 
-void Island::Unblock(uint64_t ordinal) {
+void Island::Unblock(Ordinal ordinal) {
   auto it = nodes_.find(ordinal);
   if (it == nodes_.end() || it->second.released || it->second.blockers == 0) return;
   if (--it->second.blockers == 0) MakeReady(it->second);
@@ -29,7 +29,7 @@ void Island::Offer(NodeState& node, Actions& actions) {
   node.offered = true;
   ready_.Erase(node.ordinal, node.devices);
   wire::Report report;
-  report.mutable_ready()->add_ordinals(node.ordinal);
+  report.mutable_ready()->add_ordinals(node.ordinal.number());
   actions.to_controller.push_back(std::move(report));
 }
 
@@ -38,7 +38,7 @@ void Island::Admit(NodeState& node, Actions& actions) {
   turns_.erase(node.ordinal);
   if (bug_ == PlantedBug::kTurnWithoutPriority) ready_.Erase(node.ordinal, node.devices);
   wire::Report report;
-  report.mutable_admitted()->add_ordinals(node.ordinal);
+  report.mutable_admitted()->add_ordinals(node.ordinal.number());
   actions.to_controller.push_back(std::move(report));
 }
 
@@ -51,12 +51,12 @@ void Island::NoteExchange(const NodeState& node) {
 }
 
 void Island::ReportExchanges(Actions& actions) {
-  for (uint64_t ordinal : exchanges_) {
+  for (Ordinal ordinal : exchanges_) {
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end() || !it->second.to_other_island) continue;
     it->second.to_other_island = false;
     wire::Report report;
-    report.mutable_released()->add_ordinals(ordinal);
+    report.mutable_released()->add_ordinals(ordinal.number());
     actions.to_controller.push_back(std::move(report));
   }
   exchanges_.clear();
@@ -74,7 +74,7 @@ void Island::Schedule(Time now, Actions& actions) {
 // local gang, which may itself wait for such a holder.
 size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& actions) {
   size_t claimed_count = 0;
-  for (uint64_t ordinal : std::vector<uint64_t>(turns_.begin(), turns_.end())) {
+  for (Ordinal ordinal : std::vector<Ordinal>(turns_.begin(), turns_.end())) {
     NodeState& node = nodes_.at(ordinal);
     bool behind = std::any_of(node.devices.begin(), node.devices.end(),
                               [&claimed](IslandDevice device) { return claimed[device.number()]; });
@@ -93,11 +93,11 @@ size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& acti
 void Island::ScheduleHeavy(Time now, Actions& actions) {
   std::vector<bool> claimed(devices_.size(), false);
   size_t claimed_count = ScheduleTurns(now, claimed, actions);
-  uint64_t next = 0;  // an ordinal, not an iterator: releases make later nodes ready
+  Ordinal next;  // not an iterator: releases make later nodes ready
   while (claimed_count < devices_.size()) {
-    std::optional<uint64_t> head = ready_.NextHead(next);
+    std::optional<Ordinal> head = ready_.NextHead(next);
     if (!head) break;
-    next = *head + 1;
+    next = Ordinal(head->number() + 1);
     NodeState& node = nodes_.at(*head);
     auto is_claimed = [&claimed](IslandDevice device) { return claimed[device.number()]; };
     if (std::any_of(node.devices.begin(), node.devices.end(), is_claimed)) continue;
@@ -175,7 +175,7 @@ void Island::Release(NodeState& node, Actions& actions) {
   for (uint32_t worker : node.workers) SendRelease(worker, node.ordinal, actions);
   if (node.to_other_island) {
     wire::Report report;
-    report.mutable_released()->add_ordinals(node.ordinal);
+    report.mutable_released()->add_ordinals(node.ordinal.number());
     actions.to_controller.push_back(std::move(report));
   }
   for (StorageId id : node.reads) {
@@ -184,10 +184,11 @@ void Island::Release(NodeState& node, Actions& actions) {
     StorageState& storage = it->second;
     auto& consumes = node.consumes;
     if (std::find(consumes.begin(), consumes.end(), id) != consumes.end()) continue;
-    if (--storage.unreleased_readers == 0 && storage.consumer != 0) Unblock(storage.consumer);
+    if (--storage.unreleased_readers == 0 && storage.consumer != Ordinal())
+      Unblock(storage.consumer);
   }
   if (node.kind == Kind::kUpload) return;  // its waiters need the bytes, not the release
-  for (uint64_t waiter : node.waiters) Unblock(waiter);
+  for (Ordinal waiter : node.waiters) Unblock(waiter);
   node.waiters.clear();
 }
 
@@ -196,13 +197,13 @@ void Island::Release(NodeState& node, Actions& actions) {
 void Island::SendPeers(const NodeState& node, Actions& actions) {
   wire::IslandItem item;
   wire::Peers* peers = item.mutable_peers();
-  peers->set_ordinal(node.ordinal);
+  peers->set_ordinal(node.ordinal.number());
   for (uint32_t sender : node.senders) *peers->add_workers() = DescribeWorker(sender);
   for (const wire::Worker& sender : node.far_senders) *peers->add_workers() = sender;
   SendToWorkers(node.receivers, item, actions);
 }
 
-void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {
+void Island::SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions) {
   if (bug_ == PlantedBug::kOrderByArrival && AwaitsInputs(worker, ordinal)) {
     held_releases_[worker].push_back(ordinal);
     return;
@@ -212,18 +213,18 @@ void Island::SendRelease(uint32_t worker, uint64_t ordinal, Actions& actions) {
   for (auto it = out.rbegin(); it != out.rend(); ++it) {
     if (it->first != worker) continue;
     if (it->second.has_release()) {
-      it->second.mutable_release()->add_ordinals(ordinal);
+      it->second.mutable_release()->add_ordinals(ordinal.number());
       return;
     }
     break;
   }
   wire::IslandItem item;
-  item.mutable_release()->add_ordinals(ordinal);
+  item.mutable_release()->add_ordinals(ordinal.number());
   out.emplace_back(worker, std::move(item));
 }
 
 // Whether the worker has yet to report the end of a node that makes an input of this one.
-bool Island::AwaitsInputs(uint32_t worker, uint64_t ordinal) const {
+bool Island::AwaitsInputs(uint32_t worker, Ordinal ordinal) const {
   auto node = nodes_.find(ordinal);
   if (node == nodes_.end()) return false;
   const auto& reads = node->second.reads;
@@ -239,17 +240,17 @@ bool Island::AwaitsInputs(uint32_t worker, uint64_t ordinal) const {
 
 // Matters only to the planted bug, which releases a node on a worker once its inputs exist there.
 void Island::SendHeldReleases(uint32_t worker, Actions& actions) {
-  std::vector<uint64_t> held;
+  std::vector<Ordinal> held;
   held.swap(held_releases_[worker]);
-  for (uint64_t release : held) SendRelease(worker, release, actions);
+  for (Ordinal release : held) SendRelease(worker, release, actions);
 }
 
 void Island::OnMemoryDeadlines(Time now, Actions& actions) {
-  std::vector<uint64_t> late;
+  std::vector<Ordinal> late;
   for (const auto& [ordinal, since] : memory_blocked_) {
     if (now >= since + config_.memory_wait_max) late.push_back(ordinal);
   }
-  for (uint64_t ordinal : late) {
+  for (Ordinal ordinal : late) {
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end() || HasMemory(it->second)) {
       memory_blocked_.erase(ordinal);
@@ -272,8 +273,8 @@ void Island::StopWaitingForBytes(NodeState& node) {
 }
 
 void Island::OnStaging(const wire::Staging& staging, Time now) {
-  for (uint64_t ordinal : staging.ordinals()) {
-    auto it = nodes_.find(ordinal);
+  for (uint64_t number : staging.ordinals()) {
+    auto it = nodes_.find(Ordinal(number));
     if (it != nodes_.end() && it->second.waits_since) WaitForBytes(it->second, now);
   }
 }
@@ -289,14 +290,14 @@ void Island::OnUploadDeadlines(Time now, Actions& actions) {
       absl::StrAppend(&workers, workers.empty() ? "" : ", ", WorkerName(worker));
     wire::IslandItem item;
     wire::Cancel* cancel = item.mutable_cancel();
-    cancel->add_ordinals(node.ordinal);
+    cancel->add_ordinals(node.ordinal.number());
     *cancel->mutable_failure() = wire::MakeFailure(
         absl::StatusCode::kDeadlineExceeded,
         absl::StrCat("no bytes of this array reached ", workers, " for ",
                      config_.upload_wait_max.count(), " ms: waited for the client of session ",
                      node.session, " to send them"),
         "Check whether the client still runs; then make the array again.");
-    cancel->mutable_failure()->set_gang(node.ordinal);
+    cancel->mutable_failure()->set_gang(node.ordinal.number());
     actions.notices.push_back(cancel->failure().message());
     SendToWorkers(node.open_workers, item, actions);
   }
@@ -308,7 +309,7 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
                                           [this](IslandDevice a, IslandDevice b) {
                                             return ledger_.used_bytes(a) < ledger_.used_bytes(b);
                                           });
-  std::map<uint64_t, uint64_t> held;
+  std::map<SessionId, uint64_t> held;
   for (const auto& [id, storage] : storages_) {
     if (std::find(storage.charged.begin(), storage.charged.end(), device) !=
         storage.charged.end()) {
@@ -329,8 +330,8 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
                    holders.empty() ? "no session" : holders),
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
   wire::SetProgram(node.program, failure);
-  failure.set_gang(node.ordinal);
-  failure.set_device(static_cast<int>(StateOf(device).id) + 1);
+  failure.set_gang(node.ordinal.number());
+  failure.set_device(static_cast<int>(StateOf(device).id.number()) + 1);
   return failure;
 }
 

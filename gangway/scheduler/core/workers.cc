@@ -17,12 +17,12 @@ wire::Worker Island::DescribeWorker(uint32_t index) const {
   wire::Worker described;
   described.set_island(config_.island);
   described.set_index(index);
-  described.set_incarnation(worker.incarnation);
+  described.set_incarnation(worker.incarnation.number());
   described.set_device_kind(worker.registration.device_kind());
   described.set_platform(worker.registration.platform());
   described.set_platform_version(worker.registration.platform_version());
   described.set_data_address(worker.registration.data_address());
-  for (uint32_t id : config_.workers[index].devices) described.add_devices(id);
+  for (DeviceId id : config_.workers[index].devices) described.add_devices(id.number());
   return described;
 }
 
@@ -30,7 +30,8 @@ wire::Worker Island::DescribeWorker(uint32_t index) const {
 void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
                            Actions& actions) {
   for (uint32_t worker : workers) {
-    if (workers_[worker].incarnation != 0) actions.to_workers.emplace_back(worker, item);
+    if (workers_[worker].incarnation != Incarnation())
+      actions.to_workers.emplace_back(worker, item);
   }
 }
 
@@ -38,13 +39,13 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   uint32_t index = event.registration.index();
   if (index >= workers_.size()) return;  // the service rejects such a registration
   WorkerState& worker = workers_[index];
-  if (worker.incarnation != 0) {
+  if (worker.incarnation != Incarnation()) {
     WorkerDown down{
         index, worker.incarnation,
         wire::MakeFailure(absl::StatusCode::kUnavailable, "replaced by a newer incarnation")};
     OnWorkerDown(down, actions);
   }
-  worker.incarnation = event.registration.incarnation();
+  worker.incarnation = Incarnation(event.registration.incarnation());
   worker.before_latest = std::exchange(worker.latest, worker.incarnation);
   worker.registration = event.registration;
   worker.process_id = event.process_id;
@@ -54,12 +55,13 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   wire::IslandItem open;
   open.mutable_open_devices()->set_node_id(index);
   open.mutable_open_devices()->set_num_nodes(static_cast<uint32_t>(workers_.size()));
-  for (uint32_t id : config_.workers[index].devices) open.mutable_open_devices()->add_devices(id);
+  for (DeviceId id : config_.workers[index].devices)
+    open.mutable_open_devices()->add_devices(id.number());
   SendToWorkers({index}, open, actions);
   for (const auto& [id, executable] : executables_) {
     const wire::Load& load = executable.load;
     bool mine = std::any_of(load.devices().begin(), load.devices().end(), [&](uint32_t device) {
-      auto it = device_index_.find(device);
+      auto it = device_index_.find(DeviceId(device));
       return it != device_index_.end() && StateOf(it->second).worker == index;
     });
     if (!mine) continue;
@@ -80,8 +82,8 @@ void Island::ReportUp(uint32_t index, Actions& actions) const {
   *state->mutable_worker() = DescribeWorker(index);
   for (const WorkerState::Stuck& each : workers_[index].stuck) {
     wire::StuckDevice& stuck = *state->add_stuck();
-    stuck.set_device(each.device);
-    stuck.set_gang(each.gang);
+    stuck.set_device(each.device.number());
+    stuck.set_gang(each.gang.number());
   }
   actions.to_controller.push_back(std::move(report));
 }
@@ -90,14 +92,14 @@ void Island::ReportUp(uint32_t index, Actions& actions) const {
 void Island::OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions) {
   if (event.worker >= workers_.size()) return;
   WorkerState& worker = workers_[event.worker];
-  if (worker.incarnation == 0 || worker.incarnation != event.incarnation) return;
+  if (worker.incarnation == Incarnation() || worker.incarnation != event.incarnation) return;
   const auto& ids = config_.workers[event.worker].devices;
   std::vector<WorkerState::Stuck> before = std::exchange(worker.stuck, {});
   bool changed = false;
   for (const wire::StuckDevice& each : event.beat.stuck()) {
     if (each.device() >= ids.size()) continue;
     const auto duration = std::chrono::milliseconds(std::min<uint64_t>(each.for_ms(), 1u << 30));
-    WorkerState::Stuck stuck{ids[each.device()], each.gang(), now - duration};
+    WorkerState::Stuck stuck{ids[each.device()], Ordinal(each.gang()), now - duration};
     const size_t known = std::erase_if(before, [&stuck](const WorkerState::Stuck& old) {
       return old.device == stuck.device && old.gang == stuck.gang;
     });
@@ -130,7 +132,7 @@ void Island::NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actio
 void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   if (event.worker >= workers_.size() || workers_[event.worker].incarnation != event.incarnation)
     return;
-  workers_[event.worker].incarnation = 0;
+  workers_[event.worker].incarnation = {};
   workers_[event.worker].stuck.clear();
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
@@ -138,7 +140,7 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
       "Make the array again, from a checkpoint if need be; the worker is restarted by its "
       "supervisor.");
   lost.set_worker(WorkerName(event.worker));
-  lost.set_incarnation(event.incarnation);
+  lost.set_incarnation(event.incarnation.number());
   last_loss_ = lost;
   wire::Report report;
   wire::WorkerState* state = report.mutable_worker_state();
@@ -146,9 +148,9 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   *state->mutable_failure() = lost;
   state->mutable_worker()->set_island(config_.island);
   state->mutable_worker()->set_index(event.worker);
-  state->mutable_worker()->set_incarnation(event.incarnation);
-  for (uint32_t id : config_.workers[event.worker].devices)
-    state->mutable_worker()->add_devices(id);
+  state->mutable_worker()->set_incarnation(event.incarnation.number());
+  for (DeviceId id : config_.workers[event.worker].devices)
+    state->mutable_worker()->add_devices(id.number());
   actions.to_controller.push_back(std::move(report));  // before the node ends that it causes
   EndLost(event.worker, lost, actions);
   // After EndLost(): node ends settle the memory that donation saved.
@@ -170,18 +172,18 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
 // Fails the nodes that the worker took part in. A node that other workers still run ends when they
 // report Done: until then they use its storages (OB-1).
 void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions) {
-  std::vector<uint64_t> failed;
+  std::vector<Ordinal> failed;
   for (auto& [ordinal, node] : nodes_) {
     bool takes_part =
         std::find(node.workers.begin(), node.workers.end(), worker) != node.workers.end();
     if (takes_part && !node.unsent) failed.push_back(ordinal);
   }
-  for (uint64_t ordinal : failed) {
+  for (Ordinal ordinal : failed) {
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end()) continue;
     NodeState& node = it->second;
     wire::Failure failure = lost;
-    failure.set_gang(ordinal);
+    failure.set_gang(ordinal.number());
     wire::SetProgram(node.program, failure);
     if (!node.released) {
       FailUnreleased(ordinal, std::move(failure), actions);
@@ -199,7 +201,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
 
 // A node that reads results of an unsent node must wait too: its workers would not know them.
 bool Island::MustWaitForWorkers(const NodeState& node) const {
-  auto is_down = [this](uint32_t worker) { return workers_[worker].incarnation == 0; };
+  auto is_down = [this](uint32_t worker) { return workers_[worker].incarnation == Incarnation(); };
   auto is_unsent = [this](StorageId id) {
     auto storage = storages_.find(id);
     auto producer =
@@ -212,8 +214,8 @@ bool Island::MustWaitForWorkers(const NodeState& node) const {
 
 // In ordinal order, so that a producer is sent, or fails, before its readers.
 void Island::ResumeUnsent(Actions& actions) {
-  std::vector<uint64_t> unsent(unsent_.begin(), unsent_.end());
-  for (uint64_t ordinal : unsent) {
+  std::vector<Ordinal> unsent(unsent_.begin(), unsent_.end());
+  for (Ordinal ordinal : unsent) {
     NodeState& node = nodes_.at(ordinal);
     std::optional<wire::Failure> failure = InputFailure(node);
     if (!failure) failure = LostBytes(node.message);
@@ -234,8 +236,9 @@ void Island::OnWorkerDeadlines(Time now, Actions& actions) {
   while (!unsent_.empty()) {
     NodeState& node = nodes_.at(*unsent_.begin());
     if (now < node.arrived + config_.worker_wait_max) return;
-    auto down = std::find_if(node.workers.begin(), node.workers.end(),
-                             [this](uint32_t w) { return workers_[w].incarnation == 0; });
+    auto down = std::find_if(node.workers.begin(), node.workers.end(), [this](uint32_t w) {
+      return workers_[w].incarnation == Incarnation();
+    });
     wire::Failure failure =
         wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
                           absl::StrCat("a worker that this needs has been down for ",
@@ -243,7 +246,7 @@ void Island::OnWorkerDeadlines(Time now, Actions& actions) {
                           "See `gangway status`; start the worker.");
     if (down != node.workers.end()) failure.set_worker(WorkerName(*down));
     wire::SetProgram(node.program, failure);
-    failure.set_gang(node.ordinal);
+    failure.set_gang(node.ordinal.number());
     FailUnreleased(node.ordinal, std::move(failure), actions);
   }
 }

@@ -21,14 +21,15 @@ namespace {
 void Record(const Actions& actions, uint32_t island, Time now) {
   for (const auto& [worker, item] : actions.to_workers) {
     for (uint64_t ordinal : item.release().ordinals())
-      TraceAt(now, TraceKind::kRelease, island, 0, ordinal);
+      TraceAt(now, TraceKind::kRelease, island, {}, Ordinal(ordinal));
     if (item.has_node())
-      TraceAt(now, TraceKind::kQueue, island, item.node().session(), item.node().ordinal(),
+      TraceAt(now, TraceKind::kQueue, island, SessionId(item.node().session()),
+              Ordinal(item.node().ordinal()),
               item.node().launch().executable() * 8 + item.node().kind_case());
   }
   for (const wire::Report& report : actions.to_controller) {
     if (report.has_done())
-      TraceAt(now, TraceKind::kDone, island, 0, report.done().ordinal(),
+      TraceAt(now, TraceKind::kDone, island, {}, Ordinal(report.done().ordinal()),
               static_cast<uint64_t>(report.done().failure().code()));
   }
 }
@@ -38,7 +39,7 @@ void Record(const Actions& actions, uint32_t island, Time now) {
 class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
  public:
   WorkerEndpoint(SchedulerService* service, std::shared_ptr<bool> alive, uint32_t worker,
-                 uint64_t incarnation)
+                 Incarnation incarnation)
       : service_(service), alive_(std::move(alive)), worker_(worker), incarnation_(incarnation) {}
   void OnFrame(wire::Frame frame) override {
     if (*alive_) service_->OnWorkerFrame(worker_, incarnation_, std::move(frame));
@@ -51,7 +52,7 @@ class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
   SchedulerService* const service_;
   const std::shared_ptr<bool> alive_;
   const uint32_t worker_;
-  const uint64_t incarnation_;
+  const Incarnation incarnation_;
 };
 
 // Learns only that the scheduler is up; the controller knows the rest.
@@ -130,7 +131,7 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   config_.worker_wait_max = std::chrono::milliseconds(reply.island().worker_wait_ms());
   for (const wire::Worker& worker : reply.island().workers()) {
     config_.workers.push_back({.devices = {worker.devices().begin(), worker.devices().end()},
-                               .last_incarnation = worker.incarnation()});
+                               .last_incarnation = Incarnation(worker.incarnation())});
   }
   island_ = std::make_unique<Island>(config_);
   workers_.resize(config_.workers.size());
@@ -184,7 +185,7 @@ void SchedulerService::OnTraceRequest(const wire::TraceRequest& request) {
     if (!worker.link) continue;
     wire::Frame frame;
     frame.set_epoch(epoch_);
-    frame.set_incarnation(worker.incarnation);
+    frame.set_incarnation(worker.incarnation.number());
     *frame.mutable_trace_request() = request;
     (void)worker.link->Send(std::move(frame));  // a missing reply is named
   }
@@ -237,7 +238,8 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> SchedulerService::WelcomeWo
     worker.newcomer = link;
     worker.newcomer_hello = hello;
   }
-  return std::make_unique<WorkerEndpoint>(this, alive_, index, registration.incarnation());
+  return std::make_unique<WorkerEndpoint>(this, alive_, index,
+                                          Incarnation(registration.incarnation()));
 }
 
 absl::Status SchedulerService::Register(uint32_t index,
@@ -253,7 +255,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   WorkerLink& worker = workers_[index];
   worker.link = link;
-  worker.incarnation = registration.incarnation();
+  worker.incarnation = Incarnation(registration.incarnation());
   worker.process_id = hello.process_id();
   worker.host = registration.host();
   worker.heard = EventLoop::Clock::now();
@@ -290,7 +292,7 @@ void SchedulerService::RefuseNewcomer(uint32_t index) {
   link->Close(why);
 }
 
-void SchedulerService::OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame) {
+void SchedulerService::OnWorkerFrame(uint32_t worker, Incarnation incarnation, wire::Frame frame) {
   if (workers_[worker].incarnation != incarnation) return;
   WorkerLink& state = workers_[worker];
   state.heard = EventLoop::Clock::now();
@@ -304,14 +306,15 @@ void SchedulerService::OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire
     Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
 }
 
-void SchedulerService::OnWorkerClosed(uint32_t worker, uint64_t incarnation,
+void SchedulerService::OnWorkerClosed(uint32_t worker, Incarnation incarnation,
                                       const absl::Status& why) {
-  const bool waited = workers_[worker].newcomer &&
-                      workers_[worker].newcomer_hello.worker().incarnation() == incarnation;
+  const bool waited =
+      workers_[worker].newcomer &&
+      workers_[worker].newcomer_hello.worker().incarnation() == incarnation.number();
   if (waited) workers_[worker].newcomer.reset();
   if (workers_[worker].incarnation != incarnation) return;
   workers_[worker].link.reset();
-  workers_[worker].incarnation = 0;
+  workers_[worker].incarnation = {};
   Say(absl::StrCat("island", options_.island, "/worker", worker, " is down: ", why.message()));
   Step(WorkerDown{worker, incarnation,
                   wire::MakeFailure(absl::StatusCode::kUnavailable,
@@ -354,7 +357,7 @@ void SchedulerService::Beat(const WorkerLink& worker) {
   if (!worker.link) return;
   wire::Frame frame;
   frame.set_epoch(epoch_);
-  frame.set_incarnation(worker.incarnation);
+  frame.set_incarnation(worker.incarnation.number());
   frame.mutable_heartbeat()->set_time_ns(EventLoop::Clock::now().time_since_epoch().count());
   (void)worker.link->Send(std::move(frame));  // Flush closes a link that accepts nothing
 }
@@ -389,7 +392,7 @@ void SchedulerService::Flush() {
     if (worker.batch.items().empty()) continue;
     wire::Frame frame;
     frame.set_epoch(epoch_);
-    frame.set_incarnation(worker.incarnation);
+    frame.set_incarnation(worker.incarnation.number());
     frame.mutable_island_batch()->Swap(&worker.batch);
     if (!worker.link) continue;
     absl::Status sent = worker.link->Send(std::move(frame));

@@ -62,7 +62,7 @@ class SchedulerService {
   class ToolEndpoint;
   struct WorkerLink {
     std::shared_ptr<transport::Link> link;
-    uint64_t incarnation = 0;
+    Incarnation incarnation;
     uint64_t process_id = 0;
     std::string host;
     EventLoop::Clock::time_point heard;
@@ -92,8 +92,8 @@ class SchedulerService {
   void OnControllerClosed(const absl::Status& why);
   void OnWhyRequest(const wire::WhyRequest& request);
   void OnTraceRequest(const wire::TraceRequest& request);
-  void OnWorkerFrame(uint32_t worker, uint64_t incarnation, wire::Frame frame);
-  void OnWorkerClosed(uint32_t worker, uint64_t incarnation, const absl::Status& why);
+  void OnWorkerFrame(uint32_t worker, Incarnation incarnation, wire::Frame frame);
+  void OnWorkerClosed(uint32_t worker, Incarnation incarnation, const absl::Status& why);
   void Say(const std::string& event);
 
   EventLoop* const loop_;

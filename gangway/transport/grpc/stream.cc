@@ -75,7 +75,7 @@ absl::Status Stream::Send(wire::Frame frame) {
       above_half_ = true;
       return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
-    Trace(TraceKind::kSend, trace_link_, 0, 0, bytes);
+    Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
@@ -157,7 +157,7 @@ void Stream::OnRead(bool ok) {
   }
   Batch batch;
   size_t bytes = incoming_.Length();
-  Trace(TraceKind::kReceive, trace_link_, 0, 0, bytes);
+  Trace(TraceKind::kReceive, trace_link_, {}, {}, bytes);
   bool valid;
   {
     grpc::ProtoBufferReader reader(&incoming_);

@@ -24,7 +24,7 @@ std::string NewDataKey() {
   return key;
 }
 
-std::string DataToken(std::string_view key, uint64_t session) {
+std::string DataToken(std::string_view key, SessionId session) {
   const std::string text = absl::StrCat("gangway data stream of session ", session);
   unsigned char token[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
@@ -35,7 +35,7 @@ std::string DataToken(std::string_view key, uint64_t session) {
   return {reinterpret_cast<const char*>(token), size};
 }
 
-bool IsDataToken(std::string_view key, uint64_t session, std::string_view token) {
+bool IsDataToken(std::string_view key, SessionId session, std::string_view token) {
   if (key.empty()) return false;
   const std::string right = DataToken(key, session);
   return token.size() == right.size() &&

@@ -11,16 +11,18 @@
 #include <string>
 #include <string_view>
 
+#include "gangway/base/ids.h"
+
 namespace gangway::transport {
 
 // 32 random bytes.
 std::string NewDataKey();
 
-std::string DataToken(std::string_view key, uint64_t session);
+std::string DataToken(std::string_view key, SessionId session);
 
 // Whether `token` is the session's token. Takes the same time for every wrong token of the right
 // size. An empty key matches nothing.
-bool IsDataToken(std::string_view key, uint64_t session, std::string_view token);
+bool IsDataToken(std::string_view key, SessionId session, std::string_view token);
 
 }  // namespace gangway::transport
 

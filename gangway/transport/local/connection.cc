@@ -131,7 +131,7 @@ absl::Status Connection::Send(wire::Frame frame) {
       above_half_ = true;
       return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
-    Trace(TraceKind::kSend, trace_link_, 0, 0, bytes);
+    Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
     if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
@@ -374,7 +374,7 @@ void Connection::OnMessage(std::string_view message) {
     if (closing_ || gone_) return;
   }
   if (message.empty()) return;  // a beat
-  Trace(TraceKind::kReceive, trace_link_, 0, 0, message.size());
+  Trace(TraceKind::kReceive, trace_link_, {}, {}, message.size());
   Batch batch;
   if (!batch.ParseFromArray(message.data(), static_cast<int>(message.size()))) {
     return End(absl::InvalidArgumentError(

@@ -37,7 +37,7 @@ struct ExecutableLoaded {
 
 // All bytes of one shard of an upload are staged, or its client abandoned it (failure).
 struct UploadShardStaged {
-  uint64_t session = 0;
+  SessionId session;
   uint64_t upload = 0;
   uint32_t shard = 0;
   uint64_t bytes = 0;
@@ -46,19 +46,19 @@ struct UploadShardStaged {
 
 // These uploads received bytes since the last such event.
 struct UploadsMoved {
-  uint64_t session = 0;
+  SessionId session;
   std::vector<uint64_t> uploads;
 };
 
 // The last data stream of a session closed: no more upload bytes will arrive.
 struct StreamsGone {
-  uint64_t session = 0;
+  SessionId session;
 };
 
 // All local devices have ended a node after its Run or FillUpload. A fetch names the shards that it
 // could not send.
 struct NodeEnded {
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
   std::optional<wire::Failure> failure;
   std::vector<uint32_t> unsent_shards;
 };
@@ -79,7 +79,7 @@ struct LocalShard {
 // Create the empty slots of a new storage's local shards.
 struct CreateStorage {
   StorageId storage;
-  uint64_t session = 0;
+  SessionId session;
   int32_t element_type = 0;
   std::vector<int64_t> dims;
   uint64_t shard_bytes = 0;
@@ -95,7 +95,7 @@ struct LaunchPosition {
 
 // Host-side work of a launch (DF-2). Nothing touches a device before Run.
 struct PrepareLaunch {
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
   ExecutableId executable;
   wire::ProgramLabelRef program;
   std::vector<LaunchPosition> positions;
@@ -115,15 +115,15 @@ struct PrepareCopy {
   struct Send {
     ShardKey from;
     int device = 0;
-    uint32_t shard = 0;      // of the copy
-    uint32_t to_device = 0;  // global id
+    uint32_t shard = 0;  // of the copy
+    DeviceId to_device;
   };
   struct Receive {
     ShardKey to;
     int device = 0;
-    uint32_t from_device = 0;  // global id; the shard of the copy is that of `to`
+    DeviceId from_device;  // the shard of the copy is that of `to`
   };
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
   std::vector<Move> moves;
   std::vector<Send> sends;
   std::vector<Receive> receives;
@@ -133,13 +133,13 @@ struct PrepareCopy {
 
 // The workers that send the shards which a prepared copy receives.
 struct NamePeers {
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
   std::vector<wire::Worker> workers;
 };
 
 // End a released copy's transfers to and from other workers. It still ends with NodeEnded.
 struct CancelTransfers {
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
   wire::Failure failure;
 };
 
@@ -149,33 +149,33 @@ struct PrepareFetch {
     int device = 0;
     uint32_t shard = 0;  // its number in the chunks
   };
-  uint64_t ordinal = 0;
-  uint64_t session = 0;
+  Ordinal ordinal;
+  SessionId session;
   uint64_t fetch = 0;
   std::vector<Part> parts;
 };
 
 // Queue a prepared node on its devices, behind all earlier ones (GS-1). Ends with NodeEnded.
 struct Run {
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
 };
 
 // A prepared node will never run.
 struct Discard {
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
 };
 
 // Create the buffers of a released upload whose bytes are all staged. Ends with NodeEnded.
 struct FillUpload {
-  uint64_t ordinal = 0;
-  uint64_t session = 0;
+  Ordinal ordinal;
+  SessionId session;
   uint64_t upload = 0;
   StorageId storage;
 };
 
 // Drop the staged bytes of an upload, and those that still arrive.
 struct DropUpload {
-  uint64_t session = 0;
+  SessionId session;
   uint64_t upload = 0;
 };
 
@@ -187,7 +187,7 @@ struct PoisonStorage {
 
 // Tell the session's client that these shards will not arrive.
 struct FailFetch {
-  uint64_t session = 0;
+  SessionId session;
   uint64_t fetch = 0;
   std::vector<uint32_t> shards;
   wire::Failure failure;
@@ -212,7 +212,7 @@ struct UnloadExecutable {
 
 // Close the session's data streams and drop their staged bytes.
 struct EndStreams {
-  uint64_t session = 0;
+  SessionId session;
 };
 
 // Report the devices' memory use, echoing `probe`.

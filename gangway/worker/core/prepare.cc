@@ -21,7 +21,7 @@ std::vector<StorageId> Storages(const google::protobuf::RepeatedField<uint64_t>&
   return storages;
 }
 
-CreateStorage MakeStorage(StorageId storage, uint64_t session, const wire::ArraySpec& spec) {
+CreateStorage MakeStorage(StorageId storage, SessionId session, const wire::ArraySpec& spec) {
   return {.storage = storage,
           .session = session,
           .element_type = spec.element_type(),
@@ -33,12 +33,12 @@ CreateStorage MakeStorage(StorageId storage, uint64_t session, const wire::Array
 }  // namespace
 
 void WorkerCore::Prepare(const wire::Node& message) {
-  uint64_t ordinal = message.ordinal();
+  Ordinal ordinal(message.ordinal());
   auto [entry, is_new] = nodes_.try_emplace(ordinal);
   if (!is_new)
     return Emit(Complain{absl::StrCat("Node ", ordinal, " arrived twice; the second was ignored")});
   Node& node = entry->second;
-  node.session = message.session();
+  node.session = SessionId(message.session());
   std::optional<wire::Failure> failure;
   switch (message.kind_case()) {
     case wire::Node::kLaunch:
@@ -83,7 +83,7 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
         absl::StrCat("The launch names ", launch.results_size(), " results and ",
                      executable.label->name, " has ", executable.results.size(), "."));
   }
-  PrepareLaunch prepare{.ordinal = message.ordinal(),
+  PrepareLaunch prepare{.ordinal = Ordinal(message.ordinal()),
                         .executable = node.executable,
                         .program = executable.label,
                         .results = Storages(launch.results()),
@@ -113,7 +113,7 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
   for (int r = 0; r < launch.results_size(); ++r) {
     const wire::TensorSpec& spec = executable.results[r];
     CreateStorage result{.storage = StorageId(launch.results(r)),
-                         .session = message.session(),
+                         .session = SessionId(message.session()),
                          .element_type = spec.element_type(),
                          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
                          .shard_bytes = spec.shard_bytes(),
@@ -131,18 +131,19 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   node.kind = Node::Kind::kUpload;
   std::vector<int> devices = LocalDevices(upload.spec().devices());
   if (auto failure = AddResult(
-          node, MakeStorage(StorageId(upload.storage()), message.session(), upload.spec()),
+          node,
+          MakeStorage(StorageId(upload.storage()), SessionId(message.session()), upload.spec()),
           devices))
     return failure;
   if (node.outputs.empty()) return std::nullopt;
-  UploadKey key{message.session(), upload.upload()};
+  UploadKey key{SessionId(message.session()), upload.upload()};
   Upload& state = uploads_[key];
-  if (state.ordinal != 0) {
+  if (state.ordinal != Ordinal()) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("Upload ", upload.upload(), " was declared twice."));
   }
   node.upload = upload.upload();
-  state.ordinal = message.ordinal();
+  state.ordinal = Ordinal(message.ordinal());
   state.storage = StorageId(upload.storage());
   state.shard_bytes = upload.spec().shard_bytes();
   for (size_t i = 0; i < devices.size(); ++i) {
@@ -164,14 +165,15 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
   }
   std::vector<ShardKey> shards;
   if (auto failure = Resolve(copy.source(), from, "The source", node, shards)) return failure;
-  PrepareCopy prepare{.ordinal = message.ordinal(),
+  PrepareCopy prepare{.ordinal = Ordinal(message.ordinal()),
                       .memory_kind = copy.spec().memory_kind(),
                       .token = copy.token()};
   for (size_t i = 0; i < from.size(); ++i)
     AddShard(copy, static_cast<uint32_t>(i), shards[i], from[i], to[i], prepare);
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
   if (auto failure = AddResult(
-          node, MakeStorage(StorageId(copy.storage()), message.session(), copy.spec()), to))
+          node, MakeStorage(StorageId(copy.storage()), SessionId(message.session()), copy.spec()),
+          to))
     return failure;
   if (prepare.moves.empty() && !node.transfers) return std::nullopt;
   node.prepared = true;
@@ -187,9 +189,9 @@ void WorkerCore::AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey
   if (from >= 0 && to >= 0) {
     prepare.moves.push_back({source, result, from, to});
   } else if (from >= 0) {
-    prepare.sends.push_back({source, from, shard, copy.spec().devices(index)});
+    prepare.sends.push_back({source, from, shard, DeviceId(copy.spec().devices(index))});
   } else if (to >= 0) {
-    prepare.receives.push_back({result, to, copy.source_spec().devices(index)});
+    prepare.receives.push_back({result, to, DeviceId(copy.source_spec().devices(index))});
   }
 }
 
@@ -198,8 +200,9 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
   node.kind = Node::Kind::kFetch;
   node.fetch = fetch.fetch();
   std::vector<int> devices = LocalDevices(fetch.spec().devices());
-  PrepareFetch prepare{
-      .ordinal = message.ordinal(), .session = message.session(), .fetch = fetch.fetch()};
+  PrepareFetch prepare{.ordinal = Ordinal(message.ordinal()),
+                       .session = SessionId(message.session()),
+                       .fetch = fetch.fetch()};
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] < 0) continue;
     uint32_t shard = static_cast<int>(i) < fetch.shards_size() ? fetch.shards(i) : i;
@@ -298,15 +301,15 @@ std::vector<int> WorkerCore::LocalDevices(
   std::vector<int> local;
   local.reserve(global.size());
   for (uint32_t device : global) {
-    auto entry = local_devices_.find(device);
+    auto entry = local_devices_.find(DeviceId(device));
     local.push_back(entry == local_devices_.end() ? -1 : entry->second);
   }
   return local;
 }
 
 std::string WorkerCore::DeviceName(int local) const {
-  for (const auto& [global, index] : local_devices_) {
-    if (index == local) return absl::StrCat("device ", global);
+  for (const auto& [id, index] : local_devices_) {
+    if (index == local) return absl::StrCat("device ", id);
   }
   return "another worker";
 }

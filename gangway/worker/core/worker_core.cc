@@ -26,10 +26,11 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kNode:
       return Prepare(item.node());
     case wire::IslandItem::kRelease:
-      for (uint64_t ordinal : item.release().ordinals()) Release(ordinal);
+      for (uint64_t number : item.release().ordinals()) Release(Ordinal(number));
       return;
     case wire::IslandItem::kCancel:
-      for (uint64_t ordinal : item.cancel().ordinals()) Cancel(ordinal, item.cancel().failure());
+      for (uint64_t number : item.cancel().ordinals())
+        Cancel(Ordinal(number), item.cancel().failure());
       return;
     case wire::IslandItem::kFree:
       for (uint64_t storage : item.free().storages()) Free(StorageId(storage));
@@ -45,10 +46,10 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kOpenDevices:
       return Open(item.open_devices());
     case wire::IslandItem::kEndSession:
-      return EndSession(item.end_session().session());
+      return EndSession(SessionId(item.end_session().session()));
     case wire::IslandItem::kPeers:
-      if (!nodes_.contains(item.peers().ordinal())) return;
-      return Emit(NamePeers{item.peers().ordinal(),
+      if (!nodes_.contains(Ordinal(item.peers().ordinal()))) return;
+      return Emit(NamePeers{Ordinal(item.peers().ordinal()),
                             {item.peers().workers().begin(), item.peers().workers().end()}});
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
@@ -66,7 +67,7 @@ void WorkerCore::On(ItemArrived& event) {
 void WorkerCore::Open(const wire::OpenDevices& open) {
   local_devices_.clear();
   for (int i = 0; i < open.devices_size() && i < identity_.device_count; ++i) {
-    local_devices_[open.devices(i)] = i;
+    local_devices_[DeviceId(open.devices(i))] = i;
   }
   if (open.devices_size() != identity_.device_count) {
     Emit(Complain{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ",
@@ -93,7 +94,7 @@ void WorkerCore::Load(wire::Load& load) {
              absl::StrCat("Program ", load.name(), " spans ", identity_.name,
                           " and other workers, which programs cannot do yet. Use devices of "
                           "one worker for one jit, and device_put between them."),
-             0, executable.label);
+             {}, executable.label);
     *report.mutable_loaded()->mutable_failure() = *executable.failure;
     *reports_.add_reports() = std::move(report);
   } else {
@@ -107,7 +108,7 @@ void WorkerCore::On(ExecutableLoaded& event) {
       entry != executables_.end() && event.failure) {
     wire::Failure& failure = *event.failure;
     if (failure.worker().empty()) failure.set_worker(identity_.name);
-    if (failure.incarnation() == 0) failure.set_incarnation(identity_.incarnation);
+    if (failure.incarnation() == 0) failure.set_incarnation(identity_.incarnation.number());
     if (failure.program().empty()) wire::SetProgram(entry->second.label, failure);
     entry->second.failure = failure;
   }
@@ -129,7 +130,8 @@ void WorkerCore::On(UploadsMoved& event) {
   for (uint64_t upload : event.uploads) {
     auto entry = uploads_.find({event.session, upload});
     if (entry == uploads_.end() || !nodes_.contains(entry->second.ordinal)) continue;
-    if (nodes_.at(entry->second.ordinal).released) moved.add_ordinals(entry->second.ordinal);
+    if (nodes_.at(entry->second.ordinal).released)
+      moved.add_ordinals(entry->second.ordinal.number());
   }
   if (!moved.ordinals().empty()) *reports_.add_reports()->mutable_staging() = std::move(moved);
 }
@@ -148,7 +150,7 @@ void WorkerCore::On(NodeEnded& event) {
   if (node.kind == Node::Kind::kFetch) node.fetch_shards = std::move(event.unsent_shards);
   if (!event.failure) return Finish(event.ordinal, std::nullopt);
   node.failure = std::move(event.failure);
-  if (node.failure->gang() == 0) node.failure->set_gang(event.ordinal);
+  if (node.failure->gang() == 0) node.failure->set_gang(event.ordinal.number());
   woken_.push_back(event.ordinal);
 }
 
@@ -156,7 +158,7 @@ void WorkerCore::On(RoundEnded&) {
   if (reports_.reports_size() != 0) Emit(SendReports{std::exchange(reports_, {})});
 }
 
-void WorkerCore::Release(uint64_t ordinal) {
+void WorkerCore::Release(Ordinal ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
     return Report(ordinal,
@@ -173,7 +175,7 @@ void WorkerCore::Release(uint64_t ordinal) {
   RunNode(ordinal, node);
 }
 
-void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
+void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
   if (node.kind == Node::Kind::kUpload) {
     UploadKey key{node.session, node.upload};
     auto upload = uploads_.find(key);
@@ -189,7 +191,7 @@ void WorkerCore::RunNode(uint64_t ordinal, Node& node) {
 }
 
 // The failure, known at the release, that keeps the node from running on all its local devices.
-std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const Node& node) const {
+std::optional<wire::Failure> WorkerCore::FailureBefore(Ordinal ordinal, const Node& node) const {
   if (node.failure) return node.failure;
   for (StorageId input : node.inputs) {
     auto entry = storages_.find(input);
@@ -200,7 +202,7 @@ std::optional<wire::Failure> WorkerCore::FailureBefore(uint64_t ordinal, const N
     }
     const Storage& storage = entry->second;
     if (storage.state == Storage::State::kFailed) return storage.failure;
-    if (storage.consumed_by != 0) {
+    if (storage.consumed_by != Ordinal()) {
       return Fail(
           absl::StatusCode::kInvalidArgument,
           absl::StrCat("An argument was already donated to gang ", storage.consumed_by, "."),
@@ -226,7 +228,7 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
         Fail(absl::StatusCode::kInvalidArgument,
              absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ",
                           staged->second, " bytes instead of ", upload.shard_bytes, "."),
-             0, nullptr);
+             {}, nullptr);
   }
   if (upload.failure) {
     node.failure = upload.failure;
@@ -241,7 +243,7 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
   uploads_.erase(key);
 }
 
-void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
+void WorkerCore::Cancel(Ordinal ordinal, const wire::Failure& failure) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;  // it never arrived, or has ended
   Node& node = entry->second;
@@ -257,19 +259,19 @@ void WorkerCore::Cancel(uint64_t ordinal, const wire::Failure& failure) {
   nodes_.erase(entry);
 }
 
-void WorkerCore::CancelReleased(uint64_t ordinal, Node& node, const wire::Failure& failure) {
+void WorkerCore::CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure) {
   if (node.transfers && node.prepared) return Emit(CancelTransfers{ordinal, failure});
   bool waits_for_bytes = node.kind == Node::Kind::kUpload && !node.prepared;
   if (!waits_for_bytes) return;  // it ends by itself
   wire::Failure reason = failure;
   if (reason.worker().empty()) {
     reason.set_worker(identity_.name);
-    reason.set_incarnation(identity_.incarnation);
+    reason.set_incarnation(identity_.incarnation.number());
   }
   Finish(ordinal, std::move(reason));
 }
 
-void WorkerCore::ForgetUpload(uint64_t ordinal, const Node& node) {
+void WorkerCore::ForgetUpload(Ordinal ordinal, const Node& node) {
   if (node.kind != Node::Kind::kUpload) return;
   auto upload = uploads_.find({node.session, node.upload});
   if (upload == uploads_.end() || upload->second.ordinal != ordinal) return;
@@ -285,7 +287,7 @@ void WorkerCore::Free(StorageId storage) {
   Emit(DropStorage{storage});
 }
 
-void WorkerCore::EndSession(uint64_t session) {
+void WorkerCore::EndSession(SessionId session) {
   AbandonUploads(session, "the session ended before all bytes had arrived");
   std::erase_if(uploads_, [this, session](const auto& entry) {
     return entry.first.session == session && !nodes_.contains(entry.second.ordinal);
@@ -293,7 +295,7 @@ void WorkerCore::EndSession(uint64_t session) {
   Emit(EndStreams{session});
 }
 
-void WorkerCore::AbandonUploads(uint64_t session, const std::string& why) {
+void WorkerCore::AbandonUploads(SessionId session, const std::string& why) {
   std::vector<UploadKey> keys;
   for (auto it = uploads_.lower_bound({session, 0});
        it != uploads_.end() && it->first.session == session; ++it) {
@@ -315,7 +317,7 @@ void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string
                               [&](uint32_t shard) { return upload.staged.contains(shard); });
   if (complete) return;  // it waits only for its release
   entry->second.failure = std::move(failure);
-  uint64_t ordinal = upload.ordinal;
+  Ordinal ordinal = upload.ordinal;
   ForgetUpload(ordinal, entry->second);
   if (entry->second.released) Finish(ordinal, entry->second.failure);
 }
@@ -323,7 +325,7 @@ void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string
 // `failure` is the verdict (none: it ran). It is passed by value, since callers pass a failure of
 // a storage or node that this call may change or erase.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
-void WorkerCore::Finish(uint64_t ordinal, std::optional<wire::Failure> failure) {
+void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   auto entry = nodes_.find(ordinal);
   Node node = std::move(entry->second);
   nodes_.erase(entry);
@@ -335,15 +337,15 @@ void WorkerCore::Finish(uint64_t ordinal, std::optional<wire::Failure> failure) 
   Report(ordinal, failure);
 }
 
-void WorkerCore::Report(uint64_t ordinal, const std::optional<wire::Failure>& failure) {
+void WorkerCore::Report(Ordinal ordinal, const std::optional<wire::Failure>& failure) {
   wire::Done& done = *reports_.add_reports()->mutable_done();
-  done.set_ordinal(ordinal);
+  done.set_ordinal(ordinal.number());
   if (failure) *done.mutable_failure() = *failure;
 }
 
 // A device reported that the node failed. The failure of an input is the cause; while an input is
 // pending, the verdict waits for it.
-void WorkerCore::Verdict(uint64_t ordinal) {
+void WorkerCore::Verdict(Ordinal ordinal) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) return;
   std::optional<wire::Failure> verdict = entry->second.failure;
@@ -379,24 +381,24 @@ void WorkerCore::Settle(StorageId storage, const std::optional<wire::Failure>& f
 // Iterative, not recursive: a failure may propagate down a chain of any length.
 void WorkerCore::SettleWaiters() {
   while (!woken_.empty()) {
-    std::vector<uint64_t> round = std::exchange(woken_, {});
-    for (uint64_t ordinal : round) Verdict(ordinal);
+    std::vector<Ordinal> round = std::exchange(woken_, {});
+    for (Ordinal ordinal : round) Verdict(ordinal);
   }
 }
 
-wire::Failure WorkerCore::Fail(absl::StatusCode code, std::string_view message, uint64_t ordinal,
+wire::Failure WorkerCore::Fail(absl::StatusCode code, std::string_view message, Ordinal ordinal,
                                const wire::ProgramLabelRef& program) const {
   wire::Failure failure = wire::MakeFailure(code, message);
   Locate(ordinal, program, failure);
   return failure;
 }
 
-void WorkerCore::Locate(uint64_t ordinal, const wire::ProgramLabelRef& program,
+void WorkerCore::Locate(Ordinal ordinal, const wire::ProgramLabelRef& program,
                         wire::Failure& failure) const {
   wire::SetProgram(program, failure);
-  failure.set_gang(ordinal);
+  failure.set_gang(ordinal.number());
   failure.set_worker(identity_.name);
-  failure.set_incarnation(identity_.incarnation);
+  failure.set_incarnation(identity_.incarnation.number());
 }
 
 }  // namespace gangway::worker

@@ -40,7 +40,7 @@ namespace gangway::worker {
 // The worker, as its failure records name it.
 struct Identity {
   std::string name;  // "island0/worker1"
-  uint64_t incarnation = 0;
+  Incarnation incarnation;
   int device_count = 0;
 };
 
@@ -67,9 +67,9 @@ class WorkerCore {
     State state = State::kPending;
     std::vector<int>
         devices;  // of shard i; -1: not on this worker. Empty: unknown, only if it has failed
-    wire::Failure failure;          // if kFailed
-    uint64_t consumed_by = 0;       // the launch that it was donated to; 0: none
-    std::vector<uint64_t> waiters;  // ended nodes whose verdict waits for this storage
+    wire::Failure failure;         // if kFailed
+    Ordinal consumed_by;           // the launch that it was donated to; 0: none
+    std::vector<Ordinal> waiters;  // ended nodes whose verdict waits for this storage
   };
 
   struct Node {
@@ -77,7 +77,7 @@ class WorkerCore {
     Kind kind = Kind::kLaunch;
     bool released = false;
     bool prepared = false;  // the service holds a task for it
-    uint64_t session = 0;
+    SessionId session;
     wire::ProgramLabelRef program;    // of a launch
     std::vector<StorageId> inputs;    // storages with local shards, each once
     std::vector<StorageId> consumed;  // of these, the donated ones
@@ -91,14 +91,14 @@ class WorkerCore {
   };
 
   struct UploadKey {
-    uint64_t session = 0;
+    SessionId session;
     uint64_t upload = 0;
     auto operator<=>(const UploadKey&) const = default;
   };
 
   // An upload whose node or first bytes have arrived.
   struct Upload {
-    uint64_t ordinal = 0;  // 0: the node has not arrived
+    Ordinal ordinal;  // 0: the node has not arrived
     StorageId storage;
     uint64_t shard_bytes = 0;
     std::vector<uint32_t> wanted;         // local shards
@@ -125,11 +125,11 @@ class WorkerCore {
   // Items.
   void Open(const wire::OpenDevices& open);
   void Load(wire::Load& load);
-  void Release(uint64_t ordinal);
-  void Cancel(uint64_t ordinal, const wire::Failure& failure);
-  void CancelReleased(uint64_t ordinal, Node& node, const wire::Failure& failure);
+  void Release(Ordinal ordinal);
+  void Cancel(Ordinal ordinal, const wire::Failure& failure);
+  void CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure);
   void Free(StorageId storage);
-  void EndSession(uint64_t session);
+  void EndSession(SessionId session);
 
   // Host-side work (prepare.cc). A failure fails the node, which then adds the node and the worker.
   void Prepare(const wire::Node& message);
@@ -153,35 +153,35 @@ class WorkerCore {
   std::string DeviceName(int local) const;
 
   // Ends of nodes.
-  std::optional<wire::Failure> FailureBefore(uint64_t ordinal, const Node& node) const;
-  void RunNode(uint64_t ordinal, Node& node);
+  std::optional<wire::Failure> FailureBefore(Ordinal ordinal, const Node& node) const;
+  void RunNode(Ordinal ordinal, Node& node);
   void TryFill(const UploadKey& key, Upload& upload);
-  void AbandonUploads(uint64_t session, const std::string& why);
+  void AbandonUploads(SessionId session, const std::string& why);
   void Abandon(const UploadKey& key, Upload& upload, const std::string& why);
-  void Finish(uint64_t ordinal, std::optional<wire::Failure> failure);
-  void Verdict(uint64_t ordinal);
+  void Finish(Ordinal ordinal, std::optional<wire::Failure> failure);
+  void Verdict(Ordinal ordinal);
   void Settle(StorageId storage, const std::optional<wire::Failure>& failure);
   void SettleWaiters();
-  void ForgetUpload(uint64_t ordinal, const Node& node);
-  void Report(uint64_t ordinal, const std::optional<wire::Failure>& failure);
+  void ForgetUpload(Ordinal ordinal, const Node& node);
+  void Report(Ordinal ordinal, const std::optional<wire::Failure>& failure);
 
-  wire::Failure Fail(absl::StatusCode code, std::string_view message, uint64_t ordinal,
+  wire::Failure Fail(absl::StatusCode code, std::string_view message, Ordinal ordinal,
                      const wire::ProgramLabelRef& program) const;
   // Adds the node, its program and this worker.
-  void Locate(uint64_t ordinal, const wire::ProgramLabelRef& program, wire::Failure& failure) const;
+  void Locate(Ordinal ordinal, const wire::ProgramLabelRef& program, wire::Failure& failure) const;
   template <typename A>
   void Emit(A action) {
     actions_.emplace_back(std::move(action));
   }
 
   const Identity identity_;
-  std::map<uint32_t, int> local_devices_;  // global id -> local index
+  std::map<DeviceId, int> local_devices_;  // local index
   std::unordered_map<StorageId, Storage> storages_;
-  std::unordered_map<uint64_t, Node> nodes_;
+  std::unordered_map<Ordinal, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;
   std::unordered_map<ExecutableId, Executable> executables_;
   wire::ReportBatch reports_;
-  std::vector<uint64_t> woken_;  // nodes whose verdict may be due
+  std::vector<Ordinal> woken_;   // nodes whose verdict may be due
   std::vector<Action> actions_;  // of this Step
 };
 

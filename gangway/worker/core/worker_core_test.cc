@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr uint64_t kSession = 3;
+constexpr SessionId kSession(3);
 constexpr uint64_t kExecutable = 90;
 
 // A worker with two devices, global ids 10 and 11.
@@ -67,7 +67,7 @@ class WorkerCoreTest : public ::testing::Test {
   static wire::IslandItem NodeItem(uint64_t ordinal) {
     wire::IslandItem item;
     item.mutable_node()->set_ordinal(ordinal);
-    item.mutable_node()->set_session(kSession);
+    item.mutable_node()->set_session(kSession.number());
     return item;
   }
 
@@ -126,7 +126,7 @@ class WorkerCoreTest : public ::testing::Test {
     return Keep(core_.Step(UploadShardStaged{kSession, upload, shard, bytes, {}}));
   }
   std::vector<Action> Ended(uint64_t ordinal, std::optional<wire::Failure> failure = {}) {
-    return Keep(core_.Step(NodeEnded{ordinal, std::move(failure), {}}));
+    return Keep(core_.Step(NodeEnded{Ordinal(ordinal), std::move(failure), {}}));
   }
 
   // Reports of this round.
@@ -169,7 +169,7 @@ class WorkerCoreTest : public ::testing::Test {
   }
   static std::vector<uint64_t> Runs(const std::vector<Action>& actions) {
     std::vector<uint64_t> ordinals;
-    for (const auto& run : All<worker::Run>(actions)) ordinals.push_back(run.ordinal);
+    for (const auto& run : All<worker::Run>(actions)) ordinals.push_back(run.ordinal.number());
     return ordinals;
   }
   static wire::Failure Broken(const std::string& text) {
@@ -178,7 +178,7 @@ class WorkerCoreTest : public ::testing::Test {
     return failure;
   }
 
-  WorkerCore core_{{.name = "island0/worker0", .incarnation = 77, .device_count = 2}};
+  WorkerCore core_{{.name = "island0/worker0", .incarnation = Incarnation(77), .device_count = 2}};
   std::vector<Action> log_;
 };
 
@@ -300,7 +300,7 @@ TEST_F(WorkerCoreTest, SessionEndAbandonsPartialUploads) {
   Staged(9, 0);
   Release({1});
   wire::IslandItem end;
-  end.mutable_end_session()->set_session(kSession);
+  end.mutable_end_session()->set_session(kSession.number());
   std::vector<Action> actions = Item(end);
   EXPECT_EQ(All<EndStreams>(actions).size(), 1u);
   EXPECT_EQ(Dones()[1].code(), static_cast<int>(absl::StatusCode::kCancelled));
@@ -474,11 +474,11 @@ TEST_F(WorkerCoreTest, ACopyKnowsWhatMovesWhatLeavesAndWhatComes) {
   ASSERT_EQ(mixed.sends.size(), 1u);
   EXPECT_EQ(mixed.sends[0].from, (ShardKey{StorageId(100), 1}));
   EXPECT_EQ(mixed.sends[0].device, 1);
-  EXPECT_EQ(mixed.sends[0].to_device, 25u);
+  EXPECT_EQ(mixed.sends[0].to_device, DeviceId(25));
   ASSERT_EQ(mixed.receives.size(), 1u);
   EXPECT_EQ(mixed.receives[0].to, (ShardKey{StorageId(102), 2}));
   EXPECT_EQ(mixed.receives[0].device, 0);
-  EXPECT_EQ(mixed.receives[0].from_device, 24u);
+  EXPECT_EQ(mixed.receives[0].from_device, DeviceId(24));
   EXPECT_EQ(mixed.token, "a token");
   EXPECT_TRUE(All<PrepareCopy>(Copy(3, {24, 25}, {25, 24}, 103)).empty()) << "no part is local";
   EXPECT_THAT(Runs(Release({1, 2, 3})), ElementsAre(1, 2));
@@ -491,7 +491,7 @@ TEST_F(WorkerCoreTest, PeersGoToTheCopyBeforeItRuns) {
   item.mutable_peers()->set_ordinal(1);
   item.mutable_peers()->add_workers()->set_incarnation(5);
   NamePeers named = All<NamePeers>(Item(item)).at(0);
-  EXPECT_EQ(named.ordinal, 1u);
+  EXPECT_EQ(named.ordinal, Ordinal(1));
   EXPECT_EQ(named.workers.at(0).incarnation(), 5u);
   item.mutable_peers()->set_ordinal(77);
   EXPECT_TRUE(Item(item).empty()) << "the node is unknown";
@@ -508,7 +508,7 @@ TEST_F(WorkerCoreTest, CancelOfAReleasedCopyEndsWhatItWaitsForElsewhere_ER2) {
   *cancel.mutable_cancel()->mutable_failure() = Broken("the other half failed");
   std::vector<CancelTransfers> cancels = All<CancelTransfers>(Item(cancel));
   ASSERT_EQ(cancels.size(), 1u) << "a local copy ends by itself";
-  EXPECT_EQ(cancels[0].ordinal, 1u);
+  EXPECT_EQ(cancels[0].ordinal, Ordinal(1));
   EXPECT_EQ(cancels[0].failure.message(), "the other half failed");
   EXPECT_TRUE(Dones().empty()) << "the service says when it has ended";
   Ended(1, cancels[0].failure);

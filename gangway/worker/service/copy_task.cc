@@ -12,7 +12,7 @@
 
 namespace gangway::worker {
 
-CopyTask::CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+CopyTask::CopyTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
                    device::Backend* backend, TransferPlane* plane, Parts parts)
     : NodeTask(std::move(environment), ordinal, wire::LabelOf("copy"),
                parts.moves.size() + parts.sends.size() + parts.receives.size()),
@@ -94,7 +94,7 @@ void CopyTask::AskFor(size_t index) {
   const store::SlotName& name = receive.to->name();
   auto holds = [&receive](const wire::Worker& worker) {
     const auto& devices = worker.devices();
-    return std::find(devices.begin(), devices.end(), receive.from_device) != devices.end();
+    return std::find(devices.begin(), devices.end(), receive.from_device.number()) != devices.end();
   };
   auto from = std::find_if(peers_.begin(), peers_.end(), holds);
   std::optional<size_t> size = device::HostBytes(parts_.spec);

@@ -26,11 +26,11 @@ class CopyTask final : public NodeTask {
   struct Send {
     std::shared_ptr<store::Slot> from;
     uint32_t shard = 0;
-    uint32_t to_device = 0;  // global id
+    DeviceId to_device;
   };
   struct Receive {
     std::shared_ptr<store::Slot> to;
-    uint32_t from_device = 0;  // global id
+    DeviceId from_device;
   };
   struct Parts {
     std::vector<Move> moves;
@@ -42,7 +42,7 @@ class CopyTask final : public NodeTask {
   };
 
   // `backend` and `plane` outlive this.
-  CopyTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+  CopyTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
            device::Backend* backend, TransferPlane* plane, Parts parts);
 
   void NamePeers(std::vector<wire::Worker> peers) { peers_ = std::move(peers); }  // before Enqueue

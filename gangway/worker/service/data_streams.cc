@@ -46,7 +46,7 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
     streams_[id].link = link;
     loop_->PostAt(EventLoop::Clock::now() + kHelloLimit, [this, id] {
       auto stream = streams_.find(id);
-      if (stream != streams_.end() && stream->second.session == 0 && !stream->second.peer)
+      if (stream != streams_.end() && stream->second.session == SessionId() && !stream->second.peer)
         Refuse(id, absl::DeadlineExceededError("No Hello arrived within 10 s."));
     });
   });
@@ -71,7 +71,7 @@ void DataStreams::OnWritable(uint64_t id) {
   if (stream->second.peer) return transfers_->OnPeerWritable(id);
   for (wire::Frame& frame : std::exchange(stream->second.answers, {}))
     Answer(stream->second, std::move(frame));
-  if (stream->second.session != 0) Pump(stream->second.session);
+  if (stream->second.session != SessionId()) Pump(stream->second.session);
 }
 
 void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
@@ -85,7 +85,7 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
                       "More than ", kEarlyFramesMax, " frames came before the worker was ready.")));
   }
   if (stream.peer) return transfers_->OnPeerFrame(id, std::move(frame));
-  if (stream.session == 0) {
+  if (stream.session == SessionId()) {
     if (!frame.has_hello())
       return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
     return OnHello(id, stream, frame.hello());
@@ -103,21 +103,21 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
     return Refuse(id, absl::InvalidArgumentError(
                           "This address accepts only data streams that name their session."));
   }
-  if (!transport::IsDataToken(key_, hello.session(), hello.token())) {
+  if (!transport::IsDataToken(key_, SessionId(hello.session()), hello.token())) {
     return Refuse(id, absl::PermissionDeniedError(absl::StrCat(
-                          "The token does not match session ", hello.session(),
+                          "The token does not match session ", SessionId(hello.session()),
                           "; open data streams with the data token of this session's welcome.")));
   }
-  if (ended_.contains(hello.session())) {
+  if (ended_.contains(SessionId(hello.session()))) {
     return Refuse(id, absl::FailedPreconditionError(
                           absl::StrCat("Session ", hello.session(), " has ended.")));
   }
-  stream.session = hello.session();
+  stream.session = SessionId(hello.session());
   Session& session = SessionOf(stream.session);
   session.streams.push_back(id);
   session.had_stream = true;
   wire::Frame reply;
-  reply.mutable_hello_reply()->set_session(stream.session);
+  reply.mutable_hello_reply()->set_session(stream.session.number());
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   if (listener_ != nullptr) {
@@ -160,7 +160,7 @@ void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& c
 
 void DataStreams::OnStaged(const Stream& stream, const wire::DataChunk& chunk) {
   const size_t bytes = SessionOf(stream.session).staging.SizeOf(chunk.upload(), chunk.shard());
-  Trace(TraceKind::kUpload, chunk.shard(), stream.session, 0, bytes);
+  Trace(TraceKind::kUpload, chunk.shard(), stream.session, {}, bytes);
   UploadShardStaged staged{
       .session = stream.session, .upload = chunk.upload(), .shard = chunk.shard(), .bytes = bytes};
   if (chunk.failure().code() != 0) staged.failure = chunk.failure();
@@ -208,7 +208,7 @@ bool DataStreams::HandOver(Stream& stream, const transport::SharedBlock& block) 
   return true;
 }
 
-FetchedShard::Source DataStreams::MemoryFor(uint64_t session) {
+FetchedShard::Source DataStreams::MemoryFor(SessionId session) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end() || entry->second.streams.empty()) return {};
   if (!Connected(streams_.at(entry->second.streams.front()))) return {};
@@ -244,7 +244,7 @@ void DataStreams::DropIdleMemory() {
 void DataStreams::OnClosed(uint64_t id) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;
-  uint64_t session_id = entry->second.session;
+  SessionId session_id = entry->second.session;
   if (entry->second.peer) transfers_->OnPeerClosed(id);
   ForgetDescriptors(entry->second);
   streams_.erase(entry);
@@ -266,13 +266,13 @@ void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
   OnClosed(id);
 }
 
-DataStreams::Session& DataStreams::SessionOf(uint64_t session) {
+DataStreams::Session& DataStreams::SessionOf(SessionId session) {
   return sessions_
       .try_emplace(session, options_.staged_bytes_max, options_.shared_bytes_max / kSessionPart)
       .first->second;
 }
 
-void DataStreams::SendShard(uint64_t session, uint64_t fetch, uint32_t shard,
+void DataStreams::SendShard(SessionId session, uint64_t fetch, uint32_t shard,
                             std::shared_ptr<FetchedShard> bytes, std::function<void()> sent) {
   Enqueue(session,
           {.fetch = fetch, .shard = shard, .bytes = std::move(bytes), .sent = std::move(sent)});
@@ -285,7 +285,7 @@ void DataStreams::FailShards(const FailFetch& fail) {
   }
 }
 
-void DataStreams::Enqueue(uint64_t session_id, Outgoing outgoing) {
+void DataStreams::Enqueue(SessionId session_id, Outgoing outgoing) {
   if (ended_.contains(session_id)) return outgoing.sent();
   Session& session = SessionOf(session_id);
   session.outgoing.push_back(std::move(outgoing));
@@ -299,7 +299,7 @@ void DataStreams::DropOutgoing(Session& session) {
   for (Outgoing& outgoing : std::exchange(session.outgoing, {})) outgoing.sent();
 }
 
-void DataStreams::Pump(uint64_t session_id) {
+void DataStreams::Pump(SessionId session_id) {
   auto entry = sessions_.find(session_id);
   if (entry == sessions_.end() || entry->second.streams.empty()) return;
   Session& session = entry->second;
@@ -311,7 +311,7 @@ void DataStreams::Pump(uint64_t session_id) {
   }
 }
 
-bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoing) {
+bool DataStreams::SendPieces(Stream& stream, SessionId session, Outgoing& outgoing) {
   if (outgoing.bytes != nullptr && outgoing.bytes->block() != nullptr && outgoing.in_place) {
     outgoing.in_place = HandOver(stream, *outgoing.bytes->block());
     if (outgoing.in_place) return SendPlaced(stream, session, outgoing);
@@ -322,7 +322,7 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
   while (true) {
     wire::Frame frame;
     wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(session);
+    chunk.set_session(session.number());
     chunk.set_fetch(outgoing.fetch);
     chunk.set_shard(outgoing.shard);
     chunk.set_offset(outgoing.offset);
@@ -336,17 +336,17 @@ bool DataStreams::SendPieces(Stream& stream, uint64_t session, Outgoing& outgoin
     outgoing.offset += piece;
     sent_bytes_ += piece;
     if (outgoing.offset != size) continue;
-    Trace(TraceKind::kFetch, outgoing.shard, session, 0, size);
+    Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
     return true;
   }
 }
 
-bool DataStreams::SendPlaced(Stream& stream, uint64_t session, Outgoing& outgoing) {
+bool DataStreams::SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing) {
   const transport::SharedBlock& block = *outgoing.bytes->block();
   const size_t size = block.bytes().size();
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_session(session);
+  chunk.set_session(session.number());
   chunk.set_fetch(outgoing.fetch);
   chunk.set_shard(outgoing.shard);
   chunk.mutable_place()->set_segment(block.segment());
@@ -356,7 +356,7 @@ bool DataStreams::SendPlaced(Stream& stream, uint64_t session, Outgoing& outgoin
   if (!SendFrame(stream, std::move(frame)).ok()) return false;
   sent_bytes_ += size;
   sent_shared_bytes_ += size;
-  Trace(TraceKind::kFetch, outgoing.shard, session, 0, size);
+  Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
   SessionOf(session).lent.try_emplace({outgoing.fetch, outgoing.shard}, std::move(outgoing.bytes),
                                       stream.id);
   return true;
@@ -380,20 +380,20 @@ void DataStreams::OnFetchedWord(Stream& stream, const wire::ShardRequest& word) 
 }
 
 absl::Status DataStreams::SendFrame(Stream& stream, wire::Frame frame) {
-  frame.set_incarnation(options_.incarnation);
+  frame.set_incarnation(options_.incarnation.number());
   frame.set_sequence(stream.sequence + 1);
   absl::Status status = stream.link->Send(std::move(frame));
   if (status.ok()) ++stream.sequence;
   return status;
 }
 
-UploadStaging::Shards DataStreams::TakeUpload(uint64_t session, uint64_t upload) {
+UploadStaging::Shards DataStreams::TakeUpload(SessionId session, uint64_t upload) {
   auto entry = sessions_.find(session);
   if (entry == sessions_.end()) return {};
   return entry->second.staging.Take(upload);
 }
 
-void DataStreams::RefuseUpload(uint64_t session, uint64_t upload) {
+void DataStreams::RefuseUpload(SessionId session, uint64_t upload) {
   if (!ended_.contains(session)) SessionOf(session).staging.Refuse(upload);
 }
 
@@ -406,7 +406,7 @@ std::vector<UploadsMoved> DataStreams::TakeMoved() {
   return moved;
 }
 
-void DataStreams::EndSession(uint64_t session_id) {
+void DataStreams::EndSession(SessionId session_id) {
   ended_.insert(session_id);
   if (ended_.size() > kEndedMax)
     ended_.erase(ended_.begin());  // the oldest, since session ids increase

@@ -47,7 +47,7 @@ class DataStreams {
 
   struct Options {
     EventLoop* loop = nullptr;  // outlives the links
-    uint64_t incarnation = 0;
+    Incarnation incarnation;
     size_t staged_bytes_max = 0;           // per session
     size_t shared_bytes_max = 0;           // of memory shared with clients; 0: none
     StreamTransfers* transfers = nullptr;  // outlives this
@@ -63,20 +63,20 @@ class DataStreams {
   void SetKey(std::string key);
 
   // The memory for shards that are fetched for this session.
-  FetchedShard::Source MemoryFor(uint64_t session);
-  void SendShard(uint64_t session, uint64_t fetch, uint32_t shard,
+  FetchedShard::Source MemoryFor(SessionId session);
+  void SendShard(SessionId session, uint64_t fetch, uint32_t shard,
                  std::shared_ptr<FetchedShard> bytes, std::function<void()> sent);
   void FailShards(const FailFetch& fail);
 
-  UploadStaging::Shards TakeUpload(uint64_t session, uint64_t upload);
-  void RefuseUpload(uint64_t session, uint64_t upload);
+  UploadStaging::Shards TakeUpload(SessionId session, uint64_t upload);
+  void RefuseUpload(SessionId session, uint64_t upload);
   std::vector<UploadsMoved> TakeMoved();
 
   // StreamTransfers has closed this stream of another worker.
   void ForgetPeer(uint64_t id) { streams_.erase(id); }
 
   // Closes the session's streams and forgets it.
-  void EndSession(uint64_t session);
+  void EndSession(SessionId session);
   void CloseAll();
 
   size_t session_count() const { return sessions_.size(); }
@@ -90,7 +90,7 @@ class DataStreams {
   struct Stream {
     uint64_t id = 0;
     std::shared_ptr<transport::Link> link;
-    uint64_t session = 0;            // 0: no Hello yet
+    SessionId session;               // 0: no Hello yet
     bool peer = false;               // a worker's, handed to StreamTransfers
     std::vector<wire::Frame> early;  // arrived before the key
     uint64_t sequence = 0;
@@ -155,12 +155,12 @@ class DataStreams {
   void OnStaged(const Stream& stream, const wire::DataChunk& chunk);
   void OnClosed(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& why);
-  Session& SessionOf(uint64_t session);
-  void Enqueue(uint64_t session, Outgoing outgoing);
-  void Pump(uint64_t session);
+  Session& SessionOf(SessionId session);
+  void Enqueue(SessionId session, Outgoing outgoing);
+  void Pump(SessionId session);
   // Sends pieces of `outgoing` until all are sent (true) or the link takes no more (false).
-  bool SendPieces(Stream& stream, uint64_t session, Outgoing& outgoing);
-  bool SendPlaced(Stream& stream, uint64_t session, Outgoing& outgoing);
+  bool SendPieces(Stream& stream, SessionId session, Outgoing& outgoing);
+  bool SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   static void DropOutgoing(Session& session);
 
@@ -173,12 +173,12 @@ class DataStreams {
   std::string key_;
   std::atomic<uint64_t> next_id_ = 1;
   std::map<uint64_t, Stream> streams_;
-  std::map<uint64_t, Session> sessions_;
+  std::map<SessionId, Session> sessions_;
   uint64_t received_bytes_ = 0;
   uint64_t sent_bytes_ = 0;
   uint64_t received_shared_bytes_ = 0;
   uint64_t sent_shared_bytes_ = 0;
-  std::set<uint64_t> ended_;  // the latest ended sessions: late work for them is dropped
+  std::set<SessionId> ended_;  // the latest ended sessions: late work for them is dropped
 };
 
 }  // namespace gangway::worker

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/worker/service/in_flight.h"
 
@@ -44,8 +45,8 @@ class DeviceThread {
     std::function<bool()> ready;
     // Of kGangAlone: its number, not 0; and the last gang of kGangAlone whose results on this device it reads, itself
     // or through other gangs (0: none). The runtime does not begin it before that gang has ended.
-    uint64_t gang = 0;
-    uint64_t follows = 0;
+    Ordinal gang;
+    Ordinal follows;
   };
 
   // Thread-safe. After Stop the task is dropped.
@@ -62,7 +63,7 @@ class DeviceThread {
 
   // Bracket a call of the device runtime, on the thread itself. A StuckWatch that polls call()
   // detects a call that does not return.
-  void BeginCall(uint64_t gang) {
+  void BeginCall(Ordinal gang) {
     call_gang_.store(gang, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_release);
   }
@@ -70,7 +71,7 @@ class DeviceThread {
 
   struct Call {
     uint64_t count = 0;  // of begins and ends; odd during a call
-    uint64_t gang = 0;   // of the last call
+    Ordinal gang;        // of the last call
     int in_flight = 0;   // executes that have not ended
   };
   Call call() const {
@@ -99,13 +100,14 @@ class DeviceThread {
   const std::string name_;
   const std::chrono::milliseconds gate_wait_max_;
   const std::shared_ptr<InFlight> executes_;
-  std::atomic<uint64_t> calls_{0}, call_gang_{0};
+  std::atomic<uint64_t> calls_{0};
+  std::atomic<Ordinal> call_gang_{Ordinal()};
   Mutex mutex_;
   CondVar changed_;
   std::deque<Task> queue_ GANGWAY_GUARDED_BY(mutex_);
   std::deque<Task> at_gate_ GANGWAY_GUARDED_BY(mutex_);      // posted before those of queue_
   int inside_ GANGWAY_GUARDED_BY(mutex_) = 0;                // gangs of kGangAlone in the device
-  uint64_t last_entered_ GANGWAY_GUARDED_BY(mutex_) = 0;     // of them
+  Ordinal last_entered_ GANGWAY_GUARDED_BY(mutex_);          // of them
   Clock::time_point gate_moved_ GANGWAY_GUARDED_BY(mutex_);  // the last time one entered or left
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;

@@ -26,15 +26,15 @@ class DeviceThreadTest : public testing::Test {
     thread_.Post({.run = [this, name](const absl::Status&) { Note(name); },
                   .turn = turn,
                   .ready = std::move(ready),
-                  .gang = ++gangs_});
+                  .gang = Ordinal(++gangs_)});
   }
 
   // A gang of kGangAlone with this number.
   void PostAlone(uint64_t gang, uint64_t follows) {
     thread_.Post({.run = [this, gang](const absl::Status&) { Note(absl::StrCat("gang ", gang)); },
                   .turn = Turn::kGangAlone,
-                  .gang = gang,
-                  .follows = follows});
+                  .gang = Ordinal(gang),
+                  .follows = Ordinal(follows)});
   }
 
   // Runs after every task before it that does not wait at the gate.
@@ -176,7 +176,7 @@ TEST(DeviceThreadGateTest, AGangWaitsAtTheGateNoLongerThanItsLimit_TM_1) {
   const auto post = [&thread](uint64_t gang, std::promise<absl::Status>& entry) {
     thread.Post({.run = [&entry](const absl::Status& status) { entry.set_value(status); },
                  .turn = Turn::kGangAlone,
-                 .gang = gang});
+                 .gang = Ordinal(gang)});
   };
   post(17, first);
   post(18, second);

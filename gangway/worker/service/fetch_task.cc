@@ -15,7 +15,7 @@ constexpr size_t kSharedBytesMin = size_t{64} << 10;  // smaller shards go on th
 
 }  // namespace
 
-FetchTask::FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+FetchTask::FetchTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
                      std::vector<Part> parts, FetchedShard::Source memory, Send send)
     : NodeTask(std::move(environment), ordinal, wire::LabelOf("fetch"), parts.size()),
       parts_(std::move(parts)),

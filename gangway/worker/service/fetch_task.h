@@ -24,7 +24,7 @@ class FetchTask final : public NodeTask {
   using Send = std::function<void(uint32_t shard, std::shared_ptr<FetchedShard> bytes,
                                   std::function<void()> sent)>;
 
-  FetchTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+  FetchTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
             std::vector<Part> parts, FetchedShard::Source memory, Send send);
 
   void Enqueue() override;

@@ -14,7 +14,7 @@ TEST(IdleWatchTest, OnlyDevicesWithoutCallsForTheWholeTimeAreIdle) {
   int in_flight = 0;
   auto look = [&](uint64_t first, uint64_t second) {
     now += milliseconds(500);
-    return watch.Look({{first, 5}, {second, 9, in_flight}}, now);
+    return watch.Look({{first, Ordinal(5)}, {second, Ordinal(9), in_flight}}, now);
   };
   for (uint64_t i = 0; i < 10; ++i) EXPECT_FALSE(look(i, 4)) << "a device makes calls";
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(look(9, 4)) << i;

@@ -35,7 +35,7 @@ void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   const bool alone = executable_->turn() == DeviceThread::Turn::kGangAlone;
   for (Position& position : positions_) {
-    uint64_t follows = 0;
+    Ordinal follows;
     for (const auto& argument : position.arguments)
       follows = std::max(follows, argument->gang_alone());
     for (const auto& result : position.results) result->SetGangAlone(alone ? ordinal() : follows);
@@ -79,14 +79,14 @@ absl::Status LaunchTask::Execute(Position& position) {
     return absl::DeadlineExceededError(
         "No earlier program on this device ended in time to start another one.");
   }
-  const uint32_t place = GlobalDevice(position.device);
-  Trace(TraceKind::kExecuteBegin, place, 0, ordinal());
+  const uint32_t place = DeviceIdOf(position.device).number();
+  Trace(TraceKind::kExecuteBegin, place, {}, ordinal());
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   thread.BeginCall(ordinal());
   auto outputs = executable->ExecuteOn(
       position.device, arguments, options,
       Owed([self, executes, place, device = position.device](absl::Status status) {
-        Trace(TraceKind::kExecuteEnd, place, 0, self->ordinal());
+        Trace(TraceKind::kExecuteEnd, place, {}, self->ordinal());
         executes->End();
         self->LeaveDevice(device);
         if (!status.ok()) self->Note(status, device);
@@ -95,7 +95,7 @@ absl::Status LaunchTask::Execute(Position& position) {
   thread.EndCall();
   if (!outputs.ok()) {
     executes->End();  // a rejected execute runs no callback
-    Trace(TraceKind::kExecuteEnd, place, 0, ordinal());
+    Trace(TraceKind::kExecuteEnd, place, {}, ordinal());
     return outputs.status();
   }
   for (size_t k = 0; k < donated_.size(); ++k) {

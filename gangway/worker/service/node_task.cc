@@ -7,7 +7,7 @@
 
 namespace gangway::worker {
 
-NodeTask::NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+NodeTask::NodeTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
                    wire::ProgramLabelRef program, size_t parts)
     : environment_(std::move(environment)),
       ordinal_(ordinal),
@@ -35,11 +35,11 @@ wire::Failure NodeTask::Describe(const absl::Status& error, int device) const {
   wire::Failure failure = wire::ToFailure(error);
   if (!failure.worker().empty()) return failure;
   wire::SetProgram(program_, failure);
-  failure.set_gang(ordinal_);
+  failure.set_gang(ordinal_.number());
   failure.set_worker(environment_->identity.name);
-  failure.set_incarnation(environment_->identity.incarnation);
-  if (static_cast<size_t>(device) < environment_->global_devices.size()) {
-    failure.set_device(static_cast<int32_t>(environment_->global_devices[device]) + 1);
+  failure.set_incarnation(environment_->identity.incarnation.number());
+  if (static_cast<size_t>(device) < environment_->device_ids.size()) {
+    failure.set_device(static_cast<int32_t>(environment_->device_ids[device].number()) + 1);
   }
   return failure;
 }

@@ -29,7 +29,7 @@ namespace gangway::worker {
 struct TaskEnvironment {
   Identity identity;
   std::vector<std::shared_ptr<DeviceThread>> devices;
-  std::vector<uint32_t> global_devices;  // ids, by local index
+  std::vector<DeviceId> device_ids;      // by local index
   std::function<void(NodeEnded)> ended;  // any thread
   std::shared_ptr<InFlight> callbacks;   // counts those that the runtime still owes
   std::chrono::milliseconds wait_limit{
@@ -42,7 +42,7 @@ device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
 
 class NodeTask : public std::enable_shared_from_this<NodeTask> {
  public:
-  NodeTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+  NodeTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
            wire::ProgramLabelRef program, size_t parts);
   virtual ~NodeTask() = default;
   NodeTask(const NodeTask&) = delete;
@@ -55,12 +55,12 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   using Clock = std::chrono::steady_clock;
 
   const TaskEnvironment& environment() const { return *environment_; }
-  uint64_t ordinal() const { return ordinal_; }
+  Ordinal ordinal() const { return ordinal_; }
   Clock::time_point Deadline() const { return Clock::now() + environment_->wait_limit; }
 
-  uint32_t GlobalDevice(int local) const {
-    const auto& ids = environment_->global_devices;
-    return static_cast<size_t>(local) < ids.size() ? ids[local] : static_cast<uint32_t>(local);
+  DeviceId DeviceIdOf(int local) const {
+    const auto& ids = environment_->device_ids;
+    return static_cast<size_t>(local) < ids.size() ? ids[local] : DeviceId(local);
   }
 
   // A callback that counts as owed by the runtime and keeps the task alive.
@@ -83,7 +83,7 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
 
  private:
   const std::shared_ptr<const TaskEnvironment> environment_;
-  const uint64_t ordinal_;
+  const Ordinal ordinal_;
   const wire::ProgramLabelRef program_;
   mutable Mutex mutex_;
   size_t parts_left_ GANGWAY_GUARDED_BY(mutex_);

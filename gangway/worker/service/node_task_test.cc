@@ -15,7 +15,7 @@ class Maker final : public NodeTask {
  public:
   Maker(std::shared_ptr<const TaskEnvironment> environment,
         std::vector<std::shared_ptr<store::Slot>> slots, device::Backend* backend)
-      : NodeTask(std::move(environment), 7, wire::LabelOf("maker"), slots.size()),
+      : NodeTask(std::move(environment), Ordinal(7), wire::LabelOf("maker"), slots.size()),
         slots_(std::move(slots)),
         backend_(backend) {}
 
@@ -49,7 +49,8 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
     environment->devices.push_back(
         std::make_shared<DeviceThread>("device", 1, std::chrono::minutes(10)));
     slots.push_back(std::make_shared<store::Slot>(
-        store::SlotName{.storage = StorageId(1), .device = device, .session = 1, .bytes = 4},
+        store::SlotName{
+            .storage = StorageId(1), .device = device, .session = SessionId(1), .bytes = 4},
         ledger));
     slots.back()->ShareWhenSettled([&](absl::StatusOr<store::Content> content) {
       ASSERT_TRUE(content.ok()) << content.status();
@@ -61,7 +62,7 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   std::make_shared<Maker>(environment, slots, backend.get())->Enqueue();
   EXPECT_EQ(taken, 2);
   ASSERT_EQ(ended.size(), 1u);
-  EXPECT_EQ(ended[0].ordinal, 7u);
+  EXPECT_EQ(ended[0].ordinal, Ordinal(7));
   EXPECT_FALSE(ended[0].failure) << ended[0].failure->DebugString();
   for (const auto& thread : environment->devices)
     EXPECT_TRUE(thread->Stop(InFlight::Clock::now() + std::chrono::seconds(5)));

@@ -44,7 +44,7 @@ void ShardReceiver::Ask(TransferPlane::Asking asking) {
   TransferKey key = asking.key;
   auto [entry, is_new] = asked_.try_emplace(key);
   if (!is_new) return asking.arrived(absl::InternalError("The shard was already requested."));
-  PeerPtr& peer = peers_[asking.from.incarnation()];
+  PeerPtr& peer = peers_[Incarnation(asking.from.incarnation())];
   const bool dial = peer == nullptr;
   if (dial) {
     peer = std::make_shared<Peer>();
@@ -73,7 +73,7 @@ void ShardReceiver::Dial(const PeerPtr& peer) {
 void ShardReceiver::OnDialed(const PeerPtr& peer,
                              absl::StatusOr<std::shared_ptr<transport::Link>> link) {
   if (!link.ok()) return Lose(peer, link.status());
-  auto known = peers_.find(peer->worker.incarnation());
+  auto known = peers_.find(Incarnation(peer->worker.incarnation()));
   if (closed_ || known == peers_.end() || known->second != peer)
     return (*link)->Close(absl::CancelledError("no longer needed"));
   peer->link = *std::move(link);
@@ -111,7 +111,7 @@ void ShardReceiver::SendRequest(Peer& peer, Asked& asked) {
   const TransferPlane::Asking& asking = asked.asking;
   wire::Frame frame;
   wire::ShardRequest& request = *frame.mutable_shard_request();
-  request.set_ordinal(asking.key.ordinal);
+  request.set_ordinal(asking.key.ordinal.number());
   request.set_shard(asking.key.shard);
   request.set_token(asking.token.ask);
   asked.block = Place(peer, asking.size);
@@ -154,7 +154,7 @@ void ShardReceiver::DropIdleMemory() {
 void ShardReceiver::SendReceived(Peer& peer, TransferKey key) {
   wire::Frame frame;
   wire::ShardRequest& request = *frame.mutable_shard_request();
-  request.set_ordinal(key.ordinal);
+  request.set_ordinal(key.ordinal.number());
   request.set_shard(key.shard);
   request.set_received(true);
   Send(peer, std::move(frame));
@@ -178,7 +178,7 @@ void ShardReceiver::OnFrame(const PeerPtr& peer, const wire::Frame& frame) {
 }
 
 void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
-  TransferKey key{chunk.transfer(), chunk.shard()};
+  TransferKey key{Ordinal(chunk.transfer()), chunk.shard()};
   if (chunk.name_case() != wire::DataChunk::kTransfer || !peer->asked.contains(key))
     return;  // already cancelled
   Asked& asked = asked_.at(key);
@@ -231,7 +231,7 @@ absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
 }
 
 void ShardReceiver::Lose(const PeerPtr& peer, const absl::Status& why) {
-  auto known = peers_.find(peer->worker.incarnation());
+  auto known = peers_.find(Incarnation(peer->worker.incarnation()));
   if (known != peers_.end() && known->second == peer) peers_.erase(known);
   // The link's events own the peer, so the peer must release the link.
   if (auto link = std::exchange(peer->link, nullptr)) link->Close(why);
@@ -243,7 +243,7 @@ void ShardReceiver::Lose(const PeerPtr& peer, const absl::Status& why) {
                           "Copy the array again if its source still exists.");
     failure.set_worker(Name(peer->worker));
     failure.set_incarnation(peer->worker.incarnation());
-    failure.set_gang(key.ordinal);
+    failure.set_gang(key.ordinal.number());
     failure.set_shard(static_cast<int32_t>(key.shard) + 1);
     End(key, wire::ToStatus(failure));
   }
@@ -261,7 +261,7 @@ void ShardReceiver::End(TransferKey key, absl::StatusOr<ShardBytes> outcome) {
   TransferPlane::Asking& asking = entry.mapped().asking;
   // The sender may be writing into it now, or may do so after its process was suspended.
   if (entry.mapped().block != nullptr) entry.mapped().block->Retire();
-  auto peer = peers_.find(asking.from.incarnation());
+  auto peer = peers_.find(Incarnation(asking.from.incarnation()));
   if (peer != peers_.end()) peer->second->asked.erase(key);
   asking.arrived(std::move(outcome));
 }

@@ -72,7 +72,7 @@ void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardReques
     for (uint64_t segment : request.gone()) stream.segments.Remove(segment);
     return;
   }
-  TransferKey key{request.ordinal(), request.shard()};
+  TransferKey key{Ordinal(request.ordinal()), request.shard()};
   auto offered = offered_.find(key);
   if (request.received()) {
     bool mine = offered != offered_.end() && offered->second.stream == id;
@@ -256,7 +256,7 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBy
 bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_transfer(offered.offering.key.ordinal);
+  chunk.set_transfer(offered.offering.key.ordinal.number());
   chunk.set_shard(offered.offering.key.shard);
   chunk.set_proof(offered.offering.token.proof);
   chunk.set_placed(true);
@@ -277,7 +277,7 @@ bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   const size_t size = std::min(kPieceBytes, all.size() - offered.offset);
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_transfer(offered.offering.key.ordinal);
+  chunk.set_transfer(offered.offering.key.ordinal.number());
   chunk.set_shard(offered.offering.key.shard);
   chunk.set_offset(offered.offset);
   if (offered.offset == 0) chunk.set_proof(offered.offering.token.proof);
@@ -295,7 +295,7 @@ bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
 }
 
 absl::Status ShardSender::SendFrame(Stream& stream, wire::Frame frame) {
-  frame.set_incarnation(options_.incarnation);
+  frame.set_incarnation(options_.incarnation.number());
   frame.set_sequence(stream.sequence + 1);
   absl::Status status = stream.link->Send(std::move(frame));
   if (status.ok()) ++stream.sequence;
@@ -324,7 +324,7 @@ void ShardSender::OnClosed(uint64_t id) {
                                        " closed before it took all of shard ", key.shard),
                           "Copy the array again once the worker is back.");
     failure.set_worker(peer);
-    failure.set_gang(key.ordinal);
+    failure.set_gang(key.ordinal.number());
     failure.set_shard(static_cast<int32_t>(key.shard) + 1);
     End(key, wire::ToStatus(failure));
   }
@@ -399,7 +399,7 @@ std::optional<absl::Status> ShardSender::Late(const Offered& offered, Clock::tim
                                      " of a copy goes, ", what),
                         "See `gangway status`; copy the array again.");
   failure.set_worker(stream.peer);
-  failure.set_gang(offered.offering.key.ordinal);
+  failure.set_gang(offered.offering.key.ordinal.number());
   failure.set_shard(static_cast<int32_t>(offered.offering.key.shard) + 1);
   return wire::ToStatus(failure);
 }

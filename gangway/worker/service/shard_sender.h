@@ -38,7 +38,7 @@ class ShardSender {
  public:
   struct Options {
     EventLoop* loop = nullptr;
-    uint64_t incarnation = 0;
+    Incarnation incarnation;
     std::chrono::milliseconds wait_max{60'000};
     std::chrono::milliseconds silence_max{10'000};
     size_t read_bytes_max = size_t{256} << 20;    // in host memory; one shard may exceed it alone

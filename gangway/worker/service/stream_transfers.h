@@ -20,7 +20,7 @@
 namespace gangway::worker {
 
 // The session id in the data tokens of streams between workers (data_token.h); no client has it.
-inline constexpr uint64_t kPeerSession = 0;
+inline constexpr SessionId kPeerSession;
 
 class StreamTransfers final : public TransferPlane {
  public:

@@ -13,7 +13,7 @@ namespace gangway::worker {
 
 struct StuckCall {
   uint32_t device = 0;  // index on the worker
-  uint64_t gang = 0;
+  Ordinal gang;
   std::chrono::milliseconds duration{0};  // at least
 };
 

@@ -13,7 +13,7 @@ TEST(StuckWatchTest, OnlyOneCallThatDoesNotEndIsStuck) {
   StuckWatch::Time now{};
   auto look = [&](uint64_t first, uint64_t second) {
     now += milliseconds(500);
-    return watch.Look({{first, 5}, {second, 9}}, now);
+    return watch.Look({{first, Ordinal(5)}, {second, Ordinal(9)}}, now);
   };
   // Device 0 makes one call after another and device 1 is idle: neither is ever stuck.
   for (uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(look(2 * i + 1, 4).empty());
@@ -22,7 +22,7 @@ TEST(StuckWatchTest, OnlyOneCallThatDoesNotEndIsStuck) {
   auto stuck = look(100, 5);
   ASSERT_EQ(stuck.size(), 1u);
   EXPECT_EQ(stuck[0].device, 1u);
-  EXPECT_EQ(stuck[0].gang, 9u);
+  EXPECT_EQ(stuck[0].gang, Ordinal(9));
   EXPECT_EQ(stuck[0].duration, milliseconds(3000));
   EXPECT_EQ(look(100, 5)[0].duration, milliseconds(3500));
   EXPECT_TRUE(look(100, 6).empty()) << "the call returned";

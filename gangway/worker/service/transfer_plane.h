@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/base/ids.h"
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -30,7 +31,7 @@ namespace gangway::worker {
 
 // One shard of one copy; the same on both sides.
 struct TransferKey {
-  uint64_t ordinal = 0;
+  Ordinal ordinal;
   uint32_t shard = 0;
 
   auto operator<=>(const TransferKey&) const = default;

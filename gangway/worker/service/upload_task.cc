@@ -7,7 +7,7 @@
 
 namespace gangway::worker {
 
-UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+UploadTask::UploadTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
                        device::Backend* backend, device::ArraySpec spec, std::string memory_kind,
                        std::vector<Shard> shards)
     : NodeTask(std::move(environment), ordinal, wire::LabelOf("upload"), shards.size()),

@@ -19,7 +19,7 @@ class UploadTask final : public NodeTask {
     ShardBytes bytes;
   };
 
-  UploadTask(std::shared_ptr<const TaskEnvironment> environment, uint64_t ordinal,
+  UploadTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
              device::Backend* backend, device::ArraySpec spec, std::string memory_kind,
              std::vector<Shard> shards);
 

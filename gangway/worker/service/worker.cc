@@ -72,10 +72,10 @@ size_t HalfOfTheMemory() {
   return pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) / 2 : 0;
 }
 
-uint64_t NewIncarnation() {
+Incarnation NewIncarnation() {
   std::random_device random;
   uint64_t bits = (uint64_t{random()} << 32) | random();
-  return (bits >> 1) | 1;  // 63 bits, never 0
+  return Incarnation((bits >> 1) | 1);  // 63 bits, never 0
 }
 
 // The link to the scheduler. Send is thread-safe: one lock covers the sequence number and the
@@ -84,7 +84,7 @@ class ControlLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ControlLink(uint64_t incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
+  ControlLink(Incarnation incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
 
   void Set(std::shared_ptr<transport::Link> link) {
     Heard();
@@ -112,7 +112,7 @@ class ControlLink {
     MutexLock lock(mutex_);
     if (link_ == nullptr) return;
     frame.set_epoch(epoch_);
-    frame.set_incarnation(incarnation_);
+    frame.set_incarnation(incarnation_.number());
     frame.set_sequence(++sequence_);
     absl::Status status = link_->Send(std::move(frame));
     if (!status.ok()) {
@@ -132,7 +132,7 @@ class ControlLink {
   }
 
  private:
-  const uint64_t incarnation_;
+  const Incarnation incarnation_;
   StopFlag& stop_;
   std::atomic<Clock::time_point> heard_{Clock::now()};
   Mutex mutex_;
@@ -154,7 +154,7 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   wire::WorkerRegistration& worker = *hello.mutable_worker();
   worker.set_island(options.island);
   worker.set_index(options.index);
-  worker.set_incarnation(service.identity.incarnation);
+  worker.set_incarnation(service.identity.incarnation.number());
   worker.set_host(options.host);
   worker.set_data_address(
       options.data_host.empty()
@@ -168,12 +168,12 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
 }
 
 // Handles a frame of the scheduler, on the loop.
-void OnControlFrame(wire::Frame frame, const std::string& name, uint64_t incarnation,
+void OnControlFrame(wire::Frame frame, const std::string& name, Incarnation incarnation,
                     ControlLink& link, WorkerService& service, StopFlag& stop) {
   link.Heard();
-  if (frame.incarnation() != 0 && frame.incarnation() != incarnation) {
+  if (frame.incarnation() != 0 && Incarnation(frame.incarnation()) != incarnation) {
     return spdlog::warn("A message for incarnation {} arrived at {} and was dropped",
-                        frame.incarnation(), incarnation);
+                        frame.incarnation(), incarnation.number());
   }
   if (frame.has_hello_reply()) {
     link.SetEpoch(frame.hello_reply().epoch());
@@ -220,7 +220,7 @@ void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service
     for (const StuckCall& call : watch.Look(calls, now)) {
       wire::StuckDevice& stuck = *beat.mutable_heartbeat()->add_stuck();
       stuck.set_device(call.device);
-      stuck.set_gang(call.gang);
+      stuck.set_gang(call.gang.number());
       stuck.set_for_ms(call.duration.count());
     }
     link.Send(std::move(beat));
@@ -294,7 +294,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
       .shared_shard_min = options.shared_shard_min,
       .on_left = [&stop] { stop.Stop(); }};
   const std::string& name = service_options.identity.name;
-  uint64_t incarnation = service_options.identity.incarnation;
+  Incarnation incarnation = service_options.identity.incarnation;
   ControlLink link(incarnation, stop);
   auto loop = std::make_shared<EventLoop>("worker");
   WorkerService service(service_options, loop, backend.get(), &data,
@@ -324,7 +324,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
     if (connected.ok()) {
       link.Set(*std::move(connected));
       link.Send(MakeHello(options, service_options, *backend, (*listener)->address()));
-      spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation,
+      spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation.number(),
                    options.device_count, backend->capabilities().platform,
                    options.scheduler_address);
     }

@@ -269,7 +269,7 @@ TEST_F(WorkerPjrtTest, SessionEndAndFreeLeaveNothing_OB2) {
   Release({3});  // its bytes never arrive
   EXPECT_EQ(Probe().devices(5).bytes(), 8u);
   wire::IslandItem end;
-  end.mutable_end_session()->set_session(kSession);
+  end.mutable_end_session()->set_session(kSession.number());
   Item(end);
   EXPECT_EQ(WaitDone(3).code(), static_cast<int>(absl::StatusCode::kCancelled));
   EXPECT_TRUE(data_inbox_.WaitClosed());
@@ -307,8 +307,9 @@ TEST_F(WorkerPjrtTest, StreamWithAnotherSessionsTokenIsRefused_OB3) {
   wire::Frame frame;
   frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
   frame.mutable_hello()->set_role(wire::ROLE_DATA);
-  frame.mutable_hello()->set_session(kSession);
-  frame.mutable_hello()->set_token(transport::DataToken(kDataKey, kSession + 1));
+  frame.mutable_hello()->set_session(kSession.number());
+  frame.mutable_hello()->set_token(
+      transport::DataToken(kDataKey, SessionId(kSession.number() + 1)));
   ASSERT_TRUE(data_->Send(std::move(frame)).ok());
   ASSERT_TRUE(data_inbox_.Until([](wire::Frame& reply) {
     return reply.hello_reply().failure().code() ==

@@ -80,7 +80,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   auto environment = std::make_shared<TaskEnvironment>();
   environment->identity = options_.identity;
   environment->devices = devices_;
-  environment->global_devices.assign(open.devices().begin(), open.devices().end());
+  environment->device_ids = {open.devices().begin(), open.devices().end()};
   environment->ended = [this, loop = loop_](NodeEnded event) {
     loop->Post([this, event = std::move(event)]() mutable { OnEnded(std::move(event)); });
   };
@@ -149,7 +149,7 @@ void WorkerService::Do(PrepareLaunch& action) {
   }
   tasks_[action.ordinal] = std::make_shared<LaunchTask>(
       environment_, action, executables_.at(action.executable), std::move(positions));
-  Trace(TraceKind::kPrepare, 0, 0, action.ordinal, action.executable.number());
+  Trace(TraceKind::kPrepare, 0, {}, action.ordinal, action.executable.number());
 }
 
 void WorkerService::Do(PrepareCopy& action) {
@@ -170,7 +170,7 @@ void WorkerService::Do(PrepareCopy& action) {
                                          std::move(parts));
   if (transfers) copies_[action.ordinal] = task;
   tasks_[action.ordinal] = std::move(task);
-  Trace(TraceKind::kPrepare, 0, 0, action.ordinal);
+  Trace(TraceKind::kPrepare, 0, {}, action.ordinal);
 }
 
 void WorkerService::Do(NamePeers& action) {
@@ -299,10 +299,10 @@ wire::Usage WorkerService::MakeUsage(uint64_t probe) const {
   usage.set_nodes(core_.counts().nodes);
   usage.set_storages(core_.counts().storages);
   *usage.mutable_data() = MakeDataBytes();
-  for (size_t i = 0; i < environment_->global_devices.size() && i < devices_.size(); ++i) {
+  for (size_t i = 0; i < environment_->device_ids.size() && i < devices_.size(); ++i) {
     wire::DeviceUsage& device = *usage.add_devices();
     store::Bytes bytes = ledger_->Device(static_cast<int>(i));
-    device.set_device(environment_->global_devices[i]);
+    device.set_device(environment_->device_ids[i].number());
     device.set_bytes(bytes.current);
     device.set_peak_bytes(bytes.peak);
     device.set_budget_bytes(options_.memory_budget_bytes);

@@ -124,9 +124,9 @@ class WorkerService {
   std::shared_ptr<const TaskEnvironment> environment_;
   std::unordered_map<StorageId, Storage> storages_;
   std::unordered_map<ExecutableId, std::shared_ptr<ExecutableSlot>> executables_;
-  std::unordered_map<uint64_t, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
+  std::unordered_map<Ordinal, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
   // Copies that send or receive, prepared or running.
-  std::unordered_map<uint64_t, std::shared_ptr<CopyTask>> copies_;
+  std::unordered_map<Ordinal, std::shared_ptr<CopyTask>> copies_;
   bool leaving_ = false;             // the controller sends no new work
   wire::ReportBatch usage_reports_;  // of this round
   uint64_t reported_bytes_ = 0;

@@ -219,7 +219,7 @@ TEST_F(WorkerSimTest, ACancelledUploadEndsAndItsLateBytesCostNothing_TM1) {
   Release({1});
   SendShard(1, 0, std::string(big.bytes, 'x'));
   wire::DataChunk half;
-  half.set_session(kSession);
+  half.set_session(kSession.number());
   half.set_upload(1);
   half.set_shard(1);
   half.set_data(std::string(1000, 'y'));
@@ -269,7 +269,7 @@ class UploadPlaceTest : public WorkerSimTest {
   }
   void SayPlaced(uint64_t upload) {
     wire::DataChunk chunk;
-    chunk.set_session(kSession);
+    chunk.set_session(kSession.number());
     chunk.set_upload(upload);
     chunk.set_placed(true);
     chunk.set_last(true);

@@ -31,7 +31,7 @@
 namespace gangway::worker {
 
 constexpr std::chrono::seconds kPatience{30};
-constexpr uint64_t kSession = 5;
+constexpr SessionId kSession(5);
 constexpr char kDataKey[] = "of the test";
 
 // The frames that arrived on one link, in order; a test waits for the one that it expects.
@@ -139,7 +139,7 @@ class WorkerHarness : public testing::Test {
     ASSERT_TRUE(control_->Send(std::move(frame)).ok());
   }
 
-  void OpenStream(uint64_t session = kSession, transport::LinkOptions options = {}) {
+  void OpenStream(SessionId session = kSession, transport::LinkOptions options = {}) {
     AskForStream(session, options);
     ASSERT_TRUE(data_inbox_.Until([this](wire::Frame& f) {
       if (f.has_hello_reply()) data_reply_ = f.hello_reply();
@@ -147,14 +147,14 @@ class WorkerHarness : public testing::Test {
     }));
   }
 
-  void AskForStream(uint64_t session = kSession, transport::LinkOptions options = {}) {
+  void AskForStream(SessionId session = kSession, transport::LinkOptions options = {}) {
     auto link = hub_->Connect("worker-data", data_inbox_.Events(&data_loop_), kPatience, options);
     ASSERT_TRUE(link.ok()) << link.status();
     data_ = *std::move(link);
     wire::Frame frame;
     frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
     frame.mutable_hello()->set_role(wire::ROLE_DATA);
-    frame.mutable_hello()->set_session(session);
+    frame.mutable_hello()->set_session(session.number());
     frame.mutable_hello()->set_token(transport::DataToken(kDataKey, session));
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
   }
@@ -197,7 +197,7 @@ class WorkerHarness : public testing::Test {
   wire::IslandItem NodeItem(uint64_t ordinal) {
     wire::IslandItem item;
     item.mutable_node()->set_ordinal(ordinal);
-    item.mutable_node()->set_session(kSession);
+    item.mutable_node()->set_session(kSession.number());
     return item;
   }
 
@@ -251,7 +251,7 @@ class WorkerHarness : public testing::Test {
     size_t offset = 0;
     do {
       wire::DataChunk chunk;
-      chunk.set_session(kSession);
+      chunk.set_session(kSession.number());
       chunk.set_upload(upload);
       chunk.set_shard(shard);
       chunk.set_offset(offset);

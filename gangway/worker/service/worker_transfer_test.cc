@@ -132,14 +132,14 @@ class OneWorker {
     wire::Frame frame;
     frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
     frame.mutable_hello()->set_role(wire::ROLE_DATA);
-    frame.mutable_hello()->set_session(kSession);
+    frame.mutable_hello()->set_session(kSession.number());
     frame.mutable_hello()->set_token(transport::DataToken(kDataKey, kSession));
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
   }
   void SendShard(uint64_t upload, uint32_t shard, const std::string& bytes) {
     wire::Frame frame;
     wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(kSession);
+    chunk.set_session(kSession.number());
     chunk.set_upload(upload);
     chunk.set_shard(shard);
     chunk.set_data(bytes);
@@ -229,7 +229,7 @@ class TransferTest : public testing::TestWithParam<Medium> {
   static wire::IslandItem NodeItem(uint64_t ordinal) {
     wire::IslandItem item;
     item.mutable_node()->set_ordinal(ordinal);
-    item.mutable_node()->set_session(kSession);
+    item.mutable_node()->set_session(kSession.number());
     return item;
   }
   static std::string Bytes(size_t size, int seed) {
