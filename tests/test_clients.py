@@ -116,7 +116,7 @@ def test_connect_from_a_notebook(cluster: Cluster) -> None:
 
 
 def test_an_idle_client_wakes_seldom(cluster: Cluster) -> None:
-    """jaxlib's client alone wakes 7,700 times a second (gangway/_timers.py)."""
+    """jaxlib's client alone wakes 7,700 times a second (gangway/_client_threads.py)."""
     code = """
 import pathlib, time
 import gangway
@@ -136,6 +136,38 @@ print((switches() - before) / (time.monotonic() - started))
     done = python(code, cluster.port)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1500, "wake-ups a second"
+
+
+@pytest.mark.parametrize("users_own", ["", "-event_engine_dns"])
+def test_an_awaited_call_wakes_no_pool_of_grpc(cluster: Cluster, users_own: str) -> None:
+    """Its threads wake 22 times in each call, unless the package says otherwise
+    (gangway/_client_threads.py). What the user has said stays as it is.
+    """
+    code = f"""
+import os, pathlib
+os.environ.update({{"GRPC_EXPERIMENTS": {users_own!r}}} if {users_own!r} else {{}})
+import gangway
+gangway.connect()
+assert os.environ.get("GRPC_EXPERIMENTS", "") == {users_own!r}
+import jax
+f = jax.jit(lambda x: x + 1)
+x = f(1.0)
+
+def wakes():
+    tasks = pathlib.Path("/proc/self/task").iterdir()
+    pool = [task for task in tasks if (task / "comm").read_text().strip() == "event_engine"]
+    lines = [line.split() for task in pool for line in (task / "status").read_text().splitlines()]
+    return sum(int(words[1]) for words in lines if "ctxt_switches" in words[0])
+
+float(f(x))
+before = wakes()
+for _ in range(50):
+    float(f(x))
+print((wakes() - before) / 50)
+"""
+    done = python(code, cluster.port)
+    assert done.returncode == 0, done.stderr
+    assert (float(done.stdout) > 5) == bool(users_own), "wake-ups a call"
 
 
 @pytest.mark.parametrize("sees_the_state_folder", [True, False])

@@ -12,10 +12,10 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from gangway._client_threads import few_wakes
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
 from gangway._fork import keep_children_out
 from gangway._front_door import check_front_door, default_port
-from gangway._timers import slack_for_new_threads
 from gangway._token import find_socket, find_token
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def make_client() -> Any:
     local = find_socket(int(match[2])) if match[1] == "127.0.0.1" else None
     if local:
         address = f"grpc://unix:{local.path}"
-    with slack_for_new_threads():
+    with few_wakes():
         client = ifrt_proxy.get_client(address, options)
     keep_children_out(int(match[2]), local.bound if local else "")
     return client
