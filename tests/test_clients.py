@@ -138,6 +138,7 @@ print((switches() - before) / (time.monotonic() - started))
     assert float(done.stdout) < 1500, "wake-ups a second"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("users_own", ["", "-event_engine_dns"])
 def test_an_awaited_call_wakes_no_pool_of_grpc(cluster: Cluster, users_own: str) -> None:
     """Its threads wake 22 times in each call, unless the package says otherwise
@@ -145,7 +146,9 @@ def test_an_awaited_call_wakes_no_pool_of_grpc(cluster: Cluster, users_own: str)
     """
     code = f"""
 import os, pathlib
-os.environ.update({{"GRPC_EXPERIMENTS": {users_own!r}}} if {users_own!r} else {{}})
+os.environ.pop("GRPC_EXPERIMENTS", None)
+if {users_own!r}:
+    os.environ["GRPC_EXPERIMENTS"] = {users_own!r}
 import gangway
 gangway.connect()
 assert os.environ.get("GRPC_EXPERIMENTS", "") == {users_own!r}
@@ -154,20 +157,28 @@ f = jax.jit(lambda x: x + 1)
 x = f(1.0)
 
 def wakes():
-    tasks = pathlib.Path("/proc/self/task").iterdir()
-    pool = [task for task in tasks if (task / "comm").read_text().strip() == "event_engine"]
-    lines = [line.split() for task in pool for line in (task / "status").read_text().splitlines()]
-    return sum(int(words[1]) for words in lines if "ctxt_switches" in words[0])
+    counts = {{}}
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        try:
+            if (task / "comm").read_text().strip() != "event_engine":
+                continue
+            lines = [line.split() for line in (task / "status").read_text().splitlines()]
+        except OSError:  # it has ended
+            continue
+        counts[task.name] = sum(int(words[1]) for words in lines if "ctxt_switches" in words[0])
+    return counts
 
 float(f(x))
 before = wakes()
-for _ in range(50):
+for _ in range(200):
     float(f(x))
-print((wakes() - before) / 50)
+after = wakes()
+print(sum(count - before.get(thread, 0) for thread, count in after.items()) / 200)
 """
     done = python(code, cluster.port)
     assert done.returncode == 0, done.stderr
-    assert (float(done.stdout) > 5) == bool(users_own), "wake-ups a call"
+    # 0.4 and 22 on an idle machine; timers wake the pool, too, so a slow one counts more.
+    assert (float(done.stdout) > 10) == bool(users_own), "wake-ups a call"
 
 
 @pytest.mark.parametrize("sees_the_state_folder", [True, False])

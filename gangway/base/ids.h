@@ -37,13 +37,13 @@ class Id {
   Number number_ = 0;
 };
 
-// One client's connection and what it owns. 0: none.
+// One client's connection and what it owns. 0: none; in data tokens, the streams between workers.
 using SessionId = Id<struct SessionTag>;
 
 // A node's place in the one order of the cluster (GS-1), and its name in every role. 0: none.
 using Ordinal = Id<struct OrdinalTag>;
 
-// One life of a worker: each process that registers has a number of its own. 0: the worker is down.
+// One life of a worker: each process that registers has a number of its own. 0: none.
 using Incarnation = Id<struct IncarnationTag>;
 
 // The shards that one node makes, on all its devices. Arrays are views of storages (OB-1).
@@ -53,8 +53,8 @@ using StorageId = Id<struct StorageTag>;
 // A compiled program, loaded on its devices. Cluster-wide; clients name it by a handle of their own.
 using ExecutableId = Id<struct ExecutableTag>;
 
-// A device's number in the cluster, from the declared topology. What is an index in a list, such as that of an island's
-// workers or of a worker's devices, is a plain number.
+// A device's number in the cluster, from the declared topology. Of all indices, only the next one is a type: those of a
+// worker in its island and of a device on its worker are plain numbers.
 using DeviceId = Id<struct DeviceTag, uint32_t>;
 
 // The index of a device among those of its island, as schedulers count them; device ids are

@@ -42,7 +42,7 @@ enum class TraceKind : uint8_t {
   kCompileEnd = 17,
 };
 
-struct TraceRecord {
+struct TraceRecord {     // as stored and sent: plain numbers
   uint64_t time_ns = 0;  // of the steady clock
   TraceKind kind = TraceKind::kNone;
   uint32_t place = 0;    // device, link, island: see the kind

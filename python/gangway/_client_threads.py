@@ -21,13 +21,15 @@ from collections.abc import Iterator
 
 SLACK_NS = 4_000_000
 PR_SET_TIMERSLACK, PR_GET_TIMERSLACK = 29, 30  # of <linux/prctl.h>
-# Read once, by each copy of gRPC in a process, when it is first used.
+# A copy of gRPC reads it when it is first used, and never again. So it has no effect where jaxlib's
+# was used before (jax.distributed), and an effect on all later uses of that copy. A version that
+# does not know the experiment logs that: look for it when NEWEST_TESTED_JAXLIB is raised.
 GRPC_VARIABLE, GRPC_SETTING = "GRPC_EXPERIMENTS", "-event_engine_client"
 
 
 @contextlib.contextmanager
 def few_wakes() -> Iterator[None]:
-    """A client that is made inside wakes less often. What the user has set for gRPC stays."""
+    """Make jaxlib's client inside. What the user has set for gRPC stays."""
     with _slack_for_new_threads(), _grpc_reads_where_it_waits():
         yield
 
@@ -57,4 +59,6 @@ def _grpc_reads_where_it_waits() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[GRPC_VARIABLE]  # not for gRPC's other copies, or child processes
+        # At once, so that few child processes and other copies of gRPC see it.
+        if os.environ.get(GRPC_VARIABLE) == GRPC_SETTING:
+            os.environ.pop(GRPC_VARIABLE, None)

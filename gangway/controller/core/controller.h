@@ -97,8 +97,8 @@ using Event =
                  CompilerUp, CompilerDown, FromCompiler, Drain, DrainAll, Tick>;
 
 struct Actions {
-  std::vector<std::pair<SessionId, wire::SessionEvent>> to_clients;  // session
-  std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;     // island
+  std::vector<std::pair<SessionId, wire::SessionEvent>> to_clients;
+  std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;  // island
   std::vector<wire::CompileRequest> to_compiler;
 };
 

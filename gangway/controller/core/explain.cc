@@ -33,7 +33,7 @@ bool Controller::Explain(wire::WhyRequest& request, Time now, wire::WhyReply& re
   return true;
 }
 
-// Returns 0 and adds a remark if the array waits for nothing.
+// Returns no ordinal and adds a remark if the array waits for nothing.
 Ordinal Controller::FindProducer(SessionId session, uint64_t handle, wire::WhyReply& reply) const {
   const Array& array = sessions_.at(session).arrays.at(handle);
   if (auto failure = FailureOf(array)) {

@@ -228,6 +228,7 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
     *array.spec.mutable_shard_dims() = result.shard_dims();
     array.spec.set_shard_bytes(result.shard_bytes());
     array.spec.set_memory_kind(result.memory_kind());
+    array.spec.mutable_devices()->Reserve(static_cast<int>(executable.devices.size()));
     for (DeviceId device : executable.devices) array.spec.add_devices(device.number());
     StorageId storage = NewStorage(id, array.spec, ordinal);
     array.runs = {{storage, 0, static_cast<uint32_t>(executable.devices.size())}};

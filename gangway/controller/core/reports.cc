@@ -63,7 +63,8 @@ void Controller::OnReleased(uint32_t island, Ordinal ordinal, Actions& actions) 
 }
 
 void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
-  auto it = nodes_.find(Ordinal(done.ordinal()));
+  const Ordinal ordinal(done.ordinal());
+  auto it = nodes_.find(ordinal);
   if (it == nodes_.end()) return;
   Node& node = it->second;
   auto& open = node.open_islands;
@@ -78,16 +79,16 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
         storage->second.failure = node.failure;
     }
     std::vector<Sequencer::Decision> decisions;
-    sequencer_.Remove(Ordinal(done.ordinal()), decisions);
+    sequencer_.Remove(ordinal, decisions);
     Follow(decisions, actions);
     for (uint32_t other : open) {  // all or none
       wire::IslandItem item;
-      item.mutable_cancel()->add_ordinals(done.ordinal());
+      item.mutable_cancel()->add_ordinals(ordinal.number());
       *item.mutable_cancel()->mutable_failure() = *node.failure;
       actions.to_islands.emplace_back(other, std::move(item));
     }
   }
-  if (open.empty()) EndNode(Ordinal(done.ordinal()), actions);
+  if (open.empty()) EndNode(ordinal, actions);
 }
 
 void Controller::EndNode(Ordinal ordinal, Actions& actions) {
@@ -174,15 +175,15 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
   auto it = std::find_if(workers_.begin(), workers_.end(), same);
   if (it == workers_.end()) return;
   it->stuck.Swap(state.mutable_stuck());
-  const Incarnation incarnation(state.worker().incarnation());
-  if (it->up && state.up() && Incarnation(it->declared.incarnation()) == incarnation) return;
+  const uint64_t incarnation = state.worker().incarnation();
+  if (it->up && state.up() && it->declared.incarnation() == incarnation) return;
   it->up = state.up();
   it->leaving = false;
   it->failure.reset();
   if (state.has_failure()) it->failure = state.failure();
   if (state.up()) {
     it->process_id = state.process_id();
-    it->declared.set_incarnation(incarnation.number());
+    it->declared.set_incarnation(incarnation);
     it->declared.set_data_address(state.worker().data_address());
     it->declared.set_platform(state.worker().platform());
     it->declared.set_platform_version(state.worker().platform_version());

@@ -51,8 +51,8 @@ class Sequencer {
 
   void GiveTurns(std::vector<Decision>& decisions);
 
-  std::map<Ordinal, Gang> gangs_;  // by ordinal
-  std::set<Ordinal> ready_;        // ready on all their islands, without a turn
+  std::map<Ordinal, Gang> gangs_;
+  std::set<Ordinal> ready_;  // ready on all their islands, without a turn
 };
 
 }  // namespace gangway::controller

@@ -320,7 +320,7 @@ void ControllerService::OnUsage(uint32_t island, const wire::Usage& usage) {
   auto it = queries_.find(usage.probe());
   if (it == queries_.end()) return;
   for (const wire::DeviceUsage& device : usage.devices())
-    it->second.devices[device.device()] = device;
+    it->second.devices[DeviceId(device.device())] = device;
   for (int i = 0; i < usage.workers_size(); ++i) {
     auto& worker = it->second.workers[{island, static_cast<uint32_t>(i)}];
     worker.data = usage.workers(i);
@@ -347,7 +347,7 @@ void ControllerService::FinishStatus(uint64_t probe) {
     *worker.mutable_data() = told.data;
     worker.set_nodes(told.nodes);
     for (uint32_t device : worker.state().worker().devices()) {
-      auto usage = query.devices.find(device);
+      auto usage = query.devices.find(DeviceId(device));
       if (usage != query.devices.end()) *worker.add_devices() = usage->second;
     }
   }

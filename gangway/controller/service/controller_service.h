@@ -70,7 +70,7 @@ class ControllerService {
   struct StatusQuery {
     std::shared_ptr<transport::Link> link;
     uint32_t missing = 0;
-    std::map<uint32_t, wire::DeviceUsage> devices;
+    std::map<DeviceId, wire::DeviceUsage> devices;
     struct OfWorker {
       wire::DataBytes data;
       uint64_t nodes = 0;

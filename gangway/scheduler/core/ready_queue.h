@@ -4,7 +4,6 @@
 #ifndef GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
 #define GANGWAY_SCHEDULER_CORE_READY_QUEUE_H_
 
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>

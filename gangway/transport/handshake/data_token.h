@@ -7,7 +7,6 @@
 #ifndef GANGWAY_TRANSPORT_HANDSHAKE_DATA_TOKEN_H_
 #define GANGWAY_TRANSPORT_HANDSHAKE_DATA_TOKEN_H_
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 

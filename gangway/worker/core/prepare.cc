@@ -113,7 +113,7 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
   for (int r = 0; r < launch.results_size(); ++r) {
     const wire::TensorSpec& spec = executable.results[r];
     CreateStorage result{.storage = StorageId(launch.results(r)),
-                         .session = SessionId(message.session()),
+                         .session = node.session,
                          .element_type = spec.element_type(),
                          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
                          .shard_bytes = spec.shard_bytes(),
@@ -131,12 +131,10 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   node.kind = Node::Kind::kUpload;
   std::vector<int> devices = LocalDevices(upload.spec().devices());
   if (auto failure = AddResult(
-          node,
-          MakeStorage(StorageId(upload.storage()), SessionId(message.session()), upload.spec()),
-          devices))
+          node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), devices))
     return failure;
   if (node.outputs.empty()) return std::nullopt;
-  UploadKey key{SessionId(message.session()), upload.upload()};
+  UploadKey key{node.session, upload.upload()};
   Upload& state = uploads_[key];
   if (state.ordinal != Ordinal()) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
@@ -171,9 +169,8 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
   for (size_t i = 0; i < from.size(); ++i)
     AddShard(copy, static_cast<uint32_t>(i), shards[i], from[i], to[i], prepare);
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
-  if (auto failure = AddResult(
-          node, MakeStorage(StorageId(copy.storage()), SessionId(message.session()), copy.spec()),
-          to))
+  if (auto failure =
+          AddResult(node, MakeStorage(StorageId(copy.storage()), node.session, copy.spec()), to))
     return failure;
   if (prepare.moves.empty() && !node.transfers) return std::nullopt;
   node.prepared = true;
@@ -200,9 +197,8 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
   node.kind = Node::Kind::kFetch;
   node.fetch = fetch.fetch();
   std::vector<int> devices = LocalDevices(fetch.spec().devices());
-  PrepareFetch prepare{.ordinal = Ordinal(message.ordinal()),
-                       .session = SessionId(message.session()),
-                       .fetch = fetch.fetch()};
+  PrepareFetch prepare{
+      .ordinal = Ordinal(message.ordinal()), .session = node.session, .fetch = fetch.fetch()};
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] < 0) continue;
     uint32_t shard = static_cast<int>(i) < fetch.shards_size() ? fetch.shards(i) : i;

@@ -103,16 +103,17 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
     return Refuse(id, absl::InvalidArgumentError(
                           "This address accepts only data streams that name their session."));
   }
-  if (!transport::IsDataToken(key_, SessionId(hello.session()), hello.token())) {
+  const SessionId session_id(hello.session());
+  if (!transport::IsDataToken(key_, session_id, hello.token())) {
     return Refuse(id, absl::PermissionDeniedError(absl::StrCat(
-                          "The token does not match session ", SessionId(hello.session()),
+                          "The token does not match session ", session_id,
                           "; open data streams with the data token of this session's welcome.")));
   }
-  if (ended_.contains(SessionId(hello.session()))) {
-    return Refuse(id, absl::FailedPreconditionError(
-                          absl::StrCat("Session ", hello.session(), " has ended.")));
+  if (ended_.contains(session_id)) {
+    return Refuse(
+        id, absl::FailedPreconditionError(absl::StrCat("Session ", session_id, " has ended.")));
   }
-  stream.session = SessionId(hello.session());
+  stream.session = session_id;
   Session& session = SessionOf(stream.session);
   session.streams.push_back(id);
   session.had_stream = true;

@@ -96,7 +96,7 @@ class ShardReceiver {
 
   const Options options_;
   std::string token_;
-  std::map<Incarnation, PeerPtr> peers_;  // by incarnation
+  std::map<Incarnation, PeerPtr> peers_;
   std::map<TransferKey, Asked> asked_;
   bool closed_ = false;
   bool watching_ = false;
