@@ -115,24 +115,42 @@ def test_connect_from_a_notebook(cluster: Cluster) -> None:
     assert result.stdout.strip() == "8 3.0 True"
 
 
+# For scripts: how often each thread of this process gave up a core until now, by id.
+SWITCHES = """
+import pathlib
+
+def switches(named=None):
+    counts = {}
+    for task in pathlib.Path("/proc/self/task").iterdir():
+        try:
+            if named not in (None, (task / "comm").read_text().strip()):
+                continue
+            lines = [line.split() for line in (task / "status").read_text().splitlines()]
+        except OSError:  # it has ended
+            continue
+        counts[task.name] = sum(int(words[1]) for words in lines if "ctxt_switches" in words[0])
+    return counts
+
+def switches_since(before, named=None):
+    return sum(count - before.get(thread, 0) for thread, count in switches(named).items())
+"""
+
+
 def test_an_idle_client_wakes_seldom(cluster: Cluster) -> None:
     """jaxlib's client alone wakes 7,700 times a second (gangway/_client_threads.py)."""
-    code = """
-import pathlib, time
+    code = (
+        SWITCHES
+        + """
+import time
 import gangway
 gangway.connect()
 import jax.numpy as jnp
 assert float(jnp.arange(4.0).sum()) == 6
-
-def switches():
-    texts = [task.read_text() for task in pathlib.Path("/proc/self/task").glob("*/status")]
-    lines = [line.split() for text in texts for line in text.splitlines()]
-    return sum(int(words[1]) for words in lines if "ctxt_switches" in words[0])
-
 before, started = switches(), time.monotonic()
 time.sleep(1)
-print((switches() - before) / (time.monotonic() - started))
+print(switches_since(before) / (time.monotonic() - started))
 """
+    )
     done = python(code, cluster.port)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1500, "wake-ups a second"
@@ -144,8 +162,10 @@ def test_an_awaited_call_wakes_no_pool_of_grpc(cluster: Cluster, users_own: str)
     """Its threads wake 22 times in each call, unless the package says otherwise
     (gangway/_client_threads.py). What the user has said stays as it is.
     """
-    code = f"""
-import os, pathlib
+    code = (
+        SWITCHES
+        + f"""
+import os
 os.environ.pop("GRPC_EXPERIMENTS", None)
 if {users_own!r}:
     os.environ["GRPC_EXPERIMENTS"] = {users_own!r}
@@ -155,26 +175,13 @@ assert os.environ.get("GRPC_EXPERIMENTS", "") == {users_own!r}
 import jax
 f = jax.jit(lambda x: x + 1)
 x = f(1.0)
-
-def wakes():
-    counts = {{}}
-    for task in pathlib.Path("/proc/self/task").iterdir():
-        try:
-            if (task / "comm").read_text().strip() != "event_engine":
-                continue
-            lines = [line.split() for line in (task / "status").read_text().splitlines()]
-        except OSError:  # it has ended
-            continue
-        counts[task.name] = sum(int(words[1]) for words in lines if "ctxt_switches" in words[0])
-    return counts
-
 float(f(x))
-before = wakes()
+before = switches("event_engine")
 for _ in range(200):
     float(f(x))
-after = wakes()
-print(sum(count - before.get(thread, 0) for thread, count in after.items()) / 200)
+print(switches_since(before, "event_engine") / 200)
 """
+    )
     done = python(code, cluster.port)
     assert done.returncode == 0, done.stderr
     # 0.4 and 22 on an idle machine; timers wake the pool, too, so a slow one counts more.
