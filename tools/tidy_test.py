@@ -50,6 +50,14 @@ METHOD_OF_71_LINES = "\n".join(["class C {", "  void F() {", *["    G();"] * 69,
 PYTHON_OF_71_LINES = '"""What."""\n\n\ndef f():\n' + "    f()\n" * 70
 
 PLANTED = {
+    "a role reads the system's clock": (
+        {"gangway/worker/a.h": header("WORKER_A", "auto t = std::chrono::steady_clock::now();")},
+        "only gangway/base may use steady_clock; use Clock or WallClock",
+    ),
+    "a role starts a thread of the system": (
+        {"gangway/worker/a.h": header("WORKER_A", "std::thread thread;")},
+        "only gangway/base may use std::thread; use Thread",
+    ),
     "role includes role": (
         {"gangway/scheduler/a.h": header("SCHEDULER_A", '#include "gangway/controller/b.h"')},
         "scheduler may not include gangway/controller/b.h",

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -110,18 +109,17 @@ AcceptLoop::~AcceptLoop() {
 
 void AcceptLoop::Start(Take take) {
   take_ = std::move(take);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = Thread("gangway-accept", [this] { Run(); });
 }
 
 void AcceptLoop::Stop() {
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
-  thread_.join();
+  thread_.Join();
 }
 
 void AcceptLoop::Run() {
-  pthread_setname_np(pthread_self(), "gangway-accept");
   bool short_of = false;
   while (true) {
     // While out of descriptors, the listener stays readable, so the poll leaves it out: only the

@@ -11,11 +11,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/thread.h"
 
 namespace gangway {
 
@@ -50,7 +50,7 @@ class AcceptLoop {
   std::string path_;
   bool told_ = false;
   Take take_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace gangway

@@ -10,11 +10,11 @@
 #define GANGWAY_BASE_COMPLETION_THREAD_H_
 
 #include <grpcpp/completion_queue.h>
-#include <pthread.h>
 
 #include <memory>
-#include <thread>
 #include <utility>
+
+#include "gangway/base/thread.h"
 
 namespace gangway {
 
@@ -36,17 +36,14 @@ class CompletionThread {
     if (std::exchange(stopped_, true)) return;
     queue_->Shutdown();
     if (thread_.joinable()) {
-      thread_.join();
+      thread_.Join();
     } else {
       Loop();
     }
   }
 
   void Start() {
-    thread_ = std::thread([this] {
-      pthread_setname_np(pthread_self(), "gangway-grpc");
-      Loop();
-    });
+    thread_ = Thread("gangway-grpc", [this] { Loop(); });
   }
 
   grpc::CompletionQueue* queue() const { return queue_.get(); }
@@ -59,7 +56,7 @@ class CompletionThread {
   }
 
   const std::unique_ptr<grpc::CompletionQueue> queue_;
-  std::thread thread_;
+  Thread thread_;
   bool stopped_ = false;
 };
 

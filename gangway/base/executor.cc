@@ -1,28 +1,19 @@
 // Implementation of executor.h.
 #include "gangway/base/executor.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <iterator>
 
 #include "gangway/base/status.h"
 
 namespace gangway {
-namespace {
 
-thread_local EventLoop* current_loop = nullptr;
-
-}  // namespace
-
-EventLoop* EventLoop::Current() { return current_loop; }
-
-EventLoop::EventLoop(std::string name) : name_(std::move(name)), thread_([this] { Run(); }) {}
+EventLoop::EventLoop(const std::string& name) : thread_(name, [this] { Run(); }) {}
 
 EventLoop::~EventLoop() { Stop(); }
 
 void EventLoop::Post(std::function<void()> task) {
-  if (current_loop == this && polling_) return polled_.push_back(std::move(task));
+  if (Current() == this && polling_) return polled_.push_back(std::move(task));
   bool wake;
   Poller* poller;
   {
@@ -93,7 +84,7 @@ void EventLoop::Stop() {
     poller = poller_.get();
   }
   Wake(poller);
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.Join();
 }
 
 bool EventLoop::DueLocked() const {
@@ -132,8 +123,7 @@ void EventLoop::Poll(Poller& poller, Clock::time_point deadline) {
 }
 
 void EventLoop::Run() {
-  pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
-  current_loop = this;
+  Thread::Local() = this;
   std::vector<std::function<void()>> round, posted, once;
   while (true) {
     Wait();

@@ -9,14 +9,15 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/poller.h"
+#include "gangway/base/thread.h"
 
 namespace gangway {
 
@@ -30,10 +31,8 @@ class Executor {
 
 class EventLoop final : public Executor {
  public:
-  using Clock = std::chrono::steady_clock;
-
-  explicit EventLoop(std::string name);  // the thread's name, at most 15 characters
-  ~EventLoop() override;                 // Stop()
+  explicit EventLoop(const std::string& name);  // the thread's name, at most 15 characters
+  ~EventLoop() override;                        // Stop()
 
   void Post(std::function<void()> task) override;
 
@@ -50,10 +49,10 @@ class EventLoop final : public Executor {
   // Made by the first call, with the errors of Poller::Create. It may outlive the loop, and then calls nothing.
   absl::StatusOr<std::shared_ptr<Poller>> poller() GANGWAY_EXCLUDES(mutex_);
 
-  bool IsLoopThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+  bool IsLoopThread() const { return Current() == this; }
 
   // The loop that owns the calling thread; null if none.
-  static EventLoop* Current();
+  static EventLoop* Current() { return static_cast<EventLoop*>(Thread::Local()); }
   // Both only on the loop's own thread. round() is the number of rounds begun. AtRoundEnd runs
   // `task` once, after this round's tasks and the flushes of AddRoundEnd.
   uint64_t round() const { return round_; }
@@ -86,8 +85,7 @@ class EventLoop final : public Executor {
   uint64_t next_timer_ GANGWAY_GUARDED_BY(mutex_) = 1;
   bool waiting_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
-  std::string name_;
-  std::thread thread_;  // last: starts after the other members exist
+  Thread thread_;  // last: starts after the other members exist
 };
 
 }  // namespace gangway

@@ -6,6 +6,8 @@
 #include <future>
 #include <string>
 
+#include "gangway/base/clock.h"
+
 namespace gangway {
 namespace {
 
@@ -26,7 +28,7 @@ TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {
   EventLoop loop("test");
   std::vector<int> seen;
   std::promise<void> done;
-  auto now = EventLoop::Clock::now();
+  auto now = Clock::now();
   loop.PostAt(now + milliseconds(30), [&] {
     seen.push_back(3);
     done.set_value();

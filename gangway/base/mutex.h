@@ -1,11 +1,14 @@
 // Mutex, MutexLock and CondVar over std::mutex with clang's thread-safety annotations, so that the
-// analysis and TSan both see them. Waits take a deadline: there is no unbounded wait.
+// analysis and TSan both see them. Waits take a deadline: there is no unbounded wait. In a World, they are its fibers'.
 #ifndef GANGWAY_BASE_MUTEX_H_
 #define GANGWAY_BASE_MUTEX_H_
 
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+
+#include "gangway/base/clock.h"
+#include "gangway/base/world.h"
 
 #if defined(__clang__)
 #define GANGWAY_ANNOTATE(x) __attribute__((x))
@@ -25,8 +28,15 @@ namespace gangway {
 
 class GANGWAY_CAPABILITY("mutex") Mutex {
  public:
-  void Lock() GANGWAY_ACQUIRE() { mutex_.lock(); }
-  void Unlock() GANGWAY_RELEASE() { mutex_.unlock(); }
+  void Lock() GANGWAY_ACQUIRE() GANGWAY_NO_ANALYSIS {
+    World* world = World::installed();
+    if (world == nullptr) return mutex_.lock();
+    while (!mutex_.try_lock()) world->Wait(this, World::Time::max());
+  }
+  void Unlock() GANGWAY_RELEASE() GANGWAY_NO_ANALYSIS {
+    mutex_.unlock();
+    if (World* world = World::installed(); world != nullptr) world->NotifyOne(this);
+  }
 
  private:
   friend class CondVar;
@@ -48,8 +58,17 @@ class CondVar {
  public:
   // Waits, with `mutex` held, until `ready()` or `deadline`; returns ready() at the end.
   template <typename Ready>
-  bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline, Ready ready)
+  bool WaitUntil(Mutex& mutex, Clock::time_point deadline, Ready ready)
       GANGWAY_REQUIRES(mutex) GANGWAY_NO_ANALYSIS {
+    if (World* world = World::installed(); world != nullptr) {
+      while (!ready()) {
+        if (world->Now() >= deadline) return false;
+        mutex.Unlock();
+        world->Wait(this, deadline);
+        mutex.Lock();
+      }
+      return true;
+    }
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     bool result = condition_.wait_until(lock, deadline, ready);
     lock.release();
@@ -58,10 +77,16 @@ class CondVar {
   template <typename Ready>
   bool WaitFor(Mutex& mutex, std::chrono::milliseconds limit, Ready ready)
       GANGWAY_REQUIRES(mutex) GANGWAY_NO_ANALYSIS {
-    return WaitUntil(mutex, std::chrono::steady_clock::now() + limit, ready);
+    return WaitUntil(mutex, Clock::now() + limit, ready);
   }
-  void NotifyOne() { condition_.notify_one(); }
-  void NotifyAll() { condition_.notify_all(); }
+  void NotifyOne() {
+    World* world = World::installed();
+    world == nullptr ? condition_.notify_one() : world->NotifyOne(this);
+  }
+  void NotifyAll() {
+    World* world = World::installed();
+    world == nullptr ? condition_.notify_all() : world->NotifyAll(this);
+  }
 
  private:
   std::condition_variable condition_;

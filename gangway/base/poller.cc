@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/clock.h"
 
 namespace gangway {
 namespace {
@@ -26,10 +27,9 @@ absl::Status Refused(const char* what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-int Wait(int epoll, epoll_event* events, Poller::Clock::time_point deadline) {
-  if (deadline == Poller::Clock::time_point::max())
-    return epoll_wait(epoll, events, kEventsMax, -1);
-  const auto now = Poller::Clock::now();
+int Wait(int epoll, epoll_event* events, Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) return epoll_wait(epoll, events, kEventsMax, -1);
+  const auto now = Clock::now();
   // A day at most: a far deadline fits no integer of milliseconds.
   const nanoseconds left = deadline <= now
                                ? nanoseconds(0)

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
 
@@ -21,8 +22,6 @@ namespace gangway {
 
 class Poller {
  public:
-  using Clock = std::chrono::steady_clock;
-
   class Watched {
    public:
     virtual ~Watched() = default;

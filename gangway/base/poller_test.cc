@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 
 namespace gangway {
@@ -54,30 +55,30 @@ TEST(PollerTest, CallsWhatIsReadyUntilItIsForgotten) {
       poller
           ->Watch(id, pipe.from.get(), EPOLLIN | EPOLLET, std::make_shared<Calls>([&] { ++calls; }))
           .ok());
-  poller->Poll(Poller::Clock::now());
+  poller->Poll(Clock::now());
   EXPECT_EQ(calls, 0);
   pipe.Write();
-  poller->Poll(Poller::Clock::time_point::max());
+  poller->Poll(Clock::time_point::max());
   EXPECT_EQ(calls, 1);
-  poller->Poll(Poller::Clock::now());
+  poller->Poll(Clock::now());
   EXPECT_EQ(calls, 1) << "edge-triggered";
   poller->Change(id, pipe.from.get(), EPOLLIN | EPOLLET);
-  poller->Poll(Poller::Clock::now());
+  poller->Poll(Clock::now());
   EXPECT_EQ(calls, 2) << "a change reports what is ready again";
   poller->Forget(id, pipe.from.get());
   pipe.Write();
-  poller->Poll(Poller::Clock::now());
+  poller->Poll(Clock::now());
   EXPECT_EQ(calls, 2);
 }
 
 TEST(PollerTest, PollEndsAtItsDeadlineAndAtAWake) {
   auto poller = NewPoller();
-  const auto started = Poller::Clock::now();
+  const auto started = Clock::now();
   poller->Poll(started + milliseconds(20));
-  EXPECT_GE(Poller::Clock::now(), started + milliseconds(20));
+  EXPECT_GE(Clock::now(), started + milliseconds(20));
   for (int i = 0; i < 3; ++i) {
     poller->Wake();  // before the Poll that it ends
-    poller->Poll(Poller::Clock::time_point::max());
+    poller->Poll(Clock::time_point::max());
   }
 }
 
@@ -169,7 +170,7 @@ TEST(PollerTest, PostsAndTimersRunInALoopWithAPoller) {
   for (int i = 0; i < 1000; ++i) {
     std::promise<void> ran;
     if (i % 10 == 0) {
-      loop.PostAt(EventLoop::Clock::now() + milliseconds(1), [&] { ran.set_value(); });
+      loop.PostAt(Clock::now() + milliseconds(1), [&] { ran.set_value(); });
     } else {
       loop.Post([&] { ran.set_value(); });
     }

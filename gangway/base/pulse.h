@@ -12,13 +12,13 @@
 #include <memory>
 #include <utility>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 
 namespace gangway {
 
 class Pulse {
  public:
-  using Clock = EventLoop::Clock;
   using OnBeat = std::function<void(Clock::time_point now, bool stood_still)>;
 
   static constexpr std::chrono::milliseconds kInterval{500};

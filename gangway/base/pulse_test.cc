@@ -6,6 +6,8 @@
 #include <future>
 #include <thread>
 
+#include "gangway/base/clock.h"
+
 namespace gangway {
 namespace {
 
@@ -26,17 +28,17 @@ TEST(PulseTest, BeatsUntilItIsDestroyed) {
   int beats = 0;
   std::promise<void> third;
   std::unique_ptr<Pulse> pulse;
-  const auto began = Pulse::Clock::now();
-  pulse = std::make_unique<Pulse>(&loop, [&](Pulse::Clock::time_point, bool) {
+  const auto began = Clock::now();
+  pulse = std::make_unique<Pulse>(&loop, [&](Clock::time_point, bool) {
     EXPECT_TRUE(loop.IsLoopThread());
     if (++beats == 3) third.set_value();
   });
   ASSERT_EQ(third.get_future().wait_for(kLimit), std::future_status::ready);
-  EXPECT_GE(Pulse::Clock::now() - began, 2 * Pulse::kInterval);
+  EXPECT_GE(Clock::now() - began, 2 * Pulse::kInterval);
   On(loop, [&] { pulse.reset(); });
   const int before = beats;
   std::promise<void> later;
-  loop.PostAt(Pulse::Clock::now() + 2 * Pulse::kInterval, [&] { later.set_value(); });
+  loop.PostAt(Clock::now() + 2 * Pulse::kInterval, [&] { later.set_value(); });
   ASSERT_EQ(later.get_future().wait_for(kLimit), std::future_status::ready);
   EXPECT_EQ(beats, before);
 }
@@ -46,7 +48,7 @@ TEST(PulseTest, SaysWhenTheLoopStoodStill) {
   std::promise<void> first, second;
   std::vector<bool> still;
   std::unique_ptr<Pulse> pulse =
-      std::make_unique<Pulse>(&loop, [&](Pulse::Clock::time_point, bool stood_still) {
+      std::make_unique<Pulse>(&loop, [&](Clock::time_point, bool stood_still) {
         still.push_back(stood_still);
         if (still.size() == 1) first.set_value();
         if (still.size() == 2) second.set_value();

@@ -8,6 +8,7 @@
 #include <random>
 #include <string_view>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 
 namespace gangway {
@@ -69,7 +70,7 @@ bool IsOn() {
   return recording == Recording::kUnknown ? ReadSetting() : recording == Recording::kOn;
 }
 
-uint64_t Nanoseconds(std::chrono::steady_clock::time_point when) {
+uint64_t Nanoseconds(Clock::time_point when) {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count());
 }
@@ -89,8 +90,8 @@ bool ReadSlot(const Slot& slot, uint64_t number, TraceRecord& record) {
 
 }  // namespace
 
-void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_t place,
-             SessionId session, Ordinal gang, uint64_t value) {
+void TraceAt(Clock::time_point when, TraceKind kind, uint32_t place, SessionId session,
+             Ordinal gang, uint64_t value) {
   if (!IsOn()) return;
   Ring& ring = the_ring;
   uint64_t number = ring.next.fetch_add(1, std::memory_order_relaxed);
@@ -104,7 +105,7 @@ void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_
 
 void Trace(TraceKind kind, uint32_t place, SessionId session, Ordinal gang, uint64_t value) {
   if (!IsOn()) return;
-  TraceAt(std::chrono::steady_clock::now(), kind, place, session, gang, value);
+  TraceAt(Clock::now(), kind, place, session, gang, value);
 }
 
 void NameTrace(TraceNameOf what, uint64_t id, std::string name) {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/ids.h"
 
 namespace gangway {
@@ -55,8 +56,8 @@ inline constexpr uint64_t kTraceCapacity = 32768;  // records; 2 MiB per process
 
 void Trace(TraceKind kind, uint32_t place, SessionId session, Ordinal gang, uint64_t value = 0);
 // For callers that have already read the clock.
-void TraceAt(std::chrono::steady_clock::time_point when, TraceKind kind, uint32_t place,
-             SessionId session, Ordinal gang, uint64_t value = 0);
+void TraceAt(Clock::time_point when, TraceKind kind, uint32_t place, SessionId session,
+             Ordinal gang, uint64_t value = 0);
 
 enum class TraceNameOf : uint8_t { kLink = 1, kExecutable = 2, kSession = 3 };
 void NameTrace(TraceNameOf what, uint64_t id, std::string name);

@@ -6,7 +6,6 @@
 #include <openssl/ec.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
-#include <openssl/rand.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/cli/access.h"
 #include "gangway/transport/handshake/cluster_token.h"
@@ -85,11 +85,9 @@ bool AddExtension(X509* certificate, X509* issuer, int kind, const std::string& 
 Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name, int days, X509* issuer,
                            EVP_PKEY* signer, const std::string& names) {
   Certificate made(X509_new());
-  uint64_t serial = 0;
-  if (!made || RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof(serial)) != 1)
-    return nullptr;
+  if (!made) return nullptr;
   X509_set_version(made.get(), kVersion3);
-  ASN1_INTEGER_set_uint64(X509_get_serialNumber(made.get()), (serial >> 1) | 1);
+  ASN1_INTEGER_set_uint64(X509_get_serialNumber(made.get()), (RandomBits() >> 1) | 1);
   X509_gmtime_adj(X509_getm_notBefore(made.get()), -kClockSkewS);
   X509_time_adj_ex(X509_getm_notAfter(made.get()), days, 0, nullptr);
   X509_set_pubkey(made.get(), key);

@@ -17,6 +17,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
+
 namespace gangway::cli {
 namespace {
 
@@ -92,7 +94,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   child->error_.fd = std::move(error_read);
   child->log_ = log;
   child->on_line_ = std::move(on_line);
-  child->started_ = std::chrono::steady_clock::now();
+  child->started_ = Clock::now();
   return child;
 }
 

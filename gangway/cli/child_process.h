@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
 
 namespace gangway::cli {
@@ -51,7 +52,7 @@ class ChildProcess {
   int pid_fd() const { return pid_fd_.get(); }        // readable: it ended
   int output_fd() const { return output_.fd.get(); }  // -1 once closed
   int error_fd() const { return error_.fd.get(); }
-  std::chrono::steady_clock::time_point started() const { return started_; }
+  Clock::time_point started() const { return started_; }
 
   void ReadOutput() { Read(output_); }
   void ReadError() { Read(error_); }
@@ -82,7 +83,7 @@ class ChildProcess {
   BoundedLog* log_ = nullptr;  // not owned
   std::function<void(const std::string&)> on_line_;
   std::deque<std::string> last_words_;
-  std::chrono::steady_clock::time_point started_;
+  Clock::time_point started_;
 };
 
 }  // namespace gangway::cli

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/cli/tool_link.h"
 
 namespace gangway::cli {
@@ -91,7 +92,7 @@ int Drain(const DrainOptions& options) {
     printf("%s takes new work again\n", options.target.c_str());
     return 0;
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait_s);
+  const auto deadline = Clock::now() + std::chrono::seconds(options.wait_s);
   while (true) {  // polls: the user waits at the terminal
     auto status = AskStatus(*door->transport, door->address, door->token, kLimit);
     if (!status.ok()) return Fail(status.status());
@@ -102,7 +103,7 @@ int Drain(const DrainOptions& options) {
              left.bytes == 0 ? "" : ", readable until the worker ends");
       return 0;
     }
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (Clock::now() >= deadline) {
       return Fail(absl::DeadlineExceededError(
           absl::StrCat(options.target, " takes no new work, but ", left.nodes,
                        " operations still run there after ", options.wait_s,

@@ -15,6 +15,7 @@
 
 #include "absl/strings/numbers.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/up.h"
@@ -38,11 +39,10 @@ constexpr std::chrono::seconds kStartLimit{30};
 
 // The first line from `fd`, without its newline; empty if none came within kStartLimit.
 std::string FirstLine(int fd) {
-  const auto deadline = std::chrono::steady_clock::now() + kStartLimit;
+  const auto deadline = Clock::now() + kStartLimit;
   std::string line;
   while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     pollfd readable = {.fd = fd, .events = POLLIN};
     const int count = left.count() <= 0 ? 0 : poll(&readable, 1, static_cast<int>(left.count()));
     if (count < 0 && errno == EINTR) continue;

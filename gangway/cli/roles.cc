@@ -15,7 +15,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/metrics.h"
@@ -86,14 +86,14 @@ class ReadyWatch {
   ReadyWatch(std::string control_address, Access access)
       : control_address_(std::move(control_address)),
         access_(std::move(access)),
-        thread_([this] { Run(); }) {}
+        thread_("gw-ready", [this] { Run(); }) {}
   ~ReadyWatch() {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
       changed_.NotifyAll();
     }
-    thread_.join();
+    thread_.Join();
   }
 
  private:
@@ -119,7 +119,7 @@ class ReadyWatch {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  Thread thread_;
 };
 
 // Null if metrics are off.
@@ -159,13 +159,14 @@ absl::Status AwaitController(const char* whom, transport::Transport& transport,
 // Waits for signals on a thread of its own: the first asks the worker to leave, the second ends it.
 class LeaveWatch {
  public:
-  explicit LeaveWatch(worker::StopFlag* stop) : stop_(stop), thread_([this] { Run(); }) {}
+  explicit LeaveWatch(worker::StopFlag* stop)
+      : stop_(stop), thread_("gw-signals", [this] { Run(); }) {}
 
   // A later signal stays pending, also for the next image of the process; an earlier one is in the
   // flag.
   void End() {
     pthread_kill(thread_.native_handle(), kEndWatch);
-    thread_.join();
+    thread_.Join();
   }
 
  private:
@@ -187,7 +188,7 @@ class LeaveWatch {
   }
 
   worker::StopFlag* const stop_;
-  std::thread thread_;
+  Thread thread_;
 };
 
 // A device runtime can be opened only once per process, so a worker that lost its controller
@@ -375,11 +376,11 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   compiler.plugin_path = options.plugin;
   if (!options.cache_folder.empty()) compiler.cache_folder = options.cache_folder;
   std::stop_source stop;
-  std::thread([stop]() mutable {  // ends with the process
+  static Thread* const waits = new Thread("gw-signals", [stop]() mutable {  // ends with the process
     WaitForStop();
     stop.request_stop();
-  })
-      .detach();
+  });
+  (void)waits;
   absl::Status ended = compiler::RunCompiler(compiler, stop.get_token());
   return ended.ok() ? 0 : Fail(ended);
 }

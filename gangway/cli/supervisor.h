@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/cli/child_process.h"
 #include "gangway/cli/restart_policy.h"
@@ -48,7 +49,6 @@ class Supervisor {
   int Run();
 
  private:
-  using Clock = std::chrono::steady_clock;
   enum class Phase { kStarting, kReady, kStoppingHead, kStoppingRest };
   struct Child {
     ChildSpec spec;

@@ -1,8 +1,6 @@
 // Implementation of tool_link.h.
 #include "gangway/cli/tool_link.h"
 
-#include <unistd.h>
-
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,9 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -55,7 +55,7 @@ wire::Frame ToolHello(const std::string& name, const std::string& token) {
   frame.mutable_hello()->set_role(wire::ROLE_TOOL);
   frame.mutable_hello()->set_name(name);
   frame.mutable_hello()->set_token(token);
-  frame.mutable_hello()->set_process_id(static_cast<uint64_t>(getpid()));
+  frame.mutable_hello()->set_process_id(ProcessId());
   return frame;
 }
 
@@ -64,7 +64,7 @@ wire::Frame ToolHello(const std::string& name, const std::string& token) {
 absl::Status AskTool(transport::Transport& transport, const std::string& control_address,
                      const std::string& token, const std::string& name, wire::Frame request,
                      std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto deadline = Clock::now() + limit;
   auto question = std::make_shared<Question>();
   question->on_answer = std::move(on_answer);
   EventLoop loop("gw-tool");

@@ -1,14 +1,14 @@
 // Opening, flushing and ending of a session.
 #include "gangway/client/client_impl.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/base/trace.h"
 #include "gangway/client/convert.h"
 #include "gangway/wire/failure.h"
@@ -53,7 +53,7 @@ ClientImpl::~ClientImpl() {
 }
 
 absl::Status ClientImpl::Open() {
-  const auto deadline = std::chrono::steady_clock::now() + options_.connect_limit;
+  const auto deadline = Clock::now() + options_.connect_limit;
   transport::LinkEvents events;
   events.executor = &loop_;
   events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
@@ -67,7 +67,7 @@ absl::Status ClientImpl::Open() {
   hello->set_build_version(wire::kBuildVersion);
   hello->set_role(wire::ROLE_CLIENT);
   hello->set_name(options_.name);
-  hello->set_process_id(static_cast<uint64_t>(getpid()));
+  hello->set_process_id(ProcessId());
   hello->set_token(options_.token);
   {
     MutexLock lock(mutex_);
@@ -275,7 +275,7 @@ wire::Op* ClientImpl::NewOp(uint64_t nodes) {
 void ClientImpl::SendSoon() {
   if (send_soon_) return;
   send_soon_ = true;
-  loop_.PostAt(EventLoop::Clock::now() + kSoon, [this] {
+  loop_.PostAt(Clock::now() + kSoon, [this] {
     {
       MutexLock lock(mutex_);
       send_soon_ = false;

@@ -1,8 +1,6 @@
 // Implementation of data_links.h.
 #include "gangway/client/data_links.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -10,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/client/convert.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -221,7 +221,7 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   hello->set_build_version(wire::kBuildVersion);
   hello->set_role(wire::ROLE_DATA);
   hello->set_name(options_.name);
-  hello->set_process_id(static_cast<uint64_t>(getpid()));
+  hello->set_process_id(ProcessId());
   hello->set_session(options_.session.number());
   hello->set_token(options_.token);
   absl::Status sent = attempt->sender->Send(std::move(frame));
@@ -377,12 +377,11 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
     options_.on_lost(key, LostStatus(to.worker, "The data stream", why));
   }
   auto delay = options_.retry_first * (1 << std::min(to.failures - 1, options_.attempts));
-  options_.loop->PostAt(EventLoop::Clock::now() + delay,
-                        [this, key, incarnation = to.worker.incarnation()] {
-                          WorkerLink& again = workers_[key];
-                          if (closed_ || !again.up || again.attempt) return;
-                          if (again.worker.incarnation() == incarnation) Dial(key);
-                        });
+  options_.loop->PostAt(Clock::now() + delay, [this, key, incarnation = to.worker.incarnation()] {
+    WorkerLink& again = workers_[key];
+    if (closed_ || !again.up || again.attempt) return;
+    if (again.worker.incarnation() == incarnation) Dial(key);
+  });
 }
 
 void DataLinks::SchedulePump(WorkerKey key) {

@@ -4,7 +4,6 @@
 #include "gangway/compiler/compiler.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <deque>
@@ -14,9 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/base/trace.h"
 #include "gangway/compiler/cache_key.h"
 #include "gangway/compiler/compile.h"
@@ -26,8 +27,6 @@
 
 namespace gangway::compiler {
 namespace {
-
-using Clock = EventLoop::Clock;
 
 constexpr std::chrono::milliseconds kHeartbeatPeriod{500};
 constexpr std::chrono::milliseconds kRetryPeriod{50};
@@ -163,7 +162,7 @@ void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
   hello.set_role(wire::ROLE_COMPILER);
   hello.set_name(options_.name);
   hello.set_token(options_.token);
-  hello.set_process_id(static_cast<uint64_t>(::getpid()));
+  hello.set_process_id(ProcessId());
   waiting_.push_front(std::move(frame));  // ahead of any answer
   Flush();
   Beat();

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
@@ -46,8 +47,6 @@ struct Content {
 
 class Slot {
  public:
-  using Clock = std::chrono::steady_clock;
-
   Slot(SlotName name, std::shared_ptr<Ledger> ledger);
   ~Slot();
   Slot(const Slot&) = delete;

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "gangway/base/clock.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::store {
@@ -41,7 +42,7 @@ class SlotTest : public ::testing::Test {
             .storage = StorageId(7), .shard = 1, .device = 1, .session = SessionId(5), .bytes = 64},
         ledger_);
   }
-  Slot::Clock::time_point Soon() { return Slot::Clock::now() + std::chrono::seconds(20); }
+  Clock::time_point Soon() { return Clock::now() + std::chrono::seconds(20); }
 
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>(2);
   int alive_ = 0;
@@ -60,7 +61,7 @@ TEST_F(SlotTest, ReaderWaitsForTheProducer) {
 
 TEST_F(SlotTest, DeadlineNamesTheShard) {
   auto slot = Make();
-  absl::Status status = slot->Wait(Slot::Clock::now()).status();
+  absl::Status status = slot->Wait(Clock::now()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find("shard 1 of storage 7"), std::string::npos) << status;
 }

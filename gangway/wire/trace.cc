@@ -1,12 +1,13 @@
 // Implementation of trace.h.
 #include "gangway/wire/trace.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+
+#include "gangway/base/clock.h"
+#include "gangway/base/thread.h"
 
 namespace gangway::wire {
 namespace {
@@ -26,10 +27,9 @@ void AddRecord(const TraceRecord& record, TraceReply& reply) {
 std::string SchedulerTraceName(uint32_t island) { return absl::StrCat("scheduler ", island); }
 
 std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& process) {
-  const uint64_t now =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                std::chrono::steady_clock::now().time_since_epoch())
-                                .count());
+  const uint64_t now = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+          .count());
   const TraceSnapshot snapshot = ReadTrace();
   std::vector<Frame> frames;
   size_t done = 0;
@@ -37,7 +37,7 @@ std::vector<Frame> TraceFrames(const TraceRequest& request, const std::string& p
     TraceReply& reply = *frames.emplace_back().mutable_trace_reply();
     reply.set_probe(request.probe());
     reply.set_process(process);
-    reply.set_process_id(static_cast<uint64_t>(getpid()));
+    reply.set_process_id(ProcessId());
     reply.set_time_ns(now);
     reply.set_recorded(snapshot.recorded);
     const size_t end = std::min(done + kRecordsPerFrame, snapshot.records.size());

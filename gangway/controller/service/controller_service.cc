@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"
@@ -71,7 +72,7 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
   }
   if (!options_.core.remote_islands.empty()) {
     pulse_ = std::make_unique<Pulse>(
-        loop_, [this](EventLoop::Clock::time_point now, bool still) { OnPulse(now, still); });
+        loop_, [this](Clock::time_point now, bool still) { OnPulse(now, still); });
   }
   loop_->AddRoundEnd([this, alive = alive_] {
     if (*alive) Flush();
@@ -90,10 +91,9 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   switch (hello.role()) {
     case wire::ROLE_CLIENT:
-      clients_[SessionId(key)] = {
-          .link = link, .name = hello.name(), .since = EventLoop::Clock::now()};
+      clients_[SessionId(key)] = {.link = link, .name = hello.name(), .since = Clock::now()};
       Say(absl::StrCat("session ", key, " opens for ", hello.name()));
-      loop_->PostAt(EventLoop::Clock::now() + options_.welcome_max, [this, alive = alive_] {
+      loop_->PostAt(Clock::now() + options_.welcome_max, [this, alive = alive_] {
         if (*alive) WelcomeClients();
       });
       WelcomeClients();
@@ -145,7 +145,7 @@ absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport
   island.link = link;
   island.key = key;
   island.process_id = hello.process_id();
-  island.heard = EventLoop::Clock::now();
+  island.heard = Clock::now();
   if (!island.remote) return absl::OkStatus();
   Say(absl::StrCat("island", index, "/scheduler is up (pid ", hello.process_id(), ")"));
   Step(SchedulerUp{index, hello.process_id()});
@@ -158,7 +158,7 @@ void ControllerService::WelcomeClients() {
   const std::string absent = core_.AbsentWorkers();
   wire::Topology topology;
   core_.FillTopology(topology);
-  const auto now = EventLoop::Clock::now();
+  const auto now = Clock::now();
   std::vector<std::pair<SessionId, wire::Failure>> refused;
   for (auto& [session, client] : clients_) {
     if (client.welcomed) continue;
@@ -238,7 +238,7 @@ ControllerService::IslandLink* ControllerService::FindIsland(uint64_t key) {
 }
 
 void ControllerService::OnSchedulerFrame(uint32_t island, wire::Frame& frame) {
-  islands_[island].heard = EventLoop::Clock::now();
+  islands_[island].heard = Clock::now();
   if (frame.has_report_batch()) {
     bool workers_changed = false;
     for (const wire::Report& report : frame.report_batch().reports()) {
@@ -263,7 +263,7 @@ void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& wh
   Step(SchedulerDown{index, std::string(why.message())});
 }
 
-void ControllerService::OnPulse(EventLoop::Clock::time_point now, bool stood_still) {
+void ControllerService::OnPulse(Clock::time_point now, bool stood_still) {
   for (uint32_t index = 0; index < islands_.size(); ++index) {
     IslandLink& island = islands_[index];
     if (!island.remote || !island.link) continue;
@@ -310,7 +310,7 @@ void ControllerService::OnStatusRequest(uint64_t tool) {
     ++query.missing;
     island.batch.add_items()->set_probe(probe);
   }
-  loop_->PostAt(EventLoop::Clock::now() + kStatusLimit, [this, alive = alive_, probe] {
+  loop_->PostAt(Clock::now() + kStatusLimit, [this, alive = alive_, probe] {
     if (*alive) FinishStatus(probe);
   });
   if (query.missing == 0) FinishStatus(probe);
@@ -378,12 +378,12 @@ void ControllerService::DrainAll(std::function<void()> done) {
 void ControllerService::FinishDrain() {
   auto done = std::exchange(drained_, nullptr);
   if (clients_.empty()) return done();
-  loop_->PostAt(EventLoop::Clock::now() + kLastAnswers, std::move(done));
+  loop_->PostAt(Clock::now() + kLastAnswers, std::move(done));
 }
 
 void ControllerService::Step(Event event, uint64_t batch) {
   Actions actions;
-  const Time now = EventLoop::Clock::now();
+  const Time now = Clock::now();
   core_.Step(std::move(event), now, actions);
   Record(actions, batch, now);
   for (auto& [session, out] : actions.to_clients) {

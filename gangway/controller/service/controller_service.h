@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
@@ -56,7 +57,7 @@ class ControllerService {
     std::shared_ptr<transport::Link> link;
     std::string name;
     bool welcomed = false;
-    EventLoop::Clock::time_point since;
+    Clock::time_point since;
     wire::SessionEvents batch;  // of this round
   };
   struct IslandLink {
@@ -64,7 +65,7 @@ class ControllerService {
     uint64_t key = 0;     // of the link
     bool remote = false;  // the scheduler runs in its own process
     uint64_t process_id = 0;
-    EventLoop::Clock::time_point heard;
+    Clock::time_point heard;
     wire::IslandBatch batch;  // items of this round, or since the link was missing
   };
   struct StatusQuery {
@@ -96,7 +97,7 @@ class ControllerService {
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
   void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
   void OnSchedulerClosed(uint32_t island, const absl::Status& why);
-  void OnPulse(EventLoop::Clock::time_point now, bool stood_still);
+  void OnPulse(Clock::time_point now, bool stood_still);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
   void SendWelcome(SessionId session, ClientLink& client);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/trace.h"
 #include "gangway/controller/service/controller_service.h"
 #include "gangway/wire/trace.h"
@@ -14,9 +15,7 @@ namespace {
 constexpr std::chrono::seconds kTraceLimit{3};
 constexpr std::chrono::seconds kWhyLimit{2};
 
-uint64_t NowNs() {
-  return static_cast<uint64_t>(EventLoop::Clock::now().time_since_epoch().count());
-}
+uint64_t NowNs() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 
 std::string WorkerName(const wire::Worker& worker) {
   return absl::StrCat("island", worker.island(), "/worker", worker.index());
@@ -48,7 +47,7 @@ void ControllerService::OnTraceRequest(uint64_t tool) {
   query.missing.insert("compiler");
   for (wire::Frame& own : wire::TraceFrames(frame.trace_request(), "controller"))
     OnTraceReply(std::move(own));
-  loop_->PostAt(EventLoop::Clock::now() + kTraceLimit, [this, alive = alive_, probe] {
+  loop_->PostAt(Clock::now() + kTraceLimit, [this, alive = alive_, probe] {
     if (*alive) FinishTrace(probe);
   });
 }
@@ -82,7 +81,7 @@ void ControllerService::OnWhyRequest(uint64_t tool, wire::WhyRequest request) {
   query.link = tools_[tool];
   request.set_probe(probe);
   const bool all = request.session() == 0 && request.gang() == 0 && request.array() == 0;
-  const bool ask = core_.Explain(request, EventLoop::Clock::now(), query.reply);
+  const bool ask = core_.Explain(request, Clock::now(), query.reply);
   if (all) ExplainClients(query.reply);
   for (uint32_t island = 0; ask && island < islands_.size(); ++island) {
     query.missing.insert(island);
@@ -92,7 +91,7 @@ void ControllerService::OnWhyRequest(uint64_t tool, wire::WhyRequest request) {
     *frame.mutable_why_request() = request;
     (void)islands_[island].link->Send(std::move(frame));  // a missing reply is named
   }
-  loop_->PostAt(EventLoop::Clock::now() + kWhyLimit, [this, alive = alive_, probe] {
+  loop_->PostAt(Clock::now() + kWhyLimit, [this, alive = alive_, probe] {
     if (*alive) FinishWhy(probe);
   });
   if (query.missing.empty()) FinishWhy(probe);
@@ -107,8 +106,8 @@ void ControllerService::ExplainClients(wire::WhyReply& reply) const {
     wait.set_program(client.name);
     wait.set_reason(wire::Wait::REASON_WORKERS_ABSENT);
     wait.add_workers(core_.AbsentWorkers());
-    auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(EventLoop::Clock::now() -
-                                                                        client.since);
+    auto waited =
+        std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - client.since);
     wait.set_waited_ms(static_cast<uint64_t>(waited.count()));
     wait.set_limit_ms(static_cast<uint64_t>(options_.welcome_max.count()));
   }

@@ -13,6 +13,8 @@
 
 #include "xla/ffi/api/ffi.h"
 
+#include "gangway/base/clock.h"
+
 namespace gangway::device {
 namespace {
 
@@ -22,7 +24,7 @@ constexpr int64_t kMicrosecondsMax = 10'000'000;
 
 ffi::Error SimulatedWork(ffi::AnyBuffer clock, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> ticked,
                          ffi::Result<ffi::AnyBuffer> y, int64_t microseconds) {
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = Clock::now();
   if (microseconds < 0 || microseconds > kMicrosecondsMax)
     return ffi::Error::InvalidArgument("simulated work takes 0 to 10,000,000 microseconds");
   if (clock.size_bytes() != ticked->size_bytes() || x.size_bytes() != y->size_bytes())

@@ -6,13 +6,12 @@
 
 #include "absl/strings/substitute.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/device/conformance/device_test_util.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 
 namespace gangway::device {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 TestProgram Work(int64_t microseconds) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 
 namespace gangway::device {
@@ -17,14 +18,12 @@ EventLoop& TimerLoop() {
 }  // namespace
 
 int64_t RealSimTimer::NowMicros() const {
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-             EventLoop::Clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
       .count();
 }
 
 void RealSimTimer::At(int64_t micros, std::function<void()> task) {
-  TimerLoop().PostAt(EventLoop::Clock::time_point(std::chrono::microseconds(micros)),
-                     std::move(task));
+  TimerLoop().PostAt(Clock::time_point(std::chrono::microseconds(micros)), std::move(task));
 }
 
 int64_t VirtualSimTimer::NowMicros() const {

@@ -10,11 +10,11 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
 
@@ -161,7 +161,7 @@ class StoreCall final : public StreamCall {
  public:
   explicit StoreCall(CallEnvironment& environment) : StreamCall(environment), reader_(&context_) {}
   ~StoreCall() override {
-    if (allocating_.joinable()) allocating_.join();  // it has finished its work
+    if (allocating_.joinable()) allocating_.Join();  // it has finished its work
   }
 
   void Request(void* tag) override {
@@ -182,7 +182,7 @@ class StoreCall final : public StreamCall {
     auto bytes = buffers_->TryAllocate(size_);
     if (bytes.ok()) return Receive(std::move(bytes));
     // Waits for room, up to a limit, on a separate thread, which delays no other call.
-    allocating_ = std::thread([this] { Receive(buffers_->Allocate(size_)); });
+    allocating_ = Thread("ifrt-allocate", [this] { Receive(buffers_->Allocate(size_)); });
   }
 
  private:
@@ -287,7 +287,7 @@ class StoreCall final : public StreamCall {
   std::optional<absl::Status> stored_;  // set: the buffer has been put
   size_t size_ = 0;
   size_t received_ = 0;
-  std::thread allocating_;
+  Thread allocating_;
 };
 
 class LookupCall final : public StreamCall {

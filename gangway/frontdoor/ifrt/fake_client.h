@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/include/gangway/client.h"
@@ -207,7 +208,7 @@ class FakeClient final : public Client {
       MutexLock lock(cluster_.mutex);
       if (cluster_.compile_held) {
         // Retries after 1 ms, so that the loop does other work first.
-        loop_.PostAt(EventLoop::Clock::now() + std::chrono::milliseconds(1),
+        loop_.PostAt(Clock::now() + std::chrono::milliseconds(1),
                      [this, done] { FinishCompile(done); });
         return;
       }

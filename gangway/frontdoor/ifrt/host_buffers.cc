@@ -5,11 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 
 namespace gangway::ifrt {
 
-absl::Status HostBudget::Acquire(uint64_t bytes, std::chrono::steady_clock::time_point deadline) {
+absl::Status HostBudget::Acquire(uint64_t bytes, Clock::time_point deadline) {
   MutexLock lock(mutex_);
   const auto fits = [&]() GANGWAY_NO_ANALYSIS {
     return bytes <= bytes_max_ && used_ <= bytes_max_ - bytes;

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 
@@ -44,7 +45,7 @@ class HostBudget {
 
   // Waits for room until `deadline`. RESOURCE_EXHAUSTED, with the sizes, if there is none by then;
   // at once if `bytes` exceed the limit alone.
-  absl::Status Acquire(uint64_t bytes, std::chrono::steady_clock::time_point deadline);
+  absl::Status Acquire(uint64_t bytes, Clock::time_point deadline);
   void Release(uint64_t bytes);
   uint64_t used() const;
 
@@ -88,7 +89,6 @@ using HostBytesRef = std::shared_ptr<const HostBytes>;
 
 class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
  public:
-  using Clock = std::chrono::steady_clock;
   using Ready = std::function<void(absl::StatusOr<HostBytesRef>)>;
 
   HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit);

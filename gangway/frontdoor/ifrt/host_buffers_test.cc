@@ -8,6 +8,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "gangway/base/clock.h"
+
 namespace gangway::ifrt {
 namespace {
 
@@ -169,9 +171,9 @@ TEST(HostBuffers, TM1_ExpiresWhatNeverComes) {
   buffers.Take(1, [&](absl::StatusOr<HostBytesRef> bytes) { late = bytes.status(); });
   buffers.Take(2, [&](absl::StatusOr<HostBytesRef> bytes) { came = bytes.ok(); });
   ASSERT_TRUE(buffers.Put(2, Bytes(buffers, "x")).ok());
-  buffers.Expire(HostBuffers::Clock::now());
+  buffers.Expire(Clock::now());
   EXPECT_TRUE(late.ok());
-  buffers.Expire(HostBuffers::Clock::now() + std::chrono::seconds(2));
+  buffers.Expire(Clock::now() + std::chrono::seconds(2));
   EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(late.message()), HasSubstr("host buffer 1 within 1000 ms"));
   EXPECT_TRUE(came);

@@ -18,6 +18,7 @@
 
 #include "gangway/base/accept_loop.h"
 #include "gangway/base/check.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/buffer_calls.h"
 #include "gangway/frontdoor/ifrt/call.h"
@@ -111,7 +112,7 @@ class IfrtServer::Impl {
   void Shutdown() {
     for (const auto& accept : accept_) accept->Stop();
     if (server_ != nullptr) {
-      server_->Shutdown(std::chrono::system_clock::now());
+      server_->Shutdown(WallClock::now());
       GANGWAY_CHECK(calls_.live.WaitForNone(kShutdownLimit),
                     "a session of the JAX front door did not end when it was cancelled");
       thread_->Stop();
@@ -147,8 +148,8 @@ class IfrtServer::Impl {
   }
 
   void ScheduleExpiry() {
-    calls_.timers.PostAt(EventLoop::Clock::now() + kExpiryPeriod, [this] {
-      for (const auto& buffers : calls_.registry.All()) buffers->Expire(HostBuffers::Clock::now());
+    calls_.timers.PostAt(Clock::now() + kExpiryPeriod, [this] {
+      for (const auto& buffers : calls_.registry.All()) buffers->Expire(Clock::now());
       ScheduleExpiry();
     });
   }

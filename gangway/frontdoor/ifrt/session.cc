@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/trace.h"
 
 namespace gangway::ifrt {
@@ -65,7 +66,7 @@ Session::~Session() {
 
 void Session::Handle(IfrtRequest& request) {
   const uint64_t op_id = request.request_metadata().op_id();
-  const auto began = std::chrono::steady_clock::now();
+  const auto began = Clock::now();
   const auto request_case = static_cast<uint32_t>(request.request_case());
   IfrtResponse response = ReplyTo(op_id);
   bool answered_later = false;
@@ -77,7 +78,7 @@ void Session::Handle(IfrtRequest& request) {
     status = Dispatch(request, response, answered_later);
   }
   TraceAt(began, TraceKind::kRequest, request_case, SessionId(client_->cluster().session), {},
-          static_cast<uint64_t>((std::chrono::steady_clock::now() - began).count()));
+          static_cast<uint64_t>((Clock::now() - began).count()));
   if (answered_later) return;
   if (status.ok()) {
     context_.replies.Send(std::move(response), UrgencyOfAnswer(request));

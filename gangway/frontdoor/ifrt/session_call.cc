@@ -1,13 +1,12 @@
 // Implementation of session_call.h.
 #include "gangway/frontdoor/ifrt/session_call.h"
 
-#include <pthread.h>
-
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
@@ -56,7 +55,7 @@ void SessionCall::Begin() {
     MutexLock lock(mutex_);
     operations_ = 1;  // kDone
   }
-  thread_ = std::thread([this] { Serve(); });
+  thread_ = Thread("ifrt-session", [this] { Serve(); });
 }
 
 absl::Status SessionCall::CheckMetadata() {
@@ -85,7 +84,6 @@ absl::Status SessionCall::Open() {
 }
 
 void SessionCall::Serve() {
-  pthread_setname_np(pthread_self(), "ifrt-session");
   absl::Status status = CheckMetadata();
   if (status.ok()) {
     status = refused_ = Open();
@@ -179,7 +177,7 @@ void SessionCall::FlushSoon() {
     MutexLock lock(mutex_);
     ++operations_;
   }
-  environment_.timers.PostAt(EventLoop::Clock::now() + kSoon, [this] {
+  environment_.timers.PostAt(Clock::now() + kSoon, [this] {
     writer_.Flush();
     Settle();
   });
@@ -190,7 +188,7 @@ void SessionCall::Settle() {
     MutexLock lock(mutex_);
     if (--operations_ > 0 || !finished_) return;
   }
-  thread_.join();  // it has finished its work
+  thread_.Join();  // it has finished its work
   delete this;
 }
 

@@ -9,12 +9,12 @@
 #define GANGWAY_FRONTDOOR_IFRT_SESSION_CALL_H_
 
 #include <memory>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "google/protobuf/arena.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/thread.h"
 #include "gangway/frontdoor/ifrt/call.h"
 #include "gangway/frontdoor/ifrt/response_writer.h"
 #include "gangway/frontdoor/ifrt/session.h"
@@ -64,7 +64,7 @@ class SessionCall final : public Call {
   ResponseWriter writer_;
   std::string name_;   // for people
   std::string token_;  // what the client presented
-  std::thread thread_;
+  Thread thread_;
 
   // Created before the first read is started, destroyed after the last read has completed.
   absl::Status refused_;  // the reason why there is no session

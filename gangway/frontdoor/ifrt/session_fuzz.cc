@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gangway/base/check.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/fuzz.h"
 #include "gangway/frontdoor/ifrt/session.h"
 #include "gangway/xla/fuzz_message.h"
@@ -276,6 +277,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!piece.empty()) Apply(piece, ++op_id, session, buffers, client);
   }
   client.Drain();
-  buffers.Expire(HostBuffers::Clock::now() + std::chrono::seconds(1));
+  buffers.Expire(gangway::Clock::now() + std::chrono::seconds(1));
   return 0;
 }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/random.h"
 #include "gangway/frontdoor/ifrt/host_buffers.h"
 
 namespace gangway::ifrt {
@@ -23,7 +23,7 @@ class SessionRegistry {
     MutexLock lock(mutex_);
     uint64_t id = 0;
     do {
-      id = (uint64_t{random_()} << 32 | random_());
+      id = RandomBits();
     } while (id == 0 || !sessions_.try_emplace(id, buffers).second);
     return id;
   }
@@ -47,7 +47,6 @@ class SessionRegistry {
 
  private:
   mutable Mutex mutex_;
-  std::random_device random_ GANGWAY_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<HostBuffers>> sessions_ GANGWAY_GUARDED_BY(mutex_);
 };
 

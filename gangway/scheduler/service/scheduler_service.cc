@@ -1,14 +1,14 @@
 // Implementation of scheduler_service.h.
 #include "gangway/scheduler/service/scheduler_service.h"
 
-#include <unistd.h>
-
-#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/answer.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
@@ -82,8 +82,8 @@ absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
     EventLoop* loop, SchedulerOptions options, transport::Transport& controller,
     const std::string& address, std::chrono::milliseconds limit) {
   std::unique_ptr<SchedulerService> service(new SchedulerService(loop, std::move(options)));
-  auto answer = std::make_shared<std::promise<absl::Status>>();
-  service->on_answer_ = [answer](const absl::Status& status) { answer->set_value(status); };
+  auto answer = std::make_shared<Answer<absl::Status>>();
+  service->on_answer_ = [answer](const absl::Status& status) { answer->Set(status); };
   transport::LinkEvents events;
   events.executor = loop;
   events.on_frame = [raw = service.get(), alive = service->alive_](wire::Frame frame) {
@@ -99,10 +99,8 @@ absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
     status = (*link)->Send(service->Introduce());
   }
   if (status.ok()) {
-    auto answered = answer->get_future();
-    status = answered.wait_for(limit) == std::future_status::ready
-                 ? answered.get()
-                 : absl::DeadlineExceededError("the controller did not answer the scheduler");
+    status = answer->WaitFor(limit).value_or(
+        absl::DeadlineExceededError("the controller did not answer the scheduler"));
   }
   if (status.ok()) return service;
   loop->Post([unused = std::shared_ptr(std::move(service))] {});  // the loop may still use it
@@ -116,7 +114,7 @@ wire::Frame SchedulerService::Introduce() const {
   hello->set_build_version(wire::kBuildVersion);
   hello->set_role(wire::ROLE_SCHEDULER);
   hello->set_name(wire::SchedulerTraceName(options_.island));
-  hello->set_process_id(static_cast<uint64_t>(getpid()));
+  hello->set_process_id(ProcessId());
   hello->set_token(options_.token);
   hello->mutable_worker()->set_island(options_.island);
   return frame;
@@ -138,13 +136,13 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   loop_->AddRoundEnd([this, alive = alive_] {
     if (*alive) Flush();
   });
-  controller_heard_ = EventLoop::Clock::now();
+  controller_heard_ = Clock::now();
   pulse_ = std::make_unique<Pulse>(
-      loop_, [this](EventLoop::Clock::time_point now, bool still) { OnPulse(now, still); });
+      loop_, [this](Clock::time_point now, bool still) { OnPulse(now, still); });
 }
 
 void SchedulerService::OnControllerFrame(wire::Frame frame) {
-  controller_heard_ = EventLoop::Clock::now();
+  controller_heard_ = Clock::now();
   if (auto answer = std::exchange(on_answer_, nullptr)) {
     if (!frame.has_hello_reply())
       return answer(absl::InternalError("the controller's first frame is not a reply to Hello"));
@@ -174,7 +172,7 @@ void SchedulerService::OnWhyRequest(const wire::WhyRequest& request) {
   wire::Frame frame;
   frame.set_epoch(epoch_);
   frame.mutable_why_reply()->set_probe(request.probe());
-  island_->Explain(request, EventLoop::Clock::now(), heard, *frame.mutable_why_reply());
+  island_->Explain(request, Clock::now(), heard, *frame.mutable_why_reply());
   if (controller_) (void)controller_->Send(std::move(frame));  // a missing reply is named
 }
 
@@ -258,7 +256,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   worker.incarnation = Incarnation(registration.incarnation());
   worker.process_id = hello.process_id();
   worker.host = registration.host();
-  worker.heard = EventLoop::Clock::now();
+  worker.heard = Clock::now();
   worker.batch.Clear();
   worker.stuck = false;
   Say(absl::StrCat("island", registration.island(), "/worker", index, " is up (pid ",
@@ -295,7 +293,7 @@ void SchedulerService::RefuseNewcomer(uint32_t index) {
 void SchedulerService::OnWorkerFrame(uint32_t worker, Incarnation incarnation, wire::Frame frame) {
   if (workers_[worker].incarnation != incarnation) return;
   WorkerLink& state = workers_[worker];
-  state.heard = EventLoop::Clock::now();
+  state.heard = Clock::now();
   if (state.newcomer) RefuseNewcomer(worker);
   if (frame.has_heartbeat() && (state.stuck || frame.heartbeat().stuck_size() > 0)) {
     state.stuck = frame.heartbeat().stuck_size() > 0;
@@ -322,7 +320,7 @@ void SchedulerService::OnWorkerClosed(uint32_t worker, Incarnation incarnation,
   AdmitNewcomer(worker);
 }
 
-void SchedulerService::OnPulse(EventLoop::Clock::time_point now, bool stood_still) {
+void SchedulerService::OnPulse(Clock::time_point now, bool stood_still) {
   WatchController(now, stood_still);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     WorkerLink& state = workers_[worker];
@@ -338,7 +336,7 @@ void SchedulerService::OnPulse(EventLoop::Clock::time_point now, bool stood_stil
   }
 }
 
-void SchedulerService::WatchController(EventLoop::Clock::time_point now, bool stood_still) {
+void SchedulerService::WatchController(Clock::time_point now, bool stood_still) {
   if (!options_.remote || !controller_) return;
   if (stood_still) controller_heard_ = now;
   if (now - controller_heard_ >= options_.controller_silence_max) {
@@ -358,13 +356,13 @@ void SchedulerService::Beat(const WorkerLink& worker) {
   wire::Frame frame;
   frame.set_epoch(epoch_);
   frame.set_incarnation(worker.incarnation.number());
-  frame.mutable_heartbeat()->set_time_ns(EventLoop::Clock::now().time_since_epoch().count());
+  frame.mutable_heartbeat()->set_time_ns(Clock::now().time_since_epoch().count());
   (void)worker.link->Send(std::move(frame));  // Flush closes a link that accepts nothing
 }
 
 void SchedulerService::Step(Event event) {
   Actions actions;
-  const Time now = EventLoop::Clock::now();
+  const Time now = Clock::now();
   island_->Step(std::move(event), now, actions);
   Record(actions, options_.island, now);
   for (auto& [worker, item] : actions.to_workers)

@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/pulse.h"
 #include "gangway/scheduler/core/island.h"
@@ -65,7 +66,7 @@ class SchedulerService {
     Incarnation incarnation;
     uint64_t process_id = 0;
     std::string host;
-    EventLoop::Clock::time_point heard;
+    Clock::time_point heard;
     wire::IslandBatch batch;  // of this round
     bool stuck = false;       // its last heartbeat named a stuck device
     // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
@@ -81,8 +82,8 @@ class SchedulerService {
   void Step(Event event);
   void Flush();
   void Arm();
-  void OnPulse(EventLoop::Clock::time_point now, bool stood_still);
-  void WatchController(EventLoop::Clock::time_point now, bool stood_still);
+  void OnPulse(Clock::time_point now, bool stood_still);
+  void WatchController(Clock::time_point now, bool stood_still);
   void Beat(const WorkerLink& worker);
   absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
                         const wire::Hello& hello);
@@ -106,7 +107,7 @@ class SchedulerService {
   std::unique_ptr<Island> island_;
   std::vector<WorkerLink> workers_;
   std::shared_ptr<transport::Link> controller_;  // null once it is lost
-  EventLoop::Clock::time_point controller_heard_;
+  Clock::time_point controller_heard_;
   wire::ReportBatch reports_;  // of this round
   std::optional<Time> armed_;
   std::unique_ptr<Pulse> pulse_;

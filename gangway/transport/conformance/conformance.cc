@@ -6,12 +6,13 @@
 #include <thread>
 #include <utility>
 
+#include "gangway/base/clock.h"
+
 namespace gangway::transport {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Clock = std::chrono::steady_clock;
 
 constexpr seconds kLimit{20};  // generous: a test that waits that long fails
 

@@ -14,6 +14,7 @@
 
 #include "gangway/base/accept_loop.h"
 #include "gangway/base/check.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/transport/grpc/address.h"
@@ -62,7 +63,7 @@ class GrpcListener final : public Listener {
     if (server_ == nullptr) return;
     loop_->Stop();
     streams_->Shut(absl::CancelledError(absl::StrCat("the listener at ", address_, " was closed")));
-    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Shutdown(WallClock::now());
     {
       MutexLock lock(mutex_);
       // gRPC completes the request at once, and uses the server while it does.

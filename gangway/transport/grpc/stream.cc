@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/clock.h"
 #include "gangway/transport/batch.pb.h"
 
 namespace gangway::transport {
@@ -225,8 +226,7 @@ void Stream::BeginClose(const absl::Status& reason, Tell tell) {
     read = TakeReadLocked();
     ++operations_;
     deadline_.emplace();
-    deadline_->Set(queue_, std::chrono::system_clock::now() + kCloseLimit,
-                   TagOf(Operation::kDeadline));
+    deadline_->Set(queue_, WallClock::now() + kCloseLimit, TagOf(Operation::kDeadline));
   }
   if (take) RunWrite(write);
   if (read) StartRead(&incoming_, TagOf(Operation::kRead));

@@ -4,11 +4,11 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/rand.h>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/random.h"
 
 namespace gangway::transport {
 namespace {
@@ -17,12 +17,7 @@ constexpr int kKeyBytes = 32;
 
 }  // namespace
 
-std::string NewDataKey() {
-  std::string key(kKeyBytes, '\0');
-  const int made = RAND_bytes(reinterpret_cast<unsigned char*>(key.data()), kKeyBytes);
-  GANGWAY_CHECK(made == 1, "the system gave no random bytes for the key of data streams");
-  return key;
-}
+std::string NewDataKey() { return RandomBytes(kKeyBytes); }
 
 std::string DataToken(std::string_view key, SessionId session) {
   const std::string text = absl::StrCat("gangway data stream of session ", session);

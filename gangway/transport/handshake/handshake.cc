@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -25,7 +26,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   LinkEvents Events() {
     auto self = shared_from_this();
     std::weak_ptr<Greeter> weak = self;
-    loop_->PostAt(EventLoop::Clock::now() + kHelloLimit, [weak] {
+    loop_->PostAt(Clock::now() + kHelloLimit, [weak] {
       if (auto greeter = weak.lock()) greeter->OnHelloLimit();
     });
     return {.executor = loop_,

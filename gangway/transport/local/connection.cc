@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/transport/batch.pb.h"
 
 namespace gangway::transport {
@@ -55,7 +56,7 @@ Connection::Connection(std::shared_ptr<ConnectionSet> set, IoThread* io, FileDes
       options_(options),
       message_bytes_max_(message_bytes_max),
       peer_{.address = std::move(peer_address), .authenticated = false},
-      next_beat_(IoThread::Clock::now() + kBeat),
+      next_beat_(Clock::now() + kBeat),
       reader_(message_bytes_max),
       socket_(std::move(socket)) {}
 
@@ -413,7 +414,7 @@ void Connection::BeginClose(const absl::Status& reason, Tell tell) {
     closing_ = true;
     ForgetReadsLocked();
     if (tell == Tell::kOwner) events_->Finish(reason);
-    close_due_ = IoThread::Clock::now() + kCloseLimit;
+    close_due_ = Clock::now() + kCloseLimit;
     io_->TickAt(close_due_);
     if (broken_) return ShutdownLocked();
     outbox_.AppendClose(reason.ok() ? "closed by the peer" : std::string(reason.message()));
@@ -478,7 +479,7 @@ bool Connection::HasUnreadLocked() const {
   return read_id_ != 0 && ioctl(socket_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
-IoThread::Clock::time_point Connection::OnTick(IoThread::Clock::time_point now) {
+Clock::time_point Connection::OnTick(Clock::time_point now) {
   bool late, paused;
   {
     MutexLock lock(mutex_);
@@ -488,7 +489,7 @@ IoThread::Clock::time_point Connection::OnTick(IoThread::Clock::time_point now) 
   }
   if (late) {
     LetGo(absl::CancelledError("closed"));
-    return IoThread::Clock::time_point::max();
+    return Clock::time_point::max();
   }
   if (now < next_beat_) return next_beat_;
   next_beat_ = now + kBeat;

@@ -28,6 +28,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
@@ -74,8 +75,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
 
   // Both on the IoThread.
   void OnReady(uint32_t epoll_events) override GANGWAY_EXCLUDES(mutex_);
-  IoThread::Clock::time_point OnTick(IoThread::Clock::time_point now) override
-      GANGWAY_EXCLUDES(mutex_);
+  Clock::time_point OnTick(Clock::time_point now) override GANGWAY_EXCLUDES(mutex_);
 
  private:
   enum class Tell { kOwner, kNobody };
@@ -141,7 +141,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   std::function<void(const std::shared_ptr<Connection>&)> on_greeted_;  // empty: greeted
   std::string greeting_;
   int silent_beats_ = 0;
-  IoThread::Clock::time_point next_beat_;
+  Clock::time_point next_beat_;
 
   MessageReader reader_;  // accessed only by the thread that has set reading_
   Outgoing outgoing_;     // accessed only by the thread that has set writing_
@@ -164,7 +164,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
   bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // it has ended
   absl::Status write_error_ GANGWAY_GUARDED_BY(mutex_);
-  IoThread::Clock::time_point close_due_ GANGWAY_GUARDED_BY(mutex_);
+  Clock::time_point close_due_ GANGWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace gangway::transport

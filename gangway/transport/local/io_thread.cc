@@ -1,12 +1,11 @@
 // Implementation of io_thread.h.
 #include "gangway/transport/local/io_thread.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "gangway/base/check.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 
 namespace gangway::transport {
@@ -14,7 +13,7 @@ namespace gangway::transport {
 absl::StatusOr<std::shared_ptr<IoThread>> IoThread::Start() {
   GANGWAY_ASSIGN_OR_RETURN(auto poller, Poller::Create());
   std::shared_ptr<IoThread> io(new IoThread(std::move(poller)));
-  io->thread_ = std::thread([raw = io.get()] { raw->Run(); });
+  io->thread_ = Thread("gangway-local", [raw = io.get()] { raw->Run(); });
   return io;
 }
 
@@ -24,7 +23,7 @@ IoThread::~IoThread() {
     stopping_ = true;
   }
   poller_->Wake();
-  thread_.join();
+  thread_.Join();
   MutexLock lock(mutex_);
   GANGWAY_CHECK(ticked_.empty(), "links outlive the thread that serves them");
 }
@@ -63,7 +62,7 @@ void IoThread::TickAt(Clock::time_point when) {
   poller_->Wake();
 }
 
-IoThread::Clock::time_point IoThread::next_tick() const {
+Clock::time_point IoThread::next_tick() const {
   MutexLock lock(mutex_);
   return next_tick_;
 }
@@ -85,7 +84,6 @@ void IoThread::TickIfDue() {
 }
 
 void IoThread::Run() {
-  pthread_setname_np(pthread_self(), "gangway-local");
   while (true) {
     {
       MutexLock lock(mutex_);

@@ -8,21 +8,20 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/poller.h"
+#include "gangway/base/thread.h"
 
 namespace gangway::transport {
 
 class IoThread {
  public:
-  using Clock = std::chrono::steady_clock;
-
   class Watched : public Poller::Watched {
    public:
     // Returns the latest time for its next tick.
@@ -54,7 +53,7 @@ class IoThread {
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   Clock::time_point next_tick_ GANGWAY_GUARDED_BY(mutex_) = Clock::time_point::max();
   std::unordered_map<uint64_t, std::shared_ptr<Watched>> ticked_ GANGWAY_GUARDED_BY(mutex_);
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace gangway::transport

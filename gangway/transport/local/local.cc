@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/accept_loop.h"
+#include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
@@ -24,7 +25,6 @@ namespace gangway::transport {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kFile = "unix:", kAbstract = "unix-abstract:";
 

@@ -1,7 +1,6 @@
 // Implementation of descriptor_socket.h.
 #include "gangway/transport/shm/descriptor_socket.h"
 
-#include <openssl/rand.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -13,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/check.h"
+#include "gangway/base/random.h"
+#include "gangway/base/thread.h"
 
 namespace gangway::transport {
 namespace {
@@ -20,14 +21,6 @@ namespace {
 constexpr int kBacklog = 128;
 constexpr size_t kPendingMax = 128;
 constexpr int kSocketType = SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK;
-
-std::string RandomBytes(size_t size) {
-  std::string bytes(size, '\0');
-  const int made =
-      RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(size));
-  GANGWAY_CHECK(made == 1, "the system gave no random bytes");
-  return bytes;
-}
 
 absl::Status Unavailable(const char* what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -54,7 +47,7 @@ std::string NewDescriptorSecret() { return RandomBytes(kDescriptorSecretBytes); 
 
 absl::StatusOr<std::unique_ptr<DescriptorListener>> DescriptorListener::Open() {
   std::string name =
-      absl::StrCat("gangway-", getpid(), "-", absl::BytesToHexString(RandomBytes(16)));
+      absl::StrCat("gangway-", ProcessId(), "-", absl::BytesToHexString(RandomBytes(16)));
   FileDescriptor socket(::socket(AF_UNIX, kSocketType, 0));
   if (!socket.valid()) return Unavailable("cannot create a unix socket");
   sockaddr_un address;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/shm/shared_pool.h"
@@ -28,7 +29,7 @@ std::shared_ptr<SharedPool> Pool(size_t bytes_max, std::function<void()> on_idle
       {.bytes_max = bytes_max, .segment_bytes = kMiB, .on_idle = std::move(on_idle)});
 }
 
-SharedPool::Clock::time_point Later() { return SharedPool::Clock::now() + std::chrono::hours(1); }
+Clock::time_point Later() { return Clock::now() + std::chrono::hours(1); }
 
 TEST(SharedPool, WhatTheWriterWritesIsReadInPlace) {
   auto pool = Pool(8 * kMiB);
@@ -97,7 +98,7 @@ TEST(SharedPool, NothingOfASegmentInDoubtIsGivenOutAgain) {
   EXPECT_NE(next->segment(), other->segment());
   other.reset();  // the last one in it
   EXPECT_EQ(pool->segment_count(), 1u);
-  EXPECT_EQ(pool->Drop(SharedPool::Clock::time_point()).segments, std::vector<uint64_t>{1});
+  EXPECT_EQ(pool->Drop(Clock::time_point()).segments, std::vector<uint64_t>{1});
 }
 
 TEST(SharedPool, IdleSegmentsGoWhenToldAndAreAnnouncedOnce) {
@@ -105,7 +106,7 @@ TEST(SharedPool, IdleSegmentsGoWhenToldAndAreAnnouncedOnce) {
   auto pool = Pool(4 * kMiB, [&told] { ++told; });
   for (int i = 0; i < 3; ++i) ASSERT_NE(pool->Allocate(4096), nullptr);
   EXPECT_EQ(told, 1);
-  EXPECT_TRUE(pool->Drop(SharedPool::Clock::time_point()).idle_left);  // not idle for long enough
+  EXPECT_TRUE(pool->Drop(Clock::time_point()).idle_left);  // not idle for long enough
   EXPECT_EQ(pool->segment_count(), 1u);
   SharedPool::Dropped dropped = pool->Drop(Later());
   EXPECT_EQ(dropped.segments, std::vector<uint64_t>{1});

@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
 
@@ -61,8 +62,6 @@ class SharedBlock {
 
 class SharedPool : public std::enable_shared_from_this<SharedPool> {
  public:
-  using Clock = std::chrono::steady_clock;
-
   struct Options {
     size_t bytes_max = 0;  // of all segments; 0: no segments
     size_t segment_bytes = size_t{64} << 20;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/trace.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
@@ -31,7 +32,7 @@ DataStreams::DataStreams(Options options, Events events)
       events_(std::move(events)),
       pool_(transport::SharedPool::Make(
           {.bytes_max = options.shared_bytes_max, .writable = true, .on_idle = [this] {
-             loop_->PostAt(EventLoop::Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
+             loop_->PostAt(Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
            }})) {
   if (options.shared_bytes_max == 0) return;
   auto listener = transport::DescriptorListener::Open();
@@ -44,7 +45,7 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
   loop_->Post([this, id, link = std::move(link)] {
     streams_[id].id = id;
     streams_[id].link = link;
-    loop_->PostAt(EventLoop::Clock::now() + kHelloLimit, [this, id] {
+    loop_->PostAt(Clock::now() + kHelloLimit, [this, id] {
       auto stream = streams_.find(id);
       if (stream != streams_.end() && stream->second.session == SessionId() && !stream->second.peer)
         Refuse(id, absl::DeadlineExceededError("No Hello arrived within 10 s."));
@@ -229,7 +230,7 @@ void DataStreams::Answer(Stream& stream, wire::Frame frame) {
 }
 
 void DataStreams::DropIdleMemory() {
-  transport::SharedPool::Dropped dropped = pool_->Drop(EventLoop::Clock::now() - kIdleMemoryMax);
+  transport::SharedPool::Dropped dropped = pool_->Drop(Clock::now() - kIdleMemoryMax);
   for (auto& [id, stream] : streams_) {
     wire::Frame frame;
     auto& gone = *frame.mutable_shard_request()->mutable_gone();
@@ -238,8 +239,7 @@ void DataStreams::DropIdleMemory() {
     }
     if (!gone.empty()) Answer(stream, std::move(frame));
   }
-  if (dropped.idle_left)
-    loop_->PostAt(EventLoop::Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
+  if (dropped.idle_left) loop_->PostAt(Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
 }
 
 void DataStreams::OnClosed(uint64_t id) {

@@ -1,24 +1,23 @@
 // Implementation of device_thread.h.
 #include "gangway/worker/service/device_thread.h"
 
-#include <pthread.h>
-
 #include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
+
 namespace gangway::worker {
 
 DeviceThread::DeviceThread(const std::string& name, int inflight_max,
                            std::chrono::milliseconds gate_wait_max)
-    : name_(name),
-      gate_wait_max_(gate_wait_max),
+    : gate_wait_max_(gate_wait_max),
       executes_(std::make_shared<InFlight>(inflight_max)),
-      thread_([this] { Run(); }) {}
+      thread_(name, [this] { Run(); }) {}
 
 DeviceThread::~DeviceThread() {
-  if (thread_.joinable()) thread_.join();
+  if (thread_.joinable()) thread_.Join();
 }
 
 void DeviceThread::Post(Task task) {
@@ -96,11 +95,11 @@ DeviceThread::Work DeviceThread::Enter(Task task) {
   return [run = std::move(task.run), entry = std::move(entry)] { run(entry); };
 }
 
-DeviceThread::Clock::time_point DeviceThread::WaitsUntil() const {
+Clock::time_point DeviceThread::WaitsUntil() const {
   return at_gate_.empty() ? Clock::now() + std::chrono::hours(24) : gate_moved_ + gate_wait_max_;
 }
 
-bool DeviceThread::Stop(InFlight::Clock::time_point deadline) {
+bool DeviceThread::Stop(Clock::time_point deadline) {
   executes_->Abort();
   std::deque<Task> dropped, dropped_at_gate;
   MutexLock lock(mutex_);
@@ -112,7 +111,6 @@ bool DeviceThread::Stop(InFlight::Clock::time_point deadline) {
 }
 
 void DeviceThread::Run() {
-  pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
   while (true) {
     Work work;
     {

@@ -12,12 +12,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/status.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/thread.h"
 #include "gangway/worker/service/in_flight.h"
 
 namespace gangway::worker {
@@ -81,10 +82,9 @@ class DeviceThread {
 
   // Drops the queue and ends the thread. False: a task is stuck and the thread still runs at
   // `deadline`; then only ending the process helps.
-  [[nodiscard]] bool Stop(InFlight::Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
+  [[nodiscard]] bool Stop(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_);
 
  private:
-  using Clock = InFlight::Clock;
   using Work = std::function<void()>;
 
   void Run() GANGWAY_EXCLUDES(mutex_);
@@ -97,7 +97,6 @@ class DeviceThread {
   // When the head of the gate's queue stops waiting; a day from now if nothing is in the queue.
   Clock::time_point WaitsUntil() const GANGWAY_REQUIRES(mutex_);
 
-  const std::string name_;
   const std::chrono::milliseconds gate_wait_max_;
   const std::shared_ptr<InFlight> executes_;
   std::atomic<uint64_t> calls_{0};
@@ -111,7 +110,7 @@ class DeviceThread {
   Clock::time_point gate_moved_ GANGWAY_GUARDED_BY(mutex_);  // the last time one entered or left
   bool stopping_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: starts when all other members exist
+  Thread thread_;  // last: starts when all other members exist
 };
 
 }  // namespace gangway::worker

@@ -11,6 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
+
 namespace gangway::worker {
 namespace {
 
@@ -20,7 +22,7 @@ using Turn = DeviceThread::Turn;
 
 class DeviceThreadTest : public testing::Test {
  protected:
-  ~DeviceThreadTest() override { EXPECT_TRUE(thread_.Stop(InFlight::Clock::now() + seconds(5))); }
+  ~DeviceThreadTest() override { EXPECT_TRUE(thread_.Stop(Clock::now() + seconds(5))); }
 
   void Post(const std::string& name, Turn turn, std::function<bool()> ready = nullptr) {
     thread_.Post({.run = [this, name](const absl::Status&) { Note(name); },
@@ -187,7 +189,7 @@ TEST(DeviceThreadGateTest, AGangWaitsAtTheGateNoLongerThanItsLimit_TM_1) {
   thread.Leave();  // gang 18 has not entered, so it does not leave
   post(19, third);
   EXPECT_TRUE(third.get_future().get().ok());
-  EXPECT_TRUE(thread.Stop(InFlight::Clock::now() + seconds(5)));
+  EXPECT_TRUE(thread.Stop(Clock::now() + seconds(5)));
 }
 
 TEST_F(DeviceThreadTest, AStopDropsWhatWaitsAtTheGate) {

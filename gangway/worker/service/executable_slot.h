@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/device/device.h"
@@ -37,8 +38,7 @@ class ExecutableSlot {
 
   // The result is valid as long as the slot. Errors: the load's own; DEADLINE_EXCEEDED if it is not
   // loaded by `deadline`.
-  absl::StatusOr<device::Executable*> Wait(std::chrono::steady_clock::time_point deadline)
-      GANGWAY_EXCLUDES(mutex_) {
+  absl::StatusOr<device::Executable*> Wait(Clock::time_point deadline) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     if (!set_ &&
         !changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return set_; })) {

@@ -7,13 +7,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/worker/service/device_thread.h"
 
 namespace gangway::worker {
 
 class IdleWatch {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = Clock::time_point;
 
   explicit IdleWatch(std::chrono::milliseconds after) : after_(after) {}
 

@@ -5,14 +5,13 @@
 
 #include <chrono>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 
 namespace gangway::worker {
 
 class InFlight {
  public:
-  using Clock = std::chrono::steady_clock;
-
   // At most `limit` at a time; 0: any number.
   explicit InFlight(int limit = 0) : limit_(limit) {}
 

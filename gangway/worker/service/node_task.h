@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/device.h"
 #include "gangway/store/slot.h"
@@ -52,8 +53,6 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
   virtual void Enqueue() = 0;
 
  protected:
-  using Clock = std::chrono::steady_clock;
-
   const TaskEnvironment& environment() const { return *environment_; }
   Ordinal ordinal() const { return ordinal_; }
   Clock::time_point Deadline() const { return Clock::now() + environment_->wait_limit; }

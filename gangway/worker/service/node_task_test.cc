@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gangway/base/clock.h"
 #include "gangway/device/element_type.h"
 #include "gangway/device/sim/sim_backend.h"
 
@@ -65,7 +66,7 @@ TEST(NodeTaskTest, WhatIsDonatedAtOnceWasMadeAllTheSame) {
   EXPECT_EQ(ended[0].ordinal, Ordinal(7));
   EXPECT_FALSE(ended[0].failure) << ended[0].failure->DebugString();
   for (const auto& thread : environment->devices)
-    EXPECT_TRUE(thread->Stop(InFlight::Clock::now() + std::chrono::seconds(5)));
+    EXPECT_TRUE(thread->Stop(Clock::now() + std::chrono::seconds(5)));
 }
 
 }  // namespace

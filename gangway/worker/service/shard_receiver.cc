@@ -1,13 +1,12 @@
 // Implementation of shard_receiver.h.
 #include "gangway/worker/service/shard_receiver.h"
 
-#include <unistd.h>
-
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/thread.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -103,7 +102,7 @@ void ShardReceiver::SendHello(Peer& peer) {
   hello.set_role(wire::ROLE_PEER);
   hello.set_token(token_);
   hello.set_name(options_.identity.name);
-  hello.set_process_id(static_cast<uint64_t>(getpid()));
+  hello.set_process_id(ProcessId());
   Send(peer, std::move(frame));
 }
 

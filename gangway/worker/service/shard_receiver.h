@@ -22,6 +22,7 @@
 #include <string>
 #include <utility>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/transport/shm/shared_pool.h"
@@ -57,8 +58,6 @@ class ShardReceiver {
   uint64_t received_shared_bytes() const { return received_shared_bytes_; }  // a part of them
 
  private:
-  using Clock = EventLoop::Clock;
-
   struct Asked {
     TransferPlane::Asking asking;
     std::shared_ptr<AlignedBytes> bytes;            // null: nothing has arrived on the stream

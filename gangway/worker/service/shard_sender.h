@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/transport/shm/descriptor_socket.h"
@@ -64,7 +65,6 @@ class ShardSender {
   uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }  // a part of them
 
  private:
-  using Clock = EventLoop::Clock;
   enum class State { kUnsettled, kSettled, kReading, kSending, kSent };
 
   struct Offered {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "gangway/base/clock.h"
 #include "gangway/worker/service/device_thread.h"
 
 namespace gangway::worker {
@@ -19,7 +20,7 @@ struct StuckCall {
 
 class StuckWatch {
  public:
-  using Time = std::chrono::steady_clock::time_point;
+  using Time = Clock::time_point;
 
   explicit StuckWatch(std::chrono::milliseconds limit) : limit_(limit) {}
 

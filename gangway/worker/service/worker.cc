@@ -6,13 +6,15 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/heap.h"
+#include "gangway/base/random.h"
 #include "gangway/base/status.h"
+#include "gangway/base/thread.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/simulated_work.h"
@@ -72,18 +74,12 @@ size_t HalfOfTheMemory() {
   return pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) / 2 : 0;
 }
 
-Incarnation NewIncarnation() {
-  std::random_device random;
-  uint64_t bits = (uint64_t{random()} << 32) | random();
-  return Incarnation((bits >> 1) | 1);  // 63 bits, never 0
-}
+Incarnation NewIncarnation() { return Incarnation((RandomBits() >> 1) | 1); }  // 63 bits, never 0
 
 // The link to the scheduler. Send is thread-safe: one lock covers the sequence number and the
 // position in the stream.
 class ControlLink {
  public:
-  using Clock = std::chrono::steady_clock;
-
   ControlLink(Incarnation incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
 
   void Set(std::shared_ptr<transport::Link> link) {
@@ -149,7 +145,7 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   hello.set_build_version(wire::kBuildVersion);
   hello.set_role(wire::ROLE_WORKER);
   hello.set_name(service.identity.name);
-  hello.set_process_id(getpid());
+  hello.set_process_id(ProcessId());
   hello.set_token(options.token);
   wire::WorkerRegistration& worker = *hello.mutable_worker();
   worker.set_island(options.island);
@@ -195,10 +191,10 @@ void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
   IdleWatch idle(options.heap_idle_max);
-  auto last = StuckWatch::Time::clock::now();
+  auto last = Clock::now();
   auto leave_by = StuckWatch::Time::max();
   while (!stop.WaitFor(options.heartbeat_interval)) {
-    const auto now = StuckWatch::Time::clock::now();
+    const auto now = Clock::now();
     if (stop.TakeLeave()) {
       spdlog::info("told to end: finishing its work within {} ms", options.leave_limit.count());
       wire::Frame leaving;
@@ -231,10 +227,10 @@ void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service
 absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
     const WorkerOptions& options, transport::Transport& control,
     const transport::LinkEvents& events, StopFlag& stop) {
-  auto deadline = std::chrono::steady_clock::now() + options.connect_limit;
+  auto deadline = Clock::now() + options.connect_limit;
   while (true) {
     auto link = control.Connect(options.scheduler_address, events, std::chrono::milliseconds(1000));
-    if (link.ok() || std::chrono::steady_clock::now() >= deadline) return link;
+    if (link.ok() || Clock::now() >= deadline) return link;
     // The scheduler may still be starting.
     if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving())
       return absl::CancelledError("The worker was told to end.");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/trace.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
@@ -319,7 +320,7 @@ void WorkerService::ReportChanges() {
     reported_data_ = std::move(data);
     *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
   }
-  loop_->PostAt(EventLoop::Clock::now() + kReportInterval, [this] { ReportChanges(); });
+  loop_->PostAt(Clock::now() + kReportInterval, [this] { ReportChanges(); });
 }
 
 std::vector<DeviceThread::Call> WorkerService::Calls() const {
@@ -329,7 +330,7 @@ std::vector<DeviceThread::Call> WorkerService::Calls() const {
 }
 
 absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
-  auto deadline = std::chrono::steady_clock::now() + limit;
+  auto deadline = Clock::now() + limit;
   transfers_.Stop();
   loop_->Post([this] {
     streams_.CloseAll();
