@@ -1,0 +1,142 @@
+// Implementation of control_plane.h.
+#include "gangway/cli/control_plane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/answer.h"
+#include "gangway/base/clock.h"
+#include "gangway/base/status.h"
+#include "gangway/transport/handshake/data_token.h"
+#include "gangway/transport/handshake/handshake.h"
+
+namespace gangway::cli {
+namespace {
+
+constexpr std::chrono::seconds kConnectLimit{5};
+
+// Device ids come from the declared topology, never from the order of arrival.
+std::vector<wire::Worker> DeclareWorkers(const ControlPlaneOptions& options) {
+  std::vector<wire::Worker> workers;
+  uint32_t device = 0;
+  for (uint32_t island = 0; island < options.islands.size(); ++island) {
+    for (uint32_t index = 0; index < options.islands[island].size(); ++index) {
+      wire::Worker& worker = workers.emplace_back();
+      worker.set_island(island);
+      worker.set_index(index);
+      for (uint32_t i = 0; i < options.islands[island][index]; ++i) worker.add_devices(device++);
+    }
+  }
+  return workers;
+}
+
+uint64_t NewEpoch() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(WallClock::now().time_since_epoch())
+          .count());
+}
+
+}  // namespace
+
+ControlPlane::ControlPlane(const ControlPlaneOptions& options, transport::Transport* local,
+                           transport::Transport* network)
+    : options_(options), local_(local), network_(network) {}
+
+ControlPlane::~ControlPlane() {
+  local_listener_.reset();
+  control_listener_.reset();
+  loop_.Stop();
+}
+
+absl::StatusOr<std::unique_ptr<ControlPlane>> ControlPlane::Start(
+    const ControlPlaneOptions& options, transport::Transport* local,
+    transport::Transport* network) {
+  auto empty = [](const std::vector<uint32_t>& island) {
+    return island.empty() || std::find(island.begin(), island.end(), 0u) != island.end();
+  };
+  if (options.islands.empty() ||
+      std::any_of(options.islands.begin(), options.islands.end(), empty)) {
+    return absl::InvalidArgumentError(
+        "a cluster needs at least one island, each island a worker, and each worker a device");
+  }
+  std::unique_ptr<ControlPlane> plane(new ControlPlane(options, local, network));
+  GANGWAY_RETURN_IF_ERROR(plane->StartController());
+  GANGWAY_RETURN_IF_ERROR(plane->StartSchedulers());
+  GANGWAY_RETURN_IF_ERROR(plane->Listen());
+  return plane;
+}
+
+void ControlPlane::Drain(std::chrono::milliseconds limit) {
+  auto drained = std::make_shared<Answer<bool>>();
+  loop_.Post([this, drained] { controller_->DrainAll([drained] { drained->Set(true); }); });
+  drained->WaitFor(limit);
+}
+
+absl::Status ControlPlane::StartController() {
+  controller::ControllerOptions controller;
+  controller.core.epoch = NewEpoch();
+  controller.core.workers = DeclareWorkers(options_);
+  controller.core.scheduler_wait_max = options_.worker_wait_max;
+  for (const auto& [island, where] : options_.remote_schedulers)
+    controller.core.remote_islands.insert(island);
+  controller.data_key = transport::NewDataKey();
+  controller.welcome_max = options_.welcome_max;
+  controller.on_event = options_.on_event;
+  controller.on_silent = options_.on_silent;
+  controller.terms.set_budget_bytes(options_.budget_bytes);
+  controller.terms.set_memory_wait_ms(static_cast<uint64_t>(options_.memory_wait_max.count()));
+  controller.terms.set_worker_wait_ms(static_cast<uint64_t>(options_.worker_wait_max.count()));
+  controller_ = std::make_unique<controller::ControllerService>(&loop_, std::move(controller));
+  auto welcome = [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
+    return controller_->Welcome(link, hello);
+  };
+  GANGWAY_ASSIGN_OR_RETURN(local_listener_,
+                           local_->Listen(kLocalAddress, transport::Greet(&loop_, {}, welcome)));
+  return absl::OkStatus();
+}
+
+absl::Status ControlPlane::StartSchedulers() {
+  for (uint32_t island = 0; island < options_.islands.size(); ++island) {
+    schedulers_.emplace_back();
+    if (options_.remote_schedulers.contains(island)) continue;
+    scheduler::SchedulerOptions scheduler;
+    scheduler.island = island;
+    scheduler.on_event = options_.on_event;
+    scheduler.on_silent = options_.on_silent;
+    GANGWAY_ASSIGN_OR_RETURN(schedulers_.back(), scheduler::SchedulerService::Connect(
+                                                     &loop_, std::move(scheduler), *local_,
+                                                     kLocalAddress, kConnectLimit));
+  }
+  return absl::OkStatus();
+}
+
+// One listener for all roles: workers go to their island's scheduler, the rest to the controller.
+absl::Status ControlPlane::Listen() {
+  GANGWAY_ASSIGN_OR_RETURN(
+      control_listener_,
+      network_->Listen(
+          options_.control_address,
+          transport::Greet(&loop_, {.token_needed = true, .token = options_.token},
+                           [this](const std::shared_ptr<transport::Link>& link,
+                                  const wire::Hello& hello) { return Welcome(link, hello); })));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControlPlane::Welcome(
+    const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
+  if (hello.role() != wire::ROLE_WORKER) return controller_->Welcome(link, hello);
+  const uint32_t island = hello.worker().island();
+  if (island >= schedulers_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "island ", island, " is not declared; islands of the cluster: ", schedulers_.size()));
+  }
+  if (schedulers_[island]) return schedulers_[island]->Welcome(link, hello);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the workers of island ", island, " connect to its scheduler, which is a separate ",
+      "process at ", options_.remote_schedulers.at(island), ": start this worker with the ",
+      "cluster's current file"));
+}
+
+}  // namespace gangway::cli

@@ -1,0 +1,79 @@
+// The control plane: the controller and the schedulers of its islands (except those that are separate processes), over
+// transports that are given. Workers, the compiler, tools and clients connect to the control address.
+//
+// Threading: one event loop runs all of it. Start and the destructor are called from one thread, which is not that
+// loop's.
+#ifndef GANGWAY_CLI_CONTROL_PLANE_H_
+#define GANGWAY_CLI_CONTROL_PLANE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/base/executor.h"
+#include "gangway/controller/service/controller_service.h"
+#include "gangway/scheduler/service/scheduler_service.h"
+#include "gangway/transport/transport.h"
+
+namespace gangway::cli {
+
+struct ControlPlaneOptions {
+  std::vector<std::vector<uint32_t>> islands;         // device count of each worker
+  std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
+  uint64_t budget_bytes = 0;                          // per device; 0 = no limit
+  std::string token;                                  // required from workers, tools and clients
+  std::string control_address;                        // in the form of the network's transport
+  std::chrono::milliseconds welcome_max{15000};       // a new session, for the declared workers
+  std::chrono::milliseconds worker_wait_max{20000};   // work, for a worker that is down
+  std::chrono::milliseconds memory_wait_max{30000};
+  std::function<void(uint64_t process_id)> on_silent;  // a process declared dead for its silence
+  std::function<void(const std::string&)> on_event;    // for people, one line each; on the loop
+};
+
+class ControlPlane {
+ public:
+  // The controller's address on the local transport, for clients of this process: they need no token.
+  static constexpr char kLocalAddress[] = "controller";
+
+  // `local`: of this process alone. Both transports are not owned and outlive the result. INVALID_ARGUMENT: a malformed
+  // address, one beyond loopback without TLS (SE-1), or no devices. UNAVAILABLE: the address is in use.
+  static absl::StatusOr<std::unique_ptr<ControlPlane>> Start(const ControlPlaneOptions& options,
+                                                             transport::Transport* local,
+                                                             transport::Transport* network);
+  ~ControlPlane();  // ends sessions, closes links, joins the loop
+
+  // A client that is being welcomed over the local transport fails at once, and no other is accepted.
+  void CloseLocal() { local_listener_.reset(); }
+
+  // Rejects new work and waits up to `limit` until none is left. Call it before the destructor.
+  void Drain(std::chrono::milliseconds limit);
+
+ private:
+  ControlPlane(const ControlPlaneOptions& options, transport::Transport* local,
+               transport::Transport* network);
+  absl::Status StartController();
+  absl::Status StartSchedulers();
+  absl::Status Listen();
+  absl::StatusOr<std::unique_ptr<transport::Endpoint>> Welcome(
+      const std::shared_ptr<transport::Link>& link, const wire::Hello& hello);
+
+  const ControlPlaneOptions options_;
+  transport::Transport* const local_;
+  transport::Transport* const network_;
+  EventLoop loop_{"head"};
+  std::vector<std::unique_ptr<scheduler::SchedulerService>> schedulers_;  // null: elsewhere
+  std::unique_ptr<controller::ControllerService> controller_;
+  std::unique_ptr<transport::Listener> local_listener_;
+  std::unique_ptr<transport::Listener> control_listener_;
+};
+
+}  // namespace gangway::cli
+
+#endif  // GANGWAY_CLI_CONTROL_PLANE_H_
