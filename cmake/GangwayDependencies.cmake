@@ -1,6 +1,7 @@
 # Finds every third-party package of the build. tools/setup.sh installs them.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
+find_package(Boost REQUIRED COMPONENTS context)
 find_package(Protobuf REQUIRED)
 find_package(gRPC CONFIG REQUIRED)
 find_package(spdlog REQUIRED)

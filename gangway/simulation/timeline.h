@@ -1,6 +1,5 @@
-// Virtual time and randomness for one simulated cluster: a queue of events, streams that keep only
-// their own order, and random numbers that are the same on every machine. Single-threaded; a run is
-// a function of its seed.
+// Virtual time for one simulated cluster: a queue of events, and streams that keep only their own order.
+// Single-threaded; a run is a function of its seed.
 #ifndef GANGWAY_SIMULATION_TIMELINE_H_
 #define GANGWAY_SIMULATION_TIMELINE_H_
 
@@ -12,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "gangway/simulation/random.h"
+
 namespace gangway::simulation {
 
 using Time = std::chrono::steady_clock::time_point;
@@ -19,34 +20,6 @@ using Duration = std::chrono::nanoseconds;
 
 constexpr Duration Microseconds(uint64_t count) { return std::chrono::microseconds(count); }
 constexpr Duration Milliseconds(uint64_t count) { return std::chrono::milliseconds(count); }
-
-// One step of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
-// 2014).
-constexpr uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(Mix(seed)) {}
-
-  uint64_t Next() { return Mix(state_ += 0x9e3779b97f4a7c15u); }
-  uint64_t Below(uint64_t limit) { return Next() % limit; }
-  uint64_t Between(uint64_t low, uint64_t high) {
-    return low + Below(high - low + 1);
-  }  // both ends included
-  bool Percent(uint64_t chance) { return Below(100) < chance; }
-  template <typename T>
-  T& Pick(std::vector<T>& list) {
-    return list[Below(list.size())];
-  }
-
- private:
-  uint64_t state_;
-};
 
 class Timeline {
  public:

@@ -28,9 +28,7 @@ class SimExecutable final : public Executable {
   absl::StatusOr<MemoryStats> GetMemoryStats() const override;
   absl::StatusOr<std::vector<std::pair<std::string, double>>> GetCostAnalysis() const override;
   absl::StatusOr<std::string> Serialize() const override;
-  absl::StatusOr<std::string> OptimizedProgram() const override {
-    return FormatSimProgram(*program_);
-  }
+  absl::StatusOr<std::string> OptimizedProgram() const override { return HloOf(*program_); }
   absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> ExecuteOn(
       int device, std::span<Buffer* const> arguments, const ExecuteOptions& options,
       StatusCallback on_complete) override;

@@ -10,6 +10,8 @@
 
 #include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
+#include "gangway/xla/hlo.pb.h"
+#include "gangway/xla/hlo_text.pb.h"
 
 namespace gangway::device {
 namespace {
@@ -166,6 +168,33 @@ absl::StatusOr<SimProgram> ParseSimProgram(std::string_view text) {
     return absl::InvalidArgumentError("the sim program is empty; it must begin with 'sim 1'");
   GANGWAY_RETURN_IF_ERROR(CheckDonations(program));
   return program;
+}
+
+std::string HloOf(const SimProgram& program) {
+  xla::HloModuleWithConfigProto hlo;
+  hlo.mutable_config()->set_num_partitions(program.partitions);
+  xla::HloModuleProto& module = *hlo.mutable_module();
+  module.set_name(program.name);
+  auto set = [](const ArraySpec& spec, xla::ShapeProto& shape) {
+    shape.set_element_type(static_cast<xla::PrimitiveType>(spec.element_type));
+    shape.mutable_dimensions()->Add(spec.dims.begin(), spec.dims.end());
+  };
+  xla::ProgramShapeProto& entry = *module.mutable_host_program_shape();
+  for (const ArraySpec& input : program.inputs) set(input, *entry.add_parameters());
+  entry.mutable_result()->set_element_type(xla::TYPE_TUPLE);
+  for (const ArraySpec& output : program.outputs)
+    set(output, *entry.mutable_result()->add_tuple_shapes());
+  for (const int input : program.donated_input) {
+    if (input >= 0) module.mutable_input_output_alias()->add_entries()->set_parameter_number(input);
+  }
+  std::string bytes = hlo.SerializeAsString();
+  if (program.collective) {
+    xla::HloWithConfigTextProto
+        body;  // the same message with other fields: the bytes are its continuation
+    body.mutable_module()->add_computations()->add_instructions()->set_opcode("all-reduce");
+    bytes += body.SerializeAsString();
+  }
+  return bytes;
 }
 
 std::string FormatSimProgram(const SimProgram& program) {

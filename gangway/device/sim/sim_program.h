@@ -42,6 +42,8 @@ struct SimProgram {
 // INVALID_ARGUMENT names the line and what is wrong with it.
 absl::StatusOr<SimProgram> ParseSimProgram(std::string_view text);
 std::string FormatSimProgram(const SimProgram& program);
+// The interface of the program as a serialized HloModuleWithConfigProto, without a body; a collective is an all-reduce.
+std::string HloOf(const SimProgram& program);
 
 // Outputs are hashes: output `index` of logical position `position` depends only on the program,
 // the position and the digest of the run's inputs. Floating-point elements are finite, so equal

@@ -1,0 +1,233 @@
+// Implementation of fiber_world.h.
+#include "gangway/simulation/fiber_world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include <boost/context/protected_fixedsize_stack.hpp>
+
+#include "gangway/base/check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define GANGWAY_ASAN_FIBERS
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GANGWAY_ASAN_FIBERS
+#endif
+#endif
+#ifdef GANGWAY_ASAN_FIBERS
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace gangway::simulation {
+namespace {
+
+#ifdef GANGWAY_ASAN_FIBERS
+constexpr size_t kStackBytes = size_t{1} << 20;
+#else
+constexpr size_t kStackBytes = size_t{256} << 10;
+#endif
+constexpr std::chrono::hours kStart{1};
+// Between two waits of a thread, in virtual time.
+constexpr uint64_t kStepNanosMin = 100, kStepNanosMax = 3000;
+
+}  // namespace
+
+// What ASan must know of a stack that runs.
+struct StackState {
+  void* fake = nullptr;
+  const void* bottom = nullptr;
+  size_t size = 0;
+};
+
+struct FiberWorld::Fiber {
+  ThreadId id = 0;
+  uint64_t process = 0;
+  std::string name;
+  std::function<void()> run;
+  boost::context::fiber context;    // while it does not run
+  boost::context::fiber scheduler;  // while it runs
+  StackState stack, scheduler_stack;
+  void* local = nullptr;
+  const void* waits_for = nullptr;
+  Time deadline = Time::max();
+  bool ended = false;
+};
+
+namespace {
+
+void BeginSwitch([[maybe_unused]] void** fake, [[maybe_unused]] const StackState& to) {
+#ifdef GANGWAY_ASAN_FIBERS
+  __sanitizer_start_switch_fiber(fake, to.bottom, to.size);
+#endif
+}
+
+void EndSwitch([[maybe_unused]] void* fake, [[maybe_unused]] StackState* from) {
+#ifdef GANGWAY_ASAN_FIBERS
+  __sanitizer_finish_switch_fiber(fake, from == nullptr ? nullptr : &from->bottom,
+                                  from == nullptr ? nullptr : &from->size);
+#endif
+}
+
+}  // namespace
+
+FiberWorld::FiberWorld(uint64_t seed) : random_(seed), now_(Time() + kStart) {}
+
+FiberWorld::~FiberWorld() {
+  // A thread that has not ended refers to what may be gone, so it is not unwound but kept.
+  static auto* const lost = new std::vector<std::unique_ptr<Fiber>>;
+  for (auto& [id, fiber] : fibers_) {
+    if (!fiber->ended) lost->push_back(std::move(fiber));
+  }
+}
+
+absl::Status FiberWorld::Run(std::function<void()> main, std::chrono::nanoseconds limit) {
+  GANGWAY_CHECK(installed() == nullptr, "one world at a time");
+  Install(this);
+  StartIn(NewProcess(), "main", std::move(main));
+  const Time end = now_ + limit;
+  bool in_time = true;
+  while (RunNext()) {
+    in_time = now_ < end;
+    if (!in_time) break;
+  }
+  Install(nullptr);
+  const std::string left = Left();
+  if (left.empty()) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat(in_time ? "nothing can wake" : "have not ended in time", ": ", left));
+}
+
+std::string FiberWorld::Left() const {
+  std::string left;
+  for (const auto& [id, fiber] : fibers_) {
+    if (!fiber->ended)
+      absl::StrAppend(&left, left.empty() ? "" : ", ", fiber->name, " of ", fiber->process);
+  }
+  return left;
+}
+
+World::ThreadId FiberWorld::Start(const std::string& name, std::function<void()> run) {
+  return StartIn(running_->process, name, std::move(run));
+}
+
+World::ThreadId FiberWorld::StartIn(uint64_t process, const std::string& name,
+                                    std::function<void()> run) {
+  auto fiber = std::make_unique<Fiber>();
+  Fiber* raw = fiber.get();
+  raw->id = next_thread_++;
+  raw->process = process;
+  raw->name = name;
+  raw->run = std::move(run);
+  boost::context::protected_fixedsize_stack allocator(kStackBytes);
+  boost::context::stack_context stack = allocator.allocate();
+  raw->stack.bottom = static_cast<char*>(stack.sp) - stack.size;
+  raw->stack.size = stack.size;
+  raw->context = boost::context::fiber(std::allocator_arg,
+                                       boost::context::preallocated(stack.sp, stack.size, stack),
+                                       allocator, [raw](boost::context::fiber&& scheduler) {
+                                         EndSwitch(nullptr, &raw->scheduler_stack);
+                                         raw->scheduler = std::move(scheduler);
+                                         raw->run();
+                                         raw->run = nullptr;
+                                         raw->ended = true;
+                                         BeginSwitch(nullptr, raw->scheduler_stack);
+                                         return std::move(raw->scheduler);
+                                       });
+  fibers_.emplace(raw->id, std::move(fiber));
+  MakeReady(*raw);
+  return raw->id;
+}
+
+void FiberWorld::Join(ThreadId thread) {
+  auto found = fibers_.find(thread);
+  GANGWAY_CHECK(found != fibers_.end(), "a thread is joined once");
+  while (!found->second->ended) Wait(found->second.get(), Time::max());
+  fibers_.erase(found);
+}
+
+uint64_t FiberWorld::ProcessId() { return running_->process; }
+
+void*& FiberWorld::Local() { return running_->local; }
+
+void FiberWorld::Wait(const void* address, Time deadline) {
+  Fiber& fiber = *running_;
+  fiber.waits_for = address;
+  fiber.deadline = deadline;
+  waiting_[address].push_back(&fiber);
+  if (deadline != Time::max()) timers_.emplace(deadline, fiber.id);
+  Suspend(fiber);
+}
+
+void FiberWorld::NotifyOne(const void* address) {
+  auto found = waiting_.find(address);
+  if (found != waiting_.end()) MakeReady(*found->second.front());
+}
+
+void FiberWorld::NotifyAll(const void* address) {
+  for (auto found = waiting_.find(address); found != waiting_.end(); found = waiting_.find(address))
+    MakeReady(*found->second.front());
+}
+
+void FiberWorld::Forget(Fiber& fiber) {
+  if (fiber.deadline != Time::max()) timers_.erase({fiber.deadline, fiber.id});
+  fiber.deadline = Time::max();
+  auto found = waiting_.find(fiber.waits_for);
+  if (found == waiting_.end()) return;
+  std::erase(found->second, &fiber);
+  if (found->second.empty()) waiting_.erase(found);
+  fiber.waits_for = nullptr;
+}
+
+void FiberWorld::MakeReady(Fiber& fiber) {
+  Forget(fiber);
+  auto stopped = stopped_.find(fiber.process);
+  (stopped == stopped_.end() ? ready_ : stopped->second).push_back(&fiber);
+}
+
+void FiberWorld::Stop(uint64_t process) {
+  std::vector<Fiber*>& held = stopped_[process];
+  auto stays = std::stable_partition(ready_.begin(), ready_.end(), [process](const Fiber* fiber) {
+    return fiber->process != process;
+  });
+  held.insert(held.end(), stays, ready_.end());
+  ready_.erase(stays, ready_.end());
+}
+
+void FiberWorld::Continue(uint64_t process) {
+  auto stopped = stopped_.extract(process);
+  if (stopped.empty()) return;
+  ready_.insert(ready_.end(), stopped.mapped().begin(), stopped.mapped().end());
+}
+
+bool FiberWorld::RunNext() {
+  if (ready_.empty() && !timers_.empty()) now_ = std::max(now_, timers_.begin()->first);
+  while (!timers_.empty() && timers_.begin()->first <= now_)
+    MakeReady(*fibers_.at(timers_.begin()->second));
+  if (ready_.empty()) return !timers_.empty();
+  Fiber*& picked = ready_[random_.Below(ready_.size())];
+  Fiber* fiber = std::exchange(picked, ready_.back());
+  ready_.pop_back();
+  now_ += std::chrono::nanoseconds(random_.Between(kStepNanosMin, kStepNanosMax));
+  Resume(*fiber);
+  return true;
+}
+
+void FiberWorld::Resume(Fiber& fiber) {
+  ++switches_;
+  running_ = &fiber;
+  void* fake = nullptr;
+  BeginSwitch(&fake, fiber.stack);
+  fiber.context = std::move(fiber.context).resume();
+  EndSwitch(fake, nullptr);
+  running_ = nullptr;
+  if (fiber.ended) NotifyAll(&fiber);
+}
+
+void FiberWorld::Suspend(Fiber& fiber) {
+  BeginSwitch(&fiber.stack.fake, fiber.scheduler_stack);
+  fiber.scheduler = std::move(fiber.scheduler).resume();
+  EndSwitch(fiber.stack.fake, &fiber.scheduler_stack);
+}
+
+}  // namespace gangway::simulation

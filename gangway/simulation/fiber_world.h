@@ -1,0 +1,85 @@
+// FiberWorld: a World in one thread of the system, for a whole cluster in one process. Its threads are fibers. One runs
+// at a time, until it waits; which one is next comes from the seed, and so does the time that each takes. When all
+// wait, the time jumps to the next deadline. So a run is a function of the seed and of the code.
+//
+// Threads belong to processes, which can be stopped and continued, as SIGSTOP and SIGCONT do. A process cannot be
+// killed with its stacks: cut its links, and let it end by itself.
+#ifndef GANGWAY_SIMULATION_FIBER_WORLD_H_
+#define GANGWAY_SIMULATION_FIBER_WORLD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <boost/context/fiber.hpp>
+
+#include "gangway/base/world.h"
+#include "gangway/simulation/random.h"
+
+namespace gangway::simulation {
+
+class FiberWorld final : public World {
+ public:
+  explicit FiberWorld(uint64_t seed);
+  ~FiberWorld() override;
+
+  // Installs the world and runs `main` as the first thread of process 1, until all threads have ended.
+  // DEADLINE_EXCEEDED, naming the threads that are left: they did not end within `limit` of virtual time, or
+  // nothing can wake them. Their stacks are then lost.
+  absl::Status Run(std::function<void()> main, std::chrono::nanoseconds limit);
+
+  // Only in Run, on one of its threads.
+  uint64_t NewProcess() { return next_process_++; }
+  ThreadId StartIn(uint64_t process, const std::string& name, std::function<void()> run);
+  void Stop(uint64_t process);
+  void Continue(uint64_t process);
+  Random& random() { return random_; }
+  uint64_t switches() const { return switches_; }
+
+  Time Now() override { return now_; }
+  uint64_t RandomBits() override { return random_.Next(); }
+  uint64_t ProcessId() override;
+  ThreadId Start(const std::string& name, std::function<void()> run) override;
+  void Join(ThreadId thread) override;
+  void*& Local() override;
+  void Wait(const void* address, Time deadline) override;
+  void NotifyOne(const void* address) override;
+  void NotifyAll(const void* address) override;
+
+ private:
+  struct Fiber;
+  using Timer = std::pair<Time, ThreadId>;
+
+  // False: no thread can run any more.
+  bool RunNext();
+  void Resume(Fiber& fiber);
+  void Suspend(Fiber& fiber);
+  void MakeReady(Fiber& fiber);
+  void Forget(Fiber& fiber);  // what it waits for
+  std::string Left() const;
+
+  Random random_;
+  Time now_;
+  uint64_t switches_ = 0;
+  uint64_t next_thread_ = 1;
+  uint64_t next_process_ = 1;
+  Fiber* running_ = nullptr;
+  std::map<ThreadId, std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> ready_;
+  std::set<Timer> timers_;
+  std::unordered_map<const void*, std::deque<Fiber*>> waiting_;
+  std::map<uint64_t, std::vector<Fiber*>> stopped_;  // by process, with its threads that are ready
+};
+
+}  // namespace gangway::simulation
+
+#endif  // GANGWAY_SIMULATION_FIBER_WORLD_H_

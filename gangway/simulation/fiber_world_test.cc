@@ -1,0 +1,147 @@
+// FiberWorld: the base's locks, waits, threads and loops on fibers, in virtual time and from a seed.
+#include "gangway/simulation/fiber_world.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "gangway/base/answer.h"
+#include "gangway/base/executor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/base/random.h"
+#include "gangway/base/thread.h"
+
+namespace gangway::simulation {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Ends the test if the threads have not ended within a day of virtual time.
+void RunIn(FiberWorld& world, std::function<void()> main) {
+  const absl::Status ended = world.Run(std::move(main), hours(24));
+  ASSERT_TRUE(ended.ok()) << ended;
+}
+
+TEST(FiberWorldTest, AnHourPassesAtOnceAndToTheNanosecondOfADeadline) {
+  const auto began = std::chrono::steady_clock::now();
+  FiberWorld world(1);
+  RunIn(world, [] {
+    const auto start = Clock::now();
+    Answer<int> answer;
+    EXPECT_EQ(answer.WaitFor(hours(1)), std::nullopt);
+    EXPECT_GE(Clock::now() - start, hours(1));
+    EXPECT_LT(Clock::now() - start, hours(1) + milliseconds(1));
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(30));
+}
+
+TEST(FiberWorldTest, ALockIsHeldByOneThreadAlsoWhileThatThreadWaits) {
+  FiberWorld world(2);
+  RunIn(world, [] {
+    Mutex outer, inner;
+    CondVar never;
+    int inside = 0, most = 0;
+    std::vector<Thread> threads;
+    for (int i = 0; i < 10; ++i) {
+      threads.emplace_back("locker", [&] {
+        MutexLock lock(outer);
+        most = std::max(most, ++inside);
+        MutexLock other(inner);
+        never.WaitFor(inner, milliseconds(5), [] { return false; });
+        --inside;
+      });
+    }
+    for (Thread& thread : threads) thread.Join();
+    EXPECT_EQ(most, 1);
+  });
+}
+
+TEST(FiberWorldTest, AnAnswerEndsTheWaitForIt) {
+  FiberWorld world(3);
+  RunIn(world, [] {
+    const auto start = Clock::now();
+    auto answer = std::make_shared<Answer<std::string>>();
+    EventLoop loop("answers");
+    loop.PostAt(start + seconds(2), [answer] { answer->Set("here"); });
+    EXPECT_EQ(answer->WaitFor(seconds(10)), "here");
+    EXPECT_GE(Clock::now() - start, seconds(2));
+    EXPECT_LT(Clock::now() - start, seconds(3));
+  });
+}
+
+// The order in which three loops, which post to one another, ran their tasks.
+std::string OrderOf(uint64_t seed) {
+  std::string order;
+  FiberWorld world(seed);
+  RunIn(world, [&order] {
+    std::vector<std::unique_ptr<EventLoop>> loops;
+    for (int i = 0; i < 3; ++i) loops.push_back(std::make_unique<EventLoop>("loop"));
+    for (int round = 0; round < 20; ++round) {
+      for (int i = 0; i < 3; ++i) {
+        loops[i]->Post([&order, i, next = loops[(i + 1) % 3].get()] {
+          EXPECT_TRUE(EventLoop::Current() != nullptr && EventLoop::Current() != next);
+          order += static_cast<char>('a' + i);
+          next->Post([&order, i] { order += static_cast<char>('A' + i); });
+        });
+      }
+      Answer<bool>().WaitFor(milliseconds(RandomBits() % 3));
+    }
+    Answer<bool>().WaitFor(milliseconds(10));  // a loop that ends drops what is posted to it
+  });
+  return order;
+}
+
+TEST(FiberWorldTest, TheOrderFollowsFromTheSeed) {
+  std::vector<std::string> orders;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    orders.push_back(OrderOf(seed));
+    EXPECT_EQ(orders.back().size(), 120u);
+    EXPECT_EQ(orders.back(), OrderOf(seed));
+  }
+  EXPECT_NE(orders[0], orders[1]);
+}
+
+TEST(FiberWorldTest, AStoppedProcessDoesNothingUntilItIsContinued) {
+  FiberWorld world(4);
+  RunIn(world, [&world] {
+    const uint64_t process = world.NewProcess();
+    int beats = 0;
+    uint64_t seen = 0;
+    const World::ThreadId beating = world.StartIn(process, "beats", [&] {
+      seen = ProcessId();
+      for (; beats < 100; ++beats) Answer<bool>().WaitFor(milliseconds(10));
+    });
+    Answer<bool>().WaitFor(milliseconds(100));
+    world.Stop(process);
+    const int stopped_at = beats;
+    EXPECT_GT(stopped_at, 5);
+    Answer<bool>().WaitFor(seconds(10));
+    EXPECT_EQ(beats, stopped_at);
+    world.Continue(process);
+    world.Join(beating);
+    EXPECT_EQ(beats, 100);
+    EXPECT_EQ(seen, process);
+    EXPECT_NE(seen, ProcessId());
+  });
+}
+
+TEST(FiberWorldTest, ThreadsThatNothingCanWakeAreNamed) {
+  FiberWorld world(5);
+  const absl::Status ended = world.Run(
+      [] {
+        auto* const mutex = new Mutex;
+        mutex->Lock();
+        static Thread kept;
+        kept = Thread("blocked", [mutex] { mutex->Lock(); });
+      },
+      hours(1));
+  EXPECT_EQ(ended.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ended.message(), "nothing can wake: blocked of 1");
+}
+
+}  // namespace
+}  // namespace gangway::simulation

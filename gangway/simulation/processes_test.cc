@@ -1,0 +1,140 @@
+// The real roles in a FiberWorld: programs run, and the same seed gives the same run.
+#include "gangway/simulation/processes.h"
+
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/answer.h"
+#include "gangway/device/sim/sim_program.h"
+#include "gangway/simulation/random.h"
+
+namespace gangway::simulation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int32_t kF32 = 11;  // xla::PrimitiveType
+
+std::string ProgramOf(int elements) {
+  return absl::StrCat("sim 1\nname step\ncost_us 300\ninput 11 ", elements, "\noutput 11 ",
+                      elements, "\n");
+}
+
+std::string Expected(int elements, const std::string& argument) {
+  const auto program = device::ParseSimProgram(ProgramOf(elements));
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(argument.data()),
+                                         argument.size());
+  const auto output = device::SimOutput(*program, 0, 0, device::DigestInputs(*program, {{bytes}}));
+  return {reinterpret_cast<const char*>(output.data()), output.size()};
+}
+
+std::string FetchOf(Client& client, ArrayHandle array, size_t bytes, absl::Status& status) {
+  auto data = std::make_shared<std::string>(bytes, '\0');
+  auto done = std::make_shared<Answer<absl::Status>>();
+  client.Fetch(array, {0},
+               {.on_data =
+                    [data](size_t, uint64_t offset, std::string_view piece) {
+                      std::memcpy(data->data() + offset, piece.data(), piece.size());
+                    },
+                .on_done = [done](absl::Status ended) { done->Set(std::move(ended)); }});
+  status = done->WaitFor(seconds(100)).value_or(absl::DeadlineExceededError("no answer"));
+  return *data;
+}
+
+struct Outcome {
+  uint64_t fingerprint = 0;
+  uint64_t switches = 0;
+  int failed = 0;  // fetches
+};
+
+struct Plan {
+  int rounds = 10;
+  int elements_max = 100000;
+  bool kill = false;
+  std::vector<std::vector<uint32_t>> islands = {{2}};
+};
+
+Outcome RunCluster(uint64_t seed, const Plan& plan) {
+  Outcome outcome;
+  FiberWorld world(seed);
+  const absl::Status ended = world.Run(
+      [&] {
+        Processes processes(&world, {.islands = plan.islands});
+        ASSERT_TRUE(processes.Start().ok());
+        auto client = processes.Connect("client");
+        ASSERT_TRUE(client.ok()) << client.status();
+        const auto devices = static_cast<uint32_t>((*client)->cluster().devices.size());
+        for (int round = 0; round < plan.rounds; ++round) {
+          const auto elements = static_cast<int>(world.random().Between(1, plan.elements_max));
+          const auto device = static_cast<uint32_t>(world.random().Below(devices));
+          auto compiled = std::make_shared<Answer<absl::Status>>();
+          const ExecutableHandle step =
+              (*client)->Compile(ProgramOf(elements), "sim", "", {device},
+                                 [compiled](const auto& info) { compiled->Set(info.status()); });
+          ASSERT_EQ(compiled->WaitFor(seconds(60)), absl::OkStatus());
+          const ArrayHandle in = (*client)->NewArrayHandle(), out = (*client)->NewArrayHandle();
+          const uint64_t bytes = uint64_t{4} * static_cast<uint64_t>(elements);
+          const uint64_t upload = (*client)->Upload(in, {.element_type = kF32,
+                                                         .shard_dims = {elements},
+                                                         .devices = {device},
+                                                         .shard_bytes = bytes});
+          auto data = std::make_shared<std::string>(bytes, static_cast<char>('a' + round % 26));
+          if (plan.kill && world.random().Percent(20)) processes.KillWorker({0, 0});
+          (*client)->Push(upload, 0, *data, [data] {});
+          (*client)->Call(step, {&in, 1}, {&out, 1});
+          absl::Status status;
+          const std::string got = FetchOf(**client, out, bytes, status);
+          if (status.ok()) {
+            EXPECT_EQ(got, Expected(elements, *data)) << "seed " << seed << ", round " << round;
+          } else {
+            EXPECT_TRUE(plan.kill) << "seed " << seed << ", round " << round << ": " << status;
+            ++outcome.failed;
+          }
+          (*client)->Drop({{in, out}});
+          outcome.fingerprint = Mix(outcome.fingerprint ^
+                                    static_cast<uint64_t>(Clock::now().time_since_epoch().count()));
+        }
+        client->reset();
+      },
+      std::chrono::hours(1));
+  EXPECT_TRUE(ended.ok()) << "seed " << seed << ": " << ended;
+  outcome.fingerprint = Mix(outcome.fingerprint ^ world.switches());
+  outcome.switches = world.switches();
+  return outcome;
+}
+
+int SeedsOr(int otherwise) {
+  const char* text = std::getenv("GANGWAY_SIMULATION_SEEDS");
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+TEST(ProcessesTest, AClientRunsProgramsOnAWorker) {
+  spdlog::set_level(spdlog::level::critical);
+  for (int seed = 1; seed <= SeedsOr(20); ++seed) RunCluster(static_cast<uint64_t>(seed), {});
+}
+
+TEST(ProcessesTest, TheSameSeedGivesTheSameRun) {
+  spdlog::set_level(spdlog::level::critical);
+  Plan plan{.kill = true, .islands = {{2, 1}, {1}}};
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    const Outcome first = RunCluster(seed, plan), again = RunCluster(seed, plan);
+    EXPECT_EQ(first.fingerprint, again.fingerprint) << "seed " << seed;
+    EXPECT_EQ(first.failed, again.failed);
+    printf("seed %llu: %016llx, %llu switches, %d failed\n", static_cast<unsigned long long>(seed),
+           static_cast<unsigned long long>(first.fingerprint),
+           static_cast<unsigned long long>(first.switches), first.failed);
+  }
+}
+
+}  // namespace
+}  // namespace gangway::simulation
