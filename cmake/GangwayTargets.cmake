@@ -11,7 +11,7 @@
 # labelled "tsan".
 include_guard()
 
-set(GANGWAY_TSAN_FOLDERS base program core service simulation)
+set(GANGWAY_TSAN_FOLDERS base program core service)
 add_custom_target(gangway_tests)
 add_custom_target(gangway_tests_tsan)
 add_custom_target(gangway_fuzzers)

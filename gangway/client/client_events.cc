@@ -153,18 +153,23 @@ void ClientImpl::OnWorkerLost(WorkerKey worker, const absl::Status& why) {
   {
     MutexLock lock(mutex_);
     for (const auto& [id, fetching] : pending_.fetches) {
-      if (!fetching->devices) continue;
-      for (size_t i = 0; i < fetching->shards.size(); ++i) {
-        const uint32_t shard = fetching->shards[i];
-        if (fetching->complete[i] || shard >= fetching->devices->size()) continue;
-        auto it = worker_of_.find((*fetching->devices)[shard]);
-        if (it == worker_of_.end() || it->second != worker) continue;
-        ended.push_back(id);
-        break;
-      }
+      if (Awaited(*fetching).contains(worker)) ended.push_back(id);
     }
   }
   for (uint64_t id : ended) EndFetch(id, why);
+}
+
+std::set<WorkerKey> ClientImpl::Awaited(const Fetching& fetching) const {
+  std::set<WorkerKey> awaited;
+  for (size_t i = 0; fetching.devices && i < fetching.shards.size(); ++i) {
+    const uint32_t shard = fetching.shards[i];
+    if (fetching.complete[i] || shard >= fetching.devices->size()) continue;
+    auto worker = worker_of_.find((*fetching.devices)[shard]);
+    if (worker != worker_of_.end()) awaited.insert(worker->second);
+  }
+  if (fetching.devices) return awaited;
+  for (const auto& [key, destination] : workers_) awaited.insert(key);
+  return awaited;
 }
 
 void ClientImpl::EndFetch(uint64_t fetch, const absl::Status& why) {

@@ -113,6 +113,10 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     options.on_lost = [this](WorkerKey worker, const absl::Status& why) {
       OnWorkerLost(worker, why);
     };
+    options.on_upload_lost = [this](uint64_t upload, const absl::Status& why) {
+      MutexLock lock(mutex_);
+      if (lost_.ok()) Abandon(upload, why);
+    };
     data_links_ = std::make_unique<DataLinks>(std::move(options));
     for (const wire::Worker& worker : reply.topology().workers()) {
       for (uint32_t device : worker.devices())
@@ -282,6 +286,24 @@ void ClientImpl::SendSoon() {
     }
     SendBatches();
   });
+}
+
+void ClientImpl::WatchLinks() {
+  if (std::exchange(watching_, true)) return;
+  loop_.PostAt(Clock::now() + DataLinks::kWatchInterval, [this] { OnWatch(); });
+}
+
+void ClientImpl::OnWatch() {
+  std::set<WorkerKey> awaited;
+  {
+    MutexLock lock(mutex_);
+    watching_ = false;
+    if (!lost_.ok() || !data_links_) return;
+    for (const auto& [id, fetching] : pending_.fetches) awaited.merge(Awaited(*fetching));
+  }
+  const bool more = data_links_->Watch(awaited);
+  MutexLock lock(mutex_);
+  if (more) WatchLinks();
 }
 
 void ClientImpl::Wake() {

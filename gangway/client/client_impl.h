@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -123,6 +124,11 @@ class ClientImpl final : public Client {
   void SendSoon() GANGWAY_REQUIRES(mutex_);
   void Wake() GANGWAY_REQUIRES(mutex_);
   void Defer(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
+  // Tells the controller that not all bytes of the upload will come.
+  void Abandon(uint64_t upload, const absl::Status& why) GANGWAY_REQUIRES(mutex_);
+  // Something is under way that a data link may lose.
+  void WatchLinks() GANGWAY_REQUIRES(mutex_);
+  void OnWatch() GANGWAY_EXCLUDES(mutex_);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
   std::optional<OutgoingPush> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
@@ -130,8 +136,6 @@ class ClientImpl final : public Client {
   OutgoingPush NewPush(uint64_t upload, const Uploading& uploading, uint32_t shard) const
       GANGWAY_REQUIRES(mutex_);
   void NoteWorker(const wire::Worker& worker, bool up);
-  void PushFailures(uint64_t upload, const Uploading& uploading, const absl::Status& why)
-      GANGWAY_REQUIRES(mutex_);
 
   // client_events.cc: handling what the cluster sends, on the loop.
   void OnEvents(wire::SessionEvents& events);
@@ -144,6 +148,8 @@ class ClientImpl final : public Client {
   std::shared_ptr<Fetching> FindFetch(uint64_t fetch) GANGWAY_EXCLUDES(mutex_);
   void CompleteShard(uint64_t fetch, Fetching& fetching, size_t index) GANGWAY_EXCLUDES(mutex_);
   void OnWorkerLost(WorkerKey worker, const absl::Status& why);
+  // The workers that have not sent all of their shards of the fetch; all workers if its array's are not known.
+  std::set<WorkerKey> Awaited(const Fetching& fetching) const GANGWAY_REQUIRES(mutex_);
   void EndFetch(uint64_t fetch, const absl::Status& why);
   void TellRoom();
 
@@ -163,6 +169,7 @@ class ClientImpl final : public Client {
   bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;    // a thread is in SendBatches
   bool send_soon_ GANGWAY_GUARDED_BY(mutex_) = false;  // a timer will send
+  bool watching_ GANGWAY_GUARDED_BY(mutex_) = false;   // a timer will call OnWatch
   std::shared_ptr<transport::Link> control_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
   std::vector<OutgoingPush> pushes_ GANGWAY_GUARDED_BY(mutex_);

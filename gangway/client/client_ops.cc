@@ -134,10 +134,10 @@ std::optional<ClientImpl::OutgoingPush> ClientImpl::TakePush(uint64_t upload, ui
                            ", which the cluster does not have");
   }
   if (!problem.empty()) {
-    PushFailures(upload, uploading, absl::InvalidArgumentError(problem));
-    uploads_.erase(it);
+    Abandon(upload, absl::InvalidArgumentError(problem));
     return std::nullopt;
   }
+  WatchLinks();
   uploading.pushed[shard] = true;
   OutgoingPush outgoing = NewPush(upload, uploading, shard);
   outgoing.push.data = data;
@@ -166,19 +166,14 @@ void ClientImpl::AbandonUpload(uint64_t upload, absl::Status why) {
   auto it = uploads_.find(upload);
   if (it == uploads_.end()) return;
   if (why.ok()) why = absl::CancelledError("the upload was abandoned");
-  PushFailures(upload, it->second, why);
-  uploads_.erase(it);
+  Abandon(upload, why);
 }
 
-void ClientImpl::PushFailures(uint64_t upload, const Uploading& uploading,
-                              const absl::Status& why) {
-  for (uint32_t shard = 0; shard < uploading.pushed.size(); ++shard) {
-    const uint32_t device = (*uploading.devices)[shard];
-    if (uploading.pushed[shard] || !worker_of_.contains(device)) continue;
-    OutgoingPush outgoing = NewPush(upload, uploading, shard);
-    outgoing.push.failure = wire::ToFailure(why);
-    pushes_.push_back(std::move(outgoing));
-  }
+void ClientImpl::Abandon(uint64_t upload, const absl::Status& why) {
+  uploads_.erase(upload);
+  wire::AbandonOp* op = NewOp(0)->mutable_abandon();
+  op->set_upload(upload);
+  *op->mutable_failure() = wire::ToFailure(why);
   Wake();
 }
 
@@ -261,6 +256,7 @@ void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSin
   fetching->shards = std::move(shards);
   fetching->sink = std::move(sink);
   pending_.fetches[id] = std::move(fetching);
+  WatchLinks();
 }
 
 void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {

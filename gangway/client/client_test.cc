@@ -258,20 +258,21 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
   EXPECT_EQ(released.Get(), 2);
 }
 
-TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheWorkers) {
+TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheController) {
   Open();
   const std::string data(8, 'x');
   const uint64_t abandoned = client_->Upload(1, Spec({0, 2}, 8));
   client_->Push(abandoned, 0, data, {});
   client_->AbandonUpload(abandoned, absl::AbortedError("no more bytes"));
-  const auto chunks = cluster_.worker(1).Chunks(1);
-  ASSERT_EQ(chunks.size(), 1u);
-  EXPECT_EQ(chunks[0].failure().message(), "no more bytes");
-  EXPECT_EQ(chunks[0].shard(), 1u);
   Arrival<int> released;
-  client_->Push(client_->Upload(2, Spec({3}, 9)), 0, data, [&] { released.Set(0); });
-  EXPECT_THAT(cluster_.worker(1).Chunks(2).at(1).failure().message(),
-              HasSubstr("8 bytes, not the declared 9"));
+  const uint64_t wrong = client_->Upload(2, Spec({3}, 9));
+  client_->Push(wrong, 0, data, [&] { released.Set(0); });
+  const auto ops = cluster_.controller().Ops(4);
+  ASSERT_EQ(ops.size(), 4u);
+  EXPECT_EQ(ops[1].abandon().upload(), abandoned);
+  EXPECT_EQ(ops[1].abandon().failure().message(), "no more bytes");
+  EXPECT_EQ(ops[3].abandon().upload(), wrong);
+  EXPECT_THAT(ops[3].abandon().failure().message(), HasSubstr("8 bytes, not the declared 9"));
   released.Get();
   EXPECT_EQ(cluster_.worker(0).Chunks(1).size(), 1u);
 }

@@ -55,8 +55,9 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
   if (old.incarnation() != worker.incarnation()) to.previous = Incarnation(old.incarnation());
   HangUp(to, absl::CancelledError("the worker went down"));
   to.failures = 0;
+  to.hellos = 0;
   if (was_up) {
-    DropPushes(to);
+    TakePushes(to, [](const Pushing&) { return true; });
     options_.on_lost(key, LostStatus(old, "The process",
                                      absl::UnavailableError("the controller reports it as down")));
   }
@@ -93,8 +94,10 @@ absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   frame.set_epoch(epoch);
   frame.set_incarnation(incarnation.number());
   frame.set_sequence(sequence + 1);
+  const uint64_t upload = frame.data_chunk().upload();  // 0: something else
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(frame)));
   ++sequence;
+  if (upload != 0 && (unproven.empty() || unproven.back() != upload)) unproven.push_back(upload);
   return absl::OkStatus();
 }
 
@@ -104,11 +107,6 @@ wire::Frame DataLinks::FrameOf(const Sender& sender, const Push& push, size_t of
   chunk->set_session(sender.session.number());
   chunk->set_upload(push.upload);
   chunk->set_shard(push.shard);
-  if (push.failure.code() != 0) {
-    *chunk->mutable_failure() = push.failure;
-    chunk->set_last(true);
-    return frame;
-  }
   chunk->set_offset(offset);
   chunk->set_data(push.data.data() + offset, size);
   chunk->set_last(offset + size == push.data.size());
@@ -129,7 +127,7 @@ void DataLinks::Reserve(WorkerKey key, const Push& wish,
 bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
   if (to.attempt == nullptr) return false;
   auto reserved = to.attempt->reserved.extract({pushing.push.upload, pushing.push.shard});
-  if (reserved.empty() || pushing.push.failure.code() != 0) return false;
+  if (reserved.empty()) return false;
   pushing.target = std::move(reserved.mapped().target);
   return pushing.target == nullptr;
 }
@@ -146,15 +144,7 @@ void DataLinks::Forget(uint64_t upload) {
       std::erase_if(to.attempt->reserved,
                     [upload](const auto& reserved) { return reserved.first.first == upload; });
     }
-    for (auto* queue : {&to.active, &to.placing, &to.waiting}) {
-      for (Pushing& pushing : std::exchange(*queue, {})) {
-        if (pushing.push.upload == upload) {
-          Released(pushing.push);
-        } else {
-          queue->push_back(std::move(pushing));
-        }
-      }
-    }
+    TakePushes(to, [upload](const Pushing& pushing) { return pushing.push.upload == upload; });
   }
 }
 
@@ -166,7 +156,7 @@ void DataLinks::Close(const absl::Status& reason) {
   }
   for (auto& [key, to] : workers_) {
     to.up = false;
-    DropPushes(to);
+    TakePushes(to, [](const Pushing&) { return true; });
     HangUp(to, reason);
   }
 }
@@ -185,6 +175,7 @@ void DataLinks::Dial(WorkerKey key) {
   WorkerLink& to = workers_[key];
   auto attempt = std::make_shared<Attempt>();
   to.attempt = attempt;
+  if (to.failures == 0) to.down_since = Clock::now();
   transport::LinkEvents events;
   events.executor = options_.loop;
   events.on_frame = [this, key, attempt](wire::Frame frame) {
@@ -225,20 +216,30 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   hello->set_session(options_.session.number());
   hello->set_token(options_.token);
   absl::Status sent = attempt->sender->Send(std::move(frame));
-  if (!sent.ok()) Lost(key, attempt, sent);
+  if (!sent.ok()) return Lost(key, attempt, sent);
+  attempt->heard = Clock::now();
+  ++to.hellos;
 }
 
 void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame) {
   WorkerLink& to = workers_[key];
   if (closed_ || to.attempt != attempt) return;
+  attempt->heard = Clock::now();
   if (frame.has_hello_reply()) {
-    if (frame.hello_reply().failure().code() != 0) {
-      Lost(key, attempt, wire::ToStatus(frame.hello_reply().failure()));
-    } else {
-      OnGreeted(to, *attempt, frame.hello_reply());
-      Pump(key);
-    }
-    return;
+    if (frame.hello_reply().failure().code() != 0)
+      return Lost(key, attempt, wire::ToStatus(frame.hello_reply().failure()));
+    OnGreeted(to, *attempt, frame.hello_reply());
+    // The worker may have answered on an earlier link.
+    if (to.hellos > 1)
+      options_.on_lost(
+          key, LostStatus(to.worker, "The data stream", absl::UnavailableError("it broke")));
+    return Pump(key);
+  }
+  if (frame.has_heartbeat()) {
+    Question& question = attempt->question;
+    if (!question.open || frame.heartbeat().time_ns() != question.number) return;
+    question.open = false;
+    return question.uploads.clear();
   }
   if (frame.has_shard_request()) return OnPlace(key, *attempt, frame.shard_request());
   if (!frame.has_data_chunk()) return;
@@ -355,33 +356,112 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   attempt->closed = true;
   attempt->why = why;
   if (closed_ || to.attempt != attempt) return;
-  HangUp(to, why);
-  // An interrupted shard would keep its array waiting, so the next link sends its failure to the
-  // worker.
-  const wire::Failure failure = wire::ToFailure(LostStatus(to.worker, "The data stream", why));
+  const std::shared_ptr<Sender> sender = attempt->sender;
+  HangUp(to, why);  // its link takes nothing more from here on
+  std::set<uint64_t> lost =
+      TakePushes(to, [](const Pushing& pushing) { return pushing.offset != 0; });
+  lost.insert(attempt->question.uploads.begin(), attempt->question.uploads.end());
+  if (sender != nullptr) {
+    MutexLock lock(sender->mutex);
+    lost.insert(sender->unproven.begin(), sender->unproven.end());
+  }
   std::move(to.placing.begin(), to.placing.end(), std::back_inserter(to.active));
   to.placing.clear();
   for (auto* queue : {&to.active, &to.waiting}) {
     for (Pushing& pushing : *queue) {
       pushing.target = nullptr;
       pushing.unplaceable = true;
-      if (pushing.offset == 0) continue;
-      Released(pushing.push);
-      pushing.push.failure = failure;
-      pushing.push.data = {};
-      pushing.offset = 0;
     }
   }
+  const absl::Status status = LostStatus(to.worker, "The data stream", why);
+  const auto now = Clock::now();
   ++to.failures;
-  if (welcomed || to.failures == options_.attempts) {
-    options_.on_lost(key, LostStatus(to.worker, "The data stream", why));
+  for (uint64_t upload : lost) options_.on_upload_lost(upload, status);
+  if (welcomed) {
+    to.down_since = now;
+    options_.on_lost(key, status);
+  } else if (now - to.down_since >= kDownMax) {
+    GiveUp(key, status);
   }
   auto delay = options_.retry_first * (1 << std::min(to.failures - 1, options_.attempts));
-  options_.loop->PostAt(Clock::now() + delay, [this, key, incarnation = to.worker.incarnation()] {
+  options_.loop->PostAt(now + delay, [this, key, incarnation = to.worker.incarnation()] {
     WorkerLink& again = workers_[key];
     if (closed_ || !again.up || again.attempt) return;
     if (again.worker.incarnation() == incarnation) Dial(key);
   });
+}
+
+template <typename Of>
+std::set<uint64_t> DataLinks::TakePushes(WorkerLink& to, Of of) {
+  std::set<uint64_t> taken;
+  for (auto* queue : {&to.active, &to.placing, &to.waiting}) {
+    for (Pushing& pushing : std::exchange(*queue, {})) {
+      if (of(pushing)) {
+        taken.insert(pushing.push.upload);
+        Released(pushing.push);
+      } else {
+        queue->push_back(std::move(pushing));
+      }
+    }
+  }
+  return taken;
+}
+
+void DataLinks::GiveUp(WorkerKey key, const absl::Status& why) {
+  for (uint64_t upload : TakePushes(workers_[key], [](const Pushing&) { return true; }))
+    options_.on_upload_lost(upload, why);
+  options_.on_lost(key, why);
+}
+
+bool DataLinks::IsBusy(const WorkerLink& to) {
+  if (!to.active.empty() || !to.placing.empty() || !to.waiting.empty()) return true;
+  if (to.attempt == nullptr || to.attempt->sender == nullptr) return false;
+  if (to.attempt->question.open) return true;
+  MutexLock lock(to.attempt->sender->mutex);
+  return !to.attempt->sender->unproven.empty();
+}
+
+bool DataLinks::Watch(const std::set<WorkerKey>& awaited) {
+  if (closed_) return false;
+  const auto now = Clock::now();
+  // A process that stood still has not read what came.
+  const bool stood_still = watched_ != Clock::time_point() && now - watched_ > 2 * kWatchInterval;
+  std::vector<WorkerKey> busy;
+  for (const auto& [key, to] : workers_) {
+    if (awaited.contains(key) || IsBusy(to)) busy.push_back(key);
+  }
+  for (WorkerKey key : busy) Look(key, now, stood_still);
+  watched_ = busy.empty() ? Clock::time_point() : now;
+  return !busy.empty();
+}
+
+void DataLinks::Look(WorkerKey key, Clock::time_point now, bool stood_still) {
+  const std::shared_ptr<Attempt> attempt = workers_[key].attempt;
+  if (attempt == nullptr || attempt->sender == nullptr) return;  // Dial has a limit of its own
+  Question& question = attempt->question;
+  if (stood_still) attempt->heard = question.since = now;
+  const auto since = question.open ? std::max(attempt->heard, question.since) : attempt->heard;
+  if ((question.open || !attempt->welcomed) && now - since >= kSilenceMax) {
+    return Lost(key, attempt,
+                absl::UnavailableError(
+                    absl::StrCat("nothing came from it for ", kSilenceMax.count(), " ms")));
+  }
+  if (attempt->welcomed) Ask(*attempt, now);
+}
+
+void DataLinks::Ask(Attempt& attempt, Clock::time_point now) {
+  Question& question = attempt.question;
+  if (!question.open) {
+    MutexLock lock(attempt.sender->mutex);
+    question = {.number = question.number + 1,
+                .open = true,
+                .since = now,
+                .uploads = std::exchange(attempt.sender->unproven, {})};
+  }
+  if (question.sent) return;
+  wire::Frame frame;
+  frame.mutable_heartbeat()->set_time_ns(question.number);
+  question.sent = attempt.sender->Send(std::move(frame)).ok();
 }
 
 void DataLinks::SchedulePump(WorkerKey key) {
@@ -423,7 +503,6 @@ bool DataLinks::Activate(WorkerLink& to) {
     Pushing& next = to.waiting.front();
     const bool placeable = to.attempt->descriptors.valid() && !next.unplaceable &&
                            next.target == nullptr && next.offset == 0 &&
-                           next.push.failure.code() == 0 &&
                            next.push.data.size() >= kPlacedBytesMin;
     if (placeable && !AskForPlace(to, next.push, next.push.data.size())) return false;
     (placeable ? to.placing : to.active).push_back(std::move(next));
@@ -472,15 +551,6 @@ bool DataLinks::SendChunk(WorkerLink& to, Pushing& pushing) {
   if (!sender.Send(FrameOf(sender, pushing.push, pushing.offset, size)).ok()) return false;
   pushing.offset += size;
   return true;
-}
-
-void DataLinks::DropPushes(WorkerLink& of) {
-  std::deque<Pushing> active = std::exchange(of.active, {});
-  std::deque<Pushing> placing = std::exchange(of.placing, {});
-  std::deque<Pushing> waiting = std::exchange(of.waiting, {});
-  for (auto* queue : {&active, &placing, &waiting}) {
-    for (Pushing& pushing : *queue) Released(pushing.push);
-  }
 }
 
 }  // namespace gangway::client

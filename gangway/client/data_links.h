@@ -7,8 +7,12 @@
 //
 // Threading: everything runs on the client's event loop, except PushNow, and connecting, which blocks: it runs on a
 // thread of its own, which posts the outcome to the loop. Ownership: the caller keeps the bytes of a push valid until
-// `released` is called (on the loop). Failure: a lost link ends the fetches that wait on it (`on_lost`). It is
-// reopened, at growing intervals, while the controller reports the worker as up.
+// `released` is called (on the loop).
+//
+// Failure: a lost link ends the fetches that wait on it (`on_lost`) and the uploads of which it has taken bytes that
+// are not known to have arrived (`on_upload_lost`). It is reopened, at growing intervals, while the controller reports
+// the worker as up; what has not begun waits for that, for kDownMax. While anything is under way, Watch asks the worker
+// on the link for a sign of life, and gives a silent link up.
 #ifndef GANGWAY_CLIENT_DATA_LINKS_H_
 #define GANGWAY_CLIENT_DATA_LINKS_H_
 
@@ -18,13 +22,16 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/ids.h"
@@ -45,14 +52,13 @@ struct Destination {
   bool next = false;
 };
 
-// The bytes of one shard, or the failure that replaces them.
+// The bytes of one shard.
 struct Push {
   uint64_t upload = 0;
   Destination to;
   uint32_t shard = 0;
   std::string_view data;
   uint64_t bytes = 0;              // size of the shard, for Reserve
-  wire::Failure failure;           // code != 0: sent instead of data
   std::function<void()> released;  // may be empty
 };
 
@@ -64,6 +70,11 @@ class DataLinks {
   // Per turn of the loop, so that control messages are not delayed.
   static constexpr size_t kTurnBytes = size_t{4} << 20;
   static constexpr size_t kInterleaved = 4;  // pushes to one worker that take turns
+  static constexpr std::chrono::milliseconds kWatchInterval{1000};
+  // After a question, or for the worker's welcome. B.1 of the limits: with the interval, below 7 s.
+  static constexpr std::chrono::milliseconds kSilenceMax{5000};
+  // How long uploads that have not begun and fetches wait for a link.
+  static constexpr std::chrono::milliseconds kDownMax{1500};
 
   struct Options {
     transport::Transport* transport = nullptr;
@@ -74,7 +85,7 @@ class DataLinks {
     std::string token;  // of the session, for the workers
     std::chrono::milliseconds connect_limit{2000};
     std::chrono::milliseconds retry_first{20};  // doubled each time
-    int attempts = 8;  // failures in a row until fetches end and the retry interval is fixed
+    int attempts = 6;  // failures in a row until the retry interval is fixed
     std::function<void(wire::DataChunk chunk)> on_chunk;
     // All bytes of a fetched shard, in the worker's shared memory.
     std::function<void(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
@@ -82,6 +93,8 @@ class DataLinks {
         on_place;
     // The worker will not answer any request made until now.
     std::function<void(WorkerKey worker, const absl::Status& why)> on_lost;
+    // Not all bytes of the upload will arrive.
+    std::function<void(uint64_t upload, const absl::Status& why)> on_upload_lost;
   };
 
   explicit DataLinks(Options options);
@@ -107,6 +120,10 @@ class DataLinks {
 
   // Drops the queued pushes and the reservations of an upload.
   void Forget(uint64_t upload);
+
+  // To be called every kWatchInterval while an answer of a worker in `awaited` is awaited or Watch has returned true:
+  // more is under way.
+  bool Watch(const std::set<WorkerKey>& awaited);
 
   void Close(const absl::Status& reason);
 
@@ -140,12 +157,24 @@ class DataLinks {
     const SessionId session;
     Mutex mutex;
     uint64_t sequence GANGWAY_GUARDED_BY(mutex) = 0;
+    // Uploads of which the link has taken bytes since the last question; repeated ones.
+    std::vector<uint64_t> unproven GANGWAY_GUARDED_BY(mutex);
+  };
+  // The answer to it proves that what was sent before it has arrived.
+  struct Question {
+    uint64_t number = 0;
+    bool open = false;  // no answer yet
+    bool sent = false;  // else the link took no more
+    Clock::time_point since;
+    std::vector<uint64_t> uploads;  // of which bytes were sent before it
   };
   // One attempt to connect and, if it succeeds, the link. Events of an abandoned attempt are
   // ignored.
   struct Attempt {
     bool closed = false;
     absl::Status why;
+    Clock::time_point heard;  // the last frame; before it, when the link was opened
+    Question question;
     std::shared_ptr<Sender> sender;  // null: not connected
     bool welcomed = false;           // nothing is pushed before: a rejected link loses what it took
     FileDescriptor descriptors;      // socket that brings its segments; invalid: on another host
@@ -158,6 +187,8 @@ class DataLinks {
     Incarnation previous;  // the incarnation before this one
     bool up = false;
     int failures = 0;                  // consecutive
+    Clock::time_point down_since;      // without a link that has been welcomed
+    int hellos = 0;                    // sent to this incarnation
     std::shared_ptr<Attempt> attempt;  // null: no link and none under way
     bool pumping = false;              // a turn is posted
     std::deque<Pushing> active;        // take turns
@@ -172,6 +203,14 @@ class DataLinks {
               absl::StatusOr<std::shared_ptr<transport::Link>> link);
   void OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame);
   void Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why);
+  // What waits for a link to the worker waits no longer.
+  void GiveUp(WorkerKey key, const absl::Status& why);
+  // Takes the pushes that `of` selects off the queues, and returns their uploads.
+  template <typename Of>
+  static std::set<uint64_t> TakePushes(WorkerLink& to, Of of);
+  static bool IsBusy(const WorkerLink& to);
+  void Look(WorkerKey key, Clock::time_point now, bool stood_still);
+  static void Ask(Attempt& attempt, Clock::time_point now);
   void SchedulePump(WorkerKey key);
   void Pump(WorkerKey key);
   bool SendChunk(WorkerLink& to, Pushing& pushing);
@@ -187,11 +226,11 @@ class DataLinks {
   static void TakeSegments(Attempt& attempt);
   void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);
   void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
-  void DropPushes(WorkerLink& of);
   static wire::Frame FrameOf(const Sender& sender, const Push& push, size_t offset, size_t size);
 
   Options options_;
   bool closed_ = false;
+  Clock::time_point watched_{};  // the last Watch
   const std::shared_ptr<Returns> returns_ = std::make_shared<Returns>();
   std::map<WorkerKey, WorkerLink> workers_;
   Mutex open_mutex_;

@@ -115,6 +115,7 @@ class ScriptedRole {
     transport::LinkEvents events;
     events.executor = &loop_;
     events.on_frame = [this](wire::Frame frame) {
+      if (frame.has_heartbeat()) return Send(std::move(frame));  // a question, answered as it is
       wire::Hello hello = frame.hello();
       const bool greeted = frame.has_hello();
       if (greeted) on_hello_(*this, hello);

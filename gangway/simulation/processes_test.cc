@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/answer.h"
@@ -113,8 +114,80 @@ Outcome RunCluster(uint64_t seed, const Plan& plan) {
   return outcome;
 }
 
+enum class Break { kReset, kHalf, kSilence, kShield };
+
+void BreakLinks(Processes& processes, Random& random, Break how) {
+  transport::SimNetwork& network = processes.network();
+  for (const auto& link : network.Links()) {
+    if (!absl::StartsWith(link.server, "worker")) continue;
+    switch (how) {
+      case Break::kReset:
+        network.Reset(link.id);
+        break;
+      case Break::kHalf:
+        network.ResetOneEnd(link.id, /*client=*/random.Percent(50));
+        break;
+      case Break::kSilence:
+        network.Silence(link.id, random.Percent(70), true);
+        break;
+      case Break::kShield:
+        network.Shield(link.server, true);
+        network.Reset(link.id);
+        break;
+    }
+  }
+}
+
+// Uploads and fetches of a few bytes and of many pieces, of which several are under way at a time, while all data links
+// break at a moment that the seed picks. Returns the longest wait for an answer.
+std::chrono::nanoseconds LongestWait(uint64_t seed, Break how) {
+  std::chrono::nanoseconds longest{0};
+  FiberWorld world(seed);
+  const absl::Status ended = world.Run(
+      [&] {
+        // No help from the network: only the roles' own signs of life tell that a link is silent.
+        ProcessesOptions options{.islands = {{1, 1}}};
+        options.network.silence_max = std::chrono::minutes(2);
+        Processes processes(&world, options);
+        ASSERT_TRUE(processes.Start().ok());
+        auto client = processes.Connect("client");
+        ASSERT_TRUE(client.ok()) << client.status();
+        std::vector<Thread> users;
+        for (int user = 0; user < 3; ++user) {
+          users.emplace_back("user", [&, user] {
+            for (int round = 0; round < 4; ++round) {
+              const size_t bytes = 4 * world.random().Between(1, user == 0 ? 10 : 1500000);
+              const ArrayHandle array = (*client)->NewArrayHandle();
+              const uint64_t upload = (*client)->Upload(
+                  array, {.element_type = kF32,
+                          .shard_dims = {static_cast<int64_t>(bytes / 4)},
+                          .devices = {static_cast<uint32_t>(world.random().Below(2))},
+                          .shard_bytes = bytes});
+              auto data = std::make_shared<std::string>(bytes, static_cast<char>('a' + round));
+              const auto began = Clock::now();
+              (*client)->Push(upload, 0, *data, [data] {});
+              absl::Status status;
+              const std::string got = FetchOf(**client, array, bytes, status);
+              longest = std::max<std::chrono::nanoseconds>(longest, Clock::now() - began);
+              EXPECT_TRUE(!status.ok() || got == *data) << "seed " << seed;
+              (*client)->Drop({{array}});
+            }
+          });
+        }
+        Answer<bool>().WaitFor(milliseconds(world.random().Below(25)));
+        BreakLinks(processes, world.random(), how);
+        for (Thread& user : users) user.Join();
+        for (const char* worker : {"worker0.0#1", "worker0.1#1"})
+          processes.network().Shield(worker, false);
+        client->reset();
+      },
+      std::chrono::hours(1));
+  EXPECT_TRUE(ended.ok()) << "seed " << seed << ": " << ended;
+  return longest;
+}
+
 int SeedsOr(int otherwise) {
-  const char* text = std::getenv("GANGWAY_SIMULATION_SEEDS");
+  const char* text = std::getenv("GANGWAY_SEEDS");
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
@@ -135,6 +208,23 @@ TEST(ProcessesTest, TheSameSeedGivesTheSameRun) {
            static_cast<unsigned long long>(first.switches), first.failed);
   }
 }
+
+class BrokenDataLinks : public ::testing::TestWithParam<std::pair<Break, seconds>> {};
+
+TEST_P(BrokenDataLinks, EveryUploadAndFetchIsAnsweredInTime) {
+  spdlog::set_level(spdlog::level::critical);
+  for (int seed = 1; seed <= SeedsOr(40); ++seed) {
+    const auto longest = LongestWait(static_cast<uint64_t>(seed), GetParam().first);
+    EXPECT_LT(longest, GetParam().second) << "seed " << seed;
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Breaks, BrokenDataLinks,
+                         ::testing::Values(std::pair(Break::kReset, seconds(2)),
+                                           std::pair(Break::kHalf, seconds(7)),
+                                           std::pair(Break::kSilence, seconds(7)),
+                                           std::pair(Break::kShield, seconds(7))));
 
 }  // namespace
 }  // namespace gangway::simulation

@@ -173,6 +173,7 @@ class Controller {
     absl::flat_hash_map<uint64_t, Array> arrays;
     absl::flat_hash_map<uint64_t, Executable> executables;
     std::map<uint64_t, AwaitState> awaits;
+    absl::flat_hash_map<uint64_t, Ordinal> uploads;  // that have not ended
     uint64_t pending = 0;
     uint64_t ended = 0;
     uint64_t ended_reported = 0;
@@ -229,6 +230,7 @@ class Controller {
   void OnOp(SessionId id, Session& session, wire::Op& op, Time now, Actions& actions);
   void CountRefused(SessionId id, Session& session);
   void OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions);
+  void OnAbandon(Session& session, wire::AbandonOp& op, Actions& actions);
   void OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions);
   std::optional<wire::Failure> CheckCall(const Session& session, const Executable& executable,
                                          const wire::CallOp& op) const;
@@ -289,6 +291,8 @@ class Controller {
   void OnReleased(uint32_t island, Ordinal ordinal, Actions& actions);
   static void Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions);
   void OnDone(uint32_t island, wire::Done& done, Actions& actions);
+  // The first failure counts: it spoils the results, and cancels the node on its open islands.
+  void SpoilNode(Ordinal ordinal, Node& node, wire::Failure failure, Actions& actions);
   void EndNode(Ordinal ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Actions& actions);
 

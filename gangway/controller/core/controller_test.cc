@@ -554,6 +554,33 @@ TEST_F(ControllerTest, AHalfThatFailsCancelsTheOther_ER2) {
   EXPECT_EQ(Awaited(1001)->message(), "no source") << "root cause first (ER-1)";
 }
 
+TEST_F(ControllerTest, AnAbandonedUploadIsCancelledWhereItWaits_TM1) {
+  auto abandon = [this](uint64_t upload, uint64_t session) {
+    wire::Op op;
+    op.mutable_abandon()->set_upload(upload);
+    *op.mutable_abandon()->mutable_failure() =
+        wire::MakeFailure(StatusCode::kDataLoss, "the data stream was lost");
+    items_.clear();
+    events_.clear();
+    Do(std::move(op), session);
+  };
+  const uint64_t ordinal = Upload(10, {0, 4});
+  abandon(10, 2);
+  abandon(11, 1);
+  EXPECT_TRUE(items_.empty()) << "not that session's, or no upload";
+  Done(0, ordinal);  // all of its bytes had come there
+  abandon(10, 1);
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].first, 1u);
+  EXPECT_THAT(items_[0].second.cancel().ordinals(), ElementsAre(ordinal));
+  Done(1, ordinal, "cancelled");
+  EXPECT_EQ(Await({10})->message(), "the data stream was lost");
+  EXPECT_EQ(events_[0].second.upload_failed().upload(), 10u);
+  Have(12, {0});
+  abandon(12, 1);  // it has ended
+  EXPECT_EQ(Await({12})->code(), 0);
+}
+
 TEST_F(ControllerTest, ArraysOfALostWorkerAreErrorsWithARecord_ER1) {
   HaveProgram(5, {0});
   Have(10, {0});

@@ -57,6 +57,8 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
       return OnDropExecutables(session, op.drop_executables(), actions);
     case wire::Op::kPoison:
       return OnPoison(id, session, op.poison(), actions);
+    case wire::Op::kAbandon:
+      return OnAbandon(session, *op.mutable_abandon(), actions);
     case wire::Op::OP_NOT_SET:
       return;
   }
@@ -103,6 +105,7 @@ void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Ac
   StorageId storage = NewStorage(id, op.spec(), ordinal);
   nodes_[ordinal].results = {storage};
   nodes_[ordinal].upload = op.upload();
+  session.uploads[op.upload()] = ordinal;
   Array array;
   array.spec = op.spec();
   array.runs = {{storage, 0, static_cast<uint32_t>(op.spec().devices_size())}};
@@ -116,6 +119,15 @@ void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Ac
   upload->mutable_destinations()->Swap(op.mutable_destinations());
   upload->mutable_spec()->Swap(op.mutable_spec());
   for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
+}
+
+void Controller::OnAbandon(Session& session, wire::AbandonOp& op, Actions& actions) {
+  auto upload = session.uploads.find(op.upload());
+  if (upload == session.uploads.end()) return;  // it has ended
+  wire::Failure failure = std::move(*op.mutable_failure());
+  if (failure.code() == 0)
+    failure = wire::MakeFailure(StatusCode::kCancelled, "the upload was abandoned");
+  SpoilNode(upload->second, nodes_.at(upload->second), std::move(failure), actions);
 }
 
 // Checks a call: counts, shapes and devices match, and no argument is spoiled or consumed.

@@ -71,24 +71,27 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
   auto position = std::find(open.begin(), open.end(), island);
   if (position == open.end()) return;
   open.erase(position);
-  if (done.has_failure() && !node.failure) {
-    node.failure = std::move(*done.mutable_failure());
-    for (StorageId id : node.results) {  // now: an island that forgets them cannot explain them
-      auto storage = storages_.find(id);
-      if (storage != storages_.end() && !storage->second.failure)
-        storage->second.failure = node.failure;
-    }
-    std::vector<Sequencer::Decision> decisions;
-    sequencer_.Remove(ordinal, decisions);
-    Follow(decisions, actions);
-    for (uint32_t other : open) {  // all or none
-      wire::IslandItem item;
-      item.mutable_cancel()->add_ordinals(ordinal.number());
-      *item.mutable_cancel()->mutable_failure() = *node.failure;
-      actions.to_islands.emplace_back(other, std::move(item));
-    }
-  }
+  if (done.has_failure()) SpoilNode(ordinal, node, std::move(*done.mutable_failure()), actions);
   if (open.empty()) EndNode(ordinal, actions);
+}
+
+void Controller::SpoilNode(Ordinal ordinal, Node& node, wire::Failure failure, Actions& actions) {
+  if (node.failure) return;
+  node.failure = std::move(failure);
+  for (StorageId id : node.results) {  // now: an island that forgets them cannot explain them
+    auto storage = storages_.find(id);
+    if (storage != storages_.end() && !storage->second.failure)
+      storage->second.failure = node.failure;
+  }
+  std::vector<Sequencer::Decision> decisions;
+  sequencer_.Remove(ordinal, decisions);
+  Follow(decisions, actions);
+  for (uint32_t island : node.open_islands) {  // all or none
+    wire::IslandItem item;
+    item.mutable_cancel()->add_ordinals(ordinal.number());
+    *item.mutable_cancel()->mutable_failure() = *node.failure;
+    actions.to_islands.emplace_back(island, std::move(item));
+  }
 }
 
 void Controller::EndNode(Ordinal ordinal, Actions& actions) {
@@ -106,6 +109,7 @@ void Controller::EndNode(Ordinal ordinal, Actions& actions) {
   if (session == sessions_.end()) return;
   --session->second.pending;
   ++session->second.ended;
+  if (node.upload != 0) session->second.uploads.erase(node.upload);
   progressed_.insert(node.session);
   if (!node.failure) return;
   wire::SessionEvent event;

@@ -476,6 +476,13 @@ void SimNetwork::Reset(uint64_t link) {
     pipe->Cut(absl::UnavailableError("connection reset by peer"), /*at_once=*/false);
 }
 
+void SimNetwork::ResetOneEnd(uint64_t link, bool client) {
+  auto pipe = impl_->Find(link);
+  if (pipe == nullptr) return;
+  pipe->Silence(true, true);
+  pipe->end(client ? 0 : 1).Finish(absl::UnavailableError("connection reset by peer"));
+}
+
 void SimNetwork::Silence(uint64_t link, bool to_server, bool to_client) {
   if (auto pipe = impl_->Find(link)) pipe->Silence(to_server, to_client);
 }

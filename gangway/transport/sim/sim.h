@@ -47,6 +47,8 @@ class SimNetwork {
 
   // Both ends see UNAVAILABLE soon; what is on the way is lost.
   void Reset(uint64_t link);
+  // One end sees the reset. Nothing passes any more, and the other end learns it after silence_max.
+  void ResetOneEnd(uint64_t link, bool client);
   // Nothing arrives in the given directions from now on. After silence_max, the link is reset; Restore before that
   // delivers what is held.
   void Silence(uint64_t link, bool to_server, bool to_client);

@@ -35,24 +35,18 @@ struct ExecutableLoaded {
   std::optional<wire::Failure> failure;
 };
 
-// All bytes of one shard of an upload are staged, or its client abandoned it (failure).
+// All bytes of one shard of an upload are staged.
 struct UploadShardStaged {
   SessionId session;
   uint64_t upload = 0;
   uint32_t shard = 0;
   uint64_t bytes = 0;
-  std::optional<wire::Failure> failure;
 };
 
 // These uploads received bytes since the last such event.
 struct UploadsMoved {
   SessionId session;
   std::vector<uint64_t> uploads;
-};
-
-// The last data stream of a session closed: no more upload bytes will arrive.
-struct StreamsGone {
-  SessionId session;
 };
 
 // All local devices have ended a node after its Run or FillUpload. A fetch names the shards that it
@@ -67,7 +61,7 @@ struct NodeEnded {
 struct RoundEnded {};
 
 using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, UploadsMoved,
-                           StreamsGone, NodeEnded, RoundEnded>;
+                           NodeEnded, RoundEnded>;
 
 // --- Actions ---
 

@@ -121,7 +121,6 @@ void WorkerCore::On(UploadShardStaged& event) {
   UploadKey key{event.session, event.upload};
   Upload& upload = uploads_[key];
   upload.staged[event.shard] = event.bytes;
-  if (!upload.failure) upload.failure = std::move(event.failure);
   TryFill(key, upload);
 }
 
@@ -134,10 +133,6 @@ void WorkerCore::On(UploadsMoved& event) {
       moved.add_ordinals(entry->second.ordinal.number());
   }
   if (!moved.ordinals().empty()) *reports_.add_reports()->mutable_staging() = std::move(moved);
-}
-
-void WorkerCore::On(StreamsGone& event) {
-  AbandonUploads(event.session, "the client's data stream closed before all bytes had arrived");
 }
 
 void WorkerCore::On(NodeEnded& event) {
@@ -288,35 +283,32 @@ void WorkerCore::Free(StorageId storage) {
 }
 
 void WorkerCore::EndSession(SessionId session) {
-  AbandonUploads(session, "the session ended before all bytes had arrived");
+  AbandonUploads(session);
   std::erase_if(uploads_, [this, session](const auto& entry) {
     return entry.first.session == session && !nodes_.contains(entry.second.ordinal);
   });
   Emit(EndStreams{session});
 }
 
-void WorkerCore::AbandonUploads(SessionId session, const std::string& why) {
+void WorkerCore::AbandonUploads(SessionId session) {
   std::vector<UploadKey> keys;
   for (auto it = uploads_.lower_bound({session, 0});
        it != uploads_.end() && it->first.session == session; ++it) {
     keys.push_back(it->first);
   }
-  for (const UploadKey& key : keys) Abandon(key, uploads_[key], why);
+  for (const UploadKey& key : keys) Abandon(key, uploads_[key]);
 }
 
-void WorkerCore::Abandon(const UploadKey& key, Upload& upload, const std::string& why) {
-  wire::Failure failure = Fail(absl::StatusCode::kCancelled,
-                               absl::StrCat("Upload ", key.upload, " was abandoned: ", why, "."),
-                               upload.ordinal, nullptr);
+void WorkerCore::Abandon(const UploadKey& key, const Upload& upload) {
   auto entry = nodes_.find(upload.ordinal);
-  if (entry == nodes_.end()) {  // when its node arrives, it must not wait for lost bytes
-    upload.failure = std::move(failure);
-    return Emit(DropUpload{key.session, key.upload});
-  }
+  if (entry == nodes_.end()) return Emit(DropUpload{key.session, key.upload});
   bool complete = std::all_of(upload.wanted.begin(), upload.wanted.end(),
                               [&](uint32_t shard) { return upload.staged.contains(shard); });
   if (complete) return;  // it waits only for its release
-  entry->second.failure = std::move(failure);
+  entry->second.failure = Fail(
+      absl::StatusCode::kCancelled,
+      absl::StrCat("The session ended before all bytes of upload ", key.upload, " had arrived."),
+      upload.ordinal, nullptr);
   Ordinal ordinal = upload.ordinal;
   ForgetUpload(ordinal, entry->second);
   if (entry->second.released) Finish(ordinal, entry->second.failure);

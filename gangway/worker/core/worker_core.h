@@ -118,7 +118,6 @@ class WorkerCore {
   void On(ExecutableLoaded& event);
   void On(UploadShardStaged& event);
   void On(UploadsMoved& event);
-  void On(StreamsGone& event);
   void On(NodeEnded& event);
   void On(RoundEnded& event);
 
@@ -156,8 +155,8 @@ class WorkerCore {
   std::optional<wire::Failure> FailureBefore(Ordinal ordinal, const Node& node) const;
   void RunNode(Ordinal ordinal, Node& node);
   void TryFill(const UploadKey& key, Upload& upload);
-  void AbandonUploads(SessionId session, const std::string& why);
-  void Abandon(const UploadKey& key, Upload& upload, const std::string& why);
+  void AbandonUploads(SessionId session);
+  void Abandon(const UploadKey& key, const Upload& upload);
   void Finish(Ordinal ordinal, std::optional<wire::Failure> failure);
   void Verdict(Ordinal ordinal);
   void Settle(StorageId storage, const std::optional<wire::Failure>& failure);

@@ -123,7 +123,7 @@ class WorkerCoreTest : public ::testing::Test {
     return Item(item);
   }
   std::vector<Action> Staged(uint64_t upload, uint32_t shard, uint64_t bytes = 16) {
-    return Keep(core_.Step(UploadShardStaged{kSession, upload, shard, bytes, {}}));
+    return Keep(core_.Step(UploadShardStaged{kSession, upload, shard, bytes}));
   }
   std::vector<Action> Ended(uint64_t ordinal, std::optional<wire::Failure> failure = {}) {
     return Keep(core_.Step(NodeEnded{Ordinal(ordinal), std::move(failure), {}}));
@@ -357,15 +357,6 @@ TEST_F(WorkerCoreTest, CancelOfAReleasedUploadEndsItsWait_TM1) {
   dones = Dones();
   EXPECT_EQ(dones.at(2).code(), 0);
   EXPECT_EQ(dones.at(3).code(), 0);
-}
-
-TEST_F(WorkerCoreTest, BytesThatWereLostWithTheirStreamFailTheNodeThatComesLater) {
-  Staged(7, 0);
-  EXPECT_EQ(All<DropUpload>(Keep(core_.Step(StreamsGone{kSession}))).size(), 1u);
-  Upload(1, 100, 7);
-  Release({1});
-  EXPECT_EQ(Dones().at(1).code(), static_cast<int>(absl::StatusCode::kCancelled));
-  EXPECT_EQ(core_.counts().uploads, 0u);
 }
 
 TEST_F(WorkerCoreTest, UploadsThatGotBytesAreReportedWhileTheyWait_TM1) {

@@ -22,6 +22,8 @@ constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::seconds kIdleMemoryMax{10};
 constexpr size_t kSessionPart = 2;      // one session's fetches may take 1/2 of the shared memory
 constexpr size_t kEarlyFramesMax = 64;  // per stream; a correct client sends a Hello and waits
+constexpr size_t kAnswersMax = 4096;    // per stream, that its link has not taken
+constexpr std::chrono::seconds kStreamWaitMax{5};  // of a fetched shard, for its client's stream
 
 }  // namespace
 
@@ -91,7 +93,16 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
       return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
     return OnHello(id, stream, frame.hello());
   }
+  if (stream.answers.size() >= kAnswersMax) {
+    return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("The client does not read the ",
+                                                                kAnswersMax, " answers to it.")));
+  }
   if (frame.has_data_chunk()) OnChunk(id, stream, frame.data_chunk());
+  if (frame.has_heartbeat()) {
+    wire::Frame answer;
+    answer.mutable_heartbeat()->set_time_ns(frame.heartbeat().time_ns());
+    return Answer(stream, std::move(answer));
+  }
   if (!frame.has_shard_request()) return;
   if (frame.shard_request().fetch() != 0) return OnFetchedWord(stream, frame.shard_request());
   OnWish(stream, frame.shard_request());
@@ -116,8 +127,12 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   }
   stream.session = session_id;
   Session& session = SessionOf(stream.session);
-  session.streams.push_back(id);
-  session.had_stream = true;
+  if (auto old = streams_.find(std::exchange(session.stream, id)); old != streams_.end()) {
+    const uint64_t replaced = old->first;
+    const auto link = old->second.link;
+    link->Close(absl::CancelledError("The session opened another data stream."));
+    OnClosed(replaced);
+  }
   wire::Frame reply;
   reply.mutable_hello_reply()->set_session(stream.session.number());
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
@@ -163,10 +178,10 @@ void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& c
 void DataStreams::OnStaged(const Stream& stream, const wire::DataChunk& chunk) {
   const size_t bytes = SessionOf(stream.session).staging.SizeOf(chunk.upload(), chunk.shard());
   Trace(TraceKind::kUpload, chunk.shard(), stream.session, {}, bytes);
-  UploadShardStaged staged{
-      .session = stream.session, .upload = chunk.upload(), .shard = chunk.shard(), .bytes = bytes};
-  if (chunk.failure().code() != 0) staged.failure = chunk.failure();
-  events_.on_staged(std::move(staged));
+  events_.on_staged({.session = stream.session,
+                     .upload = chunk.upload(),
+                     .shard = chunk.shard(),
+                     .bytes = bytes});
 }
 
 // Answers without a block if none is available; the shard then arrives in chunks.
@@ -212,8 +227,8 @@ bool DataStreams::HandOver(Stream& stream, const transport::SharedBlock& block) 
 
 FetchedShard::Source DataStreams::MemoryFor(SessionId session) {
   auto entry = sessions_.find(session);
-  if (entry == sessions_.end() || entry->second.streams.empty()) return {};
-  if (!Connected(streams_.at(entry->second.streams.front()))) return {};
+  if (entry == sessions_.end() || entry->second.stream == 0) return {};
+  if (!Connected(streams_.at(entry->second.stream))) return {};
   return {pool_, entry->second.share};
 }
 
@@ -251,11 +266,10 @@ void DataStreams::OnClosed(uint64_t id) {
   streams_.erase(entry);
   auto session = sessions_.find(session_id);
   if (session == sessions_.end()) return;
-  std::erase(session->second.streams, id);
   std::erase_if(session->second.lent, [id](const auto& lent) { return lent.second.stream == id; });
-  if (!session->second.streams.empty()) return;
-  DropOutgoing(session->second);
-  events_.on_gone({session_id});
+  if (session->second.stream == id) session->second.stream = 0;
+  FailOutgoing(session->second,
+               absl::UnavailableError("The client's data stream closed before it had all bytes."));
 }
 
 void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
@@ -274,41 +288,56 @@ DataStreams::Session& DataStreams::SessionOf(SessionId session) {
 }
 
 void DataStreams::SendShard(SessionId session, uint64_t fetch, uint32_t shard,
-                            std::shared_ptr<FetchedShard> bytes, std::function<void()> sent) {
+                            std::shared_ptr<FetchedShard> bytes, Sent sent) {
   Enqueue(session,
           {.fetch = fetch, .shard = shard, .bytes = std::move(bytes), .sent = std::move(sent)});
 }
 
 void DataStreams::FailShards(const FailFetch& fail) {
   for (uint32_t shard : fail.shards) {
-    Enqueue(fail.session,
-            {.fetch = fail.fetch, .shard = shard, .failure = fail.failure, .sent = [] {}});
+    Enqueue(fail.session, {.fetch = fail.fetch,
+                           .shard = shard,
+                           .failure = fail.failure,
+                           .sent = [](const absl::Status&) {}});
   }
 }
 
 void DataStreams::Enqueue(SessionId session_id, Outgoing outgoing) {
-  if (ended_.contains(session_id)) return outgoing.sent();
+  if (ended_.contains(session_id)) return outgoing.sent(absl::CancelledError("The session ended."));
   Session& session = SessionOf(session_id);
   session.outgoing.push_back(std::move(outgoing));
-  if (session.streams.empty() && session.had_stream)
-    return DropOutgoing(session);  // the client is gone
+  if (session.stream == 0) return AwaitStream(session_id);
   Pump(session_id);
 }
 
-void DataStreams::DropOutgoing(Session& session) {
+void DataStreams::AwaitStream(SessionId session_id) {
+  Session& session = SessionOf(session_id);
+  if (session.outgoing.size() > 1) return;  // it waits already
+  loop_->PostAt(Clock::now() + kStreamWaitMax, [this, session_id, wait = ++session.waits] {
+    auto entry = sessions_.find(session_id);
+    if (entry == sessions_.end() || entry->second.waits != wait || entry->second.stream != 0)
+      return;
+    FailOutgoing(entry->second, absl::UnavailableError(absl::StrCat(
+                                    "The client has had no data stream to this worker for ",
+                                    kStreamWaitMax.count(), " s.")));
+  });
+}
+
+void DataStreams::FailOutgoing(Session& session, const absl::Status& why) {
+  ++session.waits;
   // `sent` may re-enter this function: the queue is empty by then.
-  for (Outgoing& outgoing : std::exchange(session.outgoing, {})) outgoing.sent();
+  for (Outgoing& outgoing : std::exchange(session.outgoing, {})) outgoing.sent(why);
 }
 
 void DataStreams::Pump(SessionId session_id) {
   auto entry = sessions_.find(session_id);
-  if (entry == sessions_.end() || entry->second.streams.empty()) return;
+  if (entry == sessions_.end() || entry->second.stream == 0) return;
   Session& session = entry->second;
-  Stream& stream = streams_.at(session.streams.front());
+  Stream& stream = streams_.at(session.stream);
   while (!session.outgoing.empty() && SendPieces(stream, session_id, session.outgoing.front())) {
     auto sent = std::move(session.outgoing.front().sent);
     session.outgoing.pop_front();
-    sent();
+    sent(absl::OkStatus());
   }
 }
 
@@ -377,7 +406,7 @@ void DataStreams::OnFetchedWord(Stream& stream, const wire::ShardRequest& word) 
                            .shard = word.shard(),
                            .bytes = std::move(bytes),
                            .in_place = false,
-                           .sent = [] {}});
+                           .sent = [](const absl::Status&) {}});
 }
 
 absl::Status DataStreams::SendFrame(Stream& stream, wire::Frame frame) {
@@ -413,12 +442,12 @@ void DataStreams::EndSession(SessionId session_id) {
     ended_.erase(ended_.begin());  // the oldest, since session ids increase
   auto entry = sessions_.find(session_id);
   if (entry == sessions_.end()) return;
-  for (uint64_t id : entry->second.streams) {
-    streams_.at(id).link->Close(absl::CancelledError("The session has ended."));
-    ForgetDescriptors(streams_.at(id));
-    streams_.erase(id);
+  if (auto stream = streams_.find(entry->second.stream); stream != streams_.end()) {
+    stream->second.link->Close(absl::CancelledError("The session has ended."));
+    ForgetDescriptors(stream->second);
+    streams_.erase(stream);
   }
-  DropOutgoing(entry->second);
+  FailOutgoing(entry->second, absl::CancelledError("The session ended."));
   sessions_.erase(session_id);
 }
 

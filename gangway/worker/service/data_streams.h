@@ -1,15 +1,16 @@
-// The data streams of clients: uploads arrive, fetched shards are sent. A session has one or more
-// streams; fetched shards go out on the oldest. A stream belongs to the session whose token its
-// Hello carries (OB-3). Streams of other workers arrive at the same address and are handed to
-// StreamTransfers. Every call but Accept belongs to the event loop.
+// The data streams of clients: uploads arrive, fetched shards are sent. A session has one stream; a
+// new one replaces it, because its client has given the old one up. A stream belongs to the session
+// whose token its Hello carries (OB-3). Streams of other workers arrive at the same address and are
+// handed to StreamTransfers. Every call but Accept belongs to the event loop.
 //
 // A client on this host may request blocks of shared memory to write upload shards into, and reads
 // fetched shards in shared memory until it acknowledges them (docs/internals/transfers.md); the
 // streams then carry only control messages.
 //
-// Sending never blocks: frames that the link does not take wait in order until it is writable.
-// Fetched shards wait until their session opens its first stream; once its streams are closed, they
-// are dropped.
+// Sending never blocks: frames that the link does not take wait in order until it is writable. A
+// fetched shard whose stream closes before the link has taken all of it fails; one that has no stream
+// waits for one, for a limited time. Uploads wait through all of this: their client sends the rest on
+// another stream or gives them up, which the controller says.
 #ifndef GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
 #define GANGWAY_WORKER_SERVICE_DATA_STREAMS_H_
 
@@ -42,7 +43,6 @@ class DataStreams {
   // Notifications of the owner, on the loop.
   struct Events {
     std::function<void(UploadShardStaged)> on_staged;
-    std::function<void(StreamsGone)> on_gone;
   };
 
   struct Options {
@@ -64,8 +64,10 @@ class DataStreams {
 
   // The memory for shards that are fetched for this session.
   FetchedShard::Source MemoryFor(SessionId session);
+  // Calls `sent` once: OK when the link has taken all bytes, else the reason.
+  using Sent = std::function<void(const absl::Status&)>;
   void SendShard(SessionId session, uint64_t fetch, uint32_t shard,
-                 std::shared_ptr<FetchedShard> bytes, std::function<void()> sent);
+                 std::shared_ptr<FetchedShard> bytes, Sent sent);
   void FailShards(const FailFetch& fail);
 
   UploadStaging::Shards TakeUpload(SessionId session, uint64_t upload);
@@ -108,7 +110,7 @@ class DataStreams {
     bool in_place = true;                 // if in shared memory: send its block's name, not bytes
     size_t offset = 0;                    // sent so far
     wire::Failure failure;
-    std::function<void()> sent;
+    Sent sent;
   };
 
   // A shard in shared memory that a client may be reading.
@@ -130,10 +132,10 @@ class DataStreams {
   struct Session {
     Session(size_t staged_bytes_max, size_t fetched_bytes_max)
         : staging(staged_bytes_max), share(std::make_shared<FetchShare>(fetched_bytes_max)) {}
-    std::vector<uint64_t> streams;  // oldest first
-    bool had_stream = false;
+    uint64_t stream = 0;  // 0: none
     UploadStaging staging;
     std::deque<Outgoing> outgoing;
+    uint64_t waits = 0;  // the latest wait for a stream; counts them
     const std::shared_ptr<FetchShare> share;
     std::map<LentKey, Lent> lent;
   };
@@ -162,7 +164,9 @@ class DataStreams {
   bool SendPieces(Stream& stream, SessionId session, Outgoing& outgoing);
   bool SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
-  static void DropOutgoing(Session& session);
+  void AwaitStream(SessionId session);
+  // What the stream takes no more of, or none has taken.
+  static void FailOutgoing(Session& session, const absl::Status& why);
 
   const Options options_;
   EventLoop* const loop_;

@@ -47,11 +47,20 @@ void FetchTask::Read(const Part& part) {
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
   // A small shard waits for no other thread. This is its device's thread, the only one that donates it.
   if (*size < kSharedBytesMin && buffer->CopyToHostNow(bytes->data(), *size))
-    return send_(part.shard, std::move(bytes), [self] { self->EndPart(); });
+    return send_(part.shard, std::move(bytes),
+                 [self, &part](const absl::Status& sent) { self->Sent(part, sent); });
   buffer->CopyToHost(bytes->data(), *size, Owed([self, &part, bytes, buffer](absl::Status status) {
                        if (!status.ok()) return self->Fail(part, status);
-                       self->send_(part.shard, bytes, [self] { self->EndPart(); });
+                       self->send_(part.shard, bytes, [self, &part](const absl::Status& sent) {
+                         self->Sent(part, sent);
+                       });
                      }));
+}
+
+// What could not be sent cannot be told on the stream either: the controller tells the client.
+void FetchTask::Sent(const Part& part, const absl::Status& status) {
+  if (!status.ok()) Note(status, part.from->name().device);
+  EndPart();
 }
 
 void FetchTask::Fail(const Part& part, const absl::Status& status) {

@@ -20,9 +20,9 @@ class FetchTask final : public NodeTask {
     std::shared_ptr<store::Slot> from;
     uint32_t shard = 0;
   };
-  // Sends one shard, from any thread; calls `sent` once when the stream has taken it, or is gone.
+  // Sends one shard, from any thread; calls `sent` once, with OK when the stream has taken it all.
   using Send = std::function<void(uint32_t shard, std::shared_ptr<FetchedShard> bytes,
-                                  std::function<void()> sent)>;
+                                  std::function<void(const absl::Status&)> sent)>;
 
   FetchTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,
             std::vector<Part> parts, FetchedShard::Source memory, Send send);
@@ -32,6 +32,7 @@ class FetchTask final : public NodeTask {
  private:
   void Read(const Part& part);
   void Fail(const Part& part, const absl::Status& status);
+  void Sent(const Part& part, const absl::Status& status);
 
   const std::vector<Part> parts_;
   const FetchedShard::Source memory_;

@@ -36,7 +36,7 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
   }
   staged_bytes_ += chunk.data().size();
   upload.moved = true;
-  shard.complete = chunk.last() || chunk.has_failure();
+  shard.complete = chunk.last();
   return shard.complete;
 }
 

@@ -169,12 +169,12 @@ TEST_F(WorkerPjrtTest, SpoiledUploadReachesTheFetchUnchanged_ER1) {
   LaunchNode(2, 1, {10}, {11}, kDevices);
   FetchNode(3, 11, kOne, kDevices);
   Release({1});
-  wire::DataChunk chunk;
-  chunk.set_upload(1);
-  chunk.set_shard(6);
-  chunk.mutable_failure()->set_code(static_cast<int>(absl::StatusCode::kOutOfRange));
-  chunk.mutable_failure()->set_message("the file ends early");
-  SendChunk(chunk);
+  wire::IslandItem cancel;
+  cancel.mutable_cancel()->add_ordinals(1);
+  cancel.mutable_cancel()->mutable_failure()->set_code(
+      static_cast<int>(absl::StatusCode::kOutOfRange));
+  cancel.mutable_cancel()->mutable_failure()->set_message("the file ends early");
+  Item(cancel);
   EXPECT_EQ(WaitDone(1).message(), "the file ends early");
   Release({2, 3});
   EXPECT_EQ(WaitDone(2).message(), "the file ends early");
@@ -281,13 +281,15 @@ TEST_F(WorkerPjrtTest, SessionEndAndFreeLeaveNothing_OB2) {
   EXPECT_EQ(usage.devices(5).peak_bytes(), 8u);
 }
 
-TEST_F(WorkerPjrtTest, FetchForAGoneClientIsJustDone) {
+TEST_F(WorkerPjrtTest, AFetchWhoseStreamIsGoneFails) {
   OpenStream();
   Upload(1, 10, kFour, {Floats({1, 2, 3, 4})});
   data_->Close(absl::CancelledError("the client is gone"));
   FetchNode(2, 10, kFour, 1);
   Release({2});
-  EXPECT_EQ(WaitDone(2).code(), 0);
+  const wire::Failure failure = WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(failure.message(), HasSubstr("data stream"));
 }
 
 TEST_F(WorkerPjrtTest, StreamWithoutAHelloIsRefused) {

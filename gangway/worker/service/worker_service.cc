@@ -46,8 +46,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                 .staged_bytes_max = options_.staged_bytes_max,
                 .shared_bytes_max = options_.shared_bytes_max / 2,
                 .transfers = &transfers_},
-               {.on_staged = [this](UploadShardStaged event) { Step(std::move(event)); },
-                .on_gone = [this](StreamsGone event) { Step(event); }}),
+               {.on_staged = [this](UploadShardStaged event) { Step(event); }}),
       loader_("loader") {
   // One below the runtime's limit, whose count may fall shortly after our callback.
   int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
@@ -189,7 +188,7 @@ void WorkerService::Do(PrepareFetch& action) {
   for (const PrepareFetch::Part& part : action.parts)
     parts.push_back({FindSlot(part.from, part.device), part.shard});
   auto send = [this, loop = loop_, session = action.session, fetch = action.fetch](
-                  uint32_t shard, std::shared_ptr<FetchedShard> bytes, std::function<void()> sent) {
+                  uint32_t shard, std::shared_ptr<FetchedShard> bytes, DataStreams::Sent sent) {
     loop->Post(
         [this, session, fetch, shard, bytes = std::move(bytes), sent = std::move(sent)]() mutable {
           streams_.SendShard(session, fetch, shard, std::move(bytes), std::move(sent));
