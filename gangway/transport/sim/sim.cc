@@ -34,16 +34,15 @@ std::chrono::nanoseconds Below(std::chrono::nanoseconds limit) {
 // One link. Side 0 is the client's, side 1 the server's; lane i carries what side i sends.
 class Pipe : public std::enable_shared_from_this<Pipe> {
  public:
-  Pipe(uint64_t id, EventLoop* loop, const SimNetworkOptions& options, std::string client,
-       std::string server, std::string address)
-      : id_(id), loop_(loop), options_(options) {
-    state_.id = id;
-    state_.client = std::move(client);
-    state_.server = std::move(server);
-    state_.address = std::move(address);
-  }
+  Pipe(EventLoop* loop, const SimNetworkOptions& options, const SimNetwork::LinkState& state)
+      : loop_(loop),
+        options_(options),
+        client_(state.client),
+        server_(state.server),
+        state_(state) {}
 
-  void Open(size_t client_queue_max, size_t server_queue_max) {
+  void Open(size_t client_queue_max, size_t server_queue_max) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
     lanes_[0].queue_bytes_max = client_queue_max;
     lanes_[1].queue_bytes_max = server_queue_max;
     for (int side : {0, 1}) {
@@ -54,9 +53,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   }
 
   EventQueue& end(int side) const { return *ends_[side]; }
-  bool Is(const std::string& process) const {
-    return state_.client == process || state_.server == process;
-  }
+  bool Is(const std::string& process) const { return client_ == process || server_ == process; }
   bool open() const { return ends_[0]->end().ok() || ends_[1]->end().ok(); }
 
   absl::Status Send(int side, const Peer& peer, wire::Frame frame) GANGWAY_EXCLUDES(mutex_) {
@@ -232,9 +229,9 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     Schedule(side);
   }
 
-  const uint64_t id_;
   EventLoop* const loop_;
   const SimNetworkOptions options_;
+  const std::string client_, server_;  // processes
   std::shared_ptr<EventQueue> ends_[2];
   mutable Mutex mutex_;
   Lane lanes_[2] GANGWAY_GUARDED_BY(mutex_);
@@ -392,9 +389,11 @@ class SimNetwork::Impl {
       door = found->second;
       if (unreachable_.contains(door->process)) return std::nullopt;
       std::erase_if(pipes_, [](const auto& entry) { return entry.second.expired(); });
-      pipe =
-          std::make_shared<Pipe>(next_link_++, &loop_, options_, process, door->process, address);
-      pipes_.emplace(pipe->state().id, pipe);
+      const uint64_t id = next_link_++;
+      pipe = std::make_shared<Pipe>(
+          &loop_, options_,
+          LinkState{.id = id, .client = process, .server = door->process, .address = address});
+      pipes_.emplace(id, pipe);
     }
     pipe->Open(options.queue_bytes_max, door->options.queue_bytes_max);
     auto link = std::make_shared<SimLink>(pipe, 0, address);
