@@ -6,8 +6,8 @@
 // until its last reference is dropped. The link then carries only small messages.
 //
 // Threading: everything runs on the client's event loop, except PushNow, and connecting, which blocks: each attempt
-// has a short-lived thread, which posts the outcome to the loop. Ownership: the caller keeps the bytes of a push valid until
-// `released` is called (on the loop).
+// has a short-lived thread, which posts the outcome to the loop. Ownership: the caller keeps the bytes of a push valid
+// until `released` is called (on the loop).
 //
 // Failure: a lost link ends the fetches that wait on it (`on_lost`) and the uploads of which it has taken bytes that
 // are not known to have arrived (`on_upload_lost`). It is reopened, at growing intervals, while the controller reports
@@ -73,7 +73,7 @@ class DataLinks {
   static constexpr size_t kInterleaved = 4;  // pushes to one worker that take turns
   static constexpr size_t kDialsMax = 64;    // at a time
   static constexpr std::chrono::milliseconds kWatchInterval{1000};
-  // After a question, or for the worker's welcome. B.1 of the limits: with the interval, below 7 s.
+  // After a question, or for the worker's welcome. With the interval it stays below the 7 s that are promised.
   static constexpr std::chrono::milliseconds kSilenceMax{5000};
   // How long uploads that have not begun and fetches wait for a link.
   static constexpr std::chrono::milliseconds kDownMax{1500};
