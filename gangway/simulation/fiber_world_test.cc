@@ -133,10 +133,8 @@ TEST(FiberWorldTest, ThreadsThatNothingCanWakeAreNamed) {
   FiberWorld world(5);
   const absl::Status ended = world.Run(
       [] {
-        auto* const mutex = new Mutex;
-        mutex->Lock();
         static Thread kept;
-        kept = Thread("blocked", [mutex] { mutex->Lock(); });
+        kept = Thread("blocked", [] { World::installed()->Wait(&kept, World::Time::max()); });
       },
       hours(1));
   EXPECT_EQ(ended.code(), absl::StatusCode::kDeadlineExceeded);

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/sizes.h"
+
 namespace gangway::controller {
 
 Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
@@ -132,7 +134,8 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
   absl::flat_hash_map<SessionId, uint64_t> bytes;
   for (const auto& [id, storage] : storages_) {
     if (!storage.consumed && !storage.failure)
-      bytes[storage.session] += storage.shard_bytes * storage.devices.size();
+      bytes[storage.session] = AddSizes(bytes[storage.session],
+                                        MultiplySizes(storage.shard_bytes, storage.devices.size()));
   }
   for (const auto& [id, session] : sessions_) {
     wire::StatusReply::Session* out = reply.add_sessions();

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/base/sizes.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/failure.h"
 #include "gangway/xla/hlo.pb.h"
@@ -90,6 +91,11 @@ void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Ac
     failure =
         wire::MakeFailure(StatusCode::kInvalidArgument,
                           absl::StrCat("array handle ", op.array(), " is 0 or in use already"));
+  }
+  if (!failure && op.spec().shard_bytes() > kSizeMax) {
+    failure = wire::MakeFailure(
+        StatusCode::kInvalidArgument,
+        absl::StrCat("an array with shards of ", op.spec().shard_bytes(), " bytes cannot exist"));
   }
   if (failure) {
     CountRefused(id, session);

@@ -232,7 +232,7 @@ void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
   for (const auto& [id, storage] : storages_) {
     const auto& charged = storage.charged;
     if (std::find(charged.begin(), charged.end(), device) != charged.end())
-      held[storage.session] += storage.shard_bytes;
+      held[storage.session] = AddSizes(held[storage.session], storage.shard_bytes);
   }
   for (const auto& [session, bytes] : held) {
     wire::Wait::Holder& holder = *wait.add_holders();

@@ -133,12 +133,11 @@ std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeSta
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("node names no device of island ", config_.island));
   }
-  if (config_.budget_bytes != 0 &&
-      node.result_bytes > config_.budget_bytes) {  // GS-2: alone exceeds the budget
+  if (node.result_bytes > ledger_.limit_bytes()) {  // GS-2: alone exceeds the budget
     return wire::MakeFailure(
         absl::StatusCode::kResourceExhausted,
         absl::StrCat("an array needs ", node.result_bytes, " bytes on each device, the budget is ",
-                     config_.budget_bytes),
+                     ledger_.limit_bytes()),
         "Shard it over more devices, or raise the budget.");
   }
   return std::nullopt;
@@ -170,7 +169,7 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
     }
   }
   for (const wire::TensorSpec& parameter : load.parameters())
-    node.argument_bytes += parameter.shard_bytes();
+    node.argument_bytes = AddSizes(node.argument_bytes, parameter.shard_bytes());
   node.temp_bytes = load.memory().temp_bytes();
   for (int i = 0; i < launch.results_size(); ++i) {
     uint64_t bytes = i < load.results_size() ? load.results(i).shard_bytes() : 0;
@@ -179,19 +178,21 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   uint64_t consumed = 0;
   for (StorageId storage : node.consumes) {
     auto it = storages_.find(storage);
-    if (it != storages_.end()) consumed += it->second.shard_bytes;
+    if (it != storages_.end()) consumed = AddSizes(consumed, it->second.shard_bytes);
   }
   node.alias_bytes = std::min({load.memory().alias_bytes(), consumed, node.result_bytes});
   auto failed = load_failures_.find(node.executable);
   if (failed != load_failures_.end()) return failed->second;
-  uint64_t alone = node.argument_bytes + node.result_bytes + node.temp_bytes - node.alias_bytes;
-  if (config_.budget_bytes != 0 && alone > config_.budget_bytes) {
+  const uint64_t all = AddSizes(AddSizes(node.argument_bytes, node.result_bytes), node.temp_bytes);
+  // A sum that is too large to be told stays too large without what donation saves.
+  const uint64_t alone = all == UINT64_MAX ? all : all - node.alias_bytes;
+  if (alone > ledger_.limit_bytes()) {
     wire::Failure failure = wire::MakeFailure(
         absl::StatusCode::kResourceExhausted,
         absl::StrCat("program ", load.name(), " alone needs ", alone,
                      " bytes on each device (arguments ", node.argument_bytes, ", results ",
                      node.result_bytes, ", temporaries ", node.temp_bytes, ", reused by donation ",
-                     node.alias_bytes, "), the budget is ", config_.budget_bytes),
+                     node.alias_bytes, "), the budget is ", ledger_.limit_bytes()),
         "Shard it over more devices, donate arguments, or raise the budget.");
     wire::SetProgram(node.program, failure);
     return failure;
@@ -265,7 +266,7 @@ void Island::AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices,
 void Island::AddResult(StorageId storage, const google::protobuf::RepeatedField<uint32_t>& devices,
                        uint64_t shard_bytes, NodeState& node) {
   node.writes.push_back(storage);
-  node.result_bytes += shard_bytes;
+  node.result_bytes = AddSizes(node.result_bytes, shard_bytes);
   StorageState& state = storages_[storage];
   state.producer = node.ordinal;
   state.session = node.session;

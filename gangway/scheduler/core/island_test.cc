@@ -539,6 +539,58 @@ TEST_F(IslandTest, AGangThatAloneExceedsTheBudgetFailsAtOnceWithTheSizes_GS2) {
   EXPECT_THAT(done_[2].message(), HasSubstr("41 bytes"));
 }
 
+// Each size comes from a client or a program. Sums of them must not wrap to something that fits.
+TEST_F(IslandTest, SizesWhoseSumWrapsDoNotFit_GS2) {
+  constexpr uint64_t kQuarter = uint64_t{1} << 62, kRest = UINT64_MAX - kQuarter + 1;
+  for (uint64_t budget : {uint64_t{0}, uint64_t{1} << 40}) {
+    Make(budget);
+    Have(50, {0});
+    const uint64_t used = Used(0);
+    const std::vector<std::array<uint64_t, 3>> sizes = {
+        // array, temporaries, reused
+        {kBytes, UINT64_MAX, 0},        {kBytes, UINT64_MAX - 2 * kBytes + 1, 0},
+        {kBytes, kRest, kBytes},        {kQuarter, 0, 0},
+        {kQuarter, kQuarter, kQuarter}, {UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+    uint64_t number = 1;
+    for (const auto& [array, temporaries, reused] : sizes) {
+      Load(number, {0}, temporaries, reused, array);
+      Launch(number, number, 50, 1, 60 + number, /*donate=*/reused != 0);
+      EXPECT_EQ(done_[number].code(), static_cast<int>(kExhausted)) << budget << ", " << number;
+      EXPECT_EQ(Used(0), used);
+      ++number;
+    }
+    // Several results, none of which is too large alone.
+    wire::IslandItem item;
+    item.mutable_load()->set_executable(number);
+    for (int i = 0; i < 4; ++i) item.mutable_load()->add_results()->set_shard_bytes(kQuarter);
+    item.mutable_load()->add_devices(0);
+    Item(item);
+    wire::IslandItem launch = NodeItem(number);
+    launch.mutable_node()->mutable_launch()->set_executable(number);
+    for (uint64_t i = 0; i < 4; ++i) launch.mutable_node()->mutable_launch()->add_results(80 + i);
+    Item(launch);
+    EXPECT_EQ(done_[number].code(), static_cast<int>(kExhausted));
+    Upload(90, 90, {0}, kSession, UINT64_MAX);
+    EXPECT_EQ(done_[90].code(), static_cast<int>(kExhausted));
+    EXPECT_EQ(Used(0), used);
+  }
+}
+
+TEST_F(IslandTest, ArraysThatTogetherExceedAllNumbersWaitForOneAnother_GS2) {
+  constexpr uint64_t kQuarter = uint64_t{1} << 62;
+  Make(0);
+  for (uint64_t i = 1; i <= 5; ++i) Upload(i, 60 + i, {0}, kSession, kQuarter);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  EXPECT_EQ(Used(0), kQuarter);
+  Done(0, 1);
+  Free({61});
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+  EXPECT_EQ(Used(0), kQuarter);
+  Tick(milliseconds(60000));
+  EXPECT_EQ(done_[3].code(), static_cast<int>(kExhausted));
+  EXPECT_EQ(Used(0), kQuarter);
+}
+
 TEST_F(IslandTest, AWaitForMemoryEndsAfterTheDeadlineAndNamesTheHolders_GS2) {
   Make(48);
   Load(1, {0});

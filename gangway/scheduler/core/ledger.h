@@ -1,5 +1,6 @@
 // Bytes charged per device of one island, with the peak. Upholds GS-2: the scheduler asks before it
-// admits. Pure accounting; not thread-safe.
+// admits. Pure accounting; not thread-safe. No sum wraps: what is charged at a time stays below twice
+// kSizeMax, because only what Fits is charged, and what donation saved, which was charged before.
 #ifndef GANGWAY_SCHEDULER_CORE_LEDGER_H_
 #define GANGWAY_SCHEDULER_CORE_LEDGER_H_
 
@@ -9,6 +10,7 @@
 
 #include "gangway/base/check.h"
 #include "gangway/base/ids.h"
+#include "gangway/base/sizes.h"
 
 namespace gangway::scheduler {
 
@@ -19,11 +21,14 @@ class Ledger {
       : budget_bytes_(budget_bytes), used_(device_count, 0), peak_(device_count, 0) {}
 
   uint64_t budget_bytes() const { return budget_bytes_; }
+  // What one device can hold at most.
+  uint64_t limit_bytes() const { return budget_bytes_ == 0 ? kSizeMax : budget_bytes_; }
   uint64_t used_bytes(IslandDevice device) const { return used_[device.number()]; }
   uint64_t peak_bytes(IslandDevice device) const { return peak_[device.number()]; }
 
   bool Fits(IslandDevice device, uint64_t bytes) const {
-    return budget_bytes_ == 0 || used_[device.number()] + bytes <= budget_bytes_;
+    const uint64_t used = used_[device.number()];
+    return used <= limit_bytes() && bytes <= limit_bytes() - used;
   }
   void Charge(IslandDevice device, uint64_t bytes) {
     used_[device.number()] += bytes;

@@ -313,7 +313,7 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
   for (const auto& [id, storage] : storages_) {
     if (std::find(storage.charged.begin(), storage.charged.end(), device) !=
         storage.charged.end()) {
-      held[storage.session] += storage.shard_bytes;
+      held[storage.session] = AddSizes(held[storage.session], storage.shard_bytes);
     }
   }
   std::string holders;
