@@ -103,7 +103,7 @@ void Island::End(Ordinal ordinal, Actions& actions) {
   turns_.erase(ordinal);
   StopWaitingForBytes(node);
   ready_light_.erase(ordinal);
-  memory_blocked_.erase(ordinal);
+  StopWaitingForMemory(node);
   unsent_.erase(ordinal);
   wire::Report report;
   report.mutable_done()->set_ordinal(ordinal.number());
@@ -115,12 +115,12 @@ void Island::End(Ordinal ordinal, Actions& actions) {
       if (it == storages_.end() || node.failure) continue;
       for (IslandDevice device : node.devices) {
         if (std::erase(it->second.charged, device) == 0) continue;
-        ledger_.Credit(device, it->second.shard_bytes);
+        Credit(device, it->second.shard_bytes);
       }
     }
     for (IslandDevice device : node.devices) {
       if (node.kind == Kind::kLaunch) --StateOf(device).slots_taken;
-      ledger_.Credit(device, node.temp_bytes);
+      Credit(device, node.temp_bytes);
       // The memory that donation saved is charged to the results from now on.
       ledger_.Charge(device, node.alias_bytes);
     }
@@ -145,7 +145,7 @@ void Island::Unuse(StorageId id, Actions& actions) {
 }
 
 void Island::Discharge(StorageState& storage) {
-  for (IslandDevice device : storage.charged) ledger_.Credit(device, storage.shard_bytes);
+  for (IslandDevice device : storage.charged) Credit(device, storage.shard_bytes);
   storage.charged.clear();
 }
 

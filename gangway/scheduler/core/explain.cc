@@ -194,9 +194,8 @@ void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {
 void Island::ExplainReady(const NodeState& node, Time now, const Heads& heads,
                           wire::Wait& wait) const {
   if (WaitsForOtherIslands(node)) return wait.set_reason(wire::Wait::REASON_OTHER_ISLAND);
-  auto blocked = memory_blocked_.find(node.ordinal);
-  if (blocked != memory_blocked_.end()) {
-    wait.set_waited_ms(Ms(now - blocked->second));
+  if (node.memory_since) {
+    wait.set_waited_ms(Ms(now - *node.memory_since));
     return ExplainMemory(node, wait);
   }
   for (IslandDevice device : node.devices) {
@@ -225,7 +224,7 @@ void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
   wait.set_reason(wire::Wait::REASON_MEMORY);
   wait.set_limit_ms(static_cast<uint64_t>(config_.memory_wait_max.count()));
   wait.add_devices(StateOf(device).id.number());
-  wait.set_needed_bytes(node.result_bytes + node.temp_bytes - node.alias_bytes);
+  wait.set_needed_bytes(NewBytes(node));
   wait.set_used_bytes(ledger_.used_bytes(device));
   wait.set_budget_bytes(ledger_.budget_bytes());
   std::map<SessionId, uint64_t> held;

@@ -61,7 +61,7 @@ std::optional<Time> Island::next_deadline() const {
   auto consider = [&next](Time when) {
     if (!next || when < *next) next = when;
   };
-  for (const auto& [ordinal, since] : memory_blocked_) consider(since + config_.memory_wait_max);
+  if (!memory_waits_.empty()) consider(memory_waits_.begin()->first + config_.memory_wait_max);
   if (!unsent_.empty()) consider(nodes_.at(*unsent_.begin()).arrived + config_.worker_wait_max);
   if (!uploads_.empty()) consider(uploads_.begin()->first + config_.upload_wait_max);
   return next;

@@ -33,6 +33,7 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/scheduler/core/ledger.h"
+#include "gangway/scheduler/core/memory_queue.h"
 #include "gangway/scheduler/core/ready_queue.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
@@ -154,7 +155,8 @@ class Island {
     std::optional<wire::Failure> failure;
     Time arrived;
     Time released_at;
-    std::optional<Time> waits_since;  // released upload: its release, or its latest bytes
+    std::optional<Time> waits_since;   // released upload: its release, or its latest bytes
+    std::optional<Time> memory_since;  // ready, and did not fit into memory since then
   };
 
   struct Executable {
@@ -232,6 +234,17 @@ class Island {
   enum class Outcome { kReleased, kNoMemory, kNoSlots, kFailed };
   Outcome TryRelease(NodeState& node, Time now, Actions& actions);
   bool HasMemory(const NodeState& node) const;
+  // What it takes on each of its devices when it is admitted.
+  static uint64_t NewBytes(const NodeState& node) {
+    return node.result_bytes + node.temp_bytes - node.alias_bytes;
+  }
+  void ResumeFitting();
+  void WaitForMemory(NodeState& node, Time now);
+  void StopWaitingForMemory(NodeState& node);
+  void Credit(IslandDevice device, uint64_t bytes) {
+    ledger_.Credit(device, bytes);
+    memory_freed_ |= bytes != 0;
+  }
   bool HasSlots(const NodeState& node) const;
   std::optional<wire::Failure> InputFailure(const NodeState& node) const;
   void Charge(NodeState& node);
@@ -311,10 +324,12 @@ class Island {
   absl::flat_hash_map<StorageId, StorageState> storages_;
   std::map<ExecutableId, Executable> executables_;
   absl::flat_hash_map<ExecutableId, wire::Failure> load_failures_;
-  ReadyQueue ready_;                            // unreleased, no blockers, need memory or slots
-  std::set<Ordinal> ready_light_;               // unreleased, no blockers, need neither
-  std::map<Ordinal, Time> memory_blocked_;      // ready nodes that wait for memory, since when
-  std::set<std::pair<Time, Ordinal>> uploads_;  // released uploads, by waits_since
+  ReadyQueue ready_;               // unreleased, no blockers, need memory or slots
+  std::set<Ordinal> ready_light_;  // unreleased, no blockers, need neither
+  MemoryQueue memory_queue_;       // ready nodes that wait for memory
+  std::set<std::pair<Time, Ordinal>> memory_waits_;  // since when; also nodes on their turn
+  bool memory_freed_ = false;                        // since memory_queue_ was looked through
+  std::set<std::pair<Time, Ordinal>> uploads_;       // released uploads, by waits_since
   std::set<Ordinal> unsent_;
   bool unsent_input_failed_ = false;        // an unsent node may have to fail
   std::vector<Ordinal> exchanges_;          // two-way copies that wait only for the other island

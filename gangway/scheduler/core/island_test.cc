@@ -614,6 +614,96 @@ TEST_F(IslandTest, AWaitForMemoryEndsAfterTheDeadlineAndNamesTheHolders_GS2) {
   EXPECT_FALSE(island_->next_deadline().has_value());
 }
 
+TEST_F(IslandTest, EachGangWaitsForMemoryFromWhenItBecameReady_TM1) {
+  Make(3 * kBytes);
+  Load(1, {0}, /*temp_bytes=*/kBytes);
+  Have(50, {0});
+  Have(51, {0}, /*session=*/8);  // one array fits, and no program
+  for (uint64_t i = 1; i <= 4; ++i) {
+    Launch(i, 1, 50, 1, 60 + i);
+    Tick(milliseconds(100));
+  }
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Tick(milliseconds(2550));
+  for (uint64_t i = 1; i <= 4; ++i) {
+    EXPECT_EQ(done_.count(i), 0u) << i;
+    Tick(milliseconds(100));
+    EXPECT_EQ(done_[i].code(), static_cast<int>(kExhausted)) << i;
+  }
+}
+
+TEST_F(IslandTest, AGangThatDoesNotFitHoldsUpNoneThatDoes_GS2) {
+  Make(4 * kBytes);
+  Load(1, {0}, /*temp_bytes=*/2 * kBytes);
+  Load(2, {0, 1});
+  Have(50, {0, 1});
+  Have(51, {0});
+  Launch(1, 1, 50, 1, 60);
+  Launch(2, 2, 50, 2, 61);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2));
+  Done(0, 2);
+  Done(1, 2);
+  Free({51, 61});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+}
+
+TEST_F(IslandTest, AGangIsNotOvertakenForEver_GS2) {
+  Make(5 * kBytes);
+  Load(1, {0}, /*temp_bytes=*/3 * kBytes);
+  Load(2, {0});
+  Have(50, {0});
+  Have(51, {0});
+  Launch(1, 1, 50, 1, 60);
+  uint64_t ordinal = 2;
+  for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i, ++ordinal) {
+    Launch(ordinal, 2, 50, 1, 60 + ordinal);
+    ASSERT_THAT(TakeReleased(), ElementsAre(ordinal));
+    Done(0, ordinal);
+    Free({60 + ordinal});
+  }
+  Launch(ordinal, 2, 50, 1, 60 + ordinal);
+  EXPECT_THAT(TakeReleased(), IsEmpty()) << "it would overtake once more";
+  Free({51});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1));
+  Done(0, 1);  // its temporaries are free again
+  EXPECT_THAT(TakeReleased(), ElementsAre(ordinal));
+}
+
+TEST_F(IslandTest, WhatMayNotOvertakeGoesOnWhenTheOtherFails_GS2) {
+  Make(5 * kBytes);
+  Load(1, {0}, /*temp_bytes=*/3 * kBytes);
+  Load(2, {0});
+  Have(50, {0});
+  Have(51, {0});
+  Launch(1, 1, 50, 1, 60);
+  uint64_t ordinal = 2;
+  for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i, ++ordinal) {
+    Launch(ordinal, 2, 50, 1, 60 + ordinal);
+    Done(0, ordinal);
+    Free({60 + ordinal});
+  }
+  Tick(milliseconds(2999));
+  Launch(ordinal, 2, 50, 1, 60 + ordinal);
+  TakeReleased();
+  Tick(milliseconds(1));
+  EXPECT_EQ(done_[1].code(), static_cast<int>(kExhausted));
+  EXPECT_THAT(TakeReleased(), ElementsAre(ordinal));
+}
+
+TEST_F(IslandTest, TenThousandThatWaitForMemoryGoOnTogether_GS2) {
+  constexpr uint64_t kCount = 10000;
+  Make((kCount + 100) * kBytes);
+  Load(1, {0});
+  Have(50, {0});
+  Upload(1, 51, {0}, kSession, /*bytes=*/(kCount + 99) * kBytes);
+  Done(0, 1);
+  TakeReleased();
+  for (uint64_t i = 2; i < kCount + 2; ++i) Upload(i, 100 + i, {0}, kSession, i % 2 ? kBytes : 1);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Free({51});
+  EXPECT_EQ(TakeReleased().size(), kCount);
+}
+
 TEST_F(IslandTest, AWaitForMemoryEndsWithADrop_GS2) {
   Make(48);
   Load(1, {0});

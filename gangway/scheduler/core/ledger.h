@@ -26,10 +26,11 @@ class Ledger {
   uint64_t used_bytes(IslandDevice device) const { return used_[device.number()]; }
   uint64_t peak_bytes(IslandDevice device) const { return peak_[device.number()]; }
 
-  bool Fits(IslandDevice device, uint64_t bytes) const {
+  uint64_t free_bytes(IslandDevice device) const {
     const uint64_t used = used_[device.number()];
-    return used <= limit_bytes() && bytes <= limit_bytes() - used;
+    return used <= limit_bytes() ? limit_bytes() - used : 0;
   }
+  bool Fits(IslandDevice device, uint64_t bytes) const { return bytes <= free_bytes(device); }
   void Charge(IslandDevice device, uint64_t bytes) {
     used_[device.number()] += bytes;
     peak_[device.number()] = std::max(peak_[device.number()], used_[device.number()]);

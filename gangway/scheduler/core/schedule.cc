@@ -93,6 +93,7 @@ size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& acti
 void Island::ScheduleHeavy(Time now, Actions& actions) {
   std::vector<bool> claimed(devices_.size(), false);
   size_t claimed_count = ScheduleTurns(now, claimed, actions);
+  ResumeFitting();
   Ordinal next;  // not an iterator: releases make later nodes ready
   while (claimed_count < devices_.size()) {
     std::optional<Ordinal> head = ready_.NextHead(next);
@@ -103,11 +104,42 @@ void Island::ScheduleHeavy(Time now, Actions& actions) {
     if (std::any_of(node.devices.begin(), node.devices.end(), is_claimed)) continue;
     Outcome outcome = TryRelease(node, now, actions);
     if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
+    if (outcome == Outcome::kNoMemory) {
+      ready_.Erase(node.ordinal, node.devices);
+      memory_queue_.Add(node.ordinal, node.devices, NewBytes(node));
+      continue;
+    }
     for (IslandDevice device : node.devices) {
       claimed[device.number()] = true;
       ++claimed_count;
     }
   }
+}
+
+// Nodes that stood aside for memory stand in line again if they fit now.
+void Island::ResumeFitting() {
+  if (!std::exchange(memory_freed_, false) || memory_queue_.empty()) return;
+  auto free = [this](const std::vector<IslandDevice>& devices) {
+    uint64_t bytes = ledger_.limit_bytes();
+    for (IslandDevice device : devices) bytes = std::min(bytes, ledger_.free_bytes(device));
+    return bytes;
+  };
+  for (const auto& [ordinal, devices] : memory_queue_.TakeFitting(free))
+    ready_.Insert(ordinal, devices);
+}
+
+void Island::WaitForMemory(NodeState& node, Time now) {
+  if (node.memory_since) return;
+  node.memory_since = now;
+  memory_waits_.emplace(now, node.ordinal);
+}
+
+void Island::StopWaitingForMemory(NodeState& node) {
+  memory_queue_.Remove(node.ordinal, node.devices);
+  if (!node.memory_since) return;
+  memory_waits_.erase({*node.memory_since, node.ordinal});
+  node.memory_since.reset();
+  memory_freed_ = true;  // for those that were not to overtake it
 }
 
 Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) {
@@ -116,10 +148,10 @@ Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) 
     return Outcome::kFailed;
   }
   if (!HasMemory(node)) {
-    memory_blocked_.emplace(node.ordinal, now);
+    WaitForMemory(node, now);
     return Outcome::kNoMemory;
   }
-  memory_blocked_.erase(node.ordinal);
+  StopWaitingForMemory(node);
   if (!HasSlots(node)) return Outcome::kNoSlots;
   if (node.spans && !node.has_turn) {
     Offer(node, actions);
@@ -145,9 +177,10 @@ std::optional<wire::Failure> Island::InputFailure(const NodeState& node) const {
 }
 
 bool Island::HasMemory(const NodeState& node) const {
-  uint64_t bytes = node.result_bytes + node.temp_bytes - node.alias_bytes;
-  return bytes == 0 ||
-         std::all_of(node.devices.begin(), node.devices.end(),
+  const uint64_t bytes = NewBytes(node);
+  if (bytes == 0) return true;
+  if (!node.has_turn && !memory_queue_.MayTake(node.ordinal, node.devices)) return false;
+  return std::all_of(node.devices.begin(), node.devices.end(),
                      [&](IslandDevice device) { return ledger_.Fits(device, bytes); });
 }
 
@@ -160,8 +193,9 @@ bool Island::HasSlots(const NodeState& node) const {
 
 void Island::Charge(NodeState& node) {
   node.admitted = true;
+  if (NewBytes(node) != 0) memory_queue_.NoteTaken(node.ordinal, node.devices);
   for (IslandDevice device : node.devices) {
-    ledger_.Charge(device, node.result_bytes + node.temp_bytes - node.alias_bytes);
+    ledger_.Charge(device, NewBytes(node));
     if (node.kind == Kind::kLaunch) ++StateOf(device).slots_taken;
   }
   for (StorageId id : node.writes) storages_.at(id).charged = storages_.at(id).devices;
@@ -246,16 +280,15 @@ void Island::SendHeldReleases(uint32_t worker, Actions& actions) {
 }
 
 void Island::OnMemoryDeadlines(Time now, Actions& actions) {
-  std::vector<Ordinal> late;
-  for (const auto& [ordinal, since] : memory_blocked_) {
-    if (now >= since + config_.memory_wait_max) late.push_back(ordinal);
-  }
-  for (Ordinal ordinal : late) {
-    auto it = nodes_.find(ordinal);
-    if (it == nodes_.end() || HasMemory(it->second)) {
-      memory_blocked_.erase(ordinal);
-    } else {
-      FailUnreleased(ordinal, MemoryFailure(it->second), actions);
+  while (!memory_waits_.empty() && memory_waits_.begin()->first + config_.memory_wait_max <= now) {
+    NodeState& node = nodes_.at(memory_waits_.begin()->second);
+    const bool fits = HasMemory(node);
+    const bool on_turn = node.has_turn;
+    StopWaitingForMemory(node);
+    if (!fits) {
+      FailUnreleased(node.ordinal, MemoryFailure(node), actions);
+    } else if (!on_turn) {
+      ready_.Insert(node.ordinal, node.devices);  // twice is once
     }
   }
 }
@@ -323,10 +356,9 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
   }
   wire::Failure failure = wire::MakeFailure(
       absl::StatusCode::kResourceExhausted,
-      absl::StrCat("waited ", config_.memory_wait_max.count(), " ms for ",
-                   node.result_bytes + node.temp_bytes - node.alias_bytes, " bytes on device ",
-                   StateOf(device).id, ": ", ledger_.used_bytes(device), " of ",
-                   ledger_.budget_bytes(), " bytes are held, by ",
+      absl::StrCat("waited ", config_.memory_wait_max.count(), " ms for ", NewBytes(node),
+                   " bytes on device ", StateOf(device).id, ": ", ledger_.used_bytes(device),
+                   " of ", ledger_.budget_bytes(), " bytes are held, by ",
                    holders.empty() ? "no session" : holders),
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
   wire::SetProgram(node.program, failure);

@@ -1,0 +1,106 @@
+// Ready nodes that do not fit into memory, by list of devices. They stand aside, so nodes behind them that fit go on.
+// So that they do not starve, the oldest of a list is overtaken kOvertakenMax times at most; then nothing younger takes
+// memory on its devices. Looking for nodes that fit again costs a bounded time per list. Pure data; not thread-safe.
+#ifndef GANGWAY_SCHEDULER_CORE_MEMORY_QUEUE_H_
+#define GANGWAY_SCHEDULER_CORE_MEMORY_QUEUE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "gangway/base/ids.h"
+
+namespace gangway::scheduler {
+
+class MemoryQueue {
+ public:
+  using Devices = std::vector<IslandDevice>;
+  static constexpr int kOvertakenMax = 256;
+
+  bool empty() const { return lists_.empty(); }
+
+  void Add(Ordinal ordinal, const Devices& devices, uint64_t bytes) {
+    List& list = lists_[devices];
+    list.by_age.emplace(ordinal, bytes);
+    list.by_size.emplace(bytes, ordinal);
+  }
+
+  // Does nothing if it is not here.
+  void Remove(Ordinal ordinal, const Devices& devices) {
+    auto list = lists_.find(devices);
+    if (list == lists_.end()) return;
+    auto node = list->second.by_age.find(ordinal);
+    if (node == list->second.by_age.end()) return;
+    if (node == list->second.by_age.begin()) list->second.overtaken = 0;
+    list->second.by_size.erase({node->second, ordinal});
+    list->second.by_age.erase(node);
+    if (list->second.by_age.empty()) lists_.erase(list);
+  }
+
+  // Whether the node may take memory there: no older one has been overtaken too often.
+  bool MayTake(Ordinal ordinal, const Devices& devices) const {
+    return std::none_of(lists_.begin(), lists_.end(), [&](const auto& list) {
+      return list.second.overtaken >= kOvertakenMax && Oldest(list.second) < ordinal &&
+             Share(list.first, devices);
+    });
+  }
+
+  // The node took memory there.
+  void NoteTaken(Ordinal ordinal, const Devices& devices) {
+    for (auto& [of, list] : lists_) {
+      if (Oldest(list) < ordinal && Share(of, devices)) ++list.overtaken;
+    }
+  }
+
+  // Removes and returns nodes that now fit together, the older ones first; perhaps one twice. `free`: the bytes that are
+  // free on each of a list's devices.
+  template <typename Free>
+  std::vector<std::pair<Ordinal, Devices>> TakeFitting(Free free) {
+    std::vector<std::pair<Ordinal, Devices>> taken;
+    for (const auto& [devices, list] : lists_) {
+      uint64_t left = free(devices);
+      int passed = 0;
+      for (const auto& [ordinal, bytes] : list.by_age) {
+        if (list.by_size.begin()->first > left || passed > kPassedMax) break;
+        if (bytes > left) {
+          ++passed;
+          continue;
+        }
+        left -= bytes;
+        taken.emplace_back(ordinal, devices);
+      }
+      if (passed <= kPassedMax) continue;
+      for (const auto& [bytes, ordinal] : list.by_size) {  // what is larger is not looked at
+        if (bytes > left) break;
+        left -= bytes;
+        taken.emplace_back(ordinal, devices);  // perhaps again, which wastes what it reserves
+      }
+    }
+    for (const auto& [ordinal, devices] : taken) Remove(ordinal, devices);
+    return taken;
+  }
+
+ private:
+  static constexpr int kPassedMax = 64;  // of those that do not fit
+  struct List {
+    std::map<Ordinal, uint64_t> by_age;              // bytes
+    std::set<std::pair<uint64_t, Ordinal>> by_size;  // the same
+    int overtaken = 0;                               // the oldest
+  };
+
+  static Ordinal Oldest(const List& list) { return list.by_age.begin()->first; }
+  static bool Share(const Devices& a, const Devices& b) {
+    return std::any_of(a.begin(), a.end(), [&b](IslandDevice device) {
+      return std::find(b.begin(), b.end(), device) != b.end();
+    });
+  }
+
+  std::map<Devices, List> lists_;  // none is empty
+};
+
+}  // namespace gangway::scheduler
+
+#endif  // GANGWAY_SCHEDULER_CORE_MEMORY_QUEUE_H_
