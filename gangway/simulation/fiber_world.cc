@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
 
 #include "gangway/base/check.h"
@@ -33,28 +34,14 @@ constexpr uint64_t kStepNanosMin = 100, kStepNanosMax = 3000;
 
 }  // namespace
 
+namespace {
+
 // What ASan must know of a stack that runs.
 struct StackState {
   void* fake = nullptr;
   const void* bottom = nullptr;
   size_t size = 0;
 };
-
-struct FiberWorld::Fiber {
-  ThreadId id = 0;
-  uint64_t process = 0;
-  std::string name;
-  std::function<void()> run;
-  boost::context::fiber context;    // while it does not run
-  boost::context::fiber scheduler;  // while it runs
-  StackState stack, scheduler_stack;
-  void* local = nullptr;
-  const void* waits_for = nullptr;
-  Time deadline = Time::max();
-  bool ended = false;
-};
-
-namespace {
 
 void BeginSwitch([[maybe_unused]] void** fake, [[maybe_unused]] const StackState& to) {
 #ifdef GANGWAY_ASAN_FIBERS
@@ -70,6 +57,79 @@ void EndSwitch([[maybe_unused]] void* fake, [[maybe_unused]] StackState* from) {
 }
 
 }  // namespace
+
+// A stack, and what runs on it. When that has ended, the stack waits for something else: it is never unwound, and lives
+// as long as the process.
+class FiberWorld::Stack {
+ public:
+  static Stack* Take() {
+    std::vector<Stack*>& idle = Idle();
+    if (idle.empty()) return new Stack;
+    Stack* stack = idle.back();
+    idle.pop_back();
+    return stack;
+  }
+  void GiveBack() { Idle().push_back(this); }
+
+  // Runs `work` until it calls Suspend or, with true, has ended. Later calls go on where it stopped.
+  bool Resume(std::function<void()>* work) {
+    if (work != nullptr) work_ = work;
+    void* fake = nullptr;
+    BeginSwitch(&fake, own_);
+    context_ = std::move(context_).resume();
+    EndSwitch(fake, nullptr);
+    return work_ == nullptr;
+  }
+
+  void Suspend() {
+    BeginSwitch(&own_.fake, caller_state_);
+    caller_ = std::move(caller_).resume();
+    EndSwitch(own_.fake, &caller_state_);
+  }
+
+ private:
+  Stack() {
+    boost::context::protected_fixedsize_stack allocator(kStackBytes);
+    const boost::context::stack_context memory = allocator.allocate();
+    own_.bottom = static_cast<char*>(memory.sp) - memory.size;
+    own_.size = memory.size;
+    context_ = boost::context::fiber(std::allocator_arg,
+                                     boost::context::preallocated(memory.sp, memory.size, memory),
+                                     allocator, [this](boost::context::fiber&& caller) {
+                                       EndSwitch(nullptr, &caller_state_);
+                                       caller_ = std::move(caller);
+                                       while (true) {
+                                         (*work_)();
+                                         *work_ = nullptr;  // destroys what it held
+                                         work_ = nullptr;
+                                         Suspend();
+                                       }
+                                       return std::move(caller_);
+                                     });
+  }
+
+  static std::vector<Stack*>& Idle() {
+    static auto* const idle = new std::vector<Stack*>;
+    return *idle;
+  }
+
+  std::function<void()>* work_ = nullptr;
+  boost::context::fiber context_;  // while it does not run
+  boost::context::fiber caller_;   // while it runs
+  StackState own_, caller_state_;
+};
+
+struct FiberWorld::Fiber {
+  ThreadId id = 0;
+  uint64_t process = 0;
+  std::string name;
+  std::function<void()> run;
+  Stack* stack = nullptr;  // from its first step until it has ended
+  void* local = nullptr;
+  const void* waits_for = nullptr;
+  Time deadline = Time::max();
+  bool ended = false;
+};
 
 FiberWorld::FiberWorld(uint64_t seed) : random_(seed), now_(Time() + kStart) {}
 
@@ -119,21 +179,6 @@ World::ThreadId FiberWorld::StartIn(uint64_t process, const std::string& name,
   raw->process = process;
   raw->name = name;
   raw->run = std::move(run);
-  boost::context::protected_fixedsize_stack allocator(kStackBytes);
-  boost::context::stack_context stack = allocator.allocate();
-  raw->stack.bottom = static_cast<char*>(stack.sp) - stack.size;
-  raw->stack.size = stack.size;
-  raw->context = boost::context::fiber(std::allocator_arg,
-                                       boost::context::preallocated(stack.sp, stack.size, stack),
-                                       allocator, [raw](boost::context::fiber&& scheduler) {
-                                         EndSwitch(nullptr, &raw->scheduler_stack);
-                                         raw->scheduler = std::move(scheduler);
-                                         raw->run();
-                                         raw->run = nullptr;
-                                         raw->ended = true;
-                                         BeginSwitch(nullptr, raw->scheduler_stack);
-                                         return std::move(raw->scheduler);
-                                       });
   fibers_.emplace(raw->id, std::move(fiber));
   MakeReady(*raw);
   return raw->id;
@@ -156,7 +201,7 @@ void FiberWorld::Wait(const void* address, Time deadline) {
   fiber.deadline = deadline;
   waiting_[address].push_back(&fiber);
   if (deadline != Time::max()) timers_.emplace(deadline, fiber.id);
-  Suspend(fiber);
+  fiber.stack->Suspend();
 }
 
 void FiberWorld::NotifyOne(const void* address) {
@@ -216,18 +261,13 @@ bool FiberWorld::RunNext() {
 void FiberWorld::Resume(Fiber& fiber) {
   ++switches_;
   running_ = &fiber;
-  void* fake = nullptr;
-  BeginSwitch(&fake, fiber.stack);
-  fiber.context = std::move(fiber.context).resume();
-  EndSwitch(fake, nullptr);
+  const bool begins = fiber.stack == nullptr;
+  if (begins) fiber.stack = Stack::Take();
+  fiber.ended = fiber.stack->Resume(begins ? &fiber.run : nullptr);
   running_ = nullptr;
-  if (fiber.ended) NotifyAll(&fiber);
-}
-
-void FiberWorld::Suspend(Fiber& fiber) {
-  BeginSwitch(&fiber.stack.fake, fiber.scheduler_stack);
-  fiber.scheduler = std::move(fiber.scheduler).resume();
-  EndSwitch(fiber.stack.fake, &fiber.scheduler_stack);
+  if (!fiber.ended) return;
+  std::exchange(fiber.stack, nullptr)->GiveBack();
+  NotifyAll(&fiber);
 }
 
 }  // namespace gangway::simulation

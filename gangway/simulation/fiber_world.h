@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include <boost/context/fiber.hpp>
 
 #include "gangway/base/world.h"
 #include "gangway/simulation/random.h"
@@ -56,13 +55,13 @@ class FiberWorld final : public World {
   void NotifyAll(const void* address) override;
 
  private:
+  class Stack;
   struct Fiber;
   using Timer = std::pair<Time, ThreadId>;
 
   // False: no thread can run any more.
   bool RunNext();
   void Resume(Fiber& fiber);
-  void Suspend(Fiber& fiber);
   void MakeReady(Fiber& fiber);
   void Forget(Fiber& fiber);  // what it waits for
   std::string Left() const;

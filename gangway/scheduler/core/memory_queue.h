@@ -55,8 +55,8 @@ class MemoryQueue {
     }
   }
 
-  // Removes and returns nodes that now fit together, the older ones first; perhaps one twice. `free`: the bytes that are
-  // free on each of a list's devices.
+  // Removes and returns nodes that now fit together, the older ones first; perhaps one twice. `free`: the bytes that
+  // are free on each of a list's devices.
   template <typename Free>
   std::vector<std::pair<Ordinal, Devices>> TakeFitting(Free free) {
     std::vector<std::pair<Ordinal, Devices>> taken;
