@@ -11,6 +11,7 @@
 # labelled "tsan".
 include_guard()
 
+# Not the simulation: all of it runs on one thread of the system.
 set(GANGWAY_TSAN_FOLDERS base program core service)
 add_custom_target(gangway_tests)
 add_custom_target(gangway_tests_tsan)

@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 readonly all_stages=(format tidy scripts unit clang_tidy e2e asan tsan)
-readonly nightly_stages=(tidy_all fuzz release e2e_all)
+readonly nightly_stages=(tidy_all fuzz release e2e_all mutants)
 readonly test_jobs=${TEST_JOBS:-2} e2e_jobs=${E2E_JOBS:-3}
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
@@ -42,12 +42,14 @@ stage_fuzz() { tools/fuzz.sh; }
 # The simulation runs once with more seeds, since repeated seeds prove nothing; all other tests run five times.
 stage_release() {
   tools/build.sh release && GANGWAY_SEEDS=20000 run_ctest build/release -R '^simulation_test$' &&
-    run_ctest build/release -E '^simulation_test$' --repeat until-fail:5
+    GANGWAY_SEEDS=2000 run_ctest build/release -R '^simulation_processes_test$' &&
+    run_ctest build/release -E '^simulation_(processes_)?test$' --repeat until-fail:5
 }
+stage_mutants() { tools/mutants; }
 stage_e2e_all() { GANGWAY_NIGHTLY=1 stage_e2e; }  # with the parts that tests otherwise skip
 
 limit_s() {  # generous: it ends hangs, it does not measure speed
-  case $1 in format | tidy | scripts) echo 600 ;; tidy_all) echo 14400 ;; release | e2e_all) echo 7200 ;; *) echo 3600 ;; esac
+  case $1 in format | tidy | scripts) echo 600 ;; tidy_all) echo 14400 ;; release | e2e_all | mutants) echo 7200 ;; *) echo 3600 ;; esac
 }
 
 run_stages() {

@@ -31,7 +31,7 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
         OnProgress(event.progress().ended());
         break;
       case wire::SessionEvent::kUploadFailed:
-        OnUploadFailed(event.upload_failed());
+        ForgetUpload(event.upload_failed().upload());
         break;
       case wire::SessionEvent::EVENT_NOT_SET:
         break;  // an event of a newer controller
@@ -65,19 +65,20 @@ void ClientImpl::OnAwaitDone(const wire::AwaitDone& done_event) {
   done(wire::ToStatus(done_event.failure()));
 }
 
-void ClientImpl::OnUploadFailed(const wire::UploadFailed& failed) {
+// Its bytes need not be sent.
+void ClientImpl::ForgetUpload(uint64_t upload) {
   std::vector<std::function<void()>> released;
   {
     MutexLock lock(mutex_);
-    uploads_.erase(failed.upload());
+    uploads_.erase(upload);
     std::erase_if(pushes_, [&](OutgoingPush& outgoing) {
-      if (outgoing.push.upload != failed.upload()) return false;
+      if (outgoing.push.upload != upload) return false;
       if (outgoing.push.released) released.push_back(std::move(outgoing.push.released));
       return true;
     });
   }
   for (auto& call : released) call();
-  data_links_->Forget(failed.upload());
+  data_links_->Forget(upload);
 }
 
 void ClientImpl::OnProgress(uint64_t ended) {

@@ -301,9 +301,11 @@ void ClientImpl::OnWatch() {
     if (!lost_.ok() || !data_links_) return;
     for (const auto& [id, fetching] : pending_.fetches) awaited.merge(Awaited(*fetching));
   }
-  const bool more = data_links_->Watch(awaited);
+  // A push may be on its way to a link: only after two looks at nothing is there nothing.
+  idle_looks_ = data_links_->Watch(awaited) ? 0 : idle_looks_ + 1;
   MutexLock lock(mutex_);
-  if (more) WatchLinks();
+  if (idle_looks_ < 2) return WatchLinks();
+  idle_looks_ = 0;
 }
 
 void ClientImpl::Wake() {

@@ -141,7 +141,7 @@ class ClientImpl final : public Client {
   void OnEvents(wire::SessionEvents& events);
   void OnCompiled(wire::Compiled& compiled);
   void OnAwaitDone(const wire::AwaitDone& done);
-  void OnUploadFailed(const wire::UploadFailed& failed);
+  void ForgetUpload(uint64_t upload);
   void OnProgress(uint64_t ended);
   void OnChunk(const wire::DataChunk& chunk);
   void OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes, size_t size);
@@ -183,6 +183,7 @@ class ClientImpl final : public Client {
   absl::flat_hash_map<ExecutableHandle, Devices> executables_ GANGWAY_GUARDED_BY(mutex_);
   StatusCallback on_lost_ GANGWAY_GUARDED_BY(mutex_);
 
+  int idle_looks_ = 0;             // of OnWatch, in a row; used only on the loop
   uint64_t control_sequence_ = 0;  // used only by the thread in SendBatches
 
   EventLoop loop_{"gw-client"};

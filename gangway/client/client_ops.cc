@@ -174,6 +174,7 @@ void ClientImpl::Abandon(uint64_t upload, const absl::Status& why) {
   wire::AbandonOp* op = NewOp(0)->mutable_abandon();
   op->set_upload(upload);
   *op->mutable_failure() = wire::ToFailure(why);
+  loop_.Post([this, upload] { ForgetUpload(upload); });
   Wake();
 }
 

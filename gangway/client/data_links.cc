@@ -97,8 +97,10 @@ absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   frame.set_incarnation(incarnation.number());
   frame.set_sequence(sequence + 1);
   const uint64_t upload = frame.data_chunk().upload();  // 0: something else
+  const size_t bytes = frame.data_chunk().data().size();
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(frame)));
   ++sequence;
+  chunk_bytes += bytes;
   if (upload != 0 && (unproven.empty() || unproven.back() != upload)) unproven.push_back(upload);
   return absl::OkStatus();
 }
@@ -367,7 +369,8 @@ bool DataLinks::SendWords(WorkerLink& to) {
   return true;
 }
 
-void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why) {
+void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why,
+                     bool silent) {
   WorkerLink& to = workers_[key];
   const bool welcomed = attempt->welcomed;  // otherwise nothing went over it
   attempt->closed = true;
@@ -394,11 +397,11 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   const auto now = Clock::now();
   ++to.failures;
   for (uint64_t upload : lost) options_.on_upload_lost(upload, status);
-  if (welcomed) {
-    to.down_since = now;
-    options_.on_lost(key, status);
-  } else if (now - to.down_since >= kDownMax) {
+  if (welcomed) to.down_since = now;
+  if (silent || now - to.down_since >= kDownMax) {
     GiveUp(key, status);
+  } else if (welcomed) {
+    options_.on_lost(key, status);
   }
   auto delay = options_.retry_first * (1 << std::min(to.failures - 1, options_.attempts));
   options_.loop->PostAt(now + delay, [this, key, incarnation = to.worker.incarnation()] {
@@ -442,28 +445,48 @@ bool DataLinks::Watch(const std::set<WorkerKey>& awaited) {
   if (closed_) return false;
   const auto now = Clock::now();
   // A process that stood still has not read what came.
-  const bool stood_still = watched_ != Clock::time_point() && now - watched_ > 2 * kWatchInterval;
+  const bool stood_still = now - watched_ > 2 * kWatchInterval;  // or did not watch
   std::vector<WorkerKey> busy;
   for (const auto& [key, to] : workers_) {
     if (awaited.contains(key) || IsBusy(to)) busy.push_back(key);
   }
   for (WorkerKey key : busy) Look(key, now, stood_still);
-  watched_ = busy.empty() ? Clock::time_point() : now;
+  watched_ = now;
   return !busy.empty();
 }
 
 void DataLinks::Look(WorkerKey key, Clock::time_point now, bool stood_still) {
-  const std::shared_ptr<Attempt> attempt = workers_[key].attempt;
-  if (attempt == nullptr || attempt->sender == nullptr) return;  // Dial has a limit of its own
+  WorkerLink& to = workers_[key];
+  const std::shared_ptr<Attempt> attempt = to.attempt;
+  if (!to.up) return;
+  const auto silent_for = [](std::chrono::milliseconds limit) {
+    return absl::UnavailableError(absl::StrCat("nothing came from it for ", limit.count(), " ms"));
+  };
+  if (attempt == nullptr || !attempt->welcomed) {
+    if (stood_still) return;
+    if (attempt != nullptr && attempt->sender != nullptr && now - attempt->heard >= kWelcomeMax)
+      return Lost(key, attempt, silent_for(kWelcomeMax), /*silent=*/true);
+    if (now - to.down_since < kDownMax + options_.connect_limit) return;
+    return GiveUp(key, LostStatus(to.worker, "The data stream",
+                                  absl::UnavailableError("it cannot be opened")));
+  }
   Question& question = attempt->question;
   if (stood_still) attempt->heard = question.since = now;
-  const auto since = question.open ? std::max(attempt->heard, question.since) : attempt->heard;
-  if ((question.open || !attempt->welcomed) && now - since >= kSilenceMax) {
-    return Lost(key, attempt,
-                absl::UnavailableError(
-                    absl::StrCat("nothing came from it for ", kSilenceMax.count(), " ms")));
-  }
-  if (attempt->welcomed) Ask(*attempt, now);
+  NoteProgress(*attempt, now);
+  if (question.open && now - std::max(attempt->heard, question.since) >= kSilenceMax)
+    return Lost(key, attempt, silent_for(kSilenceMax), /*silent=*/true);
+  Ask(*attempt, now);
+}
+
+// A question waits behind the chunks that are queued, perhaps for long on a slow network.
+void DataLinks::NoteProgress(Attempt& attempt, Clock::time_point now) {
+  const size_t queued = attempt.sender->link->queued_bytes();
+  MutexLock lock(attempt.sender->mutex);
+  const uint64_t taken = attempt.sender->chunk_bytes;
+  const uint64_t gone = taken > queued ? taken - queued : 0;
+  if (attempt.queued > 0 && gone > attempt.gone) attempt.heard = now;
+  attempt.queued = queued;
+  attempt.gone = gone;
 }
 
 void DataLinks::Ask(Attempt& attempt, Clock::time_point now) {

@@ -73,8 +73,9 @@ class DataLinks {
   static constexpr size_t kInterleaved = 4;  // pushes to one worker that take turns
   static constexpr size_t kDialsMax = 64;    // at a time
   static constexpr std::chrono::milliseconds kWatchInterval{1000};
-  // After a question, or for the worker's welcome. With the interval it stays below the 7 s that are promised.
+  // After a question. With the interval it stays below the 7 s that are promised.
   static constexpr std::chrono::milliseconds kSilenceMax{5000};
+  static constexpr std::chrono::milliseconds kWelcomeMax{2000};
   // How long uploads that have not begun and fetches wait for a link.
   static constexpr std::chrono::milliseconds kDownMax{1500};
 
@@ -161,6 +162,7 @@ class DataLinks {
     uint64_t sequence GANGWAY_GUARDED_BY(mutex) = 0;
     // Uploads of which the link has taken bytes since the last question; repeated ones.
     std::vector<uint64_t> unproven GANGWAY_GUARDED_BY(mutex);
+    uint64_t chunk_bytes GANGWAY_GUARDED_BY(mutex) = 0;  // that the link has taken
   };
   // The answer to it proves that what was sent before it has arrived.
   struct Question {
@@ -175,7 +177,10 @@ class DataLinks {
   struct Attempt {
     bool closed = false;
     absl::Status why;
-    Clock::time_point heard;  // the last frame; before it, when the link was opened
+    // The last sign of life: a frame, or progress of what is queued; before that, when the link was opened.
+    Clock::time_point heard;
+    size_t queued = 0;  // at the last Look
+    uint64_t gone = 0;  // chunk bytes that had left the queue by then
     Question question;
     std::shared_ptr<Sender> sender;  // null: not connected
     bool welcomed = false;           // nothing is pushed before: a rejected link loses what it took
@@ -205,7 +210,9 @@ class DataLinks {
   void Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
               absl::StatusOr<std::shared_ptr<transport::Link>> link);
   void OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame);
-  void Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why);
+  // `silent`: so what has not begun does not wait for the next link either.
+  void Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, absl::Status why,
+            bool silent = false);
   // What waits for a link to the worker waits no longer.
   void GiveUp(WorkerKey key, const absl::Status& why);
   // Takes the pushes that `of` selects off the queues, and returns their uploads.
@@ -214,6 +221,7 @@ class DataLinks {
   static bool IsBusy(const WorkerLink& to);
   void Look(WorkerKey key, Clock::time_point now, bool stood_still);
   static void Ask(Attempt& attempt, Clock::time_point now);
+  static void NoteProgress(Attempt& attempt, Clock::time_point now);
   void SchedulePump(WorkerKey key);
   void Pump(WorkerKey key);
   bool SendChunk(WorkerLink& to, Pushing& pushing);

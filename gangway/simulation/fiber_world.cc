@@ -131,13 +131,17 @@ struct FiberWorld::Fiber {
   bool ended = false;
 };
 
+// A thread that has not ended refers to what may be gone, so it is not unwound but kept.
+std::vector<std::unique_ptr<FiberWorld::Fiber>>& FiberWorld::Lost() {
+  static auto* const lost = new std::vector<std::unique_ptr<Fiber>>;
+  return *lost;
+}
+
 FiberWorld::FiberWorld(uint64_t seed) : random_(seed), now_(Time() + kStart) {}
 
 FiberWorld::~FiberWorld() {
-  // A thread that has not ended refers to what may be gone, so it is not unwound but kept.
-  static auto* const lost = new std::vector<std::unique_ptr<Fiber>>;
   for (auto& [id, fiber] : fibers_) {
-    if (!fiber->ended) lost->push_back(std::move(fiber));
+    if (!fiber->ended) Lost().push_back(std::move(fiber));
   }
 }
 

@@ -65,6 +65,7 @@ class FiberWorld final : public World {
   void MakeReady(Fiber& fiber);
   void Forget(Fiber& fiber);  // what it waits for
   std::string Left() const;
+  static std::vector<std::unique_ptr<Fiber>>& Lost();
 
   Random random_;
   Time now_;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -138,8 +139,54 @@ void BreakLinks(Processes& processes, Random& random, Break how) {
   }
 }
 
-// Uploads and fetches of a few bytes and of many pieces, of which several are under way at a time, while all data links
-// break at a moment that the seed picks. Returns the longest wait for an answer.
+// What is under way when data links break, and how long its answers take.
+class Traffic {
+ public:
+  Traffic(FiberWorld* world, Client* client, bool must_succeed)
+      : world_(world), client_(client), must_succeed_(must_succeed) {}
+
+  // Uploads of a few bytes or of many pieces, `at_once` at a time, each awaited and fetched.
+  void Run(int rounds, int at_once, uint64_t elements_max) {
+    for (int round = 0; round < rounds; ++round) {
+      std::vector<Thread> users;
+      for (int user = 0; user < at_once; ++user)
+        users.emplace_back("user", [this, elements_max] { One(elements_max); });
+      for (Thread& user : users) user.Join();
+    }
+  }
+  void One(uint64_t elements_max) {
+    const size_t bytes = 4 * world_->random().Between(1, elements_max);
+    const auto devices = client_->cluster().devices.size();
+    const ArrayHandle array = client_->NewArrayHandle();
+    const uint64_t upload =
+        client_->Upload(array, {.element_type = kF32,
+                                .shard_dims = {static_cast<int64_t>(bytes / 4)},
+                                .devices = {static_cast<uint32_t>(world_->random().Below(devices))},
+                                .shard_bytes = bytes});
+    auto data = std::make_shared<std::string>(bytes, static_cast<char>('a' + bytes % 26));
+    const auto began = Clock::now();
+    client_->Push(upload, 0, *data, [data] {});
+    auto ready = std::make_shared<Answer<absl::Status>>();
+    client_->Await({{array}}, [ready](absl::Status status) { ready->Set(std::move(status)); });
+    absl::Status status;
+    const std::string got = FetchOf(*client_, array, bytes, status);
+    const auto is_ready = ready->WaitFor(seconds(100));
+    longest_ = std::max<std::chrono::nanoseconds>(longest_, Clock::now() - began);
+    EXPECT_TRUE(is_ready.has_value()) << "an array that is never ready";
+    EXPECT_TRUE(!status.ok() || got == *data);
+    EXPECT_TRUE(!must_succeed_ || (status.ok() && is_ready == absl::OkStatus())) << status;
+    client_->Drop({{array}});
+  }
+  std::chrono::nanoseconds longest() const { return longest_; }
+
+ private:
+  FiberWorld* const world_;
+  Client* const client_;
+  const bool must_succeed_;
+  std::chrono::nanoseconds longest_{0};
+};
+
+// The longest wait for an answer, while all data links break at a moment that the seed picks.
 std::chrono::nanoseconds LongestWait(uint64_t seed, Break how) {
   std::chrono::nanoseconds longest{0};
   FiberWorld world(seed);
@@ -152,31 +199,14 @@ std::chrono::nanoseconds LongestWait(uint64_t seed, Break how) {
         ASSERT_TRUE(processes.Start().ok());
         auto client = processes.Connect("client");
         ASSERT_TRUE(client.ok()) << client.status();
-        std::vector<Thread> users;
-        for (int user = 0; user < 3; ++user) {
-          users.emplace_back("user", [&, user] {
-            for (int round = 0; round < 4; ++round) {
-              const size_t bytes = 4 * world.random().Between(1, user == 0 ? 10 : 1500000);
-              const ArrayHandle array = (*client)->NewArrayHandle();
-              const uint64_t upload = (*client)->Upload(
-                  array, {.element_type = kF32,
-                          .shard_dims = {static_cast<int64_t>(bytes / 4)},
-                          .devices = {static_cast<uint32_t>(world.random().Below(6))},
-                          .shard_bytes = bytes});
-              auto data = std::make_shared<std::string>(bytes, static_cast<char>('a' + round));
-              const auto began = Clock::now();
-              (*client)->Push(upload, 0, *data, [data] {});
-              absl::Status status;
-              const std::string got = FetchOf(**client, array, bytes, status);
-              longest = std::max<std::chrono::nanoseconds>(longest, Clock::now() - began);
-              EXPECT_TRUE(!status.ok() || got == *data) << "seed " << seed;
-              (*client)->Drop({{array}});
-            }
-          });
-        }
+        Traffic traffic(&world, client->get(), /*must_succeed=*/false);
+        Thread small("small", [&] { traffic.Run(4, 1, 10); });
+        Thread large("large", [&] { traffic.Run(2, 2, 1'500'000); });
+        Thread medium("medium", [&] { traffic.Run(2, 8, 50'000); });
         Answer<bool>().WaitFor(milliseconds(world.random().Below(25)));
         BreakLinks(processes, world.random(), how);
-        for (Thread& user : users) user.Join();
+        for (Thread* thread : {&small, &large, &medium}) thread->Join();
+        longest = traffic.longest();
         client->reset();
       },
       std::chrono::hours(1));
@@ -194,17 +224,49 @@ TEST(ProcessesTest, AClientRunsProgramsOnAWorker) {
   for (int seed = 1; seed <= SeedsOr(20); ++seed) RunCluster(static_cast<uint64_t>(seed), {});
 }
 
-TEST(ProcessesTest, TheSameSeedGivesTheSameRun) {
-  spdlog::set_level(spdlog::level::critical);
+std::string Fingerprints() {
+  std::string all;
   Plan plan{.kill = true, .islands = {{2, 1}, {1}}};
   for (uint64_t seed = 1; seed <= 5; ++seed) {
-    const Outcome first = RunCluster(seed, plan), again = RunCluster(seed, plan);
-    EXPECT_EQ(first.fingerprint, again.fingerprint) << "seed " << seed;
-    EXPECT_EQ(first.failed, again.failed);
-    printf("seed %llu: %016llx, %llu switches, %d failed\n", static_cast<unsigned long long>(seed),
-           static_cast<unsigned long long>(first.fingerprint),
-           static_cast<unsigned long long>(first.switches), first.failed);
+    const Outcome run = RunCluster(seed, plan);
+    absl::StrAppend(&all, " ", run.fingerprint, " ", run.failed);
   }
+  return all;
+}
+
+TEST(ProcessesTest, TheSameSeedGivesTheSameRunInAnotherProcess) {
+  spdlog::set_level(spdlog::level::critical);
+  const std::string here = Fingerprints();
+  if (const char* there = std::getenv("GANGWAY_FINGERPRINTS")) {
+    EXPECT_EQ(here, there);
+    return;
+  }
+  setenv("GANGWAY_FINGERPRINTS", here.c_str(), 1);
+  const std::string command = absl::StrCat(std::filesystem::read_symlink("/proc/self/exe").string(),
+                                           " --gtest_filter=*InAnotherProcess >&2");
+  EXPECT_EQ(std::system(command.c_str()), 0);  // NOLINT(cert-env33-c): our own program
+  unsetenv("GANGWAY_FINGERPRINTS");
+}
+
+// A question waits behind what is queued on a slow link; that is not silence.
+TEST(ProcessesTest, ASlowLinkIsNotSilent) {
+  spdlog::set_level(spdlog::level::critical);
+  FiberWorld world(1);
+  const absl::Status ended = world.Run(
+      [&] {
+        ProcessesOptions options{.islands = {{1}}};
+        options.network.bytes_per_second = 1'000'000;
+        Processes processes(&world, options);
+        ASSERT_TRUE(processes.Start().ok());
+        auto client = processes.Connect("client");
+        ASSERT_TRUE(client.ok()) << client.status();
+        Traffic traffic(&world, client->get(), /*must_succeed=*/true);
+        traffic.Run(1, 8, 1'500'000);
+        EXPECT_GT(traffic.longest(), seconds(10));
+        client->reset();
+      },
+      std::chrono::hours(1));
+  EXPECT_TRUE(ended.ok()) << ended;
 }
 
 // A worker that computes for long says nothing else on its data link, which is as good as before.

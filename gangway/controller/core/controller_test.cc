@@ -581,6 +581,33 @@ TEST_F(ControllerTest, AnAbandonedUploadIsCancelledWhereItWaits_TM1) {
   EXPECT_EQ(Await({12})->code(), 0);
 }
 
+TEST_F(ControllerTest, AnUploadNeedsANumberOfItsOwn) {
+  auto upload = [this](uint64_t handle, uint64_t number) {
+    wire::Op op;
+    op.mutable_upload()->set_array(handle);
+    op.mutable_upload()->set_upload(number);
+    op.mutable_upload()->mutable_spec()->add_devices(0);
+    return OrdinalOf(std::move(op), 1);
+  };
+  EXPECT_EQ(upload(10, 0), 0u);
+  const uint64_t first = upload(11, 7);
+  EXPECT_NE(first, 0u);
+  EXPECT_EQ(upload(12, 7), 0u);
+  wire::Op abandon;
+  for (uint64_t number : {0, 7, 7, 8}) {
+    abandon.mutable_abandon()->set_upload(number);
+    Do(abandon);
+  }
+  Done(0, first, "cancelled");
+  for (uint64_t number : {0, 7, 7, 8}) {
+    abandon.mutable_abandon()->set_upload(number);
+    Do(abandon);
+  }
+  EXPECT_EQ(Await({10})->code(), static_cast<int>(StatusCode::kInvalidArgument));
+  EXPECT_EQ(Await({11})->code(), static_cast<int>(StatusCode::kCancelled));
+  EXPECT_EQ(Await({12})->code(), static_cast<int>(StatusCode::kInvalidArgument));
+}
+
 TEST_F(ControllerTest, ArraysOfALostWorkerAreErrorsWithARecord_ER1) {
   HaveProgram(5, {0});
   Have(10, {0});

@@ -92,6 +92,11 @@ void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Ac
         wire::MakeFailure(StatusCode::kInvalidArgument,
                           absl::StrCat("array handle ", op.array(), " is 0 or in use already"));
   }
+  if (!failure && (op.upload() == 0 || session.uploads.contains(op.upload()))) {
+    failure =
+        wire::MakeFailure(StatusCode::kInvalidArgument,
+                          absl::StrCat("upload number ", op.upload(), " is 0 or in use already"));
+  }
   if (!failure && op.spec().shard_bytes() > kSizeMax) {
     failure = wire::MakeFailure(
         StatusCode::kInvalidArgument,
@@ -133,7 +138,8 @@ void Controller::OnAbandon(Session& session, wire::AbandonOp& op, Actions& actio
   wire::Failure failure = std::move(*op.mutable_failure());
   if (failure.code() == 0)
     failure = wire::MakeFailure(StatusCode::kCancelled, "the upload was abandoned");
-  SpoilNode(upload->second, nodes_.at(upload->second), std::move(failure), actions);
+  auto node = nodes_.find(upload->second);
+  if (node != nodes_.end()) SpoilNode(node->first, node->second, std::move(failure), actions);
 }
 
 // Checks a call: counts, shapes and devices match, and no argument is spoiled or consumed.

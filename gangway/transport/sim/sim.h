@@ -58,7 +58,7 @@ class SimNetwork {
 
   // What the peers of a killed process see: its links are reset, and it has none ever after.
   void Kill(const std::string& process);
-  // Nobody can connect to the process, and waits in vain, until this is called with false. Open links stay.
+  // No process can connect to it: attempts wait until their limit, until this is called with false. Open links stay.
   void Shield(const std::string& process, bool unreachable);
 
  private:
