@@ -398,7 +398,7 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   ++to.failures;
   for (uint64_t upload : lost) options_.on_upload_lost(upload, status);
   if (welcomed) to.down_since = now;
-  if (silent || now - to.down_since >= kDownMax) {
+  if (silent) {
     GiveUp(key, status);
   } else if (welcomed) {
     options_.on_lost(key, status);
@@ -466,7 +466,7 @@ void DataLinks::Look(WorkerKey key, Clock::time_point now, bool stood_still) {
     if (stood_still) return;
     if (attempt != nullptr && attempt->sender != nullptr && now - attempt->heard >= kWelcomeMax)
       return Lost(key, attempt, silent_for(kWelcomeMax), /*silent=*/true);
-    if (now - to.down_since < kDownMax + options_.connect_limit) return;
+    if (now - to.down_since < kDownMax) return;
     return GiveUp(key, LostStatus(to.worker, "The data stream",
                                   absl::UnavailableError("it cannot be opened")));
   }

@@ -76,8 +76,8 @@ class DataLinks {
   // After a question. With the interval it stays below the 7 s that are promised.
   static constexpr std::chrono::milliseconds kSilenceMax{5000};
   static constexpr std::chrono::milliseconds kWelcomeMax{2000};
-  // How long uploads that have not begun and fetches wait for a link.
-  static constexpr std::chrono::milliseconds kDownMax{1500};
+  // How long uploads that have not begun and fetches wait for a link: longer than one attempt to connect.
+  static constexpr std::chrono::milliseconds kDownMax{3000};
 
   struct Options {
     transport::Transport* transport = nullptr;

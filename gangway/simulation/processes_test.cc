@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -115,7 +116,7 @@ Outcome RunCluster(uint64_t seed, const Plan& plan) {
   return outcome;
 }
 
-enum class Break { kReset, kHalf, kSilence, kShield };
+enum class Break { kReset, kHalf, kSilence, kShield, kDark };
 
 void BreakLinks(Processes& processes, Random& random, Break how) {
   transport::SimNetwork& network = processes.network();
@@ -135,6 +136,10 @@ void BreakLinks(Processes& processes, Random& random, Break how) {
         network.Shield(link.server, true);
         network.Reset(link.id);
         break;
+      case Break::kDark:
+        network.Shield(link.server, true);
+        network.Silence(link.id, true, true);
+        break;
     }
   }
 }
@@ -146,23 +151,35 @@ class Traffic {
       : world_(world), client_(client), must_succeed_(must_succeed) {}
 
   // Uploads of a few bytes or of many pieces, `at_once` at a time, each awaited and fetched.
-  void Run(int rounds, int at_once, uint64_t elements_max) {
+  // To `device`, or to any.
+  void Run(int rounds, int at_once, uint64_t elements_max, uint64_t elements_min = 1,
+           std::optional<uint32_t> device = {}) {
     for (int round = 0; round < rounds; ++round) {
       std::vector<Thread> users;
       for (int user = 0; user < at_once; ++user)
-        users.emplace_back("user", [this, elements_max] { One(elements_max); });
+        users.emplace_back("user", [=, this] { One(elements_min, elements_max, device); });
       for (Thread& user : users) user.Join();
     }
   }
-  void One(uint64_t elements_max) {
-    const size_t bytes = 4 * world_->random().Between(1, elements_max);
-    const auto devices = client_->cluster().devices.size();
+  // Fetches an array that is there, again and again.
+  void Read(int rounds, ArrayHandle array, size_t bytes) {
+    for (int round = 0; round < rounds; ++round) {
+      absl::Status status;
+      const auto began = Clock::now();
+      FetchOf(*client_, array, bytes, status);
+      longest_ = std::max<std::chrono::nanoseconds>(longest_, Clock::now() - began);
+      Answer<bool>().WaitFor(milliseconds(world_->random().Below(3)));
+    }
+  }
+  void One(uint64_t elements_min, uint64_t elements_max, std::optional<uint32_t> device) {
+    const size_t bytes = 4 * world_->random().Between(elements_min, elements_max);
+    if (!device)
+      device = static_cast<uint32_t>(world_->random().Below(client_->cluster().devices.size()));
     const ArrayHandle array = client_->NewArrayHandle();
-    const uint64_t upload =
-        client_->Upload(array, {.element_type = kF32,
-                                .shard_dims = {static_cast<int64_t>(bytes / 4)},
-                                .devices = {static_cast<uint32_t>(world_->random().Below(devices))},
-                                .shard_bytes = bytes});
+    const uint64_t upload = client_->Upload(array, {.element_type = kF32,
+                                                    .shard_dims = {static_cast<int64_t>(bytes / 4)},
+                                                    .devices = {*device},
+                                                    .shard_bytes = bytes});
     auto data = std::make_shared<std::string>(bytes, static_cast<char>('a' + bytes % 26));
     const auto began = Clock::now();
     client_->Push(upload, 0, *data, [data] {});
@@ -200,12 +217,28 @@ std::chrono::nanoseconds LongestWait(uint64_t seed, Break how) {
         auto client = processes.Connect("client");
         ASSERT_TRUE(client.ok()) << client.status();
         Traffic traffic(&world, client->get(), /*must_succeed=*/false);
-        Thread small("small", [&] { traffic.Run(4, 1, 10); });
-        Thread large("large", [&] { traffic.Run(2, 2, 1'500'000); });
-        Thread medium("medium", [&] { traffic.Run(2, 8, 50'000); });
+        const ArrayHandle there = (*client)->NewArrayHandle();
+        const std::string data(40, 'd');
+        (*client)->Push((*client)->Upload(there, {.element_type = kF32,
+                                                  .shard_dims = {10},
+                                                  .devices = {3},
+                                                  .shard_bytes = data.size()}),
+                        0, data, [] {});
+        absl::Status status;
+        EXPECT_EQ(FetchOf(**client, there, data.size(), status), data);
+        // Some runs only read, long after the last upload; some queue more than a link takes.
+        const bool reads_only = seed % 4 == 0;
+        if (reads_only) Answer<bool>().WaitFor(seconds(10));
+        Thread flood("flood", [&] {
+          if (seed % 8 == 1) traffic.Run(1, 3, 3'000'000, 3'000'000, /*device=*/0);
+        });
+        Thread read("read", [&] { traffic.Read(20, there, data.size()); });
+        Thread small("small", [&] { traffic.Run(reads_only ? 0 : 4, 1, 10); });
+        Thread large("large", [&] { traffic.Run(reads_only ? 0 : 2, 2, 1'500'000); });
+        Thread medium("medium", [&] { traffic.Run(reads_only ? 0 : 2, 8, 50'000); });
         Answer<bool>().WaitFor(milliseconds(world.random().Below(25)));
         BreakLinks(processes, world.random(), how);
-        for (Thread* thread : {&small, &large, &medium}) thread->Join();
+        for (Thread* thread : {&flood, &read, &small, &large, &medium}) thread->Join();
         longest = traffic.longest();
         client->reset();
       },
@@ -261,7 +294,7 @@ TEST(ProcessesTest, ASlowLinkIsNotSilent) {
         auto client = processes.Connect("client");
         ASSERT_TRUE(client.ok()) << client.status();
         Traffic traffic(&world, client->get(), /*must_succeed=*/true);
-        traffic.Run(1, 8, 1'500'000);
+        traffic.Run(1, 1, 8'000'000, 7'000'000);
         EXPECT_GT(traffic.longest(), seconds(10));
         client->reset();
       },
@@ -318,7 +351,8 @@ INSTANTIATE_TEST_SUITE_P(Breaks, BrokenDataLinks,
                          ::testing::Values(std::pair(Break::kReset, seconds(2)),
                                            std::pair(Break::kHalf, seconds(7)),
                                            std::pair(Break::kSilence, seconds(7)),
-                                           std::pair(Break::kShield, seconds(7))));
+                                           std::pair(Break::kShield, seconds(7)),
+                                           std::pair(Break::kDark, seconds(7))));
 
 }  // namespace
 }  // namespace gangway::simulation
