@@ -1,4 +1,5 @@
-// Chance that nobody can foretell: keys, secrets and numbers that no two processes may share. In a World, the seed's.
+// Unpredictable bits, for keys, secrets and numbers that no two processes may share. In a World, they follow from its
+// seed.
 #ifndef GANGWAY_BASE_RANDOM_H_
 #define GANGWAY_BASE_RANDOM_H_
 

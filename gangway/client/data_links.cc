@@ -465,7 +465,7 @@ void DataLinks::Look(WorkerKey key, Clock::time_point now, bool stood_still) {
   if (attempt == nullptr || !attempt->welcomed) {
     if (stood_still) return;
     if (attempt != nullptr && attempt->sender != nullptr && now - attempt->heard >= kWelcomeMax)
-      return Lost(key, attempt, silent_for(kWelcomeMax), /*silent=*/true);
+      Lost(key, attempt, silent_for(kWelcomeMax));
     if (now - to.down_since < kDownMax) return;
     return GiveUp(key, LostStatus(to.worker, "The data stream",
                                   absl::UnavailableError("it cannot be opened")));

@@ -75,9 +75,10 @@ class DataLinks {
   static constexpr std::chrono::milliseconds kWatchInterval{1000};
   // After a question. With the interval it stays below the 7 s that are promised.
   static constexpr std::chrono::milliseconds kSilenceMax{5000};
-  static constexpr std::chrono::milliseconds kWelcomeMax{2000};
-  // How long uploads that have not begun and fetches wait for a link: longer than one attempt to connect.
-  static constexpr std::chrono::milliseconds kDownMax{3000};
+  static constexpr std::chrono::milliseconds kWelcomeMax{
+      4000};  // after a Hello; a busy host is late
+  // How long uploads that have not begun and fetches wait for a link. Like the silence, it ends below 7 s.
+  static constexpr std::chrono::milliseconds kDownMax{5000};
 
   struct Options {
     transport::Transport* transport = nullptr;

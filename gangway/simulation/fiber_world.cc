@@ -32,10 +32,6 @@ constexpr std::chrono::hours kStart{1};
 // Between two waits of a thread, in virtual time.
 constexpr uint64_t kStepNanosMin = 100, kStepNanosMax = 3000;
 
-}  // namespace
-
-namespace {
-
 // What ASan must know of a stack that runs.
 struct StackState {
   void* fake = nullptr;

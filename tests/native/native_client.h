@@ -23,8 +23,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/base/answer.h"
 #include "gangway/base/executor.h"
-#include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
 #include "gangway/transport/by_address.h"
 #include "gangway/transport/transport.h"
@@ -40,23 +40,9 @@ inline constexpr int32_t kF32 = 11;  // XLA PrimitiveType
 
 // A value that a callback delivers. Shared with the callback, which may outlive a failed wait.
 template <typename T>
-class Arrival {
+class Arrival : public Answer<T> {
  public:
-  void Set(T value) {
-    MutexLock lock(mutex_);
-    value_ = std::move(value);
-    changed_.NotifyAll();
-  }
-  std::optional<T> Wait() {
-    MutexLock lock(mutex_);
-    changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return value_.has_value(); });
-    return value_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<T> value_ GANGWAY_GUARDED_BY(mutex_);
+  std::optional<T> Wait() { return this->WaitFor(kLimit); }
 };
 
 inline const absl::Status& Late() {

@@ -22,6 +22,7 @@ class MemoryQueue {
 
   bool empty() const { return lists_.empty(); }
 
+  // Does nothing if it is here already.
   void Add(Ordinal ordinal, const Devices& devices, uint64_t bytes) {
     List& list = lists_[devices];
     list.by_age.emplace(ordinal, bytes);
@@ -55,11 +56,11 @@ class MemoryQueue {
     }
   }
 
-  // Removes and returns nodes that now fit together, the older ones first; perhaps one twice. `free`: the bytes that
-  // are free on each of a list's devices.
+  // Nodes that now fit, the older ones of a list first; perhaps one twice, and perhaps not all. They stay here until
+  // they are removed, since another may take the memory first. `free`: the bytes that are free on each of a list's devices.
   template <typename Free>
-  std::vector<std::pair<Ordinal, Devices>> TakeFitting(Free free) {
-    std::vector<std::pair<Ordinal, Devices>> taken;
+  std::vector<std::pair<Ordinal, const Devices*>> Fitting(Free free) const {
+    std::vector<std::pair<Ordinal, const Devices*>> fitting;
     for (const auto& [devices, list] : lists_) {
       uint64_t left = free(devices);
       int passed = 0;
@@ -70,17 +71,16 @@ class MemoryQueue {
           continue;
         }
         left -= bytes;
-        taken.emplace_back(ordinal, devices);
+        fitting.emplace_back(ordinal, &devices);
       }
       if (passed <= kPassedMax) continue;
-      for (const auto& [bytes, ordinal] : list.by_size) {  // what is larger is not looked at
+      for (const auto& [bytes, ordinal] : list.by_size) {
         if (bytes > left) break;
         left -= bytes;
-        taken.emplace_back(ordinal, devices);  // perhaps again, which wastes what it reserves
+        fitting.emplace_back(ordinal, &devices);
       }
     }
-    for (const auto& [ordinal, devices] : taken) Remove(ordinal, devices);
-    return taken;
+    return fitting;
   }
 
  private:

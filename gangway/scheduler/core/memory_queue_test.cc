@@ -141,20 +141,32 @@ TEST_F(IslandTest, AGangThatDoesNotFitHoldsUpNoneThatDoes_GS2) {
   EXPECT_THAT(TakeReleased(), ElementsAre(1));
 }
 
-TEST_F(IslandTest, AGangIsNotOvertakenForEver_GS2) {
-  Make(5 * kBytes);
-  Load(1, {0}, /*temp_bytes=*/3 * kBytes);
-  Load(2, {0});
-  Have(50, {0});
-  Have(51, {0});
-  Launch(1, 1, 50, 1, 60);
-  uint64_t ordinal = 2;
-  for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i, ++ordinal) {
-    Launch(ordinal, 2, 50, 1, 60 + ordinal);
-    ASSERT_THAT(TakeReleased(), ElementsAre(ordinal));
-    Done(0, ordinal);
-    Free({60 + ordinal});
+class OvertakenTest : public IslandTest {
+ protected:
+  // Gang 1 waits for 4 arrays' bytes, and as many gangs of one array's bytes as may have passed it. Storages 50 and 51
+  // are held. Returns the next ordinal.
+  uint64_t Overtake(uint64_t budget_bytes) {
+    Make(budget_bytes);
+    Load(1, {0}, /*temp_bytes=*/3 * kBytes);
+    Load(2, {0});
+    Have(50, {0});
+    Upload(100, 51, {0}, kSession, budget_bytes - 4 * kBytes);
+    Done(0, 100);
+    TakeReleased();
+    Launch(1, 1, 50, 1, 60);
+    uint64_t ordinal = 2;
+    for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i, ++ordinal) {
+      Launch(ordinal, 2, 50, 1, 60 + ordinal);
+      EXPECT_THAT(TakeReleased(), ElementsAre(ordinal));
+      Done(0, ordinal);
+      Free({60 + ordinal});
+    }
+    return ordinal;
   }
+};
+
+TEST_F(OvertakenTest, AGangIsNotOvertakenForEver_GS2) {
+  const uint64_t ordinal = Overtake(5 * kBytes);
   Launch(ordinal, 2, 50, 1, 60 + ordinal);
   EXPECT_THAT(TakeReleased(), IsEmpty()) << "it would overtake once more";
   Free({51});
@@ -163,19 +175,32 @@ TEST_F(IslandTest, AGangIsNotOvertakenForEver_GS2) {
   EXPECT_THAT(TakeReleased(), ElementsAre(ordinal));
 }
 
-TEST_F(IslandTest, WhatMayNotOvertakeGoesOnWhenTheOtherFails_GS2) {
-  Make(5 * kBytes);
-  Load(1, {0}, /*temp_bytes=*/3 * kBytes);
-  Load(2, {0});
-  Have(50, {0});
-  Have(51, {0});
-  Launch(1, 1, 50, 1, 60);
-  uint64_t ordinal = 2;
-  for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i, ++ordinal) {
-    Launch(ordinal, 2, 50, 1, 60 + ordinal);
-    Done(0, ordinal);
-    Free({60 + ordinal});
-  }
+TEST_F(OvertakenTest, WhatMayNotOvertakeGoesOnWithTheOther_GS2) {
+  const uint64_t ordinal = Overtake(8 * kBytes);
+  Launch(ordinal, 2, 50, 1, 60 + ordinal);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Free({51});
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, ordinal)) << "there is room for both";
+}
+
+TEST(MemoryQueueTest, WhatFitsButLosesTheMemoryKeepsItsAge) {
+  const MemoryQueue::Devices devices = {IslandDevice(0)};
+  MemoryQueue queue;
+  queue.Add(Ordinal(1), devices, 5);
+  for (int i = 0; i < MemoryQueue::kOvertakenMax; ++i) queue.NoteTaken(Ordinal(9), devices);
+  EXPECT_FALSE(queue.MayTake(Ordinal(9), devices));
+  EXPECT_TRUE(queue.MayTake(Ordinal(9), {IslandDevice(1)}));
+  const auto fitting = queue.Fitting([](const MemoryQueue::Devices&) { return uint64_t{5}; });
+  ASSERT_EQ(fitting.size(), 1u);
+  EXPECT_EQ(fitting[0].first, Ordinal(1));
+  queue.Add(Ordinal(1), devices, 5);  // another took it
+  EXPECT_FALSE(queue.MayTake(Ordinal(9), devices));
+  queue.Remove(Ordinal(1), devices);
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST_F(OvertakenTest, WhatMayNotOvertakeGoesOnWhenTheOtherFails_GS2) {
+  const uint64_t ordinal = Overtake(5 * kBytes);
   Tick(milliseconds(2999));
   Launch(ordinal, 2, 50, 1, 60 + ordinal);
   TakeReleased();

@@ -63,10 +63,10 @@ void Island::ReportExchanges(Actions& actions) {
 }
 
 void Island::Schedule(Time now, Actions& actions) {
-  do {  // others may wait for nodes that need neither memory nor slots
+  do {  // others may wait for nodes that need neither memory nor slots, or might not overtake what has gone now
     while (!ready_light_.empty()) TryRelease(nodes_.at(*ready_light_.begin()), now, actions);
     ScheduleHeavy(now, actions);
-  } while (!ready_light_.empty());
+  } while (!ready_light_.empty() || (memory_freed_ && !memory_queue_.empty()));
 }
 
 // Gangs on their turn go before all others. Such a gang may already hold memory and slots on
@@ -116,7 +116,7 @@ void Island::ScheduleHeavy(Time now, Actions& actions) {
   }
 }
 
-// Nodes that stood aside for memory stand in line again if they fit now.
+// Nodes that stood aside for memory stand in line again if they fit now. They keep their age among those that wait.
 void Island::ResumeFitting() {
   if (!std::exchange(memory_freed_, false) || memory_queue_.empty()) return;
   auto free = [this](const std::vector<IslandDevice>& devices) {
@@ -124,8 +124,8 @@ void Island::ResumeFitting() {
     for (IslandDevice device : devices) bytes = std::min(bytes, ledger_.free_bytes(device));
     return bytes;
   };
-  for (const auto& [ordinal, devices] : memory_queue_.TakeFitting(free))
-    ready_.Insert(ordinal, devices);
+  for (const auto& [ordinal, devices] : memory_queue_.Fitting(free))
+    ready_.Insert(ordinal, *devices);
 }
 
 void Island::WaitForMemory(NodeState& node, Time now) {

@@ -28,7 +28,8 @@ class Alone final : public Transport {
 
 INSTANTIATE_TEST_SUITE_P(Sim, TransportConformance,
                          ::testing::Values(Implementation{
-                             "sim", [] { return std::make_unique<Alone>(); }, "here:0", "nobody"}));
+                             "sim", [] { return std::make_unique<Alone>(); }, "here:0",
+                             "an address without a listener"}));
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;

@@ -373,7 +373,7 @@ class SimNetwork::Impl {
   void Stop() { loop_.Stop(); }
 
  private:
-  // On the loop. Null: nobody answers.
+  // On the loop. Null: the attempt gets no answer, so it ends at its limit.
   std::optional<absl::StatusOr<std::shared_ptr<Link>>> Enter(const std::string& process,
                                                              const std::string& address,
                                                              LinkEvents events,
