@@ -209,6 +209,23 @@ TEST_F(OvertakenTest, WhatMayNotOvertakeGoesOnWhenTheOtherFails_GS2) {
   EXPECT_THAT(TakeReleased(), ElementsAre(ordinal));
 }
 
+TEST_F(IslandTest, AllThatFitsGoesOnAtOnceThoughMuchThatDoesNotIsOlder_GS2) {
+  Make(1000);
+  Upload(1, 50, {0}, kSession, 850);
+  Upload(2, 51, {0}, kSession, 145);
+  Done(0, 1);
+  Done(0, 2);
+  TakeReleased();
+  uint64_t ordinal = 3;
+  for (const auto& [count, bytes] : {std::pair(10, 10), {70, 500}, {10, 10}}) {
+    for (int i = 0; i < count; ++i, ++ordinal)
+      Upload(ordinal, 100 + ordinal, {0}, kSession, static_cast<uint64_t>(bytes));
+  }
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Free({51});  // 150 bytes are free
+  EXPECT_EQ(TakeReleased().size(), 15u);
+}
+
 TEST_F(IslandTest, TenThousandThatWaitForMemoryGoOnTogether_GS2) {
   constexpr uint64_t kCount = 10000;
   Make((kCount + 100) * kBytes);

@@ -63,7 +63,7 @@ void Island::ReportExchanges(Actions& actions) {
 }
 
 void Island::Schedule(Time now, Actions& actions) {
-  do {  // others may wait for nodes that need neither memory nor slots, or might not overtake what has gone now
+  do {  // others may wait for nodes that need neither memory nor slots, or fit, and were not looked at
     while (!ready_light_.empty()) TryRelease(nodes_.at(*ready_light_.begin()), now, actions);
     ScheduleHeavy(now, actions);
   } while (!ready_light_.empty() || (memory_freed_ && !memory_queue_.empty()));
