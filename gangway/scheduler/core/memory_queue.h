@@ -57,7 +57,7 @@ class MemoryQueue {
   }
 
   // Nodes that now fit, the older ones of a list first; perhaps one twice, and perhaps not all. They stay here until
-  // they are removed, since another may take the memory first. `free`: the bytes that are free on each device of a list.
+  // they are removed, since another may take the memory first. `free`: the bytes free on each device of a list.
   template <typename Free>
   std::vector<std::pair<Ordinal, const Devices*>> Fitting(Free free) const {
     std::vector<std::pair<Ordinal, const Devices*>> fitting;
