@@ -59,10 +59,11 @@ class SimNetworkTest : public ::testing::Test {
     return frame;
   }
 
+  // Outlive the network, which may still post to them.
+  EventLoop client_loop_{"client"}, server_loop_{"server"};
+  End client_{&client_loop_}, second_{&client_loop_}, server_{&server_loop_};
   SimNetwork network_;
   std::unique_ptr<Transport> here_, there_;
-  EventLoop client_loop_{"client"}, server_loop_{"server"};
-  End client_{&client_loop_}, server_{&server_loop_};
   std::unique_ptr<Listener> listener_;
   std::shared_ptr<Link> link_;
   uint64_t id_ = 0;
@@ -113,13 +114,12 @@ TEST_F(SimNetworkTest, AKilledProcessIsGoneForEver) {
 
 TEST_F(SimNetworkTest, AnUnreachableProcessDoesNotAnswer) {
   network_.Shield("there", true);
-  End second(&client_loop_);
-  auto link = here_->Connect(listener_->address(), second.Events(), milliseconds(200));
+  auto link = here_->Connect(listener_->address(), second_.Events(), milliseconds(200));
   EXPECT_THAT(std::string(link.status().message()), HasSubstr("did not answer within 200 ms"));
   ASSERT_TRUE(link_->Send(Numbered(1)).ok());
   EXPECT_TRUE(server_.WaitFrames(1)) << "open links stay";
   network_.Shield("there", false);
-  EXPECT_TRUE(here_->Connect(listener_->address(), second.Events(), milliseconds(5000)).ok());
+  EXPECT_TRUE(here_->Connect(listener_->address(), second_.Events(), milliseconds(5000)).ok());
 }
 
 }  // namespace
