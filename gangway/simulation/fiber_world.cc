@@ -125,6 +125,7 @@ struct FiberWorld::Fiber {
   const void* waits_for = nullptr;
   Time deadline = Time::max();
   bool ended = false;
+  bool exited = false;  // with its process: its stack stays as it is
 };
 
 // A thread that has not ended refers to what may be gone, so it is not unwound but kept.
@@ -137,7 +138,7 @@ FiberWorld::FiberWorld(uint64_t seed) : random_(seed), now_(Time() + kStart) {}
 
 FiberWorld::~FiberWorld() {
   for (auto& [id, fiber] : fibers_) {
-    if (!fiber->ended) Lost().push_back(std::move(fiber));
+    if (!fiber->ended || fiber->exited) Lost().push_back(std::move(fiber));
   }
 }
 
@@ -188,7 +189,7 @@ void FiberWorld::Join(ThreadId thread) {
   auto found = fibers_.find(thread);
   GANGWAY_CHECK(found != fibers_.end(), "a thread is joined once");
   while (!found->second->ended) Wait(found->second.get(), Time::max());
-  fibers_.erase(found);
+  if (!found->second->exited) fibers_.erase(found);
 }
 
 uint64_t FiberWorld::ProcessId() { return running_->process; }
@@ -245,6 +246,17 @@ void FiberWorld::Continue(uint64_t process) {
   ready_.insert(ready_.end(), stopped.mapped().begin(), stopped.mapped().end());
 }
 
+void FiberWorld::Exit() {
+  const uint64_t process = running_->process;
+  Stop(process);
+  for (auto& [id, fiber] : fibers_) {
+    if (fiber->process != process || fiber->ended) continue;
+    fiber->ended = fiber->exited = true;
+    NotifyAll(fiber.get());
+  }
+  while (true) running_->stack->Suspend();
+}
+
 bool FiberWorld::RunNext() {
   if (ready_.empty() && !timers_.empty()) now_ = std::max(now_, timers_.begin()->first);
   while (!timers_.empty() && timers_.begin()->first <= now_)
@@ -263,9 +275,10 @@ void FiberWorld::Resume(Fiber& fiber) {
   running_ = &fiber;
   const bool begins = fiber.stack == nullptr;
   if (begins) fiber.stack = Stack::Take();
-  fiber.ended = fiber.stack->Resume(begins ? &fiber.run : nullptr);
+  const bool over = fiber.stack->Resume(begins ? &fiber.run : nullptr);
   running_ = nullptr;
-  if (!fiber.ended) return;
+  if (!over) return;
+  fiber.ended = true;
   std::exchange(fiber.stack, nullptr)->GiveBack();
   NotifyAll(&fiber);
 }

@@ -2,8 +2,8 @@
 // at a time, until it waits; which one is next comes from the seed, and so does the time that each takes. When all
 // wait, the time jumps to the next deadline. So a run is a function of the seed and of the code.
 //
-// Threads belong to processes, which can be stopped and continued, as SIGSTOP and SIGCONT do. A process cannot be
-// killed with its stacks: cut its links, and let it end by itself.
+// Threads belong to processes, which can be stopped and continued, as SIGSTOP and SIGCONT do. A process that exits does
+// not unwind its stacks, whose memory is lost. To kill many processes, cut their links, and let them end by themselves.
 #ifndef GANGWAY_SIMULATION_FIBER_WORLD_H_
 #define GANGWAY_SIMULATION_FIBER_WORLD_H_
 
@@ -41,6 +41,8 @@ class FiberWorld final : public World {
   ThreadId StartIn(uint64_t process, const std::string& name, std::function<void()> run);
   void Stop(uint64_t process);
   void Continue(uint64_t process);
+  // Ends the process of the calling thread, as _exit does. Its threads count as ended. Does not return.
+  void Exit();
   Random& random() { return random_; }
   uint64_t switches() const { return switches_; }
 

@@ -1,21 +1,25 @@
 // Implementation of processes.h.
 #include "gangway/simulation/processes.h"
 
+#include <stop_token>
+
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/executor.h"
-#include "gangway/base/status.h"
+#include "gangway/cli/control_plane.h"
 #include "gangway/compiler/compiler.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/device/sim/sim_timer.h"
+#include "gangway/scheduler/service/scheduler_service.h"
+#include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/inproc/inproc.h"
 
 namespace gangway::simulation {
 namespace {
 
 constexpr char kHead[] = "head";
-constexpr char kControlAddress[] = "head:1";
-constexpr char kToken[] = "token";
+constexpr char kCompiler[] = "compiler";
+constexpr std::chrono::seconds kForever{1'000'000};
 
 // Device time is the world's.
 class WorldTimer final : public device::SimTimer {
@@ -32,81 +36,159 @@ class WorldTimer final : public device::SimTimer {
   EventLoop loop_{"sim-devices"};
 };
 
+std::string SchedulerAddress(uint32_t island) {
+  return absl::StrCat(Processes::SchedulerName(island), ":1");
+}
+
 }  // namespace
+
+std::string Processes::WorkerName(WorkerKey worker) {
+  return absl::StrCat("worker", worker.first, ".", worker.second);
+}
+
+std::string Processes::SchedulerName(uint32_t island) { return absl::StrCat("scheduler", island); }
 
 Processes::Processes(FiberWorld* world, const ProcessesOptions& options)
     : world_(world), options_(options), network_(options.network) {}
 
 Processes::~Processes() {
-  for (auto& [key, worker] : workers_) {
-    MutexLock lock(worker.mutex);
-    worker.ending = true;
-    if (worker.life != nullptr) worker.life->stop.Stop();
-    worker.changed.NotifyAll();
+  // The head last: the others then end by themselves, not by its loss.
+  for (auto& [name, role] : roles_) {
+    if (name != kHead) End(name);
   }
-  for (auto& [key, worker] : workers_) world_->Join(worker.supervisor);
-  stop_compiler_.request_stop();
-  if (compiler_ != 0) world_->Join(compiler_);
+  for (auto& [name, role] : roles_) {
+    if (name != kHead) world_->Join(role.supervisor);
+  }
   client_networks_.clear();
-  plane_.reset();
+  auto head = roles_.find(kHead);
+  if (head == roles_.end()) return;
+  End(kHead);
+  world_->Join(head->second.supervisor);
+}
+
+void Processes::End(const std::string& name) {
+  Role& role = roles_.at(name);
+  MutexLock lock(role.mutex);
+  role.ending = true;
+  if (role.life != nullptr) {
+    role.life->stop.Stop();
+    world_->Continue(role.life->process);
+  }
+  role.changed.NotifyAll();
 }
 
 absl::Status Processes::Start() {
-  head_network_ = network_.Join(kHead);
-  head_local_ = transport::NewInprocTransport();
-  cli::ControlPlaneOptions plane;
-  plane.islands = options_.islands;
-  plane.budget_bytes = options_.budget_bytes;
-  plane.token = kToken;
-  plane.control_address = kControlAddress;
-  GANGWAY_ASSIGN_OR_RETURN(plane_,
-                           cli::ControlPlane::Start(plane, head_local_.get(), head_network_.get()));
-  compiler_ = world_->StartIn(world_->NewProcess(), "compiler", [this] {
-    auto backend = device::OpenSim({.device_count = 16, .timer = std::make_shared<WorldTimer>()});
-    auto transport = network_.Join("compiler");
-    compiler::CompilerOptions options;
-    options.transport = transport.get();
-    options.head_address = kControlAddress;
-    options.token = kToken;
-    options.backend = backend.get();
-    options.cache_folder = "";
-    (void)compiler::RunCompiler(options, stop_compiler_.get_token());
-  });
+  AddRole(kHead, [this](Life& life) { RunHead(life); });
+  absl::Status started =
+      head_started_.WaitFor(std::chrono::minutes(1)).value_or(absl::DeadlineExceededError("head"));
+  if (!started.ok()) return started;
+  AddRole(kCompiler, [this](Life& life) { RunCompiler(life); });
   for (uint32_t island = 0; island < options_.islands.size(); ++island) {
+    if (options_.separate_schedulers)
+      AddRole(SchedulerName(island), [this, island](Life& life) { RunScheduler(island, life); });
     for (uint32_t index = 0; index < options_.islands[island].size(); ++index) {
       const WorkerKey key(island, index);
-      Worker& worker = workers_[key];
-      worker.supervisor = world_->StartIn(world_->NewProcess(), "supervisor",
-                                          [this, key, &worker] { Supervise(key, worker); });
+      AddRole(WorkerName(key), [this, key](Life& life) { RunWorker(key, life); });
     }
   }
   return absl::OkStatus();
 }
 
-void Processes::Supervise(WorkerKey key, Worker& worker) {
+void Processes::AddRole(const std::string& name, std::function<void(Life&)> run) {
+  Role& role = roles_[name];
+  role.run = std::move(run);
+  role.supervisor = world_->StartIn(world_->NewProcess(), "supervisor",
+                                    [this, name, &role] { Supervise(name, role); });
+}
+
+void Processes::Supervise(const std::string& name, Role& role) {
   while (true) {
     auto life = std::make_shared<Life>();
-    life->name = absl::StrCat("worker", key.first, ".", key.second, "#", ++worker.lives);
+    life->name = absl::StrCat(name, "#", ++role.lives);
+    life->process = world_->NewProcess();
     {
-      MutexLock lock(worker.mutex);
-      if (worker.ending) return;
-      worker.life = life;
+      MutexLock lock(role.mutex);
+      if (role.ending) return;
+      role.life = life;
     }
-    const World::ThreadId main =
-        world_->StartIn(world_->NewProcess(), "worker", [this, key, life] { RunLife(key, *life); });
-    world_->Join(main);
-    MutexLock lock(worker.mutex);
-    worker.life = nullptr;
-    worker.changed.WaitFor(worker.mutex, options_.restart_delay,
-                           [&worker]() GANGWAY_NO_ANALYSIS { return worker.ending; });
+    world_->Join(world_->StartIn(life->process, name, [&role, life] { role.run(*life); }));
+    network_.Kill(life->name);  // what is left of it, if it did not end in order
+    MutexLock lock(role.mutex);
+    role.life = nullptr;
+    role.changed.WaitFor(role.mutex, options_.restart_delay,
+                         [&role]() GANGWAY_NO_ANALYSIS { return role.ending; });
   }
 }
 
-void Processes::RunLife(WorkerKey key, Life& life) {
+void Processes::RunHead(Life& life) {
+  auto network = network_.Join(life.name);
+  auto local = transport::NewInprocTransport();
+  cli::ControlPlaneOptions options;
+  options.islands = options_.islands;
+  for (uint32_t island = 0; options_.separate_schedulers && island < options_.islands.size();
+       ++island)
+    options.remote_schedulers[island] = SchedulerAddress(island);
+  options.budget_bytes = options_.budget_bytes;
+  options.worker_wait_max = options_.worker_wait_max;
+  options.memory_wait_max = options_.memory_wait_max;
+  options.token = kToken;
+  options.control_address = kControlAddress;
+  options.on_silent = [this](uint64_t process) { KillSilent(process); };
+  auto plane = cli::ControlPlane::Start(options, local.get(), network.get());
+  head_started_.Set(plane.status());
+  if (!plane.ok()) return;
+  while (!life.stop.WaitFor(kForever)) continue;
+}
+
+void Processes::RunScheduler(uint32_t island, Life& life) {
+  auto network = network_.Join(life.name);
+  scheduler::SchedulerOptions options;
+  options.island = island;
+  options.token = kToken;
+  options.remote = true;
+  options.on_silent = [this](uint64_t process) { KillSilent(process); };
+  options.on_controller_lost = [&life](const absl::Status& why) { life.stop.Stop(why); };
+  EventLoop loop("scheduler");
+  auto service = scheduler::SchedulerService::Connect(&loop, std::move(options), *network,
+                                                      kControlAddress, std::chrono::seconds(10));
+  if (service.ok()) {
+    auto welcome = [&service](const std::shared_ptr<transport::Link>& link,
+                              const wire::Hello& hello) {
+      return (*service)->Welcome(link, hello);
+    };
+    auto listener =
+        network->Listen(SchedulerAddress(island),
+                        transport::Greet(&loop, {.token_needed = true, .token = kToken}, welcome));
+    while (listener.ok() && !life.stop.WaitFor(kForever)) continue;
+  }
+  loop.Stop();
+}
+
+void Processes::RunCompiler(Life& life) {
+  auto backend = device::OpenSim({.device_count = 16, .timer = std::make_shared<WorldTimer>()});
+  auto network = network_.Join(life.name);
+  compiler::CompilerOptions options;
+  options.transport = network.get();
+  options.head_address = kControlAddress;
+  options.token = kToken;
+  options.backend = backend.get();
+  options.cache_folder = "";
+  std::stop_source stop;
+  Thread watch("watch", [&life, &stop] {
+    while (!life.stop.WaitFor(kForever)) continue;
+    stop.request_stop();
+  });
+  (void)compiler::RunCompiler(options, stop.get_token());
+  life.stop.Stop();
+  watch.Join();
+}
+
+void Processes::RunWorker(WorkerKey key, Life& life) {
   auto transport = network_.Join(life.name);
   auto timer = std::make_shared<WorldTimer>();
   worker::WorkerOptions options;
-  options.scheduler_address = kControlAddress;
+  options.scheduler_address =
+      options_.separate_schedulers ? SchedulerAddress(key.first) : kControlAddress;
   options.token = kToken;
   options.data_listen_address = absl::StrCat(life.name, ":0");
   options.island = key.first;
@@ -116,12 +198,17 @@ void Processes::RunLife(WorkerKey key, Life& life) {
   options.memory_budget_bytes = options_.budget_bytes;
   options.shared_bytes_max = 0;
   options.open_backend = [&]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
-    return device::OpenSim({.device_count = options.device_count, .timer = timer});
+    std::unique_ptr<device::Backend> backend =
+        device::OpenSim({.device_count = options.device_count, .timer = timer});
+    if (!options_.wrap_backend) return backend;
+    return options_.wrap_backend(life.name, std::move(backend));
   };
+  options.end_process = [this] { world_->Exit(); };
   (void)worker::RunWorker(options, *transport, *transport, life.stop);
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Processes::Connect(const std::string& name) {
+  clients_[name] = world_->ProcessId();
   client_networks_.push_back(network_.Join(name));
   ClientOptions options;
   options.controller_address = kControlAddress;
@@ -131,12 +218,55 @@ absl::StatusOr<std::unique_ptr<Client>> Processes::Connect(const std::string& na
   return gangway::Connect(options);
 }
 
-void Processes::KillWorker(WorkerKey key) {
-  Worker& worker = workers_.at(key);
-  MutexLock lock(worker.mutex);
-  if (worker.life == nullptr) return;
-  network_.Kill(worker.life->name);
-  worker.life->stop.Stop(absl::CancelledError("killed"));
+std::vector<std::string> Processes::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, role] : roles_) names.push_back(name);
+  for (const auto& [name, process] : clients_) names.push_back(name);
+  return names;
+}
+
+bool Processes::Kill(const std::string& name) {
+  auto role = roles_.find(name);
+  if (role == roles_.end()) {
+    network_.Kill(name);
+    return true;
+  }
+  MutexLock lock(role->second.mutex);
+  if (role->second.life == nullptr) return false;
+  network_.Kill(role->second.life->name);
+  role->second.life->stop.Stop(absl::CancelledError("killed"));
+  world_->Continue(role->second.life->process);
+  return true;
+}
+
+void Processes::KillSilent(uint64_t process) {
+  for (auto& [name, role] : roles_) {
+    bool it = false;
+    {
+      MutexLock lock(role.mutex);
+      it = role.life != nullptr && role.life->process == process;
+    }
+    if (it) {
+      Kill(name);
+      return;
+    }
+  }
+}
+
+void Processes::Stop(const std::string& name) {
+  if (auto client = clients_.find(name); client != clients_.end())
+    return world_->Stop(client->second);
+  Role& role = roles_.at(name);
+  MutexLock lock(role.mutex);
+  if (role.life != nullptr) world_->Stop(role.life->process);
+}
+
+void Processes::Continue(const std::string& name) {
+  if (auto client = clients_.find(name); client != clients_.end())
+    return world_->Continue(client->second);
+  Role& role = roles_.at(name);
+  MutexLock lock(role.mutex);
+  if (role.life != nullptr) world_->Continue(role.life->process);
 }
 
 }  // namespace gangway::simulation

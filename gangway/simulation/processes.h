@@ -1,6 +1,6 @@
-// The processes of a cluster in a FiberWorld: the real control plane, workers, compiler and client library, over a
-// simulated network and simulated devices. Each runs as it does in its own process of the system, but for its main
-// function. What ends is started again, as a supervisor does.
+// The processes of a cluster in a FiberWorld: the real control plane, separate schedulers, workers, compiler and client
+// library, over a simulated network and simulated devices. Each runs as it does in its own process of the system, but
+// for its main function. What ends is started again, as a supervisor does; what is silent is killed first.
 //
 // Threading: created and used on one thread of the world.
 #ifndef GANGWAY_SIMULATION_PROCESSES_H_
@@ -8,19 +8,19 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/answer.h"
 #include "gangway/base/mutex.h"
-#include "gangway/base/thread.h"
-#include "gangway/cli/control_plane.h"
 #include "gangway/client/connect.h"
+#include "gangway/device/device.h"
 #include "gangway/simulation/fiber_world.h"
 #include "gangway/transport/sim/sim.h"
 #include "gangway/worker/service/worker.h"
@@ -29,9 +29,15 @@ namespace gangway::simulation {
 
 struct ProcessesOptions {
   std::vector<std::vector<uint32_t>> islands;  // device count of each worker
+  bool separate_schedulers = false;            // one process per island; otherwise in the head's
   uint64_t budget_bytes = 0;                   // per device; 0: no limit
+  std::chrono::milliseconds worker_wait_max{20000}, memory_wait_max{30000};
   std::chrono::milliseconds restart_delay{200};
   transport::SimNetworkOptions network;
+  // Replaces the devices of a worker, by its name and with those that it would have.
+  std::function<std::unique_ptr<device::Backend>(const std::string& worker,
+                                                 std::unique_ptr<device::Backend>)>
+      wrap_backend;
 };
 
 class Processes {
@@ -39,26 +45,44 @@ class Processes {
   Processes(FiberWorld* world, const ProcessesOptions& options);
   ~Processes();  // ends all; after the clients
 
-  // Starts the head, the compiler and the workers. The errors of ControlPlane::Start.
+  // Starts the head, the schedulers, the compiler and the workers. The errors of ControlPlane::Start.
   absl::Status Start();
 
-  // A client in a process of its own. The errors of gangway::Connect.
+  // A client, in the process of its caller. The errors of gangway::Connect.
   absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& name);
+  // The network of a process that speaks to the cluster without the client library.
+  std::unique_ptr<transport::Transport> Join(const std::string& name) {
+    return network_.Join(name);
+  }
+  static constexpr char kControlAddress[] = "head:1";
+  static constexpr char kToken[] = "token";
 
   // By island and index in it.
   using WorkerKey = std::pair<uint32_t, uint32_t>;
-  // Its peers see a reset; its supervisor starts it again.
-  void KillWorker(WorkerKey worker);
+  static std::string WorkerName(WorkerKey worker);
+  static std::string SchedulerName(uint32_t island);
+  // "head", "compiler", the schedulers, the workers, and the clients that have connected.
+  std::vector<std::string> Names() const;
+
+  // The peers of the process see a reset, and its supervisor starts it again. A client is only cut off, for ever.
+  // False: it is down already.
+  bool Kill(const std::string& name);
+  void KillWorker(WorkerKey worker) { Kill(WorkerName(worker)); }
+  // As SIGSTOP and SIGCONT do. A process that is killed while it is stopped ends.
+  void Stop(const std::string& name);
+  void Continue(const std::string& name);
 
   transport::SimNetwork& network() { return network_; }
 
  private:
-  // One life of a worker.
+  // One life of a process.
   struct Life {
     std::string name;  // on the network
+    uint64_t process = 0;
     worker::StopFlag stop;
   };
-  struct Worker {
+  struct Role {
+    std::function<void(Life&)> run;
     std::shared_ptr<Life> life GANGWAY_GUARDED_BY(mutex);
     bool ending GANGWAY_GUARDED_BY(mutex) = false;
     Mutex mutex;
@@ -67,18 +91,21 @@ class Processes {
     uint64_t lives = 0;
   };
 
-  void Supervise(WorkerKey key, Worker& worker);
-  void RunLife(WorkerKey key, Life& life);
+  void AddRole(const std::string& name, std::function<void(Life&)> run);
+  void Supervise(const std::string& name, Role& role);
+  void End(const std::string& name);
+  void KillSilent(uint64_t process);
+  void RunHead(Life& life);
+  void RunScheduler(uint32_t island, Life& life);
+  void RunCompiler(Life& life);
+  void RunWorker(WorkerKey key, Life& life);
 
   FiberWorld* const world_;
   const ProcessesOptions options_;
   transport::SimNetwork network_;
-  std::unique_ptr<transport::Transport> head_network_;
-  std::unique_ptr<transport::Transport> head_local_;
-  std::unique_ptr<cli::ControlPlane> plane_;
-  std::map<WorkerKey, Worker> workers_;
-  std::stop_source stop_compiler_;
-  World::ThreadId compiler_ = 0;
+  Answer<absl::Status> head_started_;
+  std::map<std::string, Role> roles_;
+  std::map<std::string, uint64_t> clients_;  // their processes
   // Of each client: it must outlive the client.
   std::vector<std::unique_ptr<transport::Transport>> client_networks_;
 };

@@ -26,8 +26,8 @@ class Random {
     return low + Below(high - low + 1);
   }  // both ends included
   bool Percent(uint64_t chance) { return Below(100) < chance; }
-  template <typename T>
-  T& Pick(std::vector<T>& list) {
+  template <typename List>
+  auto& Pick(List& list) {
     return list[Below(list.size())];
   }
 

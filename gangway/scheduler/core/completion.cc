@@ -11,8 +11,7 @@ namespace gangway::scheduler {
 void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions) {
   switch (report.report_case()) {
     case wire::Report::kDone:
-      OnWorkerDone(worker, *report.mutable_done(), actions);
-      return SendHeldReleases(worker, actions);
+      return OnWorkerDone(worker, *report.mutable_done(), actions);
     case wire::Report::kStaging:
       return OnStaging(report.staging(), now);
     case wire::Report::kUsage:

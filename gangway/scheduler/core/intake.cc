@@ -89,7 +89,7 @@ void Island::SendNode(const NodeState& node, wire::Node message, Actions& action
 // DATA_LOSS if an upload's bytes went to a worker incarnation that is gone: its successor would
 // wait for them forever.
 std::optional<wire::Failure> Island::LostBytes(const wire::Node& message) const {
-  if (!message.has_upload() || bug_ == PlantedBug::kIgnoreDestinations) return std::nullopt;
+  if (!message.has_upload()) return std::nullopt;
   for (const wire::Destination& to : message.upload().destinations()) {
     if (to.island() != config_.island || to.index() >= workers_.size()) continue;
     const WorkerState& worker = workers_[to.index()];
@@ -157,8 +157,7 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   const wire::Load& load = found->second.load;
   node.program = found->second.label;
   AddPlaces(load.devices(), node, /*charge=*/true);
-  node.spans = bug_ != PlantedBug::kNoSequencer &&
-               std::any_of(load.devices().begin(), load.devices().end(),
+  node.spans = std::any_of(load.devices().begin(), load.devices().end(),
                            [this](uint32_t id) { return !device_index_.contains(DeviceId(id)); });
   for (const wire::ArrayRef& argument : launch.arguments())
     AddReads(argument, load.devices(), node);
@@ -311,7 +310,6 @@ std::optional<wire::Failure> Island::Link(NodeState& node) {
   }
   node.reads = std::move(known);
   if (node.from_other_island) ++node.blockers;
-  if (bug_ == PlantedBug::kReleaseWithoutProducers) node.blockers = 0;
   return failure;
 }
 
@@ -393,11 +391,7 @@ void Island::OnTurn(const wire::Ordinals& turn) {
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end() || !it->second.offered) continue;  // it has failed here
     it->second.has_turn = true;
-    if (bug_ == PlantedBug::kTurnWithoutPriority) {
-      MakeReady(it->second);
-    } else {
-      turns_.insert(ordinal);
-    }
+    turns_.insert(ordinal);
   }
 }
 

@@ -14,12 +14,10 @@ size_t CountDevices(const IslandConfig& config) {
 
 }  // namespace
 
-Island::Island(IslandConfig config, PlantedBug bug)
+Island::Island(IslandConfig config)
     : config_(std::move(config)),
-      bug_(bug),
       workers_(config_.workers.size()),
-      ledger_(CountDevices(config_), config_.budget_bytes),
-      held_releases_(config_.workers.size()) {
+      ledger_(CountDevices(config_), config_.budget_bytes) {
   for (uint32_t worker = 0; worker < config_.workers.size(); ++worker) {
     workers_[worker].latest = config_.workers[worker].last_incarnation;
     for (DeviceId id : config_.workers[worker].devices) {

@@ -57,18 +57,6 @@ struct IslandConfig {
   std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload
 };
 
-// Deliberate bugs that prove that the simulation's checkers can fail. Never set in the product.
-enum class PlantedBug {
-  kNone,
-  kOrderByArrival,  // each worker gets a release once the inputs exist there, not in the one order
-  kReleaseWithoutProducers,
-  kIgnoreDestinations,   // an upload waits for bytes that were lost with a worker
-  kNoDeadlineOfUploads,  // an upload waits forever for bytes that are never sent
-  kForgetPeers,          // receivers of a copy do not learn which peers to ask
-  kTurnWithoutPriority,  // a spanning gang on its turn waits for local gangs
-  kNoSequencer,          // each island releases its part of a spanning gang on its own
-};
-
 struct FromController {
   wire::IslandBatch batch;
 };
@@ -103,7 +91,7 @@ struct Actions {
 
 class Island {
  public:
-  explicit Island(IslandConfig config, PlantedBug bug = PlantedBug::kNone);
+  explicit Island(IslandConfig config);
 
   void Step(Event event, Time now, Actions& actions);
 
@@ -257,8 +245,6 @@ class Island {
   void ReportExchanges(Actions& actions);
   void Unblock(Ordinal ordinal);
   void SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions);
-  bool AwaitsInputs(uint32_t worker, Ordinal ordinal) const;
-  void SendHeldReleases(uint32_t worker, Actions& actions);
   void OnMemoryDeadlines(Time now, Actions& actions);
   wire::Failure MemoryFailure(const NodeState& node) const;
   void WaitForBytes(NodeState& node, Time now);
@@ -315,7 +301,6 @@ class Island {
   wire::Worker DescribeWorker(uint32_t worker) const;
 
   const IslandConfig config_;
-  const PlantedBug bug_;
   std::vector<DeviceState> devices_;  // by IslandDevice
   absl::flat_hash_map<DeviceId, IslandDevice> device_index_;
   std::vector<WorkerState> workers_;
@@ -336,7 +321,6 @@ class Island {
   std::set<Ordinal> turns_;                 // spanning gangs on their turn, not yet admitted
   std::set<ExecutableId> unloading_;        // to unload once no unsent node needs them
   std::optional<wire::Failure> last_loss_;  // the latest lost worker, to explain missing inputs
-  std::vector<std::vector<Ordinal>> held_releases_;  // per worker; only for the planted bug
 };
 
 }  // namespace gangway::scheduler

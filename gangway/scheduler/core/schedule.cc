@@ -36,7 +36,6 @@ void Island::Offer(NodeState& node, Actions& actions) {
 void Island::Admit(NodeState& node, Actions& actions) {
   Charge(node);
   turns_.erase(node.ordinal);
-  if (bug_ == PlantedBug::kTurnWithoutPriority) ready_.Erase(node.ordinal, node.devices);
   wire::Report report;
   report.mutable_admitted()->add_ordinals(node.ordinal.number());
   actions.to_controller.push_back(std::move(report));
@@ -205,7 +204,7 @@ void Island::Release(NodeState& node, Actions& actions) {
   node.released = true;
   ready_.Erase(node.ordinal, node.devices);
   ready_light_.erase(node.ordinal);
-  if (!node.receivers.empty() && bug_ != PlantedBug::kForgetPeers) SendPeers(node, actions);
+  if (!node.receivers.empty()) SendPeers(node, actions);
   for (uint32_t worker : node.workers) SendRelease(worker, node.ordinal, actions);
   if (node.to_other_island) {
     wire::Report report;
@@ -238,10 +237,6 @@ void Island::SendPeers(const NodeState& node, Actions& actions) {
 }
 
 void Island::SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions) {
-  if (bug_ == PlantedBug::kOrderByArrival && AwaitsInputs(worker, ordinal)) {
-    held_releases_[worker].push_back(ordinal);
-    return;
-  }
   auto& out = actions.to_workers;
   // Consecutive releases share one item: this is the hot path of a busy island.
   for (auto it = out.rbegin(); it != out.rend(); ++it) {
@@ -255,28 +250,6 @@ void Island::SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions) {
   wire::IslandItem item;
   item.mutable_release()->add_ordinals(ordinal.number());
   out.emplace_back(worker, std::move(item));
-}
-
-// Whether the worker has yet to report the end of a node that makes an input of this one.
-bool Island::AwaitsInputs(uint32_t worker, Ordinal ordinal) const {
-  auto node = nodes_.find(ordinal);
-  if (node == nodes_.end()) return false;
-  const auto& reads = node->second.reads;
-  return std::any_of(reads.begin(), reads.end(), [this, worker](StorageId id) {
-    auto storage = storages_.find(id);
-    if (storage == storages_.end()) return false;
-    auto producer = nodes_.find(storage->second.producer);
-    if (producer == nodes_.end()) return false;
-    const auto& open = producer->second.open_workers;
-    return std::find(open.begin(), open.end(), worker) != open.end();
-  });
-}
-
-// Matters only to the planted bug, which releases a node on a worker once its inputs exist there.
-void Island::SendHeldReleases(uint32_t worker, Actions& actions) {
-  std::vector<Ordinal> held;
-  held.swap(held_releases_[worker]);
-  for (Ordinal release : held) SendRelease(worker, release, actions);
 }
 
 void Island::OnMemoryDeadlines(Time now, Actions& actions) {
@@ -294,7 +267,6 @@ void Island::OnMemoryDeadlines(Time now, Actions& actions) {
 }
 
 void Island::WaitForBytes(NodeState& node, Time now) {
-  if (bug_ == PlantedBug::kNoDeadlineOfUploads) return;
   StopWaitingForBytes(node);
   node.waits_since = now;
   uploads_.emplace(now, node.ordinal);

@@ -51,7 +51,6 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   worker.process_id = event.process_id;
   worker.data.Clear();
   worker.stuck.clear();
-  held_releases_[index].clear();
   wire::IslandItem open;
   open.mutable_open_devices()->set_node_id(index);
   open.mutable_open_devices()->set_num_nodes(static_cast<uint32_t>(workers_.size()));

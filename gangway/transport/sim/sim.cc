@@ -69,6 +69,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
         lane.above_half = true;
         return QueueFull(peer, lane.bytes, lane.queue_bytes_max);
       }
+      if (options_.on_send) options_.on_send(state_, side == 0, frame);
       lane.bytes += bytes;
       if (lane.bytes > lane.queue_bytes_max / 2) lane.above_half = true;
       lane.frames.push_back({std::move(frame), bytes, ArrivalOf(lane, bytes)});

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,13 @@
 
 namespace gangway::transport {
 
+struct SimLinkState {
+  uint64_t id = 0;
+  std::string client, server;  // processes
+  std::string address;
+  uint64_t frames_to_server = 0, frames_to_client = 0;  // sent
+};
+
 struct SimNetworkOptions {
   std::chrono::microseconds delay_min{20}, delay_max{400};  // of a frame
   uint64_t bytes_per_second = uint64_t{1} << 30;            // of a link, in each direction
@@ -26,6 +34,8 @@ struct SimNetworkOptions {
   size_t message_bytes_max = size_t{1} << 30;               // of a frame
   // How long after nothing passes any more the ends of a link learn of it.
   std::chrono::milliseconds silence_max{5000};
+  // Sees each frame before it is sent, on the sender's thread.
+  std::function<void(const SimLinkState&, bool to_server, const wire::Frame&)> on_send;
 };
 
 class SimNetwork {
@@ -37,12 +47,7 @@ class SimNetwork {
   // listener has; one that ends with ":0" gets a number in place of the 0. Destroying the transport ends its links.
   std::unique_ptr<Transport> Join(const std::string& process);
 
-  struct LinkState {
-    uint64_t id = 0;
-    std::string client, server;  // processes
-    std::string address;
-    uint64_t frames_to_server = 0, frames_to_client = 0;  // sent
-  };
+  using LinkState = SimLinkState;
   std::vector<LinkState> Links() const;  // the open ones, in the order of their ids
 
   // Both ends see UNAVAILABLE soon; what is on the way is lost.

@@ -333,6 +333,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
   if (listener.ok()) listener->reset();
   if (absl::Status ended = service.Shutdown(options.shutdown_limit); !ended.ok()) {
     spdlog::critical("{} Ending the process.", std::string(ended.message()));
+    if (options.end_process) options.end_process();
     spdlog::shutdown();
     std::_Exit(kStuckExitCode);
   }

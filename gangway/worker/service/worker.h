@@ -37,6 +37,8 @@ struct WorkerOptions {
   bool sim = false;         // simulated devices instead
   // Instead of both, for tests. The runtime's device count must be device_count.
   std::function<absl::StatusOr<std::unique_ptr<device::Backend>>()> open_backend;
+  // Instead of the end of this process of the system, where devices are stuck at the end. Does not return.
+  std::function<void()> end_process;
   int thread_pool_size =
       64;  // of XLA CPU; it affects the bits of results, so it is the same everywhere
   std::chrono::seconds collective_timeout{

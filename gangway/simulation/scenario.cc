@@ -1,0 +1,227 @@
+// Implementation of scenario.h.
+#include "gangway/simulation/scenario.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "gangway/base/thread.h"
+#include "gangway/cli/tool_link.h"
+#include "gangway/simulation/session.h"
+#include "gangway/simulation/wire_tap.h"
+
+namespace gangway::simulation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Until nothing is held or pending any more, beside the time for which processes stay away.
+constexpr seconds kRestMax{20};
+constexpr seconds kUploadWaitMax{60};  // of an upload whose bytes do not come
+constexpr int kLivesMax = 3;           // of a session whose connection is lost
+
+// Each device alone, and groups of devices of one worker in both orders.
+std::vector<std::vector<uint32_t>> Placements(const std::vector<std::vector<uint32_t>>& islands) {
+  std::vector<std::vector<uint32_t>> placements;
+  uint32_t device = 0;
+  for (const auto& island : islands) {
+    for (uint32_t count : island) {
+      std::vector<uint32_t> all;
+      for (uint32_t i = 0; i < count; ++i) {
+        placements.push_back({device});
+        all.push_back(device++);
+      }
+      if (all.size() < 2) continue;
+      placements.push_back(all);
+      std::reverse(all.begin(), all.end());
+      placements.push_back(all);
+    }
+  }
+  return placements;
+}
+
+class Run {
+ public:
+  explicit Run(const Scenario& scenario) : scenario_(scenario), world_(scenario.seed) {}
+  Outcome Do();
+
+ private:
+  void Main();
+  void RunSession(Processes& processes, const Faults& faults, int number);
+  SessionPlan PlanOf(const Client& client, const Faults& faults, const std::string& name);
+  void Count(const Session::Counts& counts);
+  void CheckAtRest(Processes& processes);
+  std::string NotAtRest(const wire::StatusReply& status) const;
+
+  const Scenario scenario_;
+  FiberWorld world_;
+  Violations violations_;
+  std::vector<std::unique_ptr<Client>> kept_;
+  Outcome outcome_;
+};
+
+Outcome Run::Do() {
+  const absl::Status ended = world_.Run([this] { Main(); }, std::chrono::hours(2));
+  if (!ended.ok()) violations_.Add("end", std::string(ended.message()));
+  outcome_.violations = violations_.list();
+  outcome_.fingerprint = Mix(outcome_.fingerprint ^ world_.switches());
+  return std::move(outcome_);
+}
+
+void Run::Main() {
+  ProcessesOptions options = scenario_.cluster;
+  WireTap tap(&violations_, options.islands);
+  options.network.on_send = [&tap](const transport::SimNetwork::LinkState& link, bool to_server,
+                                   const wire::Frame& frame) {
+    tap.OnSend(link, to_server, frame);
+  };
+  Processes processes(&world_, options);
+  if (absl::Status started = processes.Start(); !started.ok())
+    return violations_.Add("start", std::string(started.message()));
+  Faults faults(scenario_.faults, &processes);
+  std::vector<World::ThreadId> threads;
+  for (int number = 0; number < scenario_.sessions; ++number) {
+    threads.push_back(world_.StartIn(world_.NewProcess(), "session",
+                                     [&, number] { RunSession(processes, faults, number); }));
+  }
+  faults.Run();
+  for (World::ThreadId thread : threads) world_.Join(thread);
+  outcome_.faults = faults.log();
+  CheckAtRest(processes);
+  kept_.clear();
+  tap.Finish();
+  outcome_.releases = tap.released_count();
+}
+
+void Run::RunSession(Processes& processes, const Faults& faults, int number) {
+  for (int life = 0; life < kLivesMax; ++life) {
+    const std::string name = absl::StrCat("session", number, ".", life);
+    auto client = processes.Connect(name);
+    if (!client.ok()) {
+      if (scenario_.faults.count != 0) continue;
+      return violations_.Add("answers", absl::StrCat(name, ": ", client.status().ToString()));
+    }
+    Session session(PlanOf(**client, faults, name), client->get(), &violations_);
+    session.Run();
+    session.Finish();
+    Count(session.counts());
+    // Some sessions stay, without arrays, until the cluster is looked at at rest.
+    if (!session.lost() && number % 2 == 1) kept_.push_back(*std::move(client));
+    if (!session.lost()) return;
+  }
+}
+
+SessionPlan Run::PlanOf(const Client& client, const Faults& faults, const std::string& name) {
+  const ClusterInfo& cluster = client.cluster();
+  SessionPlan plan{.seed = world_.random().Next(),
+                   .name = name,
+                   .ops = scenario_.ops,
+                   .elements = scenario_.elements,
+                   .placements = Placements(scenario_.cluster.islands),
+                   .device_count = static_cast<uint32_t>(cluster.devices.size()),
+                   .may_fail = scenario_.trouble != Trouble::kNone,
+                   .withholds = scenario_.trouble == Trouble::kLate,
+                   .answer_max = scenario_.answer_max};
+  if (scenario_.trouble != Trouble::kWorkers) return plan;
+  plan.kills_of = [&faults, &cluster](uint32_t device) {
+    const DeviceInfo& info = cluster.devices.at(device);
+    return faults.KillsOf(Processes::WorkerName({info.island, info.worker}));
+  };
+  return plan;
+}
+
+void Run::Count(const Session::Counts& counts) {
+  outcome_.answers += counts.answered;
+  outcome_.compared += counts.compared;
+  outcome_.calls += counts.calls;
+  outcome_.copies += counts.copies;
+  for (auto [code, count] : counts.failed) outcome_.failed[code] += count;
+  outcome_.longest = std::max(outcome_.longest, counts.longest);
+  outcome_.fingerprint =
+      Mix(outcome_.fingerprint ^ static_cast<uint64_t>(Clock::now().time_since_epoch().count()));
+}
+
+std::string Run::NotAtRest(const wire::StatusReply& status) const {
+  for (const auto& session : status.sessions()) {
+    if (session.arrays() + session.bytes() + session.executables() + session.pending_nodes() != 0)
+      return absl::StrCat("a session: ", session.ShortDebugString());
+  }
+  for (const auto& worker : status.workers()) {
+    if (!worker.state().up()) return "a worker is down: " + worker.state().ShortDebugString();
+    if (worker.nodes() != 0) return absl::StrCat("a worker has ", worker.nodes(), " nodes");
+    for (const auto& device : worker.devices()) {
+      if (device.bytes() != 0)
+        return absl::StrCat("device ", device.device(), " holds ", device.bytes(), " bytes");
+    }
+  }
+  return "";
+}
+
+// OB-1, OB-2: without arrays, nothing is held, and nothing is pending.
+void Run::CheckAtRest(Processes& processes) {
+  auto network = processes.Join("tool");
+  // The head, then a scheduler, then its workers.
+  auto deadline = Clock::now() + kRestMax + 3 * scenario_.cluster.restart_delay;
+  if (scenario_.trouble == Trouble::kLate) deadline += kUploadWaitMax;
+  std::string why = "no status";
+  while (!why.empty() && Clock::now() < deadline) {
+    auto status =
+        cli::AskStatus(*network, Processes::kControlAddress, Processes::kToken, seconds(5));
+    why = status.ok() ? NotAtRest(*status) : status.status().ToString();
+    if (!why.empty()) Answer<bool>().WaitFor(milliseconds(100));
+  }
+  if (!why.empty()) violations_.Add("OB-1", "at rest: " + why);
+}
+
+}  // namespace
+
+Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
+  Random random(seed ^ 0x5eed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.trouble = trouble;
+  const uint64_t islands = random.Between(1, 2);
+  for (uint64_t i = 0; i < islands; ++i) {
+    auto& island = scenario.cluster.islands.emplace_back();
+    for (uint64_t w = random.Between(1, 3); w > 0; --w)
+      island.push_back(static_cast<uint32_t>(random.Between(1, 3)));
+  }
+  scenario.cluster.separate_schedulers = random.Percent(25);
+  scenario.sessions = static_cast<int>(random.Between(1, 3));
+  scenario.ops = static_cast<int>(random.Between(10, 40));
+  std::vector<uint64_t> sizes = {1, 2, 2, 2, 7, 1000, 1000, 40000};
+  scenario.elements = random.Pick(sizes);
+  if (random.Percent(20)) scenario.cluster.network.pending_bytes_max = random.Between(1, 5000);
+  if (random.Percent(20)) scenario.cluster.network.bytes_per_second = 10'000'000;
+  if (trouble == Trouble::kMemory)
+    scenario.cluster.budget_bytes = random.Between(8, 24) * scenario.elements * 4;
+  FaultPlan& faults = scenario.faults;
+  faults.seed = random.Next();
+  faults.links = trouble == Trouble::kLinks || trouble == Trouble::kAll;
+  faults.only_workers = trouble == Trouble::kWorkers;
+  faults.kills = faults.only_workers || trouble == Trouble::kKills || trouble == Trouble::kAll;
+  faults.stops = trouble == Trouble::kStops || trouble == Trouble::kAll;
+  if (faults.links || faults.kills || faults.stops)
+    faults.count = static_cast<int>(random.Between(1, 4));
+  if (faults.kills && random.Percent(10)) scenario.cluster.restart_delay = seconds(25);
+  if (trouble != Trouble::kNone) scenario.answer_max = seconds(30);
+  if (trouble == Trouble::kMemory) scenario.answer_max = seconds(95);
+  if (trouble == Trouble::kLate) scenario.answer_max = seconds(65);
+  return scenario;
+}
+
+std::string Scenario::Text() const {
+  std::vector<std::string> shape;
+  for (const auto& island : cluster.islands) shape.push_back(absl::StrJoin(island, ","));
+  return absl::StrCat("islands ", absl::StrJoin(shape, " | "), ", ", sessions, " sessions of ", ops,
+                      " operations, ", elements, " elements, budget ", cluster.budget_bytes,
+                      cluster.separate_schedulers ? ", separate schedulers" : "", ", ",
+                      faults.count, " faults");
+}
+
+Outcome RunScenario(const Scenario& scenario) { return Run(scenario).Do(); }
+
+}  // namespace gangway::simulation

@@ -1,0 +1,47 @@
+// One run of the simulated cluster: its shape, sessions, programs, limits and faults come from a seed, and so does all
+// that happens in it. A run is a function of its scenario, so a failing seed replays.
+#ifndef GANGWAY_SIMULATION_SCENARIO_H_
+#define GANGWAY_SIMULATION_SCENARIO_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gangway/simulation/faults.h"
+#include "gangway/simulation/processes.h"
+
+namespace gangway::simulation {
+
+// What goes wrong around the sessions. kLate: bytes of uploads are withheld.
+enum class Trouble { kNone, kMemory, kLate, kWorkers, kLinks, kKills, kStops, kAll };
+
+struct Scenario {
+  uint64_t seed = 0;
+  Trouble trouble = Trouble::kNone;
+  ProcessesOptions cluster;
+  FaultPlan faults;
+  int sessions = 1;
+  int ops = 30;                        // of a session
+  uint64_t elements = 2;               // of a shard
+  std::chrono::seconds answer_max{5};  // of every question
+
+  static Scenario FromSeed(uint64_t seed, Trouble trouble);
+  std::string Text() const;
+};
+
+struct Outcome {
+  std::vector<std::string> violations;
+  std::vector<std::string> faults;
+  uint64_t fingerprint = 0;  // equal in every run of a scenario
+  uint64_t releases = 0, compared = 0, answers = 0, calls = 0, copies = 0;
+  std::map<int, uint64_t> failed;  // answers, by absl::StatusCode
+  std::chrono::nanoseconds longest{};
+};
+
+Outcome RunScenario(const Scenario& scenario);
+
+}  // namespace gangway::simulation
+
+#endif  // GANGWAY_SIMULATION_SCENARIO_H_

@@ -1,0 +1,219 @@
+// A session's turns, questions and checks; its operations are in session_ops.cc.
+#include "gangway/simulation/session.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "gangway/base/answer.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::simulation {
+namespace {
+
+constexpr std::chrono::milliseconds kLossKnown{500};  // to every client, after a kill
+
+// Codes that say that something around an operation broke. Any other failure of a correct operation is a fault.
+bool IsFromAround(absl::StatusCode code) {
+  return code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kUnavailable ||
+         code == absl::StatusCode::kDeadlineExceeded || code == absl::StatusCode::kCancelled ||
+         code == absl::StatusCode::kResourceExhausted;
+}
+
+std::span<const std::byte> Bytes(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+Session::Session(SessionPlan plan, Client* client, Violations* violations)
+    : plan_(std::move(plan)), client_(client), violations_(violations), random_(plan_.seed) {
+  client_->OnLost([lost = lost_](const absl::Status&) { *lost = true; });
+}
+
+Session::~Session() = default;
+
+void Session::Run() {
+  for (int done = 0; done < plan_.ops && !*lost_; ++done) {
+    OneOp();
+    if (random_.Percent(40)) {
+      Answer<bool>().WaitFor(std::chrono::milliseconds(
+          Below(static_cast<uint64_t>(plan_.think_max.count()) / 1000 + 1)));
+    }
+  }
+}
+
+std::shared_ptr<Session::Question> Session::Ask(std::string what, Allowed allowed) {
+  auto question = std::make_shared<Question>();
+  question->what = std::move(what);
+  question->allowed = allowed;
+  question->asked = Clock::now();
+  return question;
+}
+
+StatusCallback Session::Answered(std::shared_ptr<Question> question) {
+  return [question = std::move(question)](absl::Status status) {
+    MutexLock lock(question->mutex);
+    question->done = true;
+    question->status = std::move(status);
+    question->at = Clock::now();
+    question->answered.NotifyAll();
+  };
+}
+
+void Session::Violate(const std::string& invariant, const std::string& what) {
+  violations_->Add(invariant, absl::StrCat(plan_.name, ": ", what));
+}
+
+void Session::AskAbout(Question& question, ArrayHandle handle,
+                       const std::vector<uint32_t>& shards) const {
+  const Array& array = arrays_.at(handle);
+  if (shards.size() == array.devices.size()) question.array = handle;
+  for (uint32_t shard : shards) {
+    question.devices.push_back(array.devices[shard]);
+    const Devices& all = storages_.at(array.storages[shard]);
+    question.relatives.insert(question.relatives.end(), all.begin(), all.end());
+  }
+  question.known = array.known;
+}
+
+// What was good and was on a killed worker is lost; what was not there is not.
+Session::Allowed Session::AfterKills(const Question& question, Clock::time_point answered) const {
+  if (!plan_.kills_of || !question.known || question.allowed != Allowed::kEither)
+    return question.allowed;
+  for (uint32_t device : question.devices) {
+    for (Clock::time_point kill : plan_.kills_of(device)) {
+      if (kill > question.known->to && kill + kLossKnown < question.asked) return Allowed::kBad;
+    }
+  }
+  for (uint32_t device : question.relatives) {
+    for (Clock::time_point kill : plan_.kills_of(device)) {
+      if (kill + kLossKnown >= question.known->from && kill <= answered) return Allowed::kEither;
+    }
+  }
+  return Allowed::kGood;
+}
+
+bool Session::Check(Question& question) {
+  if (question.checked) return question.good;
+  question.checked = true;
+  question.good = CheckOnce(question);
+  auto array = arrays_.find(question.array);
+  if (question.good && array != arrays_.end() && !array->second.known) {
+    MutexLock lock(question.mutex);
+    array->second.known = {question.asked, question.at};
+  }
+  return question.good;
+}
+
+bool Session::CheckOnce(Question& question) {
+  MutexLock lock(question.mutex);
+  const auto deadline = question.asked + plan_.answer_max;
+  const bool answered = question.answered.WaitUntil(
+      question.mutex, deadline, [&question]() GANGWAY_NO_ANALYSIS { return question.done; });
+  const auto limit_s = std::chrono::duration_cast<std::chrono::seconds>(plan_.answer_max).count();
+  if (!answered || question.at > deadline) {
+    Violate("answers", absl::StrCat(question.what, " was not answered within ", limit_s, " s"));
+    return false;
+  }
+  ++counts_.answered;
+  counts_.longest =
+      std::max<std::chrono::nanoseconds>(counts_.longest, question.at - question.asked);
+  const absl::Status& status = question.status;
+  const Allowed allowed = AfterKills(question, question.at);
+  if (status.ok()) {
+    if (allowed == Allowed::kBad)
+      Violate("answers", absl::StrCat(question.what, " succeeded, but must fail"));
+    return true;
+  }
+  const wire::Failure failure = wire::ToFailure(status);
+  ++counts_.failed[failure.code()];
+  if (allowed == Allowed::kGood) {
+    Violate("answers", absl::StrCat(question.what, " failed although nothing went wrong: ",
+                                    wire::ToText(failure)));
+  }
+  if (failure.message().empty()) Violate("ER-1", question.what + " failed without a reason");
+  if (allowed != Allowed::kBad && !IsFromAround(status.code())) {
+    Violate("ER-1",
+            absl::StrCat(question.what, " failed as if it were wrong: ", wire::ToText(failure)));
+  }
+  return false;
+}
+
+void Session::Finish() {
+  for (const auto& question : others_) Check(*question);
+  const auto evaluate = [this](const program::Node& call,
+                               const std::vector<const program::Array*>& inputs) {
+    return Evaluate(call, inputs);
+  };
+  auto expected = program::Interpret(program_, arguments_, evaluate);
+  if (!expected.ok())
+    Violate("DF-3", absl::StrCat("the reference cannot be evaluated: ",
+                                 expected.status().ToString(), "\n", program::Print(program_)));
+  for (const auto& fetch : fetches_) {
+    if (!Check(*fetch) || !expected.ok()) continue;
+    ++counts_.compared;
+    if (fetch->bytes != (*expected)[fetch->result].shards[fetch->shard])
+      Violate("DF-3", absl::StrCat(fetch->what, " has bytes that differ from the reference"));
+  }
+  std::vector<ArrayHandle> all(consumed_.begin(), consumed_.end());
+  for (const auto& [handle, array] : arrays_) all.push_back(handle);
+  client_->Drop(all);
+  std::vector<ExecutableHandle> executables;
+  for (const auto& [key, executable] : executables_) executables.push_back(executable.handle);
+  client_->DropExecutables(executables);
+}
+
+// --- What programs compute ---
+
+std::string Session::ProgramText(uint64_t program, size_t devices) const {
+  Random random(plan_.seed ^ Mix(program));
+  const uint64_t inputs = random.Between(1, 2), outputs = random.Between(1, 2);
+  const bool collective = random.Percent(50), donates = random.Percent(50);
+  const uint64_t cost_us = random.Below(static_cast<uint64_t>(plan_.cost_max_us) + 1);
+  std::string text = absl::StrCat("sim 1\nname p", program, "\npartitions ", devices, "\ncost_us ",
+                                  cost_us, "\ntemp_bytes ", random.Below(3) * 8, "\n");
+  if (collective && devices > 1) absl::StrAppend(&text, "collective\n");
+  for (uint64_t i = 0; i < inputs; ++i) absl::StrAppend(&text, "input 11 ", plan_.elements, "\n");
+  for (uint64_t i = 0; i < outputs; ++i) {
+    absl::StrAppend(&text, "output 11 ", plan_.elements, i == 0 && donates ? " donates 0" : "",
+                    "\n");
+  }
+  return text;
+}
+
+// `call.executable` is "p/NUMBER", or "view/INPUT.SHARD/..." for a regrouped array.
+absl::StatusOr<std::vector<std::vector<std::string>>> Session::Evaluate(
+    const program::Node& call, const std::vector<const program::Array*>& inputs) const {
+  std::vector<std::vector<std::string>> outputs(call.output_count);
+  const std::vector<std::string> parts = absl::StrSplit(call.executable, '/');
+  if (parts[0] == "view") {
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const std::pair<std::string, std::string> shard = absl::StrSplit(parts[i], '.');
+      outputs[0].push_back(inputs.at(std::stoul(shard.first))->shards.at(std::stoul(shard.second)));
+    }
+    return outputs;
+  }
+  auto program = device::ParseSimProgram(ProgramText(std::stoul(parts[1]), call.devices.size()));
+  if (!program.ok()) return program.status();
+  std::vector<uint64_t> digests;
+  for (size_t i = 0; i < call.devices.size(); ++i) {
+    std::vector<std::span<const std::byte>> bytes;
+    for (const program::Array* input : inputs) bytes.push_back(Bytes(input->shards.at(i)));
+    digests.push_back(device::DigestInputs(*program, bytes));
+  }
+  const uint64_t together = device::CombineDigests(digests);
+  for (size_t r = 0; r < outputs.size(); ++r) {
+    for (size_t i = 0; i < call.devices.size(); ++i) {
+      const auto output = device::SimOutput(*program, static_cast<int>(r), static_cast<int>(i),
+                                            program->collective ? together : digests[i]);
+      outputs[r].emplace_back(reinterpret_cast<const char*>(output.data()), output.size());
+    }
+  }
+  return outputs;
+}
+
+}  // namespace gangway::simulation

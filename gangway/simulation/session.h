@@ -1,0 +1,154 @@
+// A session of the simulated cluster: a random program, sent through the real client library by a thread of its own,
+// and recorded as a dataflow graph. What it fetches must equal the reference interpreter's result for that graph, bit
+// by bit (DF-3); every question must be answered within its deadline; and nothing may fail without a cause.
+//
+// Threading: Run and Finish on one thread of the world. Callbacks of the client come on its loop.
+#ifndef GANGWAY_SIMULATION_SESSION_H_
+#define GANGWAY_SIMULATION_SESSION_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gangway/base/clock.h"
+#include "gangway/base/mutex.h"
+#include "gangway/client/include/gangway/client.h"
+#include "gangway/device/sim/sim_program.h"
+#include "gangway/program/interpreter.h"
+#include "gangway/program/program.h"
+#include "gangway/simulation/checkers.h"
+#include "gangway/simulation/random.h"
+
+namespace gangway::simulation {
+
+struct SessionPlan {
+  uint64_t seed = 0;
+  std::string name;
+  int ops = 40;
+  uint64_t elements = 2;                          // of every shard
+  std::vector<std::vector<uint32_t>> placements;  // device lists that programs run on
+  uint32_t device_count = 0;                      // of the cluster
+  bool may_fail = false;                          // something around it breaks
+  bool withholds = false;                         // bytes of some uploads
+  // If nothing but workers is killed: when the worker of a device was, in order.
+  std::function<std::vector<Clock::time_point>(uint32_t device)> kills_of;
+  std::chrono::nanoseconds answer_max{};      // of every question
+  std::chrono::microseconds think_max{2000};  // between two operations
+  size_t live_arrays_max = 16;
+  int64_t cost_max_us = 2000;  // of a program's run
+};
+
+class Session {
+ public:
+  // `client` outlives it.
+  Session(SessionPlan plan, Client* client, Violations* violations);
+  ~Session();
+
+  // Sends its operations, and waits between some of them.
+  void Run();
+  // Waits for all answers, compares what arrived, and drops all arrays.
+  void Finish();
+
+  struct Counts {
+    uint64_t calls = 0, copies = 0, uploads = 0;
+    uint64_t compared = 0;  // shards
+    uint64_t answered = 0;
+    std::map<int, uint64_t> failed;  // answers, by absl::StatusCode
+    std::chrono::nanoseconds longest{};
+  };
+  bool lost() const { return *lost_; }  // its connection to the cluster
+  const Counts& counts() const { return counts_; }
+
+ private:
+  using Devices = std::vector<uint32_t>;
+  // An array was good at some time in between.
+  struct Known {
+    Clock::time_point from, to;
+  };
+  struct Array {
+    program::ValueId value = 0;
+    Devices devices;
+    std::vector<uint64_t> storages;  // of shard i
+    std::optional<Known> known;
+  };
+  struct Executable {
+    ExecutableHandle handle = 0;
+    uint64_t program = 0;
+    bool dropped = false;
+  };
+  enum class Allowed { kGood, kBad, kEither };
+  // What awaits an answer. Shared with the client's callbacks.
+  struct Question {
+    std::string what;
+    ArrayHandle array = 0;  // whose answer it is, if it is that of a whole one
+    Devices devices;        // of the shards that it asks about
+    Devices relatives;      // of the storages that have these shards
+    std::optional<Known> known;
+    bool checked = false, good = false;
+    Allowed allowed = Allowed::kGood;
+    Clock::time_point asked;
+    uint32_t result = 0;  // of a fetch: index among the program's results
+    uint32_t shard = 0;
+    std::string bytes;
+    Mutex mutex;
+    CondVar answered;
+    bool done GANGWAY_GUARDED_BY(mutex) = false;
+    absl::Status status GANGWAY_GUARDED_BY(mutex);
+    Clock::time_point at GANGWAY_GUARDED_BY(mutex);
+  };
+
+  uint64_t Below(uint64_t limit) { return random_.Below(limit); }
+  void OneOp();
+  const Devices& Placement() { return random_.Pick(plan_.placements); }
+  std::string ProgramText(uint64_t program, size_t devices) const;
+  std::optional<Executable> Compile(uint64_t program, const Devices& devices);
+  ArrayHandle Add(program::ValueId value, const Devices& devices);  // with a new storage
+  ArrayHandle PickUsable();
+  ArrayHandle Upload(const Devices& devices);
+  void Call();
+  void Copy();
+  void Regroup();
+  void Fetch();
+  void AwaitSome();
+  void Drop(bool consume);
+  void Mistake();
+  void BadArray(ArrayHandle handle, const std::string& what);
+  void Consume(const std::vector<uint64_t>& storages);
+  std::shared_ptr<Question> Ask(std::string what, Allowed allowed);
+  void AskAbout(Question& question, ArrayHandle handle, const std::vector<uint32_t>& shards) const;
+  Allowed Good() const { return plan_.may_fail ? Allowed::kEither : Allowed::kGood; }
+  static StatusCallback Answered(std::shared_ptr<Question> question);
+  // Waits for the answer and checks it. False: it is not good.
+  bool Check(Question& question);
+  bool CheckOnce(Question& question);
+  Allowed AfterKills(const Question& question, Clock::time_point answered) const;
+  void Violate(const std::string& invariant, const std::string& what);
+  absl::StatusOr<std::vector<std::vector<std::string>>> Evaluate(
+      const program::Node& call, const std::vector<const program::Array*>& inputs) const;
+
+  const SessionPlan plan_;
+  Client* const client_;
+  Violations* const violations_;
+  Random random_;
+  std::map<std::pair<uint64_t, Devices>, Executable> executables_;
+  std::map<ArrayHandle, Array> arrays_;  // the usable ones
+  std::set<ArrayHandle> consumed_;       // handles that are held, of arrays that are not usable
+  std::map<uint64_t, Devices> storages_;
+  program::Program program_;
+  std::vector<program::Array> arguments_;
+  uint32_t result_count_ = 0;
+  std::vector<std::shared_ptr<Question>> fetches_, others_;
+  const std::shared_ptr<bool> lost_ = std::make_shared<bool>(false);
+  Counts counts_;
+};
+
+}  // namespace gangway::simulation
+
+#endif  // GANGWAY_SIMULATION_SESSION_H_

@@ -1,0 +1,282 @@
+// The operations that a simulated session chooses among.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/answer.h"
+#include "gangway/simulation/session.h"
+
+namespace gangway::simulation {
+namespace {
+
+constexpr int32_t kF32 = 11;  // xla::PrimitiveType
+constexpr uint64_t kPrograms = 6;
+
+std::string Content(uint64_t seed, uint64_t bytes) {
+  std::string content(bytes, '\0');
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    const uint64_t word = Mix(seed + at);
+    std::memcpy(content.data() + at, &word, std::min<size_t>(sizeof(word), bytes - at));
+  }
+  return content;
+}
+
+bool Share(const std::vector<uint64_t>& some, const std::vector<uint64_t>& others) {
+  return std::ranges::any_of(
+      some, [&others](uint64_t id) { return std::ranges::count(others, id) != 0; });
+}
+
+}  // namespace
+
+void Session::OneOp() {
+  const uint64_t dice = arrays_.size() >= plan_.live_arrays_max ? 95 : Below(100);
+  if (dice < 12) {
+    Upload(Placement());
+  } else if (dice < 46) {
+    Call();
+  } else if (dice < 58) {
+    Copy();
+  } else if (dice < 66) {
+    Regroup();
+  } else if (dice < 80) {
+    Fetch();
+  } else if (dice < 86) {
+    AwaitSome();
+  } else if (dice < 91) {
+    Mistake();
+  } else {
+    Drop(/*consume=*/dice < 93);
+  }
+}
+
+std::optional<Session::Executable> Session::Compile(uint64_t program, const Devices& devices) {
+  auto [it, is_new] = executables_.try_emplace({program, devices});
+  if (!is_new) return it->second;
+  auto question = Ask(absl::StrCat("compile of program ", program), Good());
+  const StatusCallback answered = Answered(question);
+  const ExecutableHandle handle =
+      client_->Compile(ProgramText(program, devices.size()), "sim", "", devices,
+                       [answered](const auto& info) { answered(info.status()); });
+  it->second = {.handle = handle, .program = program};
+  if (Check(*question)) return it->second;
+  executables_.erase(it);
+  return std::nullopt;
+}
+
+ArrayHandle Session::Add(program::ValueId value, const Devices& devices) {
+  const ArrayHandle handle = client_->NewArrayHandle();
+  const uint64_t storage = storages_.size() + 1;
+  storages_[storage] = devices;
+  arrays_[handle] = {
+      .value = value, .devices = devices, .storages = std::vector(devices.size(), storage)};
+  return handle;
+}
+
+ArrayHandle Session::Upload(const Devices& devices) {
+  const ArrayHandle handle = Add(program_.AddArgument(devices), devices);
+  const uint64_t bytes = plan_.elements * 4;
+  const uint64_t upload =
+      client_->Upload(handle, {.element_type = kF32,
+                               .shard_dims = {static_cast<int64_t>(plan_.elements)},
+                               .devices = devices,
+                               .shard_bytes = bytes});
+  program::Array argument{.devices = devices};
+  const bool withholds = plan_.withholds && Below(4) == 0;
+  for (uint32_t shard = 0; shard < devices.size(); ++shard) {
+    auto content = std::make_shared<std::string>(Content(random_.Next(), bytes));
+    argument.shards.push_back(*content);
+    if (withholds && shard == 0) continue;
+    client_->Push(upload, shard, *content, [content] {});
+  }
+  if (withholds && Below(2) == 0) client_->AbandonUpload(upload, absl::DataLossError("given up"));
+  arguments_.push_back(std::move(argument));
+  ++counts_.uploads;
+  return handle;
+}
+
+ArrayHandle Session::PickUsable() {
+  if (arrays_.empty()) Upload(Placement());
+  return std::next(arrays_.begin(), static_cast<ptrdiff_t>(Below(arrays_.size())))->first;
+}
+
+void Session::Call() {
+  const Devices devices = Placement();
+  const uint64_t number = Below(kPrograms);
+  const std::optional<Executable> executable = Compile(number, devices);
+  if (!executable) return;
+  const auto program = device::ParseSimProgram(ProgramText(number, devices.size()));
+  std::vector<ArrayHandle> arguments;
+  for (size_t i = 0; i < program->inputs.size(); ++i) {
+    std::vector<ArrayHandle> fitting;
+    for (const auto& [handle, array] : arrays_) {
+      if (array.devices == devices) fitting.push_back(handle);
+    }
+    arguments.push_back(fitting.empty() || Below(10) == 0 ? Upload(devices)
+                                                          : random_.Pick(fitting));
+  }
+  std::vector<program::ValueId> inputs;
+  for (ArrayHandle argument : arguments) inputs.push_back(arrays_.at(argument).value);
+  std::vector<uint32_t> keep, donated;
+  const std::vector<uint64_t> taken = arrays_.at(arguments[0]).storages;
+  if (program->donated_input[0] == 0) {
+    const bool shared = arguments.size() > 1 && Share(arrays_.at(arguments[1]).storages, taken);
+    (shared || Below(3) == 0 ? keep : donated).push_back(0);
+  }
+  const auto result_count = static_cast<uint32_t>(program->outputs.size());
+  const program::ValueId first =
+      program_.AddCall(absl::StrCat("p/", number), inputs, donated, result_count, devices);
+  std::vector<ArrayHandle> results;
+  for (uint32_t r = 0; r < result_count; ++r) results.push_back(Add(first + r, devices));
+  client_->Call(executable->handle, arguments, results, keep);
+  ++counts_.calls;
+  if (!donated.empty()) Consume(taken);
+}
+
+void Session::Copy() {
+  const ArrayHandle source = PickUsable();
+  Devices target(plan_.device_count);
+  std::iota(target.begin(), target.end(), 0u);
+  for (size_t i = target.size(); i > 1; --i) std::swap(target[i - 1], target[Below(i)]);
+  target.resize(arrays_.at(source).devices.size());
+  for (int i = 0; i < 8 && Below(8) != 0; ++i) {  // mostly to devices where programs run
+    if (const Devices& placement = Placement(); placement.size() == target.size())
+      target = placement;
+  }
+  const program::ValueId value = program_.AddTransfer(arrays_.at(source).value, target);
+  const ArrayHandle result = Add(value, target);
+  client_->Copy(std::vector{source}, std::vector{result}, target, "");
+  ++counts_.copies;
+}
+
+// Makes a new array from selected shards of one or two arrays.
+void Session::Regroup() {
+  std::vector<ArrayHandle> sources = {PickUsable()};
+  if (const ArrayHandle other = PickUsable(); other != sources[0]) sources.push_back(other);
+  Client::Regrouped regrouped;
+  Array array;
+  std::string name = "view";
+  std::vector<program::ValueId> inputs;
+  for (size_t k = 0; k < sources.size(); ++k) {
+    const Array& source = arrays_.at(sources[k]);
+    inputs.push_back(source.value);
+    for (uint32_t shard = 0; shard < source.devices.size(); ++shard) {
+      const bool there = std::ranges::count(array.devices, source.devices[shard]) > 0;
+      if (there || (Below(3) == 0 && !array.devices.empty())) continue;
+      array.devices.push_back(source.devices[shard]);
+      regrouped.shards.push_back({sources[k], shard});
+      array.storages.push_back(source.storages[shard]);
+      absl::StrAppend(&name, "/", k, ".", shard);
+    }
+  }
+  array.value = program_.AddCall(name, inputs, {}, 1, array.devices);
+  regrouped.array = client_->NewArrayHandle();
+  arrays_[regrouped.array] = array;
+  client_->Regroup({std::move(regrouped)});
+}
+
+void Session::Fetch() {
+  const ArrayHandle handle = PickUsable();
+  const Array& array = arrays_.at(handle);
+  program_.AddResult(array.value);
+  const uint32_t result = result_count_++;
+  for (uint32_t shard = 0; shard < array.devices.size(); ++shard) {
+    auto question = Ask(absl::StrCat("fetch ", result, " of shard ", shard), Good());
+    question->result = result;
+    question->shard = shard;
+    question->bytes.resize(plan_.elements * 4);
+    AskAbout(*question, handle, {shard});
+    client_->Fetch(handle, {shard},
+                   {.on_data =
+                        [question](size_t, uint64_t offset, std::string_view data) {
+                          std::memcpy(question->bytes.data() + offset, data.data(), data.size());
+                        },
+                    .on_done = Answered(question)});
+    fetches_.push_back(question);
+    if (Below(4) == 0) Check(*question);
+  }
+}
+
+void Session::AwaitSome() {
+  std::vector<ArrayHandle> handles;
+  for (uint64_t i = Below(4); i < 4; ++i) handles.push_back(PickUsable());
+  auto question = Ask("an await", Good());
+  if (handles.size() == 1) {
+    std::vector<uint32_t> shards(arrays_.at(handles[0]).devices.size());
+    std::iota(shards.begin(), shards.end(), 0u);
+    AskAbout(*question, handles[0], shards);
+  }
+  client_->Await(handles, Answered(question));
+  others_.push_back(question);
+  if (Below(2) == 0) Check(*question);
+}
+
+void Session::Drop(bool consume) {
+  if (arrays_.empty()) return;
+  const ArrayHandle handle = PickUsable();
+  const std::vector<uint64_t> storages = arrays_.at(handle).storages;
+  arrays_.erase(handle);
+  if (consume) {
+    client_->Delete(std::vector{handle});
+    Consume(storages);
+  } else {
+    client_->Drop(std::vector{handle});
+  }
+}
+
+// Arrays that share one of these storages are not usable any more.
+void Session::Consume(const std::vector<uint64_t>& storages) {
+  std::erase_if(arrays_, [&](const auto& entry) {
+    if (!Share(entry.second.storages, storages)) return false;
+    if (Below(2) == 0) {
+      client_->Drop(std::vector{entry.first});
+    } else {
+      consumed_.insert(entry.first);
+    }
+    return true;
+  });
+}
+
+// --- Mistakes, which must be rejected and spoil nothing else ---
+
+void Session::BadArray(ArrayHandle handle, const std::string& what) {
+  auto question = Ask(absl::StrCat("an await of ", what), Allowed::kBad);
+  client_->Await(std::vector{handle}, Answered(question));
+  others_.push_back(question);
+  consumed_.insert(handle);
+}
+
+void Session::Mistake() {
+  const ArrayHandle result = client_->NewArrayHandle();
+  const ArrayHandle unknown = result + 1'000'000'000;
+  switch (Below(6)) {
+    case 0: {  // an unknown argument
+      if (executables_.empty()) return;
+      client_->Call(executables_.begin()->second.handle, std::vector{PickUsable(), unknown},
+                    std::vector{result});
+      return BadArray(result, "a call of an unknown array");
+    }
+    case 1:  // an unknown executable
+      client_->Call(987654321, std::vector{PickUsable()}, std::vector{result});
+      return BadArray(result, "a call of an unknown executable");
+    case 2:  // an unknown device
+      client_->Copy(std::vector{PickUsable()}, std::vector{result}, std::vector<uint32_t>{99}, "");
+      return BadArray(result, "a copy to an unknown device");
+    case 3:  // shards that are not there
+      client_->Regroup({{result, {{PickUsable(), 1000}, {unknown, 0}}}});
+      return BadArray(result, "shards that are not there");
+    case 4:  // an array that is gone, unless the call that took it was rejected
+      if (consumed_.empty() || plan_.may_fail) return;
+      return BadArray(*consumed_.begin(), "an array that is gone");
+    default: {  // a fetch of nothing
+      auto question = Ask("a fetch of an unknown array", Allowed::kBad);
+      client_->Fetch(
+          unknown, {0},
+          {.on_data = [](size_t, uint64_t, std::string_view) {}, .on_done = Answered(question)});
+      others_.push_back(question);
+    }
+  }
+}
+
+}  // namespace gangway::simulation
