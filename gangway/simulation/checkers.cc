@@ -160,4 +160,12 @@ void ReferenceChecker::OnFree(const std::string& worker, uint64_t storage) {
   }
 }
 
+// --- GS-2 ---
+
+void MemoryChecker::OnUse(const std::string& worker, int device, int64_t bytes) {
+  if (budget_bytes_ == 0 || bytes <= static_cast<int64_t>(budget_bytes_)) return;
+  violations_->Add("GS-2", absl::StrCat("device ", device, " of ", worker, " has ", bytes,
+                                        " bytes, the budget is ", budget_bytes_));
+}
+
 }  // namespace gangway::simulation

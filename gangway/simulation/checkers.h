@@ -104,6 +104,18 @@ class ReferenceChecker {
   std::map<std::string, State> workers_;
 };
 
+// GS-2: the bytes on a device never exceed the budget.
+class MemoryChecker {
+ public:
+  MemoryChecker(Violations* violations, uint64_t budget_bytes)
+      : violations_(violations), budget_bytes_(budget_bytes) {}
+  void OnUse(const std::string& worker, int device, int64_t bytes);
+
+ private:
+  Violations* const violations_;
+  const uint64_t budget_bytes_;  // 0: no limit
+};
+
 }  // namespace gangway::simulation
 
 #endif  // GANGWAY_SIMULATION_CHECKERS_H_

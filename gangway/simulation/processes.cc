@@ -198,10 +198,13 @@ void Processes::RunWorker(WorkerKey key, Life& life) {
   options.memory_budget_bytes = options_.budget_bytes;
   options.shared_bytes_max = 0;
   options.open_backend = [&]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
-    std::unique_ptr<device::Backend> backend =
-        device::OpenSim({.device_count = options.device_count, .timer = timer});
-    if (!options_.wrap_backend) return backend;
-    return options_.wrap_backend(life.name, std::move(backend));
+    device::SimOptions sim{.device_count = options.device_count, .timer = timer};
+    if (options_.on_use) {
+      sim.on_use = [this, name = life.name](int device, int64_t bytes) {
+        options_.on_use(name, device, bytes);
+      };
+    }
+    return device::OpenSim(std::move(sim));
   };
   options.end_process = [this] { world_->Exit(); };
   (void)worker::RunWorker(options, *transport, *transport, life.stop);

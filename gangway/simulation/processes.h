@@ -20,7 +20,6 @@
 #include "gangway/base/answer.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
-#include "gangway/device/device.h"
 #include "gangway/simulation/fiber_world.h"
 #include "gangway/transport/sim/sim.h"
 #include "gangway/worker/service/worker.h"
@@ -34,10 +33,8 @@ struct ProcessesOptions {
   std::chrono::milliseconds worker_wait_max{20000}, memory_wait_max{30000};
   std::chrono::milliseconds restart_delay{200};
   transport::SimNetworkOptions network;
-  // Replaces the devices of a worker, by its name and with those that it would have.
-  std::function<std::unique_ptr<device::Backend>(const std::string& worker,
-                                                 std::unique_ptr<device::Backend>)>
-      wrap_backend;
+  // Sees the bytes on a device of a worker after each change.
+  std::function<void(const std::string& worker, int device, int64_t bytes)> on_use;
 };
 
 class Processes {

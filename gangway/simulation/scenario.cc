@@ -78,6 +78,10 @@ void Run::Main() {
                                    const wire::Frame& frame) {
     tap.OnSend(link, to_server, frame);
   };
+  MemoryChecker memory(&violations_, options.budget_bytes);
+  options.on_use = [&memory](const std::string& worker, int device, int64_t bytes) {
+    memory.OnUse(worker, device, bytes);
+  };
   Processes processes(&world_, options);
   if (absl::Status started = processes.Start(); !started.ok())
     return violations_.Add("start", std::string(started.message()));

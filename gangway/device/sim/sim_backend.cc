@@ -20,6 +20,7 @@ class SimBackendImpl final : public SimBackend {
  public:
   explicit SimBackendImpl(SimOptions options)
       : timer_(options.timer ? std::move(options.timer) : std::make_shared<RealSimTimer>()),
+        memory_(std::make_shared<SimMemory>(options.device_count, std::move(options.on_use))),
         engine_(std::make_shared<SimEngine>(options.device_count, options.inflight_max, timer_)) {
     capabilities_.platform = "sim";
     capabilities_.platform_version = "gangway simulated accelerator 1";
@@ -44,13 +45,13 @@ class SimBackendImpl final : public SimBackend {
           "'; open a real backend (--device=pjrt) for those"));
     }
     GANGWAY_ASSIGN_OR_RETURN(SimProgram parsed, ParseSimProgram(program.code));
-    return SimExecutable::Place(engine_, device_count(), std::move(parsed), devices);
+    return SimExecutable::Place(engine_, memory_, device_count(), std::move(parsed), devices);
   }
 
   absl::StatusOr<std::unique_ptr<Executable>> Load(std::string_view serialized,
                                                    std::span<const int> devices) override {
     GANGWAY_ASSIGN_OR_RETURN(SimProgram parsed, ReadSerializedSim(serialized));
-    return SimExecutable::Place(engine_, device_count(), std::move(parsed), devices);
+    return SimExecutable::Place(engine_, memory_, device_count(), std::move(parsed), devices);
   }
 
   absl::StatusOr<std::unique_ptr<Buffer>> BufferFromHost(int device, std::string_view memory_kind,
@@ -66,8 +67,9 @@ class SimBackendImpl final : public SimBackend {
 
   absl::StatusOr<Placeholder> CreatePlaceholder(int device, const ArraySpec& spec) override {
     GANGWAY_RETURN_IF_ERROR(CheckSimPlace(device, device_count(), ""));
-    if (!HostBytes(spec)) return CheckSimSize(spec, 0);
-    auto storage = std::make_shared<SimStorage>();
+    const std::optional<size_t> bytes = HostBytes(spec);
+    if (!bytes) return CheckSimSize(spec, 0);
+    auto storage = std::make_shared<SimStorage>(memory_->Take(device, *bytes));
     Placeholder placeholder;
     placeholder.buffer = std::make_unique<SimBuffer>(device, device_count(), spec, storage);
     placeholder.filler = std::make_unique<SimFiller>(spec, std::move(storage), timer_);
@@ -97,6 +99,7 @@ class SimBackendImpl final : public SimBackend {
   int device_count() const { return static_cast<int>(devices_.size()); }
 
   const std::shared_ptr<SimTimer> timer_;
+  const std::shared_ptr<SimMemory> memory_;
   const std::shared_ptr<SimEngine> engine_;
   Capabilities capabilities_;
   std::vector<DeviceInfo> devices_;

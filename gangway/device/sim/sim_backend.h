@@ -12,6 +12,7 @@
 #define GANGWAY_DEVICE_SIM_SIM_BACKEND_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -26,6 +27,8 @@ struct SimOptions {
   int inflight_max = 32;
   bool collectives_block_threads = false;  // what the capabilities say; simulated ones do not
   std::shared_ptr<SimTimer> timer;         // null: real time
+  // Sees the bytes of all buffers on a device after each change. It must not call the backend.
+  std::function<void(int device, int64_t bytes)> on_use;
 };
 
 struct SimFault {

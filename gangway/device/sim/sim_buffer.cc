@@ -85,7 +85,9 @@ absl::StatusOr<std::unique_ptr<Buffer>> SimBuffer::CopyToDevice(int device,
   GANGWAY_RETURN_IF_ERROR(CheckSimPlace(device, device_count_, memory_kind));
   std::shared_ptr<SimStorage> storage = this->storage();
   if (!storage) return DeletedError();
-  auto copy = std::make_shared<SimStorage>();
+  const std::shared_ptr<SimMemory::Lease> lease = storage->lease();
+  if (!lease) return DeletedError();  // another thread donated it during this call
+  auto copy = std::make_shared<SimStorage>(lease->On(device));
   storage->OnSettled([copy](const absl::Status& status, const SimStorage::Contents& contents,
                             int64_t at_us) { copy->Settle(status, contents, at_us); });
   return std::make_unique<SimBuffer>(device, device_count_, spec_, std::move(copy));

@@ -34,6 +34,7 @@ absl::StatusOr<SimProgram> ReadSerializedSim(std::string_view serialized) {
 }
 
 absl::StatusOr<std::unique_ptr<Executable>> SimExecutable::Place(std::shared_ptr<SimEngine> engine,
+                                                                 std::shared_ptr<SimMemory> memory,
                                                                  int device_count,
                                                                  SimProgram program,
                                                                  std::span<const int> devices) {
@@ -48,13 +49,14 @@ absl::StatusOr<std::unique_ptr<Executable>> SimExecutable::Place(std::shared_ptr
                      " partitions and cannot run on local devices [", absl::StrJoin(placed, ","),
                      "] of ", device_count, "; give one distinct existing device per partition"));
   }
-  return std::unique_ptr<Executable>(
-      new SimExecutable(std::move(engine), device_count, std::move(program), std::move(placed)));
+  return std::unique_ptr<Executable>(new SimExecutable(
+      std::move(engine), std::move(memory), device_count, std::move(program), std::move(placed)));
 }
 
-SimExecutable::SimExecutable(std::shared_ptr<SimEngine> engine, int device_count,
-                             SimProgram program, std::vector<int> devices)
+SimExecutable::SimExecutable(std::shared_ptr<SimEngine> engine, std::shared_ptr<SimMemory> memory,
+                             int device_count, SimProgram program, std::vector<int> devices)
     : engine_(std::move(engine)),
+      memory_(std::move(memory)),
       device_count_(device_count),
       id_(NextId()),
       program_(std::make_shared<const SimProgram>(std::move(program))),
@@ -128,10 +130,15 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> SimExecutable::ExecuteOn(
         std::make_unique<SimBuffer>(device, device_count_, spec, run->outputs.back()));
   }
   GANGWAY_RETURN_IF_ERROR(engine_->Enqueue(run, id_, options.launch_id));
-  for (int input : program_->donated_input) {
+  for (size_t i = 0; i < program_->outputs.size(); ++i) {
+    const int input = program_->donated_input[i];
     const auto& kept = options.non_donatable;
-    if (input >= 0 && std::find(kept.begin(), kept.end(), input) == kept.end())
-      arguments[input]->Delete();
+    const bool reuses = input >= 0 && std::find(kept.begin(), kept.end(), input) == kept.end();
+    std::shared_ptr<SimMemory::Lease> lease;
+    if (reuses) lease = run->inputs[static_cast<size_t>(input)]->TakeLease();
+    if (!lease) lease = memory_->Take(device, HostBytes(program_->outputs[i]).value_or(0));
+    run->outputs[i]->Hold(std::move(lease));
+    if (reuses) arguments[static_cast<size_t>(input)]->Delete();
   }
   return outputs;
 }

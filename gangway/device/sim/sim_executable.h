@@ -17,6 +17,7 @@ class SimExecutable final : public Executable {
   // `device_count` is the backend's. INVALID_ARGUMENT: `devices` is not one distinct existing
   // device per partition.
   static absl::StatusOr<std::unique_ptr<Executable>> Place(std::shared_ptr<SimEngine> engine,
+                                                           std::shared_ptr<SimMemory> memory,
                                                            int device_count, SimProgram program,
                                                            std::span<const int> devices);
 
@@ -34,11 +35,12 @@ class SimExecutable final : public Executable {
       StatusCallback on_complete) override;
 
  private:
-  SimExecutable(std::shared_ptr<SimEngine> engine, int device_count, SimProgram program,
-                std::vector<int> devices);
+  SimExecutable(std::shared_ptr<SimEngine> engine, std::shared_ptr<SimMemory> memory,
+                int device_count, SimProgram program, std::vector<int> devices);
   absl::Status CheckArguments(int device, std::span<Buffer* const> arguments) const;
 
   const std::shared_ptr<SimEngine> engine_;
+  const std::shared_ptr<SimMemory> memory_;
   const int device_count_;
   const uint64_t id_;  // unique in this process; part of a gang's key
   const std::shared_ptr<const SimProgram> program_;

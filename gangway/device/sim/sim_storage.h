@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/device/sim/sim_memory.h"
 
 namespace gangway::device {
 
@@ -22,6 +23,23 @@ class SimStorage {
   // `at_us` is the device time at which the contents settled: the end of the run, which the timer
   // may report late.
   using Callback = std::function<void(const absl::Status&, const Contents&, int64_t at_us)>;
+
+  SimStorage() = default;
+  explicit SimStorage(std::shared_ptr<SimMemory::Lease> lease) : lease_(std::move(lease)) {}
+
+  // The memory that it takes; TakeLease hands it to what reuses the memory.
+  std::shared_ptr<SimMemory::Lease> lease() {
+    MutexLock lock(mutex_);
+    return lease_;
+  }
+  std::shared_ptr<SimMemory::Lease> TakeLease() {
+    MutexLock lock(mutex_);
+    return std::exchange(lease_, nullptr);
+  }
+  void Hold(std::shared_ptr<SimMemory::Lease> lease) {
+    MutexLock lock(mutex_);
+    lease_ = std::move(lease);
+  }
 
   // Returns false, without effect, if the contents are already settled. Takes copies, because a
   // callback may drop the caller's references. NOLINTNEXTLINE(performance-unnecessary-value-param)
@@ -59,6 +77,7 @@ class SimStorage {
 
  private:
   Mutex mutex_;
+  std::shared_ptr<SimMemory::Lease> lease_ GANGWAY_GUARDED_BY(mutex_);
   bool settled_ GANGWAY_GUARDED_BY(mutex_) = false;
   absl::Status status_ GANGWAY_GUARDED_BY(mutex_);
   Contents contents_ GANGWAY_GUARDED_BY(mutex_);

@@ -177,7 +177,8 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   uint64_t consumed = 0;
   for (StorageId storage : node.consumes) {
     auto it = storages_.find(storage);
-    if (it != storages_.end()) consumed = AddSizes(consumed, it->second.shard_bytes);
+    if (it != storages_.end() && !it->second.shared)
+      consumed = AddSizes(consumed, it->second.shard_bytes);
   }
   node.alias_bytes = std::min({load.memory().alias_bytes(), consumed, node.result_bytes});
   auto failed = load_failures_.find(node.executable);
@@ -215,6 +216,7 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
   if (has_source) AddReads(copy.source(), copy.source_spec().devices(), node);
   if (has_sink)
     AddResult(StorageId(copy.storage()), copy.spec().devices(), copy.spec().shard_bytes(), node);
+  NoteShared(copy, node);
   const auto& from = copy.source_spec().devices();
   const auto& to = copy.spec().devices();
   for (int i = 0; i < std::min(from.size(), to.size());
@@ -231,6 +233,18 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
     AddUnique(node.receivers, receiver);
     if (from_here) AddUnique(node.senders, StateOf(source->second).worker);
   }
+}
+
+// A worker never donates a buffer that it has copied, and a shard that stays on its device is the same buffer.
+void Island::NoteShared(const wire::Copy& copy, const NodeState& node) {
+  for (StorageId id : node.reads) {
+    if (auto it = storages_.find(id); it != storages_.end()) it->second.shared = true;
+  }
+  const auto& from = copy.source_spec().devices();
+  const auto& to = copy.spec().devices();
+  auto result = storages_.find(StorageId(copy.storage()));
+  for (int i = 0; result != storages_.end() && i < std::min(from.size(), to.size()); ++i)
+    result->second.shared |= from.Get(i) == to.Get(i);
 }
 
 void Island::DescribeFetch(const wire::Fetch& fetch, NodeState& node) {

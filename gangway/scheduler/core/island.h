@@ -161,8 +161,10 @@ class Island {
     uint32_t unreleased_readers = 0;
     Ordinal consumer;                   // node that waits for those readers
     std::vector<IslandDevice> charged;  // the part of `devices` whose ledger counts it
-    bool freed = false;                 // no handle is left
-    bool reclaimed = false;             // the workers were told to free its shards
+    // Another storage, or a transfer, may hold its buffers: its memory cannot be reused by donation.
+    bool shared = false;
+    bool freed = false;      // no handle is left
+    bool reclaimed = false;  // the workers were told to free its shards
     std::optional<wire::Failure> failure;
   };
 
@@ -195,6 +197,7 @@ class Island {
   void DescribeUpload(const wire::Upload& upload, NodeState& node);
   void DescribeCopy(const wire::Copy& copy, NodeState& node);
   void DescribeFetch(const wire::Fetch& fetch, NodeState& node);
+  void NoteShared(const wire::Copy& copy, const NodeState& node);
   void AddReads(const wire::ArrayRef& ref, const google::protobuf::RepeatedField<uint32_t>& devices,
                 NodeState& node);
   void AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices, NodeState& node,
