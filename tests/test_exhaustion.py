@@ -5,6 +5,7 @@ clients continue, and waiting work continues once resources are free again.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import resource
@@ -39,7 +40,10 @@ def resident_bytes(pid: int) -> int:
 @contextlib.contextmanager
 def no_descriptors_left(pid: int) -> Iterator[None]:
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), before[1]))
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    # The limit is on numbers, and those in use may have gaps.
+    lowest_free = next(number for number in itertools.count() if number not in used)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, before[1]))
     try:
         yield
     finally:

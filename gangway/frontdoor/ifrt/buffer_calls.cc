@@ -37,21 +37,23 @@ class UnaryCall : public Call, public Completion {
  public:
   explicit UnaryCall(CallEnvironment& environment) : Call(environment), responder_(&context_) {}
 
+  void Run(bool ok) override { delete this; }
+
+ protected:
   void Begin() override {
     ResponseMessage response;
     const absl::Status status = Answer(request_, response);
     if (status.ok()) {
       responder_.Finish(response, grpc::Status::OK, static_cast<Completion*>(this));
     } else {
-      responder_.FinishWithError(ToGrpc(status), static_cast<Completion*>(this));
+      Refuse(status);
     }
   }
-  void Run(bool ok) override { delete this; }
-
- protected:
+  void Refuse(const absl::Status& why) override {
+    responder_.FinishWithError(ToGrpc(why), static_cast<Completion*>(this));
+  }
   virtual absl::Status Answer(const RequestMessage& request, ResponseMessage& response) = 0;
 
-  grpc::ServerContext context_;
   RequestMessage request_;
   grpc::ServerAsyncResponseWriter<ResponseMessage> responder_;
 };
@@ -152,7 +154,6 @@ class StreamCall : public Call, public Completion {
   virtual void Step(bool ok) = 0;
   void* tag() { return static_cast<Completion*>(this); }
 
-  grpc::ServerContext context_;
   bool bulk_ = false;       // Step copies much
   bool finishing_ = false;  // the operation in flight is the last
 };
@@ -169,6 +170,7 @@ class StoreCall final : public StreamCall {
                                                 environment_.queue, tag);
   }
 
+ private:
   void Begin() override {
     if (absl::Status status = ReadMetadata(context_, kStoreMetadata, metadata_); !status.ok())
       return Finish(status);
@@ -184,8 +186,8 @@ class StoreCall final : public StreamCall {
     // Waits for room, up to a limit, on a separate thread, which delays no other call.
     allocating_ = Thread("ifrt-allocate", [this] { Receive(buffers_->Allocate(size_)); });
   }
+  void Refuse(const absl::Status& why) override { Finish(why); }
 
- private:
   void Receive(absl::StatusOr<std::shared_ptr<HostBytes>> bytes) {
     if (!bytes.ok()) return StoreError(bytes.status());
     bytes_ = *std::move(bytes);
@@ -299,6 +301,7 @@ class LookupCall final : public StreamCall {
                                                  environment_.queue, environment_.queue, tag);
   }
 
+ private:
   void Begin() override {
     proxy::HostBufferLookupRequest request;
     grpc::ProtoBufferReader reader(&raw_request_);
@@ -316,8 +319,8 @@ class LookupCall final : public StreamCall {
       }
     });
   }
+  void Refuse(const absl::Status& why) override { Finish(ToGrpc(why)); }
 
- private:
   void Answer(HostBytesRef bytes) {
     bytes_ = std::move(bytes);
     bulk_ = bytes_->size() > kInlineBytes;

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@
 #include "gangway/base/completion_thread.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/frontdoor/ifrt/doorkeeper.h"
 #include "gangway/frontdoor/ifrt/server.h"
 #include "gangway/frontdoor/ifrt/session_registry.h"
 #include "gangway/xla/ifrt_service.grpc.pb.h"
@@ -60,12 +62,16 @@ using AsyncService = proxy::GrpcIfrtService::WithAsyncMethod_GetVersion<
 
 // Shared by the calls. Outlives them.
 struct CallEnvironment {
+  explicit CallEnvironment(const IfrtServerOptions& chosen)
+      : options(chosen), door(chosen.limits, &timers) {}
+
   ClientFactory factory;
   IfrtServerOptions options;
   SessionRegistry registry;
   LiveCalls live;
   EventLoop bulk{"ifrt-bulk"};  // copies what is too large for the completion thread
   EventLoop timers{"ifrt-timers"};
+  Doorkeeper door;
   AsyncService service;
   grpc::ServerCompletionQueue* queue = nullptr;  // not owned
 };
@@ -75,17 +81,33 @@ class Call {
   explicit Call(CallEnvironment& environment) : environment_(environment) {
     environment_.live.Add();
   }
-  virtual ~Call() { environment_.live.Remove(); }
+  virtual ~Call() {
+    if (connection_ != nullptr) environment_.door.Leave(*connection_);
+    environment_.live.Remove();
+  }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   // Asks gRPC for the next call of this kind; `tag` completes when a client makes it.
   virtual void Request(void* tag) = 0;
   // A client made the call, which owns itself from here on.
-  virtual void Begin() = 0;
+  void Start() {
+    absl::Status refused;
+    connection_ = environment_.door.Enter(context_.peer(), refused);
+    if (refused.ok()) {
+      Begin();
+    } else {
+      Refuse(refused);
+    }
+  }
 
  protected:
+  virtual void Begin() = 0;
+  virtual void Refuse(const absl::Status& why) = 0;  // instead of Begin
+
   CallEnvironment& environment_;
+  grpc::ServerContext context_;
+  std::shared_ptr<Doorkeeper::Connection> connection_;  // since Start
 };
 
 // Waits for calls of one kind, one after the other, until the server shuts down.
@@ -102,7 +124,7 @@ class Acceptor final : public Completion {
     std::unique_ptr<Acceptor> self(this);
     if (!ok) return;
     Start(environment_, make_);
-    call_.release()->Begin();
+    call_.release()->Start();
   }
 
  private:

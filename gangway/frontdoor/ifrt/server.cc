@@ -30,6 +30,7 @@ namespace {
 constexpr std::chrono::seconds kExpiryPeriod{5};
 // A cancelled call ends at once if the factory does (see server.h).
 constexpr std::chrono::seconds kShutdownLimit{60};
+constexpr int kIdleMs = 60000;            // of a connection without a stream
 constexpr int kLookaheadBytes = 4 << 20;  // in flight on one stream; fixed, not probed
 
 bool IsLoopback(const std::string& address) {
@@ -57,9 +58,8 @@ uint64_t DefaultHostBytes() {
 
 class IfrtServer::Impl {
  public:
-  Impl(ClientFactory factory, const IfrtServerOptions& options) {
+  Impl(ClientFactory factory, const IfrtServerOptions& options) : calls_(options) {
     calls_.factory = std::move(factory);
-    calls_.options = options;
     if (options.host_bytes_max == 0) calls_.options.host_bytes_max = DefaultHostBytes();
   }
   ~Impl() { Shutdown(); }
@@ -76,6 +76,10 @@ class IfrtServer::Impl {
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    // For connections of the unix socket, which the doorkeeper does not watch.
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                               static_cast<int>(calls_.options.limits.token.count()));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
     // The interval of pings, and the limit of their answers.
     const int ping_ms =
@@ -101,6 +105,7 @@ class IfrtServer::Impl {
         // The default is 208 KiB, and never grows, unlike TCP's.
         if (IsUnixSocket(fd))
           setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kLookaheadBytes, sizeof(kLookaheadBytes));
+        calls_.door.Watch(fd);
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
         connection.fd = fd;
         connections_->HandleNewConnection(&connection);

@@ -2,8 +2,8 @@
 // top of the client library. One gRPC stream = one session = one Client.
 //
 // Threading: thread-safe. The server owns its threads; Shutdown (and the destructor) ends every
-// session. This protocol has no TLS, so only loopback addresses are served (SE-1). The factory
-// decides by the client's token whether it may open a session.
+// session. This protocol has no TLS, so only loopback addresses are served (SE-1). A client that is
+// not admitted by its token costs neither a thread nor a session (doorkeeper.h).
 #ifndef GANGWAY_FRONTDOOR_IFRT_SERVER_H_
 #define GANGWAY_FRONTDOOR_IFRT_SERVER_H_
 
@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/client/include/gangway/client.h"
+#include "gangway/frontdoor/ifrt/doorkeeper.h"
 
 namespace gangway::ifrt {
 
@@ -30,7 +31,12 @@ struct SessionRequest {
 using ClientFactory =
     std::function<absl::StatusOr<std::unique_ptr<Client>>(const SessionRequest& request)>;
 
+// Decides by the client's token whether it may open a session. Must not block.
+using Admit = std::function<absl::Status(const SessionRequest& request)>;
+
 struct IfrtServerOptions {
+  Admit admit;  // null: every client
+  DoorLimits limits;
   uint64_t host_bytes_max = 0;  // host buffers held per session; 0 = half of the machine's memory
   std::chrono::milliseconds host_buffer_limit{120000};  // for bytes that a request announced (TM-1)
   int message_bytes_max = 1 << 30;      // one request; programs with large constants are large

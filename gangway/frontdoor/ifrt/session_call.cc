@@ -38,10 +38,21 @@ SessionCall::SessionCall(CallEnvironment& environment)
               [this] { context_.TryCancel(); }, [this] { FlushSoon(); },
               environment.options.response_queue_max),
       arena_(StartingWith(first_block_, sizeof(first_block_))) {
+  {
+    MutexLock lock(first_limit_->mutex);
+    first_limit_->call = this;
+  }
   for (int i = 0; i < 4; ++i) {
     tags_[i].call = this;
     tags_[i].operation = static_cast<Operation>(i);
   }
+}
+
+SessionCall::~SessionCall() {
+  if (admitted_) environment_.door.CloseSession(*connection_);
+  if (refusal_taken_) environment_.door.ReturnRefusal();
+  MutexLock lock(first_limit_->mutex);
+  first_limit_->call = nullptr;
 }
 
 void SessionCall::Request(void* tag) {
@@ -55,7 +66,65 @@ void SessionCall::Begin() {
     MutexLock lock(mutex_);
     operations_ = 1;  // kDone
   }
+  if (absl::Status status = CheckMetadata(); !status.ok()) {
+    if (MayFinish()) stream_.Finish(ToGrpc(status), TagOf(Operation::kFinish));
+    return;
+  }
+  refused_ = Admit();
+  if (!refused_.ok()) return Refuse(refused_);
+  admitted_ = true;
   thread_ = Thread("ifrt-session", [this] { Serve(); });
+}
+
+absl::Status SessionCall::Admit() {
+  if (environment_.options.admit) {
+    GANGWAY_RETURN_IF_ERROR(environment_.options.admit({.name = name_, .token = token_}));
+  }
+  return environment_.door.OpenSession(*connection_);
+}
+
+void SessionCall::Refuse(const absl::Status& why) {
+  refused_ = why;
+  {
+    MutexLock lock(mutex_);
+    operations_ = 1;  // kDone
+  }
+  refusal_taken_ = environment_.door.TakeRefusal();
+  if (refusal_taken_) return StartFirstRead();
+  if (MayFinish()) stream_.Finish(ToGrpc(why), TagOf(Operation::kFinish));
+}
+
+bool SessionCall::MayFinish() {
+  MutexLock lock(mutex_);
+  if (std::exchange(finishing_, true)) return false;
+  ++operations_;
+  return true;
+}
+
+void SessionCall::StartFirstRead() {
+  environment_.timers.PostAt(Clock::now() + environment_.door.limits().token,
+                             [limit = first_limit_] {
+                               MutexLock lock(limit->mutex);
+                               if (limit->call != nullptr) limit->call->OnFirstLimit();
+                             });
+  StartRead();
+}
+
+void SessionCall::OnFirstLimit() {
+  {
+    MutexLock lock(mutex_);
+    if (spoke_) return;
+    late_ = true;
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+  if (!admitted_ && MayFinish()) stream_.Finish(ToGrpc(TooLate()), TagOf(Operation::kFinish));
+}
+
+absl::Status SessionCall::TooLate() const {
+  return absl::DeadlineExceededError(absl::StrCat(
+      "no request came on this stream within ", environment_.door.limits().token.count() / 1000,
+      " s, the limit of the JAX front door for the first one: connect again"));
 }
 
 absl::Status SessionCall::CheckMetadata() {
@@ -84,28 +153,23 @@ absl::Status SessionCall::Open() {
 }
 
 void SessionCall::Serve() {
-  absl::Status status = CheckMetadata();
-  if (status.ok()) {
-    status = refused_ = Open();
-    StartRead();
-    WaitForEnd();
-    if (session_ != nullptr) environment_.registry.Remove(session_->id());
-    session_.reset();
-    writer_.Drain(kDrainLimit);
-  }
-  {
-    MutexLock lock(mutex_);
-    ++operations_;
-  }
-  stream_.Finish(ToGrpc(status), TagOf(Operation::kFinish));
+  absl::Status status = refused_ = Open();
+  StartFirstRead();
+  if (WaitForEnd() == Ended::kLate) status = TooLate();
+  if (session_ != nullptr) environment_.registry.Remove(session_->id());
+  session_.reset();
+  writer_.Drain(kDrainLimit);
+  if (MayFinish()) stream_.Finish(ToGrpc(status), TagOf(Operation::kFinish));
 }
 
-void SessionCall::WaitForEnd() {
+SessionCall::Ended SessionCall::WaitForEnd() {
   MutexLock lock(mutex_);
   // A session has no time limit; the hour only bounds one sleep.
-  while (!changed_.WaitFor(mutex_, std::chrono::hours(1),
-                           [this]() GANGWAY_NO_ANALYSIS { return ended_ && reading_ == 0; })) {
+  while (!changed_.WaitFor(mutex_, std::chrono::hours(1), [this]() GANGWAY_NO_ANALYSIS {
+    return late_ || (ended_ && reading_ == 0);
+  })) {
   }
+  return late_ ? Ended::kLate : Ended::kByStream;
 }
 
 void SessionCall::StartRead() {
@@ -128,7 +192,24 @@ void SessionCall::StartWrite(const IfrtResponse& response, const grpc::WriteOpti
   stream_.Write(response, options, TagOf(Operation::kWrite));
 }
 
+// The call of a client that was not admitted.
+void SessionCall::AnswerRefusal(bool ok) {
+  if (!MayFinish()) return;
+  if (ok) {
+    stream_.WriteAndFinish(ErrorReply(request_->request_metadata().op_id(), refused_),
+                           grpc::WriteOptions(), ToGrpc(refused_), TagOf(Operation::kFinish));
+  } else {
+    stream_.Finish(ToGrpc(refused_), TagOf(Operation::kFinish));
+  }
+}
+
 void SessionCall::OnRead(bool ok) {
+  if (std::exchange(first_, false)) {
+    MutexLock lock(mutex_);
+    if (late_) return;  // the session has ended
+    spoke_ = true;
+  }
+  if (!admitted_) return AnswerRefusal(ok);
   bool room = false;
   if (ok && !refused_.ok()) {
     writer_.Send(ErrorReply(request_->request_metadata().op_id(), refused_), Urgency::kAtOnce);
@@ -188,7 +269,7 @@ void SessionCall::Settle() {
     MutexLock lock(mutex_);
     if (--operations_ > 0 || !finished_) return;
   }
-  thread_.Join();  // it has finished its work
+  if (thread_.joinable()) thread_.Join();  // it has finished its work
   delete this;
 }
 

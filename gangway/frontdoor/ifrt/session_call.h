@@ -2,9 +2,11 @@
 // Session, and ends both with the stream.
 //
 // Threading: requests are read, handled and mostly answered on the completion thread. Blocking work
-// (opening a Client, ending it) runs on the call's own thread, which sleeps in between.
+// (opening a Client, ending it) runs on the call's own thread, which sleeps in between. The thread
+// starts when the client has been admitted by its token.
 // Failure: the end of the stream ends the session. If a session cannot be opened, the answer to its
-// first request carries the reason, which JAX shows.
+// first request carries the reason, which JAX shows. A first request that does not come within
+// DoorLimits::token ends the stream.
 #ifndef GANGWAY_FRONTDOOR_IFRT_SESSION_CALL_H_
 #define GANGWAY_FRONTDOOR_IFRT_SESSION_CALL_H_
 
@@ -27,11 +29,19 @@ class SessionCall final : public Call {
     return std::make_unique<SessionCall>(environment);
   }
   explicit SessionCall(CallEnvironment& environment);
+  ~SessionCall() override;
 
   void Request(void* tag) override;
-  void Begin() override;
 
  private:
+  // The limit of the first request, which may pass after the call has ended.
+  struct FirstLimit {
+    Mutex mutex;
+    SessionCall* call GANGWAY_GUARDED_BY(mutex) = nullptr;
+  };
+
+  void Begin() override;
+  void Refuse(const absl::Status& why) override;
   enum class Operation { kRead, kWrite, kDone, kFinish };
   struct Tag final : Completion {
     void Run(bool ok) override { call->Completed(operation, ok); }
@@ -44,11 +54,19 @@ class SessionCall final : public Call {
 
   void Serve();  // the call's own thread
   absl::Status CheckMetadata();
+  absl::Status Admit();
   absl::Status Open();
-  void WaitForEnd() GANGWAY_EXCLUDES(mutex_);
+  absl::Status TooLate() const;
+  enum class Ended { kByStream, kLate };
+  Ended WaitForEnd() GANGWAY_EXCLUDES(mutex_);
 
   void Completed(Operation operation, bool ok);
-  void OnRead(bool ok);
+  void OnRead(bool ok) GANGWAY_EXCLUDES(mutex_);
+  void AnswerRefusal(bool ok) GANGWAY_EXCLUDES(mutex_);
+  void StartFirstRead();
+  void OnFirstLimit() GANGWAY_EXCLUDES(mutex_);
+  // Whether this caller, the first, is to end the call, which it then does at once.
+  bool MayFinish() GANGWAY_EXCLUDES(mutex_);
   // From any thread. StartRead does nothing once the session has ended.
   void StartRead() GANGWAY_EXCLUDES(mutex_);
   void StartWrite(const IfrtResponse& response, const grpc::WriteOptions& options)
@@ -59,11 +77,12 @@ class SessionCall final : public Call {
   void Settle() GANGWAY_EXCLUDES(mutex_);
 
   Tag tags_[4];
-  grpc::ServerContext context_;
   grpc::ServerAsyncReaderWriter<IfrtResponse, IfrtRequest> stream_;
   ResponseWriter writer_;
-  std::string name_;   // for people
-  std::string token_;  // what the client presented
+  std::string name_;            // for people
+  std::string token_;           // what the client presented
+  bool admitted_ = false;       // it has a place among the sessions, and a thread
+  bool refusal_taken_ = false;  // it has a place among the refusals
   Thread thread_;
 
   // Created before the first read is started, destroyed after the last read has completed.
@@ -74,10 +93,16 @@ class SessionCall final : public Call {
   char first_block_[16384];
   google::protobuf::Arena arena_;
   IfrtRequest* request_ = nullptr;
+  bool first_ = true;
+
+  const std::shared_ptr<FirstLimit> first_limit_ = std::make_shared<FirstLimit>();
 
   Mutex mutex_;
   CondVar changed_;
-  int reading_ GANGWAY_GUARDED_BY(mutex_) = 0;  // requests awaited or being handled
+  int reading_ GANGWAY_GUARDED_BY(mutex_) = 0;     // requests awaited or being handled
+  bool spoke_ GANGWAY_GUARDED_BY(mutex_) = false;  // the first request came, or the stream ended
+  bool late_ GANGWAY_GUARDED_BY(mutex_) = false;   // ... or its limit passed before
+  bool finishing_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool finished_ GANGWAY_GUARDED_BY(mutex_) = false;
   int operations_ GANGWAY_GUARDED_BY(mutex_) = 0;

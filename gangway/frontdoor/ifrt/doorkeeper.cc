@@ -1,0 +1,177 @@
+// Implementation of doorkeeper.h.
+#include "gangway/frontdoor/ifrt/doorkeeper.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway::ifrt {
+namespace {
+
+constexpr std::chrono::milliseconds kLookInterval{50};
+constexpr int kManyTimes = 4;  // its limit of streams, which a stranger ignores
+
+// The address of a TCP connection's peer as grpc::ServerContext::peer() writes it; empty for other
+// connections.
+std::string PeerName(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = {};
+  if (address.ss_family == AF_INET) {
+    const auto& name = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &name.sin_addr, text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(name.sin_port));
+  }
+  if (address.ss_family != AF_INET6) return "";
+  const auto& name = reinterpret_cast<const sockaddr_in6&>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&name.sin6_addr)) {
+    inet_ntop(AF_INET, &name.sin6_addr.s6_addr[12], text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(name.sin6_port));
+  }
+  inet_ntop(AF_INET6, &name.sin6_addr, text, sizeof(text));
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(name.sin6_port));
+}
+
+bool PeerClosed(int fd) {
+  pollfd state = {.fd = fd, .events = POLLRDHUP};
+  return poll(&state, 1, 0) > 0;
+}
+
+uint64_t BytesReceived(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
+}
+
+// gRPC owns the connection, and closes it when it sees the end of its input.
+void End(Doorkeeper::Connection& connection) {
+  if (connection.socket.valid()) shutdown(connection.socket.get(), SHUT_RDWR);
+  connection.socket.Reset();
+  connection.ended = true;
+}
+
+}  // namespace
+
+void Doorkeeper::Watch(int fd) {
+  const std::string peer = PeerName(fd);
+  if (peer.empty()) return;
+  FileDescriptor own(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) return;
+  MutexLock lock(mutex_);
+  auto& connection = connections_[peer];
+  if (connection != nullptr) End(*connection);  // its peer has closed it
+  connection = std::make_shared<Connection>();
+  connection->socket = std::move(own);
+  connection->since = Clock::now();
+  MakeRoomLocked();
+  LookSoonLocked();
+}
+
+// Ends the oldest stranger if there are too many.
+void Doorkeeper::MakeRoomLocked() {
+  int strangers = 0;
+  auto oldest = connections_.end();
+  for (auto each = connections_.begin(); each != connections_.end(); ++each) {
+    if (each->second->sessions > 0) continue;
+    ++strangers;
+    if (oldest == connections_.end() || each->second->since < oldest->second->since) oldest = each;
+  }
+  if (strangers <= limits_.strangers_max) return;
+  End(*oldest->second);
+  connections_.erase(oldest);
+}
+
+void Doorkeeper::LookSoonLocked() {
+  if (std::exchange(looking_, true)) return;
+  timers_->PostAt(Clock::now() + kLookInterval, [this] { Look(); });
+}
+
+void Doorkeeper::Look() {
+  MutexLock lock(mutex_);
+  bool strangers = false;
+  const auto now = Clock::now();
+  for (auto each = connections_.begin(); each != connections_.end();) {
+    Connection& connection = *each->second;
+    const int fd = connection.socket.get();
+    const bool stranger = connection.sessions == 0;
+    if (stranger && (PeerClosed(fd) || now - connection.since >= limits_.token ||
+                     BytesReceived(fd) > limits_.stranger_bytes_max)) {
+      End(connection);
+      each = connections_.erase(each);
+      continue;
+    }
+    strangers = strangers || stranger;
+    ++each;
+  }
+  looking_ = false;
+  if (strangers) LookSoonLocked();
+}
+
+std::shared_ptr<Doorkeeper::Connection> Doorkeeper::Enter(const std::string& peer,
+                                                          absl::Status& refused) {
+  MutexLock lock(mutex_);
+  const auto found = connections_.find(peer);
+  std::shared_ptr<Connection> connection = found == connections_.end() ? others_ : found->second;
+  ++connection->streams;
+  const bool stranger = connection != others_ && connection->sessions == 0;
+  const int limit = stranger ? limits_.stranger_streams_max : limits_.streams_max;
+  if (connection->streams <= limit) return connection;
+  refused = absl::ResourceExhaustedError(absl::StrCat(
+      "the connection ", peer, " has ", limit, " streams, the limit of the JAX front door for one ",
+      stranger ? "that has not presented the cluster's token" : "connection",
+      ": wait until some of them have ended, or use several processes"));
+  if (stranger && connection->streams > kManyTimes * limit) {
+    End(*connection);
+    connections_.erase(found);
+  }
+  return connection;
+}
+
+void Doorkeeper::Leave(Connection& connection) {
+  MutexLock lock(mutex_);
+  --connection.streams;
+}
+
+absl::Status Doorkeeper::OpenSession(Connection& connection) {
+  MutexLock lock(mutex_);
+  if (sessions_ >= limits_.sessions_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the JAX front door has ", sessions_,
+                     " sessions, its limit: end scripts that are done with the cluster (`gangway "
+                     "status` lists the sessions), and start this one again"));
+  }
+  ++sessions_;
+  ++connection.sessions;
+  return absl::OkStatus();
+}
+
+void Doorkeeper::CloseSession(Connection& connection) {
+  MutexLock lock(mutex_);
+  --sessions_;
+  if (--connection.sessions > 0 || connection.ended || &connection == others_.get()) return;
+  connection.since = Clock::now();
+  MakeRoomLocked();
+  LookSoonLocked();
+}
+
+bool Doorkeeper::TakeRefusal() {
+  MutexLock lock(mutex_);
+  if (refusals_ >= limits_.refusals_max) return false;
+  ++refusals_;
+  return true;
+}
+
+void Doorkeeper::ReturnRefusal() {
+  MutexLock lock(mutex_);
+  --refusals_;
+}
+
+}  // namespace gangway::ifrt

@@ -1,0 +1,212 @@
+"""Strangers at the JAX front door: connections and streams without the token, or which send nothing, cost the
+head a bounded number of threads, descriptors and bytes, keep no client out, and are gone in the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import pathlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from harness import PATIENCE, Client, Cluster, wait_for
+from test_exhaustion import head_pid, resident_bytes
+
+pytestmark = pytest.mark.timeout(150)
+STREAMS = 3000
+STREAMS_EACH = 50  # of the connections which share STREAMS
+SESSION = b"/xla.ifrt.proxy.GrpcIfrtService/IfrtSession"
+MIB = 1 << 20
+# The limits of the front door (gangway/frontdoor/ifrt/doorkeeper.h), with room for the pools of gRPC.
+STRANGERS_MAX, TOKEN_LIMIT_S = 128, 10
+THREADS_MORE, BYTES_MORE = 16, 300 * MIB
+DESCRIPTORS_MORE = 2 * STRANGERS_MAX + 16
+
+DATA, HEADERS, RESET = 0, 1, 3
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return (
+        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    )
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+
+
+def field(number: int, data: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def open_stream(stream: int, token: str) -> bytes:
+    """A call of IfrtSession whose initialization data holds `token`; empty: none."""
+
+    def literal(name: bytes, value: bytes) -> bytes:
+        size = bytes([len(value)]) if len(value) < 127 else bytes([127, len(value) - 127])
+        return b"\x00" + bytes([len(name)]) + name + size + value
+
+    metadata = field(1, b"\x08\x19\x10\x03")  # version {protocol 25, serdes 3}
+    if token:
+        entry = field(1, b"gangway_token") + field(2, field(1, token.encode()))
+        metadata += field(2, field(1, entry))
+    said = base64.b64encode(metadata).rstrip(b"=")
+    return frame(
+        HEADERS,
+        0x4,
+        stream,
+        b"\x83\x86"
+        + literal(b":path", SESSION)
+        + literal(b":authority", b"localhost")
+        + literal(b"content-type", b"application/grpc")
+        + literal(b"te", b"trailers")
+        + literal(b"ifrt-proxy-grpc-ifrt-session-metadata-bin", said),
+    )
+
+
+class Strangers:
+    """Connections to a front door that are kept open. A thread reads what the front door sends."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.connections: list[socket.socket] = []
+
+    def connect(self, data: bytes) -> None:
+        connection = socket.create_connection(("127.0.0.1", self._port), 10 * PATIENCE)
+        self.connections.append(connection)
+        with contextlib.suppress(OSError):  # the front door has closed it
+            connection.sendall(data)
+
+    def closed(self) -> int:
+        """How many of them the front door has closed."""
+        count = 0
+        for connection in self.connections:
+            connection.setblocking(False)
+            try:
+                while data := connection.recv(1 << 16):
+                    assert data
+                count += 1
+            except BlockingIOError:
+                pass
+            except OSError:
+                count += 1
+        return count
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.close()
+
+
+class Peaks(threading.Thread):
+    """The largest numbers of threads, descriptors and resident bytes of a process while the block runs."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid, self._end = pid, threading.Event()
+        self.before = self.now()
+        self.most = dict(self.before)
+
+    def now(self) -> dict[str, int]:
+        return {
+            "threads": len(os.listdir(f"/proc/{self._pid}/task")),
+            "descriptors": len(os.listdir(f"/proc/{self._pid}/fd")),
+            "bytes": resident_bytes(self._pid),
+        }
+
+    def run(self) -> None:
+        while not self._end.wait(0.02):
+            self.most = {name: max(self.most[name], count) for name, count in self.now().items()}
+
+    def __enter__(self) -> Peaks:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self.join()
+
+    def more(self) -> dict[str, int]:
+        return {name: self.most[name] - self.before[name] for name in self.most}
+
+
+def no_token(strangers: Strangers) -> None:
+    for first in range(0, STREAMS, STREAMS_EACH):
+        strangers.connect(
+            PREFACE + b"".join(open_stream(2 * i + 1, "") for i in range(STREAMS_EACH))
+        )
+        assert first < STREAMS
+
+
+def no_token_on_one_connection(strangers: Strangers) -> None:
+    strangers.connect(PREFACE + b"".join(open_stream(2 * i + 1, "") for i in range(STREAMS)))
+
+
+def a_wrong_token(strangers: Strangers) -> None:
+    for _ in range(STREAMS // STREAMS_EACH):
+        strangers.connect(
+            PREFACE + b"".join(open_stream(2 * i + 1, "0" * 64) for i in range(STREAMS_EACH))
+        )
+
+
+def silence(strangers: Strangers) -> None:
+    for _ in range(STREAMS // 5):
+        strangers.connect(b"")
+
+
+def half_a_message(strangers: Strangers) -> None:
+    """A message of which 16 MiB of 1 GB come, on many connections at once."""
+    message = b"\x00" + (10**9).to_bytes(4, "big") + b"x" * 10_000
+    for _ in range(200):
+        strangers.connect(PREFACE + open_stream(1, "0" * 64) + frame(DATA, 0, 1, message))
+        strangers.connections[-1].setblocking(False)
+        for _ in range(1024):
+            try:
+                if strangers.connections[-1].send(frame(DATA, 0, 1, b"x" * 16384)) < 16384:
+                    break
+            except OSError:
+                break
+
+
+@pytest.fixture
+def strangers(cluster: Cluster) -> Iterator[Strangers]:
+    made = Strangers(cluster.port)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "come", [no_token, no_token_on_one_connection, a_wrong_token, silence, half_a_message]
+)
+def test_strangers_cost_little_and_keep_no_client_out_SE_1(
+    cluster: Cluster,
+    strangers: Strangers,
+    come: Callable[[Strangers], None],
+    tmp_path: pathlib.Path,
+) -> None:
+    script = tmp_path / "sum.py"
+    script.write_text(
+        "import jax, numpy as np\nassert float(jax.device_put(np.ones(8)).sum()) == 8\n"
+    )
+    with cluster.left_as_found(), Peaks(head_pid(cluster)) as peaks:
+        began = time.monotonic()
+        come(strangers)
+        assert not cluster.status()["sessions"], "a stranger got a session"
+        client = Client(script, cluster.port)
+        try:
+            assert client.wait(50 * PATIENCE) == 0, "a client with the token: see stderr"
+        finally:
+            client.close()
+        wait_for(
+            "every stranger closed",
+            lambda: strangers.closed() == len(strangers.connections),
+            began + TOKEN_LIMIT_S + 5 - time.monotonic(),
+        )
+    more = peaks.more()
+    print(more, f"all closed {time.monotonic() - began:.1f} s after the first")
+    assert more["threads"] <= THREADS_MORE, more
+    assert more["descriptors"] <= DESCRIPTORS_MORE, more
+    assert more["bytes"] <= BYTES_MORE, more
