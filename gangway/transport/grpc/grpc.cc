@@ -25,6 +25,8 @@ namespace gangway::transport {
 namespace {
 
 constexpr std::chrono::seconds kShutdownLimit{30};
+constexpr int kHandshakeMs = 10000;      // for an accepted connection, TLS included
+constexpr int kIdleMs = 60000;           // of an accepted connection without a stream
 constexpr int kPingIntervalMinMs = 500;  // more frequent pings of a peer close its connection
 
 // Settings of both ends: windows wide enough for bulk chunks without probing, large HTTP/2 frames,
@@ -94,6 +96,8 @@ class GrpcListener final : public Listener {
     builder.SetMaxSendMessageSize(-1);
     for (const auto& [name, value] : CommonArguments(options))
       builder.AddChannelArgument(name, value);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     auto queue = builder.AddCompletionQueue();
     queue_ = queue.get();
     thread_ = std::make_shared<CompletionThread>(std::move(queue));

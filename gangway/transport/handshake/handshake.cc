@@ -1,11 +1,13 @@
 // Implementation of handshake.h.
 #include "gangway/transport/handshake/handshake.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/mutex.h"
 #include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -14,18 +16,47 @@ namespace gangway::transport {
 namespace {
 
 constexpr std::chrono::seconds kHelloLimit{10};
+constexpr size_t kSilentMax = 1024;  // links of one listener that have not sent their Hello
+
+class Greeter;
+
+// The links of one listener that have not sent their Hello. Thread-safe.
+class Lobby {
+ public:
+  // Returns the link that came first if there are too many; it has left the lobby.
+  std::shared_ptr<Greeter> Enter(uint64_t& place, std::weak_ptr<Greeter> greeter) {
+    MutexLock lock(mutex_);
+    place = next_++;
+    silent_.emplace(place, std::move(greeter));
+    if (silent_.size() <= kSilentMax) return nullptr;
+    return silent_.extract(silent_.begin()).mapped().lock();
+  }
+  void Leave(uint64_t place) {
+    MutexLock lock(mutex_);
+    silent_.erase(place);
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<uint64_t, std::weak_ptr<Greeter>> silent_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t next_ GANGWAY_GUARDED_BY(mutex_) = 1;
+};
 
 class Greeter : public std::enable_shared_from_this<Greeter> {
  public:
-  Greeter(EventLoop* loop, std::shared_ptr<Link> link, Admission admission, Welcome welcome)
+  Greeter(EventLoop* loop, std::shared_ptr<Link> link, std::shared_ptr<Lobby> lobby,
+          Admission admission, Welcome welcome)
       : loop_(loop),
         link_(std::move(link)),
+        lobby_(std::move(lobby)),
         admission_(std::move(admission)),
         welcome_(std::move(welcome)) {}
+  ~Greeter() { lobby_->Leave(place_); }
 
   LinkEvents Events() {
     auto self = shared_from_this();
     std::weak_ptr<Greeter> weak = self;
+    if (auto first = lobby_->Enter(place_, weak)) loop_->Post([first] { first->OnTooMany(); });
     loop_->PostAt(Clock::now() + kHelloLimit, [weak] {
       if (auto greeter = weak.lock()) greeter->OnHelloLimit();
     });
@@ -42,6 +73,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   void OnFrame(wire::Frame frame) {
     if (endpoint_) return endpoint_->OnFrame(std::move(frame));
     if (!link_) return;
+    lobby_->Leave(place_);
     absl::Status refused = absl::InvalidArgumentError("the first frame on a link must be a Hello");
     if (frame.has_hello()) {
       refused = Admit(frame.hello());
@@ -65,7 +97,16 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     if (!endpoint_ && link_) Refuse(absl::DeadlineExceededError("no Hello came within 10 s"));
   }
 
+  void OnTooMany() {
+    if (endpoint_ || !link_) return;
+    Refuse(absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kSilentMax,
+                     " connections have sent no Hello, the limit of one listener: this one, the "
+                     "oldest, makes room; connect again, and end the processes that hold them")));
+  }
+
   void Refuse(const absl::Status& why) {
+    lobby_->Leave(place_);
     wire::Frame reply;
     *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
     reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
@@ -76,12 +117,15 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   }
 
   void OnClosed(const absl::Status& why) {
+    lobby_->Leave(place_);
     link_.reset();
     if (auto endpoint = std::move(endpoint_)) endpoint->OnClosed(why);
   }
 
   EventLoop* const loop_;
   std::shared_ptr<Link> link_;  // until the endpoint owns it or the link ends
+  const std::shared_ptr<Lobby> lobby_;
+  uint64_t place_ = 0;  // in the lobby; set before the first event
   const Admission admission_;
   const Welcome welcome_;
   std::unique_ptr<Endpoint> endpoint_;
@@ -98,9 +142,9 @@ absl::Status CheckVersions(const wire::Hello& hello) {
 }
 
 Accept Greet(EventLoop* loop, Admission admission, Welcome welcome) {
-  return [loop, admission = std::move(admission),
+  return [loop, lobby = std::make_shared<Lobby>(), admission = std::move(admission),
           welcome = std::move(welcome)](std::shared_ptr<Link> link) {
-    return std::make_shared<Greeter>(loop, std::move(link), admission, welcome)->Events();
+    return std::make_shared<Greeter>(loop, std::move(link), lobby, admission, welcome)->Events();
   };
 }
 

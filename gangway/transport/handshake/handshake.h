@@ -1,6 +1,6 @@
 // The answering side of a link's first exchange: reads the Hello, checks versions and the cluster's
 // token, and hands the link to the service. Any other first frame closes the link; so does the lack
-// of a Hello within 10 s.
+// of a Hello within 10 s. Of the links that have sent none, the oldest makes room at a limit.
 //
 // Threading: everything runs on the given loop. The link's events own the Endpoint and destroy it
 // after OnClosed.

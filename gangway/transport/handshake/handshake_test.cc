@@ -131,6 +131,31 @@ TEST_F(HandshakeTest, TheServicesRefusalReachesThePeer) {
   EXPECT_EQ(reply.hello_reply().failure().message(), "not you");
 }
 
+// TM-2: silent links make room, the oldest first, so they keep no peer out.
+TEST_F(HandshakeTest, SilentLinksAreLimited_TM2) {
+  auto refused = std::make_shared<std::promise<wire::Frame>>();
+  std::vector<std::shared_ptr<Link>> silent;
+  for (int i = 0; i < 1024; ++i) {
+    LinkEvents events;
+    events.executor = &client_loop_;
+    events.on_frame = [refused, i](wire::Frame frame) {
+      EXPECT_EQ(i, 0) << "only the oldest is refused";
+      refused->set_value(std::move(frame));
+    };
+    events.on_closed = [](const absl::Status&) {};
+    auto link = transport_->Connect("door", std::move(events), kLimit);
+    ASSERT_TRUE(link.ok()) << link.status();
+    silent.push_back(*std::move(link));
+  }
+  EXPECT_EQ(Ask(Hello(wire::kProtocolVersion, "unwanted")).hello_reply().failure().message(),
+            "not you");
+  auto future = refused->get_future();
+  ASSERT_EQ(future.wait_for(kLimit), std::future_status::ready);
+  const wire::Failure failure = future.get().hello_reply().failure();
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_NE(failure.message().find("1024"), std::string::npos) << failure.message();
+}
+
 TEST_F(HandshakeTest, AWelcomedLinkBelongsToTheService) {
   (void)listener_;
   wire::Frame hello = Hello(wire::kProtocolVersion, "client");
