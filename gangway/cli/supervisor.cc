@@ -182,7 +182,9 @@ void Supervisor::OnDeath(Child& child) {
   }
   const auto lived =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - process->started());
-  const auto delay = child.policy.OnDeath(lived, process->exit_status());
+  auto delay = child.policy.OnDeath(lived, process->exit_status());
+  if (!delay && child.spec.restart_forever && phase_ == Phase::kReady)
+    delay = RestartPolicy::kDelayMax;
   if (delay) {
     options_.say(absl::StrCat(
         what, "; restarting it",

@@ -1,6 +1,6 @@
 // Keeps the processes of one cluster alive. It starts the head, then the others; restarts a dead
-// worker (as a new incarnation), scheduler or compiler within the limits of RestartPolicy; and ends
-// all processes in order when told to. The death of the head ends the cluster.
+// worker (as a new incarnation) or scheduler within the limits of RestartPolicy, and the compiler
+// always; and ends all processes in order when told to. The death of the head ends the cluster.
 //
 // Threading: one thread, which waits for signals, the children's ends and their output, without
 // polling. Failure: an error names the child, what happened and its last lines; Run returns 1.
@@ -27,6 +27,8 @@ struct ChildSpec {
   std::string name;  // "head", "compiler", "island0/worker1"
   // The command line. `control`: the address that the head announced, empty for the head.
   std::function<std::vector<std::string>(const std::string& control)> command;
+  // Once the cluster is ready, never given up: its crashes may be due to what one client sent.
+  bool restart_forever = false;
 };
 
 struct SupervisorOptions {

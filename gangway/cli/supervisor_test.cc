@@ -157,6 +157,18 @@ TEST_F(SupervisorTest, ER2_DeadWorkerAndCompilerAreStartedAgain) {
   ExpectNobodyLeft();
 }
 
+TEST_F(SupervisorTest, ACompilerIsRestartedHoweverOftenItCrashes) {
+  Start();
+  ASSERT_TRUE(Says("ready")) << said_;
+  for (int start = 2; start <= RestartPolicy::kShortLivesMax + 2; ++start) {
+    kill(std::stoi(*State().Read("compiler.pid")), SIGKILL);
+    ASSERT_TRUE(Says(", start " + std::to_string(start) + ")")) << said_;
+  }
+  EXPECT_THAT(said_, Not(HasSubstr("not restarting it")));
+  kill(up_, SIGINT);
+  EXPECT_EQ(Ended(), 0) << said_;
+}
+
 TEST_F(SupervisorTest, GivesUpOnAWorkerThatCannotLiveAndShowsItsLastWords) {
   Touch("broken-island0-worker0");
   Touch("incomplete");

@@ -198,11 +198,13 @@ ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin
                                        "--plugin",   plugin,
                                        "--cache",    CacheFolder(dir)};
   compiler.insert(compiler.end(), access.begin(), access.end());
-  return {"compiler", [compiler](const std::string& control) {
+  return {"compiler",
+          [compiler](const std::string& control) {
             std::vector<std::string> command = compiler;
             command.insert(command.end(), {"--control", control});
             return command;
-          }};
+          },
+          /*restart_forever=*/true};
 }
 
 std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {

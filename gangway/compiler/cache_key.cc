@@ -1,17 +1,16 @@
 // Implementation of cache_key.h.
 #include "gangway/compiler/cache_key.h"
 
-#include <openssl/sha.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <initializer_list>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/sha256.h"
 #include "gangway/base/status.h"
 #include "gangway/xla/compile_options.h"
 
@@ -19,17 +18,6 @@ namespace gangway::compiler {
 namespace {
 
 constexpr char kFormat[] = "gangway executable 4";  // raised when CompileResult's meaning changes
-
-// Unambiguous: each part is preceded by its length.
-std::string Join(std::initializer_list<std::string_view> parts) {
-  std::string joined;
-  for (std::string_view part : parts) {
-    joined += std::to_string(part.size());
-    joined += ':';
-    joined += part;
-  }
-  return joined;
-}
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -48,18 +36,6 @@ std::string CpuFeatures() {
 
 }  // namespace
 
-std::string Sha256Hex(std::string_view bytes) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (unsigned char byte : digest) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
-
 absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabilities,
                                              const std::string& plugin_path) {
   std::string file;
@@ -71,17 +47,17 @@ absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabil
     }
     file = absl::StrCat(stat.st_size, " ", stat.st_mtim.tv_sec, ".", stat.st_mtim.tv_nsec);
   }
-  return Join({kFormat, capabilities.platform, capabilities.platform_version,
-               capabilities.api_version, file, Environment("NPROC"), Environment("XLA_FLAGS"),
-               CpuFeatures()});
+  return JoinForHash({kFormat, capabilities.platform, capabilities.platform_version,
+                      capabilities.api_version, file, Environment("NPROC"),
+                      Environment("XLA_FLAGS"), CpuFeatures()});
 }
 
 absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
                                      const wire::CompileRequest& request) {
   GANGWAY_ASSIGN_OR_RETURN(auto options, xla::CanonicalOptions(request.options()));
   // The program, which may be large, is hashed in place.
-  return Sha256Hex(Join({compiler_identity, request.format(), Sha256Hex(request.program()), options,
-                         std::to_string(request.device_count())}));
+  return Sha256Hex(JoinForHash({compiler_identity, request.format(), Sha256Hex(request.program()),
+                                options, std::to_string(request.device_count())}));
 }
 
 }  // namespace gangway::compiler

@@ -14,9 +14,6 @@
 
 namespace gangway::compiler {
 
-// 64 hexadecimal digits.
-std::string Sha256Hex(std::string_view bytes);
-
 // The part of the key that is fixed for the life of the process: the cache's format, the plugin
 // (its file's size and modification time, its version), the settings that XLA reads from the
 // environment (NPROC, XLA_FLAGS) and the CPU's features. An empty path means a backend without a

@@ -29,10 +29,6 @@ std::string Key(const std::string& identity, const wire::CompileRequest& request
   return key.ok() ? *key : "";
 }
 
-TEST(CacheKey, Sha256IsTheStandardOne) {
-  EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-}
-
 TEST(CacheKey, DependsOnWhatTheCodeDependsOn) {
   std::set<std::string> keys;
   wire::CompileRequest request = Request();

@@ -1,6 +1,6 @@
-// Implementation of compiler.h. Two loops: `control_` owns the link and the results that wait for
-// it, and sends a heartbeat every half second, also during a compile; `compiles_` runs the requests
-// one after another.
+// Implementation of compiler.h. Three loops: `control_` owns the link and the results that wait for
+// it, and sends a heartbeat every half second, also during a compile; `lookups_` looks requests up
+// in the cache; `compiles_` compiles those that are not there, one after another.
 #include "gangway/compiler/compiler.h"
 
 #include <spdlog/spdlog.h>
@@ -65,8 +65,14 @@ class Compiler {
   void Flush();
   absl::Status Send(wire::Frame frame);
 
+  // --- lookups_ ---
+  void LookUp(const std::shared_ptr<wire::CompileRequest>& request);
+
   // --- compiles_ ---
-  wire::CompileResult Serve(const wire::CompileRequest& request);
+  wire::CompileResult Serve(const wire::CompileRequest& request, const std::string& key);
+
+  // --- lookups_, compiles_ ---
+  void PostAnswer(uint64_t request, wire::CompileResult result);
 
   const CompilerOptions& options_;
   const std::string identity_;
@@ -84,9 +90,11 @@ class Compiler {
   uint64_t epoch_ = 0;
   uint64_t sequence_ = 0;
 
-  ExecutableCache cache_;  // used on compiles_'s thread
+  Mutex cache_mutex_;
+  ExecutableCache cache_ GANGWAY_GUARDED_BY(cache_mutex_);
 
   EventLoop control_{"compiler"};  // last: the loops end before the members that they use
+  EventLoop lookups_{"lookup"};
   EventLoop compiles_{"compile"};
 };
 
@@ -146,7 +154,9 @@ void Compiler::Shutdown(const absl::Status& status) {
       link_->Close(status.ok() ? absl::CancelledError("the compiler was stopped") : status);
   });
   control_.Stop();
+  lookups_.Stop();
   compiles_.Stop();
+  MutexLock lock(cache_mutex_);
   const auto& counters = cache_.counters();
   spdlog::info("compiler cache: {} hits, {} misses ({} damaged), {} stored, {} evicted",
                counters.hits, counters.misses, counters.corrupt, counters.stores,
@@ -222,31 +232,52 @@ void Compiler::OnRequest(wire::CompileRequest request) {
     return Answer(std::move(result));
   }
   auto shared = std::make_shared<wire::CompileRequest>(std::move(request));
-  compiles_.Post([this, shared] {
+  lookups_.Post([this, shared] { LookUp(shared); });
+}
+
+void Compiler::PostAnswer(uint64_t request, wire::CompileResult result) {
+  result.set_request(request);
+  auto shared = std::make_shared<wire::CompileResult>(std::move(result));
+  control_.Post([this, shared] { Answer(std::move(*shared)); });
+}
+
+void Compiler::LookUp(const std::shared_ptr<wire::CompileRequest>& request) {
+  if (stopping_) return;
+  wire::CompileResult answer;
+  auto key = CacheKey(identity_, *request);
+  if (!key.ok()) {
+    *answer.mutable_failure() = wire::ToFailure(key.status());
+    return PostAnswer(request->request(), std::move(answer));
+  }
+  std::optional<wire::CompileResult> cached;
+  {
+    MutexLock lock(cache_mutex_);
+    cached = cache_.Lookup(*key);
+  }
+  if (cached) return PostAnswer(request->request(), *std::move(cached));
+  if (request->lookup_only()) {
+    answer.set_not_cached(true);
+    return PostAnswer(request->request(), std::move(answer));
+  }
+  compiles_.Post([this, request, key = *std::move(key)] {
     if (stopping_) return;
-    Trace(TraceKind::kCompileBegin, 0, {}, {}, shared->request());
-    auto result = std::make_shared<wire::CompileResult>(Serve(*shared));
-    Trace(TraceKind::kCompileEnd, 0, {}, {}, shared->request());
-    result->set_request(shared->request());
-    control_.Post([this, result] { Answer(std::move(*result)); });
+    Trace(TraceKind::kCompileBegin, 0, {}, {}, request->request());
+    wire::CompileResult result = Serve(*request, key);
+    Trace(TraceKind::kCompileEnd, 0, {}, {}, request->request());
+    PostAnswer(request->request(), std::move(result));
   });
 }
 
-wire::CompileResult Compiler::Serve(const wire::CompileRequest& request) {
+wire::CompileResult Compiler::Serve(const wire::CompileRequest& request, const std::string& key) {
   wire::CompileResult failed;
-  auto key = CacheKey(identity_, request);
-  if (!key.ok()) {
-    *failed.mutable_failure() = wire::ToFailure(key.status());
-    return failed;
-  }
-  if (auto cached = cache_.Lookup(*key)) return *std::move(cached);
   auto compiled = Compile(*options_.backend, request);
   if (!compiled.ok()) {
     *failed.mutable_failure() = wire::ToFailure(compiled.status());
     return failed;
   }
-  compiled->mutable_info()->set_fingerprint(*key);
-  cache_.Store(*key, *compiled);
+  compiled->mutable_info()->set_fingerprint(key);
+  MutexLock lock(cache_mutex_);
+  cache_.Store(key, *compiled);
   return *std::move(compiled);
 }
 

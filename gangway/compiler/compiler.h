@@ -1,6 +1,7 @@
 // The compiler process: connects to the head as ROLE_COMPILER and answers each CompileRequest with
-// a CompileResult, in the order of the requests. Its only state is its cache on disk: after a crash
-// of the backend plugin, its supervisor restarts it and the head resends the unanswered requests.
+// a CompileResult: compiles in the order of the requests, and those that are cached (or that ask for
+// no more than a lookup) at once. Its only state is its cache on disk: after a crash of the backend
+// plugin, its supervisor restarts it and the head resends the unanswered requests.
 #ifndef GANGWAY_COMPILER_COMPILER_H_
 #define GANGWAY_COMPILER_COMPILER_H_
 

@@ -10,6 +10,8 @@
 #include <optional>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
@@ -42,6 +44,21 @@ module @sharded attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1
     return %y : tensor<8x4xf32>
   }
 })";
+
+// Some seconds to compile.
+std::string SlowProgram() {
+  std::string text =
+      "module @slow {\n  func.func public @main(%x0: tensor<64x64xf32>) -> tensor<64x64xf32> {\n";
+  constexpr int kSteps = 1500;
+  for (int i = 0; i < kSteps; ++i) {
+    absl::StrAppend(&text, "    %y", i, " = stablehlo.dot_general %x", i, ", %x", i,
+                    ", contracting_dims = [1] x [0] : (tensor<64x64xf32>, tensor<64x64xf32>) -> "
+                    "tensor<64x64xf32>\n    %x",
+                    i + 1, " = stablehlo.tanh %y", i, " : tensor<64x64xf32>\n");
+  }
+  absl::StrAppend(&text, "    return %x", kSteps, " : tensor<64x64xf32>\n  }\n}");
+  return text;
+}
 
 // One backend per process, with two devices, since the plugin is costly to open.
 device::Backend& Backend() {
@@ -317,6 +334,29 @@ TEST_F(CompilerTest, BeatsWhateverIsCompiled) {
   MutexLock lock(mutex_);
   EXPECT_TRUE(changed_.WaitFor(mutex_, std::chrono::seconds(5),
                                [this]() GANGWAY_NO_ANALYSIS { return heartbeats_ >= 3; }));
+}
+
+TEST_F(CompilerTest, ALookupIsAnsweredWhileACompileRuns) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  Send(Request(1, kDouble, 1));
+  EXPECT_FALSE(WaitResult(1).has_failure());
+  Send(Request(2, SlowProgram(), 1));
+  for (uint64_t number : {3, 4}) {
+    wire::CompileRequest lookup = Request(number, number == 3 ? kDouble : kSharded, number - 2);
+    lookup.set_lookup_only(true);
+    Send(std::move(lookup));
+  }
+  EXPECT_TRUE(WaitResult(3).from_cache());
+  EXPECT_TRUE(WaitResult(4).not_cached());
+  Send(Request(5, kDouble, 1));
+  EXPECT_TRUE(WaitResult(5).from_cache()) << "not only a lookup, and cached";
+  {
+    MutexLock lock(mutex_);
+    EXPECT_FALSE(results_.contains(2)) << "the compile was still running";
+  }
+  EXPECT_FALSE(WaitResult(2).has_failure());
 }
 
 TEST_F(CompilerTest, ARefusedHelloEndsIt) {

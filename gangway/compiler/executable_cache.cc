@@ -20,7 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/compiler/cache_key.h"
+#include "gangway/base/sha256.h"
 
 namespace gangway::compiler {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
-#include "gangway/compiler/cache_key.h"
+#include "gangway/base/sha256.h"
 #include "gangway/compiler/executable_cache.h"
 
 namespace gangway::fuzz {
@@ -34,7 +34,7 @@ struct Folder {
 };
 
 std::string Signed(const std::string& payload) {
-  return "GANGWAY1" + compiler::Sha256Hex(kKey + compiler::Sha256Hex(payload)) + payload;
+  return "GANGWAY1" + Sha256Hex(kKey + Sha256Hex(payload)) + payload;
 }
 
 }  // namespace

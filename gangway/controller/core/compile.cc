@@ -1,5 +1,4 @@
 // Compiles: placed here, run by the compiler process, loaded by the island's workers.
-#include <algorithm>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -47,18 +46,12 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
   PendingCompile compile;
   compile.session = id;
   compile.handle = op.executable();
-  compile.since = now;
   Executable executable;
   std::optional<wire::Failure> failure = PlaceExecutable(op, executable, compile.request);
   if (!failure && (op.executable() == 0 || session.executables.contains(op.executable()))) {
     failure = wire::MakeFailure(
         StatusCode::kInvalidArgument,
         absl::StrCat("executable handle ", op.executable(), " is 0 or in use already"));
-  }
-  if (!failure && compiles_.size() >= config_.compiles_max) {
-    failure = wire::MakeFailure(StatusCode::kResourceExhausted,
-                                absl::StrCat(compiles_.size(), " compiles are queued already"),
-                                "Try again later.");
   }
   if (failure) return FailCompile(compile, *failure, actions);
   uint64_t request = next_request_++;
@@ -69,26 +62,32 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
   compile.request.mutable_program()->swap(*op.mutable_program());
   compile.request.mutable_format()->swap(*op.mutable_format());
   compile.request.mutable_options()->swap(*op.mutable_options());
-  compile.sent = compiler_up_;
-  if (compiler_up_) actions.to_compiler.push_back(compile.request);
-  compiles_[request] = std::move(compile);
+  CompileActions compiles;
+  compiles_.Add(std::move(compile), now, compiles);
+  Take(compiles, actions);
 }
 
-void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) {
-  auto it = compiles_.find(result.request());
-  if (it == compiles_.end()) return;
-  PendingCompile compile = std::move(it->second);
-  compiles_.erase(it);
+// Moves what the queue has decided to the controller's own actions.
+void Controller::Take(CompileActions& compiles, Actions& actions) {
+  for (wire::CompileRequest& request : compiles.to_compiler)
+    actions.to_compiler.push_back(std::move(request));
+  for (const auto& [compile, failure] : compiles.failed) FailCompile(compile, failure, actions);
+  for (std::string& notice : compiles.notices) actions.notices.push_back(std::move(notice));
+  if (compiles.end_compiler) actions.end_compiler = std::move(compiles.end_compiler);
+}
+
+void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions& actions) {
+  CompileActions compiles;
+  const std::optional<PendingCompile> answered = compiles_.OnResult(result, now, compiles);
+  Take(compiles, actions);
+  if (!answered) return;
+  const PendingCompile& compile = *answered;
   if (result.has_failure()) return FailCompile(compile, result.failure(), actions);
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
-  if (found == session->second.executables.end() || found->second.request != result.request()) {
-    return FailCompile(compile,
-                       wire::MakeFailure(StatusCode::kCancelled,
-                                         "the executable was dropped while it was being compiled"),
-                       actions);
-  }
+  if (found == session->second.executables.end() || found->second.request != result.request())
+    return;
   Executable& executable = found->second;
   wire::IslandItem item;
   wire::Load* load = item.mutable_load();
@@ -112,48 +111,6 @@ void Controller::OnCompileResult(wire::CompileResult& result, Actions& actions) 
   actions.to_clients.emplace_back(compile.session, std::move(event));
 }
 
-void Controller::OnCompilerUp(Actions& actions) {
-  for (auto& [request, compile] : compiles_) {
-    if (compile.sent) continue;
-    compile.sent = true;
-    actions.to_compiler.push_back(compile.request);
-  }
-}
-
-// The compiler handles one request at a time: it was working on the oldest sent one when it died,
-// which may be the cause.
-void Controller::OnCompilerDown(Time now, Actions& actions) {
-  compiler_up_ = false;
-  auto first = std::find_if(compiles_.begin(), compiles_.end(),
-                            [](const auto& entry) { return entry.second.sent; });
-  if (first == compiles_.end()) return;
-  PendingCompile compile = std::move(first->second);
-  compiles_.erase(first);
-  FailCompile(compile,
-              wire::MakeFailure(StatusCode::kUnavailable,
-                                "the compiler process died while it compiled this program",
-                                "The compiler restarts: try again. If it dies again, see its log."),
-              actions);
-  for (auto& [request, other] : compiles_) {
-    other.sent = false;
-    other.since = now;
-  }
-}
-
-void Controller::OnCompileDeadlines(Time now, Actions& actions) {
-  while (!compiler_up_ && !compiles_.empty()) {
-    if (now < compiles_.begin()->second.since + config_.compiler_wait_max) return;
-    PendingCompile compile = std::move(compiles_.begin()->second);
-    compiles_.erase(compiles_.begin());
-    FailCompile(compile,
-                wire::MakeFailure(StatusCode::kUnavailable,
-                                  absl::StrCat("no compiler process has been up for ",
-                                               config_.compiler_wait_max.count(), " ms"),
-                                  "See `gangway status`."),
-                actions);
-  }
-}
-
 void Controller::FailCompile(const PendingCompile& compile, const wire::Failure& failure,
                              Actions& actions) {
   auto session = sessions_.find(compile.session);
@@ -168,7 +125,10 @@ void Controller::FailCompile(const PendingCompile& compile, const wire::Failure&
   actions.to_clients.emplace_back(compile.session, std::move(event));
 }
 
-void Controller::OnDropExecutables(Session& session, const wire::DropOp& op, Actions& actions) {
+// A compile that is dropped while it is pending is answered at once.
+void Controller::OnDropExecutables(SessionId id, Session& session, const wire::DropOp& op, Time now,
+                                   Actions& actions) {
+  CompileActions compiles;
   for (uint64_t handle : op.handles()) {
     auto it = session.executables.find(handle);
     if (it == session.executables.end()) continue;
@@ -177,8 +137,18 @@ void Controller::OnDropExecutables(Session& session, const wire::DropOp& op, Act
       item.mutable_unload()->add_executables(it->second.id.number());
       for (uint32_t island : it->second.islands) actions.to_islands.emplace_back(island, item);
     }
+    PendingCompile compile;
+    compile.session = id;
+    compile.handle = handle;
+    compile.request.set_request(it->second.request);
     session.executables.erase(it);
+    if (!compiles_.Forget(compile.request.request(), now, compiles)) continue;
+    FailCompile(compile,
+                wire::MakeFailure(StatusCode::kCancelled,
+                                  "the executable was dropped while it was being compiled"),
+                actions);
   }
+  Take(compiles, actions);
 }
 
 }  // namespace gangway::controller

@@ -9,7 +9,8 @@
 
 namespace gangway::controller {
 
-Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
+Controller::Controller(ControllerConfig config)
+    : config_(std::move(config)), compiles_(config_.compiles) {
   for (const wire::Worker& worker : config_.workers) {
     islands_.resize(std::max<size_t>(islands_.size(), worker.island() + 1));
     workers_.push_back({.declared = worker});
@@ -28,6 +29,7 @@ Controller::Controller(ControllerConfig config) : config_(std::move(config)) {
 }
 
 void Controller::Step(Event event, Time now, Actions& actions) {
+  CompileActions compiles;
   if (auto* batch = std::get_if<FromClient>(&event)) {
     auto it = sessions_.find(batch->session);
     if (it == sessions_.end()) return;
@@ -38,34 +40,34 @@ void Controller::Step(Event event, Time now, Actions& actions) {
   } else if (auto* opened = std::get_if<SessionOpened>(&event)) {
     sessions_[opened->session].name = opened->name;
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {
-    OnSessionLost(lost->session, actions);
+    OnSessionLost(lost->session, now, actions);
   } else if (auto* there = std::get_if<SchedulerUp>(&event)) {
     OnSchedulerUp(*there, actions);
   } else if (auto* gone = std::get_if<SchedulerDown>(&event)) {
     OnSchedulerDown(*gone, actions);
   } else if (auto* up = std::get_if<CompilerUp>(&event)) {
-    compiler_up_ = true;
     compiler_process_id_ = up->process_id;
-    OnCompilerUp(actions);
+    compiles_.OnCompilerUp(now, compiles);
   } else if (std::holds_alternative<CompilerDown>(event)) {
-    OnCompilerDown(now, actions);
+    compiles_.OnCompilerDown(now, compiles);
   } else if (auto* result = std::get_if<FromCompiler>(&event)) {
-    OnCompileResult(result->result, actions);
+    OnCompileResult(result->result, now, actions);
+  } else if (auto* refused = std::get_if<CompileNotSent>(&event)) {
+    compiles_.OnNotSent(refused->request, refused->failure, refused->link_ends, now, compiles);
   } else if (auto* drain = std::get_if<Drain>(&event)) {
     OnDrain(drain->request);
   } else if (std::holds_alternative<DrainAll>(event)) {
     ending_ = true;
   }
-  OnCompileDeadlines(now, actions);
+  compiles_.OnTime(now, compiles);
+  Take(compiles, actions);
   OnSchedulerDeadlines(now, actions);
   HoldBack(now, actions);
   ReportProgress(actions);
 }
 
 std::optional<Time> Controller::next_deadline() const {
-  std::optional<Time> next;
-  if (!compiler_up_ && !compiles_.empty())
-    next = compiles_.begin()->second.since + config_.compiler_wait_max;
+  std::optional<Time> next = compiles_.next_deadline();
   for (const IslandState& island : islands_) {
     if (island.waiting.empty()) continue;  // the lowest ordinal has waited longest
     const Time due = island.waiting.begin()->second + config_.scheduler_wait_max;
@@ -74,7 +76,7 @@ std::optional<Time> Controller::next_deadline() const {
   return next;
 }
 
-void Controller::OnSessionLost(SessionId id, Actions& actions) {
+void Controller::OnSessionLost(SessionId id, Time now, Actions& actions) {
   auto it = sessions_.find(id);
   if (it == sessions_.end()) return;
   for (uint32_t island = 0; island < islands_.size(); ++island) {
@@ -91,12 +93,12 @@ void Controller::OnSessionLost(SessionId id, Actions& actions) {
   wire::DropOp executables;
   for (const auto& [handle, executable] : session.executables) executables.add_handles(handle);
   std::sort(executables.mutable_handles()->begin(), executables.mutable_handles()->end());
-  OnDropExecutables(session, executables, actions);
-  std::erase_if(compiles_, [id](const auto& entry) {
-    return entry.second.session == id && !entry.second.sent;
-  });
+  CompileActions compiles;
+  compiles_.ForgetSession(id, now, compiles);
+  OnDropExecutables(id, session, executables, now, actions);
   progressed_.erase(id);
   sessions_.erase(it);
+  Take(compiles, actions);
 }
 
 void Controller::FillTopology(wire::Topology& topology) const {
@@ -113,8 +115,9 @@ void Controller::FillTopology(wire::Topology& topology) const {
 
 void Controller::FillStatus(wire::StatusReply& reply) const {
   reply.set_epoch(config_.epoch);
-  reply.set_compiler_up(compiler_up_);
-  reply.set_compiler_process_id(compiler_up_ ? compiler_process_id_ : 0);
+  const bool compiler_up = compiles_.compiler_up();
+  reply.set_compiler_up(compiler_up);
+  reply.set_compiler_process_id(compiler_up ? compiler_process_id_ : 0);
   for (const WorkerInfo& worker : workers_) {
     wire::WorkerState* state = reply.add_workers()->mutable_state();
     *state->mutable_worker() = worker.declared;

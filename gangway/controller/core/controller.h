@@ -33,6 +33,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/compile_queue.h"
 #include "gangway/controller/core/sequencer.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -45,12 +46,11 @@ enum class Reach { kWorker, kIsland, kCluster };
 
 struct ControllerConfig {
   uint64_t epoch = 0;
-  std::vector<wire::Worker> workers;                    // the declared topology
-  std::set<uint32_t> remote_islands;                    // down until SchedulerUp; others always up
-  uint64_t pending_nodes_max = 16384;                   // per session (TM-2)
-  uint64_t arrays_max = 4u << 20;                       // per session
-  uint32_t compiles_max = 1024;                         // queued, over all sessions
-  std::chrono::milliseconds compiler_wait_max{30000};   // for a compiler that is down
+  std::vector<wire::Worker> workers;   // the declared topology
+  std::set<uint32_t> remote_islands;   // down until SchedulerUp; others always up
+  uint64_t pending_nodes_max = 16384;  // per session (TM-2)
+  uint64_t arrays_max = 4u << 20;      // per session
+  CompileLimits compiles;
   std::chrono::milliseconds scheduler_wait_max{20000};  // for a scheduler that is down
   // Makes 32 unguessable bytes for each copy between workers. Empty: no tokens (simulation, tests).
   std::function<std::string()> new_token;
@@ -87,6 +87,11 @@ struct CompilerDown {};
 struct FromCompiler {
   wire::CompileResult result;
 };
+struct CompileNotSent {  // the link to the compiler did not take the request
+  uint64_t request = 0;
+  wire::Failure failure;
+  bool link_ends = false;  // the request itself is not to blame; CompilerDown follows
+};
 struct Drain {  // of a request that CheckDrain accepts
   wire::DrainRequest request;
 };
@@ -94,12 +99,14 @@ struct DrainAll {};  // the cluster shuts down: no new work anywhere
 struct Tick {};
 using Event =
     std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, SchedulerUp, SchedulerDown,
-                 CompilerUp, CompilerDown, FromCompiler, Drain, DrainAll, Tick>;
+                 CompilerUp, CompilerDown, FromCompiler, CompileNotSent, Drain, DrainAll, Tick>;
 
 struct Actions {
   std::vector<std::pair<SessionId, wire::SessionEvent>> to_clients;
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;  // island
   std::vector<wire::CompileRequest> to_compiler;
+  std::optional<std::string> end_compiler;  // why; the compiler process must be ended and replaced
+  std::vector<std::string> notices;         // for people
 };
 
 class Controller {
@@ -191,14 +198,6 @@ class Controller {
     std::optional<wire::Failure> failure;
   };
 
-  struct PendingCompile {
-    SessionId session;
-    uint64_t handle = 0;
-    wire::CompileRequest request;
-    bool sent = false;
-    Time since;
-  };
-
   struct DeviceState {
     uint32_t island = 0;
     uint32_t worker = 0;  // index in the island
@@ -251,12 +250,11 @@ class Controller {
   void OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now, Actions& actions);
   std::optional<wire::Failure> PlaceExecutable(const wire::CompileOp& op, Executable& executable,
                                                wire::CompileRequest& request) const;
-  void OnCompileResult(wire::CompileResult& result, Actions& actions);
-  void OnCompilerUp(Actions& actions);
-  void OnCompilerDown(Time now, Actions& actions);
-  void OnCompileDeadlines(Time now, Actions& actions);
+  void OnCompileResult(wire::CompileResult& result, Time now, Actions& actions);
+  void Take(CompileActions& compiles, Actions& actions);
   void FailCompile(const PendingCompile& compile, const wire::Failure& failure, Actions& actions);
-  void OnDropExecutables(Session& session, const wire::DropOp& op, Actions& actions);
+  void OnDropExecutables(SessionId id, Session& session, const wire::DropOp& op, Time now,
+                         Actions& actions);
 
   // arrays.cc: handles, storages, references.
   const Array* FindArray(const Session& session, uint64_t handle) const;
@@ -285,7 +283,6 @@ class Controller {
       const google::protobuf::RepeatedField<uint32_t>& devices) const;
 
   // reports.cc: reports from schedulers.
-  void ExplainCompiles(SessionId session, Time now, wire::WhyReply& reply) const;
   Ordinal FindProducer(SessionId session, uint64_t handle, wire::WhyReply& reply) const;
   void OnReport(uint32_t island, wire::Report& report, Actions& actions);
   void OnReleased(uint32_t island, Ordinal ordinal, Actions& actions);
@@ -314,7 +311,7 @@ class Controller {
   void Settle(StorageId storage, Actions& actions);
   void FinishAwait(SessionId session_id, Session& session, uint64_t await, Actions& actions);
   void ReportProgress(Actions& actions);
-  void OnSessionLost(SessionId id, Actions& actions);
+  void OnSessionLost(SessionId id, Time now, Actions& actions);
 
   const ControllerConfig config_;
   absl::flat_hash_map<DeviceId, DeviceState> devices_;
@@ -324,11 +321,10 @@ class Controller {
   absl::flat_hash_map<StorageId, Storage> storages_;
   absl::flat_hash_map<Ordinal, Node> nodes_;
   Sequencer sequencer_;
-  std::map<uint64_t, PendingCompile> compiles_;               // by request number, oldest first
+  CompileQueue compiles_;
   std::set<SessionId> progressed_;                            // sessions whose Progress is due
   std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall
   bool ending_ = false;                                       // DrainAll
-  bool compiler_up_ = false;
   uint64_t compiler_process_id_ = 0;
   Ordinal next_ordinal_{1};
   uint64_t next_storage_ = 1;

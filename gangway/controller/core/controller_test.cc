@@ -37,7 +37,7 @@ class ControllerTest : public ::testing::Test {
       worker.add_devices(2 * i + 1);
       config.workers.push_back(std::move(worker));
     }
-    config.compiler_wait_max = milliseconds(1000);
+    config.compiles.compiler_wait_max = milliseconds(1000);
     config.new_token = [this] { return std::string(32, static_cast<char>('a' + tokens_++)); };
     controller_ = std::make_unique<Controller>(config);
     Step(CompilerUp{1});
@@ -437,18 +437,48 @@ TEST_F(ControllerTest, ACompileWaitsForTheCompilerButOnlySoLong) {
   EXPECT_FALSE(controller_->next_deadline().has_value());
 }
 
-TEST_F(ControllerTest, ACompilerThatDiesTakesOnlyTheCompileAtHand) {
+TEST_F(ControllerTest, ACompilerThatDiesIsAskedAgain) {
   Compile(5, {0});
-  Compile(6, {0});
   requests_.clear();
   Step(CompilerDown{});
-  ASSERT_EQ(CompiledEvents(5).size(), 1u);
-  EXPECT_THAT(CompiledEvents(5)[0].failure().message(), HasSubstr("died while it compiled"));
-  EXPECT_THAT(CompiledEvents(6), IsEmpty());
+  EXPECT_THAT(CompiledEvents(5), IsEmpty());
   Step(CompilerUp{2});
   ASSERT_EQ(requests_.size(), 1u);
   FinishCompile(requests_[0].request());
-  EXPECT_FALSE(CompiledEvents(6).at(0).has_failure());
+  EXPECT_FALSE(CompiledEvents(5).at(0).has_failure());
+}
+
+TEST_F(ControllerTest, AProgramThatKillsTheCompilerIsQuarantinedForAllSessions) {
+  Compile(5, {0});
+  for (int i = 0; i < 2; ++i) {
+    Step(CompilerDown{});
+    Step(CompilerUp{2});
+  }
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_THAT(CompiledEvents(5)[0].failure().message(), HasSubstr("is quarantined"));
+  requests_.clear();
+  Compile(6, {2}, 2);
+  EXPECT_THAT(CompiledEvents(6).at(0).failure().message(), HasSubstr("is quarantined"));
+  EXPECT_THAT(requests_, IsEmpty());
+}
+
+TEST_F(ControllerTest, ARefusedCompileRequestIsAnswered) {
+  Compile(5, {0});
+  controller::CompileNotSent refused{.request = requests_.back().request()};
+  refused.failure.set_message("too large for the link");
+  Step(refused);
+  EXPECT_EQ(CompiledEvents(5).at(0).failure().message(), "too large for the link");
+}
+
+TEST_F(ControllerTest, TheCompilesOfALostSessionAreDropped_OB2) {
+  Compile(5, {0}, 2);
+  Compile(6, {0}, 2);
+  Compile(7, {0});
+  Step(SessionLost{SessionId(2)});
+  FinishCompile(requests_[0].request());
+  FinishCompile(requests_.back().request());
+  EXPECT_FALSE(CompiledEvents(7).at(0).has_failure());
+  EXPECT_THAT(CompiledEvents(6), IsEmpty());
 }
 
 TEST_F(ControllerTest, ACompileThatWasDroppedIsAnswered) {

@@ -29,7 +29,7 @@ bool Controller::Explain(wire::WhyRequest& request, Time now, wire::WhyReply& re
         Ordinal(request.gang()) < next_ordinal_ ? " has ended" : " does not exist yet"));
     return false;
   }
-  ExplainCompiles(SessionId(request.session()), now, reply);
+  compiles_.Explain(SessionId(request.session()), now, reply);
   return true;
 }
 
@@ -49,22 +49,6 @@ Ordinal Controller::FindProducer(SessionId session, uint64_t handle, wire::WhyRe
   reply.add_remarks(
       absl::StrCat("array ", handle, " of session ", session, " is ready: it waits for nothing"));
   return {};
-}
-
-void Controller::ExplainCompiles(SessionId session, Time now, wire::WhyReply& reply) const {
-  for (const auto& [request, compile] : compiles_) {
-    if (session != SessionId() && compile.session != session) continue;
-    wire::Wait& wait = *reply.add_waits();
-    wait.set_kind("compile");
-    wait.set_session(compile.session.number());
-    wait.set_reason(wire::Wait::REASON_COMPILE);
-    auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - compile.since);
-    wait.set_waited_ms(static_cast<uint64_t>(waited.count()));
-    if (!compiler_up_) {
-      wait.set_limit_ms(static_cast<uint64_t>(config_.compiler_wait_max.count()));
-      wait.add_workers("compiler");
-    }
-  }
 }
 
 }  // namespace gangway::controller

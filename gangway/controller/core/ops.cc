@@ -55,7 +55,7 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
     case wire::Op::kDelete:
       return OnDrop(session, op.delete_(), /*consume=*/true, actions);
     case wire::Op::kDropExecutables:
-      return OnDropExecutables(session, op.drop_executables(), actions);
+      return OnDropExecutables(id, session, op.drop_executables(), now, actions);
     case wire::Op::kPoison:
       return OnPoison(id, session, op.poison(), actions);
     case wire::Op::kAbandon:

@@ -70,10 +70,8 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
   for (uint32_t island : options_.core.remote_islands) {
     if (island < islands_.size()) islands_[island].remote = true;
   }
-  if (!options_.core.remote_islands.empty()) {
-    pulse_ = std::make_unique<Pulse>(
-        loop_, [this](Clock::time_point now, bool still) { OnPulse(now, still); });
-  }
+  pulse_ = std::make_unique<Pulse>(
+      loop_, [this](Clock::time_point now, bool still) { OnPulse(now, still); });
   loop_->AddRoundEnd([this, alive = alive_] {
     if (*alive) Flush();
   });
@@ -103,11 +101,15 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       break;
     case wire::ROLE_COMPILER:
       GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
-      if (compiler_) compiler_->Close(absl::AbortedError("a newer compiler process registered"));
+      if (compiler_) {
+        compiler_->Close(absl::AbortedError("a newer compiler process registered"));
+        Step(CompilerDown{});
+      }
       compiler_ = link;
       compiler_key_ = key;
+      compiler_process_id_ = hello.process_id();
+      compiler_heard_ = Clock::now();
       Say(absl::StrCat("the compiler is up (pid ", hello.process_id(), ")"));
-      Step(CompilerDown{});
       Step(CompilerUp{hello.process_id()});
       break;
     case wire::ROLE_TOOL:
@@ -206,6 +208,7 @@ void ControllerService::SendWelcome(SessionId session, ClientLink& client) {
 }
 
 void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& frame) {
+  if (role == wire::ROLE_COMPILER && key == compiler_key_) compiler_heard_ = Clock::now();
   if (role == wire::ROLE_CLIENT && frame.has_session_batch()) {
     auto it = clients_.find(SessionId(key));
     if (it == clients_.end() || !it->second.welcomed) return;
@@ -264,6 +267,7 @@ void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& wh
 }
 
 void ControllerService::OnPulse(Clock::time_point now, bool stood_still) {
+  WatchCompiler(now, stood_still);
   for (uint32_t index = 0; index < islands_.size(); ++index) {
     IslandLink& island = islands_[index];
     if (!island.remote || !island.link) continue;
@@ -282,6 +286,40 @@ void ControllerService::OnPulse(Clock::time_point now, bool stood_still) {
     OnSchedulerClosed(index, why);
     if (options_.on_silent) options_.on_silent(silent);
   }
+}
+
+void ControllerService::WatchCompiler(Clock::time_point now, bool stood_still) {
+  if (!compiler_) return;
+  if (stood_still) compiler_heard_ = now;
+  if (now - compiler_heard_ < options_.silence_max) return;
+  EndCompiler(absl::DeadlineExceededError(
+      absl::StrCat("silent for ", options_.silence_max.count(), " ms")));
+}
+
+void ControllerService::EndCompiler(const absl::Status& why) {
+  if (!compiler_) return;
+  compiler_->Close(why);
+  OnClosed(wire::ROLE_COMPILER, compiler_key_, why);
+  if (options_.on_silent) options_.on_silent(compiler_process_id_);
+}
+
+// A request that the link does not take is answered in a later round, or sent to the next compiler.
+void ControllerService::SendCompile(wire::CompileRequest request) {
+  CompileNotSent not_sent{.request = request.request()};
+  wire::Frame frame;
+  frame.set_epoch(options_.core.epoch);
+  *frame.mutable_compile_request() = std::move(request);
+  const absl::Status sent =
+      compiler_ ? compiler_->Send(std::move(frame)) : absl::UnavailableError("no compiler");
+  if (sent.ok()) return;
+  Say(absl::StrCat("a compile request was not sent: ", sent.ToString()));
+  not_sent.link_ends = absl::IsUnavailable(sent);
+  not_sent.failure = wire::MakeFailure(
+      sent.code(), absl::StrCat("the program was not sent to the compiler: ", sent.message()));
+  if (not_sent.link_ends) return Step(std::move(not_sent));  // ahead of CompilerDown
+  loop_->Post([this, alive = alive_, not_sent = std::move(not_sent)] {
+    if (*alive) Step(not_sent);
+  });
 }
 
 void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Status& why) {
@@ -392,13 +430,9 @@ void ControllerService::Step(Event event, uint64_t batch) {
   }
   for (auto& [island, item] : actions.to_islands)
     *islands_[island].batch.add_items() = std::move(item);
-  for (wire::CompileRequest& request : actions.to_compiler) {
-    wire::Frame frame;
-    *frame.mutable_compile_request() = std::move(request);
-    absl::Status sent =
-        compiler_ ? compiler_->Send(std::move(frame)) : absl::UnavailableError("no compiler");
-    if (!sent.ok()) Say(absl::StrCat("a compile request was not sent: ", sent.ToString()));
-  }
+  for (wire::CompileRequest& request : actions.to_compiler) SendCompile(std::move(request));
+  for (const std::string& notice : actions.notices) Say(notice);
+  if (actions.end_compiler) EndCompiler(absl::AbortedError(*actions.end_compiler));
   if (drained_ && core_.node_count() == 0) FinishDrain();
   Arm();
 }

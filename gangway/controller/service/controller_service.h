@@ -4,8 +4,8 @@
 // loop round leaves as one frame per link.
 //
 // A client's welcome waits for the declared workers; at the deadline, its rejection names the
-// missing ones. Liveness: the controller and a scheduler in its own process exchange heartbeats; a
-// scheduler whose link closes, or that is silent for 5 s, is dead.
+// missing ones. Liveness: the controller and a scheduler in its own process exchange heartbeats, and
+// the compiler sends them; one whose link closes, or that is silent for 5 s, is dead.
 #ifndef GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 #define GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 
@@ -34,7 +34,8 @@ struct ControllerOptions {
   std::string data_key;     // makes clients' data tokens; sent to schedulers and workers
   wire::IslandTerms terms;  // sent to schedulers, with their workers added
   std::chrono::milliseconds silence_max{5000};
-  std::function<void(uint64_t process_id)> on_silent;      // a silent scheduler was declared dead
+  // A scheduler or compiler was declared dead, and its process must be ended and replaced.
+  std::function<void(uint64_t process_id)> on_silent;
   std::function<void(const std::string& event)> on_event;  // one log line per event; may be empty
 };
 
@@ -98,6 +99,9 @@ class ControllerService {
   void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
   void OnSchedulerClosed(uint32_t island, const absl::Status& why);
   void OnPulse(Clock::time_point now, bool stood_still);
+  void WatchCompiler(Clock::time_point now, bool stood_still);
+  void EndCompiler(const absl::Status& why);
+  void SendCompile(wire::CompileRequest request);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
   void SendWelcome(SessionId session, ClientLink& client);
@@ -126,6 +130,8 @@ class ControllerService {
   std::vector<IslandLink> islands_;
   std::shared_ptr<transport::Link> compiler_;
   uint64_t compiler_key_ = 0;
+  uint64_t compiler_process_id_ = 0;
+  Clock::time_point compiler_heard_;
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
   std::map<uint64_t, StatusQuery> queries_;
   std::map<uint64_t, TraceQuery> traces_;
