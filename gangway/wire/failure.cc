@@ -1,6 +1,7 @@
 // Implementation of failure.h.
 #include "gangway/wire/failure.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -37,6 +38,7 @@ void TakeContext(const absl::Status& status, Failure& failure) {
   if (message.size() <= text.size() || !message.ends_with(text)) return;
   const std::string context = message.substr(0, message.size() - text.size());
   failure.set_message(ValidUtf8(absl::StrCat(context, failure.message())));
+  Clip(failure);
 }
 
 }  // namespace
@@ -50,6 +52,29 @@ std::string ValidUtf8(std::string_view text) {
   }
   return valid;
 }
+
+void ClipText(std::string& text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return;
+  constexpr size_t kNoteMax = 48;
+  size_t kept = bytes_max - kNoteMax;
+  while (kept > 0 && IsContinuation(text[kept])) --kept;
+  const size_t more = text.size() - kept;
+  text.resize(kept);
+  absl::StrAppend(&text, " ... (", more, " bytes left out)");
+}
+
+void Clip(Failure& failure) {
+  // Reads first: to ask for a mutable text allocates it.
+  if (failure.message().size() > kFailureTextMax)
+    ClipText(*failure.mutable_message(), kFailureTextMax);
+  if (failure.advice().size() > kFailureAdviceMax)
+    ClipText(*failure.mutable_advice(), kFailureAdviceMax);
+  if (failure.program().size() > kNameMax) ClipText(*failure.mutable_program(), kNameMax);
+  if (failure.source().size() > kNameMax) ClipText(*failure.mutable_source(), kNameMax);
+  if (failure.worker().size() > kNameMax) ClipText(*failure.mutable_worker(), kNameMax);
+}
+
+FailureRef Share(Failure failure) { return std::make_shared<const Failure>(std::move(failure)); }
 
 absl::Status ToStatus(const Failure& failure) {
   if (failure.code() == 0) return absl::OkStatus();
@@ -71,6 +96,7 @@ Failure ToFailure(const absl::Status& status) {
   failure.set_code(static_cast<int>(status.code()));
   absl::string_view message = status.message();
   failure.set_message(ValidUtf8({message.data(), message.size()}));
+  Clip(failure);
   return failure;
 }
 
@@ -79,10 +105,13 @@ Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string
   failure.set_code(static_cast<int>(code));
   failure.set_message(ValidUtf8(message));
   failure.set_advice(ValidUtf8(advice));
+  Clip(failure);
   return failure;
 }
 
 ProgramLabelRef LabelOf(std::string name, std::string source) {
+  ClipText(name, kNameMax);
+  ClipText(source, kNameMax);
   return std::make_shared<const ProgramLabel>(ProgramLabel{std::move(name), std::move(source)});
 }
 

@@ -3,7 +3,7 @@
 // Failure with code and message only. Context added to such a Status (base/status.h) precedes the
 // record's message. Messages come from anywhere (a compiler, the operating system, a user's
 // program): bytes that are not UTF-8 are replaced, since a receiver rejects a whole frame that has
-// any.
+// any. Their texts have limits, since a failure is told again for each use of what it spoiled.
 #ifndef GANGWAY_WIRE_FAILURE_H_
 #define GANGWAY_WIRE_FAILURE_H_
 
@@ -17,9 +17,26 @@
 
 namespace gangway::wire {
 
+// Limits of a failure's texts, in bytes: the message, the advice, and each name.
+inline constexpr size_t kFailureTextMax = 4096;
+inline constexpr size_t kFailureAdviceMax = 1024;
+inline constexpr size_t kNameMax = 512;
+
 absl::Status ToStatus(const Failure& failure);
 Failure ToFailure(const absl::Status& status);
 Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string_view advice = "");
+
+// Cuts the texts that exceed their limits. Every role does so with failures that it receives from clients, compilers
+// and workers; those made here are within the limits.
+void Clip(Failure& failure);
+
+// Cuts a longer text to its start and the number of bytes left out, in at most `bytes_max` (64 or more).
+void ClipText(std::string& text, size_t bytes_max);
+
+// A failure that many arrays, nodes and waiters share. Null: none.
+using FailureRef = std::shared_ptr<const Failure>;
+
+FailureRef Share(Failure failure);
 
 // How failures and waits name a compiled program. All calls of the program share one label, so that
 // a call copies no text.

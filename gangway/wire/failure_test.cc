@@ -63,5 +63,27 @@ TEST(FailureTest, BytesThatAreNoTextDoNotSpoilTheRecord) {
   }
 }
 
+TEST(FailureTest, TextsHaveLimits) {
+  std::string text(kFailureTextMax - 50, 'x');
+  for (int i = 0; i < 50; ++i) text += "\u20ac";
+  const Failure made = MakeFailure(absl::StatusCode::kInternal, text, text);
+  EXPECT_LE(made.message().size(), kFailureTextMax);
+  EXPECT_LE(made.advice().size(), kFailureAdviceMax);
+  EXPECT_NE(made.message().find(" bytes left out)"), std::string::npos);
+  EXPECT_EQ(ValidUtf8(made.message()), made.message()) << "cut between characters";
+  EXPECT_EQ(ToFailure(absl::InternalError(text)).message(), made.message());
+  Failure received;
+  received.set_message(text);
+  received.set_program(text);
+  received.set_source(text);
+  received.set_worker(text);
+  Clip(received);
+  EXPECT_EQ(received.message(), made.message());
+  EXPECT_LE(received.ByteSizeLong(), kFailureTextMax + 3 * kNameMax + 32);
+  const Failure before = received;
+  Clip(received);
+  EXPECT_EQ(received.SerializeAsString(), before.SerializeAsString());
+}
+
 }  // namespace
 }  // namespace gangway::wire

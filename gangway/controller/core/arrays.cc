@@ -7,41 +7,46 @@
 #include "gangway/wire/failure.h"
 
 namespace gangway::controller {
+namespace {
+
+wire::FailureRef Refuse(std::string_view message, std::string_view advice = "") {
+  return wire::Share(wire::MakeFailure(absl::StatusCode::kInvalidArgument, message, advice));
+}
+
+}  // namespace
 
 const Controller::Array* Controller::FindArray(const Session& session, uint64_t handle) const {
   auto it = session.arrays.find(handle);
   return it == session.arrays.end() ? nullptr : &it->second;
 }
 
-std::optional<wire::Failure> Controller::FailureOf(const Array& array) const {
+wire::FailureRef Controller::FailureOf(const Array& array) const {
   if (array.failure) return array.failure;
   for (const Run& run : array.runs) {
     const Storage& storage = storages_.at(run.storage);
     if (storage.failure) return storage.failure;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 // Whether an operation may use this array as input: known here, not freed, not consumed, not
 // spoiled.
-std::optional<wire::Failure> Controller::CheckUsable(const Session& session,
-                                                     uint64_t handle) const {
+wire::FailureRef Controller::CheckUsable(const Session& session, uint64_t handle) const {
   const Array* array = FindArray(session, handle);
   if (array == nullptr) {
-    return wire::MakeFailure(
-        absl::StatusCode::kInvalidArgument,
+    return Refuse(
         absl::StrCat("array handle ", handle, " is not known in this session"),
         "It was dropped before this use, or belongs to another session; keep a reference to it.");
   }
   for (const Run& run : array->runs) {
-    if (storages_.at(run.storage).consumed) {
-      return wire::MakeFailure(
-          absl::StatusCode::kInvalidArgument,
-          absl::StrCat("Array has been deleted or donated (handle ", handle, ")"),
-          "Use the results of the call that it was donated to, or do not donate it.");
-    }
+    if (storages_.at(run.storage).consumed) return ConsumedFailure(handle);
   }
   return FailureOf(*array);
+}
+
+wire::FailureRef Controller::ConsumedFailure(uint64_t handle) {
+  return Refuse(absl::StrCat("Array has been deleted or donated (handle ", handle, ")"),
+                "Use the results of the call that it was donated to, or do not donate it.");
 }
 
 bool Controller::CanBind(SessionId id, Session& session, uint64_t handle) const {
@@ -61,9 +66,9 @@ void Controller::Bind(SessionId id, Session& session, uint64_t handle, Array arr
 }
 
 void Controller::BindFailure(SessionId id, Session& session, uint64_t handle,
-                             const wire::Failure& failure, Actions& actions) {
+                             wire::FailureRef failure, Actions& actions) {
   Array array;
-  array.failure = failure;
+  array.failure = std::move(failure);
   Bind(id, session, handle, std::move(array), actions);
 }
 
@@ -140,12 +145,12 @@ Ordinal Controller::NewNode(SessionId session_id, Session& session, std::vector<
 std::vector<uint32_t> Controller::IslandsOf(
     const google::protobuf::RepeatedField<uint32_t>& devices) const {
   std::vector<uint32_t> islands;
+  std::vector<bool> seen(islands_.size());
   for (uint32_t device : devices) {
     auto it = devices_.find(DeviceId(device));
-    if (it == devices_.end()) continue;
-    if (std::find(islands.begin(), islands.end(), it->second.island) == islands.end()) {
-      islands.push_back(it->second.island);
-    }
+    if (it == devices_.end() || seen[it->second.island]) continue;
+    seen[it->second.island] = true;
+    islands.push_back(it->second.island);
   }
   return islands;
 }
@@ -166,11 +171,13 @@ std::vector<uint32_t> Controller::CrossingSources(
 std::vector<size_t> Controller::Senders(const google::protobuf::RepeatedField<uint32_t>& from,
                                         const google::protobuf::RepeatedField<uint32_t>& to) const {
   std::vector<size_t> senders;
+  std::vector<bool> seen(workers_.size());
   for (int i = 0; i < std::min(from.size(), to.size()); ++i) {
     const DeviceState& source = devices_.at(DeviceId(from.Get(i)));
     if (source.island == devices_.at(DeviceId(to.Get(i))).island) continue;
-    if (std::find(senders.begin(), senders.end(), source.owner) == senders.end())
-      senders.push_back(source.owner);
+    if (seen[source.owner]) continue;
+    seen[source.owner] = true;
+    senders.push_back(source.owner);
   }
   return senders;
 }
@@ -184,25 +191,23 @@ bool Controller::CrossesWorkers(const google::protobuf::RepeatedField<uint32_t>&
   return false;
 }
 
-std::optional<wire::Failure> Controller::CheckDevices(
+wire::FailureRef Controller::CheckDevices(
     const google::protobuf::RepeatedField<uint32_t>& devices) const {
   if (devices.empty()) {
-    return wire::MakeFailure(absl::StatusCode::kInvalidArgument, "the operation names no device");
+    return Refuse("the operation names no device");
   }
   absl::flat_hash_set<uint32_t> distinct;
   for (uint32_t device : devices) {
     if (!distinct.insert(device).second) {  // memory is charged once per device
-      return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                               absl::StrCat("the operation names device ", device, " twice"));
+      return Refuse(absl::StrCat("the operation names device ", device, " twice"));
     }
     if (!devices_.contains(DeviceId(device))) {
-      return wire::MakeFailure(
-          absl::StatusCode::kInvalidArgument,
-          absl::StrCat("device ", device, " is not part of this cluster, which has devices 0 to ",
-                       devices_.size() - 1));
+      return Refuse(absl::StrCat("device ", device,
+                                 " is not part of this cluster, which has devices 0 to ",
+                                 devices_.size() - 1));
     }
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 }  // namespace gangway::controller

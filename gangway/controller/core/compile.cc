@@ -12,9 +12,8 @@ namespace gangway::controller {
 using absl::StatusCode;
 
 // Chooses where the executable runs, or returns why it cannot run.
-std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& op,
-                                                         Executable& executable,
-                                                         wire::CompileRequest& request) const {
+wire::FailureRef Controller::PlaceExecutable(const wire::CompileOp& op, Executable& executable,
+                                             wire::CompileRequest& request) const {
   if (auto failure = CheckDevices(op.devices())) return failure;
   std::set<std::pair<uint32_t, uint32_t>> places;
   for (uint32_t device : op.devices()) {
@@ -29,16 +28,16 @@ std::optional<wire::Failure> Controller::PlaceExecutable(const wire::CompileOp& 
     std::vector<std::string> names;
     for (auto [island, worker] : places)
       names.push_back(absl::StrCat("island", island, "/worker", worker));
-    return wire::MakeFailure(
+    return wire::Share(wire::MakeFailure(
         StatusCode::kUnimplemented,
         absl::StrCat("a program cannot span devices of several workers: ",
                      absl::StrJoin(names, ", ")),
-        "Use a mesh inside one worker; move arrays between meshes with device_put.");
+        "Use a mesh inside one worker; move arrays between meshes with device_put."));
   }
   executable.islands = IslandsOf(op.devices());
   executable.devices = {op.devices().begin(), op.devices().end()};
   request.set_device_count(static_cast<uint32_t>(op.devices_size()));
-  return std::nullopt;
+  return nullptr;
 }
 
 void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now,
@@ -47,11 +46,11 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
   compile.session = id;
   compile.handle = op.executable();
   Executable executable;
-  std::optional<wire::Failure> failure = PlaceExecutable(op, executable, compile.request);
+  wire::FailureRef failure = PlaceExecutable(op, executable, compile.request);
   if (!failure && (op.executable() == 0 || session.executables.contains(op.executable()))) {
-    failure = wire::MakeFailure(
+    failure = wire::Share(wire::MakeFailure(
         StatusCode::kInvalidArgument,
-        absl::StrCat("executable handle ", op.executable(), " is 0 or in use already"));
+        absl::StrCat("executable handle ", op.executable(), " is 0 or in use already")));
   }
   if (failure) return FailCompile(compile, *failure, actions);
   uint64_t request = next_request_++;
@@ -82,6 +81,9 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   Take(compiles, actions);
   if (!answered) return;
   const PendingCompile& compile = *answered;
+  if (result.has_failure()) wire::Clip(*result.mutable_failure());
+  wire::ClipText(*result.mutable_info()->mutable_name(), wire::kNameMax);
+  wire::ClipText(*result.mutable_info()->mutable_source(), wire::kNameMax);
   if (result.has_failure()) return FailCompile(compile, result.failure(), actions);
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;

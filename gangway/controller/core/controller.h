@@ -12,7 +12,8 @@
 // are kept here to be loaded again.
 //
 // Input from clients is hostile: unknown, freed, foreign or mismatched handles spoil the results of
-// the operation that names them and nothing else.
+// the operation that names them and nothing else. The work for one message grows with its size, not
+// faster (simulation/message_cost_test.cc), and all that a failure spoils shares one record of it.
 #ifndef GANGWAY_CONTROLLER_CORE_CONTROLLER_H_
 #define GANGWAY_CONTROLLER_CORE_CONTROLLER_H_
 
@@ -35,6 +36,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/controller/core/compile_queue.h"
 #include "gangway/controller/core/sequencer.h"
+#include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
@@ -107,6 +109,8 @@ struct Actions {
   std::vector<wire::CompileRequest> to_compiler;
   std::optional<std::string> end_compiler;  // why; the compiler process must be ended and replaced
   std::vector<std::string> notices;         // for people
+  std::vector<std::pair<SessionId, wire::Failure>>
+      ended;  // by the controller, and why; their links are to be closed
 };
 
 class Controller {
@@ -140,12 +144,20 @@ class Controller {
     StorageId storage;
     uint32_t first = 0;
     uint32_t count = 0;
+    uint32_t position = 0;  // of its first shard in the array
   };
 
   struct Array {
     wire::ArraySpec spec;
-    std::vector<Run> runs;
-    std::optional<wire::Failure> failure;  // its own; otherwise its storages' failures apply
+    std::vector<Run> runs;     // by position
+    wire::FailureRef failure;  // its own; otherwise its storages' failures apply
+  };
+
+  // An await and the place of a storage among those that it waits for.
+  struct Waiter {
+    SessionId session;
+    uint64_t await = 0;
+    uint32_t index = 0;
   };
 
   struct Storage {
@@ -156,8 +168,8 @@ class Controller {
     std::vector<uint32_t> islands;
     std::vector<DeviceId> devices;
     uint64_t shard_bytes = 0;
-    std::optional<wire::Failure> failure;
-    std::vector<std::pair<SessionId, uint64_t>> waiters;  // (session, await)
+    wire::FailureRef failure;
+    std::vector<Waiter> waiters;
   };
 
   struct Executable {
@@ -171,8 +183,13 @@ class Controller {
 
   struct AwaitState {
     uint32_t unsettled = 0;
-    std::vector<std::pair<StorageId, std::optional<wire::Failure>>>
-        views;  // storages or failures, in array order
+    wire::FailureRef failure;    // the first of the known ones, in the order of the arrays
+    uint32_t failure_index = 0;  // its place in that order
+    void Note(uint32_t index, const wire::FailureRef& what) {
+      if (what == nullptr || (failure != nullptr && failure_index <= index)) return;
+      failure = what;
+      failure_index = index;
+    }
   };
 
   struct Session {
@@ -195,7 +212,7 @@ class Controller {
     std::vector<size_t> senders;  // copy: workers whose shards go to other islands
     uint64_t fetch = 0;           // the client's number, for fetches
     uint64_t upload = 0;          // the client's number, for uploads
-    std::optional<wire::Failure> failure;
+    wire::FailureRef failure;
   };
 
   struct DeviceState {
@@ -231,25 +248,30 @@ class Controller {
   void OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions);
   void OnAbandon(Session& session, wire::AbandonOp& op, Actions& actions);
   void OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions);
-  std::optional<wire::Failure> CheckCall(const Session& session, const Executable& executable,
-                                         const wire::CallOp& op) const;
-  std::optional<wire::Failure> FindDonated(const Session& session, const Executable& executable,
-                                           const wire::CallOp& op,
-                                           std::vector<uint32_t>& donated) const;
+  wire::FailureRef CheckCall(const Session& session, const Executable& executable,
+                             const wire::CallOp& op) const;
+  wire::FailureRef FindDonated(const Session& session, const Executable& executable,
+                               const wire::CallOp& op, std::vector<uint32_t>& donated) const;
   void OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions);
+  wire::FailureRef CheckCopy(const Session& session, uint64_t source, int shards) const;
   void CopyOne(SessionId id, Session& session, const wire::CopyOp& op, int index, Actions& actions);
-  void OnRegroup(SessionId id, Session& session, const wire::RegroupOp& op, Actions& actions);
-  std::optional<wire::Failure> Regroup(Session& session, const wire::RegroupOp::Result& result,
-                                       Array& array);
   void OnFetch(SessionId id, Session& session, const wire::FetchOp& op, Actions& actions);
   void OnAwait(SessionId id, Session& session, const wire::AwaitOp& op, Actions& actions);
   void OnDrop(Session& session, const wire::DropOp& op, bool consume, Actions& actions);
-  void OnPoison(SessionId id, Session& session, const wire::PoisonOp& op, Actions& actions);
+  void OnPoison(SessionId id, Session& session, wire::PoisonOp& op, Actions& actions);
+
+  // regroup.cc
+  void OnRegroup(SessionId id, Session& session, const wire::RegroupOp& op, Actions& actions);
+  wire::FailureRef Regroup(const Session& session, const wire::RegroupOp::Result& result,
+                           Array& array) const;
+  wire::FailureRef AddShard(const Session& session, const wire::RegroupOp::Shard& shard,
+                            Array& array) const;
+  wire::FailureRef TakeReplica(const Session& session, uint64_t source, Array& array) const;
 
   // compile.cc
   void OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now, Actions& actions);
-  std::optional<wire::Failure> PlaceExecutable(const wire::CompileOp& op, Executable& executable,
-                                               wire::CompileRequest& request) const;
+  wire::FailureRef PlaceExecutable(const wire::CompileOp& op, Executable& executable,
+                                   wire::CompileRequest& request) const;
   void OnCompileResult(wire::CompileResult& result, Time now, Actions& actions);
   void Take(CompileActions& compiles, Actions& actions);
   void FailCompile(const PendingCompile& compile, const wire::Failure& failure, Actions& actions);
@@ -258,11 +280,14 @@ class Controller {
 
   // arrays.cc: handles, storages, references.
   const Array* FindArray(const Session& session, uint64_t handle) const;
-  std::optional<wire::Failure> CheckUsable(const Session& session, uint64_t handle) const;
-  std::optional<wire::Failure> FailureOf(const Array& array) const;
+  static wire::FailureRef ConsumedFailure(uint64_t handle);
+  static const Run& RunOf(const Array& array, uint32_t shard);
+  static void AppendShard(const Array& source, uint32_t shard, Array& array);
+  wire::FailureRef CheckUsable(const Session& session, uint64_t handle) const;
+  wire::FailureRef FailureOf(const Array& array) const;
   bool CanBind(SessionId id, Session& session, uint64_t handle) const;
   void Bind(SessionId id, Session& session, uint64_t handle, Array array, Actions& actions);
-  void BindFailure(SessionId id, Session& session, uint64_t handle, const wire::Failure& failure,
+  void BindFailure(SessionId id, Session& session, uint64_t handle, wire::FailureRef failure,
                    Actions& actions);
   StorageId NewStorage(SessionId session, const wire::ArraySpec& spec, Ordinal producer);
   void Unbind(Session& session, uint64_t handle, bool consume, Actions& actions);
@@ -279,17 +304,17 @@ class Controller {
                               const google::protobuf::RepeatedField<uint32_t>& to) const;
   bool CrossesWorkers(const google::protobuf::RepeatedField<uint32_t>& from,
                       const google::protobuf::RepeatedField<uint32_t>& to) const;
-  std::optional<wire::Failure> CheckDevices(
-      const google::protobuf::RepeatedField<uint32_t>& devices) const;
+  wire::FailureRef CheckDevices(const google::protobuf::RepeatedField<uint32_t>& devices) const;
 
   // reports.cc: reports from schedulers.
   Ordinal FindProducer(SessionId session, uint64_t handle, wire::WhyReply& reply) const;
   void OnReport(uint32_t island, wire::Report& report, Actions& actions);
+  void OnBrokenBooks(wire::BrokenBooks& broken, Actions& actions);
   void OnReleased(uint32_t island, Ordinal ordinal, Actions& actions);
   static void Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions);
   void OnDone(uint32_t island, wire::Done& done, Actions& actions);
   // The first failure counts: it spoils the results, and cancels the node on its open islands.
-  void SpoilNode(Ordinal ordinal, Node& node, wire::Failure failure, Actions& actions);
+  void SpoilNode(Ordinal ordinal, Node& node, wire::FailureRef failure, Actions& actions);
   void EndNode(Ordinal ordinal, Actions& actions);
   void OnWorkerState(wire::WorkerState& state, Actions& actions);
 
@@ -304,10 +329,9 @@ class Controller {
   // drain.cc
   void OnDrain(const wire::DrainRequest& request);
   void OnLeaving(uint32_t island, const wire::Leaving& leaving, Actions& actions);
-  std::optional<wire::Failure> CheckOpen(
-      const google::protobuf::RepeatedField<uint32_t>& devices) const;
-  std::optional<wire::Failure> CheckOpen(const std::vector<DeviceId>& devices) const;
-  std::optional<wire::Failure> Refusal(DeviceId device) const;
+  wire::FailureRef CheckOpen(const google::protobuf::RepeatedField<uint32_t>& devices) const;
+  wire::FailureRef CheckOpen(const std::vector<DeviceId>& devices) const;
+  wire::FailureRef Refusal(DeviceId device) const;
   void Settle(StorageId storage, Actions& actions);
   void FinishAwait(SessionId session_id, Session& session, uint64_t await, Actions& actions);
   void ReportProgress(Actions& actions);

@@ -54,16 +54,16 @@ void Controller::OnLeaving(uint32_t island, const wire::Leaving& leaving, Action
 
 // UNAVAILABLE, as for a worker that is down: nothing is lost, and the same call may succeed later
 // or elsewhere.
-std::optional<wire::Failure> Controller::Refusal(DeviceId device) const {
+wire::FailureRef Controller::Refusal(DeviceId device) const {
   if (ending_) {
-    return wire::MakeFailure(absl::StatusCode::kUnavailable,
-                             "the cluster is shutting down: it takes no new work",
-                             "Start the script again once the cluster is up.");
+    return wire::Share(wire::MakeFailure(absl::StatusCode::kUnavailable,
+                                         "the cluster is shutting down: it takes no new work",
+                                         "Start the script again once the cluster is up."));
   }
   auto it = devices_.find(device);
-  if (it == devices_.end()) return std::nullopt;
+  if (it == devices_.end()) return nullptr;
   const WorkerInfo& owner = workers_[it->second.owner];
-  if (!owner.draining()) return std::nullopt;
+  if (!owner.draining()) return nullptr;
   const std::string name =
       absl::StrCat("island", owner.declared.island(), "/worker", owner.declared.index());
   wire::Failure failure = wire::MakeFailure(
@@ -75,22 +75,22 @@ std::optional<wire::Failure> Controller::Refusal(DeviceId device) const {
   failure.set_worker(name);
   failure.set_incarnation(owner.declared.incarnation());
   failure.set_device(static_cast<int32_t>(device.number()) + 1);
-  return failure;
+  return wire::Share(std::move(failure));
 }
 
-std::optional<wire::Failure> Controller::CheckOpen(
+wire::FailureRef Controller::CheckOpen(
     const google::protobuf::RepeatedField<uint32_t>& devices) const {
   for (uint32_t device : devices) {
     if (auto failure = Refusal(DeviceId(device))) return failure;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
-std::optional<wire::Failure> Controller::CheckOpen(const std::vector<DeviceId>& devices) const {
+wire::FailureRef Controller::CheckOpen(const std::vector<DeviceId>& devices) const {
   for (DeviceId device : devices) {
     if (auto failure = Refusal(device)) return failure;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 }  // namespace gangway::controller

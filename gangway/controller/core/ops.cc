@@ -1,6 +1,8 @@
 // The operations of a session, in order.
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -13,6 +15,21 @@ namespace gangway::controller {
 namespace {
 
 using absl::StatusCode;
+
+constexpr int kDimensionsMax = 64;  // NumPy's limit, too
+constexpr size_t kMemoryKindBytesMax = 64;
+
+wire::FailureRef Refuse(StatusCode code, std::string_view message, std::string_view advice = "") {
+  return wire::Share(wire::MakeFailure(code, message, advice));
+}
+
+wire::FailureRef RefuseCall(const wire::ExecutableInfo& program, std::string_view message,
+                            std::string_view advice = "") {
+  wire::Failure failure = wire::MakeFailure(StatusCode::kInvalidArgument, message, advice);
+  failure.set_program(program.name());
+  failure.set_source(program.source());
+  return wire::Share(std::move(failure));
+}
 
 std::string Describe(int32_t element_type, const google::protobuf::RepeatedField<int64_t>& dims) {
   return absl::StrCat("type ", element_type, " [", absl::StrJoin(dims, ","), "]");
@@ -57,7 +74,7 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
     case wire::Op::kDropExecutables:
       return OnDropExecutables(id, session, op.drop_executables(), now, actions);
     case wire::Op::kPoison:
-      return OnPoison(id, session, op.poison(), actions);
+      return OnPoison(id, session, *op.mutable_poison(), actions);
     case wire::Op::kAbandon:
       return OnAbandon(session, *op.mutable_abandon(), actions);
     case wire::Op::OP_NOT_SET:
@@ -67,12 +84,11 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
 
 namespace {
 
-std::optional<wire::Failure> CheckRoom(uint64_t pending, uint64_t pending_max) {
-  if (pending < 2 * pending_max) return std::nullopt;
-  return wire::MakeFailure(
-      StatusCode::kResourceExhausted,
-      absl::StrCat("the session has ", pending, " pending nodes, twice the limit"),
-      "Wait for results before submitting more.");
+wire::FailureRef CheckRoom(uint64_t pending, uint64_t pending_max) {
+  if (pending < 2 * pending_max) return nullptr;
+  return Refuse(StatusCode::kResourceExhausted,
+                absl::StrCat("the session has ", pending, " pending nodes, twice the limit"),
+                "Wait for results before submitting more.");
 }
 
 }  // namespace
@@ -84,27 +100,33 @@ void Controller::CountRefused(SessionId id, Session& session) {
 }
 
 void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions) {
-  std::optional<wire::Failure> failure = CheckDevices(op.spec().devices());
+  wire::FailureRef failure = CheckDevices(op.spec().devices());
   if (!failure) failure = CheckOpen(op.spec().devices());
   if (!failure) failure = CheckRoom(session.pending, config_.pending_nodes_max);
   if (!failure && !CanBind(id, session, op.array())) {
-    failure =
-        wire::MakeFailure(StatusCode::kInvalidArgument,
-                          absl::StrCat("array handle ", op.array(), " is 0 or in use already"));
+    failure = Refuse(StatusCode::kInvalidArgument,
+                     absl::StrCat("array handle ", op.array(), " is 0 or in use already"));
   }
   if (!failure && (op.upload() == 0 || session.uploads.contains(op.upload()))) {
-    failure =
-        wire::MakeFailure(StatusCode::kInvalidArgument,
-                          absl::StrCat("upload number ", op.upload(), " is 0 or in use already"));
+    failure = Refuse(StatusCode::kInvalidArgument,
+                     absl::StrCat("upload number ", op.upload(), " is 0 or in use already"));
+  }
+  if (!failure && (op.spec().shard_dims_size() > kDimensionsMax ||
+                   op.spec().memory_kind().size() > kMemoryKindBytesMax)) {
+    failure = Refuse(StatusCode::kInvalidArgument,
+                     absl::StrCat("an array of ", op.spec().shard_dims_size(),
+                                  " dimensions, or a name of ", op.spec().memory_kind().size(),
+                                  " bytes for its memory, exceeds the limits of ", kDimensionsMax,
+                                  " dimensions and ", kMemoryKindBytesMax, " bytes"));
   }
   if (!failure && op.spec().shard_bytes() > kSizeMax) {
-    failure = wire::MakeFailure(
+    failure = Refuse(
         StatusCode::kInvalidArgument,
         absl::StrCat("an array with shards of ", op.spec().shard_bytes(), " bytes cannot exist"));
   }
   if (failure) {
     CountRefused(id, session);
-    BindFailure(id, session, op.array(), *failure, actions);
+    BindFailure(id, session, op.array(), failure, actions);
     wire::SessionEvent event;
     event.mutable_upload_failed()->set_upload(op.upload());
     *event.mutable_upload_failed()->mutable_failure() = *failure;
@@ -138,19 +160,17 @@ void Controller::OnAbandon(Session& session, wire::AbandonOp& op, Actions& actio
   wire::Failure failure = std::move(*op.mutable_failure());
   if (failure.code() == 0)
     failure = wire::MakeFailure(StatusCode::kCancelled, "the upload was abandoned");
+  wire::Clip(failure);
   auto node = nodes_.find(upload->second);
-  if (node != nodes_.end()) SpoilNode(node->first, node->second, std::move(failure), actions);
+  if (node == nodes_.end()) return;
+  SpoilNode(node->first, node->second, wire::Share(std::move(failure)), actions);
 }
 
 // Checks a call: counts, shapes and devices match, and no argument is spoiled or consumed.
-std::optional<wire::Failure> Controller::CheckCall(const Session& session,
-                                                   const Executable& executable,
-                                                   const wire::CallOp& op) const {
-  auto invalid = [&](const auto&... parts) {
-    wire::Failure failure = wire::MakeFailure(StatusCode::kInvalidArgument, absl::StrCat(parts...));
-    failure.set_program(executable.info.name());
-    failure.set_source(executable.info.source());
-    return failure;
+wire::FailureRef Controller::CheckCall(const Session& session, const Executable& executable,
+                                       const wire::CallOp& op) const {
+  auto invalid = [&executable](const auto&... parts) {
+    return RefuseCall(executable.info, absl::StrCat(parts...));
   };
   if (!executable.ready)
     return invalid("the executable is still being compiled: wait for its Compiled event");
@@ -175,49 +195,47 @@ std::optional<wire::Failure> Controller::CheckCall(const Session& session,
                      ", the program runs on devices ", absl::StrJoin(executable.devices, ","));
     }
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 // Finds the indices of the arguments that this call consumes. Fails if the call uses a consumed
 // storage twice.
-std::optional<wire::Failure> Controller::FindDonated(const Session& session,
-                                                     const Executable& executable,
-                                                     const wire::CallOp& op,
-                                                     std::vector<uint32_t>& donated) const {
+wire::FailureRef Controller::FindDonated(const Session& session, const Executable& executable,
+                                         const wire::CallOp& op,
+                                         std::vector<uint32_t>& donated) const {
+  const absl::flat_hash_set<uint32_t> keep(op.keep().begin(), op.keep().end());
   for (uint32_t index : executable.info.donated()) {
-    bool kept = std::find(op.keep().begin(), op.keep().end(), index) != op.keep().end();
-    if (!kept && index < static_cast<uint32_t>(op.arguments_size())) donated.push_back(index);
+    if (!keep.contains(index) && index < static_cast<uint32_t>(op.arguments_size()))
+      donated.push_back(index);
   }
-  if (donated.empty()) return std::nullopt;
-  absl::flat_hash_map<StorageId, int> uses;
-  for (uint64_t argument : op.arguments()) {
-    for (const Run& run : FindArray(session, argument)->runs) ++uses[run.storage];
-  }
-  for (uint32_t index : donated) {
-    const Array& array = *FindArray(session, op.arguments(index));
-    for (const Run& run : array.runs) {
-      auto same = [&run](const Run& other) { return other.storage == run.storage; };
-      if (uses[run.storage] > std::count_if(array.runs.begin(), array.runs.end(), same)) {
-        wire::Failure failure = wire::MakeFailure(
-            StatusCode::kInvalidArgument,
-            absl::StrCat("argument ", index,
-                         " is donated and shares its memory with another argument of the call"),
-            "Copy one of them, or do not donate.");
-        failure.set_program(executable.info.name());
-        failure.set_source(executable.info.source());
-        return failure;
-      }
+  if (donated.empty()) return nullptr;
+  constexpr int kSeveral = -1;
+  absl::flat_hash_map<StorageId, int> user;  // the argument that uses it
+  for (int i = 0; i < op.arguments_size(); ++i) {
+    for (const Run& run : FindArray(session, op.arguments(i))->runs) {
+      auto [it, is_new] = user.emplace(run.storage, i);
+      if (!is_new && it->second != i) it->second = kSeveral;
     }
   }
-  return std::nullopt;
+  for (uint32_t index : donated) {
+    for (const Run& run : FindArray(session, op.arguments(static_cast<int>(index)))->runs) {
+      if (user[run.storage] != kSeveral) continue;
+      return RefuseCall(executable.info,
+                        absl::StrCat("argument ", index,
+                                     " is donated and shares its memory with "
+                                     "another argument of the call"),
+                        "Copy one of them, or do not donate.");
+    }
+  }
+  return nullptr;
 }
 
 void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions) {
   auto found = session.executables.find(op.executable());
-  std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
+  wire::FailureRef failure = CheckRoom(session.pending, config_.pending_nodes_max);
   std::vector<uint32_t> donated;
   if (!failure && found == session.executables.end()) {
-    failure = wire::MakeFailure(
+    failure = Refuse(
         StatusCode::kInvalidArgument,
         absl::StrCat("executable handle ", op.executable(), " is not known in this session"),
         "It was dropped, failed to compile, or belongs to another session; compile it again.");
@@ -227,7 +245,7 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   if (!failure) failure = FindDonated(session, found->second, op, donated);
   if (failure) {
     CountRefused(id, session);
-    for (uint64_t handle : op.results()) BindFailure(id, session, handle, *failure, actions);
+    for (uint64_t handle : op.results()) BindFailure(id, session, handle, failure, actions);
     return;
   }
   Executable& executable = found->second;
@@ -274,28 +292,40 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   }
 }
 
+// The devices are checked once, however many arrays go there.
 void Controller::OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions) {
-  for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i)
-    CopyOne(id, session, op, i, actions);
+  wire::FailureRef refused = CheckDevices(op.devices());
+  if (!refused) refused = CheckOpen(op.devices());
+  if (!refused && op.memory_kind().size() > kMemoryKindBytesMax) {
+    refused = Refuse(StatusCode::kInvalidArgument,
+                     absl::StrCat("the name of a memory has ", op.memory_kind().size(),
+                                  " bytes, the limit is ", kMemoryKindBytesMax));
+  }
+  for (int i = 0; i < op.sources_size() && i < op.results_size(); ++i) {
+    wire::FailureRef failure = refused;
+    if (!failure) failure = CheckCopy(session, op.sources(i), op.devices_size());
+    if (!failure) {
+      CopyOne(id, session, op, i, actions);
+    } else {
+      CountRefused(id, session);
+      BindFailure(id, session, op.results(i), std::move(failure), actions);
+    }
+  }
+}
+
+wire::FailureRef Controller::CheckCopy(const Session& session, uint64_t source, int shards) const {
+  if (auto failure = CheckRoom(session.pending, config_.pending_nodes_max)) return failure;
+  if (auto failure = CheckUsable(session, source)) return failure;
+  const int size = FindArray(session, source)->spec.devices_size();
+  if (size == shards) return nullptr;
+  return Refuse(StatusCode::kInvalidArgument,
+                absl::StrCat("a copy keeps the number of shards: the source has ", size,
+                             ", the destination ", shards));
 }
 
 void Controller::CopyOne(SessionId id, Session& session, const wire::CopyOp& op, int index,
                          Actions& actions) {
-  std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
-  if (!failure) failure = CheckDevices(op.devices());
-  if (!failure) failure = CheckOpen(op.devices());
-  if (!failure) failure = CheckUsable(session, op.sources(index));
   const Array* source = FindArray(session, op.sources(index));
-  if (!failure && source->spec.devices_size() != op.devices_size()) {
-    failure = wire::MakeFailure(
-        StatusCode::kInvalidArgument,
-        absl::StrCat("a copy keeps the number of shards: the source has ",
-                     source->spec.devices_size(), ", the destination ", op.devices_size()));
-  }
-  if (failure) {
-    CountRefused(id, session);
-    return BindFailure(id, session, op.results(index), *failure, actions);
-  }
   Array array;
   array.spec = source->spec;
   *array.spec.mutable_devices() = op.devices();
@@ -323,64 +353,9 @@ void Controller::CopyOne(SessionId id, Session& session, const wire::CopyOp& op,
   Bind(id, session, op.results(index), std::move(array), actions);
 }
 
-void Controller::OnRegroup(SessionId id, Session& session, const wire::RegroupOp& op,
-                           Actions& actions) {
-  for (const wire::RegroupOp::Result& result : op.results()) {
-    Array array;
-    if (auto failure = Regroup(session, result, array)) {
-      BindFailure(id, session, result.array(), *failure, actions);
-    } else {
-      Bind(id, session, result.array(), std::move(array), actions);
-    }
-  }
-}
-
-std::optional<wire::Failure> Controller::Regroup(Session& session,
-                                                 const wire::RegroupOp::Result& result,
-                                                 Array& array) {
-  if (result.shards().empty())
-    return wire::MakeFailure(StatusCode::kInvalidArgument, "an array needs at least one shard");
-  for (const wire::RegroupOp::Shard& shard : result.shards()) {
-    if (auto failure = CheckUsable(session, shard.array())) return failure;
-    const Array& source = *FindArray(session, shard.array());
-    if (shard.shard() >= static_cast<uint32_t>(source.spec.devices_size())) {
-      return wire::MakeFailure(
-          StatusCode::kInvalidArgument,
-          absl::StrCat("array ", shard.array(), " has ", source.spec.devices_size(),
-                       " shards, shard ", shard.shard(), " was requested"));
-    }
-    if (array.runs.empty()) {
-      array.spec = source.spec;
-      array.spec.clear_devices();
-    } else if (array.spec.element_type() != source.spec.element_type() ||
-               !SameList(array.spec.shard_dims(), source.spec.shard_dims())) {
-      return wire::MakeFailure(StatusCode::kInvalidArgument,
-                               "the shards of one array must have the same type and shape");
-    }
-    array.spec.add_devices(source.spec.devices(static_cast<int>(shard.shard())));
-    uint32_t skip = shard.shard();
-    for (const Run& run : source.runs) {
-      if (skip >= run.count) {
-        skip -= run.count;
-        continue;
-      }
-      Run* last = array.runs.empty() ? nullptr : &array.runs.back();
-      if (last != nullptr && last->storage == run.storage &&
-          last->first + last->count == run.first + skip) {
-        ++last->count;
-      } else {
-        array.runs.push_back({run.storage, run.first + skip, 1});
-      }
-      break;
-    }
-  }
-  return std::nullopt;
-}
-
 void Controller::OnFetch(SessionId id, Session& session, const wire::FetchOp& op,
                          Actions& actions) {
-  std::optional<wire::Failure> failure = CheckRoom(session.pending, config_.pending_nodes_max);
-  if (!failure) failure = CheckUsable(session, op.array());
+  wire::FailureRef failure = CheckRoom(session.pending, config_.pending_nodes_max);
   wire::RegroupOp::Result wanted;
   for (uint32_t shard : op.shards()) {
     wire::RegroupOp::Shard* out = wanted.add_shards();
@@ -393,7 +368,7 @@ void Controller::OnFetch(SessionId id, Session& session, const wire::FetchOp& op
     CountRefused(id, session);
     wire::SessionEvent event;
     event.mutable_fetch_failed()->set_fetch(op.fetch());
-    *event.mutable_fetch_failed()->mutable_failure() = *std::move(failure);
+    *event.mutable_fetch_failed()->mutable_failure() = *failure;
     actions.to_clients.emplace_back(id, std::move(event));
     return;
   }
@@ -414,16 +389,17 @@ void Controller::OnFetch(SessionId id, Session& session, const wire::FetchOp& op
 void Controller::OnAwait(SessionId id, Session& session, const wire::AwaitOp& op,
                          Actions& actions) {
   AwaitState& state = session.awaits[op.await()];
+  absl::flat_hash_set<uint64_t> seen;
+  uint32_t index = 0;
   for (uint64_t handle : op.arrays()) {
-    if (auto failure = CheckUsable(session, handle))
-      state.views.emplace_back(StorageId(), std::move(failure));
+    if (op.arrays_size() > 1 && !seen.insert(handle).second) continue;
+    state.Note(index++, CheckUsable(session, handle));
     const Array* array = FindArray(session, handle);
     if (array == nullptr) continue;
     for (const Run& run : array->runs) {  // a spoiled storage may still be pending
       Storage& storage = storages_.at(run.storage);
       if (storage.producer == Ordinal() || storage.consumed) continue;
-      storage.waiters.emplace_back(id, op.await());
-      state.views.emplace_back(run.storage, std::nullopt);
+      storage.waiters.push_back({id, op.await(), index++});
       ++state.unsettled;
     }
   }
@@ -434,12 +410,13 @@ void Controller::OnDrop(Session& session, const wire::DropOp& op, bool consume, 
   for (uint64_t handle : op.handles()) Unbind(session, handle, consume, actions);
 }
 
-void Controller::OnPoison(SessionId id, Session& session, const wire::PoisonOp& op,
-                          Actions& actions) {
-  wire::Failure failure = op.failure();
+void Controller::OnPoison(SessionId id, Session& session, wire::PoisonOp& op, Actions& actions) {
+  wire::Failure failure = std::move(*op.mutable_failure());
   if (failure.code() == 0)
     failure = wire::MakeFailure(StatusCode::kUnknown, "created as an error without a reason");
-  for (uint64_t handle : op.arrays()) BindFailure(id, session, handle, failure, actions);
+  wire::Clip(failure);
+  const wire::FailureRef shared = wire::Share(std::move(failure));
+  for (uint64_t handle : op.arrays()) BindFailure(id, session, handle, shared, actions);
 }
 
 }  // namespace gangway::controller

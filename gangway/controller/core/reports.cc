@@ -22,6 +22,8 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
       OnReleased(island, Ordinal(number), actions);
   } else if (report.has_leaving()) {
     OnLeaving(island, report.leaving(), actions);
+  } else if (report.has_broken_books()) {
+    OnBrokenBooks(*report.mutable_broken_books(), actions);
   } else if (report.has_ready() || report.has_admitted()) {
     std::vector<Sequencer::Decision> decisions;
     for (uint64_t number : report.ready().ordinals())
@@ -30,6 +32,18 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
       sequencer_.OnAdmitted(Ordinal(number), island, decisions);
     Follow(decisions, actions);
   }
+}
+
+// Only the session whose sums are broken ends; the scheduler or worker has put its bytes right.
+void Controller::OnBrokenBooks(wire::BrokenBooks& broken, Actions& actions) {
+  const SessionId id(broken.session());
+  if (!sessions_.contains(id)) return;  // it has ended already
+  wire::Clip(*broken.mutable_failure());
+  wire::SessionEvent event;
+  *event.mutable_ended() = broken.failure();
+  actions.to_clients.emplace_back(id, std::move(event));
+  actions.ended.emplace_back(id, std::move(*broken.mutable_failure()));
+  OnSessionLost(id, actions);
 }
 
 void Controller::Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions) {
@@ -71,11 +85,15 @@ void Controller::OnDone(uint32_t island, wire::Done& done, Actions& actions) {
   auto position = std::find(open.begin(), open.end(), island);
   if (position == open.end()) return;
   open.erase(position);
-  if (done.has_failure()) SpoilNode(ordinal, node, std::move(*done.mutable_failure()), actions);
+  if (done.has_failure()) {
+    wire::Clip(*done.mutable_failure());
+    SpoilNode(ordinal, node, wire::Share(std::move(*done.mutable_failure())), actions);
+  }
   if (open.empty()) EndNode(ordinal, actions);
 }
 
-void Controller::SpoilNode(Ordinal ordinal, Node& node, wire::Failure failure, Actions& actions) {
+void Controller::SpoilNode(Ordinal ordinal, Node& node, wire::FailureRef failure,
+                           Actions& actions) {
   if (node.failure) return;
   node.failure = std::move(failure);
   for (StorageId id : node.results) {  // now: an island that forgets them cannot explain them
@@ -127,19 +145,18 @@ void Controller::EndNode(Ordinal ordinal, Actions& actions) {
 
 void Controller::Settle(StorageId id, Actions& actions) {
   Storage& storage = storages_.at(id);
-  std::vector<std::pair<SessionId, uint64_t>> waiters = std::move(storage.waiters);
+  std::vector<Waiter> waiters = std::move(storage.waiters);
   storage.waiters.clear();
-  std::optional<wire::Failure> failure = storage.failure;
+  const wire::FailureRef failure = storage.failure;
   if (storage.handles == 0) storages_.erase(id);
-  for (auto [session_id, await] : waiters) {
-    auto session = sessions_.find(session_id);
+  for (const Waiter& waiter : waiters) {
+    auto session = sessions_.find(waiter.session);
     if (session == sessions_.end()) continue;
-    auto found = session->second.awaits.find(await);
+    auto found = session->second.awaits.find(waiter.await);
     if (found == session->second.awaits.end()) continue;
-    for (auto& [view, view_failure] : found->second.views) {
-      if (view == id) view_failure = failure;
-    }
-    if (--found->second.unsettled == 0) FinishAwait(session_id, session->second, await, actions);
+    found->second.Note(waiter.index, failure);
+    if (--found->second.unsettled == 0)
+      FinishAwait(waiter.session, session->second, waiter.await, actions);
   }
 }
 
@@ -148,11 +165,7 @@ void Controller::FinishAwait(SessionId session_id, Session& session, uint64_t aw
   auto it = session.awaits.find(await);
   wire::SessionEvent event;
   event.mutable_await_done()->set_await(await);
-  for (auto& [view, failure] : it->second.views) {
-    if (!failure) continue;
-    *event.mutable_await_done()->mutable_failure() = *std::move(failure);
-    break;
-  }
+  if (it->second.failure) *event.mutable_await_done()->mutable_failure() = *it->second.failure;
   session.awaits.erase(it);
   actions.to_clients.emplace_back(session_id, std::move(event));
 }
@@ -184,6 +197,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
   it->up = state.up();
   it->leaving = false;
   it->failure.reset();
+  if (state.has_failure()) wire::Clip(*state.mutable_failure());
   if (state.has_failure()) it->failure = state.failure();
   if (state.up()) {
     it->process_id = state.process_id();
@@ -194,6 +208,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
     it->declared.set_device_kind(state.worker().device_kind());
   } else {
     // Storages whose producer has ended there are lost; the scheduler decides about pending ones.
+    const wire::FailureRef failure = wire::Share(state.failure());
     absl::flat_hash_set<DeviceId> lost(state.worker().devices().begin(),
                                        state.worker().devices().end());
     for (auto& [id, storage] : storages_) {
@@ -205,7 +220,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
         here &= std::find(open.begin(), open.end(), state.worker().island()) ==
                 open.end();  // it has ended there
       }
-      if (here && !storage.failure) storage.failure = state.failure();
+      if (here && !storage.failure) storage.failure = failure;
     }
   }
   for (auto& [id, session] : sessions_) {

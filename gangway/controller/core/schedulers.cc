@@ -13,9 +13,9 @@ namespace {
 std::string SchedulerName(size_t island) { return absl::StrCat("island", island, "/scheduler"); }
 
 // The failure of the node's first spoiled input, if any.
-std::optional<wire::Failure> SpoiledInput(const wire::Node& node,
-                                          const std::map<StorageId, wire::Failure>& spoiled) {
-  std::optional<wire::Failure> failure;
+wire::FailureRef SpoiledInput(const wire::Node& node,
+                              const std::map<StorageId, wire::FailureRef>& spoiled) {
+  wire::FailureRef failure;
   auto look = [&failure, &spoiled](const wire::ArrayRef& ref) {
     for (const wire::ShardRun& run : ref.runs()) {
       auto it = spoiled.find(StorageId(run.storage()));
@@ -99,15 +99,16 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
         absl::StrCat(SchedulerName(index), ", which this needs, has been down for ",
                      config_.scheduler_wait_max.count(), " ms"),
         "See `gangway status`; start the scheduler.");
-    std::map<StorageId, wire::Failure> spoiled;
+    std::map<StorageId, wire::FailureRef> spoiled;
     std::deque<wire::IslandItem> kept;
     for (wire::IslandItem& item : std::exchange(island.held, {})) {
       const Ordinal ordinal(item.node().ordinal());
-      std::optional<wire::Failure> why = SpoiledInput(item.node(), spoiled);
+      wire::FailureRef why = SpoiledInput(item.node(), spoiled);
       if (item.has_node() && !why && late(island.waiting.at(ordinal))) {
-        why = failure;
-        why->set_gang(ordinal.number());
-        why->set_worker(SchedulerName(index));
+        wire::Failure late_one = failure;
+        late_one.set_gang(ordinal.number());
+        late_one.set_worker(SchedulerName(index));
+        why = wire::Share(std::move(late_one));
       }
       if (!why) {
         kept.push_back(std::move(item));
@@ -116,10 +117,10 @@ void Controller::OnSchedulerDeadlines(Time now, Actions& actions) {
       island.waiting.erase(ordinal);
       auto node = nodes_.find(ordinal);
       if (node == nodes_.end()) continue;
-      for (StorageId result : node->second.results) spoiled[result] = *why;
+      for (StorageId result : node->second.results) spoiled[result] = why;
       wire::Done done;
       done.set_ordinal(ordinal.number());
-      *done.mutable_failure() = *std::move(why);
+      *done.mutable_failure() = *why;
       OnDone(index, done, actions);
     }
     island.held = std::move(kept);

@@ -15,44 +15,51 @@ void Sequencer::OnReady(Ordinal ordinal, uint32_t island, std::vector<Decision>&
   auto it = gangs_.find(ordinal);
   if (it == gangs_.end() || it->second.has_turn || it->second.missing.erase(island) == 0) return;
   if (!it->second.missing.empty()) return;
-  ready_.insert(ordinal);
-  GiveTurns(decisions);
+  if (!TryGiveTurn(ordinal, it->second, decisions)) ready_.insert(ordinal);
 }
 
 void Sequencer::OnAdmitted(Ordinal ordinal, uint32_t island, std::vector<Decision>& decisions) {
   auto it = gangs_.find(ordinal);
   if (it == gangs_.end() || !it->second.has_turn || it->second.missing.erase(island) == 0) return;
   if (!it->second.missing.empty()) return;
-  decisions.push_back({ordinal, /*release=*/true, std::move(it->second.islands)});
+  Gang gang = std::move(it->second);
   gangs_.erase(it);
-  GiveTurns(decisions);
+  decisions.push_back({ordinal, /*release=*/true, gang.islands});
+  EndTurn(ordinal, gang, decisions);
 }
 
 void Sequencer::Remove(Ordinal ordinal, std::vector<Decision>& decisions) {
+  auto it = gangs_.find(ordinal);
+  if (it == gangs_.end()) return;
+  Gang gang = std::move(it->second);
+  gangs_.erase(it);
   ready_.erase(ordinal);
-  if (gangs_.erase(ordinal) != 0) GiveTurns(decisions);
+  if (gang.has_turn) EndTurn(ordinal, gang, decisions);
 }
 
-void Sequencer::GiveTurns(std::vector<Decision>& decisions) {
-  if (ready_.empty()) return;
-  std::map<uint32_t, Ordinal> highest;  // ordinal with a turn, by island
-  for (const auto& [ordinal, gang] : gangs_) {
-    if (!gang.has_turn) continue;
-    for (uint32_t island : gang.islands) highest[island] = ordinal;
+bool Sequencer::TryGiveTurn(Ordinal ordinal, Gang& gang, std::vector<Decision>& decisions) {
+  for (uint32_t island : gang.islands) {
+    auto turns = turns_.find(island);
+    if (turns != turns_.end() && *turns->second.rbegin() > ordinal) return false;
   }
+  for (uint32_t island : gang.islands) turns_[island].insert(ordinal);
+  gang.has_turn = true;
+  gang.missing.insert(gang.islands.begin(), gang.islands.end());
+  decisions.push_back({ordinal, /*release=*/false, gang.islands});
+  return true;
+}
+
+void Sequencer::EndTurn(Ordinal ordinal, const Gang& gang, std::vector<Decision>& decisions) {
+  bool was_highest = false;
+  for (uint32_t island : gang.islands) {
+    auto turns = turns_.find(island);
+    was_highest |= *turns->second.rbegin() == ordinal;
+    turns->second.erase(ordinal);
+    if (turns->second.empty()) turns_.erase(turns);
+  }
+  if (!was_highest) return;  // whoever waits still has a higher one before it
   for (auto next = ready_.begin(); next != ready_.end();) {
-    Gang& gang = gangs_.at(*next);
-    bool behind = false;  // a higher ordinal has its turn on a shared island
-    for (uint32_t island : gang.islands) behind |= highest[island] > *next;
-    if (behind) {
-      ++next;
-      continue;
-    }
-    for (uint32_t island : gang.islands) highest[island] = *next;
-    gang.has_turn = true;
-    gang.missing.insert(gang.islands.begin(), gang.islands.end());
-    decisions.push_back({*next, /*release=*/false, gang.islands});
-    next = ready_.erase(next);
+    next = TryGiveTurn(*next, gangs_.at(*next), decisions) ? ready_.erase(next) : std::next(next);
   }
 }
 

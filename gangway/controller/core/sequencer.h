@@ -49,10 +49,14 @@ class Sequencer {
     bool has_turn = false;
   };
 
-  void GiveTurns(std::vector<Decision>& decisions);
+  // Gives the gang its turn unless a higher one has its turn on a shared island.
+  bool TryGiveTurn(Ordinal ordinal, Gang& gang, std::vector<Decision>& decisions);
+  // A gang that had its turn is gone: gives turns to those that waited behind it alone.
+  void EndTurn(Ordinal ordinal, const Gang& gang, std::vector<Decision>& decisions);
 
   std::map<Ordinal, Gang> gangs_;
-  std::set<Ordinal> ready_;  // ready on all their islands, without a turn
+  std::set<Ordinal> ready_;                      // ready on all their islands, without a turn
+  std::map<uint32_t, std::set<Ordinal>> turns_;  // with a turn, by island; none is empty
 };
 
 }  // namespace gangway::controller

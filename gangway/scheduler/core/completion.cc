@@ -1,6 +1,7 @@
 // Node ends, failures, and storages that are no longer needed.
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/scheduler/core/island.h"
@@ -24,10 +25,15 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
       actions.to_controller.push_back(std::move(leaving));
       return;
     }
+    case wire::Report::kBrokenBooks:
+      actions.notices.push_back(report.broken_books().failure().message());
+      actions.to_controller.push_back(std::move(report));
+      return;
     case wire::Report::kLoaded:
       if (ExecutableId id(report.loaded().executable());
           report.loaded().has_failure() && executables_.count(id) != 0) {
-        load_failures_[id] = report.loaded().failure();
+        wire::Clip(*report.mutable_loaded()->mutable_failure());
+        load_failures_[id] = wire::Share(report.loaded().failure());
       }
       return;
     default:
@@ -39,20 +45,21 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
   auto it = nodes_.find(Ordinal(done.ordinal()));
   if (it == nodes_.end()) return;  // failed here already
   NodeState& node = it->second;
+  if (done.has_failure()) wire::Clip(*done.mutable_failure());
   if (!node.released) {  // the worker could not even prepare it
     wire::Failure failure =
         done.has_failure()
             ? done.failure()
             : wire::MakeFailure(absl::StatusCode::kInternal,
                                 "a worker reported the end of work that was never released");
-    return FailUnreleased(node.ordinal, std::move(failure), actions);
+    return FailUnreleased(node.ordinal, wire::Share(std::move(failure)), actions);
   }
   auto& open = node.open_workers;
   auto position = std::find(open.begin(), open.end(), worker);
   if (position == open.end()) return;
   open.erase(position);
   if (done.has_failure() && !node.failure) {
-    node.failure = std::move(*done.mutable_failure());
+    node.failure = wire::Share(std::move(*done.mutable_failure()));
     if (MayWaitForOthers(node)) CancelOpenWorkers(node, actions);
   }
   if (open.empty()) End(node.ordinal, actions);
@@ -68,7 +75,7 @@ void Island::CancelOpenWorkers(const NodeState& node, Actions& actions) {
 
 // ER-2: spoils the node's results and cancels it on its workers. Its dependents fail once they are
 // taken up.
-void Island::FailUnreleased(Ordinal ordinal, wire::Failure failure, Actions& actions) {
+void Island::FailUnreleased(Ordinal ordinal, wire::FailureRef failure, Actions& actions) {
   NodeState& node = nodes_.at(ordinal);
   if (node.unsent && node.kind == Kind::kUpload) {  // its workers may hold bytes of it
     SendNode(node, std::move(node.message), actions);
@@ -77,15 +84,14 @@ void Island::FailUnreleased(Ordinal ordinal, wire::Failure failure, Actions& act
   if (!node.unsent) {
     wire::IslandItem item;
     item.mutable_cancel()->add_ordinals(ordinal.number());
-    *item.mutable_cancel()->mutable_failure() = failure;
+    *item.mutable_cancel()->mutable_failure() = *failure;
     SendToWorkers(node.workers, item, actions);
   }
   node.failure = std::move(failure);
   for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
-    auto& consumes = node.consumes;
-    if (std::find(consumes.begin(), consumes.end(), id) != consumes.end()) continue;
+    if (Consumes(node, id)) continue;
     if (--it->second.unreleased_readers == 0 && it->second.consumer != Ordinal())
       Unblock(it->second.consumer);
   }
@@ -109,31 +115,52 @@ void Island::End(Ordinal ordinal, Actions& actions) {
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;
   actions.to_controller.push_back(std::move(report));
   if (node.admitted) {
-    for (StorageId id : node.consumes) {  // its memory here is now free, or belongs to the results
-      auto it = storages_.find(id);
-      if (it == storages_.end() || node.failure) continue;
-      for (IslandDevice device : node.devices) {
-        if (std::erase(it->second.charged, device) == 0) continue;
-        Credit(device, it->second.shard_bytes);
-      }
-    }
+    CreditConsumed(node);
     for (IslandDevice device : node.devices) {
       if (node.kind == Kind::kLaunch) --StateOf(device).slots_taken;
-      Credit(device, node.temp_bytes);
+      Credit(node.session, device, node.temp_bytes);
       // The memory that donation saved is charged to the results from now on.
-      ledger_.Charge(device, node.alias_bytes);
+      ledger_.Charge(node.session, device, node.alias_bytes);
     }
   }
-  unsent_input_failed_ |= node.failure.has_value() && !unsent_.empty();
+  unsent_input_failed_ |= node.failure != nullptr && !unsent_.empty();
   for (StorageId id : node.writes) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
     it->second.producer = {};
-    if (node.failure && !it->second.failure) it->second.failure = *node.failure;
+    if (node.failure && !it->second.failure) it->second.failure = node.failure;
     Unuse(id, actions);
   }
   for (StorageId id : node.reads) Unuse(id, actions);
   for (Ordinal waiter : node.waiters) Unblock(waiter);
+}
+
+// The memory of what a successful node consumed is now free, or belongs to its results.
+void Island::CreditConsumed(const NodeState& node) {
+  if (node.consumes.empty() || node.failure) return;
+  const absl::flat_hash_set<IslandDevice> here(node.devices.begin(), node.devices.end());
+  for (StorageId id : node.consumes) {
+    auto it = storages_.find(id);
+    if (it == storages_.end()) continue;
+    std::erase_if(it->second.charged, [&](IslandDevice device) {
+      if (!here.contains(device)) return false;
+      Credit(it->second.session, device, it->second.shard_bytes);
+      return true;
+    });
+  }
+}
+
+// In the order of their first devices.
+std::vector<uint32_t> Island::WorkersOf(const std::vector<IslandDevice>& devices) const {
+  std::vector<uint32_t> workers;
+  std::vector<bool> seen(workers_.size());
+  for (IslandDevice device : devices) {
+    const uint32_t worker = StateOf(device).worker;
+    if (seen[worker]) continue;
+    seen[worker] = true;
+    workers.push_back(worker);
+  }
+  return workers;
 }
 
 void Island::Unuse(StorageId id, Actions& actions) {
@@ -144,7 +171,7 @@ void Island::Unuse(StorageId id, Actions& actions) {
 }
 
 void Island::Discharge(StorageState& storage) {
-  for (IslandDevice device : storage.charged) Credit(device, storage.shard_bytes);
+  for (IslandDevice device : storage.charged) Credit(storage.session, device, storage.shard_bytes);
   storage.charged.clear();
 }
 
@@ -156,12 +183,7 @@ void Island::Reclaim(StorageId id, Actions& actions) {
   if (storage.uses > 0 || !(storage.freed || storage.failure)) return;
   Discharge(storage);
   bool reclaimed = std::exchange(storage.reclaimed, true);
-  std::vector<uint32_t> workers;
-  for (IslandDevice device : storage.devices) {
-    uint32_t worker = StateOf(device).worker;
-    if (std::find(workers.begin(), workers.end(), worker) == workers.end())
-      workers.push_back(worker);
-  }
+  const std::vector<uint32_t> workers = WorkersOf(storage.devices);
   if (storage.freed) storages_.erase(it);
   if (reclaimed) return;
   wire::IslandItem item;

@@ -227,13 +227,7 @@ void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
   wait.set_needed_bytes(NewBytes(node));
   wait.set_used_bytes(ledger_.used_bytes(device));
   wait.set_budget_bytes(ledger_.budget_bytes());
-  std::map<SessionId, uint64_t> held;
-  for (const auto& [id, storage] : storages_) {
-    const auto& charged = storage.charged;
-    if (std::find(charged.begin(), charged.end(), device) != charged.end())
-      held[storage.session] = AddSizes(held[storage.session], storage.shard_bytes);
-  }
-  for (const auto& [session, bytes] : held) {
+  for (const auto& [session, bytes] : ledger_.HoldersOf(device)) {
     wire::Wait::Holder& holder = *wait.add_holders();
     holder.set_session(session.number());
     holder.set_bytes(bytes);

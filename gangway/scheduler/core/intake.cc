@@ -2,6 +2,7 @@
 // their workers.
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/scheduler/core/island.h"
@@ -10,9 +11,17 @@
 namespace gangway::scheduler {
 namespace {
 
+// Keeps the first of equal elements, in time in proportion to their number.
 template <typename T>
-void AddUnique(std::vector<T>& list, T value) {
-  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+void DropRepeats(std::vector<T>& list) {
+  if (list.size() < 2) return;
+  absl::flat_hash_set<T> seen;
+  std::erase_if(list, [&seen](T value) { return !seen.insert(value).second; });
+}
+
+wire::FailureRef Refuse(absl::StatusCode code, std::string_view message,
+                        std::string_view advice = "") {
+  return wire::Share(wire::MakeFailure(code, message, advice));
 }
 
 }  // namespace
@@ -56,8 +65,8 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   node.session = SessionId(message.session());
   node.arrived = now;
   if (nodes_.count(node.ordinal) != 0) return;
-  std::optional<wire::Failure> failure = Describe(message, node);
-  std::optional<wire::Failure> lost_input = Link(node);
+  wire::FailureRef failure = Describe(message, node);
+  wire::FailureRef lost_input = Link(node);
   if (!failure) failure = lost_input;
   if (!failure) failure = InputFailure(node);
   if (!failure) failure = LostBytes(message);
@@ -67,7 +76,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   if (failure) {
     kept.unsent = true;
     kept.message = std::move(message);
-    return FailUnreleased(kept.ordinal, *std::move(failure), actions);
+    return FailUnreleased(kept.ordinal, std::move(failure), actions);
   }
   if (kept.unsent) {
     ++kept.blockers;
@@ -88,8 +97,8 @@ void Island::SendNode(const NodeState& node, wire::Node message, Actions& action
 
 // DATA_LOSS if an upload's bytes went to a worker incarnation that is gone: its successor would
 // wait for them forever.
-std::optional<wire::Failure> Island::LostBytes(const wire::Node& message) const {
-  if (!message.has_upload()) return std::nullopt;
+wire::FailureRef Island::LostBytes(const wire::Node& message) const {
+  if (!message.has_upload()) return nullptr;
   for (const wire::Destination& to : message.upload().destinations()) {
     if (to.island() != config_.island || to.index() >= workers_.size()) continue;
     const WorkerState& worker = workers_[to.index()];
@@ -106,12 +115,22 @@ std::optional<wire::Failure> Island::LostBytes(const wire::Node& message) const 
     failure.set_worker(WorkerName(to.index()));
     if (!to.next()) failure.set_incarnation(to.incarnation());
     failure.set_gang(message.ordinal());
-    return failure;
+    return wire::Share(std::move(failure));
   }
-  return std::nullopt;
+  return nullptr;
 }
 
-std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeState& node) {
+wire::FailureRef Island::Describe(const wire::Node& message, NodeState& node) {
+  wire::FailureRef failure = DescribeKind(message, node);
+  DropRepeats(node.workers);
+  DropRepeats(node.devices);
+  DropRepeats(node.reads);
+  DropRepeats(node.senders);
+  DropRepeats(node.receivers);
+  return failure;
+}
+
+wire::FailureRef Island::DescribeKind(const wire::Node& message, NodeState& node) {
   switch (message.kind_case()) {
     case wire::Node::kLaunch:
       return DescribeLaunch(message.launch(), node);
@@ -125,31 +144,30 @@ std::optional<wire::Failure> Island::Describe(const wire::Node& message, NodeSta
       DescribeFetch(message.fetch(), node);
       break;
     default:
-      return wire::MakeFailure(absl::StatusCode::kUnimplemented,
-                               "this scheduler received a node of a kind that it does not know",
-                               "Run the same version of Gangway everywhere.");
+      return Refuse(absl::StatusCode::kUnimplemented,
+                    "this scheduler received a node of a kind that it does not know",
+                    "Run the same version of Gangway everywhere.");
   }
   if (node.workers.empty()) {
-    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                             absl::StrCat("node names no device of island ", config_.island));
+    return Refuse(absl::StatusCode::kInvalidArgument,
+                  absl::StrCat("node names no device of island ", config_.island));
   }
   if (node.result_bytes > ledger_.limit_bytes()) {  // GS-2: alone exceeds the budget
-    return wire::MakeFailure(
-        absl::StatusCode::kResourceExhausted,
-        absl::StrCat("an array needs ", node.result_bytes, " bytes on each device, the budget is ",
-                     ledger_.limit_bytes()),
-        "Shard it over more devices, or raise the budget.");
+    return Refuse(absl::StatusCode::kResourceExhausted,
+                  absl::StrCat("an array needs ", node.result_bytes,
+                               " bytes on each device, the budget is ", ledger_.limit_bytes()),
+                  "Shard it over more devices, or raise the budget.");
   }
-  return std::nullopt;
+  return nullptr;
 }
 
-std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, NodeState& node) {
+wire::FailureRef Island::DescribeLaunch(const wire::Launch& launch, NodeState& node) {
   node.kind = Kind::kLaunch;
   node.executable = ExecutableId(launch.executable());
   auto found = executables_.find(node.executable);
   if (found == executables_.end()) {
     for (uint64_t result : launch.results()) AddResult(StorageId(result), {}, 0, node);
-    return wire::MakeFailure(
+    return Refuse(
         absl::StatusCode::kNotFound,
         absl::StrCat("executable ", node.executable, " is not loaded on island ", config_.island),
         "It was dropped before this call; compile it again.");
@@ -164,9 +182,11 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
   for (uint32_t index : launch.donated()) {
     if (index >= static_cast<uint32_t>(launch.arguments_size())) continue;
     for (const wire::ShardRun& run : launch.arguments(index).runs()) {
-      AddUnique(node.consumes, StorageId(run.storage()));
+      node.consumes.emplace_back(run.storage());
     }
   }
+  std::sort(node.consumes.begin(), node.consumes.end());
+  node.consumes.erase(std::unique(node.consumes.begin(), node.consumes.end()), node.consumes.end());
   for (const wire::TensorSpec& parameter : load.parameters())
     node.argument_bytes = AddSizes(node.argument_bytes, parameter.shard_bytes());
   node.temp_bytes = load.memory().temp_bytes();
@@ -195,9 +215,9 @@ std::optional<wire::Failure> Island::DescribeLaunch(const wire::Launch& launch, 
                      node.alias_bytes, "), the budget is ", ledger_.limit_bytes()),
         "Shard it over more devices, donate arguments, or raise the budget.");
     wire::SetProgram(node.program, failure);
-    return failure;
+    return wire::Share(std::move(failure));
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 void Island::DescribeUpload(const wire::Upload& upload, NodeState& node) {
@@ -230,8 +250,8 @@ void Island::DescribeCopy(const wire::Copy& copy, NodeState& node) {
     if (!to_here) continue;
     uint32_t receiver = StateOf(sink->second).worker;
     if (from_here && StateOf(source->second).worker == receiver) continue;
-    AddUnique(node.receivers, receiver);
-    if (from_here) AddUnique(node.senders, StateOf(source->second).worker);
+    node.receivers.push_back(receiver);
+    if (from_here) node.senders.push_back(StateOf(source->second).worker);
   }
 }
 
@@ -262,7 +282,7 @@ void Island::AddReads(const wire::ArrayRef& ref,
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
       here |= device_index_.contains(DeviceId(devices.Get(position)));
     }
-    if (here) AddUnique(node.reads, StorageId(run.storage()));
+    if (here) node.reads.emplace_back(run.storage());
   }
 }
 
@@ -271,8 +291,8 @@ void Island::AddPlaces(const google::protobuf::RepeatedField<uint32_t>& devices,
   for (uint32_t id : devices) {
     auto it = device_index_.find(DeviceId(id));
     if (it == device_index_.end()) continue;
-    AddUnique(node.workers, StateOf(it->second).worker);
-    if (charge) AddUnique(node.devices, it->second);
+    node.workers.push_back(StateOf(it->second).worker);
+    if (charge) node.devices.push_back(it->second);
   }
 }
 
@@ -286,30 +306,31 @@ void Island::AddResult(StorageId storage, const google::protobuf::RepeatedField<
   state.shard_bytes = shard_bytes;
   for (uint32_t id : devices) {
     auto it = device_index_.find(DeviceId(id));
-    if (it != device_index_.end()) AddUnique(state.devices, it->second);
+    if (it != device_index_.end()) state.devices.push_back(it->second);
   }
+  DropRepeats(state.devices);
 }
 
 // Counts the node's blockers. Every storage that it reads or writes gets one use, which End()
 // returns.
-std::optional<wire::Failure> Island::Link(NodeState& node) {
-  std::optional<wire::Failure> failure;
+wire::FailureRef Island::Link(NodeState& node) {
+  wire::FailureRef failure;
   for (StorageId id : node.writes) ++storages_[id].uses;
   std::vector<StorageId> known;
   for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it == storages_.end()) {
-      failure = last_loss_ ? *last_loss_
-                           : wire::MakeFailure(absl::StatusCode::kDataLoss,
-                                               absl::StrCat("input storage ", id,
-                                                            " is not on island ", config_.island));
+      failure =
+          last_loss_
+              ? last_loss_
+              : Refuse(absl::StatusCode::kDataLoss,
+                       absl::StrCat("input storage ", id, " is not on island ", config_.island));
       continue;
     }
     known.push_back(id);
     StorageState& storage = it->second;
     ++storage.uses;
-    bool consumed =
-        std::find(node.consumes.begin(), node.consumes.end(), id) != node.consumes.end();
+    const bool consumed = Consumes(node, id);
     if (!consumed) ++storage.unreleased_readers;
     auto producer = nodes_.find(storage.producer);
     if (producer != nodes_.end() &&
@@ -333,8 +354,9 @@ void Island::OnLoad(const wire::Load& load, Actions& actions) {
   std::vector<uint32_t> workers;
   for (uint32_t id : load.devices()) {
     auto it = device_index_.find(DeviceId(id));
-    if (it != device_index_.end()) AddUnique(workers, StateOf(it->second).worker);
+    if (it != device_index_.end()) workers.push_back(StateOf(it->second).worker);
   }
+  DropRepeats(workers);
   const ExecutableId id(load.executable());
   executables_[id] = {load, wire::LabelOf(load.name(), load.source())};
   load_failures_.erase(id);
@@ -378,10 +400,8 @@ void Island::OnEndSession(SessionId session, Actions& actions) {
   for (auto& [ordinal, node] : nodes_) {
     if (node.session == session && !node.released) unreleased.push_back(ordinal);
   }
-  for (Ordinal ordinal : unreleased) {
-    FailUnreleased(ordinal, wire::MakeFailure(absl::StatusCode::kCancelled, "its session ended"),
-                   actions);
-  }
+  const wire::FailureRef ended = Refuse(absl::StatusCode::kCancelled, "its session ended");
+  for (Ordinal ordinal : unreleased) FailUnreleased(ordinal, ended, actions);
   wire::IslandItem item;
   item.mutable_end_session()->set_session(session.number());
   for (uint32_t worker = 0; worker < workers_.size(); ++worker)
@@ -420,12 +440,13 @@ void Island::OnReleaseOfSpanning(const wire::Release& release, Time now, Actions
 }
 
 void Island::OnCancel(const wire::Cancel& cancel, Actions& actions) {
+  const wire::FailureRef failure = wire::Share(cancel.failure());
   for (uint64_t number : cancel.ordinals()) {
     const Ordinal ordinal(number);
     auto it = nodes_.find(ordinal);
     if (it == nodes_.end()) continue;
     if (!it->second.released) {
-      FailUnreleased(ordinal, cancel.failure(), actions);
+      FailUnreleased(ordinal, failure, actions);
     } else if (MayWaitForOthers(it->second)) {
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(ordinal.number());

@@ -50,7 +50,9 @@ void Island::Step(Event event, Time now, Actions& actions) {
   if (!unloading_.empty()) Unload(actions);
   OnMemoryDeadlines(now, actions);
   OnUploadDeadlines(now, actions);
+  MendBooks(actions);  // before memory is given out
   Schedule(now, actions);
+  MendBooks(actions);
   ReportExchanges(actions);
 }
 

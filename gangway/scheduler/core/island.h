@@ -18,6 +18,7 @@
 #ifndef GANGWAY_SCHEDULER_CORE_ISLAND_H_
 #define GANGWAY_SCHEDULER_CORE_ISLAND_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -108,6 +109,8 @@ class Island {
   const Ledger& ledger() const { return ledger_; }
 
  private:
+  friend struct IslandPeer;  // of tests: breaks books
+
   enum class Kind { kLaunch, kUpload, kCopy, kFetch };
 
   struct NodeState {
@@ -117,8 +120,8 @@ class Island {
     wire::Node message;                 // kept only while a worker that needs it is down
     std::vector<uint32_t> workers;      // that take part
     std::vector<IslandDevice> devices;  // where memory is charged or slots are taken
-    std::vector<StorageId> reads;       // including the consumed ones
-    std::vector<StorageId> consumes;
+    std::vector<StorageId> reads;       // each once; including the consumed ones
+    std::vector<StorageId> consumes;    // sorted
     std::vector<StorageId> writes;
     uint64_t result_bytes = 0;  // per device of `devices`
     uint64_t temp_bytes = 0;
@@ -140,7 +143,7 @@ class Island {
     bool admitted = false;                  // holds memory and slots
     bool released = false;
     std::vector<uint32_t> open_workers;  // workers that have not reported Done
-    std::optional<wire::Failure> failure;
+    wire::FailureRef failure;
     Time arrived;
     Time released_at;
     std::optional<Time> waits_since;   // released upload: its release, or its latest bytes
@@ -165,7 +168,7 @@ class Island {
     bool shared = false;
     bool freed = false;      // no handle is left
     bool reclaimed = false;  // the workers were told to free its shards
-    std::optional<wire::Failure> failure;
+    wire::FailureRef failure;
   };
 
   struct WorkerState {
@@ -192,8 +195,9 @@ class Island {
   // intake.cc: items from the controller.
   void OnItem(wire::IslandItem& item, Time now, Actions& actions);
   void OnNode(wire::Node& message, Time now, Actions& actions);
-  std::optional<wire::Failure> Describe(const wire::Node& message, NodeState& node);
-  std::optional<wire::Failure> DescribeLaunch(const wire::Launch& launch, NodeState& node);
+  wire::FailureRef Describe(const wire::Node& message, NodeState& node);
+  wire::FailureRef DescribeKind(const wire::Node& message, NodeState& node);
+  wire::FailureRef DescribeLaunch(const wire::Launch& launch, NodeState& node);
   void DescribeUpload(const wire::Upload& upload, NodeState& node);
   void DescribeCopy(const wire::Copy& copy, NodeState& node);
   void DescribeFetch(const wire::Fetch& fetch, NodeState& node);
@@ -204,9 +208,9 @@ class Island {
                  bool charge);
   void AddResult(StorageId storage, const google::protobuf::RepeatedField<uint32_t>& devices,
                  uint64_t shard_bytes, NodeState& node);
-  std::optional<wire::Failure> Link(NodeState& node);
+  wire::FailureRef Link(NodeState& node);
   void SendNode(const NodeState& node, wire::Node message, Actions& actions);
-  std::optional<wire::Failure> LostBytes(const wire::Node& message) const;
+  wire::FailureRef LostBytes(const wire::Node& message) const;
   void OnLoad(const wire::Load& load, Actions& actions);
   void OnUnload(const wire::Unload& unload, Actions& actions);
   void Unload(Actions& actions);
@@ -225,6 +229,9 @@ class Island {
   enum class Outcome { kReleased, kNoMemory, kNoSlots, kFailed };
   Outcome TryRelease(NodeState& node, Time now, Actions& actions);
   bool HasMemory(const NodeState& node) const;
+  static bool Consumes(const NodeState& node, StorageId storage) {
+    return std::binary_search(node.consumes.begin(), node.consumes.end(), storage);
+  }
   // What it takes on each of its devices when it is admitted.
   static uint64_t NewBytes(const NodeState& node) {
     return node.result_bytes + node.temp_bytes - node.alias_bytes;
@@ -232,12 +239,8 @@ class Island {
   void ResumeFitting();
   void WaitForMemory(NodeState& node, Time now);
   void StopWaitingForMemory(NodeState& node);
-  void Credit(IslandDevice device, uint64_t bytes) {
-    ledger_.Credit(device, bytes);
-    memory_freed_ |= bytes != 0;
-  }
   bool HasSlots(const NodeState& node) const;
-  std::optional<wire::Failure> InputFailure(const NodeState& node) const;
+  wire::FailureRef InputFailure(const NodeState& node) const;
   void Charge(NodeState& node);
   void Release(NodeState& node, Actions& actions);
   void SendPeers(const NodeState& node, Actions& actions);
@@ -249,18 +252,25 @@ class Island {
   void Unblock(Ordinal ordinal);
   void SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions);
   void OnMemoryDeadlines(Time now, Actions& actions);
-  wire::Failure MemoryFailure(const NodeState& node) const;
+  wire::FailureRef MemoryFailure(const NodeState& node) const;
   void WaitForBytes(NodeState& node, Time now);
   void StopWaitingForBytes(NodeState& node);
   void OnStaging(const wire::Staging& staging, Time now);
   void OnUploadDeadlines(Time now, Actions& actions);
 
+  // books.cc
+  void Credit(SessionId session, IslandDevice device, uint64_t bytes);
+  Ledger::Books CountAgain(SessionId session) const;
+  void MendBooks(Actions& actions);
+
   // completion.cc: ends, failures, frees.
   void OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions);
   void OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions);
   void CancelOpenWorkers(const NodeState& node, Actions& actions);
-  void FailUnreleased(Ordinal ordinal, wire::Failure failure, Actions& actions);
+  void FailUnreleased(Ordinal ordinal, wire::FailureRef failure, Actions& actions);
   void End(Ordinal ordinal, Actions& actions);
+  void CreditConsumed(const NodeState& node);
+  std::vector<uint32_t> WorkersOf(const std::vector<IslandDevice>& devices) const;
   void Unuse(StorageId storage, Actions& actions);
   void Discharge(StorageState& storage);
   void Reclaim(StorageId id, Actions& actions);
@@ -308,10 +318,11 @@ class Island {
   absl::flat_hash_map<DeviceId, IslandDevice> device_index_;
   std::vector<WorkerState> workers_;
   Ledger ledger_;
-  std::map<Ordinal, NodeState> nodes_;  // not ended
+  std::map<SessionId, std::string> broken_books_;  // found in this step, and how
+  std::map<Ordinal, NodeState> nodes_;             // not ended
   absl::flat_hash_map<StorageId, StorageState> storages_;
   std::map<ExecutableId, Executable> executables_;
-  absl::flat_hash_map<ExecutableId, wire::Failure> load_failures_;
+  absl::flat_hash_map<ExecutableId, wire::FailureRef> load_failures_;
   ReadyQueue ready_;               // unreleased, no blockers, need memory or slots
   std::set<Ordinal> ready_light_;  // unreleased, no blockers, need neither
   MemoryQueue memory_queue_;       // ready nodes that wait for memory
@@ -319,11 +330,11 @@ class Island {
   bool memory_freed_ = false;                        // since memory_queue_ was looked through
   std::set<std::pair<Time, Ordinal>> uploads_;       // released uploads, by waits_since
   std::set<Ordinal> unsent_;
-  bool unsent_input_failed_ = false;        // an unsent node may have to fail
-  std::vector<Ordinal> exchanges_;          // two-way copies that wait only for the other island
-  std::set<Ordinal> turns_;                 // spanning gangs on their turn, not yet admitted
-  std::set<ExecutableId> unloading_;        // to unload once no unsent node needs them
-  std::optional<wire::Failure> last_loss_;  // the latest lost worker, to explain missing inputs
+  bool unsent_input_failed_ = false;  // an unsent node may have to fail
+  std::vector<Ordinal> exchanges_;    // two-way copies that wait only for the other island
+  std::set<Ordinal> turns_;           // spanning gangs on their turn, not yet admitted
+  std::set<ExecutableId> unloading_;  // to unload once no unsent node needs them
+  wire::FailureRef last_loss_;        // the latest lost worker, to explain missing inputs
 };
 
 }  // namespace gangway::scheduler

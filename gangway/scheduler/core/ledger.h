@@ -1,14 +1,18 @@
-// Bytes charged per device of one island, with the peak. Upholds GS-2: the scheduler asks before it
-// admits. Pure accounting; not thread-safe. No sum wraps: what is charged at a time stays below twice
-// kSizeMax, because only what Fits is charged, and what donation saved, which was charged before.
+// Bytes charged per device of one island, with the peak, and the part of each session in them. Upholds GS-2: the
+// scheduler asks before it admits. Pure accounting; not thread-safe. No sum wraps: what is charged at a time stays
+// below twice kSizeMax, because only what Fits is charged, and what donation saved, which was charged before.
+//
+// Each session has its own books, so a wrong sum in one of them is that session's alone: a credit that exceeds them is
+// refused, and SetRight() makes the books, and with them the sums of the devices, what they should be.
 #ifndef GANGWAY_SCHEDULER_CORE_LEDGER_H_
 #define GANGWAY_SCHEDULER_CORE_LEDGER_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
-#include "gangway/base/check.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/sizes.h"
 
@@ -16,6 +20,8 @@ namespace gangway::scheduler {
 
 class Ledger {
  public:
+  using Books = std::vector<uint64_t>;  // bytes by device
+
   // `budget_bytes` per device; 0 = no limit.
   Ledger(size_t device_count, uint64_t budget_bytes)
       : budget_bytes_(budget_bytes), used_(device_count, 0), peak_(device_count, 0) {}
@@ -31,19 +37,68 @@ class Ledger {
     return used <= limit_bytes() ? limit_bytes() - used : 0;
   }
   bool Fits(IslandDevice device, uint64_t bytes) const { return bytes <= free_bytes(device); }
-  void Charge(IslandDevice device, uint64_t bytes) {
+
+  void Charge(SessionId session, IslandDevice device, uint64_t bytes) {
+    if (bytes == 0) return;
+    Account& account = sessions_[session];
+    account.books.resize(used_.size());
+    uint64_t& held = account.books[device.number()];
+    account.devices += held == 0 ? 1 : 0;
+    held += bytes;
     used_[device.number()] += bytes;
     peak_[device.number()] = std::max(peak_[device.number()], used_[device.number()]);
   }
-  void Credit(IslandDevice device, uint64_t bytes) {
-    GANGWAY_CHECK(used_[device.number()] >= bytes, "more memory credited than charged");
+
+  // False, and no change: the session's books hold less.
+  [[nodiscard]] bool Credit(SessionId session, IslandDevice device, uint64_t bytes) {
+    if (bytes == 0) return true;
+    auto it = sessions_.find(session);
+    if (it == sessions_.end()) return false;
+    uint64_t& held = it->second.books[device.number()];
+    if (held < bytes) return false;
+    held -= bytes;
     used_[device.number()] -= bytes;
+    if (held == 0 && --it->second.devices == 0) sessions_.erase(it);
+    return true;
+  }
+
+  void SetRight(SessionId session, Books books) {
+    sessions_.erase(session);
+    const auto devices = static_cast<size_t>(
+        std::ranges::count_if(books, [](uint64_t bytes) { return bytes != 0; }));
+    if (devices != 0) sessions_[session] = {std::move(books), devices};
+    std::fill(used_.begin(), used_.end(), 0);
+    for (const auto& [each, account] : sessions_) {
+      for (size_t device = 0; device < used_.size(); ++device)
+        used_[device] += account.books[device];
+    }
+  }
+
+  uint64_t HeldBy(SessionId session, IslandDevice device) const {
+    auto it = sessions_.find(session);
+    return it == sessions_.end() ? 0 : it->second.books[device.number()];
+  }
+
+  // The sessions that hold bytes of the device, and how many.
+  std::vector<std::pair<SessionId, uint64_t>> HoldersOf(IslandDevice device) const {
+    std::vector<std::pair<SessionId, uint64_t>> holders;
+    for (const auto& [session, account] : sessions_) {
+      const uint64_t bytes = account.books[device.number()];
+      if (bytes != 0) holders.emplace_back(session, bytes);
+    }
+    return holders;
   }
 
  private:
+  struct Account {
+    Books books;
+    size_t devices = 0;  // on which it holds bytes; never 0
+  };
+
   const uint64_t budget_bytes_;
-  std::vector<uint64_t> used_;
+  std::vector<uint64_t> used_;  // the sum of the sessions' books
   std::vector<uint64_t> peak_;
+  std::map<SessionId, Account> sessions_;
 };
 
 }  // namespace gangway::scheduler

@@ -143,7 +143,7 @@ void Island::StopWaitingForMemory(NodeState& node) {
 
 Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) {
   if (auto failure = InputFailure(node)) {
-    FailUnreleased(node.ordinal, *std::move(failure), actions);
+    FailUnreleased(node.ordinal, std::move(failure), actions);
     return Outcome::kFailed;
   }
   if (!HasMemory(node)) {
@@ -167,12 +167,12 @@ Island::Outcome Island::TryRelease(NodeState& node, Time now, Actions& actions) 
   return Outcome::kReleased;
 }
 
-std::optional<wire::Failure> Island::InputFailure(const NodeState& node) const {
+wire::FailureRef Island::InputFailure(const NodeState& node) const {
   for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it != storages_.end() && it->second.failure) return it->second.failure;
   }
-  return std::nullopt;
+  return nullptr;
 }
 
 bool Island::HasMemory(const NodeState& node) const {
@@ -194,7 +194,7 @@ void Island::Charge(NodeState& node) {
   node.admitted = true;
   if (NewBytes(node) != 0) memory_queue_.NoteTaken(node.ordinal, node.devices);
   for (IslandDevice device : node.devices) {
-    ledger_.Charge(device, NewBytes(node));
+    ledger_.Charge(node.session, device, NewBytes(node));
     if (node.kind == Kind::kLaunch) ++StateOf(device).slots_taken;
   }
   for (StorageId id : node.writes) storages_.at(id).charged = storages_.at(id).devices;
@@ -215,8 +215,7 @@ void Island::Release(NodeState& node, Actions& actions) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
     StorageState& storage = it->second;
-    auto& consumes = node.consumes;
-    if (std::find(consumes.begin(), consumes.end(), id) != consumes.end()) continue;
+    if (Consumes(node, id)) continue;
     if (--storage.unreleased_readers == 0 && storage.consumer != Ordinal())
       Unblock(storage.consumer);
   }
@@ -309,20 +308,13 @@ void Island::OnUploadDeadlines(Time now, Actions& actions) {
 }
 
 // GS-2: names the sizes and the sessions that hold the fullest device's memory.
-wire::Failure Island::MemoryFailure(const NodeState& node) const {
+wire::FailureRef Island::MemoryFailure(const NodeState& node) const {
   IslandDevice device = *std::max_element(node.devices.begin(), node.devices.end(),
                                           [this](IslandDevice a, IslandDevice b) {
                                             return ledger_.used_bytes(a) < ledger_.used_bytes(b);
                                           });
-  std::map<SessionId, uint64_t> held;
-  for (const auto& [id, storage] : storages_) {
-    if (std::find(storage.charged.begin(), storage.charged.end(), device) !=
-        storage.charged.end()) {
-      held[storage.session] = AddSizes(held[storage.session], storage.shard_bytes);
-    }
-  }
   std::string holders;
-  for (const auto& [session, bytes] : held) {
+  for (const auto& [session, bytes] : ledger_.HoldersOf(device)) {
     absl::StrAppend(&holders, holders.empty() ? "" : ", ", "session ", session,
                     session == node.session ? " (this one) " : " ", bytes, " bytes");
   }
@@ -336,7 +328,7 @@ wire::Failure Island::MemoryFailure(const NodeState& node) const {
   wire::SetProgram(node.program, failure);
   failure.set_gang(node.ordinal.number());
   failure.set_device(static_cast<int>(StateOf(device).id.number()) + 1);
-  return failure;
+  return wire::Share(std::move(failure));
 }
 
 }  // namespace gangway::scheduler

@@ -140,7 +140,8 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
       "supervisor.");
   lost.set_worker(WorkerName(event.worker));
   lost.set_incarnation(event.incarnation.number());
-  last_loss_ = lost;
+  wire::Clip(lost);
+  last_loss_ = wire::Share(lost);
   wire::Report report;
   wire::WorkerState* state = report.mutable_worker_state();
   state->set_up(false);
@@ -161,7 +162,7 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
     auto producer = nodes_.find(storage.producer);
     bool on_its_way = producer != nodes_.end() && producer->second.unsent;
     if (!here || on_its_way) continue;
-    if (!storage.failure) storage.failure = lost;
+    if (!storage.failure) storage.failure = last_loss_;
     gone.insert(id);
   }
   for (StorageId id : gone) Reclaim(id, actions);
@@ -185,10 +186,10 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
     failure.set_gang(ordinal.number());
     wire::SetProgram(node.program, failure);
     if (!node.released) {
-      FailUnreleased(ordinal, std::move(failure), actions);
+      FailUnreleased(ordinal, wire::Share(std::move(failure)), actions);
       continue;
     }
-    if (!node.failure) node.failure = std::move(failure);
+    if (!node.failure) node.failure = wire::Share(std::move(failure));
     std::erase(node.open_workers, worker);
     if (node.open_workers.empty()) {
       End(ordinal, actions);
@@ -216,10 +217,10 @@ void Island::ResumeUnsent(Actions& actions) {
   std::vector<Ordinal> unsent(unsent_.begin(), unsent_.end());
   for (Ordinal ordinal : unsent) {
     NodeState& node = nodes_.at(ordinal);
-    std::optional<wire::Failure> failure = InputFailure(node);
+    wire::FailureRef failure = InputFailure(node);
     if (!failure) failure = LostBytes(node.message);
     if (failure) {
-      FailUnreleased(ordinal, *std::move(failure), actions);
+      FailUnreleased(ordinal, std::move(failure), actions);
       continue;
     }
     if (MustWaitForWorkers(node)) continue;
@@ -246,7 +247,7 @@ void Island::OnWorkerDeadlines(Time now, Actions& actions) {
     if (down != node.workers.end()) failure.set_worker(WorkerName(*down));
     wire::SetProgram(node.program, failure);
     failure.set_gang(node.ordinal.number());
-    FailUnreleased(node.ordinal, std::move(failure), actions);
+    FailUnreleased(node.ordinal, wire::Share(std::move(failure)), actions);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/wire/failure.h"
@@ -11,8 +12,11 @@
 namespace gangway::worker {
 namespace {
 
-void AddOnce(std::vector<StorageId>& list, StorageId value) {
-  if (std::find(list.begin(), list.end(), value) == list.end()) list.push_back(value);
+// Keeps the first of equal elements, in time in proportion to their number.
+void DropRepeats(std::vector<StorageId>& list) {
+  if (list.size() < 2) return;
+  absl::flat_hash_set<StorageId> seen;
+  std::erase_if(list, [&seen](StorageId value) { return !seen.insert(value).second; });
 }
 
 std::vector<StorageId> Storages(const google::protobuf::RepeatedField<uint64_t>& numbers) {
@@ -58,6 +62,7 @@ void WorkerCore::Prepare(const wire::Node& message) {
                                   "The node's kind is unknown to this worker.");
       break;
   }
+  DropRepeats(node.inputs);
   if (!failure) return;
   Locate(ordinal, node.program, *failure);
   node.failure = std::move(failure);
@@ -108,8 +113,9 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                                             launch.arguments_size(), "."));
     }
     for (const LaunchPosition& position : prepare.positions)
-      AddOnce(node.consumed, position.arguments[k].storage);
+      node.consumed.push_back(position.arguments[k].storage);
   }
+  DropRepeats(node.consumed);
   for (int r = 0; r < launch.results_size(); ++r) {
     const wire::TensorSpec& spec = executable.results[r];
     CreateStorage result{.storage = StorageId(launch.results(r)),
@@ -228,7 +234,7 @@ std::optional<wire::Failure> WorkerCore::Resolve(const wire::ArrayRef& ref,
       if (devices[position] < 0) continue;
       shards[position] = {StorageId(run.storage()), run.first() + i};
       if (auto failure = CheckShard(shards[position], devices[position], what)) return failure;
-      AddOnce(node.inputs, shards[position].storage);
+      node.inputs.push_back(shards[position].storage);
     }
   }
   if (position == devices.size()) return std::nullopt;

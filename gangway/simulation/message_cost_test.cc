@@ -1,0 +1,696 @@
+// What one message costs the controller, a scheduler and a worker: no more than its size is worth. Each case is run
+// with n, 2n and 4n parts, up to messages of some 300 KB, and its work is counted (counted_work.h), not timed. A cost
+// in proportion to the size grows fourfold from n to 4n, one that grows with its square sixteenfold.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gangway/controller/core/controller.h"
+#include "gangway/scheduler/core/island.h"
+#include "gangway/simulation/counted_work.h"
+#include "gangway/wire/failure.h"
+#include "gangway/worker/core/worker_core.h"
+
+namespace gangway::simulation {
+namespace {
+
+using absl::StatusCode;
+using std::chrono::milliseconds;
+using Time = std::chrono::steady_clock::time_point;
+
+constexpr size_t kParts = 2500;  // up to four times as many in one message
+constexpr double kGrowthMax =
+    6;  // from n to 4n: more than linear (4), far less than quadratic (16)
+constexpr size_t kTextBytes = 64 * 1024;
+
+// Prepares with n parts, and returns the work of the messages in question.
+using Case = std::function<CountedWork(size_t)>;
+
+CountedWork WorkOf(const std::function<void()>& work) {
+  const CountedWork before = WorkSoFar();
+  work();
+  const CountedWork after = WorkSoFar();
+  return {after.blocks - before.blocks, after.bytes - before.bytes};
+}
+
+void ExpectLinear(const Case& one) {
+  const CountedWork small = one(kParts), middle = one(2 * kParts), large = one(4 * kParts);
+  EXPECT_GT(small.blocks, kParts / 8) << "nothing was counted";
+  EXPECT_LT(static_cast<double>(large.blocks), kGrowthMax * static_cast<double>(small.blocks))
+      << "blocks: " << small.blocks << ", " << middle.blocks << ", " << large.blocks;
+  EXPECT_LT(static_cast<double>(large.bytes), kGrowthMax * static_cast<double>(small.bytes) + 4096)
+      << "bytes: " << small.bytes << ", " << middle.bytes << ", " << large.bytes;
+}
+
+// Few bytes for each array or node that a failure reaches, however long its text.
+void ExpectShared(const Case& one, size_t bytes_each) {
+  ExpectLinear(one);
+  EXPECT_LT(one(4 * kParts).bytes, 4 * kParts * bytes_each + 4 * kTextBytes);
+}
+
+wire::Failure LongFailure() {
+  wire::Failure failure;
+  failure.set_code(static_cast<int>(StatusCode::kInternal));
+  failure.set_message(std::string(kTextBytes, 'x'));
+  return failure;
+}
+
+// A controller of two islands, with n devices in all: device d is on island d % 2.
+class Head {
+ public:
+  explicit Head(size_t devices) : devices_(devices), controller_(ConfigOf(devices)) {
+    Step(controller::CompilerUp{1});
+    Step(controller::SessionOpened{SessionId(1), "one"});
+  }
+
+  void Step(controller::Event event) {
+    actions = {};
+    controller_.Step(std::move(event), now_, actions);
+  }
+  wire::Op* Add() { return batch_.add_ops(); }
+  void Send() { Step(controller::FromClient{SessionId(1), std::exchange(batch_, {})}); }
+  CountedWork Cost() {
+    EXPECT_LT(batch_.ByteSizeLong(), 1u << 20);
+    return WorkOf([this] { Send(); });
+  }
+  // Reports the end of nodes, by both islands.
+  void End(uint64_t first, uint64_t last, const wire::Failure* failure = nullptr) {
+    for (uint32_t island : {0, 1}) {
+      controller::FromScheduler event{island, {}};
+      for (uint64_t ordinal = first; ordinal <= last; ++ordinal) {
+        wire::Done* done = event.batch.add_reports()->mutable_done();
+        done->set_ordinal(ordinal);
+        if (failure != nullptr) *done->mutable_failure() = *failure;
+      }
+      Step(std::move(event));
+    }
+  }
+
+  void Spec(wire::ArraySpec* spec, uint32_t first, size_t count) const {
+    spec->set_element_type(11);
+    spec->add_shard_dims(2);
+    spec->set_shard_bytes(8);
+    for (size_t i = 0; i < count; ++i)
+      spec->add_devices(static_cast<uint32_t>((first + i) % devices_));
+  }
+  // The uploads take ordinals in order, from 1.
+  void Upload(uint64_t handle, uint32_t first, size_t count) {
+    wire::UploadOp* op = Add()->mutable_upload();
+    op->set_array(handle);
+    op->set_upload(handle);
+    Spec(op->mutable_spec(), first, count);
+    ++ordinal;
+  }
+  // Arrays 1 to n of one shard each, on device 0 or on device i.
+  void HaveMany(size_t count, bool spread) {
+    const uint64_t first = ordinal + 1;
+    for (size_t i = 0; i < count; ++i) Upload(i + 1, spread ? static_cast<uint32_t>(i) : 0, 1);
+    Send();
+    End(first, ordinal);
+  }
+  // Executable 1, on device 0 or on devices 0 and 1, which are on two islands.
+  void Compile(size_t parameters, size_t results, bool spans, bool donates = false) {
+    wire::CompileOp* op = Add()->mutable_compile();
+    op->set_executable(1);
+    op->add_devices(0);
+    if (spans) op->add_devices(1);
+    Send();
+    controller::FromCompiler event;
+    event.result.set_request(1);
+    wire::ExecutableInfo* info = event.result.mutable_info();
+    info->set_name("step");
+    for (size_t i = 0; i < parameters; ++i) Tensor(info->add_parameters());
+    for (size_t i = 0; i < results; ++i) Tensor(info->add_results());
+    for (size_t i = 0; donates && i < parameters; ++i) info->add_donated(static_cast<uint32_t>(i));
+    Step(std::move(event));
+  }
+
+  controller::Actions actions;
+  uint64_t ordinal = 0;
+
+ private:
+  static void Tensor(wire::TensorSpec* spec) {
+    spec->set_element_type(11);
+    spec->add_shard_dims(2);
+    spec->set_shard_bytes(8);
+  }
+  static controller::ControllerConfig ConfigOf(size_t devices) {
+    controller::ControllerConfig config;
+    config.program_reach = controller::Reach::kCluster;
+    config.pending_nodes_max = 1 << 20;
+    for (uint32_t island : {0, 1}) {
+      wire::Worker worker;
+      worker.set_island(island);
+      for (size_t device = island; device < std::max<size_t>(devices, 2); device += 2)
+        worker.add_devices(static_cast<uint32_t>(device));
+      config.workers.push_back(std::move(worker));
+    }
+    return config;
+  }
+
+  const size_t devices_;
+  controller::Controller controller_;
+  wire::SessionBatch batch_;
+  Time now_ = Time() + std::chrono::hours(1);
+};
+
+wire::RegroupOp::Result* AddView(wire::RegroupOp* op, uint64_t handle) {
+  wire::RegroupOp::Result* result = op->add_results();
+  result->set_array(handle);
+  return result;
+}
+
+void AddShard(wire::RegroupOp::Result* view, uint64_t array, uint32_t shard) {
+  view->add_shards()->set_array(array);
+  view->mutable_shards()->rbegin()->set_shard(shard);
+}
+
+TEST(MessageCostTest, AShardNamedAgainAndAgain) {
+  ExpectLinear([](size_t n) {
+    Head head(2);
+    head.HaveMany(1, false);
+    wire::RegroupOp::Result* view = AddView(head.Add()->mutable_regroup(), 1000000);
+    for (size_t i = 0; i < n; ++i) AddShard(view, 1, 0);
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, AnArrayTakenApart) {
+  for (const bool of_pieces : {false, true}) {  // the array: a storage, or a view of n storages
+    ExpectLinear([of_pieces](size_t n) {
+      Head head(n);
+      if (of_pieces) {
+        head.HaveMany(n, true);
+        wire::RegroupOp::Result* whole = AddView(head.Add()->mutable_regroup(), 500000);
+        for (size_t i = 0; i < n; ++i) AddShard(whole, i + 1, 0);
+      } else {
+        head.Upload(500000, 0, n);
+      }
+      head.Send();
+      wire::RegroupOp* op = head.Add()->mutable_regroup();
+      for (size_t i = 0; i < n; ++i)
+        AddShard(AddView(op, 1000000 + i), 500000, static_cast<uint32_t>(i));
+      return head.Cost();
+    });
+  }
+}
+
+TEST(MessageCostTest, AnArrayPutTogether) {
+  ExpectLinear([](size_t n) {
+    Head head(n);
+    head.HaveMany(n, true);
+    wire::RegroupOp::Result* whole = AddView(head.Add()->mutable_regroup(), 1000000);
+    for (size_t i = 0; i < n; ++i) AddShard(whole, i + 1, 0);
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, APermutationOfAnArray) {
+  ExpectLinear([](size_t n) {
+    Head head(n);
+    head.HaveMany(n, true);
+    wire::RegroupOp::Result* whole = AddView(head.Add()->mutable_regroup(), 500000);
+    for (size_t i = 0; i < n; ++i) AddShard(whole, i + 1, 0);
+    head.Send();
+    wire::RegroupOp::Result* turned = AddView(head.Add()->mutable_regroup(), 1000000);
+    for (size_t i = 0; i < n; ++i) AddShard(turned, 500000, static_cast<uint32_t>(n - 1 - i));
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, AReplicaOfAnArrayNamedAgainAndAgain) {
+  ExpectLinear([](size_t n) {
+    Head head(64);
+    head.Upload(1, 0, 64);
+    head.Send();
+    wire::RegroupOp* op = head.Add()->mutable_regroup();
+    for (size_t i = 0; i < n; ++i) AddView(op, 1000000 + i)->set_replica_of(1);
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, AFetchOfManyShards) {
+  for (const bool distinct : {true, false}) {
+    ExpectLinear([distinct](size_t n) {
+      Head head(n);
+      head.Upload(1, 0, n);
+      head.Send();
+      wire::FetchOp* op = head.Add()->mutable_fetch();
+      op->set_fetch(1);
+      op->set_array(1);
+      for (size_t i = 0; i < n; ++i) op->add_shards(distinct ? static_cast<uint32_t>(i) : 0);
+      return head.Cost();
+    });
+  }
+}
+
+TEST(MessageCostTest, AnAwaitOfManyArrays) {
+  for (const bool distinct : {true, false}) {
+    ExpectLinear([distinct](size_t n) {
+      Head head(2);
+      for (size_t i = 0; i < n; ++i) head.Upload(i + 1, 0, 1);
+      head.Send();
+      wire::AwaitOp* op = head.Add()->mutable_await();
+      op->set_await(1);
+      for (size_t i = 0; i < n; ++i) op->add_arrays(distinct ? i + 1 : 1);
+      CountedWork cost = head.Cost();
+      const CountedWork settling = WorkOf([&] { head.End(1, head.ordinal); });
+      return CountedWork{cost.blocks + settling.blocks, cost.bytes + settling.bytes};
+    });
+  }
+}
+
+TEST(MessageCostTest, ACallWithManyDonatedArguments) {
+  for (const bool kept : {true, false}) {
+    ExpectLinear([kept](size_t n) {
+      Head head(2);
+      head.HaveMany(n, false);
+      head.Compile(n, 1, false, /*donates=*/true);
+      wire::CallOp* op = head.Add()->mutable_call();
+      op->set_executable(1);
+      for (size_t i = 0; i < n; ++i) {
+        op->add_arguments(i + 1);
+        if (kept) op->add_keep(static_cast<uint32_t>(n - 1 - i));
+      }
+      op->add_results(1000000);
+      return head.Cost();
+    });
+  }
+}
+
+TEST(MessageCostTest, ACallThatNamesAnArrayAgainAndAgain) {
+  ExpectLinear([](size_t n) {
+    Head head(2);
+    head.HaveMany(1, false);
+    head.Compile(n, n, false, /*donates=*/true);
+    wire::CallOp* op = head.Add()->mutable_call();
+    op->set_executable(1);
+    for (size_t i = 0; i < n; ++i) {
+      op->add_arguments(1);
+      op->add_results(1000000 + i);
+    }
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, CopiesToWrongDevices) {
+  ExpectLinear([](size_t n) {
+    Head head(2);
+    head.HaveMany(1, false);
+    wire::CopyOp* op = head.Add()->mutable_copy();
+    for (size_t i = 0; i < n; ++i) {
+      op->add_sources(1);
+      op->add_results(1000000 + i);
+      op->add_devices(static_cast<uint32_t>(i));
+    }
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, OneArrayOfManyShards) {
+  ExpectLinear([](size_t n) {
+    Head head(n);
+    wire::UploadOp* op = head.Add()->mutable_upload();
+    op->set_array(1);
+    op->set_upload(1);
+    head.Spec(op->mutable_spec(), 0, n);
+    for (size_t i = 0; i < n; ++i) op->add_destinations()->set_index(static_cast<uint32_t>(i));
+    wire::CopyOp* copy = head.Add()->mutable_copy();
+    copy->add_sources(1);
+    copy->add_results(2);
+    for (size_t i = 0; i < n; ++i) copy->add_devices(static_cast<uint32_t>((i + 1) % n));
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, ArraysOfManyDimensions) {
+  ExpectLinear([](size_t n) {
+    Head head(2);
+    wire::UploadOp* op = head.Add()->mutable_upload();
+    op->set_array(1);
+    op->set_upload(1);
+    head.Spec(op->mutable_spec(), 0, 1);
+    for (size_t i = 0; i < n; ++i) op->mutable_spec()->add_shard_dims(1);
+    wire::RegroupOp* views = head.Add()->mutable_regroup();
+    for (size_t i = 0; i < n; ++i) AddShard(AddView(views, 1000000 + i), 1, 0);
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, DropsAndDeletesOfManyArrays) {
+  for (const bool deletes : {false, true}) {
+    ExpectLinear([deletes](size_t n) {
+      Head head(n);
+      head.HaveMany(n, true);
+      wire::Op* op = head.Add();
+      wire::DropOp* drop = deletes ? op->mutable_delete_() : op->mutable_drop();
+      for (size_t i = 0; i < n; ++i) drop->add_handles(i + 1);
+      return head.Cost();
+    });
+  }
+}
+
+TEST(MessageCostTest, GangsOverIslandsInAnyOrder) {
+  for (const bool highest_first : {false, true}) {
+    ExpectLinear([highest_first](size_t n) {
+      Head head(2);
+      head.Compile(0, 0, /*spans=*/true);
+      for (size_t i = 0; i < n; ++i) head.Add()->mutable_call()->set_executable(1);
+      CountedWork cost = head.Cost();
+      for (const bool admitted : {false, true}) {
+        for (uint32_t island : {0, 1}) {
+          controller::FromScheduler event{island, {}};
+          for (size_t i = 0; i < n; ++i) {
+            wire::Report* report = event.batch.add_reports();
+            (admitted ? report->mutable_admitted() : report->mutable_ready())
+                ->add_ordinals(highest_first ? n - i : i + 1);
+          }
+          const CountedWork more = WorkOf([&] { head.Step(std::move(event)); });
+          cost = {cost.blocks + more.blocks, cost.bytes + more.bytes};
+        }
+      }
+      return cost;
+    });
+  }
+}
+
+TEST(MessageCostTest, AFailureOfManyArraysIsShared) {
+  ExpectShared(
+      [](size_t n) {
+        Head head(2);
+        wire::PoisonOp* op = head.Add()->mutable_poison();
+        for (size_t i = 0; i < n; ++i) op->add_arrays(i + 1);
+        *op->mutable_failure() = LongFailure();
+        return head.Cost();
+      },
+      1024);
+}
+
+TEST(MessageCostTest, AFailureThatReachesManyArraysIsShared) {
+  ExpectShared(
+      [](size_t n) {
+        Head head(2);
+        wire::PoisonOp* poison = head.Add()->mutable_poison();
+        poison->add_arrays(1);
+        *poison->mutable_failure() = LongFailure();
+        head.Compile(1, 4, false);
+        wire::RegroupOp* views = head.Add()->mutable_regroup();
+        for (size_t i = 0; i < n; ++i) AddShard(AddView(views, 1000000 + i), 1, 0);
+        for (size_t i = 0; i < n / 4; ++i) {
+          wire::CallOp* call = head.Add()->mutable_call();
+          call->set_executable(1);
+          call->add_arguments(i == 0 ? 1 : 2000000 + 4 * (i - 1));
+          for (size_t k = 0; k < 4; ++k) call->add_results(2000000 + 4 * i + k);
+        }
+        wire::AwaitOp* await = head.Add()->mutable_await();
+        for (size_t i = 0; i < n; ++i) await->add_arrays(1000000 + i);
+        return head.Cost();
+      },
+      2048);
+}
+
+TEST(MessageCostTest, AFailedGangOfManyResultsFailsOnce) {
+  ExpectShared(
+      [](size_t n) {
+        Head head(2);
+        head.Compile(0, n, false);
+        wire::CallOp* call = head.Add()->mutable_call();
+        call->set_executable(1);
+        wire::AwaitOp* await = head.Add()->mutable_await();
+        for (size_t i = 0; i < n; ++i) {
+          call->add_results(i + 1);
+          await->add_arrays(i + 1);
+        }
+        head.Send();
+        const wire::Failure failure = LongFailure();
+        return WorkOf([&] { head.End(1, 1, &failure); });
+      },
+      1024);
+}
+
+// Each fetch is answered with the failure, so its text has a limit.
+TEST(MessageCostTest, FetchesOfAFailedArrayAreAnsweredBriefly) {
+  ExpectShared(
+      [](size_t n) {
+        Head head(2);
+        wire::PoisonOp* poison = head.Add()->mutable_poison();
+        poison->add_arrays(1);
+        *poison->mutable_failure() = LongFailure();
+        for (size_t i = 0; i < n; ++i) {
+          wire::FetchOp* fetch = head.Add()->mutable_fetch();
+          fetch->set_fetch(i + 1);
+          fetch->set_array(1);
+          fetch->add_shards(0);
+        }
+        return head.Cost();
+      },
+      2 * wire::kFailureTextMax);
+}
+
+// The scheduler of an island with two workers of n devices each.
+class IslandHead {
+ public:
+  explicit IslandHead(size_t devices, uint64_t budget_bytes = 0)
+      : island_(ConfigOf(devices, budget_bytes)) {
+    for (uint32_t worker : {0, 1}) {
+      scheduler::WorkerUp up;
+      up.registration.set_index(worker);
+      up.registration.set_incarnation(worker + 1);
+      Step(std::move(up));
+    }
+  }
+
+  void Step(scheduler::Event event, milliseconds later = {}) {
+    now_ += later;
+    actions = {};
+    island_.Step(std::move(event), now_, actions);
+  }
+  wire::IslandItem* Add() { return batch_.add_items(); }
+  wire::Node* AddNode() {
+    wire::Node* node = Add()->mutable_node();
+    node->set_ordinal(++ordinal);
+    node->set_session(1);
+    return node;
+  }
+  void Send() { Step(scheduler::FromController{std::exchange(batch_, {})}); }
+  CountedWork Cost() {
+    return WorkOf([this] { Send(); });
+  }
+  // Both workers end these nodes.
+  void End(uint64_t first, uint64_t last, const wire::Failure* failure = nullptr) {
+    for (uint32_t worker : {0, 1}) {
+      scheduler::FromWorker event{worker, Incarnation(worker + 1), {}};
+      for (uint64_t each = first; each <= last; ++each) {
+        wire::Done* done = event.batch.add_reports()->mutable_done();
+        done->set_ordinal(each);
+        if (failure != nullptr) *done->mutable_failure() = *failure;
+      }
+      Step(std::move(event));
+    }
+  }
+  // Storages 1 to n on device 0.
+  void HaveMany(size_t count) {
+    const uint64_t first = ordinal + 1;
+    for (size_t i = 0; i < count; ++i) {
+      wire::Upload* upload = AddNode()->mutable_upload();
+      upload->set_storage(i + 1);
+      upload->mutable_spec()->add_devices(0);
+      upload->mutable_spec()->set_shard_bytes(8);
+    }
+    Send();
+    End(first, ordinal);
+  }
+  // Executable 1 on device 0.
+  void Load(size_t results, uint64_t bytes = 8) {
+    wire::Load* load = Add()->mutable_load();
+    load->set_executable(1);
+    load->add_devices(0);
+    for (size_t i = 0; i < results; ++i) load->add_results()->set_shard_bytes(bytes);
+    Send();
+  }
+  wire::Launch* AddLaunch() {
+    wire::Launch* launch = AddNode()->mutable_launch();
+    launch->set_executable(1);
+    return launch;
+  }
+  static void Refer(wire::ArrayRef* ref, uint64_t storage) {
+    wire::ShardRun* run = ref->add_runs();
+    run->set_storage(storage);
+    run->set_count(1);
+  }
+
+  scheduler::Actions actions;
+  uint64_t ordinal = 0;
+
+ private:
+  static scheduler::IslandConfig ConfigOf(size_t devices, uint64_t budget_bytes) {
+    scheduler::IslandConfig config;
+    config.budget_bytes = budget_bytes;
+    config.memory_wait_max = milliseconds(1000);
+    for (size_t worker = 0; worker < 2; ++worker) {
+      config.workers.emplace_back();
+      for (size_t i = 0; i < devices; ++i)
+        config.workers.back().devices.emplace_back(static_cast<uint32_t>(worker * devices + i));
+    }
+    return config;
+  }
+
+  scheduler::Island island_;
+  wire::IslandBatch batch_;
+  Time now_ = Time() + std::chrono::hours(1);
+};
+
+TEST(MessageCostTest, ALaunchOfManyArguments) {
+  for (const bool donated : {false, true}) {
+    ExpectLinear([donated](size_t n) {
+      IslandHead head(2);
+      head.HaveMany(n);
+      head.Load(1);
+      wire::Launch* launch = head.AddLaunch();
+      for (size_t i = 0; i < n; ++i) {
+        IslandHead::Refer(launch->add_arguments(), i + 1);
+        if (donated) launch->add_donated(static_cast<uint32_t>(i));
+      }
+      launch->add_results(1000000);
+      wire::Free* free = head.Add()->mutable_free();
+      for (size_t i = 0; i < n; ++i) free->add_storages(i + 1);
+      CountedWork cost = head.Cost();
+      const CountedWork end = WorkOf([&] { head.End(head.ordinal, head.ordinal); });
+      return CountedWork{cost.blocks + end.blocks, cost.bytes + end.bytes};
+    });
+  }
+}
+
+TEST(MessageCostTest, NodesOnManyDevices) {
+  ExpectLinear([](size_t n) {
+    IslandHead head(n);
+    for (uint64_t storage : {1, 2}) {
+      wire::Node* node = head.AddNode();
+      wire::ArraySpec* spec = node->mutable_upload()->mutable_spec();
+      node->mutable_upload()->set_storage(storage);
+      if (storage == 2) {
+        wire::Copy* copy = node->mutable_copy();
+        copy->set_storage(2);
+        IslandHead::Refer(copy->mutable_source(), 1);
+        copy->mutable_source()->mutable_runs(0)->set_count(static_cast<uint32_t>(2 * n));
+        for (size_t i = 0; i < 2 * n; ++i)
+          copy->mutable_source_spec()->add_devices(static_cast<uint32_t>(2 * n - 1 - i));
+        spec = copy->mutable_spec();
+      }
+      for (size_t i = 0; i < 2 * n; ++i) spec->add_devices(static_cast<uint32_t>(i));
+    }
+    return head.Cost();
+  });
+}
+
+TEST(MessageCostTest, AFailedLaunchOfManyResultsFailsOnce) {
+  ExpectShared(
+      [](size_t n) {
+        IslandHead head(2);
+        head.Load(n);
+        wire::Launch* launch = head.AddLaunch();
+        for (size_t i = 0; i < n; ++i) launch->add_results(i + 1);
+        head.Send();
+        const wire::Failure failure = LongFailure();
+        return WorkOf([&] { head.End(1, 1, &failure); });
+      },
+      2048);
+}
+
+// Each of them is a node of its own, which is cancelled on its worker and reported.
+TEST(MessageCostTest, NodesThatReadAFailureFailBriefly) {
+  ExpectShared(
+      [](size_t n) {
+        IslandHead head(2);
+        head.Load(1);
+        head.AddLaunch()->add_results(1);
+        for (size_t i = 0; i < n; ++i) {
+          wire::Launch* launch = head.AddLaunch();
+          IslandHead::Refer(launch->add_arguments(), i + 1);
+          launch->add_results(i + 2);
+        }
+        const CountedWork cost = head.Cost();
+        const wire::Failure failure = LongFailure();
+        const CountedWork end = WorkOf([&] { head.End(1, 1, &failure); });
+        return CountedWork{cost.blocks + end.blocks, cost.bytes + end.bytes};
+      },
+      6 * wire::kFailureTextMax);
+}
+
+TEST(MessageCostTest, NodesThatWaitTooLongForMemory) {
+  ExpectLinear([](size_t n) {
+    IslandHead head(2, /*budget_bytes=*/8 * (n + 1));
+    head.HaveMany(n);
+    head.Load(1, 8 * (n + 1));
+    for (size_t i = 0; i < n; ++i) head.AddLaunch()->add_results(1000000 + i);
+    head.Send();
+    return WorkOf([&] { head.Step(scheduler::Tick{}, milliseconds(1001)); });
+  });
+}
+
+TEST(MessageCostTest, AWorkerThatIsLostWithMuch) {
+  ExpectShared(
+      [](size_t n) {
+        IslandHead head(2);
+        head.HaveMany(n);
+        scheduler::WorkerDown down{0, Incarnation(1), LongFailure()};
+        return WorkOf([&] { head.Step(std::move(down)); });
+      },
+      1024);
+}
+
+// The core of a worker with one device, which has executable 1.
+class WorkerHead {
+ public:
+  explicit WorkerHead(size_t results) : core_({"island0/worker0", Incarnation(1), 1}) {
+    wire::IslandItem open;
+    open.mutable_open_devices()->add_devices(0);
+    Step(std::move(open));
+    wire::IslandItem load;
+    load.mutable_load()->set_executable(1);
+    load.mutable_load()->add_devices(0);
+    for (size_t i = 0; i < results; ++i) load.mutable_load()->add_results()->set_shard_bytes(8);
+    Step(std::move(load));
+  }
+  void Step(wire::IslandItem item) { core_.Step(worker::ItemArrived{std::move(item)}); }
+  void Step(worker::Event event) { core_.Step(std::move(event)); }
+
+ private:
+  worker::WorkerCore core_;
+};
+
+wire::IslandItem LaunchOf(size_t arguments, size_t results, bool donates) {
+  wire::IslandItem item;
+  item.mutable_node()->set_ordinal(1000000);
+  wire::Launch* launch = item.mutable_node()->mutable_launch();
+  launch->set_executable(1);
+  for (size_t i = 0; i < arguments; ++i) {
+    IslandHead::Refer(launch->add_arguments(), i + 1);
+    if (donates) launch->add_donated(static_cast<uint32_t>(i));
+  }
+  for (size_t i = 0; i < results; ++i) launch->add_results(1000000 + i);
+  return item;
+}
+
+TEST(MessageCostTest, ALaunchOfManyArgumentsOnItsWorker) {
+  ExpectLinear([](size_t n) {
+    WorkerHead head(1);
+    for (size_t i = 0; i < n; ++i) {
+      wire::IslandItem item;
+      item.mutable_node()->set_ordinal(i + 1);
+      item.mutable_node()->mutable_upload()->set_storage(i + 1);
+      item.mutable_node()->mutable_upload()->set_upload(i + 1);
+      item.mutable_node()->mutable_upload()->mutable_spec()->add_devices(0);
+      head.Step(std::move(item));
+    }
+    wire::IslandItem launch = LaunchOf(n, 1, true);
+    return WorkOf([&] { head.Step(std::move(launch)); });
+  });
+}
+
+}  // namespace
+}  // namespace gangway::simulation
