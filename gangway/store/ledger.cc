@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "gangway/base/check.h"
+#include "absl/strings/str_cat.h"
 
 namespace gangway::store {
 namespace {
@@ -13,30 +13,57 @@ void Add(Bytes& entry, uint64_t bytes) {
   entry.peak = std::max(entry.peak, entry.current);
 }
 
-void Subtract(Bytes& entry, uint64_t bytes) {
-  GANGWAY_CHECK(entry.current >= bytes, "the ledger refunds more bytes than it charged");
-  entry.current -= bytes;
-}
-
 }  // namespace
 
 void Ledger::Charge(int device, SessionId session, uint64_t bytes) {
   if (bytes == 0) return;
   MutexLock lock(mutex_);
+  if (closed_.contains(session)) return;
+  Books& books = sessions_[session];
+  books.by_device.resize(devices_.size());
+  books.by_device.at(device) += bytes;
+  Add(books.all, bytes);
   Add(devices_.at(device), bytes);
-  Add(sessions_[session], bytes);
   Add(total_, bytes);
 }
 
 void Ledger::Refund(int device, SessionId session, uint64_t bytes) {
   if (bytes == 0) return;
-  MutexLock lock(mutex_);
-  Subtract(devices_.at(device), bytes);
-  Subtract(total_, bytes);
+  std::string found;
+  {
+    MutexLock lock(mutex_);
+    if (closed_.contains(session) || TryRefund(device, session, bytes)) return;
+    found = Close(device, session, bytes);
+  }
+  if (on_broken_) on_broken_(session, found);
+}
+
+void Ledger::Subtract(int device, uint64_t bytes) {
+  devices_.at(device).current -= bytes;
+  total_.current -= bytes;
+}
+
+bool Ledger::TryRefund(int device, SessionId session, uint64_t bytes) {
   auto entry = sessions_.find(session);
-  GANGWAY_CHECK(entry != sessions_.end(), "the ledger refunds a session that holds nothing");
-  Subtract(entry->second, bytes);
-  if (entry->second.current == 0) sessions_.erase(entry);
+  if (entry == sessions_.end() || entry->second.by_device.at(device) < bytes) return false;
+  entry->second.by_device.at(device) -= bytes;
+  entry->second.all.current -= bytes;
+  if (entry->second.all.current == 0) sessions_.erase(entry);
+  Subtract(device, bytes);
+  return true;
+}
+
+std::string Ledger::Close(int device, SessionId session, uint64_t bytes) {
+  closed_.insert(session);
+  uint64_t held = 0;
+  if (auto entry = sessions_.find(session); entry != sessions_.end()) {
+    held = entry->second.by_device.at(device);
+    for (size_t each = 0; each < entry->second.by_device.size(); ++each)
+      Subtract(static_cast<int>(each), entry->second.by_device[each]);
+    sessions_.erase(entry);
+  }
+  return absl::StrCat("a release of ", bytes, " bytes on local device ", device,
+                      ", of which its books held ", held);
 }
 
 Bytes Ledger::Device(int device) const {
@@ -47,7 +74,7 @@ Bytes Ledger::Device(int device) const {
 Bytes Ledger::Session(SessionId session) const {
   MutexLock lock(mutex_);
   auto entry = sessions_.find(session);
-  return entry == sessions_.end() ? Bytes{} : entry->second;
+  return entry == sessions_.end() ? Bytes{} : entry->second.all;
 }
 
 Bytes Ledger::Total() const {

@@ -124,5 +124,32 @@ TEST_F(SlotTest, DroppedSlotRefunds) {
   EXPECT_EQ(alive_, 0);
 }
 
+TEST(LedgerTest, ARefundBeyondASessionsBooksClosesThemAndNoOthers) {
+  std::vector<std::pair<SessionId, std::string>> told;
+  Ledger ledger(
+      2, [&told](SessionId session, const std::string& what) { told.emplace_back(session, what); });
+  const SessionId broken(5), other(6);
+  ledger.Charge(0, broken, 30);
+  ledger.Charge(1, broken, 40);
+  ledger.Charge(0, other, 100);
+  ledger.Refund(0, broken, 31);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].first, broken);
+  EXPECT_EQ(told[0].second, "a release of 31 bytes on local device 0, of which its books held 30");
+  EXPECT_EQ(ledger.Device(0).current, 100u);
+  EXPECT_EQ(ledger.Device(1).current, 0u);
+  EXPECT_EQ(ledger.Total().current, 100u);
+  EXPECT_EQ(ledger.Session(broken).current, 0u);
+  ledger.Refund(1, broken, 40);  // its slots are emptied later
+  ledger.Charge(1, broken, 40);
+  EXPECT_EQ(ledger.Total().current, 100u);
+  ledger.Refund(0, other, 100);
+  EXPECT_EQ(ledger.Total().current, 0u);
+  ledger.Refund(1, SessionId(7), 1);  // holds nothing
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[1].first, SessionId(7));
+  EXPECT_EQ(ledger.Total().current, 0u);
+}
+
 }  // namespace
 }  // namespace gangway::store

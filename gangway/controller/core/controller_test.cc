@@ -801,6 +801,27 @@ TEST_F(RemoteSchedulerTest, TheNextSchedulerKnowsWhoWasThere) {
 
 // --- Sessions ---
 
+TEST_F(ControllerTest, BrokenBooksEndTheirSessionAndNoOther_OB2) {
+  Have(10, {0});
+  Have(11, {0}, 2);
+  wire::Report report;
+  report.mutable_broken_books()->set_session(1);
+  *report.mutable_broken_books()->mutable_failure() =
+      wire::MakeFailure(StatusCode::kInternal, "sums of session 1");
+  Report(0, report);
+  ASSERT_EQ(actions_.ended.size(), 1u);
+  EXPECT_EQ(actions_.ended[0].first, SessionId(1));
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_EQ(events_[0].first, 1u);
+  EXPECT_EQ(events_[0].second.ended().message(), "sums of session 1");
+  EXPECT_EQ(Freed(0).size(), 1u);
+  EXPECT_EQ(controller_->storage_count(), 1u);
+  EXPECT_EQ(Await({11}, 2)->code(), 0);
+  Report(0, report);  // the next role that finds it
+  EXPECT_THAT(actions_.ended, IsEmpty());
+  EXPECT_THAT(actions_.to_clients, IsEmpty());
+}
+
 TEST_F(ControllerTest, ASessionsEndFreesAllThatItOwned_OB2) {
   HaveProgram(5, {0});
   Have(10, {0});

@@ -433,6 +433,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
   for (wire::CompileRequest& request : actions.to_compiler) SendCompile(std::move(request));
   for (const std::string& notice : actions.notices) Say(notice);
   if (actions.end_compiler) EndCompiler(absl::AbortedError(*actions.end_compiler));
+  for (auto& [session, why] : actions.ended) ended_.emplace_back(session, wire::ToStatus(why));
   if (drained_ && core_.node_count() == 0) FinishDrain();
   Arm();
 }
@@ -474,6 +475,18 @@ void ControllerService::Flush() {
         absl::ResourceExhaustedError("the client does not read its events"));
     OnClosed(wire::ROLE_CLIENT, session.number(),
              absl::ResourceExhaustedError("it does not read its events"));
+  }
+  CloseEnded();
+}
+
+// After Flush() has sent them the reason.
+void ControllerService::CloseEnded() {
+  for (const auto& [session, why] : std::exchange(ended_, {})) {
+    auto it = clients_.find(session);
+    if (it == clients_.end()) continue;
+    Say(absl::StrCat("session ", session, " is ended: ", why.message()));
+    it->second.link->Close(why);
+    clients_.erase(it);
   }
 }
 

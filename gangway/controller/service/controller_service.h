@@ -121,6 +121,7 @@ class ControllerService {
   void Step(Event event, uint64_t batch = 0);
   void Arm();
   void Flush();
+  void CloseEnded();
   void Say(const std::string& event);
 
   EventLoop* const loop_;
@@ -134,6 +135,8 @@ class ControllerService {
   Clock::time_point compiler_heard_;
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
   std::map<uint64_t, StatusQuery> queries_;
+  std::vector<std::pair<SessionId, absl::Status>>
+      ended_;  // sessions whose links are closed once they know why
   std::map<uint64_t, TraceQuery> traces_;
   std::map<uint64_t, WhyQuery> whys_;
   uint64_t next_key_ = 1;          // sessions, tools, compilers, probes

@@ -30,7 +30,11 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
       loop_(std::move(loop)),
       backend_(backend),
       send_(std::move(send)),
-      ledger_(std::make_shared<store::Ledger>(options_.identity.device_count)),
+      ledger_(std::make_shared<store::Ledger>(
+          options_.identity.device_count,
+          [this, loop = loop_](SessionId session, const std::string& found) {
+            loop->Post([this, session, found] { ReportBroken(session, found); });
+          })),
       core_(options_.identity),
       transfers_(
           {.identity = options_.identity,
@@ -270,6 +274,20 @@ void WorkerService::Do(SendReports& action) {
   wire::Frame frame;
   frame.mutable_report_batch()->Swap(&action.batch);
   send_(std::move(frame));
+}
+
+void WorkerService::ReportBroken(SessionId session, const std::string& found) {
+  wire::BrokenBooks& broken = *usage_reports_.add_reports()->mutable_broken_books();
+  broken.set_session(session.number());
+  *broken.mutable_failure() =
+      wire::MakeFailure(absl::StatusCode::kInternal,
+                        absl::StrCat(options_.identity.name, " found the memory sums of session ",
+                                     session, " broken: ", found, "; so that session ends"),
+                        "This is a bug of Gangway: report it with the worker's log. Other sessions "
+                        "go on; connect again.");
+  broken.mutable_failure()->set_worker(options_.identity.name);
+  broken.mutable_failure()->set_incarnation(options_.identity.incarnation.number());
+  spdlog::error("{}", broken.failure().message());
 }
 
 void WorkerService::Do(ReportUsage& action) {

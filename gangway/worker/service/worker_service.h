@@ -83,6 +83,7 @@ class WorkerService {
   void Step(Event event);
   void Post(Event event);  // any thread
   void ReportChanges();    // every second: memory use, progress of uploads
+  void ReportBroken(SessionId session, const std::string& found);
 
   void Do(CreateStorage& action);
   void Do(PrepareLaunch& action);
