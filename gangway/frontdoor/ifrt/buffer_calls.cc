@@ -88,7 +88,7 @@ class DeleteCall final
  private:
   absl::Status Answer(const proxy::HostBufferDeleteRequest& request,
                       proxy::HostBufferDeleteResponse& response) override {
-    GANGWAY_ASSIGN_OR_RETURN(auto buffers, environment_.registry.Find(request.session_id()));
+    GANGWAY_ASSIGN_OR_RETURN(auto buffers, FindSession(request.session_id()));
     buffers->Erase(request.handle());
     return absl::OkStatus();
   }
@@ -174,7 +174,7 @@ class StoreCall final : public StreamCall {
   void Begin() override {
     if (absl::Status status = ReadMetadata(context_, kStoreMetadata, metadata_); !status.ok())
       return Finish(status);
-    auto buffers = environment_.registry.Find(metadata_.session_id());
+    auto buffers = FindSession(metadata_.session_id());
     if (!buffers.ok()) return Finish(buffers.status());
     buffers_ = *std::move(buffers);
     if (metadata_.buffer_size() < 0)
@@ -309,7 +309,7 @@ class LookupCall final : public StreamCall {
       return Finish(
           grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not a HostBufferLookupRequest"));
     }
-    auto buffers = environment_.registry.Find(request.session_id());
+    auto buffers = FindSession(request.session_id());
     if (!buffers.ok()) return Finish(ToGrpc(buffers.status()));
     (*buffers)->Lookup(request.handle(), [this](absl::StatusOr<HostBytesRef> bytes) {
       if (bytes.ok()) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/server_context.h"
 
@@ -104,6 +105,13 @@ class Call {
  protected:
   virtual void Begin() = 0;
   virtual void Refuse(const absl::Status& why) = 0;  // instead of Begin
+
+  // The host buffers of the session whose number the client knows.
+  absl::StatusOr<std::shared_ptr<HostBuffers>> FindSession(uint64_t id) {
+    auto buffers = environment_.registry.Find(id);
+    if (buffers.ok()) environment_.door.Prove(*connection_, *buffers);
+    return buffers;
+  }
 
   CallEnvironment& environment_;
   grpc::ServerContext context_;

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -51,6 +51,12 @@ uint64_t BytesReceived(int fd) {
   return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
 }
 
+bool IsStranger(const Doorkeeper::Connection& connection) {
+  return connection.sessions == 0 &&
+         std::all_of(connection.proven.begin(), connection.proven.end(),
+                     [](const auto& session) { return session.expired(); });
+}
+
 // gRPC owns the connection, and closes it when it sees the end of its input.
 void End(Doorkeeper::Connection& connection) {
   if (connection.socket.valid()) shutdown(connection.socket.get(), SHUT_RDWR);
@@ -80,7 +86,7 @@ void Doorkeeper::MakeRoomLocked() {
   int strangers = 0;
   auto oldest = connections_.end();
   for (auto each = connections_.begin(); each != connections_.end(); ++each) {
-    if (each->second->sessions > 0) continue;
+    if (!IsStranger(*each->second)) continue;
     ++strangers;
     if (oldest == connections_.end() || each->second->since < oldest->second->since) oldest = each;
   }
@@ -96,23 +102,33 @@ void Doorkeeper::LookSoonLocked() {
 
 void Doorkeeper::Look() {
   MutexLock lock(mutex_);
-  bool strangers = false;
   const auto now = Clock::now();
+  uint64_t bytes = 0, most_bytes = 0;
+  auto most = connections_.end();
   for (auto each = connections_.begin(); each != connections_.end();) {
     Connection& connection = *each->second;
     const int fd = connection.socket.get();
-    const bool stranger = connection.sessions == 0;
-    if (stranger && (PeerClosed(fd) || now - connection.since >= limits_.token ||
-                     BytesReceived(fd) > limits_.stranger_bytes_max)) {
+    const bool known = !IsStranger(connection);
+    if (std::exchange(connection.known, known) && !known) connection.since = now;
+    if (!known && (PeerClosed(fd) || now - connection.since >= limits_.token)) {
       End(connection);
       each = connections_.erase(each);
       continue;
     }
-    strangers = strangers || stranger;
+    const uint64_t sent = known ? 0 : BytesReceived(fd);
+    bytes += sent;
+    if (!known && (most == connections_.end() || sent > most_bytes)) {
+      most = each;
+      most_bytes = sent;
+    }
     ++each;
   }
   looking_ = false;
-  if (strangers) LookSoonLocked();
+  if (most == connections_.end()) return;  // no stranger is left
+  LookSoonLocked();
+  if (bytes <= limits_.strangers_bytes_max) return;
+  End(*most->second);
+  connections_.erase(most);
 }
 
 std::shared_ptr<Doorkeeper::Connection> Doorkeeper::Enter(const std::string& peer,
@@ -121,7 +137,7 @@ std::shared_ptr<Doorkeeper::Connection> Doorkeeper::Enter(const std::string& pee
   const auto found = connections_.find(peer);
   std::shared_ptr<Connection> connection = found == connections_.end() ? others_ : found->second;
   ++connection->streams;
-  const bool stranger = connection != others_ && connection->sessions == 0;
+  const bool stranger = connection != others_ && IsStranger(*connection);
   const int limit = stranger ? limits_.stranger_streams_max : limits_.streams_max;
   if (connection->streams <= limit) return connection;
   refused = absl::ResourceExhaustedError(absl::StrCat(
@@ -156,10 +172,21 @@ absl::Status Doorkeeper::OpenSession(Connection& connection) {
 void Doorkeeper::CloseSession(Connection& connection) {
   MutexLock lock(mutex_);
   --sessions_;
-  if (--connection.sessions > 0 || connection.ended || &connection == others_.get()) return;
-  connection.since = Clock::now();
-  MakeRoomLocked();
-  LookSoonLocked();
+  --connection.sessions;
+  connection.known = true;
+  LookSoonLocked();  // also at the connections that carried its bytes
+}
+
+void Doorkeeper::Prove(Connection& connection, const std::shared_ptr<const void>& session) {
+  MutexLock lock(mutex_);
+  if (&connection == others_.get()) return;
+  auto& proven = connection.proven;
+  std::erase_if(proven, [](const auto& each) { return each.expired(); });
+  const bool is_new = std::none_of(proven.begin(), proven.end(), [&session](const auto& each) {
+    return !each.owner_before(session) && !session.owner_before(each);
+  });
+  if (is_new) proven.push_back(session);
+  connection.known = true;
 }
 
 bool Doorkeeper::TakeRefusal() {

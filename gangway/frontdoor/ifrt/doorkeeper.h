@@ -1,7 +1,8 @@
 // Bounds what strangers cost the front door. A stranger is a TCP connection without a session: no
-// stream of it has presented the token, or all of its sessions have ended. Strangers are few, have
-// a deadline, and may send few bytes and open few streams. The oldest one makes room for a new one,
-// so strangers keep no client out. Streams of a connection, sessions, and refusals that wait for
+// stream of it has presented the token or the number of a session, or those sessions have ended. (A
+// JAX client has a connection for its session, and others for its bytes.) Strangers are few, have a
+// deadline, and may send few bytes and open few streams. The oldest one makes room for a new one, so
+// strangers keep no client out. Streams of a connection, sessions, and refusals that wait for
 // the first request of a client are limited, too.
 //
 // Connections of the unix socket are no strangers: its folder admits one user. Their streams count
@@ -19,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -30,11 +32,11 @@
 namespace gangway::ifrt {
 
 struct DoorLimits {
-  int strangers_max = 128;                 // connections
-  std::chrono::milliseconds token{10000};  // for a stranger's token, and a stream's first request
-  uint64_t stranger_bytes_max = 1 << 20;   // that a stranger may send; checked every 50 ms
-  int stranger_streams_max = 16;           // at once, of one stranger; four times as many end it
-  int streams_max = 10000;                 // at once, of one connection
+  int strangers_max = 128;                   // connections
+  std::chrono::milliseconds token{10000};    // for a stranger's token, and a stream's first request
+  uint64_t strangers_bytes_max = 256 << 20;  // from all strangers together; checked every 50 ms
+  int stranger_streams_max = 16;             // at once, of one stranger; four times as many end it
+  int streams_max = 10000;                   // at once, of one connection
   int sessions_max = 512;
   int refusals_max = 32;  // that wait for a client's first request, to answer it
 };
@@ -45,7 +47,9 @@ class Doorkeeper {
     FileDescriptor socket;  // a duplicate; none: not watched
     Clock::time_point since;
     int streams = 0;
-    int sessions = 0;
+    int sessions = 0;                               // of its own
+    std::vector<std::weak_ptr<const void>> proven;  // sessions elsewhere, whose bytes it carries
+    bool known = false;                             // it was no stranger when last looked at
     bool ended = false;
   };
 
@@ -67,6 +71,10 @@ class Doorkeeper {
   // connection is no stranger until CloseSession.
   absl::Status OpenSession(Connection& connection) GANGWAY_EXCLUDES(mutex_);
   void CloseSession(Connection& connection) GANGWAY_EXCLUDES(mutex_);
+
+  // The stream knows the number of a session: the connection is no stranger while that lives.
+  void Prove(Connection& connection, const std::shared_ptr<const void>& session)
+      GANGWAY_EXCLUDES(mutex_);
 
   // Whether one more refusal may wait for its client's first request; if so, ReturnRefusal ends it.
   bool TakeRefusal() GANGWAY_EXCLUDES(mutex_);

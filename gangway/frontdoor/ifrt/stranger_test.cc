@@ -95,6 +95,7 @@ class StrangerTest : public ::testing::Test {
     };
     options.limits = {.strangers_max = kStrangers,
                       .token = kTokenLimit,
+                      .strangers_bytes_max = 1 << 20,
                       .stranger_streams_max = kStreamsOfAStranger,
                       .streams_max = kStreams,
                       .sessions_max = kSessions};
@@ -179,7 +180,12 @@ TEST_F(StrangerTest, AStrangersConnectionHasADeadline_SE1) {
   const auto began = Clock::now();
   FileDescriptor silent = ConnectRaw(), half = ConnectRaw();
   EXPECT_EQ(send(half.get(), "PRI * HT", 8, MSG_NOSIGNAL), 8);
+  // gRPC itself ends connections without the first bytes of HTTP/2, but not this one.
+  FileDescriptor settled = ConnectRaw();
+  const std::string http2("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 33);
+  EXPECT_EQ(send(settled.get(), http2.data(), http2.size(), MSG_NOSIGNAL), 33);
   Stream refused(Stream::Connect(Address()), "wrong");
+  EXPECT_TRUE(Ends(settled, kTokenLimit + seconds(3)));
   EXPECT_TRUE(Ends(silent, kTokenLimit + seconds(3)));
   EXPECT_TRUE(Ends(half, kTokenLimit + seconds(3)));
   EXPECT_GE(Clock::now() - began, kTokenLimit);
@@ -195,7 +201,7 @@ TEST_F(StrangerTest, TheOldestStrangerMakesRoom_TM2) {
   EXPECT_TRUE(Ends(strangers[0], kTokenLimit / 2));
 }
 
-TEST_F(StrangerTest, AStrangerSendsFewBytes_TM2) {
+TEST_F(StrangerTest, StrangersSendFewBytes_TM2) {
   FileDescriptor stranger = ConnectRaw();
   const std::string head = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
   EXPECT_EQ(send(stranger.get(), head.data(), head.size(), MSG_NOSIGNAL),
@@ -265,6 +271,45 @@ void StaysBeyondTheLimit(const std::string& address) {
 
 // The doorkeeper finds connections by the address that gRPC reports.
 TEST_F(StrangerTest, AClientIsNoStrangerWhileItHasASession) { StaysBeyondTheLimit(Address()); }
+
+// JAX has a connection for its session, and others for its bytes.
+TEST_F(StrangerTest, AConnectionWithAClientsBytesIsNoStranger) {
+  auto client = std::make_unique<Stream>(Stream::Connect(Address()), "right");
+  const uint64_t session = client->Init().init().session_id();
+  auto bytes = Stream::Connect(Address());
+  auto look = [&] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+    proxy::HostBufferDeleteRequest request;
+    request.set_session_id(session);
+    proxy::HostBufferDeleteResponse response;
+    return bytes->HostBufferDelete(&context, request, &response);
+  };
+  auto store = [&](uint64_t handle, size_t size) {
+    proxy::HostBufferStoreMetadata metadata;
+    metadata.set_session_id(session);
+    metadata.set_handle(handle);
+    metadata.set_buffer_size(static_cast<int64_t>(size));
+    grpc::ClientContext context;
+    context.AddMetadata("ifrt-proxy-grpc-host-buffer-store-metadata-bin",
+                        metadata.SerializeAsString());
+    context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+    proxy::HostBufferStoreResponse response;
+    auto writer = bytes->HostBufferStore(&context, &response);
+    proxy::HostBufferStoreRequest chunk;
+    chunk.set_data(std::string(size / 4, 'x'));
+    for (int i = 0; i < 4; ++i) writer->Write(chunk);
+    writer->WritesDone();
+    return writer->Finish();
+  };
+  ASSERT_TRUE(look().ok());  // from here on, it is known
+  const auto until = Clock::now() + kTokenLimit * 2;
+  for (uint64_t handle = 1; Clock::now() < until; ++handle) {
+    const grpc::Status stored = store(handle, 4 << 20);
+    ASSERT_TRUE(stored.ok()) << handle << ": " << stored.error_message();
+  }
+  EXPECT_EQ(Code(client->Init()), 0);
+}
 
 TEST_F(StrangerOverIpv6Test, AClientIsNoStrangerWhileItHasASession) {
   if (server_ == nullptr) GTEST_SKIP() << "this machine has no ::1";
