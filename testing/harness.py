@@ -229,7 +229,7 @@ class Cluster:
             text=True,
         )
         try:
-            wait_for("the head listening", (self._folder / "control").exists, 20)
+            wait_for("the head listening", (self.folder / "control").exists, 20)
             yield
         finally:
             process.kill()  # it only reports; the cluster runs in other processes
@@ -287,14 +287,15 @@ class Cluster:
     @property
     def control(self) -> str:
         """The address of the control socket, where native clients connect."""
-        return (self._folder / "control").read_text().strip()
+        return (self.folder / "control").read_text().strip()
 
     @property
     def token(self) -> str:
-        return (self._folder / "token").read_text().strip()
+        return (self.folder / "token").read_text().strip()
 
     @property
-    def _folder(self) -> pathlib.Path:
+    def folder(self) -> pathlib.Path:
+        """The cluster's own folder in the state folder."""
         return pathlib.Path(self._state.name) / str(self.port)
 
     def census(self) -> dict[str, int]:
@@ -316,7 +317,7 @@ class Cluster:
         pids = {worker["name"]: worker["pid"] for worker in workers}
         pids |= {f"scheduler {each['island']}": each["pid"] for each in schedulers}
         pids["compiler"] = status["compiler"]["pid"]
-        pids["head"] = int((self._folder / "head.pid").read_text())
+        pids["head"] = int((self.folder / "head.pid").read_text())
         for name, pid in pids.items():
             with contextlib.suppress(OSError):  # it has ended: see "absent roles"
                 counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -96,11 +97,14 @@ class Hosts:
     def start(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [str(GANGWAY), *arguments, "--config", str(self.config), *self.flags],
+                [str(GANGWAY), *arguments, "--config", str(self.config), *self.flags_of(name)],
                 env=self.environment,
                 stdout=log,
                 stderr=log,
             )
+
+    def flags_of(self, name: str) -> list[str]:
+        return self.flags
 
     def start_controller(self) -> None:
         self.start("controller", "controller")
@@ -164,6 +168,35 @@ class Hosts:
         finally:
             for process in self.processes.values():
                 process.kill()
+
+
+class HostsWithRoles(Hosts):
+    """Each process has a certificate and tokens of its own, in the folder of its name in `tls`, which itself
+    belongs to the operator.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        super().__init__(folder, tls=True)
+        self.add("controller", "controller", "127.0.0.1")
+        for number, address in enumerate(self.addresses):
+            self.add(f"worker{number}", "worker", address)
+
+    def add(self, name: str, role: str, host: str = "") -> pathlib.Path:
+        tls = self.folder / "tls"
+        hosts = ["--hosts", host] if host else []
+        made = self.run("certs", str(tls), "--add", name, "--role", role, *hosts)
+        assert made.returncode == 0, made.stderr
+        return tls / name
+
+    def revoke(self, name: str) -> None:
+        """Revokes the certificate, and brings the list to the controller."""
+        tls = self.folder / "tls"
+        made = self.run("certs", str(tls), "--revoke", name)
+        assert made.returncode == 0, made.stderr
+        shutil.copy(tls / "revoked", tls / "controller" / "revoked")
+
+    def flags_of(self, name: str) -> list[str]:
+        return ["--tls", str(self.folder / "tls" / name)]
 
 
 class ByHand(Hosts):

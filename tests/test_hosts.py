@@ -5,15 +5,17 @@ hosts. A peer with no certificate, another cluster's certificate or no token is 
 from __future__ import annotations
 
 import pathlib
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
-from harness import PATIENCE, wait_for
-from hosts import SUM, Hosts
+from harness import GANGWAY, PATIENCE, wait_for
+from hosts import SUM, Hosts, HostsWithRoles
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -155,7 +157,10 @@ def test_certificates_are_never_overwritten_and_private(
     folder = certificates(hosts, tmp_path / "tls", "--hosts", "a.example,10.1.2.3", "--days", "9")
     again = hosts.run("certs", str(folder))
     assert again.returncode == 1 and "is there already" in again.stderr, again.stderr
-    assert {path.name for path in folder.iterdir()} == {"ca.pem", "cert.pem", "key.pem", "token"}
+    assert {path.name for path in folder.iterdir()} == {
+        *("ca.pem", "ca.key", "cert.pem", "key.pem", "secret", "verifiers", "token"),
+        *("compiler.token", "scheduler.token", "tool.token", "worker.token"),
+    }
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in folder.iterdir())
     text = subprocess.run(
         ["openssl", "x509", "-in", str(folder / "cert.pem"), "-noout", "-ext", "subjectAltName"],
@@ -169,6 +174,111 @@ def test_certificates_are_never_overwritten_and_private(
         result = hosts.run("certs", str(tmp_path / "none"), *wrong)
         assert result.returncode == 1 and "gangway certs: " in result.stderr, result.stderr
         assert not (tmp_path / "none").exists()
+
+
+@pytest.fixture(scope="module")
+def roles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostsWithRoles]:
+    made = HostsWithRoles(tmp_path_factory.mktemp("roles"))
+    try:
+        made.start_controller()
+        made.start_workers()
+        made.wait_for("controller", "ready: ")
+        yield made
+    finally:
+        made.stop()
+
+
+def test_each_process_needs_only_its_own_folder_SE_1(roles: HostsWithRoles) -> None:
+    assert right(roles.connect(roles.add("bob", "client")))
+    assert right(roles.script("--port", str(roles.front_door)))
+    assert len(roles.status()["islands"][0]["workers"]) == 2
+
+
+def test_a_clients_folder_opens_no_other_role_SE_1(roles: HostsWithRoles) -> None:
+    folder = roles.add("carol", "client")
+    # Her certificate names no host, so she needs another's to begin.
+    worker = ("worker", "--config", str(roles.config), "--island", "0", "--index", "0")
+    result = roles.run(*worker, "--tls", str(folder))
+    assert result.returncode == 1 and "does not name the host" in result.stderr, result.stderr
+    # A worker's certificate with a client's token.
+    mixed = roles.add("mixed", "worker", roles.addresses[0])
+    (mixed / "worker.token").write_bytes((folder / "token").read_bytes())
+    result = roles.run(*worker, "--tls", str(mixed))
+    assert result.returncode == 1, result.stdout + result.stderr
+    for words in ("worker", "the token of role client, which does not open role worker"):
+        assert words in result.stderr, result.stderr
+    # A client's token and a worker's certificate.
+    shutil.copy(folder / "token", mixed / "token")
+    result = roles.connect(mixed)
+    assert result.returncode != 0, result.stdout
+    words = f"the certificate worker/{mixed.name}, which does not open role client"
+    assert words in result.stdout + result.stderr, result.stdout + result.stderr
+    assert right(roles.connect(roles.add("dora", "client")))
+
+
+def test_a_revoked_client_loses_its_session_within_a_second_and_stays_out_SE_1(
+    roles: HostsWithRoles, tmp_path: pathlib.Path
+) -> None:
+    alice = roles.add("alice", "client")
+    other = roles.add("eve", "client")
+    script = tmp_path / "loop.py"
+    script.write_text(
+        "import jax, numpy as np, time\n"
+        "print('go', flush=True)\n"
+        "while True:\n"
+        "    float(jax.device_put(np.ones(8)).sum())\n"
+        "    time.sleep(0.05)\n"
+    )
+    running = subprocess.Popen(
+        [str(GANGWAY), "run", *roles.connect_flags(alice), str(script)],
+        env=roles.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert running.stdout
+        for line in running.stdout:
+            if line.strip() == "go":
+                break
+        wait_for("its session", lambda: len(roles.status()["sessions"]) == 1, 20)
+        roles.revoke("alice")
+        began = time.monotonic()
+        wait_for("its session gone", lambda: not roles.status()["sessions"], 2)
+        print(f"its session was gone {time.monotonic() - began:.2f} s after the list came")
+        output, _ = running.communicate(timeout=20 * PATIENCE)
+    finally:
+        running.kill()
+    assert running.returncode not in (0, -9), output
+    assert "client/alice was revoked" in output, output
+    result = roles.connect(alice)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "client/alice was revoked" in result.stderr, result.stderr
+    assert right(roles.connect(other))
+
+
+def test_a_revoked_worker_is_down_until_its_place_has_another_certificate_SE_1(
+    roles: HostsWithRoles,
+) -> None:
+    roles.revoke("worker1")
+    process = roles.processes.pop("worker1")
+    assert process.wait(20 * PATIENCE) == 1, roles.log("worker1")
+    assert "worker/worker1 was revoked" in roles.log("worker1"), roles.log("worker1")
+    wait_for(
+        "the worker down",
+        lambda: [w["state"] for w in roles.status()["islands"][0]["workers"]] == ["up", "down"],
+        10,
+    )
+    shutil.rmtree(roles.folder / "tls" / "worker1")
+    roles.add("worker1", "worker", roles.addresses[1])
+    roles.start("worker1", "worker", "--island", "0", "--index", "1")
+    roles.wait_for("controller", "ready: ", 1)
+    wait_for(
+        "the worker up",
+        lambda: [w["state"] for w in roles.status()["islands"][0]["workers"]] == ["up", "up"],
+        20,
+    )
+    assert right(roles.connect(roles.add("frank", "client")))
 
 
 def test_beyond_loopback_only_with_tls_SE_1(tmp_path: pathlib.Path) -> None:

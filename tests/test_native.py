@@ -28,7 +28,7 @@ def start_case(cluster: Cluster, case: str, suite: str = "NativeE2eTest") -> sub
         env={
             **os.environ,
             "GANGWAY_TEST_CONTROL": cluster.control,
-            "GANGWAY_TEST_TOKEN": cluster.token,
+            "GANGWAY_TEST_FOLDER": str(cluster.folder),
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -89,6 +89,7 @@ def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster,
         "ADataStreamOpensOnlyWithItsSessionsToken_OB_3",
         "APeerOfAnotherVersionIsToldBoth",
         "WithoutTheClustersTokenNobodyIsWelcome",
+        "ATokenOpensItsOwnRoleOnly_SE_1",
         "AClientOfAServerOfAnotherVersionIsToldBoth",
     ],
 )

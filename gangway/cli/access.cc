@@ -14,6 +14,7 @@
 
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/status.h"
+#include "gangway/cli/revocations.h"
 #include "gangway/transport/by_address.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
@@ -22,6 +23,11 @@ namespace {
 
 absl::Status CannotWrite(const std::string& path) {
   return absl::InternalError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+std::string TokenPath(const AccessFiles& files) {
+  return files.token_file.empty() ? absl::StrCat(files.tls, "/", TokenFile(files.role))
+                                  : files.token_file;
 }
 
 }  // namespace
@@ -57,23 +63,44 @@ absl::Status WritePrivateFile(const std::string& path, const std::string& text) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> EnsureToken(const std::string& path) {
-  if (access(path.c_str(), F_OK) != 0) {
+std::string TokenFile(wire::Role role) {
+  return role == wire::ROLE_CLIENT ? "token" : transport::RoleName(role) + ".token";
+}
+
+absl::Status EnsureTokens(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/", kSecretFile);
+  if (access(path.c_str(), F_OK) != 0)
     GANGWAY_RETURN_IF_ERROR(WritePrivateFile(path, transport::NewClusterToken() + "\n"));
-  }
   GANGWAY_ASSIGN_OR_RETURN(auto access, ReadAccess({.token_file = path}));
-  return access.token;
+  GANGWAY_RETURN_IF_ERROR(WritePrivateFile(absl::StrCat(folder, "/", kVerifiersFile),
+                                           transport::Verifiers::Of(access.token).ToText()));
+  // The clients' last: once it exists, all of them do.
+  for (auto role = transport::kTokenRoles.rbegin(); role != transport::kTokenRoles.rend(); ++role) {
+    GANGWAY_RETURN_IF_ERROR(WritePrivateFile(absl::StrCat(folder, "/", TokenFile(*role)),
+                                             transport::RoleToken(access.token, *role) + "\n"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<transport::Verifiers> ReadVerifiers(const AccessFiles& files) {
+  const std::string token = TokenPath(files);
+  const std::string path = absl::StrCat(token.substr(0, token.rfind('/') + 1), kVerifiersFile);
+  GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(path));
+  auto verifiers = transport::Verifiers::FromText(text);
+  if (verifiers.ok()) return verifiers;
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, ": ", std::string(verifiers.status().message()),
+                   ": copy the file again from the cluster's folder, or restart the cluster"));
 }
 
 absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {
   Access access{.tls = files.tls};
-  const std::string path =
-      files.token_file.empty() ? absl::StrCat(files.tls, "/", kTokenFile) : files.token_file;
+  const std::string path = TokenPath(files);
   auto token = ReadPrivateFile(path);
   if (!token.ok()) {
     return absl::Status(token.status().code(),
                         absl::StrCat(token.status().message(),
-                                     "; this file holds the cluster's token: give the cluster's "
+                                     "; this file holds a token of the cluster: give the cluster's "
                                      "own state folder (--state-dir) or TLS folder (--tls)"));
   }
   access.token = *std::move(token);
@@ -81,7 +108,7 @@ absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {
   if (access.token.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         path,
-        " is empty, but should hold the cluster's token: delete it and restart the cluster, "
+        " is empty, but should hold a token of the cluster: delete it and restart the cluster, "
         "or copy it from the cluster's host"));
   }
   return access;
@@ -108,6 +135,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   server.pem_key_cert_pairs = {{channel.pem_private_key, channel.pem_cert_chain}};
   return transport::NewTransportByAddress({.server_credentials = grpc::SslServerCredentials(server),
                                            .channel_credentials = grpc::SslCredentials(channel),
+                                           .peers = std::make_shared<Revocations>(tls),
                                            .silence_max = silence_max});
 }
 

@@ -1,5 +1,7 @@
-// The credentials of a cluster's process: the cluster's token and, beyond loopback, the TLS folder
-// that `gangway certs` made (ca.pem, cert.pem, key.pem, token).
+// The credentials of a cluster's process: its role's token and, beyond loopback, the TLS folder that
+// `gangway certs` made. A state folder holds the cluster's secret, the token of each role, which is
+// derived from it, and the verifiers, with which listeners check tokens; a TLS folder holds what its
+// owner needs.
 //
 // Threading: functions without state. Failure: a status that names the file and says what to do.
 #ifndef GANGWAY_CLI_ACCESS_H_
@@ -13,16 +15,22 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/transport/grpc/grpc.h"
+#include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::cli {
 
-inline constexpr char kTokenFile[] = "token";  // in a state folder and in a TLS folder
+// In a state folder and in a TLS folder.
+inline constexpr char kSecretFile[] = "secret";
+inline constexpr char kVerifiersFile[] = "verifiers";
+inline constexpr char kRevokedFile[] = "revoked";  // in a TLS folder: revocations.h
+std::string TokenFile(wire::Role role);  // "token" for clients, else such as "worker.token"
 
 // Where a process finds its credentials, from its command line.
 struct AccessFiles {
   std::string tls;         // a folder; empty: no TLS, loopback only
-  std::string token_file;  // empty: the TLS folder's
+  std::string token_file;  // empty: the TLS folder's of `role`
+  wire::Role role = wire::ROLE_CLIENT;
 };
 
 struct Access {
@@ -34,8 +42,14 @@ struct Access {
 // FAILED_PRECONDITION: the token is empty.
 absl::StatusOr<Access> ReadAccess(const AccessFiles& files);
 
-// Returns the token in `path`. Creates the file first if needed, readable by its owner only.
-absl::StatusOr<std::string> EnsureToken(const std::string& path);
+// The verifiers in the folder of the token. Errors: those of ReadAccess; FAILED_PRECONDITION: the
+// file is damaged.
+absl::StatusOr<transport::Verifiers> ReadVerifiers(const AccessFiles& files);
+
+// Writes the tokens and the verifiers to the folder, from its secret. Creates that first if needed.
+// Each file is readable by its owner only. Errors: those of ReadPrivateFile; FAILED_PRECONDITION: the
+// secret is empty.
+absl::Status EnsureTokens(const std::string& folder);
 
 // NOT_FOUND: the file does not exist. PERMISSION_DENIED: other users can read it.
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path);

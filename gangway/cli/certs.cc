@@ -11,17 +11,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/cli/access.h"
-#include "gangway/transport/handshake/cluster_token.h"
 
 namespace gangway::cli {
 namespace {
@@ -30,7 +34,7 @@ constexpr int kDaysMax = 3650;
 constexpr long kVersion3 = 2;      // X.509 encodes version 3 as 2
 constexpr long kClockSkewS = 300;  // hosts' clocks may differ
 constexpr const char* kAlways[] = {"localhost", "127.0.0.1", "::1"};
-constexpr const char* kFiles[] = {"ca.pem", "cert.pem", "key.pem", kTokenFile};
+constexpr const char* kMade[] = {"ca.pem", "ca.key", "cert.pem", "key.pem", kSecretFile, "token"};
 
 template <auto kFree>
 struct Free {
@@ -62,8 +66,7 @@ absl::Status CheckHost(const std::string& host) {
                    "head.example,10.0.0.2"));
 }
 
-std::string AlternativeNames(std::vector<std::string> hosts) {
-  hosts.insert(hosts.begin(), std::begin(kAlways), std::end(kAlways));
+std::string AlternativeNames(const std::vector<std::string>& hosts) {
   std::vector<std::string> names;
   for (const std::string& host : hosts) {
     std::string name = absl::StrCat(IsAddress(host) ? "IP:" : "DNS:", host);
@@ -81,9 +84,12 @@ bool AddExtension(X509* certificate, X509* issuer, int kind, const std::string& 
   return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
+enum class Usage { kServe, kConnect };  // kServe: connects, too
+
 // Signed by `issuer` with the key `signer`; self-signed if both are null.
 Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name, int days, X509* issuer,
-                           EVP_PKEY* signer, const std::string& names) {
+                           EVP_PKEY* signer, const std::string& names,
+                           Usage usage = Usage::kServe) {
   Certificate made(X509_new());
   if (!made) return nullptr;
   X509_set_version(made.get(), kVersion3);
@@ -103,8 +109,9 @@ Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name, int da
   } else {
     good = good && AddExtension(made.get(), by, NID_basic_constraints, "critical,CA:FALSE") &&
            AddExtension(made.get(), by, NID_key_usage, "critical,digitalSignature") &&
-           AddExtension(made.get(), by, NID_ext_key_usage, "serverAuth,clientAuth") &&
-           AddExtension(made.get(), by, NID_subject_alt_name, names);
+           AddExtension(made.get(), by, NID_ext_key_usage,
+                        usage == Usage::kServe ? "serverAuth,clientAuth" : "clientAuth") &&
+           (names.empty() || AddExtension(made.get(), by, NID_subject_alt_name, names));
   }
   if (!good || X509_sign(made.get(), signer == nullptr ? key : signer, EVP_sha256()) == 0)
     return nullptr;
@@ -130,15 +137,95 @@ std::string PemOf(EVP_PKEY* key) {
   });
 }
 
-absl::Status CheckOptions(const CertsOptions& options) {
+using Files = std::vector<std::pair<std::string, std::string>>;  // name, text
+
+absl::Status WriteFiles(const std::string& folder, const Files& files) {
+  for (const auto& [name, text] : files) {
+    if (text.empty()) return absl::InternalError("OpenSSL could not encode the PEM files");
+    GANGWAY_RETURN_IF_ERROR(WritePrivateFile(absl::StrCat(folder, "/", name), text));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && chmod(folder.c_str(), 0700) == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot make the folder ", folder, ": ",
+                                          error ? error.message() : "another user owns it"));
+}
+
+// What a role needs besides its certificate.
+struct RoleNeeds {
+  const char* role;
+  bool serves;  // others connect to it
+  bool checks;  // and present their tokens
+  std::vector<wire::Role> tokens;
+};
+const std::vector<RoleNeeds>& Roles() {
+  static const auto* const roles = new std::vector<RoleNeeds>{
+      {"controller", true, true, {wire::ROLE_CLIENT, wire::ROLE_COMPILER, wire::ROLE_TOOL}},
+      {"scheduler", true, true, {wire::ROLE_SCHEDULER}},
+      {"worker", true, false, {wire::ROLE_WORKER}},
+      {"client", false, false, {wire::ROLE_CLIENT}}};
+  return *roles;
+}
+
+absl::StatusOr<RoleNeeds> CheckAdded(const CertsOptions& options) {
+  const bool named = !options.add.empty() && options.add.size() <= 40 && options.add[0] != '.' &&
+                     CheckHost(options.add).ok() && options.add.find(':') == std::string::npos;
+  if (!named) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", options.add, "\": give --add a name of at most 40 letters, digits, '.', ",
+        "'-' and '_', such as a.example"));
+  }
+  for (const std::string& host : options.hosts) GANGWAY_RETURN_IF_ERROR(CheckHost(host));
+  const std::string folder = absl::StrCat(options.folder, "/", options.add);
+  if (access(folder.c_str(), F_OK) == 0) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        folder, " is there already: choose another name, or revoke it and delete the folder"));
+  }
+  for (const RoleNeeds& needs : Roles()) {
+    if (options.role != needs.role) continue;
+    if (needs.serves && options.hosts.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("others connect to a ", needs.role,
+                       ", so its certificate names its host: give --hosts a.example"));
+    }
+    return needs;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--role \"", options.role, "\": choose controller, scheduler, worker or client"));
+}
+
+template <typename T>
+T FromPem(const std::string& text, T (*read)(BIO*)) {
+  Memory memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+  return memory ? read(memory.get()) : nullptr;
+}
+Certificate CertificateFrom(const std::string& text) {
+  return Certificate(FromPem<X509*>(
+      text, [](BIO* from) { return PEM_read_bio_X509(from, nullptr, nullptr, nullptr); }));
+}
+Key KeyFrom(const std::string& text) {
+  return Key(FromPem<EVP_PKEY*>(
+      text, [](BIO* from) { return PEM_read_bio_PrivateKey(from, nullptr, nullptr, nullptr); }));
+}
+
+absl::Status CheckDays(const CertsOptions& options) {
   if (options.days < 1 || options.days > kDaysMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("--days ", options.days, ": choose from 1 to ", kDaysMax));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const CertsOptions& options) {
+  GANGWAY_RETURN_IF_ERROR(CheckDays(options));
   for (const std::string& host : options.hosts) {
     GANGWAY_RETURN_IF_ERROR(CheckHost(host));
   }
-  for (const char* name : kFiles) {
+  for (const char* name : kMade) {
     const std::string path = absl::StrCat(options.folder, "/", name);
     if (access(path.c_str(), F_OK) != 0) continue;
     return absl::AlreadyExistsError(absl::StrCat(
@@ -158,31 +245,99 @@ absl::Status MakeCerts(const CertsOptions& options) {
   Certificate authority = NewCertificate(authority_key.get(), "Gangway cluster authority",
                                          options.days, nullptr, nullptr, "");
   if (!authority) return absl::InternalError("OpenSSL could not make the authority's certificate");
+  std::vector<std::string> hosts(std::begin(kAlways), std::end(kAlways));
+  hosts.insert(hosts.end(), options.hosts.begin(), options.hosts.end());
   Certificate certificate =
       NewCertificate(key.get(), "Gangway cluster", options.days, authority.get(),
-                     authority_key.get(), AlternativeNames(options.hosts));
+                     authority_key.get(), AlternativeNames(hosts));
   if (!certificate) return absl::InternalError("OpenSSL could not make the certificate");
-  std::error_code error;
-  std::filesystem::create_directories(options.folder, error);
-  if (error || chmod(options.folder.c_str(), 0700) != 0) {
-    return absl::InternalError(absl::StrCat("cannot make the folder ", options.folder, ": ",
-                                            error ? error.message() : "another user owns it"));
+  GANGWAY_RETURN_IF_ERROR(MakeFolder(options.folder));
+  GANGWAY_RETURN_IF_ERROR(WriteFiles(options.folder, {{"ca.pem", PemOf(authority.get())},
+                                                      {"ca.key", PemOf(authority_key.get())},
+                                                      {"cert.pem", PemOf(certificate.get())},
+                                                      {"key.pem", PemOf(key.get())}}));
+  return EnsureTokens(options.folder);
+}
+
+absl::Status AddCerts(const CertsOptions& options) {
+  GANGWAY_RETURN_IF_ERROR(CheckDays(options));
+  GANGWAY_ASSIGN_OR_RETURN(auto needs, CheckAdded(options));
+  auto signer_text = ReadPrivateFile(absl::StrCat(options.folder, "/ca.key"));
+  if (!signer_text.ok()) {
+    return absl::Status(signer_text.status().code(),
+                        absl::StrCat(signer_text.status().message(),
+                                     "; give the folder that `gangway certs` made first, with the "
+                                     "authority's key"));
   }
-  const std::string texts[] = {PemOf(authority.get()), PemOf(certificate.get()), PemOf(key.get()),
-                               transport::NewClusterToken() + "\n"};
-  for (size_t i = 0; i < std::size(kFiles); ++i) {
-    if (texts[i].empty()) return absl::InternalError("OpenSSL could not encode the PEM files");
-    GANGWAY_RETURN_IF_ERROR(
-        WritePrivateFile(absl::StrCat(options.folder, "/", kFiles[i]), texts[i]));
+  GANGWAY_ASSIGN_OR_RETURN(auto authority_text,
+                           ReadPrivateFile(absl::StrCat(options.folder, "/ca.pem")));
+  Key signer = KeyFrom(*signer_text), key(EVP_EC_gen("P-256"));
+  Certificate authority = CertificateFrom(authority_text);
+  if (!signer || !key || !authority || X509_check_private_key(authority.get(), signer.get()) != 1)
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.folder,
+                     ": ca.pem and ca.key are not one authority: restore them, or make a new "
+                     "folder"));
+  Certificate certificate =
+      NewCertificate(key.get(), absl::StrCat(options.role, "/", options.add), options.days,
+                     authority.get(), signer.get(), AlternativeNames(options.hosts),
+                     needs.serves ? Usage::kServe : Usage::kConnect);
+  if (!certificate) return absl::InternalError("OpenSSL could not make the certificate");
+  Files files = {{"ca.pem", authority_text},
+                 {"cert.pem", PemOf(certificate.get())},
+                 {"key.pem", PemOf(key.get())}};
+  std::vector<std::string> copied;
+  for (wire::Role role : needs.tokens) copied.push_back(TokenFile(role));
+  if (needs.checks) copied.emplace_back(kVerifiersFile);
+  if (access(absl::StrCat(options.folder, "/", kRevokedFile).c_str(), F_OK) == 0)
+    copied.emplace_back(kRevokedFile);
+  for (const std::string& name : copied) {
+    GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(absl::StrCat(options.folder, "/", name)));
+    files.emplace_back(name, text);
   }
-  return absl::OkStatus();
+  const std::string folder = absl::StrCat(options.folder, "/", options.add);
+  GANGWAY_RETURN_IF_ERROR(MakeFolder(folder));
+  return WriteFiles(folder, files);
+}
+
+absl::Status Revoke(const CertsOptions& options) {
+  const std::string path = absl::StrCat(options.folder, "/", options.revoke, "/cert.pem");
+  GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(path));
+  GANGWAY_ASSIGN_OR_RETURN(auto id, ReadCertificateId(text));
+  const std::string list = absl::StrCat(options.folder, "/", kRevokedFile);
+  std::string lines;
+  if (access(list.c_str(), F_OK) == 0) {
+    GANGWAY_ASSIGN_OR_RETURN(lines, ReadPrivateFile(list));
+  }
+  const auto now = static_cast<std::time_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(WallClock::now().time_since_epoch())
+          .count());
+  std::tm day = {};
+  gmtime_r(&now, &day);
+  char date[16] = {};
+  std::strftime(date, sizeof(date), "%Y-%m-%d", &day);
+  return WritePrivateFile(list, absl::StrCat(lines, id.serial, " ", id.name, " ", date, "\n"));
+}
+
+absl::StatusOr<CertificateId> ReadCertificateId(const std::string& pem) {
+  Certificate certificate = CertificateFrom(pem);
+  if (!certificate) return absl::InvalidArgumentError("this is not a certificate in PEM form");
+  CertificateId id;
+  const ASN1_INTEGER* serial = X509_get0_serialNumber(certificate.get());
+  id.serial = absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(ASN1_STRING_get0_data(serial)),
+                        static_cast<size_t>(ASN1_STRING_length(serial))));
+  char name[256] = {};
+  X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, name,
+                            sizeof(name));
+  id.name = name;
+  return id;
 }
 
 absl::Status CheckCertificate(const std::string& folder, const std::string& host) {
   const std::string path = absl::StrCat(folder, "/cert.pem");
   GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(path));
-  Memory memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-  Certificate certificate(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr));
+  Certificate certificate = CertificateFrom(text);
   if (!certificate) {
     return absl::FailedPreconditionError(absl::StrCat(
         path, " holds no certificate in PEM form: make a new folder with `gangway certs`"));
@@ -205,15 +360,36 @@ absl::Status CheckCertificate(const std::string& folder, const std::string& host
 }
 
 int Certs(const CertsOptions& options) {
-  if (auto status = MakeCerts(options); !status.ok()) {
+  const bool adds = !options.add.empty(), revokes = !options.revoke.empty();
+  absl::Status status;
+  if (adds && revokes) {
+    status = absl::InvalidArgumentError("give --add or --revoke, not both");
+  } else {
+    status = adds ? AddCerts(options) : revokes ? Revoke(options) : MakeCerts(options);
+  }
+  if (!status.ok()) {
     fprintf(stderr, "gangway certs: %s\n", std::string(status.message()).c_str());
     return 1;
   }
-  printf(
-      "%s holds the cluster's ca.pem, cert.pem, key.pem and token, valid for %d days.\n"
-      "Copy the folder to every host of the cluster, for its owner only, and give it to each "
-      "command with --tls.\n",
-      options.folder.c_str(), options.days);
+  const char* folder = options.folder.c_str();
+  if (adds) {
+    printf(
+        "%s/%s holds what this %s needs, valid for %d days: copy it to the host, for its owner "
+        "only, and give it to the command with --tls.\n",
+        folder, options.add.c_str(), options.role.c_str(), options.days);
+  } else if (revokes) {
+    printf(
+        "%s is revoked in %s/%s. Copy this file to the TLS folder of every process: it then closes "
+        "the links at once.\n",
+        options.revoke.c_str(), folder, kRevokedFile);
+  } else {
+    printf(
+        "%s holds the cluster's authority, secret and tokens, and a certificate for all roles, "
+        "valid for %d days: whoever has the folder has the cluster.\n"
+        "Make a folder for each host or person with --add NAME --role ROLE, and give it to the "
+        "command with --tls.\n",
+        folder, options.days);
+  }
   return 0;
 }
 

@@ -67,8 +67,9 @@ absl::StatusOr<ControlDoor> OpenControl(const ClusterChoice& cluster) {
     return absl::UnavailableError(
         absl::StrCat("the cluster on port ", port, " is still starting: retry soon"));
   }
-  GANGWAY_ASSIGN_OR_RETURN(auto access, ReadAccess({.tls = dir.Read(kTlsFolder).value_or(""),
-                                                    .token_file = dir.File(kTokenFile)}));
+  GANGWAY_ASSIGN_OR_RETURN(auto access,
+                           ReadAccess({.tls = dir.Read(kTlsFolder).value_or(""),
+                                       .token_file = dir.File(TokenFile(wire::ROLE_TOOL))}));
   GANGWAY_ASSIGN_OR_RETURN(auto transport, OpenTransport(access.tls));
   return ControlDoor{std::move(transport), *std::move(control), std::move(access.token)};
 }

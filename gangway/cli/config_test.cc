@@ -116,22 +116,39 @@ TEST_F(FolderTest, ACertificateNamesItsHostsAndLoopback) {
   auto access = ReadAccess({.tls = tls});
   ASSERT_TRUE(access.ok()) << access.status();
   EXPECT_EQ(access->token.size(), 64u);
+  for (wire::Role role : transport::kTokenRoles) {
+    auto own = ReadAccess({.tls = tls, .role = role});
+    ASSERT_TRUE(own.ok()) << own.status();
+    EXPECT_TRUE(ReadVerifiers({.tls = tls})->Check(role, own->token, "who").ok());
+  }
   EXPECT_EQ(MakeCerts({.folder = tls}).code(), absl::StatusCode::kAlreadyExists);
 }
 
 TEST_F(FolderTest, SecretsAreMadeOnceForTheirOwnerAndNotReadWhenOthersCan) {
-  const std::string path = folder_ + "/token";
-  auto made = EnsureToken(path);
-  ASSERT_TRUE(made.ok()) << made.status();
-  EXPECT_EQ(*EnsureToken(path), *made);
-  struct stat about;
-  ASSERT_EQ(stat(path.c_str(), &about), 0);
-  EXPECT_EQ(about.st_mode & 0777, 0600u);
-  chmod(path.c_str(), 0640);
-  EXPECT_EQ(EnsureToken(path).status().code(), absl::StatusCode::kPermissionDenied);
+  const std::string secret = folder_ + "/secret", worker = folder_ + "/worker.token";
+  ASSERT_TRUE(EnsureTokens(folder_).ok());
+  const std::string made = *ReadPrivateFile(worker);
+  ASSERT_TRUE(EnsureTokens(folder_).ok());
+  EXPECT_EQ(*ReadPrivateFile(worker), made);
+  int files = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder_)) {
+    struct stat about;
+    ASSERT_EQ(stat(file.path().c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777, 0600u) << file.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 7) << "the secret, five tokens, the verifiers";
+  chmod(worker.c_str(), 0640);
+  EXPECT_EQ(ReadAccess({.token_file = worker}).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  chmod(secret.c_str(), 0640);
+  EXPECT_EQ(EnsureTokens(folder_).code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(ReadAccess({.tls = folder_ + "/none"}).status().code(), absl::StatusCode::kNotFound);
-  ASSERT_TRUE(WritePrivateFile(path, "\n").ok());
-  EXPECT_EQ(EnsureToken(path).status().code(), absl::StatusCode::kFailedPrecondition) << "empty";
+  ASSERT_TRUE(WritePrivateFile(secret, "\n").ok());
+  EXPECT_EQ(EnsureTokens(folder_).code(), absl::StatusCode::kFailedPrecondition) << "empty";
+  ASSERT_TRUE(WritePrivateFile(folder_ + "/verifiers", "worker 1\n").ok());
+  EXPECT_EQ(ReadVerifiers({.token_file = worker}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -118,9 +118,14 @@ absl::Status ControlPlane::Listen() {
       control_listener_,
       network_->Listen(
           options_.control_address,
-          transport::Greet(&loop_, {.token_needed = true, .token = options_.token},
-                           [this](const std::shared_ptr<transport::Link>& link,
-                                  const wire::Hello& hello) { return Welcome(link, hello); })));
+          transport::Greet(
+              &loop_,
+              {.token_needed = true,
+               .verifiers = options_.token.empty() ? options_.verifiers
+                                                   : transport::Verifiers::Same(options_.token)},
+              [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
+                return Welcome(link, hello);
+              })));
   return absl::OkStatus();
 }
 

@@ -20,6 +20,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/controller/service/controller_service.h"
 #include "gangway/scheduler/service/scheduler_service.h"
+#include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::cli {
@@ -28,10 +29,11 @@ struct ControlPlaneOptions {
   std::vector<std::vector<uint32_t>> islands;         // device count of each worker
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
   uint64_t budget_bytes = 0;                          // per device; 0 = no limit
-  std::string token;                                  // required from workers, tools and clients
-  std::string control_address;                        // in the form of the network's transport
-  std::chrono::milliseconds welcome_max{15000};       // a new session, for the declared workers
-  std::chrono::milliseconds worker_wait_max{20000};   // work, for a worker that is down
+  transport::Verifiers verifiers;                     // of the tokens that the roles present
+  std::string token;            // instead, one token for all roles: for a cluster of one process
+  std::string control_address;  // in the form of the network's transport
+  std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
+  std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
   std::chrono::milliseconds memory_wait_max{30000};
   std::function<void(uint64_t process_id)> on_silent;  // a process declared dead for its silence
   std::function<void(const std::string&)> on_event;    // for people, one line each; on the loop

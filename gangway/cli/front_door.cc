@@ -1,16 +1,14 @@
 // Implementation of StartFrontDoor (front_door.h); roles.cc has RunFrontDoorRole.
 #include "gangway/cli/front_door.h"
 
-#include "gangway/transport/handshake/cluster_token.h"
-
 namespace gangway::cli {
 
 absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(
-    const std::string& address, const std::string& token, const ClientOptions& client,
+    const std::string& address, const transport::Verifiers& verifiers, const ClientOptions& client,
     const ifrt::IfrtServerOptions& server) {
   ifrt::IfrtServerOptions guarded = server;
-  guarded.admit = [token](const ifrt::SessionRequest& request) {
-    return transport::CheckClusterToken(token, request.token, request.name);
+  guarded.admit = [verifiers](const ifrt::SessionRequest& request) {
+    return verifiers.Check(wire::ROLE_CLIENT, request.token, request.name);
   };
   return ifrt::IfrtServer::Start(
       address,

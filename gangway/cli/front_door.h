@@ -13,12 +13,14 @@
 
 #include "gangway/client/connect.h"
 #include "gangway/frontdoor/ifrt/server.h"
+#include "gangway/transport/handshake/cluster_token.h"
 
 namespace gangway::cli {
 
-// `client`: the options of each session, except its name. Errors: those of IfrtServer::Start.
+// `verifiers`: of the clients' tokens. `client`: the options of each session, except its name.
+// Errors: those of IfrtServer::Start.
 absl::StatusOr<std::unique_ptr<ifrt::IfrtServer>> StartFrontDoor(
-    const std::string& address, const std::string& token, const ClientOptions& client,
+    const std::string& address, const transport::Verifiers& verifiers, const ClientOptions& client,
     const ifrt::IfrtServerOptions& server = {});
 
 struct FrontDoorRoleOptions {

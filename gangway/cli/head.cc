@@ -36,10 +36,10 @@ class HeadImpl final : public Head {
     client.control = inproc_.get();
     client.data = network_.get();
     client.connect_limit = options_.welcome_max + kWelcomeMargin;
-    GANGWAY_ASSIGN_OR_RETURN(
-        front_door_, StartFrontDoor(options_.front_door_address, options_.access.token, client,
-                                    {.client_silence_max = options_.client_silence_max,
-                                     .socket_path = options_.front_door_socket}));
+    GANGWAY_ASSIGN_OR_RETURN(front_door_,
+                             StartFrontDoor(options_.front_door_address, options_.verifiers, client,
+                                            {.client_silence_max = options_.client_silence_max,
+                                             .socket_path = options_.front_door_socket}));
     front_door_at_ = absl::StrCat("127.0.0.1:", front_door_->port());
     return absl::OkStatus();
   }
@@ -61,9 +61,7 @@ class HeadImpl final : public Head {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Head>> Head::Start(const HeadOptions& options) {
-  HeadOptions checked = options;
-  checked.token = options.access.token;
-  auto head = std::make_unique<HeadImpl>(checked);
+  auto head = std::make_unique<HeadImpl>(options);
   GANGWAY_RETURN_IF_ERROR(head->Init());
   return head;
 }

@@ -16,7 +16,7 @@
 namespace gangway::cli {
 
 struct HeadOptions : ControlPlaneOptions {  // the control address: "unix:/path", or "host:port"
-  Access access;                            // its token is the one that the control plane requires
+  Access access;                            // its token is a tool's
   std::string front_door_address;           // "127.0.0.1:port"; port 0 = any free one
   std::string front_door_socket;            // a path, where it listens too; empty: none
   std::chrono::milliseconds client_silence_max{60000};

@@ -35,26 +35,34 @@ absl::Status CheckReach(const std::string& host, int port, const std::string& tl
       .status();
 }
 
-// Copies the token to the state folder, where JAX clients of this host find it.
+// Copies what processes of this host need to the state folder, where they find it.
 absl::Status WriteAccess(const StateDir& dir, const std::string& tls) {
   if (tls.empty()) {
     dir.Remove(kTlsFolder);
-    return EnsureToken(dir.File(kTokenFile)).status();
+    return EnsureTokens(dir.path());
   }
-  GANGWAY_ASSIGN_OR_RETURN(auto access, ReadAccess({.tls = tls}));
-  GANGWAY_RETURN_IF_ERROR(WritePrivateFile(dir.File(kTokenFile), access.token + "\n"));
+  for (wire::Role role : {wire::ROLE_CLIENT, wire::ROLE_COMPILER, wire::ROLE_TOOL}) {
+    GANGWAY_ASSIGN_OR_RETURN(auto access, ReadAccess({.tls = tls, .role = role}));
+    GANGWAY_RETURN_IF_ERROR(WritePrivateFile(dir.File(TokenFile(role)), access.token + "\n"));
+  }
+  GANGWAY_ASSIGN_OR_RETURN(auto verifiers, ReadVerifiers({.tls = tls}));
+  GANGWAY_RETURN_IF_ERROR(WritePrivateFile(dir.File(kVerifiersFile), verifiers.ToText()));
   return dir.Write(kTlsFolder, tls);
 }
 
 std::vector<ChildSpec> ControllerChildren(const ClusterConfig& config, const HostOptions& options,
                                           const StateDir& dir) {
-  std::vector<std::string> access = {"--token-file", dir.File(kTokenFile)};
-  if (!options.tls.empty()) access.insert(access.end(), {"--tls", options.tls});
+  auto access = [&](wire::Role role) {
+    std::vector<std::string> flags = {"--token-file", dir.File(TokenFile(role))};
+    if (!options.tls.empty()) flags.insert(flags.end(), {"--tls", options.tls});
+    return flags;
+  };
   std::vector<std::string> head = {RoleBinary(), "head", "--config", options.config};
-  head.insert(head.end(), access.begin(), access.end());
+  for (std::string& flag : access(wire::ROLE_TOOL)) head.push_back(std::move(flag));
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   return {{"head", [head](const std::string&) { return head; }},
-          CompilerChild(config.DevicesMax(), config.threads, config.plugin, dir, access)};
+          CompilerChild(config.DevicesMax(), config.threads, config.plugin, dir,
+                        access(wire::ROLE_COMPILER))};
 }
 
 SupervisorOptions Describe(const ClusterConfig& config, const HostOptions& options,
@@ -83,12 +91,11 @@ absl::StatusOr<ClusterConfig> ReadWithPlugin(const std::string& path) {
 }
 
 // Without TLS, the token is in the controller's state folder, on the same host.
-AccessFiles HostAccess(const HostOptions& options, const ClusterConfig& config) {
-  AccessFiles access;
-  access.tls = options.tls;
+AccessFiles HostAccess(const HostOptions& options, const ClusterConfig& config, wire::Role role) {
+  AccessFiles access = {.tls = options.tls, .role = role};
   if (!options.tls.empty()) return access;
   access.token_file =
-      StateDir(StateRoot(options.state_root), config.front_door_port).File(kTokenFile);
+      StateDir(StateRoot(options.state_root), config.front_door_port).File(TokenFile(role));
   return access;
 }
 
@@ -142,7 +149,7 @@ absl::StatusOr<SchedulerRoleOptions> SchedulerFromConfig(const HostOptions& opti
   SchedulerRoleOptions scheduler;
   scheduler.control_address = config.ControlAddress();
   scheduler.listen_address = HostAndPort(ListenHost(declared.host), declared.port);
-  scheduler.access = HostAccess(options, config);
+  scheduler.access = HostAccess(options, config, wire::ROLE_SCHEDULER);
   scheduler.island = options.island;
   scheduler.when_lost = WhenLost::kReturn;
   return scheduler;
@@ -164,7 +171,7 @@ absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
                                ? HostAndPort(island.scheduler->host, island.scheduler->port)
                                : config.ControlAddress();
   worker.own_scheduler = island.scheduler.has_value();
-  worker.access = HostAccess(options, config);
+  worker.access = HostAccess(options, config, wire::ROLE_WORKER);
   worker.island = options.island;
   worker.index = options.index;
   worker.devices = static_cast<int>(declared.devices);

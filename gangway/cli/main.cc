@@ -144,7 +144,7 @@ struct Uniform {
 
 void AddAccess(CLI::App* command, AccessFiles& access) {
   command->add_option("--tls", access.tls, "a folder that `gangway certs` made");
-  command->add_option("--token-file", access.token_file, "default: `token` in the --tls folder");
+  command->add_option("--token-file", access.token_file, "default: the role's in the --tls folder");
 }
 
 int StartHead(HeadOptions& head, const AccessFiles& access, const std::string& config) {
@@ -176,11 +176,15 @@ int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
 void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRoleOptions& worker,
               int& result) {
   CLI::App* command =
-      app.add_subcommand("certs", "make the certificates and the token of a cluster over hosts");
+      app.add_subcommand("certs", "make the certificates and tokens of a cluster over hosts");
   command->add_option("folder", certs.folder, "the folder to create")->required();
   command->add_option("--hosts", certs.hosts, "all hosts of the cluster: names or addresses")
       ->delimiter(',');
   command->add_option("--days", certs.days, "how long they are valid")->capture_default_str();
+  command->add_option("--add", certs.add,
+                      "make the folder of this name in it, for one host or person");
+  command->add_option("--role", certs.role, "of --add: controller, scheduler, worker or client");
+  command->add_option("--revoke", certs.revoke, "revoke the certificate that --add made");
   command->callback([&] { result = Certs(certs); });
 
   command = app.add_subcommand(

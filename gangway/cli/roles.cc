@@ -137,17 +137,16 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ServeMetrics(const HeadOptions&
 // Waits until the controller, or a worker's scheduler, answers, or until `stop`. Logs the reason
 // once, and again when it changes. If the controller rejects the token or the version, that is an
 // error, since waiting does not help.
-absl::Status AwaitController(const char* whom, transport::Transport& transport,
+absl::Status AwaitController(const char* name, const char* whom, transport::Transport& transport,
                              const std::string& address, const Access& access,
                              worker::StopFlag& stop) {
   std::string said;
   auto delay = kRetryFirst;
   while (!stop.WaitFor(std::chrono::milliseconds(0)) && !stop.leaving()) {
-    auto status = AskStatus(transport, address, access.token, kReadyCheckLimit);
+    const absl::Status status = Probe(transport, address, access.token, name, kReadyCheckLimit);
     if (status.ok()) return absl::OkStatus();
-    if (!absl::IsUnavailable(status.status()) && !absl::IsDeadlineExceeded(status.status()))
-      return status.status();
-    const std::string why(ExplainConnection(status.status(), address, access.tls).message());
+    if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+    const std::string why(ExplainConnection(status, address, access.tls).message());
     if (why != said) spdlog::warn("waiting for {} at {}: {}", whom, address, why);
     said = why;
     if (stop.WaitFor(delay)) break;
@@ -214,6 +213,7 @@ int ExitStatus(const absl::Status& ended, const worker::StopFlag& stop) {
 // Runs until the controller is lost, or until `stop`, and returns the reason.
 absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& access,
                          transport::Transport& transport, worker::StopFlag& stop) {
+  GANGWAY_ASSIGN_OR_RETURN(auto verifiers, ReadVerifiers(options.access));
   const bool supervised = options.when_lost == WhenLost::kEnd;
   scheduler::SchedulerOptions scheduler;
   scheduler.island = options.island;
@@ -243,7 +243,7 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
                             const wire::Hello& hello) { return (*service)->Welcome(link, hello); };
   auto listener = transport.Listen(
       options.listen_address,
-      transport::Greet(&loop, {.token_needed = true, .token = access.token}, welcome));
+      transport::Greet(&loop, {.token_needed = true, .verifiers = verifiers}, welcome));
   absl::Status ended = listener.status();
   if (listener.ok()) {
     spdlog::info("island {} at {}", options.island, options.listen_address);
@@ -270,7 +270,7 @@ int RunServant(const char* name, const AccessFiles& files, bool returns, const c
   worker::StopFlag stop;
   LeaveWatch watch(&stop);
   absl::Status ended;
-  if (returns) ended = AwaitController(whom, **transport, address, *access, stop);
+  if (returns) ended = AwaitController(name, whom, **transport, address, *access, stop);
   const bool came = ended.ok() && !stop.leaving() && !stop.WaitFor(std::chrono::milliseconds(0));
   if (came) ended = serve(*access, **transport, stop);
   if (!ended.ok() && !stop.leaving()) Fail(ended);
@@ -287,6 +287,9 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
   auto access = ReadAccess(files);
   if (!access.ok()) return Fail(access.status());
   options.access = *access;
+  auto verifiers = ReadVerifiers(files);
+  if (!verifiers.ok()) return Fail(verifiers.status());
+  options.verifiers = *std::move(verifiers);
   options.on_event = [](const std::string& event) {
     spdlog::info("{}", event);
     Announce({.kind = Announcement::Kind::kEvent, .text = event});
@@ -392,8 +395,9 @@ int RunFrontDoorRole(const FrontDoorRoleOptions& options) {
   if (!access.ok()) return Fail(access.status());
   auto transport = OpenTransport(access->tls);
   if (!transport.ok()) return Fail(transport.status());
-  auto there = AskStatus(**transport, options.connect, access->token, kReadyCheckLimit);
-  if (!there.ok()) return Fail(ExplainConnection(there.status(), options.connect, access->tls));
+  const absl::Status there =
+      Probe(**transport, options.connect, access->token, "gangway run", kReadyCheckLimit);
+  if (!there.ok()) return Fail(ExplainConnection(there, options.connect, access->tls));
   const char* token = std::getenv("GANGWAY_TOKEN");
   ClientOptions client;
   client.controller_address = options.connect;
@@ -401,7 +405,8 @@ int RunFrontDoorRole(const FrontDoorRoleOptions& options) {
   client.control = transport->get();
   client.data = transport->get();
   client.connect_limit = kSessionLimit;
-  auto door = StartFrontDoor("127.0.0.1:0", token == nullptr ? "" : token, client);
+  auto door = StartFrontDoor("127.0.0.1:0",
+                             transport::Verifiers::Same(token == nullptr ? "" : token), client);
   if (!door.ok()) return Fail(door.status());
   Announce({.kind = Announcement::Kind::kListening,
             .text = absl::StrCat("127.0.0.1:", (*door)->port())});

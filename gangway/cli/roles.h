@@ -22,7 +22,7 @@ enum class WhenLost { kEnd, kReturn };
 struct WorkerRoleOptions {
   std::string control_address;  // of the scheduler, or of the controller that contains it
   bool own_scheduler = false;   // the scheduler is a separate process
-  AccessFiles access;
+  AccessFiles access = {.role = wire::ROLE_WORKER};
   uint32_t island = 0;
   uint32_t index = 0;
   int devices = 1;
@@ -42,7 +42,7 @@ int RunWorkerRole(const WorkerRoleOptions& options);
 struct SchedulerRoleOptions {
   std::string control_address;  // the controller's
   std::string listen_address;   // for the island's workers
-  AccessFiles access;
+  AccessFiles access = {.role = wire::ROLE_SCHEDULER};
   uint32_t island = 0;
   WhenLost when_lost = WhenLost::kEnd;
 };
@@ -51,7 +51,7 @@ int RunSchedulerRole(const SchedulerRoleOptions& options);
 
 struct CompilerRoleOptions {
   std::string control_address;
-  AccessFiles access;
+  AccessFiles access = {.role = wire::ROLE_COMPILER};
   int devices = 1;   // the count of a worker
   int threads = 64;  // of XLA CPU's pool, as in the workers
   std::string plugin;

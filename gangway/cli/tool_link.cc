@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -47,23 +48,21 @@ void OnFrame(Question& question, wire::Frame frame) {
   }
 }
 
-wire::Frame ToolHello(const std::string& name, const std::string& token) {
+wire::Frame ToolHello(wire::Role role, const std::string& name, const std::string& token) {
   wire::Frame frame;
-  frame.set_sequence(1);
   frame.mutable_hello()->set_protocol_version(wire::kProtocolVersion);
   frame.mutable_hello()->set_build_version(wire::kBuildVersion);
-  frame.mutable_hello()->set_role(wire::ROLE_TOOL);
+  frame.mutable_hello()->set_role(role);
   frame.mutable_hello()->set_name(name);
   frame.mutable_hello()->set_token(token);
   frame.mutable_hello()->set_process_id(ProcessId());
   return frame;
 }
 
-}  // namespace
-
-absl::Status AskTool(transport::Transport& transport, const std::string& control_address,
-                     const std::string& token, const std::string& name, wire::Frame request,
-                     std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer) {
+// Sends the frames and waits until `on_answer` returns true.
+absl::Status Ask(transport::Transport& transport, const std::string& control_address,
+                 std::vector<wire::Frame> frames, std::chrono::milliseconds limit,
+                 std::function<bool(wire::Frame)> on_answer) {
   const auto deadline = Clock::now() + limit;
   auto question = std::make_shared<Question>();
   question->on_answer = std::move(on_answer);
@@ -76,10 +75,11 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
         absl::StrCat("the controller closed the connection: ", std::string(why.message()))));
   };
   GANGWAY_ASSIGN_OR_RETURN(auto link, transport.Connect(control_address, std::move(events), limit));
-  absl::Status sent = link->Send(ToolHello(name, token));
-  request.set_sequence(2);
-  if (sent.ok()) sent = link->Send(std::move(request));
-  if (!sent.ok()) question->End(sent);
+  uint64_t sequence = 0;
+  for (wire::Frame& frame : frames) {
+    frame.set_sequence(++sequence);
+    if (absl::Status sent = link->Send(std::move(frame)); !sent.ok()) question->End(sent);
+  }
   absl::Status end;
   {
     MutexLock lock(question->mutex);
@@ -94,6 +94,23 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
   loop.Post([&link] { link->Close(absl::CancelledError("done")); });
   loop.Stop();
   return end;
+}
+
+}  // namespace
+
+absl::Status AskTool(transport::Transport& transport, const std::string& control_address,
+                     const std::string& token, const std::string& name, wire::Frame request,
+                     std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer) {
+  return Ask(transport, control_address,
+             {ToolHello(wire::ROLE_TOOL, name, token), std::move(request)}, limit,
+             std::move(on_answer));
+}
+
+absl::Status Probe(transport::Transport& transport, const std::string& address,
+                   const std::string& token, const std::string& name,
+                   std::chrono::milliseconds limit) {
+  return Ask(transport, address, {ToolHello(wire::ROLE_PROBE, name, token)}, limit,
+             [](const wire::Frame& frame) { return frame.has_hello_reply(); });
 }
 
 absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,

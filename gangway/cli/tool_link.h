@@ -20,6 +20,12 @@ absl::Status AskTool(transport::Transport& transport, const std::string& control
                      const std::string& token, const std::string& name, wire::Frame request,
                      std::chrono::milliseconds limit, std::function<bool(wire::Frame)> on_answer);
 
+// Asks whether the process at `address` would welcome `token`, in whatever role. Blocks. Errors as
+// AskStatus.
+absl::Status Probe(transport::Transport& transport, const std::string& address,
+                   const std::string& token, const std::string& name,
+                   std::chrono::milliseconds limit);
+
 // Blocks. UNAVAILABLE: no controller listens, or it closed the link. DEADLINE_EXCEEDED: it did not
 // answer within `limit`. Otherwise the controller's rejection, for example of the token.
 absl::StatusOr<wire::StatusReply> AskStatus(transport::Transport& transport,

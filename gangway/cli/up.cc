@@ -63,7 +63,8 @@ SupervisorOptions Describe(const UpOptions& options, const StateDir& dir) {
 
 ChildSpec SchedulerChild(uint32_t island, const std::string& address, const StateDir& dir) {
   return {absl::StrCat("island", island, "/scheduler"),
-          [island, address, token = dir.File(kTokenFile)](const std::string& control) {
+          [island, address,
+           token = dir.File(TokenFile(wire::ROLE_SCHEDULER))](const std::string& control) {
             return std::vector<std::string>{
                 RoleBinary(), "scheduler", "--island", absl::StrCat(island), "--listen",
                 address,      "--control", control,    "--token-file",       token};
@@ -230,12 +231,12 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--front-door",   absl::StrCat("127.0.0.1:", options.port),
                   "--control",      LocalAddress(dir, "control.sock"),
                   "--metrics-port", text(options.metrics_port),
-                  "--token-file",   dir.File(kTokenFile)};
+                  "--token-file",   dir.File(TokenFile(wire::ROLE_TOOL))};
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
   children.push_back({"head", [head](const std::string&) { return head; }});
   children.push_back(CompilerChild(options.devices, threads, options.plugin, dir,
-                                   {"--token-file", dir.File(kTokenFile)}));
+                                   {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}));
   for (uint32_t island = 0; island < options.islands; ++island) {
     std::string scheduler;  // the address for the island's workers, if not the head's
     if (options.separate_schedulers) {
@@ -251,7 +252,7 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                         "--memory",     text(memory),
                         "--heap",       text(heap),
                         "--plugin",     options.plugin,
-                        "--token-file", dir.File(kTokenFile)};
+                        "--token-file", dir.File(TokenFile(wire::ROLE_WORKER))};
       if (options.shared_memory_bytes)
         worker.insert(worker.end(), {"--shared-memory", text(*options.shared_memory_bytes)});
       children.push_back({absl::StrCat("island", island, "/worker", index),
@@ -281,7 +282,7 @@ int Up(UpOptions options) {
   options.port = *port;
   StateDir dir(root, *port);
   if (auto status = dir.Lock(); !status.ok()) return Fail(status);
-  if (auto token = EnsureToken(dir.File(kTokenFile)); !token.ok()) return Fail(token.status());
+  if (auto status = EnsureTokens(dir.path()); !status.ok()) return Fail(status);
   dir.Remove(kTlsFolder);
   FileDescriptor follow;
   if (options.detach) {

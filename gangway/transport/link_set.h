@@ -52,6 +52,14 @@ class LinkSet {
     return true;
   }
 
+  std::vector<std::shared_ptr<End>> List() const GANGWAY_EXCLUDES(mutex_) {
+    std::vector<std::shared_ptr<End>> links;
+    MutexLock lock(mutex_);
+    links.reserve(links_.size());
+    for (const auto& [key, link] : links_) links.push_back(link);
+    return links;
+  }
+
   void Remove(End* link) GANGWAY_EXCLUDES(mutex_) {
     std::shared_ptr<End> removed;  // destroyed after the unlock
     MutexLock lock(mutex_);
@@ -74,12 +82,11 @@ class LinkSet {
   static constexpr std::chrono::seconds kCancelLimit{5};  // a cancelled link ends at once
 
   std::vector<std::shared_ptr<End>> ShutAndList() GANGWAY_EXCLUDES(mutex_) {
-    std::vector<std::shared_ptr<End>> links;
-    MutexLock lock(mutex_);
-    shut_ = true;
-    links.reserve(links_.size());
-    for (auto& [key, link] : links_) links.push_back(link);
-    return links;
+    {
+      MutexLock lock(mutex_);
+      shut_ = true;
+    }
+    return List();
   }
 
   bool WaitEmpty(std::chrono::milliseconds limit) GANGWAY_EXCLUDES(mutex_) {
@@ -87,7 +94,7 @@ class LinkSet {
     return empty_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return links_.empty(); });
   }
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar empty_;
   bool shut_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::map<End*, std::shared_ptr<End>> links_ GANGWAY_GUARDED_BY(mutex_);

@@ -35,6 +35,7 @@ struct LinkEvents {
 struct Peer {
   std::string address;  // for people
   bool authenticated = false;
+  std::string certificate;  // its common name, such as "worker/a.example"; empty: none
 };
 
 class Link {

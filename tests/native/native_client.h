@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,11 +23,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 
 #include "gangway/base/answer.h"
 #include "gangway/base/executor.h"
 #include "gangway/client/connect.h"
 #include "gangway/transport/by_address.h"
+#include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -118,9 +121,15 @@ class NativeClient {
   std::unique_ptr<Client> client_;
 };
 
-inline std::string ClusterToken() {
-  const char* token = std::getenv("GANGWAY_TEST_TOKEN");
-  return token == nullptr ? "" : token;
+// The token of the role, from the cluster's folder.
+inline std::string ClusterToken(wire::Role role = wire::ROLE_CLIENT) {
+  const char* folder = std::getenv("GANGWAY_TEST_FOLDER");
+  const std::string file =
+      role == wire::ROLE_CLIENT ? "token" : transport::RoleName(role) + ".token";
+  std::ifstream text(absl::StrCat(folder == nullptr ? "" : folder, "/", file));
+  std::string token;
+  text >> token;
+  return token;
 }
 
 inline wire::Frame HelloFrame(wire::Role role) {
@@ -130,7 +139,7 @@ inline wire::Frame HelloFrame(wire::Role role) {
   hello->set_build_version(wire::kBuildVersion);
   hello->set_role(role);
   hello->set_name("a bare link");
-  if (role != wire::ROLE_DATA) hello->set_token(ClusterToken());
+  if (role != wire::ROLE_DATA) hello->set_token(ClusterToken(role));
   return frame;
 }
 
@@ -222,7 +231,7 @@ class BareLink {
 };
 
 // A test against a cluster that tests/test_native.py has started: GANGWAY_TEST_CONTROL is its
-// control address, GANGWAY_TEST_TOKEN is its token.
+// control address, GANGWAY_TEST_FOLDER has its tokens.
 class ClusterTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -1,6 +1,6 @@
 // Clients of the native protocol against real processes. Each case runs alone, against a cluster
 // that tests/test_native.py has started: GANGWAY_TEST_CONTROL is its control address,
-// GANGWAY_TEST_TOKEN is its token.
+// GANGWAY_TEST_FOLDER has its tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -263,6 +263,28 @@ TEST_F(NativeE2eTest, WithoutTheClustersTokenNobodyIsWelcome) {
     }
   }
   EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "other clients are unaffected";
+}
+
+TEST_F(NativeE2eTest, ATokenOpensItsOwnRoleOnly_SE_1) {
+  for (wire::Role role : transport::kTokenRoles) {
+    for (wire::Role own : transport::kTokenRoles) {
+      if (role == own) continue;
+      SCOPED_TRACE(
+          absl::StrCat(transport::RoleName(own), "'s token, as ", transport::RoleName(role)));
+      BareLink link(*transport_, control_);
+      wire::Frame hello = HelloFrame(role);
+      hello.mutable_hello()->set_token(ClusterToken(own));
+      link.Send(std::move(hello));
+      const wire::HelloReply reply = link.TakeHelloReply();
+      EXPECT_EQ(reply.failure().code(), static_cast<int>(absl::StatusCode::kPermissionDenied));
+      for (const std::string& part :
+           {absl::StrCat("the token of role ", transport::RoleName(own)),
+            absl::StrCat("does not open role ", transport::RoleName(role))})
+        EXPECT_THAT(reply.failure().message(), HasSubstr(part));
+      link.WaitClosed();
+    }
+  }
+  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "the cluster is unaffected";
 }
 
 TEST_F(NativeE2eTest, APeerOfAnotherVersionIsToldBoth) {

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/transport/grpc/peer_policy.h"
+
 namespace gangway::transport {
 
 ClientStream::ClientStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue,
@@ -47,7 +49,10 @@ void ClientStream::OnOpened(Operation operation, bool ok) {
     BeginFinish();  // LostStatus says why
     return;
   }
-  if (auto auth = context_->auth_context()) peer_.authenticated = auth->IsPeerAuthenticated();
+  if (auto auth = context_->auth_context()) {
+    peer_.authenticated = auth->IsPeerAuthenticated();
+    SetCertificate(CertificateOf(*auth));
+  }
   MutexLock lock(opening_mutex_);
   if (open_done_) return;  // too late: cancelled
   open_done_ = true;
@@ -78,6 +83,8 @@ absl::Status ClientStream::LostStatus() const {
                    status_.ok() ? "the peer closed it without a reason" : status_.error_message());
   if (status_.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED)
     return absl::ResourceExhaustedError(text);
+  if (status_.error_code() == grpc::StatusCode::PERMISSION_DENIED)
+    return absl::PermissionDeniedError(text);
   return absl::UnavailableError(text);
 }
 

@@ -53,12 +53,44 @@ absl::StatusOr<std::unique_ptr<AcceptLoop>> Accepting(const Address& parsed) {
       bracketed ? parsed.host.substr(1, parsed.host.size() - 2) : parsed.host, parsed.port);
 }
 
+// Ends the links of a set whose peers the policy rejects, now and when its answers change.
+class PeerWatch {
+ public:
+  PeerWatch(std::shared_ptr<PeerPolicy> policy, const std::shared_ptr<StreamSet>& streams)
+      : policy_(std::move(policy)) {
+    if (policy_ == nullptr) return;
+    id_ = policy_->Subscribe([policy = policy_.get(), streams] {
+      for (const auto& stream : streams->List()) {
+        if (stream->certificate().empty()) continue;
+        if (auto name = policy->Check(stream->certificate()); !name.ok())
+          stream->End(name.status());
+      }
+    });
+  }
+  ~PeerWatch() {
+    if (policy_ != nullptr) policy_->Unsubscribe(id_);
+  }
+
+  // Whether the peer of a stream of the set may have a link.
+  absl::Status Admit(Stream& stream) const {
+    if (policy_ == nullptr || stream.certificate().empty()) return absl::OkStatus();
+    GANGWAY_ASSIGN_OR_RETURN(auto name, policy_->Check(stream.certificate()));
+    stream.SetCertificateName(std::move(name));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<PeerPolicy> policy_;
+  uint64_t id_ = 0;
+};
+
 class GrpcListener final : public Listener {
  public:
   GrpcListener(const GrpcOptions& options, Accept accept, LinkOptions link_options)
       : message_bytes_max_(options.message_bytes_max),
         accept_(std::move(accept)),
-        link_options_(link_options) {}
+        link_options_(link_options),
+        peers_(options.peers, streams_) {}
 
   // The completion thread outlives the server: it runs the operations that gRPC cancels.
   ~GrpcListener() override {
@@ -156,6 +188,9 @@ class GrpcListener final : public Listener {
     if (!known)
       return stream->Refuse(
           {grpc::StatusCode::UNIMPLEMENTED, "only /gangway.Link/Open is served here"});
+    if (absl::Status admitted = peers_.Admit(*stream); !admitted.ok()) {
+      return stream->Refuse({grpc::StatusCode::PERMISSION_DENIED, std::string(admitted.message())});
+    }
     stream->Accept();
     stream->Start(accept_(std::make_shared<LinkHandle<Stream>>(stream)));
   }
@@ -167,6 +202,7 @@ class GrpcListener final : public Listener {
   std::unique_ptr<AcceptLoop> loop_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   const std::shared_ptr<StreamSet> streams_ = std::make_shared<StreamSet>();
+  const PeerWatch peers_;
   grpc::AsyncGenericService service_;
   std::shared_ptr<CompletionThread> thread_;
   grpc::ServerCompletionQueue* queue_ = nullptr;  // of thread_
@@ -178,7 +214,8 @@ class GrpcListener final : public Listener {
 
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(GrpcOptions options) : options_(std::move(options)) {}
+  explicit GrpcTransport(GrpcOptions options)
+      : options_(std::move(options)), peers_(options_.peers, streams_) {}
   ~GrpcTransport() override {
     streams_->Shut(absl::CancelledError("the gRPC transport was closed"));
   }
@@ -206,6 +243,10 @@ class GrpcTransport final : public Transport {
     stream->Init();
     if (!streams_->Add(stream)) return absl::UnavailableError("the gRPC transport is closed");
     GANGWAY_RETURN_IF_ERROR(stream->Open(limit));
+    if (absl::Status admitted = peers_.Admit(*stream); !admitted.ok()) {
+      stream->Cancel();
+      return admitted;
+    }
     stream->Start(std::move(events));
     return std::make_shared<LinkHandle<Stream>>(std::move(stream));
   }
@@ -241,6 +282,7 @@ class GrpcTransport final : public Transport {
 
   const GrpcOptions options_;
   const std::shared_ptr<StreamSet> streams_ = std::make_shared<StreamSet>();
+  const PeerWatch peers_;
   Mutex mutex_;
   std::shared_ptr<CompletionThread> thread_ GANGWAY_GUARDED_BY(mutex_);
 };

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/transport/grpc/peer_policy.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::transport {
@@ -21,6 +22,9 @@ struct GrpcOptions {
   // Both or neither. Without them, only loopback addresses are allowed (SE-1).
   std::shared_ptr<grpc::ServerCredentials> server_credentials;
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials;
+  // Of peers that present a certificate; null: each that the credentials accept. A link whose peer
+  // it rejects is closed, with its reason.
+  std::shared_ptr<PeerPolicy> peers;
   size_t message_bytes_max = size_t{1} << 30;  // of one frame
   // A peer that answers nothing for this long, because its host or the network is gone, is lost: its links close. At
   // least 2 s. Long by default, because a process that is stopped for as long, by a debugger or a closed laptop, is

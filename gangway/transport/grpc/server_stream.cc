@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/transport/grpc/client_stream.h"
+#include "gangway/transport/grpc/peer_policy.h"
 
 namespace gangway::transport {
 
@@ -14,7 +15,10 @@ ServerStream::ServerStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue
                            std::unique_ptr<ServerCall> call)
     : Stream(std::move(set), queue, options, message_bytes_max), call_(std::move(call)) {
   peer_.address = call_->context.peer();
-  if (auto auth = call_->context.auth_context()) peer_.authenticated = auth->IsPeerAuthenticated();
+  if (auto auth = call_->context.auth_context()) {
+    peer_.authenticated = auth->IsPeerAuthenticated();
+    SetCertificate(CertificateOf(*auth));
+  }
 }
 
 void ServerStream::Accept() {

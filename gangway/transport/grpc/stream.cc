@@ -232,6 +232,16 @@ void Stream::BeginClose(const absl::Status& reason, Tell tell) {
   if (read) StartRead(&incoming_, TagOf(Operation::kRead));
 }
 
+std::string Stream::certificate() const {
+  MutexLock lock(mutex_);
+  return certificate_;
+}
+
+void Stream::SetCertificate(std::string pem) {
+  MutexLock lock(mutex_);
+  certificate_ = std::move(pem);
+}
+
 void Stream::Cancel() {
   MutexLock lock(mutex_);
   CancelLocked();

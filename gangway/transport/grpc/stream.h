@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 
@@ -47,6 +48,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
   size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
   const Peer& peer() const { return peer_; }
+  std::string certificate() const GANGWAY_EXCLUDES(mutex_);  // PEM; empty: none
+
+  // The policy's answer about the peer, before Start.
+  void SetCertificateName(std::string name) { peer_.certificate = std::move(name); }
 
   // Close: the owner closes, and no event follows. End: closes too, and reports on_closed(status)
   // to the owner.
@@ -87,6 +92,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void CountOperation() GANGWAY_EXCLUDES(mutex_);
   void BeginFinish() GANGWAY_EXCLUDES(mutex_);
 
+  void SetCertificate(std::string pem) GANGWAY_EXCLUDES(mutex_);
+
   Peer peer_;  // set before the stream is shared
 
  private:
@@ -121,6 +128,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::atomic<size_t> queued_bytes_{0};
 
   mutable Mutex mutex_;
+  std::string certificate_ GANGWAY_GUARDED_BY(mutex_);
   Outbox outbox_ GANGWAY_GUARDED_BY(mutex_);
   int operations_ GANGWAY_GUARDED_BY(mutex_) = 0;  // that gRPC still has to complete
   size_t writing_bytes_ GANGWAY_GUARDED_BY(mutex_) = 0;

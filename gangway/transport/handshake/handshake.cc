@@ -8,13 +8,14 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
-#include "gangway/transport/handshake/cluster_token.h"
+#include "gangway/base/status.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
 namespace gangway::transport {
 namespace {
 
+constexpr char kController[] = "controller";  // the role of its certificate
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr size_t kSilentMax = 1024;  // links of one listener that have not sent their Hello
 
@@ -77,6 +78,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     absl::Status refused = absl::InvalidArgumentError("the first frame on a link must be a Hello");
     if (frame.has_hello()) {
       refused = Admit(frame.hello());
+      if (refused.ok() && frame.hello().role() == wire::ROLE_PROBE) return AnswerProbe();
       if (refused.ok()) {
         auto endpoint = welcome_(link_, frame.hello());
         refused = endpoint.status();
@@ -88,9 +90,19 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   }
 
   absl::Status Admit(const wire::Hello& hello) const {
-    absl::Status versions = CheckVersions(hello);
-    if (!versions.ok() || !admission_.token_needed) return versions;
-    return CheckClusterToken(admission_.token, hello.token(), hello.name());
+    GANGWAY_RETURN_IF_ERROR(CheckVersions(hello));
+    GANGWAY_RETURN_IF_ERROR(CheckCertificate(link_->peer(), hello));
+    if (!admission_.token_needed) return absl::OkStatus();
+    return admission_.verifiers.Check(hello.role(), hello.token(), hello.name());
+  }
+
+  void AnswerProbe() {
+    wire::Frame reply;
+    reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+    reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+    (void)link_->Send(std::move(reply));  // the link closes either way
+    link_->Close(absl::CancelledError("the probe was answered"));
+    link_.reset();
   }
 
   void OnHelloLimit() {
@@ -139,6 +151,22 @@ absl::Status CheckVersions(const wire::Hello& hello) {
       absl::StrCat(hello.name(), " runs Gangway ", hello.build_version(), " (protocol ",
                    hello.protocol_version(), "), this side runs ", wire::kBuildVersion,
                    " (protocol ", wire::kProtocolVersion, "): install the same version on both."));
+}
+
+absl::Status CheckCertificate(const Peer& peer, const wire::Hello& hello) {
+  const size_t slash = peer.certificate.find('/');
+  if (slash == std::string::npos || hello.role() == wire::ROLE_PROBE) return absl::OkStatus();
+  const std::string role = peer.certificate.substr(0, slash);
+  wire::Role asked = hello.role();
+  if (asked == wire::ROLE_PEER) asked = wire::ROLE_WORKER;
+  if (asked == wire::ROLE_DATA) asked = wire::ROLE_CLIENT;
+  if (role == RoleName(asked)) return absl::OkStatus();
+  if (role == kController && asked != wire::ROLE_WORKER && asked != wire::ROLE_SCHEDULER)
+    return absl::OkStatus();  // its front door, compiler and tools
+  return absl::PermissionDeniedError(
+      absl::StrCat(hello.name(), " presented the certificate ", peer.certificate,
+                   ", which does not open role ", RoleName(asked),
+                   ": make one with `gangway certs DIR --add NAME --role ", RoleName(asked), "`"));
 }
 
 Accept Greet(EventLoop* loop, Admission admission, Welcome welcome) {

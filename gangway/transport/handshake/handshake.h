@@ -1,6 +1,7 @@
-// The answering side of a link's first exchange: reads the Hello, checks versions and the cluster's
-// token, and hands the link to the service. Any other first frame closes the link; so does the lack
-// of a Hello within 10 s. Of the links that have sent none, the oldest makes room at a limit.
+// The answering side of a link's first exchange: reads the Hello, checks versions, the role's token
+// and the peer's certificate, and hands the link to the service. It answers a ROLE_PROBE itself. Any
+// other first frame closes the link; so does the lack of a Hello within 10 s. Of the links that have
+// sent none, the oldest makes room at a limit.
 //
 // Threading: everything runs on the given loop. The link's events own the Endpoint and destroy it
 // after OnClosed.
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::transport {
@@ -37,11 +39,17 @@ class Endpoint {
 using Welcome = std::function<absl::StatusOr<std::unique_ptr<Endpoint>>(
     const std::shared_ptr<Link>& link, const wire::Hello& hello)>;
 
-// Whether a Hello must carry the cluster's token (cluster_token.h).
+// Whether a Hello must carry its role's token (cluster_token.h).
 struct Admission {
   bool token_needed = false;  // false: only this process can connect
-  std::string token;
+  Verifiers verifiers;
 };
+
+// PERMISSION_DENIED: the peer has a certificate of another role; names both. A certificate is for
+// one role if its common name begins with that role's name and a slash, else for all. A worker's is
+// also for its streams to other workers, a client's for its data streams, a controller's for all but
+// workers and schedulers.
+absl::Status CheckCertificate(const Peer& peer, const wire::Hello& hello);
 
 // An Accept that greets every link on `loop`. `loop` outlives the listener.
 Accept Greet(EventLoop* loop, Admission admission, Welcome welcome);

@@ -30,7 +30,7 @@ class HandshakeTest : public testing::Test {
  protected:
   HandshakeTest() : loop_("server"), client_loop_("client"), transport_(NewInprocTransport()) {
     auto listener = transport_->Listen(
-        "door", Greet(&loop_, {.token_needed = true, .token = "right"},
+        "door", Greet(&loop_, {.token_needed = true, .verifiers = Verifiers::Same("right")},
                       [](const std::shared_ptr<Link>& link,
                          const wire::Hello& hello) -> absl::StatusOr<std::unique_ptr<Endpoint>> {
                         if (hello.name() == "unwanted")
@@ -76,6 +76,7 @@ class HandshakeTest : public testing::Test {
     frame.mutable_hello()->set_build_version("9.9.9");
     frame.mutable_hello()->set_name(name);
     frame.mutable_hello()->set_token("right");
+    frame.mutable_hello()->set_role(wire::ROLE_CLIENT);
     return frame;
   }
 
@@ -100,12 +101,94 @@ TEST_F(HandshakeTest, WithoutTheClustersTokenNobodyIsWelcome) {
 }
 
 TEST(ClusterTokenTest, NothingIsNoToken) {
-  EXPECT_FALSE(CheckClusterToken("", "", "who").ok());
-  const std::string token = NewClusterToken();
-  EXPECT_EQ(token.size(), 64u);
-  EXPECT_NE(token, NewClusterToken());
-  EXPECT_TRUE(CheckClusterToken(token, token, "who").ok());
-  EXPECT_FALSE(CheckClusterToken(token, token.substr(1), "who").ok());
+  for (wire::Role role : kTokenRoles) {
+    EXPECT_FALSE(Verifiers().Check(role, "", "who").ok());
+    EXPECT_FALSE(Verifiers::Same("").Check(role, "", "who").ok());
+    EXPECT_FALSE(Verifiers::Of("secret").Check(role, "", "who").ok());
+    EXPECT_FALSE(Verifiers::Of("secret").Check(role, "secret", "who").ok());
+  }
+  EXPECT_EQ(NewClusterToken().size(), 64u);
+  EXPECT_NE(NewClusterToken(), NewClusterToken());
+}
+
+TEST(ClusterTokenTest, ATokenOpensItsOwnRoleOnly_SE1) {
+  const std::string secret = NewClusterToken();
+  const auto verifiers = Verifiers::FromText(Verifiers::Of(secret).ToText());
+  ASSERT_TRUE(verifiers.ok()) << verifiers.status();
+  for (wire::Role own : kTokenRoles) {
+    const std::string token = RoleToken(secret, own);
+    EXPECT_EQ(token.size(), 64u);
+    EXPECT_TRUE(verifiers->Check(wire::ROLE_PROBE, token, "who").ok());
+    for (wire::Role role : kTokenRoles) {
+      const absl::Status status = verifiers->Check(role, token, "train.py");
+      EXPECT_EQ(status.ok(), role == own) << RoleName(role) << " with " << RoleName(own);
+      if (role == own) continue;
+      EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << status;
+      for (const std::string& part : {std::string("train.py"), "the token of role " + RoleName(own),
+                                      "does not open role " + RoleName(role)})
+        EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+    }
+    for (wire::Role role : {wire::ROLE_UNKNOWN, wire::ROLE_DATA, wire::ROLE_PEER})
+      EXPECT_FALSE(verifiers->Check(role, token, "who").ok()) << role;
+    for (const std::string& wrong :
+         {token.substr(1), token + "0", RoleToken(NewClusterToken(), own), secret}) {
+      EXPECT_EQ(verifiers->Check(own, wrong, "who").code(), absl::StatusCode::kUnauthenticated);
+      EXPECT_FALSE(verifiers->Check(wire::ROLE_PROBE, wrong, "who").ok());
+    }
+    // What a listener knows does not open anything.
+    EXPECT_FALSE(verifiers->Check(own, Verifiers::Of(secret).ToText(), "who").ok());
+  }
+}
+
+TEST(ClusterTokenTest, TextThatIsNoVerifiersIsRefused) {
+  for (const char* text : {"worker", "worker 12",
+                           "cook "
+                           "0000000000000000000000000000000000000000000000000000000000000000",
+                           "worker 0 1"})
+    EXPECT_EQ(Verifiers::FromText(text).status().code(), absl::StatusCode::kInvalidArgument)
+        << text;
+  auto none = Verifiers::FromText("");
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->Check(wire::ROLE_PROBE, "", "who").ok());
+}
+
+TEST(CertificateTest, ACertificateOpensItsOwnRoleOnly_SE1) {
+  auto check = [](const char* certificate, wire::Role role) {
+    wire::Hello hello;
+    hello.set_name("somebody");
+    hello.set_role(role);
+    return CheckCertificate({.certificate = certificate}, hello);
+  };
+  for (wire::Role role : kTokenRoles) {
+    for (const char* certificate : {"", "Gangway cluster"})
+      EXPECT_TRUE(check(certificate, role).ok()) << certificate;
+    const absl::Status status = check("worker/a.example", role);
+    EXPECT_EQ(status.ok(), role == wire::ROLE_WORKER) << status;
+    if (role == wire::ROLE_WORKER) continue;
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_NE(status.message().find("worker/a.example"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find(RoleName(role)), absl::string_view::npos) << status;
+  }
+  EXPECT_TRUE(check("worker/a", wire::ROLE_PEER).ok());
+  EXPECT_TRUE(check("worker/a", wire::ROLE_PROBE).ok());
+  EXPECT_TRUE(check("client/a", wire::ROLE_DATA).ok());
+  EXPECT_FALSE(check("client/a", wire::ROLE_PEER).ok());
+  for (wire::Role role : {wire::ROLE_COMPILER, wire::ROLE_TOOL, wire::ROLE_DATA})
+    EXPECT_TRUE(check("controller/head", role).ok()) << role;
+  for (wire::Role role : {wire::ROLE_WORKER, wire::ROLE_SCHEDULER, wire::ROLE_PEER})
+    EXPECT_FALSE(check("controller/head", role).ok()) << role;
+  EXPECT_FALSE(check("worker/a", wire::ROLE_DATA).ok());
+}
+
+TEST_F(HandshakeTest, AProbeIsAnsweredAndGone) {
+  wire::Frame hello = Hello(wire::kProtocolVersion, "unwanted");
+  hello.mutable_hello()->set_role(wire::ROLE_PROBE);
+  wire::Frame reply = Ask(hello);
+  EXPECT_EQ(reply.hello_reply().failure().code(), 0) << "the service would refuse it";
+  EXPECT_EQ(reply.hello_reply().protocol_version(), wire::kProtocolVersion);
+  hello.mutable_hello()->set_token("wrong");
+  EXPECT_EQ(Ask(hello).hello_reply().failure().code(),
+            static_cast<int>(absl::StatusCode::kUnauthenticated));
 }
 
 TEST_F(HandshakeTest, AnotherProtocolVersionIsRefusedNamingBoth) {

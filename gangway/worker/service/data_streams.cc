@@ -110,6 +110,8 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
   if (absl::Status same = transport::CheckVersions(hello); !same.ok()) return Refuse(id, same);
+  if (absl::Status own = transport::CheckCertificate(stream.link->peer(), hello); !own.ok())
+    return Refuse(id, own);
   if (hello.role() == wire::ROLE_PEER) return OnPeerHello(id, stream, hello);
   if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
     return Refuse(id, absl::InvalidArgumentError(
