@@ -11,25 +11,35 @@
 namespace gangway::ifrt {
 
 absl::Status HostBudget::Acquire(uint64_t bytes, Clock::time_point deadline) {
-  MutexLock lock(mutex_);
-  const auto fits = [&]() GANGWAY_NO_ANALYSIS {
-    return bytes <= bytes_max_ && used_ <= bytes_max_ - bytes;
-  };
-  // A size that can never fit is rejected at once.
-  if (bytes > bytes_max_ || !(fits() || released_.WaitUntil(mutex_, deadline, fits))) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("a host buffer of ", bytes, " bytes does not fit: the front door holds ",
-                     used_, " bytes of this session's host buffers, the limit is ", bytes_max_,
-                     "; transfer less at once, or raise the limit of the front door"));
+  {
+    MutexLock lock(mutex_);
+    const auto fits = [&]() GANGWAY_NO_ANALYSIS {
+      return bytes <= bytes_max_ && used_ <= bytes_max_ - bytes;
+    };
+    // A size that can never fit is rejected at once.
+    if (bytes > bytes_max_ || !(fits() || released_.WaitUntil(mutex_, deadline, fits))) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a host buffer of ", bytes, " bytes does not fit: the front door holds ",
+                       used_, " bytes of host buffers of ", name_, ", the limit is ", bytes_max_,
+                       "; transfer less at once, or smaller shards"));
+    }
+    used_ += bytes;
   }
-  used_ += bytes;
-  return absl::OkStatus();
+  if (all_ == nullptr) return absl::OkStatus();
+  absl::Status status = all_->Acquire(bytes, deadline);
+  if (!status.ok()) ReleaseOwn(bytes);
+  return status;
 }
 
-void HostBudget::Release(uint64_t bytes) {
+void HostBudget::ReleaseOwn(uint64_t bytes) {
   MutexLock lock(mutex_);
   used_ -= bytes;
   released_.NotifyAll();
+}
+
+void HostBudget::Release(uint64_t bytes) {
+  ReleaseOwn(bytes);
+  if (all_ != nullptr) all_->Release(bytes);
 }
 
 uint64_t HostBudget::used() const {
@@ -45,8 +55,10 @@ absl::Status Missing(uint64_t handle) {
 
 }  // namespace
 
-HostBuffers::HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit)
-    : budget_(std::make_shared<HostBudget>(bytes_max)), take_limit_(take_limit) {}
+HostBuffers::HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit,
+                         std::shared_ptr<HostBudget> all)
+    : budget_(std::make_shared<HostBudget>("this session", bytes_max, std::move(all))),
+      take_limit_(take_limit) {}
 
 absl::StatusOr<std::shared_ptr<HostBytes>> HostBuffers::Allocate(uint64_t size) {
   GANGWAY_RETURN_IF_ERROR(budget_->Acquire(size, Clock::now() + take_limit_));

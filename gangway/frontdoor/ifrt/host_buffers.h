@@ -38,10 +38,12 @@ inline constexpr size_t kPlacedBytesMin = size_t{256} << 10;
 // blocks the thread that reads its session, so fewer may wait.
 inline constexpr size_t kAnnouncedMax = 32;
 
-// Counts bytes of host memory against a limit.
+// Counts bytes of host memory against a limit of its own and, where it is part of another budget, against that, too.
 class HostBudget {
  public:
-  explicit HostBudget(uint64_t bytes_max) : bytes_max_(bytes_max) {}
+  // `name` is for people: "this session".
+  HostBudget(std::string name, uint64_t bytes_max, std::shared_ptr<HostBudget> all = nullptr)
+      : name_(std::move(name)), bytes_max_(bytes_max), all_(std::move(all)) {}
 
   // Waits for room until `deadline`. RESOURCE_EXHAUSTED, with the sizes, if there is none by then;
   // at once if `bytes` exceed the limit alone.
@@ -50,7 +52,11 @@ class HostBudget {
   uint64_t used() const;
 
  private:
+  void ReleaseOwn(uint64_t bytes) GANGWAY_EXCLUDES(mutex_);
+
+  const std::string name_;
   const uint64_t bytes_max_;
+  const std::shared_ptr<HostBudget> all_;
   mutable Mutex mutex_;
   CondVar released_;
   uint64_t used_ GANGWAY_GUARDED_BY(mutex_) = 0;
@@ -91,7 +97,9 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
  public:
   using Ready = std::function<void(absl::StatusOr<HostBytesRef>)>;
 
-  HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit);
+  // `all`: of all sessions together; null: there are no others.
+  HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit,
+              std::shared_ptr<HostBudget> all = nullptr);
 
   // A buffer that is charged, but has no memory yet. Waits up to the take limit for room.
   absl::StatusOr<std::shared_ptr<HostBytes>> Allocate(uint64_t size);

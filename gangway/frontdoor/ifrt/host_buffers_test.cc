@@ -47,6 +47,23 @@ bool Ended(const std::future<absl::Status>& lookup) {
   return lookup.wait_for(milliseconds(0)) == std::future_status::ready;
 }
 
+TEST(HostBuffers, TM2_AllSessionsShareOneTotal) {
+  auto all = std::make_shared<HostBudget>("all sessions", 100);
+  HostBuffers first(75, milliseconds(10), all), second(75, milliseconds(10), all);
+  auto held = first.TryAllocate(75);
+  ASSERT_TRUE(held.ok());
+  const absl::Status own = first.TryAllocate(1).status();
+  EXPECT_EQ(own.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(own.message()), HasSubstr("75 bytes of host buffers of this session"));
+  const absl::Status total = second.Allocate(26).status();
+  EXPECT_EQ(total.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(total.message()), HasSubstr("75 bytes of host buffers of all sessions"));
+  EXPECT_EQ(second.bytes(), 0u) << "what was refused is not held";
+  EXPECT_TRUE(second.TryAllocate(25).ok());
+  held->reset();
+  EXPECT_EQ(all->used(), 0u);
+}
+
 TEST(HostBuffers, ALookupWaitsForWhatIsAnnounced) {
   HostBuffers buffers(100, milliseconds(1000));
   ASSERT_TRUE(buffers.Announce(1));

@@ -19,6 +19,7 @@
 #include "gangway/base/accept_loop.h"
 #include "gangway/base/check.h"
 #include "gangway/base/clock.h"
+#include "gangway/base/host_memory.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/buffer_calls.h"
 #include "gangway/frontdoor/ifrt/call.h"
@@ -48,10 +49,8 @@ bool IsUnixSocket(int fd) {
 }
 
 uint64_t DefaultHostBytes() {
-  const int64_t pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGE_SIZE);
-  return pages > 0 && page_bytes > 0
-             ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page_bytes) / 2
-             : uint64_t{1} << 30;
+  const uint64_t host_bytes = HostMemoryBytes();
+  return host_bytes != 0 ? host_bytes / 4 : uint64_t{1} << 30;
 }
 
 }  // namespace
@@ -61,6 +60,7 @@ class IfrtServer::Impl {
   Impl(ClientFactory factory, const IfrtServerOptions& options) : calls_(options) {
     calls_.factory = std::move(factory);
     if (options.host_bytes_max == 0) calls_.options.host_bytes_max = DefaultHostBytes();
+    calls_.host_bytes = std::make_shared<HostBudget>("all sessions", calls_.options.host_bytes_max);
   }
   ~Impl() { Shutdown(); }
 
