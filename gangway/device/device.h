@@ -68,6 +68,7 @@ struct DeviceInfo {
   int64_t runtime_id = 0;
   std::string kind;
   std::vector<std::string> memory_kinds;  // the first one is the default
+  uint64_t memory_bytes = 0;  // that programs and arrays may take; 0: the runtime does not say
 };
 
 // Element type and dimensions of one array on one device.

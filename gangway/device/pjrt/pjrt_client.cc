@@ -158,12 +158,26 @@ absl::Status PjrtClient::ReadDevice(int local_index, PJRT_Device* device) {
   }
   std::stable_partition(named.begin(), named.end(),
                         [&](const auto& entry) { return entry.second == default_memory.memory; });
-  DeviceInfo info{local_index, id.id, std::string(kind.device_kind, kind.device_kind_size), {}};
+  DeviceInfo info{.local_index = local_index,
+                  .runtime_id = id.id,
+                  .kind = std::string(kind.device_kind, kind.device_kind_size),
+                  .memory_kinds = {},
+                  .memory_bytes = MemoryLimit(device)};
   for (const auto& entry : named) info.memory_kinds.push_back(entry.first);
   infos_.push_back(std::move(info));
   devices_.push_back(device);
   memories_.push_back(std::move(named));
   return absl::OkStatus();
+}
+
+// XLA's CPU plugin does not know it.
+uint64_t PjrtClient::MemoryLimit(PJRT_Device* device) const {
+  if (api_->table()->PJRT_Device_MemoryStats == nullptr) return 0;
+  PJRT_Device_MemoryStats_Args stats{};
+  stats.device = device;
+  const absl::Status status = api_->Call(&PJRT_Api::PJRT_Device_MemoryStats, stats);
+  if (!status.ok() || !stats.bytes_limit_is_set || stats.bytes_limit <= 0) return 0;
+  return static_cast<uint64_t>(stats.bytes_limit);
 }
 
 absl::StatusOr<std::string> PjrtClient::MemoryKind(PJRT_Memory* memory) const {

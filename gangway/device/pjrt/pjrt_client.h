@@ -40,6 +40,7 @@ class PjrtClient {
   absl::Status ReadCapabilities();
   absl::Status ReadDevices();
   absl::Status ReadDevice(int local_index, PJRT_Device* device);
+  uint64_t MemoryLimit(PJRT_Device* device) const;  // 0: unknown
   absl::StatusOr<std::string> MemoryKind(PJRT_Memory* memory) const;
 
   const PjrtApi* const api_;

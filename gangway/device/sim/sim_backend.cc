@@ -29,7 +29,8 @@ class SimBackendImpl final : public SimBackend {
     capabilities_.collectives_abortable = true;
     capabilities_.collectives_block_threads = options.collectives_block_threads;
     for (int i = 0; i < options.device_count; ++i) {
-      devices_.push_back(DeviceInfo{i, i, "sim", {std::string(kSimMemoryKind)}});
+      devices_.push_back(
+          DeviceInfo{i, i, "sim", {std::string(kSimMemoryKind)}, options.memory_bytes});
     }
   }
   ~SimBackendImpl() override { engine_->Close(); }

@@ -26,6 +26,7 @@ struct SimOptions {
   int device_count = 4;
   int inflight_max = 32;
   bool collectives_block_threads = false;  // what the capabilities say; simulated ones do not
+  uint64_t memory_bytes = 0;               // what each device says that it has; 0: nothing
   std::shared_ptr<SimTimer> timer;         // null: real time
   // Sees the bytes of all buffers on a device after each change. It must not call the backend.
   std::function<void(int device, int64_t bytes)> on_use;

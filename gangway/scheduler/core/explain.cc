@@ -226,7 +226,7 @@ void Island::ExplainMemory(const NodeState& node, wire::Wait& wait) const {
   wait.add_devices(StateOf(device).id.number());
   wait.set_needed_bytes(NewBytes(node));
   wait.set_used_bytes(ledger_.used_bytes(device));
-  wait.set_budget_bytes(ledger_.budget_bytes());
+  wait.set_budget_bytes(ledger_.budget_bytes(device));
   for (const auto& [session, bytes] : ledger_.HoldersOf(device)) {
     wire::Wait::Holder& holder = *wait.add_holders();
     holder.set_session(session.number());

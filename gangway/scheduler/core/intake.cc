@@ -152,10 +152,11 @@ wire::FailureRef Island::DescribeKind(const wire::Node& message, NodeState& node
     return Refuse(absl::StatusCode::kInvalidArgument,
                   absl::StrCat("node names no device of island ", config_.island));
   }
-  if (node.result_bytes > ledger_.limit_bytes()) {  // GS-2: alone exceeds the budget
+  const uint64_t limit = ledger_.limit_bytes(node.devices);
+  if (node.result_bytes > limit) {  // GS-2: alone exceeds the budget
     return Refuse(absl::StatusCode::kResourceExhausted,
                   absl::StrCat("an array needs ", node.result_bytes,
-                               " bytes on each device, the budget is ", ledger_.limit_bytes()),
+                               " bytes on each device, the budget is ", limit),
                   "Shard it over more devices, or raise the budget.");
   }
   return nullptr;
@@ -206,13 +207,14 @@ wire::FailureRef Island::DescribeLaunch(const wire::Launch& launch, NodeState& n
   const uint64_t all = AddSizes(AddSizes(node.argument_bytes, node.result_bytes), node.temp_bytes);
   // A sum that is too large to be told stays too large without what donation saves.
   const uint64_t alone = all == UINT64_MAX ? all : all - node.alias_bytes;
-  if (alone > ledger_.limit_bytes()) {
+  const uint64_t limit = ledger_.limit_bytes(node.devices);
+  if (alone > limit) {
     wire::Failure failure = wire::MakeFailure(
         absl::StatusCode::kResourceExhausted,
         absl::StrCat("program ", load.name(), " alone needs ", alone,
                      " bytes on each device (arguments ", node.argument_bytes, ", results ",
                      node.result_bytes, ", temporaries ", node.temp_bytes, ", reused by donation ",
-                     node.alias_bytes, "), the budget is ", ledger_.limit_bytes()),
+                     node.alias_bytes, "), the budget is ", limit),
         "Shard it over more devices, donate arguments, or raise the budget.");
     wire::SetProgram(node.program, failure);
     return wire::Share(std::move(failure));
@@ -472,7 +474,7 @@ void Island::OnProbe(uint64_t probe, Actions& actions) {
     wire::DeviceUsage* device = usage->add_devices();
     device->set_device(devices_[i].id.number());
     device->set_bytes(ledger_.used_bytes(IslandDevice(i)));
-    device->set_budget_bytes(ledger_.budget_bytes());
+    device->set_budget_bytes(ledger_.budget_bytes(IslandDevice(i)));
     device->set_peak_bytes(ledger_.peak_bytes(IslandDevice(i)));
   }
   actions.to_controller.push_back(std::move(report));

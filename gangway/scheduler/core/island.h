@@ -52,7 +52,7 @@ struct IslandConfig {
   uint32_t island = 0;
   std::vector<WorkerSpec> workers;  // by index in the island
   uint32_t window = 16;             // launches in flight per device; below the backend's own limit
-  uint64_t budget_bytes = 0;        // per device; 0 = no limit
+  uint64_t budget_bytes = 0;        // per device; 0 = no limit but the workers' own
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds worker_wait_max{20000};
   std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload

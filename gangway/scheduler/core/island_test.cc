@@ -581,6 +581,33 @@ TEST_F(IslandTest, WhatIsInconsistentFailsNodesNotTheProcess) {
   ExpectEmpty();
 }
 
+// A worker tells what its devices hold; the lower of that and the island's budget counts.
+TEST_F(IslandTest, ADeviceHasTheBudgetThatItsWorkerTells_GS2) {
+  Up(0, 12, /*device_bytes=*/2 * kBytes);
+  Upload(1, 100, {0}, kSession, 2 * kBytes + 1);
+  EXPECT_EQ(done_.at(1).code(), static_cast<int>(kExhausted));
+  EXPECT_THAT(done_.at(1).message(), HasSubstr("33 bytes on each device, the budget is 32"));
+  Upload(2, 101, {0}, kSession, 2 * kBytes);
+  Upload(3, 102, {2}, kSession, 2 * kBytes + 1);  // of a worker that told nothing
+  Load(1, {0}, /*temp_bytes=*/kBytes);
+  Launch(4, 1, 101, 1, 103);
+  EXPECT_EQ(done_.at(4).code(), static_cast<int>(kExhausted));
+  EXPECT_THAT(done_.at(4).message(), HasSubstr("temporaries 16"));
+  EXPECT_EQ(done_.count(2) + done_.count(3), 0u);
+  EXPECT_EQ(island_->ledger().budget_bytes(IslandDevice(0)), 2 * kBytes);
+  EXPECT_EQ(island_->ledger().budget_bytes(IslandDevice(2)), 0u);
+}
+
+TEST_F(IslandTest, TheLowerBudgetCounts_GS2) {
+  Make(/*budget_bytes=*/3 * kBytes);
+  Up(0, 12, /*device_bytes=*/2 * kBytes);
+  Up(1, 22, /*device_bytes=*/4 * kBytes);
+  EXPECT_EQ(island_->ledger().budget_bytes(IslandDevice(0)), 2 * kBytes);
+  EXPECT_EQ(island_->ledger().budget_bytes(IslandDevice(2)), 3 * kBytes);
+  Up(0, 13);
+  EXPECT_EQ(island_->ledger().budget_bytes(IslandDevice(0)), 3 * kBytes);
+}
+
 // `gangway why`: what each node waits for, by name.
 class ExplainTest : public IslandTest {
  protected:

@@ -60,11 +60,13 @@ class IslandTest : public ::testing::Test {
     *event.batch.add_items() = std::move(item);
     Step(std::move(event));
   }
-  void Up(uint32_t worker, uint64_t incarnation) {
+  // `device_bytes`: the budget of each of its devices; 0: it has none of its own.
+  void Up(uint32_t worker, uint64_t incarnation, uint64_t device_bytes = 0) {
     WorkerUp event;
     event.registration.set_index(worker);
     event.registration.set_incarnation(incarnation);
     event.registration.set_data_address(absl::StrCat("address", worker));
+    event.registration.set_device_bytes(device_bytes);
     Step(event);
     incarnations_[worker] = incarnation;
   }

@@ -22,19 +22,38 @@ class Ledger {
  public:
   using Books = std::vector<uint64_t>;  // bytes by device
 
-  // `budget_bytes` per device; 0 = no limit.
+  // `budget_bytes` per device, for all of them; 0 = no limit but their own.
   Ledger(size_t device_count, uint64_t budget_bytes)
-      : budget_bytes_(budget_bytes), used_(device_count, 0), peak_(device_count, 0) {}
+      : budget_bytes_(budget_bytes),
+        budgets_(device_count, budget_bytes),
+        used_(device_count, 0),
+        peak_(device_count, 0) {}
 
-  uint64_t budget_bytes() const { return budget_bytes_; }
-  // What one device can hold at most.
-  uint64_t limit_bytes() const { return budget_bytes_ == 0 ? kSizeMax : budget_bytes_; }
+  // What the device itself can hold; 0 = no limit. The lower limit counts.
+  void SetOwnBudget(IslandDevice device, uint64_t bytes) {
+    const bool lower = bytes != 0 && (budget_bytes_ == 0 || bytes < budget_bytes_);
+    budgets_[device.number()] = lower ? bytes : budget_bytes_;
+  }
+  // 0 = no limit.
+  uint64_t budget_bytes(IslandDevice device) const { return budgets_[device.number()]; }
+  // What the device can hold at most.
+  uint64_t limit_bytes(IslandDevice device) const {
+    const uint64_t budget = budget_bytes(device);
+    return budget == 0 ? kSizeMax : budget;
+  }
+  // What each of `devices` can hold.
+  uint64_t limit_bytes(const std::vector<IslandDevice>& devices) const {
+    uint64_t least = kSizeMax;
+    for (IslandDevice device : devices) least = std::min(least, limit_bytes(device));
+    return least;
+  }
   uint64_t used_bytes(IslandDevice device) const { return used_[device.number()]; }
   uint64_t peak_bytes(IslandDevice device) const { return peak_[device.number()]; }
 
   uint64_t free_bytes(IslandDevice device) const {
     const uint64_t used = used_[device.number()];
-    return used <= limit_bytes() ? limit_bytes() - used : 0;
+    const uint64_t limit = limit_bytes(device);
+    return used <= limit ? limit - used : 0;
   }
   bool Fits(IslandDevice device, uint64_t bytes) const { return bytes <= free_bytes(device); }
 
@@ -96,6 +115,7 @@ class Ledger {
   };
 
   const uint64_t budget_bytes_;
+  std::vector<uint64_t> budgets_;
   std::vector<uint64_t> used_;  // the sum of the sessions' books
   std::vector<uint64_t> peak_;
   std::map<SessionId, Account> sessions_;

@@ -119,7 +119,7 @@ void Island::ScheduleHeavy(Time now, Actions& actions) {
 void Island::ResumeFitting() {
   if (!std::exchange(memory_freed_, false) || memory_queue_.empty()) return;
   auto free = [this](const std::vector<IslandDevice>& devices) {
-    uint64_t bytes = ledger_.limit_bytes();
+    uint64_t bytes = kSizeMax;
     for (IslandDevice device : devices) bytes = std::min(bytes, ledger_.free_bytes(device));
     return bytes;
   };
@@ -322,7 +322,7 @@ wire::FailureRef Island::MemoryFailure(const NodeState& node) const {
       absl::StatusCode::kResourceExhausted,
       absl::StrCat("waited ", config_.memory_wait_max.count(), " ms for ", NewBytes(node),
                    " bytes on device ", StateOf(device).id, ": ", ledger_.used_bytes(device),
-                   " of ", ledger_.budget_bytes(), " bytes are held, by ",
+                   " of ", ledger_.budget_bytes(device), " bytes are held, by ",
                    holders.empty() ? "no session" : holders),
       "Drop arrays that are no longer needed, donate arguments, or raise the budget.");
   wire::SetProgram(node.program, failure);

@@ -54,8 +54,11 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   wire::IslandItem open;
   open.mutable_open_devices()->set_node_id(index);
   open.mutable_open_devices()->set_num_nodes(static_cast<uint32_t>(workers_.size()));
-  for (DeviceId id : config_.workers[index].devices)
+  for (DeviceId id : config_.workers[index].devices) {
     open.mutable_open_devices()->add_devices(id.number());
+    ledger_.SetOwnBudget(device_index_.at(id), event.registration.device_bytes());
+  }
+  memory_freed_ = true;  // its devices may have more than before
   SendToWorkers({index}, open, actions);
   for (const auto& [id, executable] : executables_) {
     const wire::Load& load = executable.load;
