@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable
 
 import pytest
+from faultlib import Console
 from harness import PATIENCE, Cluster, client_environment, wait_for
 
 NewCluster = Callable[..., Cluster]
@@ -61,23 +62,130 @@ def steps(
     return device
 
 
+def refusals(
+    cluster: Cluster, folder: pathlib.Path, cases: dict[str, str]
+) -> dict[str, tuple[float, str]]:
+    """What each case, an expression that must fail, takes, and its error."""
+    output = run_script(
+        cluster,
+        folder,
+        f"""
+        import time
+        x = jax.device_put(np.zeros(1024, np.float32))
+        float(jax.jit(jnp.sum)(x))  # the session and the compiler are warm
+        for name, text in {cases!r}.items():
+            began = time.monotonic()
+            try:
+                jax.block_until_ready(eval(text))
+                error = "no error"
+            except Exception as failed:
+                error = repr(str(failed))
+            print("case", name, time.monotonic() - began, error, sep="|")
+        print("then", float(jnp.ones(4).sum()))
+        """,
+    )
+    assert "then 4.0" in output, output
+    lines = [line.split("|", 3) for line in output.splitlines() if line.startswith("case|")]
+    return {name: (float(took), error) for _, name, took, error in lines}
+
+
 @pytest.mark.timeout(240)
-def test_an_array_larger_than_the_host_is_refused_without_a_budget_GS_2(
+def test_what_exceeds_the_host_is_refused_at_once_without_a_budget_GS_2(
     cluster: Cluster, tmp_path: pathlib.Path
 ) -> None:
-    """An allocation that malloc refuses would end the worker."""
+    """Results, temporaries, and an array that is larger than its device's part of the host. An allocation that malloc
+    refuses would end the worker, and one that it does not may end the host.
+    """
+    budget = cluster.workers()[0]["devices"][0]["budget_bytes"]
+    memory = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) * 1024
+    assert 0 < 8 * budget <= memory / 2, (budget, memory)
+    refused = refusals(
+        cluster,
+        tmp_path,
+        {
+            "results": "jnp.ones(1 << 38)",
+            "temporaries": "jax.jit(lambda: jnp.cumsum(jnp.ones(1 << 38))[-1])()",
+            "its part": f"jnp.ones({budget} // 4 + 1024)",
+        },
+    )
+    sizes = {"results": 1 << 40, "temporaries": 1 << 40, "its part": budget + 4096}
+    for name, (took, error) in refused.items():
+        assert "RESOURCE_EXHAUSTED" in error and f"the budget is {budget}" in error, (name, error)
+        assert str(sizes[name]) in error or name == "temporaries", (name, error)
+        assert took < 5 * PATIENCE, (name, took, error)  # seconds are the compiler's
+    assert len(refused) == 3, refused
+
+
+def test_uploads_and_copies_larger_than_the_budget_are_refused_GS_2(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(1, 2, 1, "--memory", str(4 * MIB)).start()
+    refused = refusals(
+        cluster,
+        tmp_path,
+        {
+            "upload": "jax.device_put(np.zeros(2 << 20, np.float32))",
+            "placed": "jax.device_put(np.zeros(2 << 20, np.float32), jax.devices()[1])",
+        },
+    )
+    for name, (took, error) in refused.items():
+        assert "RESOURCE_EXHAUSTED" in error and f"the budget is {4 * MIB}" in error, (name, error)
+        assert took < 5 * PATIENCE, (name, took, error)
+    assert len(refused) == 2, refused
+    wait_for("nothing of them is left", lambda: staged(cluster) == [0, 0], 5)
+
+
+def staged(cluster: Cluster) -> list[int]:
+    return [worker["data_bytes"]["staged"] for worker in cluster.workers()]
+
+
+def test_refused_uploads_leave_nothing_on_the_worker_TM_2(new_cluster: NewCluster) -> None:
+    """Places for their bytes were reserved before the scheduler refused them, and their session goes on."""
+    cluster = new_cluster(1, 1, 1, "--memory", str(4 * MIB)).start()
+    with Console(cluster) as client:
+        client.do("large = np.zeros(2 << 20, 'float32')")
+        client.do("arrays = [jax.device_put(large) for _ in range(100)]", 60)
+        for k in (0, 99):
+            answer = client.ask(f"np.asarray(arrays[{k}])")
+            assert "RESOURCE_EXHAUSTED" in answer.get("error", ""), answer
+
+        assert client.do("result = float(np.asarray(jax.device_put(large[:4])).sum())") == 0.0
+
+        def nothing_left() -> bool:
+            data = cluster.workers()[0]["data_bytes"]
+            reported = (
+                data["from_clients"] >= 16
+            )  # with the last upload, which came after the others
+            return bool(reported and data["staged"] == 0 and data["staged_uploads"] == 0)
+
+        wait_for("their places are freed", nothing_left, 5)
+
+
+def test_bytes_on_their_way_have_one_limit_per_worker_TM_2(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    """An upload that alone exceeds it is refused with the sizes; many fetches wait for their turn."""
+    cluster = new_cluster(1, 1, 1, "--staging", "8MB").start()
+    refused = refusals(
+        cluster, tmp_path, {"upload": "jax.device_put(np.zeros(8 << 20, np.float32))"}
+    )
+    took, error = refused["upload"]
+    assert "RESOURCE_EXHAUSTED" in error and str(32 * MIB) in error, error
+    assert f"of {8 * MIB} bytes" in error and "--staging" in error, error
+    assert took < 5 * PATIENCE, (took, error)
     output = run_script(
         cluster,
         tmp_path,
         """
-        try:
-            jnp.ones(1 << 38).block_until_ready()
-        except Exception as error:
-            print(error)
-        print("then", float(jnp.ones(4).sum()))
+        arrays = [jnp.full(1 << 20, float(i)) for i in range(24)]  # 4 MiB each
+        for each in arrays:
+            each.copy_to_host_async()
+        print("sum", sum(float(np.asarray(each)[-1]) for each in arrays))
         """,
     )
-    assert "Shard it over more devices" in output and "then 4.0" in output, output
+    assert f"sum {float(sum(range(24)))}" in output, output
+    wait_for("nothing is left", lambda: staged(cluster) == [0], 5)
+    assert cluster.workers()[0]["data_bytes"]["staged_max"] == 8 * MIB
 
 
 def test_ten_thousand_undonated_steps_in_the_memory_of_four_arrays_GS_2(

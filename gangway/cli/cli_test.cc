@@ -11,6 +11,8 @@
 #include "gangway/base/file_descriptor.h"
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/drain.h"
+#include "gangway/cli/memory_plan.h"
+#include "gangway/cli/plugin.h"
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/status_text.h"
@@ -146,6 +148,28 @@ TEST_F(StateTest, ChildrenAreToldTheirPlace) {
   EXPECT_THAT(children[0].command(""), Contains("127.0.0.1:4711"));
 }
 
+TEST(MemoryPlan, ADefaultBudgetDividesHalfOfTheHostByWorkersAndDevices_GS2) {
+  const std::string cpu = FindPlugin("cpu").value_or("");
+  const WorkerMemory memory = PlanWorker(uint64_t{64} << 30, 2, 4, cpu, std::nullopt);
+  EXPECT_EQ(memory.device_bytes, uint64_t{4} << 30);
+  EXPECT_EQ(memory.staging_bytes, uint64_t{8} << 30);
+  EXPECT_EQ(memory.shared_bytes, uint64_t{24} << 30);
+  EXPECT_EQ(memory.heap_bytes, uint64_t{24} << 30);
+}
+
+TEST(MemoryPlan, OtherDevicesTellTheirOwn) {
+  const WorkerMemory memory = PlanWorker(uint64_t{64} << 30, 2, 4, "/cuda.so", std::nullopt);
+  EXPECT_EQ(memory.device_bytes, std::nullopt);
+}
+
+TEST(MemoryPlan, ABudgetThatWasChosenStays) {
+  const uint64_t mib = uint64_t{1} << 20;
+  const WorkerMemory memory = PlanWorker(uint64_t{64} << 30, 1, 4, "/cuda.so", 100 * mib);
+  EXPECT_EQ(memory.device_bytes, 100 * mib);
+  EXPECT_EQ(memory.heap_bytes, 912 * mib);
+  EXPECT_EQ(PlanWorker(uint64_t{64} << 30, 1, 4, "", 0).device_bytes, 0u) << "no limit";
+}
+
 wire::StatusReply SomeStatus() {
   wire::StatusReply status;
   status.set_epoch(5);
@@ -192,14 +216,16 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "worker0\",\"pid\":100,\"incarnation\":1,\"state\":\"up\",\"draining\":true,\"nodes\":7,"
       "\"data_bytes\":{\"from_clients\":1,\"to_clients\":2,\"from_workers\":3,\"to_workers\":"
       "3145728,\"from_workers_shared\":3,\"to_workers_shared\":0,"
-      "\"from_clients_shared\":0,\"to_clients_shared\":5},\"devices\":[{\"id\":0,"
+      "\"from_clients_shared\":0,\"to_clients_shared\":5,\"staged\":0,\"staged_max\":0,\"staged_"
+      "uploads\":0},\"devices\":[{\"id\":0,"
       "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096,"
       "\"stuck\":true}]},"
       "{\"name\":\"island0/"
       "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"draining\":false,"
       "\"nodes\":0,\"data_bytes\":{\"from_clients\":0,"
       "\"to_clients\":0,\"from_workers\":0,\"to_workers\":0,\"from_workers_shared\":0,"
-      "\"to_workers_shared\":0,\"from_clients_shared\":0,\"to_clients_shared\":0},\"devices\":[{"
+      "\"to_workers_shared\":0,\"from_clients_shared\":0,\"to_clients_shared\":0,\"staged\":0,"
+      "\"staged_max\":0,\"staged_uploads\":0},\"devices\":[{"
       "\"id\":1,"
       "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0,"
       "\"stuck\":false}]}]}],"

@@ -88,7 +88,7 @@ class Reader {
              absl::StrCat(key, " must be a host's name or an IP address, without a port"));
   }
 
-  void Bytes(const toml::table& table, const char* key, uint64_t& out) {
+  void Bytes(const toml::table& table, const char* key, std::optional<uint64_t>& out) {
     const toml::node* node = table.get(key);
     if (node == nullptr) return;
     std::string text = node->value<std::string>().value_or("");

@@ -39,7 +39,7 @@ struct ClusterConfig {
   uint32_t client_silence_s = 60;  // a client whose host vanishes is lost
   uint32_t session_wait_s = 15;
   uint32_t worker_wait_s = 20;
-  uint64_t memory_bytes = 0;  // per device; 0 = no limit
+  std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the
   // hosts' cores are not known here: at least the devices and the cores of the largest worker.
   int threads = 64;

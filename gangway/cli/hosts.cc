@@ -10,9 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/host_memory.h"
 #include "gangway/base/status.h"
 #include "gangway/cli/certs.h"
 #include "gangway/cli/config.h"
+#include "gangway/cli/memory_plan.h"
 #include "gangway/cli/plugin.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/supervisor.h"
@@ -127,7 +129,7 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
     const auto& scheduler = config.islands[i].scheduler;
     if (scheduler) head.remote_schedulers[i] = HostAndPort(scheduler->host, scheduler->port);
   }
-  head.budget_bytes = config.memory_bytes;
+  head.budget_bytes = config.memory_bytes.value_or(0);
   head.control_address = config.ControlListenAddress();
   head.front_door_address = absl::StrCat("127.0.0.1:", config.front_door_port);
   head.client_silence_max = std::chrono::seconds(config.client_silence_s);
@@ -180,8 +182,12 @@ absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
   for (const HostIsland& each : config.islands) {
     for (const HostWorker& other : each.workers) on_host += other.host == declared.host ? 1 : 0;
   }
-  worker.heap_bytes = HeapBytes(declared.devices, config.memory_bytes, on_host);
-  worker.memory_bytes = config.memory_bytes;
+  const WorkerMemory memory =
+      PlanWorker(HostMemoryBytes(), on_host, declared.devices, config.plugin, config.memory_bytes);
+  worker.memory_bytes = memory.device_bytes;
+  worker.staging_bytes = memory.staging_bytes;
+  worker.shared_memory_bytes = memory.shared_bytes;
+  worker.heap_bytes = memory.heap_bytes;
   worker.plugin = config.plugin;
   worker.data_listen_address = HostAndPort(ListenHost(declared.host), declared.data_port);
   worker.host = declared.host;

@@ -40,12 +40,25 @@ void AddWaits(CLI::App* command, WaitLimits& waits) {
       ->capture_default_str();
 }
 
-void AddSharedMemory(CLI::App* command, std::optional<uint64_t>& bytes) {
+template <typename Options>
+void AddMemory(CLI::App* command, Options& options) {
+  const auto size = CLI::AsSizeValue(/*kb_is_1000=*/false);
   command
-      ->add_option("--shared-memory", bytes,
+      ->add_option("--memory", options.memory_bytes,
+                   "bytes per device, as 1073741824 or 1GB; 0: no limit (default: what the device "
+                   "says; CPU devices share half of this machine's)")
+      ->transform(size);
+  command
+      ->add_option("--staging", options.staging_bytes,
+                   "host memory of a worker for arrays on their way to and from it, as 4GB "
+                   "(default: the workers share a quarter of this machine's)")
+      ->transform(size);
+  command
+      ->add_option("--shared-memory", options.shared_memory_bytes,
                    "memory of a worker into which other processes of its host may write arrays, as "
-                   "4GB; 0: none, they use the network (default: half of the machine's)")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+                   "4GB; 0: none, they use the network (default: the workers share three quarters "
+                   "of this machine's)")
+      ->transform(size);
 }
 
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
@@ -61,13 +74,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command->add_option("--plugin", up.plugin,
                       "a PJRT plugin: cpu, cuda, cuda12, cuda13 or the path of a .so (default: "
                       "GANGWAY_PLUGIN, or cpu)");
-  command
-      ->add_option(
-          "--memory", up.memory_bytes,
-          "bytes per device, as 1073741824 or 1GB; 0: no limit (default: for CPU devices, "
-          "their worker's share of three quarters of this machine's; for others, no limit)")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
-  AddSharedMemory(command, up.shared_memory_bytes);
+  AddMemory(command, up);
   command
       ->add_option("--threads", up.threads,
                    "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
@@ -166,7 +173,10 @@ int StartScheduler(const SchedulerRoleOptions& told, const HostOptions& hosts) {
 int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
   if (hosts.config.empty()) return RunWorkerRole(told);
   auto worker = WorkerFromConfig(hosts);
-  if (worker.ok()) worker->shared_memory_bytes = told.shared_memory_bytes;
+  if (worker.ok() && told.memory_bytes) worker->memory_bytes = told.memory_bytes;
+  if (worker.ok() && told.staging_bytes) worker->staging_bytes = told.staging_bytes;
+  if (worker.ok() && told.shared_memory_bytes)
+    worker->shared_memory_bytes = told.shared_memory_bytes;
   if (worker.ok()) worker->leave_limit_s = told.leave_limit_s;
   if (worker.ok()) return RunWorkerRole(*worker);
   fprintf(stderr, "gangway worker: %s\n", std::string(worker.status().message()).c_str());
@@ -202,7 +212,7 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   command->add_option("--state-dir", hosts.state_root,
                       "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
                       "~/.gangway)");
-  AddSharedMemory(command, worker.shared_memory_bytes);
+  AddMemory(command, worker);
   command
       ->add_option("--leave-limit", worker.leave_limit_s,
                    "seconds for running work when it is told to end (SIGTERM)")
@@ -212,7 +222,6 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   command->add_option("--control", worker.control_address)->group("");
   command->add_option("--devices", worker.devices)->group("");
   command->add_option("--threads", worker.threads)->group("");
-  command->add_option("--memory", worker.memory_bytes)->group("");
   command->add_option("--heap", worker.heap_bytes)->group("");
   command->add_option("--plugin", worker.plugin)->group("");
   command->add_option("--token-file", worker.access.token_file)->group("");

@@ -81,6 +81,19 @@ void AddWorkers(const wire::StatusReply& status, Families& families) {
           [](const auto& device) { return device.budget_bytes(); });
 }
 
+// Host memory of workers for bytes on their way.
+void AddStaging(const wire::StatusReply& status, Families& families) {
+  auto& used = families.Gauge("staged_bytes",
+                              "Host memory that arrays on their way to and from the worker hold");
+  auto& limit = families.Gauge("staged_bytes_max", "The limit of staged_bytes");
+  for (const auto& worker : status.workers()) {
+    const std::string name = absl::StrCat("island", worker.state().worker().island(), "/worker",
+                                          worker.state().worker().index());
+    Set(used, static_cast<double>(worker.data().staged_bytes()), {{"worker", name}});
+    Set(limit, static_cast<double>(worker.data().staged_bytes_max()), {{"worker", name}});
+  }
+}
+
 void AddSessions(const wire::StatusReply& status, Families& families) {
   uint64_t arrays = 0, bytes = 0, pending = 0, executables = 0;
   for (const auto& session : status.sessions()) {
@@ -137,6 +150,7 @@ std::vector<prometheus::MetricFamily> ToMetrics(const wire::StatusReply& status)
   Set(families.Gauge("controller_up", "1: the controller answers"), 1);
   Set(families.Gauge("compiler_up", "1: the compiler is up"), status.compiler_up() ? 1 : 0);
   AddWorkers(status, families);
+  AddStaging(status, families);
   AddSessions(status, families);
   for (const auto& [name, help, value] :
        {std::tuple("frames_from_clients_total", "Frames from clients", status.messages_received()),

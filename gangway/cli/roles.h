@@ -27,9 +27,11 @@ struct WorkerRoleOptions {
   uint32_t index = 0;
   int devices = 1;
   int threads = 64;  // of XLA CPU's pool
-  uint64_t memory_bytes = 0;
+  // Of memory (memory_plan.h). Not set: the worker's own defaults, as if it had the host alone.
+  std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit
+  std::optional<uint64_t> staging_bytes;
+  std::optional<uint64_t> shared_memory_bytes;  // 0 = none
   uint64_t heap_bytes = 0;                      // live and kept blocks of malloc; 0 = no limit
-  std::optional<uint64_t> shared_memory_bytes;  // 0 = none; not set = half of the machine's
   std::string plugin;
   int leave_limit_s = 30;          // for running work when it is told to end
   std::string host = "localhost";  // where others reach it

@@ -60,7 +60,10 @@ Json DataJson(const wire::DataBytes& data) {
           {"from_workers_shared", data.from_workers_shared()},
           {"to_workers_shared", data.to_workers_shared()},
           {"from_clients_shared", data.from_clients_shared()},
-          {"to_clients_shared", data.to_clients_shared()}};
+          {"to_clients_shared", data.to_clients_shared()},
+          {"staged", data.staged_bytes()},
+          {"staged_max", data.staged_bytes_max()},
+          {"staged_uploads", data.staged_uploads()}};
 }
 
 const char* UpOrDown(bool up) { return up ? "up" : "down"; }
@@ -160,9 +163,10 @@ std::string ToTable(const wire::StatusReply& status) {
     absl::StrAppend(&text, devices, "\n");
     const wire::DataBytes& data = worker.data();
     if (data.ByteSizeLong() == 0) continue;
-    absl::StrAppendFormat(&text, "%-18s %-6s clients %s in, %s out; workers %s in, %s out\n", "",
-                          "", Bytes(data.from_clients()), Bytes(data.to_clients()),
-                          Bytes(data.from_workers()), Bytes(data.to_workers()));
+    absl::StrAppendFormat(
+        &text, "%-18s %-6s clients %s in, %s out; workers %s in, %s out; %s of %s on their way\n",
+        "", "", Bytes(data.from_clients()), Bytes(data.to_clients()), Bytes(data.from_workers()),
+        Bytes(data.to_workers()), Bytes(data.staged_bytes()), Bytes(data.staged_bytes_max()));
   }
   for (const auto& scheduler : status.schedulers()) {
     absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", SchedulerName(scheduler),

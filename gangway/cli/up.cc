@@ -21,7 +21,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/host_memory.h"
 #include "gangway/cli/access.h"
+#include "gangway/cli/memory_plan.h"
 #include "gangway/cli/plugin.h"
 
 namespace gangway::cli {
@@ -29,7 +31,6 @@ namespace {
 
 constexpr uint32_t kDevicesMax = 4096;
 constexpr size_t kSocketPathMax = 100;  // of the 108 that the kernel takes
-constexpr uint64_t kHeapBesideDevices = uint64_t{512} << 20;
 constexpr char kReadyWord[] = "ready: ";
 
 int Fail(const absl::Status& status) {
@@ -172,19 +173,6 @@ int DefaultThreads(uint32_t devices, unsigned cores) {
   return static_cast<int>(std::max(uint64_t{10}, uint64_t{devices} + cores));
 }
 
-uint64_t HeapBytes(uint32_t devices, uint64_t memory_bytes, uint32_t workers) {
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
-  const uint64_t host = pages > 0 && page > 0 ? uint64_t(pages) * uint64_t(page) : 0;
-  const uint64_t share = host / 4 * 3 / std::max(workers, 1u);
-  if (memory_bytes == 0 || memory_bytes > host) return share;
-  return std::min(host, memory_bytes * devices + kHeapBesideDevices);
-}
-
-uint64_t DeviceBytes(uint32_t devices, uint32_t workers, const std::string& plugin) {
-  auto cpu = FindPlugin("cpu");
-  return cpu.ok() && *cpu == plugin ? HeapBytes(devices, 0, workers) : 0;
-}
-
 std::vector<std::string> FrontDoorSocket(const StateDir& dir) {
   std::string path = dir.File(kFrontDoorSocket);
   if (path.size() >= kSocketPathMax) return {};
@@ -216,16 +204,14 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                           ? options.threads
                           : DefaultThreads(options.devices, std::thread::hardware_concurrency());
   const uint32_t workers = options.islands * options.workers;
-  const uint64_t heap = HeapBytes(options.devices, options.memory_bytes.value_or(0), workers);
-  const uint64_t memory = options.memory_bytes
-                              ? *options.memory_bytes
-                              : DeviceBytes(options.devices, workers, options.plugin);
+  const WorkerMemory memory =
+      PlanWorker(HostMemoryBytes(), workers, options.devices, options.plugin, options.memory_bytes);
   std::vector<ChildSpec> children;
   Command head = {binary,           "head",
                   "--islands",      text(options.islands),
                   "--workers",      text(options.workers),
                   "--devices",      text(options.devices),
-                  "--memory",       text(memory),
+                  "--memory",       text(options.memory_bytes.value_or(0)),
                   "--session-wait", text(options.waits.session_s),
                   "--worker-wait",  text(options.waits.worker_s),
                   "--front-door",   absl::StrCat("127.0.0.1:", options.port),
@@ -244,17 +230,28 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
       children.push_back(SchedulerChild(island, scheduler, dir));
     }
     for (uint32_t index = 0; index < options.workers; ++index) {
-      Command worker = {binary,         "worker",
-                        "--island",     text(island),
-                        "--index",      text(index),
-                        "--devices",    text(options.devices),
-                        "--threads",    text(threads),
-                        "--memory",     text(memory),
-                        "--heap",       text(heap),
-                        "--plugin",     options.plugin,
-                        "--token-file", dir.File(TokenFile(wire::ROLE_WORKER))};
-      if (options.shared_memory_bytes)
-        worker.insert(worker.end(), {"--shared-memory", text(*options.shared_memory_bytes)});
+      Command worker = {binary,
+                        "worker",
+                        "--island",
+                        text(island),
+                        "--index",
+                        text(index),
+                        "--devices",
+                        text(options.devices),
+                        "--threads",
+                        text(threads),
+                        "--staging",
+                        text(options.staging_bytes.value_or(memory.staging_bytes)),
+                        "--shared-memory",
+                        text(options.shared_memory_bytes.value_or(memory.shared_bytes)),
+                        "--heap",
+                        text(memory.heap_bytes),
+                        "--plugin",
+                        options.plugin,
+                        "--token-file",
+                        dir.File(TokenFile(wire::ROLE_WORKER))};
+      if (memory.device_bytes)
+        worker.insert(worker.end(), {"--memory", text(*memory.device_bytes)});
       children.push_back({absl::StrCat("island", island, "/worker", index),
                           [worker, scheduler](const std::string& control) {
                             Command command = worker;

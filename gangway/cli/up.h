@@ -27,7 +27,9 @@ struct UpOptions {
   int port = -1;       // of the front door; 0 = any free one; negative: GANGWAY_PORT or the default
   std::string plugin;  // as FindPlugin takes it
   int threads = 0;     // of XLA CPU's pool in each worker and the compiler; 0 = DefaultThreads()
-  std::optional<uint64_t> memory_bytes;         // per device; 0 = no limit; not set = DeviceBytes()
+  // Not set: PlanWorker decides.
+  std::optional<uint64_t> memory_bytes;         // per device; 0 = no limit
+  std::optional<uint64_t> staging_bytes;        // per worker
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
   bool separate_schedulers = false;             // each a process of its own
   bool detach = false;
@@ -44,14 +46,6 @@ std::string RoleBinary();
 // thread blocked in a collective while every core computes. At least 10, so that clusters of any shape with few devices
 // on few cores compute the same bits (docs/internals/thread-pool.md).
 int DefaultThreads(uint32_t devices, unsigned cores);
-
-// The limit for the heap of one of `workers` workers of this host, which holds the memory of its CPU devices: their
-// budget, if there is one, and 512 MiB for everything else; otherwise the worker's share of three quarters of the host.
-uint64_t HeapBytes(uint32_t devices, uint64_t memory_bytes, uint32_t workers);
-
-// The budget of each device when none is set; 0 = no limit. CPU devices: the share that is their worker's limit for the
-// heap, because they all use the host's memory. Other devices: no limit, since their memory is not known here.
-uint64_t DeviceBytes(uint32_t devices, uint32_t workers, const std::string& plugin);
 
 // Flags that let a head's front door listen in the state folder, too, where the folder's name is not too long for that.
 std::vector<std::string> FrontDoorSocket(const StateDir& dir);

@@ -430,7 +430,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   EXPECT_EQ(chunks[0].upload(), held);
 }
 
-TEST_F(ClientTest, FailedUploadNeedsNoBytes) {
+TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_TM2) {
   Open();
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
   const std::string data(4, 'x');
@@ -450,9 +450,13 @@ TEST_F(ClientTest, FailedUploadNeedsNoBytes) {
   client_->Push(next, 0, data, [&] { sent.Set(0); });
   dropped.Get();
   sent.Get();
-  const auto chunks = cluster_.worker(0).Chunks(1);
-  ASSERT_EQ(chunks.size(), 1u);
-  EXPECT_EQ(chunks[0].upload(), next);
+  const auto chunks = cluster_.worker(0).Chunks(2);
+  ASSERT_EQ(chunks.size(), 2u);
+  const size_t first = chunks[0].dropped() ? 0 : 1;
+  EXPECT_EQ(chunks[first].upload(), upload);
+  EXPECT_TRUE(chunks[first].dropped() && chunks[first].data().empty());
+  EXPECT_EQ(chunks[1 - first].upload(), next);
+  EXPECT_FALSE(chunks[1 - first].dropped());
 }
 
 TEST_F(ClientTest, TM2_RoomIsToldWhenNodesEnd) {

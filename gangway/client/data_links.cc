@@ -2,7 +2,6 @@
 #include "gangway/client/data_links.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -44,7 +43,7 @@ DataLinks::~DataLinks() {
   for (auto& [id, thread] : dialling_) thread.Join();  // within connect_limit
 }
 
-void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
+void DataLinks::SetWorker(const wire::Worker& worker, bool up, const std::string& why_down) {
   if (closed_) return;
   WorkerKey key(worker.island(), worker.index());
   WorkerLink& to = workers_[key];
@@ -55,13 +54,16 @@ void DataLinks::SetWorker(const wire::Worker& worker, bool up) {
   const bool was_up = std::exchange(to.up, reachable);
   const wire::Worker old = std::exchange(to.worker, worker);
   if (old.incarnation() != worker.incarnation()) to.previous = Incarnation(old.incarnation());
+  if (old.incarnation() != worker.incarnation()) to.dropped.clear();  // it has no bytes of them
   HangUp(to, absl::CancelledError("the worker went down"));
   to.failures = 0;
   to.hellos = 0;
   if (was_up) {
     TakePushes(to, [](const Pushing&) { return true; });
-    options_.on_lost(key, LostStatus(old, "The process",
-                                     absl::UnavailableError("the controller reports it as down")));
+    options_.on_lost(
+        key, LostStatus(old, "The process",
+                        absl::UnavailableError(
+                            why_down.empty() ? "the controller reports it as down" : why_down)));
   }
   if (reachable) Dial(key);
 }
@@ -96,8 +98,9 @@ absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   frame.set_epoch(epoch);
   frame.set_incarnation(incarnation.number());
   frame.set_sequence(sequence + 1);
-  const uint64_t upload = frame.data_chunk().upload();  // 0: something else
-  const size_t bytes = frame.data_chunk().data().size();
+  const wire::DataChunk& chunk = frame.data_chunk();
+  const uint64_t upload = chunk.dropped() ? 0 : chunk.upload();  // 0: nothing to prove
+  const size_t bytes = chunk.data().size();
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(frame)));
   ++sequence;
   chunk_bytes += bytes;
@@ -113,27 +116,9 @@ wire::Frame DataLinks::FrameOf(const Sender& sender, const Push& push, size_t of
   chunk->set_shard(push.shard);
   chunk->set_offset(offset);
   chunk->set_data(push.data.data() + offset, size);
+  if (offset == 0) chunk->set_total(push.data.size());
   chunk->set_last(offset + size == push.data.size());
   return frame;
-}
-
-void DataLinks::Reserve(WorkerKey key, const Push& wish,
-                        std::function<void(std::shared_ptr<char> place)> placed) {
-  auto it = workers_.find(key);
-  if (closed_ || it == workers_.end() || wish.to.next || !IsFor(it->second, wish.to)) return;
-  Attempt* attempt = it->second.attempt.get();
-  if (attempt == nullptr || !attempt->welcomed || !attempt->descriptors.valid()) return;
-  if (!AskForPlace(it->second, wish, wish.bytes)) return;
-  attempt->reserved[{wish.upload, wish.shard}] = {.bytes = wish.bytes, .placed = std::move(placed)};
-}
-
-// Gives `pushing` the place that Reserve requested. True: the worker has not answered yet.
-bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
-  if (to.attempt == nullptr) return false;
-  auto reserved = to.attempt->reserved.extract({pushing.push.upload, pushing.push.shard});
-  if (reserved.empty()) return false;
-  pushing.target = std::move(reserved.mapped().target);
-  return pushing.target == nullptr;
 }
 
 bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
@@ -149,6 +134,10 @@ void DataLinks::Forget(uint64_t upload) {
                     [upload](const auto& reserved) { return reserved.first.first == upload; });
     }
     TakePushes(to, [upload](const Pushing& pushing) { return pushing.push.upload == upload; });
+    if (closed_ || !to.up) continue;
+    to.dropped.push_back(upload);
+    if (to.dropped.size() > kDroppedMax) to.dropped.pop_front();
+    SchedulePump(key);
   }
 }
 
@@ -280,76 +269,6 @@ void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloRep
   if (socket.ok()) attempt.descriptors = *std::move(socket);  // else it is on another host
 }
 
-void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer) {
-  WorkerLink& to = workers_[key];
-  for (uint64_t segment : answer.gone()) attempt.segments.Remove(segment);
-  TakeSegments(attempt);
-  if (OnReserved(attempt, {answer.ordinal(), answer.shard()}, answer)) return;
-  auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&answer](const Pushing& each) {
-    return each.push.upload == answer.ordinal() && each.push.shard == answer.shard();
-  });
-  if (pushing == to.placing.end()) return;
-  if (answer.has_into() && answer.into().size() == pushing->push.data.size()) {
-    pushing->target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
-                                            answer.into().size());
-  }
-  pushing->unplaceable = pushing->target == nullptr;
-  to.active.push_back(std::move(*pushing));
-  to.placing.erase(pushing);
-  SchedulePump(key);
-}
-
-// False: there is no such reservation, or its push has taken it.
-bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRequest& answer) {
-  auto entry = attempt.reserved.find(shard);
-  if (entry == attempt.reserved.end()) return false;
-  Reservation& reserved = entry->second;
-  if (answer.has_into() && answer.into().size() == reserved.bytes) {
-    reserved.target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
-                                            answer.into().size());
-  }
-  if (reserved.target == nullptr) {
-    attempt.reserved.erase(entry);
-  } else if (reserved.placed) {
-    std::exchange(reserved.placed, nullptr)(
-        std::shared_ptr<char>(reserved.target, reinterpret_cast<char*>(reserved.target.get())));
-  }
-  return true;
-}
-
-void DataLinks::TakeSegments(Attempt& attempt) {
-  while (attempt.descriptors.valid()) {
-    auto received = transport::ReceiveDescriptor(attempt.descriptors);
-    if (!received) break;
-    (void)attempt.segments.Add(*received);  // on failure the link carries the bytes
-  }
-}
-
-// The shard is read in place. The worker keeps the place until its last reader is reported gone or
-// the stream ends; the mapping outlives the stream.
-void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
-                          const wire::DataChunk& chunk) {
-  TakeSegments(*attempt);
-  const wire::SharedBlock& place = chunk.place();
-  auto mapped = attempt->segments.Find(place.segment(), place.offset(), place.size());
-  wire::ShardRequest word;
-  word.set_fetch(chunk.fetch());
-  word.set_shard(chunk.shard());
-  if (mapped == nullptr) return Say(key, attempt, std::move(word));  // requests the bytes instead
-  word.set_received(true);
-  auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Attempt>(attempt), word,
-                    mapped](const char*) {
-    MutexLock lock(returns->mutex);
-    if (returns->loop == nullptr) return;
-    returns->loop->Post([this, key, weak, word] {
-      if (auto still = weak.lock()) Say(key, still, word);
-    });
-  };
-  const char* bytes = reinterpret_cast<const char*>(mapped.get());
-  options_.on_place(chunk.fetch(), chunk.shard(),
-                    std::shared_ptr<const char>(bytes, std::move(give_back)), place.size());
-}
-
 void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
                     wire::ShardRequest word) {
   WorkerLink& to = workers_[key];
@@ -361,6 +280,14 @@ void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
 // False: the link takes no more for now.
 bool DataLinks::SendWords(WorkerLink& to) {
   Attempt& attempt = *to.attempt;
+  for (; !to.dropped.empty(); to.dropped.pop_front()) {
+    wire::Frame frame;
+    wire::DataChunk& chunk = *frame.mutable_data_chunk();
+    chunk.set_session(options_.session.number());
+    chunk.set_upload(to.dropped.front());
+    chunk.set_dropped(true);
+    if (!attempt.sender->Send(std::move(frame)).ok()) return false;
+  }
   for (; !attempt.words.empty(); attempt.words.pop_front()) {
     wire::Frame frame;
     *frame.mutable_shard_request() = attempt.words.front();
@@ -548,36 +475,6 @@ bool DataLinks::Activate(WorkerLink& to) {
     (placeable ? to.placing : to.active).push_back(std::move(next));
     to.waiting.pop_front();
   }
-  return true;
-}
-
-bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
-  wire::Frame frame;
-  wire::ShardRequest& wish = *frame.mutable_shard_request();
-  wish.set_ordinal(push.upload);
-  wish.set_shard(push.shard);
-  wish.mutable_into()->set_size(bytes);
-  return to.attempt->sender->Send(std::move(frame)).ok();
-}
-
-// After the last piece, tells the worker that all bytes are in place.
-bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
-  const std::string_view data = pushing.push.data;
-  const size_t size = std::min(kChunkBytes, data.size() - pushing.offset);
-  const bool there = data.data() == reinterpret_cast<const char*>(pushing.target.get());
-  if (!there)
-    std::memcpy(pushing.target.get() + pushing.offset, data.data() + pushing.offset, size);
-  if (pushing.offset + size == data.size()) {
-    wire::Frame frame;
-    wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(options_.session.number());
-    chunk.set_upload(pushing.push.upload);
-    chunk.set_shard(pushing.push.shard);
-    chunk.set_placed(true);
-    chunk.set_last(true);
-    if (!to.attempt->sender->Send(std::move(frame)).ok()) return false;
-  }
-  pushing.offset += size;
   return true;
 }
 

@@ -72,6 +72,8 @@ class DataLinks {
   static constexpr size_t kTurnBytes = size_t{4} << 20;
   static constexpr size_t kInterleaved = 4;  // pushes to one worker that take turns
   static constexpr size_t kDialsMax = 64;    // at a time
+  // Of WorkerLink::dropped; the oldest is forgotten, and its bytes stay until the session ends.
+  static constexpr size_t kDroppedMax = 65'536;
   static constexpr std::chrono::milliseconds kWatchInterval{1000};
   // After a question. With the interval it stays below the 7 s that are promised.
   static constexpr std::chrono::milliseconds kSilenceMax{5000};
@@ -105,8 +107,8 @@ class DataLinks {
   ~DataLinks();  // after Close(), and after the loop has stopped
 
   // Takes a worker's state from the controller. A new incarnation drops the old link and the pushes
-  // queued for it.
-  void SetWorker(const wire::Worker& worker, bool up);
+  // queued for it. `why_down`: in what is told of a loss; empty: unknown.
+  void SetWorker(const wire::Worker& worker, bool up, const std::string& why_down = "");
 
   // Sends as the link permits. Drops a push for a process that is gone: the cluster fails its
   // array. Keeps a push for the next process until that is up.
@@ -122,7 +124,8 @@ class DataLinks {
   void Reserve(WorkerKey worker, const Push& wish,
                std::function<void(std::shared_ptr<char> place)> placed);
 
-  // Drops the queued pushes and the reservations of an upload.
+  // The controller has refused the upload or reports it as failed: drops its queued pushes and reservations, and tells
+  // the workers, which may hold bytes of it.
   void Forget(uint64_t upload);
 
   // To be called every kWatchInterval while an answer of a worker in `awaited` is awaited or Watch has returned true:
@@ -202,6 +205,8 @@ class DataLinks {
     std::deque<Pushing> active;        // take turns
     std::deque<Pushing> placing;       // have requested a place
     std::deque<Pushing> waiting;
+    std::deque<uint64_t>
+        dropped;  // uploads whose bytes this incarnation is still to be told to free
   };
 
   static bool IsFor(const WorkerLink& worker, const Destination& to);

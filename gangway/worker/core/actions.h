@@ -43,6 +43,15 @@ struct UploadShardStaged {
   uint64_t bytes = 0;
 };
 
+// The bytes of an upload were dropped, and no more are taken: for this reason or, where its client sent word that no
+// node will use them, because they are not needed.
+struct UploadRefused {
+  SessionId session;
+  uint64_t upload = 0;
+  wire::Failure failure;
+  bool unwanted = false;
+};
+
 // These uploads received bytes since the last such event.
 struct UploadsMoved {
   SessionId session;
@@ -60,8 +69,8 @@ struct NodeEnded {
 // The service has handled its pending events: the batched reports may be sent.
 struct RoundEnded {};
 
-using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, UploadsMoved,
-                           NodeEnded, RoundEnded>;
+using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, UploadRefused,
+                           UploadsMoved, NodeEnded, RoundEnded>;
 
 // --- Actions ---
 
@@ -118,6 +127,7 @@ struct PrepareCopy {
     DeviceId from_device;  // the shard of the copy is that of `to`
   };
   Ordinal ordinal;
+  SessionId session;
   std::vector<Move> moves;
   std::vector<Send> sends;
   std::vector<Receive> receives;

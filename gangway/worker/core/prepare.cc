@@ -136,11 +136,13 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
   std::vector<int> devices = LocalDevices(upload.spec().devices());
-  if (auto failure = AddResult(
-          node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), devices))
-    return failure;
-  if (node.outputs.empty()) return std::nullopt;
   UploadKey key{node.session, upload.upload()};
+  auto failure = AddResult(
+      node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), devices);
+  if (failure || node.outputs.empty()) {
+    DropUnclaimed(key);
+    return failure;
+  }
   Upload& state = uploads_[key];
   if (state.ordinal != Ordinal()) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
@@ -170,6 +172,7 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
   std::vector<ShardKey> shards;
   if (auto failure = Resolve(copy.source(), from, "The source", node, shards)) return failure;
   PrepareCopy prepare{.ordinal = Ordinal(message.ordinal()),
+                      .session = node.session,
                       .memory_kind = copy.spec().memory_kind(),
                       .token = copy.token()};
   for (size_t i = 0; i < from.size(); ++i)

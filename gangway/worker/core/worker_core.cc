@@ -8,6 +8,11 @@
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
+namespace {
+
+constexpr size_t kRefusedMax = 65'536;
+
+}  // namespace
 
 std::vector<Action> WorkerCore::Step(Event event) {
   actions_.clear();
@@ -124,6 +129,28 @@ void WorkerCore::On(UploadShardStaged& event) {
   TryFill(key, upload);
 }
 
+void WorkerCore::On(UploadRefused& event) {
+  const UploadKey key{event.session, event.upload};
+  auto entry = uploads_.find(key);
+  if (entry == uploads_.end()) {
+    // Its node, if one comes, fails for this reason. Without the record it would wait for its bytes, for a limited
+    // time.
+    if (event.unwanted || uploads_.size() >= kRefusedMax) return;
+    entry = uploads_.try_emplace(key).first;
+  }
+  Upload& upload = entry->second;
+  if (!nodes_.contains(upload.ordinal) && event.unwanted) {
+    uploads_.erase(entry);
+    return;
+  }
+  upload.staged.clear();
+  if (!upload.failure) {
+    upload.failure = std::move(event.failure);
+    Locate(upload.ordinal, nullptr, *upload.failure);
+  }
+  TryFill(key, upload);
+}
+
 void WorkerCore::On(UploadsMoved& event) {
   wire::Staging moved;
   for (uint64_t upload : event.uploads) {
@@ -224,6 +251,7 @@ void WorkerCore::TryFill(const UploadKey& key, Upload& upload) {
              absl::StrCat("Shard ", shard, " of upload ", key.upload, " arrived with ",
                           staged->second, " bytes instead of ", upload.shard_bytes, "."),
              {}, nullptr);
+    Emit(DropUpload{key.session, key.upload});  // at once, whenever the node is released
   }
   if (upload.failure) {
     node.failure = upload.failure;
@@ -272,6 +300,14 @@ void WorkerCore::ForgetUpload(Ordinal ordinal, const Node& node) {
   if (upload == uploads_.end() || upload->second.ordinal != ordinal) return;
   uploads_.erase(upload);
   Emit(DropUpload{node.session, node.upload});
+}
+
+// The node of this upload has failed: bytes that came before it are not needed.
+void WorkerCore::DropUnclaimed(const UploadKey& key) {
+  auto upload = uploads_.find(key);
+  if (upload != uploads_.end() && upload->second.ordinal != Ordinal()) return;  // another node's
+  if (upload != uploads_.end()) uploads_.erase(upload);
+  Emit(DropUpload{key.session, key.upload});
 }
 
 void WorkerCore::Free(StorageId storage) {

@@ -117,6 +117,7 @@ class WorkerCore {
   void On(ItemArrived& event);
   void On(ExecutableLoaded& event);
   void On(UploadShardStaged& event);
+  void On(UploadRefused& event);
   void On(UploadsMoved& event);
   void On(NodeEnded& event);
   void On(RoundEnded& event);
@@ -155,6 +156,7 @@ class WorkerCore {
   std::optional<wire::Failure> FailureBefore(Ordinal ordinal, const Node& node) const;
   void RunNode(Ordinal ordinal, Node& node);
   void TryFill(const UploadKey& key, Upload& upload);
+  void DropUnclaimed(const UploadKey& key);
   void AbandonUploads(SessionId session);
   void Abandon(const UploadKey& key, const Upload& upload);
   void Finish(Ordinal ordinal, std::optional<wire::Failure> failure);

@@ -294,6 +294,45 @@ TEST_F(WorkerCoreTest, UploadOfTheWrongSizeFails) {
   EXPECT_THAT(dones[1].message(), HasSubstr("15 bytes"));
 }
 
+TEST_F(WorkerCoreTest, BytesOfTheWrongSizeAreDroppedBeforeTheRelease_TM2) {
+  Upload(1, 100, 7);
+  EXPECT_EQ(All<DropUpload>(Staged(7, 0, 15)).size(), 1u);
+  Release({1});
+  EXPECT_EQ(Dones()[1].code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
+TEST_F(WorkerCoreTest, ARefusedUploadFailsItsNodeWheneverThatComes_TM2) {
+  const wire::Failure full = wire::MakeFailure(absl::StatusCode::kResourceExhausted, "full");
+  Upload(1, 100, 7);
+  Release({1});
+  Staged(7, 0);
+  core_.Step(UploadRefused{kSession, 7, full});
+  core_.Step(UploadRefused{kSession, 8, full});
+  Upload(2, 101, 8);
+  Release({2});
+  auto dones = Dones();
+  for (uint64_t ordinal : {1, 2}) {
+    EXPECT_EQ(dones[ordinal].code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+    EXPECT_EQ(dones[ordinal].message(), "full");
+  }
+  EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
+TEST_F(WorkerCoreTest, AnUploadThatNoNodeWillUseIsForgotten_TM2) {
+  Staged(7, 0);
+  EXPECT_EQ(core_.counts().uploads, 1u);
+  for (uint64_t upload : {7, 8}) core_.Step(UploadRefused{kSession, upload, {}, /*unwanted=*/true});
+  EXPECT_EQ(core_.counts().uploads, 0u);
+}
+
+TEST_F(WorkerCoreTest, BytesThatCameBeforeANodeThatFailsAreDropped_TM2) {
+  Upload(1, 100, 7);
+  Staged(8, 0);
+  EXPECT_EQ(All<DropUpload>(Upload(2, 100, 8)).size(), 1u) << "the storage is in use";
+  EXPECT_EQ(core_.counts().uploads, 1u) << "the first";
+}
+
 TEST_F(WorkerCoreTest, SessionEndAbandonsPartialUploads) {
   Upload(1, 100, 7);
   Upload(2, 101, 8);

@@ -74,6 +74,7 @@ void CopyTask::OfferShard(const Send& send) {
   const int device = send.from->name().device;
   plane_->Offer({.key = key,
                  .token = token_,
+                 .session = parts_.session,
                  .receiver = absl::StrCat("the worker of device ", send.to_device),
                  .taken = [self, device](const absl::Status& status) {
                    if (!status.ok()) self->Note(status, device);
@@ -112,6 +113,7 @@ void CopyTask::AskFor(size_t index) {
   auto self = std::static_pointer_cast<CopyTask>(shared_from_this());
   plane_->Ask({.key = Key(name.shard),
                .token = token_,
+               .session = parts_.session,
                .from = *from,
                .size = *size,
                .arrived = [self, index](absl::StatusOr<ShardBytes> shard) {
@@ -166,8 +168,9 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Ga
                        ? device::HostSemantics::kZeroCopy
                        : device::HostSemantics::kUntilTransferDone;
   // The callback owns the bytes: they live until the runtime releases them.
-  auto done =
-      CountOwed(environment().callbacks, [owner = gathered.received.owner](absl::Status) {});
+  auto done = CountOwed(
+      environment().callbacks,
+      [charge = gathered.received.charge, owner = gathered.received.owner](absl::Status) {});
   GANGWAY_ASSIGN_OR_RETURN(
       auto buffer, backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
                                             gathered.received.bytes, semantics, std::move(done)));

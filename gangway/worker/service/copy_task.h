@@ -39,6 +39,7 @@ class CopyTask final : public NodeTask {
     device::ArraySpec spec;  // of the result's shards
     std::string memory_kind;
     std::string token;
+    SessionId session;
   };
 
   // `backend` and `plane` outlive this.

@@ -17,6 +17,9 @@ namespace gangway::worker {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kTurnBytes = 4 * kPieceBytes;   // of a session, before the loop does other work
+constexpr size_t kFrameBytes = size_t{4} << 10;  // what a frame costs beside its bytes
+constexpr size_t kInterleaved = 4;               // large shards of a session that take turns
 constexpr size_t kEndedMax = 4096;
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::seconds kIdleMemoryMax{10};
@@ -163,9 +166,25 @@ void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& ch
   if (chunk.name_case() != wire::DataChunk::kUpload) return;  // a client may send nothing else
   if (chunk.placed()) return OnPlaced(id, stream, chunk);
   received_bytes_ += chunk.data().size();
-  absl::StatusOr<bool> complete = SessionOf(stream.session).staging.Add(chunk);
+  UploadStaging& staging = SessionOf(stream.session).staging;
+  if (chunk.dropped()) return OnDropped(stream, chunk.upload());
+  absl::StatusOr<bool> complete = staging.Add(chunk);
+  if (absl::IsResourceExhausted(complete.status())) {
+    staging.Refuse(chunk.upload());
+    return events_.on_refused(
+        {stream.session, chunk.upload(), wire::ToFailure(complete.status()), false});
+  }
   if (!complete.ok()) return Refuse(id, complete.status());
   if (*complete) OnStaged(stream, chunk);
+}
+
+// No node will use it: the controller has refused it, or its client has given it up.
+void DataStreams::OnDropped(const Stream& stream, uint64_t upload) {
+  SessionOf(stream.session).staging.Refuse(upload);
+  events_.on_refused(
+      {stream.session, upload,
+       wire::MakeFailure(absl::StatusCode::kCancelled, "The client gave this upload up."),
+       /*unwanted=*/true});
 }
 
 void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
@@ -229,9 +248,10 @@ bool DataStreams::HandOver(Stream& stream, const transport::SharedBlock& block) 
 
 FetchedShard::Source DataStreams::MemoryFor(SessionId session) {
   auto entry = sessions_.find(session);
-  if (entry == sessions_.end() || entry->second.stream == 0) return {};
-  if (!Connected(streams_.at(entry->second.stream))) return {};
-  return {pool_, entry->second.share};
+  const bool shared = entry != sessions_.end() && entry->second.stream != 0 &&
+                      Connected(streams_.at(entry->second.stream));
+  if (!shared) return {.staging = options_.staging, .session = session};
+  return {pool_, entry->second.share, options_.staging, session};
 }
 
 // Takes and closes a descriptor connection that was never used.
@@ -285,7 +305,7 @@ void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
 
 DataStreams::Session& DataStreams::SessionOf(SessionId session) {
   return sessions_
-      .try_emplace(session, options_.staged_bytes_max, options_.shared_bytes_max / kSessionPart)
+      .try_emplace(session, options_.staging, session, options_.shared_bytes_max / kSessionPart)
       .first->second;
 }
 
@@ -307,14 +327,14 @@ void DataStreams::FailShards(const FailFetch& fail) {
 void DataStreams::Enqueue(SessionId session_id, Outgoing outgoing) {
   if (ended_.contains(session_id)) return outgoing.sent(absl::CancelledError("The session ended."));
   Session& session = SessionOf(session_id);
-  session.outgoing.push_back(std::move(outgoing));
+  (IsSmall(outgoing) ? session.small : session.large).push_back(std::move(outgoing));
   if (session.stream == 0) return AwaitStream(session_id);
   Pump(session_id);
 }
 
 void DataStreams::AwaitStream(SessionId session_id) {
   Session& session = SessionOf(session_id);
-  if (session.outgoing.size() > 1) return;  // it waits already
+  if (session.small.size() + session.large.size() > 1) return;  // it waits already
   loop_->PostAt(Clock::now() + kStreamWaitMax, [this, session_id, wait = ++session.waits] {
     auto entry = sessions_.find(session_id);
     if (entry == sessions_.end() || entry->second.waits != wait || entry->second.stream != 0)
@@ -327,8 +347,10 @@ void DataStreams::AwaitStream(SessionId session_id) {
 
 void DataStreams::FailOutgoing(Session& session, const absl::Status& why) {
   ++session.waits;
-  // `sent` may re-enter this function: the queue is empty by then.
-  for (Outgoing& outgoing : std::exchange(session.outgoing, {})) outgoing.sent(why);
+  // `sent` may re-enter this function: its queue is empty by then.
+  for (auto* queue : {&session.small, &session.large}) {
+    for (Outgoing& outgoing : std::exchange(*queue, {})) outgoing.sent(why);
+  }
 }
 
 void DataStreams::Pump(SessionId session_id) {
@@ -336,44 +358,67 @@ void DataStreams::Pump(SessionId session_id) {
   if (entry == sessions_.end() || entry->second.stream == 0) return;
   Session& session = entry->second;
   Stream& stream = streams_.at(session.stream);
-  while (!session.outgoing.empty() && SendPieces(stream, session_id, session.outgoing.front())) {
-    auto sent = std::move(session.outgoing.front().sent);
-    session.outgoing.pop_front();
-    sent(absl::OkStatus());
+  for (size_t turn = 0; !session.small.empty() || !session.large.empty();) {
+    if (turn >= kTurnBytes) {
+      if (std::exchange(session.pump_posted, true)) return;
+      return loop_->Post([this, session_id] {
+        auto again = sessions_.find(session_id);
+        if (again != sessions_.end()) again->second.pump_posted = false;
+        Pump(session_id);
+      });
+    }
+    const bool small = session.large.empty() || (session.small_next && !session.small.empty());
+    std::deque<Outgoing>& queue = small ? session.small : session.large;
+    Outgoing outgoing = std::move(queue.front());
+    queue.pop_front();
+    const size_t before = outgoing.offset;
+    const Piece piece = SendPiece(stream, session_id, outgoing);
+    if (piece == Piece::kNone) return queue.push_front(std::move(outgoing));
+    session.small_next = !small;
+    turn += outgoing.offset - before + kFrameBytes;
+    if (piece == Piece::kSent) {
+      const auto place = static_cast<std::ptrdiff_t>(std::min(queue.size(), kInterleaved - 1));
+      queue.insert(queue.begin() + place, std::move(outgoing));
+    } else {
+      outgoing.sent(absl::OkStatus());
+    }
   }
 }
 
-bool DataStreams::SendPieces(Stream& stream, SessionId session, Outgoing& outgoing) {
+// It takes one frame.
+bool DataStreams::IsSmall(const Outgoing& outgoing) {
+  return outgoing.bytes == nullptr || outgoing.bytes->bytes().size() <= kPieceBytes ||
+         (outgoing.bytes->block() != nullptr && outgoing.in_place);
+}
+
+DataStreams::Piece DataStreams::SendPiece(Stream& stream, SessionId session, Outgoing& outgoing) {
   if (outgoing.bytes != nullptr && outgoing.bytes->block() != nullptr && outgoing.in_place) {
     outgoing.in_place = HandOver(stream, *outgoing.bytes->block());
     if (outgoing.in_place) return SendPlaced(stream, session, outgoing);
   }
   std::span<const std::byte> bytes;
   if (outgoing.bytes != nullptr) bytes = outgoing.bytes->bytes();
-  size_t size = bytes.size();
-  while (true) {
-    wire::Frame frame;
-    wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(session.number());
-    chunk.set_fetch(outgoing.fetch);
-    chunk.set_shard(outgoing.shard);
-    chunk.set_offset(outgoing.offset);
-    size_t piece = std::min(kPieceBytes, size - outgoing.offset);
-    chunk.set_last(outgoing.offset + piece == size);
-    chunk.set_data(reinterpret_cast<const char*>(bytes.data()) + outgoing.offset, piece);
-    if (outgoing.failure.code() != 0) *chunk.mutable_failure() = outgoing.failure;
-    absl::Status status = SendFrame(stream, std::move(frame));
-    if (!status.ok())
-      return false;  // full: on_writable follows. Closed: on_closed follows and drops it
-    outgoing.offset += piece;
-    sent_bytes_ += piece;
-    if (outgoing.offset != size) continue;
-    Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
-    return true;
-  }
+  const size_t size = bytes.size();
+  const size_t piece = std::min(kPieceBytes, size - outgoing.offset);
+  wire::Frame frame;
+  wire::DataChunk& chunk = *frame.mutable_data_chunk();
+  chunk.set_session(session.number());
+  chunk.set_fetch(outgoing.fetch);
+  chunk.set_shard(outgoing.shard);
+  chunk.set_offset(outgoing.offset);
+  chunk.set_last(outgoing.offset + piece == size);
+  chunk.set_data(reinterpret_cast<const char*>(bytes.data()) + outgoing.offset, piece);
+  if (outgoing.failure.code() != 0) *chunk.mutable_failure() = outgoing.failure;
+  // Full: on_writable follows. Closed: on_closed follows and drops it.
+  if (!SendFrame(stream, std::move(frame)).ok()) return Piece::kNone;
+  outgoing.offset += piece;
+  sent_bytes_ += piece;
+  if (outgoing.offset != size) return Piece::kSent;
+  Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
+  return Piece::kLast;
 }
 
-bool DataStreams::SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing) {
+DataStreams::Piece DataStreams::SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing) {
   const transport::SharedBlock& block = *outgoing.bytes->block();
   const size_t size = block.bytes().size();
   wire::Frame frame;
@@ -385,13 +430,13 @@ bool DataStreams::SendPlaced(Stream& stream, SessionId session, Outgoing& outgoi
   chunk.mutable_place()->set_offset(block.offset());
   chunk.mutable_place()->set_size(size);
   chunk.set_last(true);
-  if (!SendFrame(stream, std::move(frame)).ok()) return false;
+  if (!SendFrame(stream, std::move(frame)).ok()) return Piece::kNone;
   sent_bytes_ += size;
   sent_shared_bytes_ += size;
   Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
   SessionOf(session).lent.try_emplace({outgoing.fetch, outgoing.shard}, std::move(outgoing.bytes),
                                       stream.id);
-  return true;
+  return Piece::kLast;
 }
 
 // The client acknowledges a shard in shared memory, or could not map it.
@@ -429,6 +474,12 @@ void DataStreams::RefuseUpload(SessionId session, uint64_t upload) {
   if (!ended_.contains(session)) SessionOf(session).staging.Refuse(upload);
 }
 
+size_t DataStreams::upload_count() const {
+  size_t count = 0;
+  for (const auto& [id, session] : sessions_) count += session.staging.upload_count();
+  return count;
+}
+
 std::vector<UploadsMoved> DataStreams::TakeMoved() {
   std::vector<UploadsMoved> moved;
   for (auto& [id, session] : sessions_) {
@@ -440,6 +491,7 @@ std::vector<UploadsMoved> DataStreams::TakeMoved() {
 
 void DataStreams::EndSession(SessionId session_id) {
   ended_.insert(session_id);
+  options_.staging->EndSession(session_id);
   if (ended_.size() > kEndedMax)
     ended_.erase(ended_.begin());  // the oldest, since session ids increase
   auto entry = sessions_.find(session_id);

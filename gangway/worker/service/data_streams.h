@@ -7,7 +7,8 @@
 // fetched shards in shared memory until it acknowledges them (docs/internals/transfers.md); the
 // streams then carry only control messages.
 //
-// Sending never blocks: frames that the link does not take wait in order until it is writable. A
+// Sending never blocks: frames that the link does not take wait until it is writable. The shards of a session take
+// turns, piece by piece, and so do the sessions. A
 // fetched shard whose stream closes before the link has taken all of it fails; one that has no stream
 // waits for one, for a limited time. Uploads wait through all of this: their client sends the rest on
 // another stream or gives them up, which the controller says.
@@ -43,14 +44,15 @@ class DataStreams {
   // Notifications of the owner, on the loop.
   struct Events {
     std::function<void(UploadShardStaged)> on_staged;
+    std::function<void(UploadRefused)> on_refused;  // its bytes are gone, and no more are taken
   };
 
   struct Options {
     EventLoop* loop = nullptr;  // outlives the links
     Incarnation incarnation;
-    size_t staged_bytes_max = 0;           // per session
-    size_t shared_bytes_max = 0;           // of memory shared with clients; 0: none
-    StreamTransfers* transfers = nullptr;  // outlives this
+    std::shared_ptr<StagingMemory> staging;  // what uploads and fetched shards are charged to
+    size_t shared_bytes_max = 0;             // of memory shared with clients; 0: none
+    StreamTransfers* transfers = nullptr;    // outlives this
   };
   DataStreams(Options options, Events events);
   ~DataStreams() { pool_->Close(); }
@@ -82,6 +84,7 @@ class DataStreams {
   void CloseAll();
 
   size_t session_count() const { return sessions_.size(); }
+  size_t upload_count() const;  // with staged bytes
   uint64_t received_bytes() const { return received_bytes_; }
   uint64_t sent_bytes() const { return sent_bytes_; }
   // Parts of received_bytes and sent_bytes.
@@ -130,11 +133,14 @@ class DataStreams {
   using LentKey = std::pair<uint64_t, uint32_t>;  // fetch, shard
 
   struct Session {
-    Session(size_t staged_bytes_max, size_t fetched_bytes_max)
-        : staging(staged_bytes_max), share(std::make_shared<FetchShare>(fetched_bytes_max)) {}
+    Session(std::shared_ptr<StagingMemory> memory, SessionId id, size_t fetched_bytes_max)
+        : staging(std::move(memory), id), share(std::make_shared<FetchShare>(fetched_bytes_max)) {}
     uint64_t stream = 0;  // 0: none
     UploadStaging staging;
-    std::deque<Outgoing> outgoing;
+    // Small and large shards alternate, and the first few large ones take turns.
+    std::deque<Outgoing> small, large;
+    bool small_next = true;
+    bool pump_posted = false;
     uint64_t waits = 0;  // the latest wait for a stream; counts them
     const std::shared_ptr<FetchShare> share;
     std::map<LentKey, Lent> lent;
@@ -145,6 +151,7 @@ class DataStreams {
   void OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello);
   void OnWritable(uint64_t id);
   void OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
+  void OnDropped(const Stream& stream, uint64_t upload);
   void OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
   void OnWish(Stream& stream, const wire::ShardRequest& wish);
   void OnFetchedWord(Stream& stream, const wire::ShardRequest& word);
@@ -160,11 +167,12 @@ class DataStreams {
   Session& SessionOf(SessionId session);
   void Enqueue(SessionId session, Outgoing outgoing);
   void Pump(SessionId session);
-  // Sends pieces of `outgoing` until all are sent (true) or the link takes no more (false).
-  bool SendPieces(Stream& stream, SessionId session, Outgoing& outgoing);
-  bool SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing);
+  enum class Piece { kNone, kSent, kLast };  // kNone: the link takes no more for now
+  Piece SendPiece(Stream& stream, SessionId session, Outgoing& outgoing);
+  Piece SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   void AwaitStream(SessionId session);
+  static bool IsSmall(const Outgoing& outgoing);
   // What the stream takes no more of, or none has taken.
   static void FailOutgoing(Session& session, const absl::Status& why);
 

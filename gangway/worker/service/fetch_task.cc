@@ -38,18 +38,40 @@ void FetchTask::Read(const Part& part) {
   std::optional<size_t> size = device::HostBytes(buffer->spec());
   if (!size)
     return Fail(part, absl::InternalError("The array's element type has no size in host memory."));
-  std::shared_ptr<FetchedShard> bytes = FetchedShard::Make(memory_, *size, kSharedBytesMin);
+  if (memory_.staging == nullptr) return ReadInto(part, buffer, *size, {}, true);
+  absl::StatusOr<StagingMemory::Charge> charge = memory_.staging->Take(memory_.session, *size);
+  if (!charge.ok()) return AwaitMemory(part, *size);
+  ReadInto(part, buffer, *size, *std::move(charge), true);
+}
+
+void FetchTask::AwaitMemory(const Part& part, size_t size) {
+  absl::StatusOr<store::Content> content =
+      part.from->Share(Deadline());  // settled: it does not wait
+  if (!content.ok()) return Fail(part, content.status());
+  auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
+  memory_.staging->Await(memory_.session, size,
+                         [self, &part, size, buffer = std::move(content->buffer)](
+                             absl::StatusOr<StagingMemory::Charge> charge) {
+                           if (!charge.ok()) return self->Fail(part, charge.status());
+                           self->ReadInto(part, buffer, size, *std::move(charge), false);
+                         });
+}
+
+void FetchTask::ReadInto(const Part& part, const std::shared_ptr<device::Buffer>& buffer,
+                         size_t size, StagingMemory::Charge charge, bool on_device_thread) {
+  std::shared_ptr<FetchedShard> bytes =
+      FetchedShard::Make(memory_, std::move(charge), size, kSharedBytesMin);
   if (bytes == nullptr) {
     return Fail(part, absl::ResourceExhaustedError(
-                          absl::StrCat("No host memory for the ", *size,
+                          absl::StrCat("No host memory for the ", size,
                                        " bytes of a shard to fetch; fetch less at once.")));
   }
   auto self = std::static_pointer_cast<FetchTask>(shared_from_this());
-  // A small shard waits for no other thread. This is its device's thread, the only one that donates it.
-  if (*size < kSharedBytesMin && buffer->CopyToHostNow(bytes->data(), *size))
+  // A small shard waits for no other thread. Only its device's thread donates it.
+  if (on_device_thread && size < kSharedBytesMin && buffer->CopyToHostNow(bytes->data(), size))
     return send_(part.shard, std::move(bytes),
                  [self, &part](const absl::Status& sent) { self->Sent(part, sent); });
-  buffer->CopyToHost(bytes->data(), *size, Owed([self, &part, bytes, buffer](absl::Status status) {
+  buffer->CopyToHost(bytes->data(), size, Owed([self, &part, bytes, buffer](absl::Status status) {
                        if (!status.ok()) return self->Fail(part, status);
                        self->send_(part.shard, bytes, [self, &part](const absl::Status& sent) {
                          self->Sent(part, sent);

@@ -12,6 +12,7 @@
 
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/worker/service/aligned_bytes.h"
+#include "gangway/worker/service/staging_memory.h"
 
 namespace gangway::worker {
 
@@ -35,15 +36,19 @@ class FetchShare {
 
 class FetchedShard {
  public:
-  // The source of shared memory; null: none is available.
+  // Where a session's shards get their memory.
   struct Source {
-    std::shared_ptr<transport::SharedPool> pool;
+    std::shared_ptr<transport::SharedPool> pool;  // of shared memory; null: none is available
     std::shared_ptr<FetchShare> share;
+    std::shared_ptr<StagingMemory> staging;  // all of it counts against this; null: nothing
+    SessionId session;
   };
 
-  // Null: out of memory.
-  static std::shared_ptr<FetchedShard> Make(const Source& source, size_t size, size_t shared_min) {
+  // `charge`: `size` bytes of source.staging. Null: out of memory.
+  static std::shared_ptr<FetchedShard> Make(const Source& source, StagingMemory::Charge charge,
+                                            size_t size, size_t shared_min) {
     std::shared_ptr<FetchedShard> made(new FetchedShard());
+    made->charge_ = std::move(charge);
     if (source.pool != nullptr && size >= shared_min && source.share->Take(size)) {
       made->block_ = source.pool->Allocate(size);
       if (made->block_ != nullptr) {
@@ -70,6 +75,7 @@ class FetchedShard {
  private:
   FetchedShard() = default;
 
+  StagingMemory::Charge charge_;  // returned after the bytes are
   AlignedBytes own_;
   std::unique_ptr<transport::SharedBlock> block_;
   std::shared_ptr<FetchShare> share_;  // the block counts against it

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/wire/failure.h"
@@ -200,7 +201,8 @@ void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
   }
   SendReceived(*peer, key);
   std::span<const std::byte> bytes = asked.bytes->span();
-  End(key, ShardBytes{bytes, std::move(asked.bytes)});
+  auto charge = std::make_shared<StagingMemory::Charge>(std::move(asked.charge));
+  End(key, ShardBytes{bytes, std::move(asked.bytes), std::move(charge)});
 }
 
 void ShardReceiver::OnPlaced(const PeerPtr& peer, TransferKey key) {
@@ -209,12 +211,15 @@ void ShardReceiver::OnPlaced(const PeerPtr& peer, TransferKey key) {
   received_shared_bytes_ += asked.asking.size;
   SendReceived(*peer, key);
   std::span<const std::byte> bytes = asked.block->bytes();
-  End(key, ShardBytes{bytes, std::shared_ptr<const void>(std::move(asked.block))});
+  End(key, ShardBytes{bytes, std::shared_ptr<const void>(std::move(asked.block)), nullptr});
 }
 
 absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
   const TransferPlane::Asking& asking = asked.asking;
   if (asked.bytes == nullptr) {
+    if (options_.staging != nullptr) {
+      GANGWAY_ASSIGN_OR_RETURN(asked.charge, options_.staging->Take(asking.session, asking.size));
+    }
     asked.bytes = std::make_shared<AlignedBytes>();
     if (!asked.bytes->Reserve(asking.size)) {
       return absl::ResourceExhaustedError(

@@ -41,6 +41,8 @@ class ShardReceiver {
     Identity identity;
     std::chrono::milliseconds connect_limit{5'000};
     std::chrono::milliseconds silence_max{10'000};
+    std::shared_ptr<StagingMemory>
+        staging;  // what shards that arrive on streams are charged to; null: nothing
     size_t shared_bytes_max = 0;                        // of the pool; 0: no shared memory
     size_t shared_shard_min = 0;                        // smaller shards arrive on the stream
     std::chrono::milliseconds shared_idle_max{10'000};  // then memory returns to the system
@@ -60,6 +62,7 @@ class ShardReceiver {
  private:
   struct Asked {
     TransferPlane::Asking asking;
+    StagingMemory::Charge charge;                   // of `bytes`
     std::shared_ptr<AlignedBytes> bytes;            // null: nothing has arrived on the stream
     std::unique_ptr<transport::SharedBlock> block;  // where the sender may write
   };

@@ -18,7 +18,7 @@ namespace gangway::worker {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
-constexpr size_t kActiveMax = 4;       // shards of a stream that take turns
+constexpr size_t kActiveMax = 4;       // shards of a session that take turns on a stream
 constexpr size_t kParkedMax = 65'536;  // per stream
 constexpr std::chrono::milliseconds kWatchInterval{500};
 
@@ -157,7 +157,7 @@ void ShardSender::Advance(TransferKey key) {
   if (!offered.failure.ok()) return End(key, absl::Status(offered.failure));
   auto stream = streams_.find(offered.stream);
   if (stream == streams_.end()) return;
-  stream->second.waiting.push_back(key);
+  stream->second.waiting.Push(offered.offering.session, key);
   Pump(stream->first);
 }
 
@@ -165,29 +165,63 @@ void ShardSender::Pump(uint64_t id) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;
   Stream& stream = entry->second;
-  while (!stream.waiting.empty() && stream.reading + stream.active.size() < kActiveMax) {
-    TransferKey key = stream.waiting.front();
+  auto may_start = [this, &stream](SessionId session, TransferKey key) {
+    return MayStart(stream, session, key);
+  };
+  while (auto next = stream.waiting.Take(may_start)) Start(id, next->second);
+  while (auto next = stream.active.Take()) {
+    const auto [session, key] = *next;
     auto offered = offered_.find(key);
-    if (offered != offered_.end()) {
-      size_t size = device::HostBytes(offered->second.buffer->spec()).value_or(0);
-      if (size != offered->second.target_bytes) offered->second.target = nullptr;
-      if (offered->second.target != nullptr) size = 0;
-      if (read_bytes_ != 0 && read_bytes_ + size > options_.read_bytes_max) break;
-      Read(id, key);
+    if (offered == offered_.end()) continue;  // cancelled
+    if (!SendPiece(stream, offered->second)) {
+      stream.active.PushFront(session, key);
+      return;  // OnWritable or OnClosed follows
     }
-    stream.waiting.pop_front();
+    if (offered->second.state != State::kSent) stream.active.Push(session, key);
   }
-  while (!stream.active.empty()) {
-    TransferKey key = stream.active.front();
-    auto offered = offered_.find(key);
-    if (offered == offered_.end()) {  // cancelled
-      stream.active.pop_front();
-      continue;
-    }
-    if (!SendPiece(stream, offered->second)) return;  // OnWritable or OnClosed follows
-    stream.active.pop_front();
-    if (offered->second.state != State::kSent) stream.active.push_back(key);
-  }
+}
+
+// One that was cancelled may: Start drops it.
+bool ShardSender::MayStart(const Stream& stream, SessionId session, TransferKey key) const {
+  auto offered = offered_.find(key);
+  if (offered == offered_.end()) return true;
+  auto started = stream.started.find(session);
+  if (started != stream.started.end() && started->second >= kActiveMax) return false;
+  const size_t size = device::HostBytes(offered->second.buffer->spec()).value_or(0);
+  const bool placed = offered->second.target != nullptr && size == offered->second.target_bytes;
+  auto read = read_bytes_.find(session);
+  return placed || read == read_bytes_.end() || read->second + size <= options_.read_bytes_max;
+}
+
+void ShardSender::Start(uint64_t id, TransferKey key) {
+  auto entry = offered_.find(key);
+  if (entry == offered_.end()) return;
+  Offered& offered = entry->second;
+  const SessionId session = offered.offering.session;
+  const std::optional<size_t> host_bytes = device::HostBytes(offered.buffer->spec());
+  ++streams_.at(id).started[session];
+  offered.started = true;
+  if (!host_bytes || *host_bytes != offered.target_bytes) offered.target = nullptr;
+  const size_t size = offered.target != nullptr ? 0 : host_bytes.value_or(0);
+  if (size != 0) read_bytes_[session] += offered.read_bytes = size;
+  offered.state = State::kAwaitingMemory;
+  if (size == 0 || options_.staging == nullptr)
+    return OnMemory(id, key, size, StagingMemory::Charge());
+  options_.staging->Await(
+      session, size, [this, id, key, size](absl::StatusOr<StagingMemory::Charge> charge) {
+        auto shared = std::make_shared<decltype(charge)>(std::move(charge));
+        options_.loop->Post(
+            [this, id, key, size, shared] { OnMemory(id, key, size, std::move(*shared)); });
+      });
+}
+
+void ShardSender::OnMemory(uint64_t id, TransferKey key, size_t size,
+                           absl::StatusOr<StagingMemory::Charge> charge) {
+  auto entry = offered_.find(key);
+  // End has given everything back.
+  if (entry == offered_.end() || entry->second.state != State::kAwaitingMemory) return;
+  if (charge.ok()) return Read(id, key, size, *std::move(charge));
+  FailRead(key, charge.status());
 }
 
 void ShardSender::PumpAll() {
@@ -197,29 +231,34 @@ void ShardSender::PumpAll() {
   for (uint64_t id : ids) Pump(id);
 }
 
-// Shards that wait to be read, on any stream, may now begin.
-void ShardSender::ReleaseBytes(size_t size) {
-  read_bytes_ -= size;
+// The shard has been sent, or ended: what it took of its session's limits may go to shards that wait, on any stream.
+void ShardSender::GiveBack(Offered& offered) {
+  if (!std::exchange(offered.started, false)) return;
+  const SessionId session = offered.offering.session;
+  if (auto stream = streams_.find(offered.stream); stream != streams_.end()) {
+    auto started = stream->second.started.find(session);
+    if (--started->second == 0) stream->second.started.erase(started);
+  }
+  if (auto read = read_bytes_.find(session); read != read_bytes_.end()) {
+    read->second -= std::exchange(offered.read_bytes, 0);
+    if (read->second == 0) read_bytes_.erase(read);
+  }
+  offered.bytes.reset();
   if (!std::exchange(pump_posted_, true)) options_.loop->Post([this] { PumpAll(); });
 }
 
-void ShardSender::Read(uint64_t id, TransferKey key) {
+void ShardSender::Read(uint64_t id, TransferKey key, size_t size, StagingMemory::Charge charge) {
   Offered& offered = offered_.at(key);
-  std::optional<size_t> size = device::HostBytes(offered.buffer->spec());
-  auto bytes = std::make_shared<AlignedBytes>();
-  if (!size || (offered.target == nullptr && !bytes->Resize(*size))) {
-    offered.failure = absl::ResourceExhaustedError(
-        absl::StrCat("No host memory for the ", size.value_or(0), " bytes of a shard to send."));
-    options_.loop->Post([this, key] {
-      if (offered_.contains(key)) Advance(key);
-    });
-    return;
+  auto bytes = std::make_shared<HostShard>();
+  const std::optional<size_t> host_bytes = device::HostBytes(offered.buffer->spec());
+  if (!host_bytes || !bytes->bytes.Resize(size)) {
+    return FailRead(key, absl::ResourceExhaustedError(absl::StrCat("No host memory for the ", size,
+                                                                   " bytes of a shard to send.")));
   }
+  bytes->charge = std::move(charge);
   offered.state = State::kReading;
-  ++streams_.at(id).reading;
-  read_bytes_ += bytes->size();
   offered.buffer->CopyToHost(
-      offered.target != nullptr ? offered.target.get() : bytes->data(), *size,
+      offered.target != nullptr ? offered.target.get() : bytes->bytes.data(), *host_bytes,
       CountOwed(options_.callbacks, [this, id, key, bytes, target = offered.target,
                                      buffer = offered.buffer](absl::Status status) {
         options_.loop->Post([this, id, key, bytes, status = std::move(status)]() mutable {
@@ -228,27 +267,27 @@ void ShardSender::Read(uint64_t id, TransferKey key) {
       }));
 }
 
-void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBytes> bytes,
+void ShardSender::FailRead(TransferKey key, absl::Status why) {
+  Offered& offered = offered_.at(key);
+  offered.state = State::kSettled;
+  offered.failure = std::move(why);
+  Advance(key);
+}
+
+void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard> bytes,
                          const absl::Status& status) {
   auto stream = streams_.find(id);
-  if (stream != streams_.end()) --stream->second.reading;
   auto entry = offered_.find(key);
-  bool wanted = entry != offered_.end() && entry->second.state == State::kReading;
-  if (!wanted || !status.ok() || stream == streams_.end()) {
-    ReleaseBytes(bytes->size());
-    if (wanted) {
-      entry->second.state = State::kSettled;
-      entry->second.failure = status.ok() ? absl::UnavailableError("its stream closed") : status;
-      Advance(key);
-    }
-    return;
-  }
+  const bool wanted = entry != offered_.end() && entry->second.state == State::kReading;
+  if (!wanted) return;  // End has given everything back
+  if (!status.ok() || stream == streams_.end())
+    return FailRead(key, status.ok() ? absl::UnavailableError("its stream closed") : status);
   Offered& offered = entry->second;
   offered.bytes = std::move(bytes);
   offered.buffer.reset();
   offered.state = State::kSending;
   offered.since = Clock::now();
-  stream->second.active.push_back(key);
+  stream->second.active.Push(offered.offering.session, key);
   Pump(id);
 }
 
@@ -265,6 +304,7 @@ bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
   offered.since = Clock::now();
   offered.state = State::kSent;
   offered.target.reset();
+  GiveBack(offered);
   sent_bytes_ += offered.target_bytes;
   sent_shared_bytes_ += offered.target_bytes;
   return true;
@@ -273,7 +313,7 @@ bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
 // False: the link takes no more frames for now.
 bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   if (offered.target != nullptr) return SendPlaced(stream, offered);
-  std::span<const std::byte> all = offered.bytes->span();
+  std::span<const std::byte> all = offered.bytes->bytes.span();
   const size_t size = std::min(kPieceBytes, all.size() - offered.offset);
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
@@ -289,8 +329,7 @@ bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   sent_bytes_ += size;
   if (offered.offset < all.size()) return true;
   offered.state = State::kSent;
-  ReleaseBytes(offered.bytes->size());
-  offered.bytes.reset();
+  GiveBack(offered);
   return true;
 }
 
@@ -340,7 +379,7 @@ void ShardSender::End(TransferKey key, const absl::Status& status) {
   auto entry = offered_.extract(key);
   if (entry.empty()) return;
   Offered& offered = entry.mapped();
-  if (offered.bytes != nullptr) ReleaseBytes(offered.bytes->size());
+  GiveBack(offered);
   offered.offering.taken(status);
 }
 

@@ -4,11 +4,11 @@
 // If a request names a block of shared memory, the shard is written into it in one piece and the
 // stream announces that; if the block cannot be used, the shard goes on the stream.
 //
-// A request may arrive before its offer and before the shard: it waits. On each stream a few shards
-// take turns, piece by piece; each is read from the device when its turn begins, so that the bytes
-// in host memory are bounded (TM-2). A shard has ended when its receiver acknowledges all of it. A
-// shard that makes no progress for `wait_max` while it is sent fails, and so does a stream whose
-// receiver waits for shards and is silent for `silence_max` (TM-1). A missing request is no fault:
+// A request may arrive before its offer and before the shard: it waits. On each stream the sessions take turns, piece
+// by piece, and so do a few shards of each session; a shard is read from the device when its turn begins, so that the
+// bytes in host memory are bounded (TM-2), for each session and, in the staging memory, for all. A shard has ended when
+// its receiver acknowledges all of it. A shard that makes no progress for `wait_max` while it is sent fails, and so
+// does a stream whose receiver waits for shards and is silent for `silence_max` (TM-1). A missing request is no fault:
 // the receiver's node may wait for memory. If that node fails, a Cancel ends the offer.
 #ifndef GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
 #define GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
@@ -31,7 +31,9 @@
 #include "gangway/transport/transport.h"
 #include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/in_flight.h"
+#include "gangway/worker/service/staging_memory.h"
 #include "gangway/worker/service/transfer_plane.h"
+#include "gangway/worker/service/turns.h"
 
 namespace gangway::worker {
 
@@ -42,7 +44,10 @@ class ShardSender {
     Incarnation incarnation;
     std::chrono::milliseconds wait_max{60'000};
     std::chrono::milliseconds silence_max{10'000};
-    size_t read_bytes_max = size_t{256} << 20;    // in host memory; one shard may exceed it alone
+    size_t read_bytes_max = size_t{256}
+                            << 20;  // of a session in host memory; one shard may exceed it alone
+    std::shared_ptr<StagingMemory>
+        staging;  // what shards in host memory are charged to; null: nothing
     std::shared_ptr<InFlight> callbacks;          // counts those that the device runtime owes
     std::function<void(uint64_t id)> on_refused;  // this side closed a stream
     bool shared_memory = false;
@@ -65,8 +70,12 @@ class ShardSender {
   uint64_t sent_shared_bytes() const { return sent_shared_bytes_; }  // a part of them
 
  private:
-  enum class State { kUnsettled, kSettled, kReading, kSending, kSent };
+  enum class State { kUnsettled, kSettled, kAwaitingMemory, kReading, kSending, kSent };
 
+  struct HostShard {
+    StagingMemory::Charge charge;  // returned after the bytes are
+    AlignedBytes bytes;
+  };
   struct Offered {
     TransferPlane::Offering offering;
     State state = State::kUnsettled;
@@ -75,7 +84,9 @@ class ShardSender {
     absl::Status failure;
     std::shared_ptr<std::byte> target;  // in the receiver's memory; null: send on the stream
     size_t target_bytes = 0;
-    std::shared_ptr<AlignedBytes> bytes;
+    bool started = false;   // counts in its stream's `started`
+    size_t read_bytes = 0;  // its part of read_bytes_
+    std::shared_ptr<HostShard> bytes;
     size_t offset = 0;  // sent so far
     Clock::time_point since;
   };
@@ -83,9 +94,9 @@ class ShardSender {
     std::shared_ptr<transport::Link> link;
     std::string peer;
     uint64_t sequence = 0;
-    std::deque<TransferKey> waiting;  // requested and settled
-    std::deque<TransferKey> active;   // read from the device; they take turns
-    size_t reading = 0;
+    Turns<TransferKey> waiting;           // requested and settled
+    Turns<TransferKey> active;            // read from the device
+    std::map<SessionId, size_t> started;  // shards that have left `waiting` and are not sent
     size_t parked = 0;
     std::string secret;          // of its descriptor connection
     FileDescriptor descriptors;  // that connection; invalid before its first use
@@ -104,9 +115,14 @@ class ShardSender {
   void Advance(TransferKey key);
   void Pump(uint64_t id);
   void PumpAll();
-  void ReleaseBytes(size_t size);
-  void Read(uint64_t id, TransferKey key);
-  void OnRead(uint64_t id, TransferKey key, std::shared_ptr<AlignedBytes> bytes,
+  bool MayStart(const Stream& stream, SessionId session, TransferKey key) const;
+  void Start(uint64_t id, TransferKey key);
+  void OnMemory(uint64_t id, TransferKey key, size_t size,
+                absl::StatusOr<StagingMemory::Charge> charge);
+  void GiveBack(Offered& offered);
+  void Read(uint64_t id, TransferKey key, size_t size, StagingMemory::Charge charge);
+  void FailRead(TransferKey key, absl::Status why);
+  void OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard> bytes,
               const absl::Status& status);
   bool SendPiece(Stream& stream, Offered& offered);
   bool SendPlaced(Stream& stream, Offered& offered);
@@ -120,7 +136,7 @@ class ShardSender {
   std::map<TransferKey, Offered> offered_;
   std::multimap<TransferKey, Parked> parked_;
   std::map<uint64_t, Stream> streams_;
-  size_t read_bytes_ = 0;  // in host memory now
+  std::map<SessionId, size_t> read_bytes_;  // in host memory now, or about to be
   bool pump_posted_ = false;
   bool watching_ = false;
   std::atomic<uint64_t> sent_bytes_ = 0;

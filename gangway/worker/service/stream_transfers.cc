@@ -12,6 +12,7 @@ StreamTransfers::StreamTransfers(Options options)
       sender_({.loop = &loop_,
                .incarnation = options.identity.incarnation,
                .silence_max = options.silence_max,
+               .staging = options.staging,
                .callbacks = std::move(options.callbacks),
                .on_refused = std::move(options.on_refused),
                .shared_memory = options.shared_bytes_max != 0}),
@@ -19,6 +20,7 @@ StreamTransfers::StreamTransfers(Options options)
                  .transport = options.transport,
                  .identity = std::move(options.identity),
                  .silence_max = options.silence_max,
+                 .staging = options.charge_received ? options.staging : nullptr,
                  .shared_bytes_max = options.shared_bytes_max,
                  .shared_shard_min = options.shared_shard_min}) {}
 

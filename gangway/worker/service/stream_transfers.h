@@ -30,7 +30,9 @@ class StreamTransfers final : public TransferPlane {
     std::shared_ptr<InFlight> callbacks;            // counts those that the device runtime owes
     std::function<void(uint64_t id)> on_refused;    // an incoming stream was closed; any thread
     std::chrono::milliseconds silence_max{10'000};  // of a worker that shards go to or come from
-    size_t shared_bytes_max = 0;  // of memory that senders write shards into; 0: streams only
+    std::shared_ptr<StagingMemory> staging;         // for shards to send
+    bool charge_received = false;  // received shards, too: devices do not take them as they are
+    size_t shared_bytes_max = 0;   // of memory that senders write shards into; 0: streams only
     size_t shared_shard_min = 0;
   };
   explicit StreamTransfers(Options options);

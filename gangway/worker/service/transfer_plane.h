@@ -26,6 +26,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
+#include "gangway/worker/service/staging_memory.h"
 
 namespace gangway::worker {
 
@@ -47,10 +48,12 @@ struct TransferToken {
   }
 };
 
-// Host bytes of a shard that arrived, 64-byte aligned, valid as long as `owner` is kept.
+// Host bytes of a shard that arrived, 64-byte aligned, valid as long as `owner` is kept. `charge` is what they take of
+// the staging memory, to be kept until they are a device's; null: nothing.
 struct ShardBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
+  std::shared_ptr<StagingMemory::Charge> charge;
 };
 
 class TransferPlane {
@@ -66,6 +69,7 @@ class TransferPlane {
   struct Offering {
     TransferKey key;
     TransferToken token;
+    SessionId session;  // sessions take turns
     std::string receiver;
     Taken taken;
   };
@@ -81,6 +85,7 @@ class TransferPlane {
   struct Asking {
     TransferKey key;
     TransferToken token;
+    SessionId session;
     wire::Worker from;
     size_t size = 0;
     Arrived arrived;

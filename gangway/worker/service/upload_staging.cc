@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::worker {
 
 absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
@@ -19,37 +21,46 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
                      " upload shards are staged and not yet used; declare uploads as they start."));
   }
   Shard& shard = entry->second;
-  if (shard.block != nullptr && !shard.complete) {  // the client sends it instead
-    staged_bytes_ -= shard.size();
-    shard.DropPlace();
-  }
-  if (shard.complete || chunk.offset() != shard.bytes->size()) {
+  if (shard.block != nullptr && !shard.complete) shard.DropPlace();  // the client sends it instead
+  if (shard.complete || chunk.offset() != shard.bytes.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("A chunk of upload ", chunk.upload(), " shard ", chunk.shard(), " has offset ",
-                     chunk.offset(), ", but ", shard.bytes->size(), " bytes had arrived",
+                     chunk.offset(), ", but ", shard.bytes.size(), " bytes had arrived",
                      shard.complete ? " and the shard was complete." : "."));
   }
-  if (staged_bytes_ + chunk.data().size() > bytes_max_ || !shard.bytes->Append(chunk.data())) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "The staged uploads of this session hold ", staged_bytes_, " bytes and the limit is ",
-        bytes_max_, "; raise the worker's staging limit or upload less at once."));
-  }
-  staged_bytes_ += chunk.data().size();
+  GANGWAY_RETURN_IF_ERROR(Store(shard, chunk));
   upload.moved = true;
   shard.complete = chunk.last();
   return shard.complete;
 }
 
+absl::Status UploadStaging::Store(Shard& shard, const wire::DataChunk& chunk) {
+  const uint64_t needed = shard.bytes.size() + chunk.data().size();
+  const uint64_t total = std::max(needed, chunk.total());
+  if (total > shard.charge.bytes()) {
+    GANGWAY_ASSIGN_OR_RETURN(auto more, memory_->Take(session_, total - shard.charge.bytes()));
+    shard.charge.Add(std::move(more));
+    // A shard of untold size grows as it comes: Append doubles its memory, which keeps the copying linear.
+    if (shard.bytes.size() == 0 && !shard.bytes.Reserve(total)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the system has no memory for the ", total, " bytes of an upload"));
+    }
+  }
+  if (shard.bytes.Append(chunk.data())) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the system has no memory for the ", needed, " bytes of an upload"));
+}
+
 bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
                             std::unique_ptr<transport::SharedBlock> block) {
-  if (refused_.contains(upload_id) || shard_count_ >= kShardsMax ||
-      block->bytes().size() > bytes_max_ - std::min(staged_bytes_, bytes_max_))
-    return false;
+  if (refused_.contains(upload_id) || shard_count_ >= kShardsMax) return false;
+  auto charge = memory_->Take(session_, block->bytes().size());
+  if (!charge.ok()) return false;
   Upload& upload = uploads_[upload_id];
   auto [entry, is_new] = upload.shards.try_emplace(shard_index);
   if (!is_new) return false;
   ++shard_count_;
-  staged_bytes_ += block->bytes().size();
+  entry->second.charge = *std::move(charge);
   entry->second.block = std::move(block);
   upload.moved = true;
   return true;
@@ -83,13 +94,15 @@ UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
   auto entry = uploads_.find(upload);
   if (entry == uploads_.end()) return taken;
   for (auto& [index, shard] : entry->second.shards) {
-    staged_bytes_ -= shard.size();
     --shard_count_;
+    auto charge = std::make_shared<StagingMemory::Charge>(std::move(shard.charge));
     if (shard.block != nullptr && shard.complete) {
       std::span<const std::byte> bytes = shard.block->bytes();
-      taken[index] = {bytes, std::shared_ptr<const void>(std::move(shard.block))};
+      taken[index] = {bytes, std::shared_ptr<const void>(std::move(shard.block)),
+                      std::move(charge)};
     } else {
-      taken[index] = {shard.bytes->span(), shard.bytes};
+      auto bytes = std::make_shared<AlignedBytes>(std::move(shard.bytes));
+      taken[index] = {bytes->span(), bytes, std::move(charge)};
     }
   }
   uploads_.erase(entry);

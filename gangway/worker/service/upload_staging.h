@@ -1,6 +1,7 @@
 // Holds the upload bytes of one session, by upload and shard, from their arrival until their
 // buffers are made. A shard arrives in chunks, or its client writes it into shared memory that is
-// reserved here. Bounded (TM-2). Belongs to the event loop.
+// reserved here. Bounded (TM-2): the bytes are charged to the worker's staging memory, those of a shard whose size its
+// first chunk tells all at once. An upload that is refused leaves no bytes behind. Belongs to the event loop.
 #ifndef GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
 #define GANGWAY_WORKER_SERVICE_UPLOAD_STAGING_H_
 
@@ -9,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +18,7 @@
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/service/aligned_bytes.h"
+#include "gangway/worker/service/staging_memory.h"
 #include "gangway/worker/service/transfer_plane.h"
 
 namespace gangway::worker {
@@ -24,11 +27,12 @@ class UploadStaging {
  public:
   using Shards = std::map<uint32_t, ShardBytes>;
 
-  explicit UploadStaging(size_t bytes_max) : bytes_max_(bytes_max) {}
+  UploadStaging(std::shared_ptr<StagingMemory> memory, SessionId session)
+      : memory_(std::move(memory)), session_(session) {}
 
   // Adds a chunk of an upload; true: the shard is complete. INVALID_ARGUMENT: the chunk is out of
-  // order, or follows the last one; RESOURCE_EXHAUSTED: it exceeds the limit on staged bytes or
-  // shards. After an error the stream must be closed.
+  // order, or follows the last one: the stream must be closed. RESOURCE_EXHAUSTED: it exceeds the
+  // limit on staged bytes or shards: the upload is refused.
   absl::StatusOr<bool> Add(const wire::DataChunk& chunk);
 
   // Reserves a block for a shard that has not begun. False: the upload is refused, the shard has
@@ -42,7 +46,7 @@ class UploadStaging {
 
   size_t SizeOf(uint64_t upload, uint32_t shard) const;
 
-  // Removes and returns all shards of an upload.
+  // Removes and returns all shards of an upload, with what they are charged.
   Shards Take(uint64_t upload);
 
   // Drops an upload, and every chunk of it that still arrives.
@@ -51,13 +55,14 @@ class UploadStaging {
   // The uploads that received bytes since the last call.
   std::vector<uint64_t> TakeMoved();
 
-  size_t staged_bytes() const { return staged_bytes_; }
+  size_t upload_count() const { return uploads_.size(); }
 
  private:
   static constexpr size_t kShardsMax = 65536;
   static constexpr size_t kRefusedMax = 65536;
   struct Shard {
-    std::shared_ptr<AlignedBytes> bytes = std::make_shared<AlignedBytes>();
+    StagingMemory::Charge charge;
+    AlignedBytes bytes;
     std::unique_ptr<transport::SharedBlock> block;  // instead; the client writes until `complete`
     bool complete = false;
 
@@ -65,10 +70,11 @@ class UploadStaging {
     Shard(const Shard&) = delete;
     Shard& operator=(const Shard&) = delete;
     ~Shard() { DropPlace(); }
-    size_t size() const { return block != nullptr ? block->bytes().size() : bytes->size(); }
+    size_t size() const { return block != nullptr ? block->bytes().size() : bytes.size(); }
     void DropPlace() {
       if (block != nullptr && !complete) block->Retire();
       block.reset();
+      charge.Reset();
     }
   };
   struct Upload {
@@ -76,10 +82,12 @@ class UploadStaging {
     bool moved = false;
   };
 
-  const size_t bytes_max_;
+  absl::Status Store(Shard& shard, const wire::DataChunk& chunk);
+
+  const std::shared_ptr<StagingMemory> memory_;
+  const SessionId session_;
   std::map<uint64_t, Upload> uploads_;
   std::set<uint64_t> refused_;  // the latest ones, since upload ids increase
-  size_t staged_bytes_ = 0;
   size_t shard_count_ = 0;
 };
 

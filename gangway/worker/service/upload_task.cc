@@ -45,7 +45,10 @@ absl::StatusOr<std::shared_ptr<device::Buffer>> UploadTask::MakeBuffer(const Sha
                        : device::HostSemantics::kUntilTransferDone;
   // The callback owns the bytes: they live until the runtime releases them. Not Owed, which would
   // keep this task alive as long as a zero-copy buffer keeps the bytes.
-  auto done = CountOwed(environment().callbacks, [owner = shard.bytes.owner](absl::Status) {});
+  // Bytes that become the buffer's memory are the device's from then on.
+  auto charge = backend_->capabilities().host_zero_copy ? nullptr : shard.bytes.charge;
+  auto done = CountOwed(environment().callbacks,
+                        [charge = std::move(charge), owner = shard.bytes.owner](absl::Status) {});
   GANGWAY_ASSIGN_OR_RETURN(auto buffer,
                            backend_->BufferFromHost(shard.slot->name().device, memory_kind_, spec_,
                                                     shard.bytes.bytes, semantics, std::move(done)));

@@ -2,8 +2,8 @@
 #include "gangway/worker/service/worker.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <utility>
@@ -12,6 +12,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/heap.h"
+#include "gangway/base/host_memory.h"
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
@@ -32,7 +33,8 @@ namespace {
 constexpr int kStuckExitCode = 70;          // EX_SOFTWARE
 constexpr std::chrono::seconds kPaused{1};  // a heartbeat this late: the process was suspended
 constexpr uint64_t kReleasedPerBeat = uint64_t{256} << 20;  // some 25 ms of work
-constexpr size_t kDataQueueBytes = size_t{64} << 20;        // in flight on one data stream
+// Queued on one data stream. A small shard waits for what is queued before it.
+constexpr size_t kDataQueueBytes = size_t{4} << 20;
 
 // XLA reads its flags once, when the plugin is loaded. A flag that the user has set is kept.
 void SetCollectiveTimeout(std::chrono::seconds timeout) {
@@ -69,9 +71,18 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
   return backend;
 }
 
-size_t HalfOfTheMemory() {
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
-  return pages > 0 && page > 0 ? static_cast<size_t>(pages) * static_cast<size_t>(page) / 2 : 0;
+// The budget of each device; 0: no limit.
+uint64_t DeviceBytes(const WorkerOptions& options, const device::Backend& backend) {
+  uint64_t said = UINT64_MAX;
+  for (const device::DeviceInfo& device : backend.devices())
+    said = std::min(said, device.memory_bytes);
+  const uint64_t own = backend.devices().empty() ? 0 : said;
+  if (options.memory_budget_bytes) {
+    const uint64_t wanted = *options.memory_budget_bytes;
+    return own == 0 || wanted == 0 ? wanted : std::min(wanted, own);
+  }
+  if (own != 0 || backend.capabilities().platform != "cpu") return own;
+  return HostMemoryBytes() / 2 / static_cast<uint64_t>(std::max(options.device_count, 1));
 }
 
 Incarnation NewIncarnation() { return Incarnation((RandomBits() >> 1) | 1); }  // 63 bits, never 0
@@ -160,6 +171,7 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   worker.set_platform_version(backend.capabilities().platform_version);
   worker.set_device_count(backend.devices().size());
   worker.set_device_kind(backend.devices().empty() ? "" : backend.devices()[0].kind);
+  worker.set_device_bytes(service.memory_budget_bytes);
   return frame;
 }
 
@@ -282,11 +294,11 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
       .identity = {.name = absl::StrCat("island", options.island, "/worker", options.index),
                    .incarnation = NewIncarnation(),
                    .device_count = options.device_count},
-      .memory_budget_bytes = options.memory_budget_bytes,
-      .staged_bytes_max = options.staged_bytes_max,
+      .memory_budget_bytes = DeviceBytes(options, *backend),
+      .host_bytes_max = options.host_bytes_max.value_or(HostMemoryBytes() / 4),
       .wait_limit = options.wait_limit,
       .transfer_silence_max = options.transfer_silence_max,
-      .shared_bytes_max = options.shared_bytes_max.value_or(HalfOfTheMemory()),
+      .shared_bytes_max = options.shared_bytes_max.value_or(HostMemoryBytes() / 4 * 3),
       .shared_shard_min = options.shared_shard_min,
       .on_left = [&stop] { stop.Stop(); }};
   const std::string& name = service_options.identity.name;

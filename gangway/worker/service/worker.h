@@ -44,10 +44,14 @@ struct WorkerOptions {
   std::chrono::seconds collective_timeout{
       300};  // XLA CPU then ends the process; its supervisor restarts it
 
-  uint64_t memory_budget_bytes = 0;  // per device, as reported; 0: unknown
-  uint64_t heap_bytes_max = 0;       // of the process, kept blocks included; 0: no limit
+  // The budget of each device (GS-2); 0: no limit. Not set: what the device says or, for CPU devices, half of the
+  // host's memory divided by them. Never more than the device says.
+  std::optional<uint64_t> memory_budget_bytes;
+  uint64_t heap_bytes_max = 0;  // of the process, kept blocks included; 0: no limit
   std::chrono::milliseconds heap_idle_max{10'000};  // kept blocks are then given back
-  size_t staged_bytes_max = size_t{8} << 30;  // per session, of uploads that have no buffers yet
+  // Of host memory for bytes on their way: uploads that have no buffers yet, shards for clients and for other workers.
+  // One session may take three quarters of it. Not set: a quarter of the host's memory.
+  std::optional<uint64_t> host_bytes_max;
   std::chrono::milliseconds connect_limit{30'000};
   std::chrono::milliseconds heartbeat_interval{500};
   // When the scheduler, which sends heartbeats as often, is silent for this long, it counts as
@@ -62,7 +66,7 @@ struct WorkerOptions {
   std::chrono::milliseconds transfer_silence_max{10'000};  // of a worker that takes part in a copy
   // Limit of the shared memory for shards that cross between this worker and others on this host,
   // half for workers and half for clients. Idle memory is kept for a while. 0: none, all shards go
-  // on streams. Not set: half of the machine's memory.
+  // on streams. Not set: three quarters of the machine's memory.
   std::optional<size_t> shared_bytes_max;
   size_t shared_shard_min = size_t{16} << 10;  // smaller shards go on streams
 };

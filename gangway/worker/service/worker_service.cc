@@ -36,6 +36,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
             loop->Post([this, session, found] { ReportBroken(session, found); });
           })),
       core_(options_.identity),
+      staging_(StagingMemory::Make({.bytes_max = options_.host_bytes_max, .loop = loop_.get()})),
       transfers_(
           {.identity = options_.identity,
            .transport = data,
@@ -43,14 +44,17 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
            .on_refused = [this, loop = loop_](
                              uint64_t id) { loop->Post([this, id] { streams_.ForgetPeer(id); }); },
            .silence_max = options_.transfer_silence_max,
+           .staging = staging_,
+           .charge_received = !backend->capabilities().host_zero_copy,
            .shared_bytes_max = options_.shared_bytes_max / 2,
            .shared_shard_min = options_.shared_shard_min}),
       streams_({.loop = loop_.get(),
                 .incarnation = options_.identity.incarnation,
-                .staged_bytes_max = options_.staged_bytes_max,
+                .staging = staging_,
                 .shared_bytes_max = options_.shared_bytes_max / 2,
                 .transfers = &transfers_},
-               {.on_staged = [this](UploadShardStaged event) { Step(event); }}),
+               {.on_staged = [this](UploadShardStaged event) { Step(event); },
+                .on_refused = [this](UploadRefused event) { Step(std::move(event)); }}),
       loader_("loader") {
   // One below the runtime's limit, whose count may fall shortly after our callback.
   int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
@@ -158,7 +162,8 @@ void WorkerService::Do(PrepareLaunch& action) {
 
 void WorkerService::Do(PrepareCopy& action) {
   CopyTask::Parts parts{.memory_kind = std::move(action.memory_kind),
-                        .token = std::move(action.token)};
+                        .token = std::move(action.token),
+                        .session = action.session};
   for (const PrepareCopy::Move& move : action.moves) {
     parts.moves.push_back(
         {FindSlot(move.from, move.from_device), FindSlot(move.to, move.to_device)});
@@ -308,6 +313,9 @@ wire::DataBytes WorkerService::MakeDataBytes() const {
   data.set_to_workers_shared(transfers_.sent_shared_bytes());
   data.set_from_clients_shared(streams_.received_shared_bytes());
   data.set_to_clients_shared(streams_.sent_shared_bytes());
+  data.set_staged_bytes(staging_->used());
+  data.set_staged_bytes_max(staging_->bytes_max());
+  data.set_staged_uploads(streams_.upload_count());
   return data;
 }
 
@@ -350,6 +358,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   auto deadline = Clock::now() + limit;
   transfers_.Stop();
   loop_->Post([this] {
+    staging_->Close();
     streams_.CloseAll();
     // Wakes device threads that wait for a shard.
     wire::Failure ends =

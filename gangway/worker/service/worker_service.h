@@ -34,8 +34,8 @@ namespace gangway::worker {
 
 struct ServiceOptions {
   Identity identity;
-  uint64_t memory_budget_bytes = 0;  // per device, reported; 0: unknown
-  size_t staged_bytes_max = size_t{8} << 30;
+  uint64_t memory_budget_bytes = 0;             // per device, reported; 0: no limit
+  uint64_t host_bytes_max = uint64_t{8} << 30;  // as in WorkerOptions
   std::chrono::milliseconds wait_limit{600'000};
   std::chrono::milliseconds transfer_silence_max{10'000};
   size_t shared_bytes_max = 0;    // as in WorkerOptions; 0: none
@@ -119,6 +119,7 @@ class WorkerService {
   const std::shared_ptr<store::Ledger> ledger_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
   WorkerCore core_;
+  const std::shared_ptr<StagingMemory> staging_;
   StreamTransfers transfers_;
   DataStreams streams_;
   std::vector<std::shared_ptr<DeviceThread>> devices_;

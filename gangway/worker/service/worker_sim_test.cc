@@ -28,6 +28,7 @@ class WorkerSimTest : public WorkerHarness {
     WorkerOptions options;
     options.heartbeat_interval = std::chrono::milliseconds(10);
     options.wait_limit = wait_limit_;
+    options.host_bytes_max = host_bytes_max_;
     Start(
         kDevices,
         [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
@@ -50,6 +51,7 @@ class WorkerSimTest : public WorkerHarness {
   device::SimBackend* sim_ = nullptr;
   bool collectives_block_threads_ = false;
   std::chrono::milliseconds wait_limit_ = std::chrono::minutes(10);
+  std::optional<uint64_t> host_bytes_max_;
 };
 
 constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 4\n";
@@ -199,7 +201,6 @@ TEST_F(WorkerSimTest, SlowClientStopsNobody) {
     changed.WaitFor(mutex, kPatience, [&] { return go; });
   });
   Release(ordinals);
-  WaitDone(ordinals.front());
   EXPECT_GT(Probe().nodes(), 0u) << "the link took everything: nothing was held back";
   {
     MutexLock lock(mutex);
@@ -237,6 +238,87 @@ TEST_F(WorkerSimTest, ACancelledUploadEndsAndItsLateBytesCostNothing_TM1) {
   half.set_last(true);
   SendChunk(half);
   Upload(2, 11, big, {std::string(big.bytes, 'z')});  // the stream is still good
+}
+
+// A worker with little host memory for bytes on their way.
+class SmallStagingTest : public WorkerSimTest {
+ protected:
+  static constexpr uint64_t kMiB = uint64_t{1} << 20;
+  void SetUp() override {
+    host_bytes_max_ = 4 * kMiB;
+    WorkerSimTest::SetUp();
+  }
+  static wire::DataChunk First(uint64_t upload, uint64_t total) {
+    wire::DataChunk chunk;
+    chunk.set_session(kSession.number());
+    chunk.set_upload(upload);
+    chunk.set_total(total);
+    chunk.set_data("x");
+    return chunk;
+  }
+  const Tensor kOneMiB{{kMiB / 4}, kMiB};
+};
+
+TEST_F(SmallStagingTest, TM2_AnUploadBeyondTheMemoryIsRefusedWithTheSizesAndTheStreamGoesOn) {
+  OpenStream();
+  Tensor big{{kMiB}, 4 * kMiB};
+  for (uint64_t i = 1; i <= 3; ++i) {  // the bytes come before, while and after the node waits
+    if (i == 1) SendChunk(First(i, big.bytes));
+    UploadNode(i, i, big, 1);
+    if (i == 2) SendChunk(First(i, big.bytes));
+    Release({i});
+    if (i == 3) SendChunk(First(i, big.bytes));
+    const wire::Failure failure = WaitDone(i);
+    EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+    EXPECT_THAT(failure.message(), ::testing::HasSubstr("4194304 bytes")) << failure.message();
+    EXPECT_EQ(failure.worker(), "island0/worker0");
+  }
+  EXPECT_EQ(Probe().data().staged_bytes(), 0u);
+  Upload(9, 9, kOneMiB, {std::string(kMiB, 'z')});  // the same stream
+  EXPECT_EQ(Probe().data().staged_bytes_max(), 4 * kMiB);
+}
+
+TEST_F(SmallStagingTest, TM2_RefusedUploadsLeaveNothingBehind) {
+  OpenStream();
+  for (uint64_t i = 1; i <= 10'000; ++i) {
+    SendChunk(First(i, i % 3 == 0 ? 64 * kMiB : 100));  // a third is too large for the worker
+    wire::DataChunk dropped;
+    dropped.set_session(kSession.number());
+    dropped.set_upload(i);
+    dropped.set_dropped(true);
+    SendChunk(std::move(dropped));
+  }
+  Upload(10'001, 9, kOneMiB, {std::string(kMiB, 'z')});
+  const wire::Usage usage = Probe();
+  EXPECT_EQ(usage.data().staged_bytes(), 0u);
+  EXPECT_EQ(usage.data().staged_uploads(), 0u);
+  EXPECT_EQ(usage.nodes(), 0u);
+}
+
+TEST_F(SmallStagingTest, BytesOfTheWrongSizeAreFreedBeforeTheirNodeIsReleased) {
+  OpenStream();
+  UploadNode(1, 1, kOneMiB, 1);
+  SendShard(1, 0, std::string(1000, 'x'));
+  Upload(9, 9, kOneMiB, {std::string(kMiB, 'z')});  // the same stream: the others have arrived
+  const wire::Usage usage = Probe();
+  EXPECT_EQ(usage.nodes(), 1u);
+  EXPECT_EQ(usage.data().staged_bytes(), 0u);
+}
+
+TEST_F(SmallStagingTest, TM2_FetchesBeyondTheMemoryWaitForTheirTurn) {
+  OpenStream();
+  Upload(1, 10, kOneMiB, {std::string(kMiB, 'x')});
+  std::vector<uint64_t> ordinals;
+  for (uint64_t i = 0; i < 64; ++i) {
+    FetchNode(2 + i, 10, kOneMiB, 1);
+    ordinals.push_back(2 + i);
+  }
+  Release(ordinals);
+  for (uint64_t ordinal : ordinals) {
+    EXPECT_EQ(ReceiveFetch(ordinal, 1).bytes[0], std::string(kMiB, 'x'));
+    EXPECT_EQ(WaitDone(ordinal).code(), 0);
+    EXPECT_LE(Probe().data().staged_bytes(), 4 * kMiB);
+  }
 }
 
 // A client on the same host, like the front door.
@@ -433,16 +515,16 @@ TEST_F(UploadPlaceTest, OB3_WhatIsNotGivenBackIsNotUsedAgain) {
 
 TEST(FetchedShard, TM2_ASessionHasItsShareOfSharedMemory) {
   auto pool = transport::SharedPool::Make({.bytes_max = size_t{64} << 20, .writable = true});
-  FetchedShard::Source source{pool, std::make_shared<FetchShare>(250'000)};
-  auto first = FetchedShard::Make(source, 100'000, 1000);
-  auto second = FetchedShard::Make(source, 100'000, 1000);
-  auto third = FetchedShard::Make(source, 100'000, 1000);
+  FetchedShard::Source source{.pool = pool, .share = std::make_shared<FetchShare>(250'000)};
+  auto first = FetchedShard::Make(source, {}, 100'000, 1000);
+  auto second = FetchedShard::Make(source, {}, 100'000, 1000);
+  auto third = FetchedShard::Make(source, {}, 100'000, 1000);
   EXPECT_TRUE(first->block() != nullptr && second->block() != nullptr);
   EXPECT_EQ(third->block(), nullptr) << "it goes on the stream";
   EXPECT_EQ(third->bytes().size(), 100'000u);
-  EXPECT_EQ(FetchedShard::Make(source, 999, 1000)->block(), nullptr);
+  EXPECT_EQ(FetchedShard::Make(source, {}, 999, 1000)->block(), nullptr);
   first.reset();
-  EXPECT_NE(FetchedShard::Make(source, 100'000, 1000)->block(), nullptr);
+  EXPECT_NE(FetchedShard::Make(source, {}, 100'000, 1000)->block(), nullptr);
   EXPECT_EQ(source.share->used(), 100'000u);
 }
 

@@ -1,0 +1,129 @@
+// The shards that a client writes into its workers' memory, and those that it reads there (data_links.h).
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "gangway/client/data_links.h"
+
+namespace gangway::client {
+
+void DataLinks::Reserve(WorkerKey key, const Push& wish,
+                        std::function<void(std::shared_ptr<char> place)> placed) {
+  auto it = workers_.find(key);
+  if (closed_ || it == workers_.end() || wish.to.next || !IsFor(it->second, wish.to)) return;
+  Attempt* attempt = it->second.attempt.get();
+  if (attempt == nullptr || !attempt->welcomed || !attempt->descriptors.valid()) return;
+  if (!AskForPlace(it->second, wish, wish.bytes)) return;
+  attempt->reserved[{wish.upload, wish.shard}] = {.bytes = wish.bytes, .placed = std::move(placed)};
+}
+
+// Gives `pushing` the place that Reserve requested. True: the worker has not answered yet.
+bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
+  if (to.attempt == nullptr) return false;
+  auto reserved = to.attempt->reserved.extract({pushing.push.upload, pushing.push.shard});
+  if (reserved.empty()) return false;
+  pushing.target = std::move(reserved.mapped().target);
+  return pushing.target == nullptr;
+}
+
+void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer) {
+  WorkerLink& to = workers_[key];
+  for (uint64_t segment : answer.gone()) attempt.segments.Remove(segment);
+  TakeSegments(attempt);
+  if (OnReserved(attempt, {answer.ordinal(), answer.shard()}, answer)) return;
+  auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&answer](const Pushing& each) {
+    return each.push.upload == answer.ordinal() && each.push.shard == answer.shard();
+  });
+  if (pushing == to.placing.end()) return;
+  if (answer.has_into() && answer.into().size() == pushing->push.data.size()) {
+    pushing->target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
+                                            answer.into().size());
+  }
+  pushing->unplaceable = pushing->target == nullptr;
+  to.active.push_back(std::move(*pushing));
+  to.placing.erase(pushing);
+  SchedulePump(key);
+}
+
+// False: there is no such reservation, or its push has taken it.
+bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRequest& answer) {
+  auto entry = attempt.reserved.find(shard);
+  if (entry == attempt.reserved.end()) return false;
+  Reservation& reserved = entry->second;
+  if (answer.has_into() && answer.into().size() == reserved.bytes) {
+    reserved.target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
+                                            answer.into().size());
+  }
+  if (reserved.target == nullptr) {
+    attempt.reserved.erase(entry);
+  } else if (reserved.placed) {
+    std::exchange(reserved.placed, nullptr)(
+        std::shared_ptr<char>(reserved.target, reinterpret_cast<char*>(reserved.target.get())));
+  }
+  return true;
+}
+
+void DataLinks::TakeSegments(Attempt& attempt) {
+  while (attempt.descriptors.valid()) {
+    auto received = transport::ReceiveDescriptor(attempt.descriptors);
+    if (!received) break;
+    (void)attempt.segments.Add(*received);  // on failure the link carries the bytes
+  }
+}
+
+// The shard is read in place. The worker keeps the place until its last reader is reported gone or
+// the stream ends; the mapping outlives the stream.
+void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                          const wire::DataChunk& chunk) {
+  TakeSegments(*attempt);
+  const wire::SharedBlock& place = chunk.place();
+  auto mapped = attempt->segments.Find(place.segment(), place.offset(), place.size());
+  wire::ShardRequest word;
+  word.set_fetch(chunk.fetch());
+  word.set_shard(chunk.shard());
+  if (mapped == nullptr) return Say(key, attempt, std::move(word));  // requests the bytes instead
+  word.set_received(true);
+  auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Attempt>(attempt), word,
+                    mapped](const char*) {
+    MutexLock lock(returns->mutex);
+    if (returns->loop == nullptr) return;
+    returns->loop->Post([this, key, weak, word] {
+      if (auto still = weak.lock()) Say(key, still, word);
+    });
+  };
+  const char* bytes = reinterpret_cast<const char*>(mapped.get());
+  options_.on_place(chunk.fetch(), chunk.shard(),
+                    std::shared_ptr<const char>(bytes, std::move(give_back)), place.size());
+}
+
+bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
+  wire::Frame frame;
+  wire::ShardRequest& wish = *frame.mutable_shard_request();
+  wish.set_ordinal(push.upload);
+  wish.set_shard(push.shard);
+  wish.mutable_into()->set_size(bytes);
+  return to.attempt->sender->Send(std::move(frame)).ok();
+}
+
+// After the last piece, tells the worker that all bytes are in place.
+bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
+  const std::string_view data = pushing.push.data;
+  const size_t size = std::min(kChunkBytes, data.size() - pushing.offset);
+  const bool there = data.data() == reinterpret_cast<const char*>(pushing.target.get());
+  if (!there)
+    std::memcpy(pushing.target.get() + pushing.offset, data.data() + pushing.offset, size);
+  if (pushing.offset + size == data.size()) {
+    wire::Frame frame;
+    wire::DataChunk& chunk = *frame.mutable_data_chunk();
+    chunk.set_session(options_.session.number());
+    chunk.set_upload(pushing.push.upload);
+    chunk.set_shard(pushing.push.shard);
+    chunk.set_placed(true);
+    chunk.set_last(true);
+    if (!to.attempt->sender->Send(std::move(frame)).ok()) return false;
+  }
+  pushing.offset += size;
+  return true;
+}
+
+}  // namespace gangway::client

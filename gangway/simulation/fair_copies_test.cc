@@ -1,0 +1,163 @@
+// One session's large transfers delay another's small ones by a few slices: on a slow network, in virtual time.
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gangway/base/answer.h"
+#include "gangway/simulation/processes.h"
+
+namespace gangway::simulation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Devices = std::vector<uint32_t>;
+using Ready = std::shared_ptr<Answer<absl::Status>>;
+
+constexpr int32_t kF32 = 11;  // xla::PrimitiveType
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kBytesPerSecond = 16 * kMiB;  // of each link
+constexpr milliseconds kSlice{1000 / 16};        // of 1 MiB
+// What a stream queues (4 MiB) and the network holds (4 MiB), a slice of each other shard, and the messages.
+constexpr milliseconds kFewSlices = 14 * kSlice;
+constexpr int kSeeds = 5;
+
+// What one session does, with its waits.
+class User {
+ public:
+  explicit User(Processes& processes, const std::string& name)
+      : client_(*processes.Connect(name)) {}
+  ~User() { client_.reset(); }
+
+  ArrayHandle Make(const Devices& devices, uint64_t shard_bytes) {
+    const ArrayHandle array = client_->NewArrayHandle();
+    const uint64_t upload =
+        client_->Upload(array, {.element_type = kF32,
+                                .shard_dims = {static_cast<int64_t>(shard_bytes / 4)},
+                                .devices = devices,
+                                .shard_bytes = shard_bytes});
+    auto data = std::make_shared<std::string>(shard_bytes, 'x');
+    for (uint32_t shard = 0; shard < devices.size(); ++shard)
+      client_->Push(upload, shard, *data, [data] {});
+    Expect(WhenReady(array));
+    return array;
+  }
+  Ready Copy(ArrayHandle source, const Devices& devices) {
+    const ArrayHandle copy = client_->NewArrayHandle();
+    client_->Copy({&source, 1}, {&copy, 1}, devices, "");
+    return WhenReady(copy);
+  }
+  Ready Fetch(ArrayHandle array, std::vector<uint32_t> shards) {
+    auto ready = std::make_shared<Answer<absl::Status>>();
+    client_->Fetch(array, std::move(shards),
+                   {.on_data = [](size_t, uint64_t, std::string_view) {},
+                    .on_done = [ready](absl::Status status) { ready->Set(std::move(status)); }});
+    return ready;
+  }
+  Ready WhenReady(ArrayHandle array) {
+    auto ready = std::make_shared<Answer<absl::Status>>();
+    client_->Await({&array, 1}, [ready](absl::Status status) { ready->Set(std::move(status)); });
+    return ready;
+  }
+  static void Expect(const Ready& ready) {
+    EXPECT_EQ(ready->WaitFor(seconds(600)), absl::OkStatus());
+  }
+  static milliseconds Took(const Ready& ready, Clock::time_point began) {
+    Expect(ready);
+    return std::chrono::duration_cast<milliseconds>(Clock::now() - began);
+  }
+  Client& client() { return *client_; }
+
+ private:
+  std::unique_ptr<Client> client_;
+};
+
+// Two workers of eight devices: 0 to 7 and 8 to 15.
+void OnSlowNetwork(const std::function<void(Processes&)>& run) {
+  spdlog::set_level(spdlog::level::critical);
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    FiberWorld world(seed);
+    const absl::Status ended = world.Run(
+        [&] {
+          ProcessesOptions options{.islands = {{8, 8}}};
+          options.network.bytes_per_second = kBytesPerSecond;
+          Processes processes(&world, options);
+          ASSERT_TRUE(processes.Start().ok());
+          run(processes);
+        },
+        std::chrono::hours(1));
+    EXPECT_TRUE(ended.ok()) << "seed " << seed << ": " << ended;
+  }
+}
+
+const Devices kHere = {0, 1, 2, 3, 4, 5, 6, 7};
+const Devices kThere = {8, 9, 10, 11, 12, 13, 14, 15};
+
+void ExpectSmallCopiesBesideLarge(const Devices& from, const Devices& to, uint64_t large_bytes) {
+  OnSlowNetwork([&](Processes& processes) {
+    User large(processes, "large"), small(processes, "small");
+    const ArrayHandle much = large.Make(from, large_bytes);
+    const ArrayHandle little = small.Make({0}, 4096);
+    const auto began = Clock::now();
+    const Ready all = large.Copy(much, to);
+    Answer<bool>().WaitFor(2 * kSlice);  // it is under way
+    for (int i = 0; i < 4; ++i) {
+      const auto asked = Clock::now();
+      EXPECT_LT(User::Took(small.Copy(little, {8}), asked), kFewSlices);
+    }
+    EXPECT_GT(User::Took(all, began), 2 * kFewSlices) << "it was large";
+  });
+}
+
+// More shards than take turns: they held all of a stream's turns until one of them ended.
+TEST(FairCopies, ACopyOfManyLargeShardsDelaysAnotherSessionsByAFewSlices) {
+  ExpectSmallCopiesBesideLarge(kHere, kThere, 8 * kMiB);
+}
+
+// A shard of the whole memory for shards to send, and more.
+TEST(FairCopies, ACopyOfHugeShardsDelaysAnotherSessionsByAFewSlices) {
+  ExpectSmallCopiesBesideLarge({0, 1}, {8, 9}, 160 * kMiB);
+}
+
+TEST(FairCopies, FetchesAndUploadsDelayThoseOfOthersByAFewSlices) {
+  OnSlowNetwork([](Processes& processes) {
+    User large(processes, "large"), small(processes, "small");
+    const ArrayHandle much = large.Make(kHere, 4 * kMiB);
+    const ArrayHandle little = small.Make({0}, 4096);
+    const Ready all = large.Fetch(much, {0, 1, 2, 3, 4, 5, 6, 7});
+    Thread upload("upload", [&] { large.Make(kHere, 4 * kMiB); });
+    Answer<bool>().WaitFor(2 * kSlice);
+    for (int i = 0; i < 4; ++i) {
+      auto asked = Clock::now();
+      EXPECT_LT(User::Took(small.Fetch(little, {0}), asked), 3 * kSlice);
+      asked = Clock::now();
+      small.Make({0}, 4096);
+      EXPECT_LT(Clock::now() - asked, 3 * kSlice);
+    }
+    User::Expect(all);
+    upload.Join();
+  });
+}
+
+TEST(FairCopies, ASmallFetchWaitsForAFewSlicesOfItsOwnSessionsLargeOnes) {
+  OnSlowNetwork([](Processes& processes) {
+    User user(processes, "user");
+    const ArrayHandle much = user.Make(kHere, 8 * kMiB);
+    const ArrayHandle little = user.Make({0}, 4096);
+    const auto began = Clock::now();
+    const Ready all = user.Fetch(much, {0, 1, 2, 3, 4, 5, 6, 7});
+    Answer<bool>().WaitFor(2 * kSlice);
+    const auto asked = Clock::now();
+    EXPECT_LT(User::Took(user.Fetch(little, {0}), asked), kFewSlices);
+    EXPECT_GT(User::Took(all, began), 2 * kFewSlices);
+  });
+}
+
+}  // namespace
+}  // namespace gangway::simulation
