@@ -111,6 +111,16 @@ class Blocker:
             fifo.unlink()
             os.close(writer)
 
+    @contextlib.contextmanager
+    def refused(self, pid: int, device: int) -> Iterator[None]:
+        """While the `with` block runs, Execute fails in process `pid` on its local device `device`."""
+        file = self._folder / f"{pid}.refuse"
+        file.write_text(str(device))
+        try:
+            yield
+        finally:
+            file.unlink()
+
 
 def stop_process(pid: int) -> None:
     """Sends SIGSTOP and waits until it has taken effect: on a busy machine, threads keep running for a

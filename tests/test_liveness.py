@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 NewCluster = Callable[..., Cluster]
 NAMED_S = 6  # by `gangway why`
 SILENCE_S = 5
+STANDING_S = 8  # 5 s, the interval of the heartbeats, and the messages
 WORKER_SILENCE_S = 10  # a worker's limit for its scheduler's silence
 
 
@@ -80,6 +81,48 @@ def test_a_stopped_worker_and_a_stuck_device_are_told_apart_within_six_seconds(
         assert metric(metrics, name) == 0
         logs = cluster.logs(1 << 20)
         assert logs.count("is stuck in gang") == logs.count("resumed after gang"), logs
+
+
+@pytest.mark.alone
+def test_a_worker_whose_gang_lost_a_member_in_a_collective_ends_within_the_limit_ER_2(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    """The other members wait in XLA's rendezvous, which only the end of the process ends."""
+    cluster = new_cluster(1, 2, 4, *Blocker.FLAGS)
+    blocker = Blocker(cluster, tmp_path)
+    cluster.start()
+    with cluster.left_as_found(), Console(cluster) as client, Console(cluster) as other:
+        for each, devices in ((client, "[:4]"), (other, "[4:]")):
+            each.do("from jax.sharding import Mesh, NamedSharding, PartitionSpec as P; import time")
+            each.do(f"mesh = Mesh(np.array(jax.devices(){devices}), ('d',))")
+            each.do("x = jax.device_put(np.ones(4, 'float32'), NamedSharding(mesh, P('d')))")
+            each.do(
+                "f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, 'd') + x, mesh=mesh,"
+                " in_specs=P('d'), out_specs=P('d')))"
+            )
+            assert each.do("result = float(np.asarray(f(x))[0])") == 5.0
+        victim = cluster.workers()[0]
+        with blocker.refused(victim["pid"], 2):
+            began = time.monotonic()
+            client.send("np.asarray(f(x))")
+            while time.monotonic() - began < 3:  # the other worker's gangs go on
+                assert other.do("result = float(np.asarray(f(x))[0])") == 5.0
+            error = client.answer(STANDING_S)["error"]
+            took = elapsed(began)
+        assert took < STANDING_S, took
+        print("the error after", took, "s:", error)
+        assert victim["name"] in error and "DATA_LOSS" in error, error
+        assert "a member of gang" in error and "collective" in error, error
+
+        def replaced() -> bool:
+            worker = cluster.workers()[0]
+            return bool(worker["state"] == "up" and worker["pid"] != victim["pid"])
+
+        wait_for("another process in its place", replaced, 10)
+        print("replaced after", elapsed(began), "s")
+        assert other.do("result = float(np.asarray(f(x))[0])") == 5.0
+        client.do("x = jax.device_put(np.ones(4, 'float32'), NamedSharding(mesh, P('d')))")
+        assert client.do("result = float(np.asarray(f(x))[0])") == 5.0
 
 
 def test_a_long_program_is_not_stuck(new_cluster: NewCluster) -> None:

@@ -25,7 +25,8 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
         EndFetch(event.fetch_failed().fetch(), wire::ToStatus(event.fetch_failed().failure()));
         break;
       case wire::SessionEvent::kWorkerState:
-        NoteWorker(event.worker_state().worker(), event.worker_state().up());
+        NoteWorker(event.worker_state().worker(), event.worker_state().up(),
+                   event.worker_state().failure().message());
         break;
       case wire::SessionEvent::kProgress:
         OnProgress(event.progress().ended());

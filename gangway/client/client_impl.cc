@@ -129,13 +129,13 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
   opened_.NotifyAll();
 }
 
-void ClientImpl::NoteWorker(const wire::Worker& worker, bool up) {
+void ClientImpl::NoteWorker(const wire::Worker& worker, bool up, const std::string& why_down) {
   {
     MutexLock lock(mutex_);
     workers_[{worker.island(), worker.index()}] = {.incarnation = Incarnation(worker.incarnation()),
                                                    .next = !up};
   }
-  data_links_->SetWorker(worker, up);
+  data_links_->SetWorker(worker, up, why_down);
 }
 
 void ClientImpl::OnControlClosed(const absl::Status& why) {

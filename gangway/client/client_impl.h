@@ -135,7 +135,7 @@ class ClientImpl final : public Client {
       GANGWAY_EXCLUDES(mutex_);
   OutgoingPush NewPush(uint64_t upload, const Uploading& uploading, uint32_t shard) const
       GANGWAY_REQUIRES(mutex_);
-  void NoteWorker(const wire::Worker& worker, bool up);
+  void NoteWorker(const wire::Worker& worker, bool up, const std::string& why_down = "");
 
   // client_events.cc: handling what the cluster sends, on the loop.
   void OnEvents(wire::SessionEvents& events);

@@ -1,14 +1,17 @@
 // The real PJRT plugin, except that a test can block Execute: while the folder GANGWAY_TEST_BLOCK_DIR
 // holds a FIFO named after the process id, a thread that calls Execute blocks in the kernel until the
-// test opens the other end. The same holds for Compile, of programs whose text has the name
-// blocks_the_compiler. A program whose text has the name ends_the_compiler ends the process that compiles it.
+// test opens the other end. While it holds a file named after the process id and ".refuse", whose text is a device's id
+// in this process, Execute is refused on that device. Compile of programs whose text has the name blocks_the_compiler
+// blocks, too. A program whose text has the name ends_the_compiler ends the process that compiles it.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gangway/device/pjrt/testdata/real_plugin.h"
 
@@ -19,11 +22,14 @@ const PJRT_Api* Real() {
   return api;
 }
 
-void Block() {
+// In the test's folder, named after this process. Without a folder, it does not exist.
+std::string TestFile() {
   const char* folder = std::getenv("GANGWAY_TEST_BLOCK_DIR");
-  if (folder == nullptr) return;
-  const std::string fifo = std::string(folder) + "/" + std::to_string(getpid());
-  if (const int fd = open(fifo.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) close(fd);
+  return folder == nullptr ? "" : std::string(folder) + "/" + std::to_string(getpid());
+}
+
+void Block() {
+  if (const int fd = open(TestFile().c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) close(fd);
 }
 
 PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
@@ -33,8 +39,36 @@ PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
   return Real()->PJRT_Client_Compile(args);
 }
 
+int IdOf(PJRT_Device* device) {
+  PJRT_Device_GetDescription_Args description{};
+  description.struct_size = sizeof(description);
+  description.device = device;
+  Real()->PJRT_Device_GetDescription(&description);
+  PJRT_DeviceDescription_Id_Args id{};
+  id.struct_size = sizeof(id);
+  id.device_description = description.device_description;
+  Real()->PJRT_DeviceDescription_Id(&id);
+  return id.id;
+}
+
+// The real plugin refuses an execute with a wrong number of arguments.
+PJRT_Error* Refuse(const PJRT_LoadedExecutable_Execute_Args& args) {
+  PJRT_LoadedExecutable_Execute_Args wrong = args;
+  wrong.num_args = args.num_args + 1;
+  std::vector<PJRT_Buffer*> arguments(args.argument_lists[0],
+                                      args.argument_lists[0] + args.num_args);
+  arguments.push_back(arguments.empty() ? nullptr : arguments[0]);
+  PJRT_Buffer* const* list = arguments.data();
+  wrong.argument_lists = &list;
+  return Real()->PJRT_LoadedExecutable_Execute(&wrong);
+}
+
 PJRT_Error* Execute(PJRT_LoadedExecutable_Execute_Args* args) {
   Block();
+  int refused = -1;
+  if (std::ifstream(TestFile() + ".refuse") >> refused && args->execute_device != nullptr &&
+      IdOf(args->execute_device) == refused)
+    return Refuse(*args);
   return Real()->PJRT_LoadedExecutable_Execute(args);
 }
 

@@ -300,8 +300,14 @@ void SchedulerService::OnWorkerFrame(uint32_t worker, Incarnation incarnation, w
     Step(WorkerBeat{worker, incarnation, std::move(*frame.mutable_heartbeat())});
   }
   if (frame.has_trace_reply() && controller_) (void)controller_->Send(frame);
-  if (frame.has_report_batch())
-    Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
+  if (!frame.has_report_batch()) return;
+  for (const wire::Report& report : frame.report_batch().reports()) {
+    if (!report.has_ending()) continue;
+    wire::Failure why = report.ending();
+    why.set_message(absl::StrCat("it ended itself, because ", why.message()));
+    return LoseWorker(worker, incarnation, std::move(why));
+  }
+  Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
 }
 
 void SchedulerService::OnWorkerClosed(uint32_t worker, Incarnation incarnation,
@@ -311,12 +317,16 @@ void SchedulerService::OnWorkerClosed(uint32_t worker, Incarnation incarnation,
       workers_[worker].newcomer_hello.worker().incarnation() == incarnation.number();
   if (waited) workers_[worker].newcomer.reset();
   if (workers_[worker].incarnation != incarnation) return;
+  LoseWorker(worker, incarnation,
+             wire::MakeFailure(absl::StatusCode::kUnavailable,
+                               absl::StrCat("its link closed (", why.message(), ")")));
+}
+
+void SchedulerService::LoseWorker(uint32_t worker, Incarnation incarnation, wire::Failure why) {
   workers_[worker].link.reset();
   workers_[worker].incarnation = {};
   Say(absl::StrCat("island", options_.island, "/worker", worker, " is down: ", why.message()));
-  Step(WorkerDown{worker, incarnation,
-                  wire::MakeFailure(absl::StatusCode::kUnavailable,
-                                    absl::StrCat("its link closed (", why.message(), ")"))});
+  Step(WorkerDown{worker, incarnation, std::move(why)});
   AdmitNewcomer(worker);
 }
 

@@ -95,6 +95,7 @@ class SchedulerService {
   void OnTraceRequest(const wire::TraceRequest& request);
   void OnWorkerFrame(uint32_t worker, Incarnation incarnation, wire::Frame frame);
   void OnWorkerClosed(uint32_t worker, Incarnation incarnation, const absl::Status& why);
+  void LoseWorker(uint32_t worker, Incarnation incarnation, wire::Failure why);
   void Say(const std::string& event);
 
   EventLoop* const loop_;

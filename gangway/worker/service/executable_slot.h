@@ -23,10 +23,13 @@ namespace gangway::worker {
 
 class ExecutableSlot {
  public:
-  ExecutableSlot(std::string name, DeviceThread::Turn turn) : turn_(turn), name_(std::move(name)) {}
+  ExecutableSlot(std::string name, DeviceThread::Turn turn, bool has_collectives)
+      : turn_(turn), has_collectives_(has_collectives), name_(std::move(name)) {}
 
   // How its gangs enter a device.
   DeviceThread::Turn turn() const { return turn_; }
+  // Of the device runtime: its members wait for one another.
+  bool has_collectives() const { return has_collectives_; }
 
   void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable)
       GANGWAY_EXCLUDES(mutex_) {
@@ -51,6 +54,7 @@ class ExecutableSlot {
 
  private:
   const DeviceThread::Turn turn_;
+  const bool has_collectives_;
   const std::string name_;
   Mutex mutex_;
   CondVar changed_;

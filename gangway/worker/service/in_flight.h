@@ -4,6 +4,7 @@
 #define GANGWAY_WORKER_SERVICE_IN_FLIGHT_H_
 
 #include <chrono>
+#include <cstdint>
 
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
@@ -23,6 +24,7 @@ class InFlight {
     if (!ready() && !changed_.WaitUntil(mutex_, deadline, ready)) return false;
     if (aborted_) return false;
     ++count_;
+    ++begun_;
     return true;
   }
 
@@ -36,6 +38,16 @@ class InFlight {
     MutexLock lock(mutex_);
     --count_;
     changed_.NotifyAll();
+  }
+
+  // How many have begun so far, by Begin, and how many of them have ended.
+  uint64_t begun() const GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return begun_;
+  }
+  uint64_t ended() const GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return begun_ - static_cast<uint64_t>(count_);
   }
 
   int count() const GANGWAY_EXCLUDES(mutex_) {
@@ -62,6 +74,7 @@ class InFlight {
   mutable Mutex mutex_;
   CondVar changed_;
   int count_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  uint64_t begun_ GANGWAY_GUARDED_BY(mutex_) = 0;
   bool aborted_ GANGWAY_GUARDED_BY(mutex_) = false;
 };
 

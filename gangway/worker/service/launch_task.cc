@@ -26,7 +26,8 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
                positions.size() * kPartsPerPosition),
       executable_(std::move(executable)),
       positions_(std::move(positions)),
-      launch_id_(launch.launch_id) {
+      launch_id_(launch.launch_id),
+      members_(executable_->has_collectives() ? positions_.size() : 0) {
   donated_.resize(positions_.empty() ? 0 : positions_[0].arguments.size(), false);
   for (uint32_t k : launch.donated) donated_.at(k) = true;  // the core has checked the range
 }
@@ -53,6 +54,7 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
   if (!status.ok()) {
     Note(status, position.device);
     FailResults(*failure());
+    NoteFailedMember();
     if (entry.ok()) LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
   }
@@ -82,18 +84,25 @@ absl::Status LaunchTask::Execute(Position& position) {
   const uint32_t place = DeviceIdOf(position.device).number();
   Trace(TraceKind::kExecuteBegin, place, {}, ordinal());
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
+  Member* member = members_.empty() ? nullptr : &members_[IndexOf(position)];
+  if (member != nullptr) member->begun_before = executes->begun() - 1;
   thread.BeginCall(ordinal());
   auto outputs = executable->ExecuteOn(
       position.device, arguments, options,
-      Owed([self, executes, place, device = position.device](absl::Status status) {
+      Owed([self, executes, place, member, device = position.device](absl::Status status) {
         Trace(TraceKind::kExecuteEnd, place, {}, self->ordinal());
+        if (member != nullptr) member->begun_before = Member::kOutside;
         executes->End();
         self->LeaveDevice(device);
-        if (!status.ok()) self->Note(status, device);
+        if (!status.ok()) {
+          self->Note(status, device);
+          self->NoteFailedMember();
+        }
         self->EndPart();
       }));
   thread.EndCall();
   if (!outputs.ok()) {
+    if (member != nullptr) member->begun_before = Member::kOutside;
     executes->End();  // a rejected execute runs no callback
     Trace(TraceKind::kExecuteEnd, place, {}, ordinal());
     return outputs.status();
@@ -103,6 +112,36 @@ absl::Status LaunchTask::Execute(Position& position) {
   }
   TakeOutputs(position, *std::move(outputs));
   return absl::OkStatus();
+}
+
+void LaunchTask::NoteFailedMember() {
+  if (members_.size() < 2 || environment().gangs == nullptr || noted_.exchange(true)) return;
+  environment().gangs->Note(std::static_pointer_cast<LaunchTask>(shared_from_this()));
+}
+
+std::vector<int> LaunchTask::Standing() const {
+  std::vector<int> standing;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const uint64_t before = members_[i].begun_before;
+    const int device = positions_[i].device;
+    if (before != Member::kOutside && environment().devices[device]->executes()->ended() >= before)
+      standing.push_back(device);
+  }
+  return standing;
+}
+
+wire::Failure LaunchTask::DescribeStanding(const std::vector<int>& standing,
+                                           std::chrono::milliseconds duration) const {
+  wire::Failure failed = *failure();
+  std::string devices;
+  for (int device : standing)
+    absl::StrAppend(&devices, devices.empty() ? "" : ", ", DeviceIdOf(device).number());
+  failed.set_message(absl::StrCat(
+      "a member of gang ", ordinal(), program() == nullptr ? "" : " of program ",
+      program() == nullptr ? "" : wire::ToText(*program()), " failed (", failed.message(),
+      "), and those on devices ", devices, " have waited for it for ", duration.count(),
+      " ms in a collective of the device runtime, which cannot end such a wait"));
+  return failed;
 }
 
 void LaunchTask::LeaveDevice(int device) {

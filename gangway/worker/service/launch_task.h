@@ -2,10 +2,13 @@
 // The first device thread that reaches it takes the verdict for all: if an argument is known to
 // have failed, or a device could not execute, no further device executes and all result shards get
 // that failure. An error that a device reports after its execute was enqueued cannot stop the
-// others.
+// others; if they stand in a collective of the runtime, the gang watch finds them.
 #ifndef GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -14,7 +17,7 @@
 
 namespace gangway::worker {
 
-class LaunchTask final : public NodeTask {
+class LaunchTask final : public NodeTask, public WatchedGang {
  public:
   struct Position {
     int device = 0;
@@ -27,7 +30,23 @@ class LaunchTask final : public NodeTask {
 
   void Enqueue() override;
 
+  // WatchedGang.
+  std::vector<int> Standing() const override;
+  wire::Failure DescribeStanding(const std::vector<int>& standing,
+                                 std::chrono::milliseconds duration) const override;
+
  private:
+  // Of a position whose execute is in progress: how many executes had begun before it on its device.
+  struct Member {
+    static constexpr uint64_t kOutside = UINT64_MAX;
+    std::atomic<uint64_t> begun_before = kOutside;
+  };
+
+  // A member will never reach its collectives.
+  void NoteFailedMember();
+  size_t IndexOf(const Position& position) const {
+    return static_cast<size_t>(&position - positions_.data());
+  }
   void RunPosition(Position& position, const absl::Status& entry);
   absl::Status Execute(Position& position);
   void LeaveDevice(
@@ -41,6 +60,8 @@ class LaunchTask final : public NodeTask {
   std::vector<Position> positions_;  // each used by its device's thread; the slots by all threads
   std::vector<bool> donated_;        // by argument
   const uint32_t launch_id_;
+  std::vector<Member> members_;  // by position; of a gang with collectives
+  std::atomic<bool> noted_ = false;
   Mutex verdict_mutex_;
   bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
 };

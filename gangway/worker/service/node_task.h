@@ -22,6 +22,7 @@
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/device_thread.h"
+#include "gangway/worker/service/gang_watch.h"
 #include "gangway/worker/service/in_flight.h"
 
 namespace gangway::worker {
@@ -33,6 +34,7 @@ struct TaskEnvironment {
   std::vector<DeviceId> device_ids;      // by local index
   std::function<void(NodeEnded)> ended;  // any thread
   std::shared_ptr<InFlight> callbacks;   // counts those that the runtime still owes
+  std::shared_ptr<GangWatch> gangs;      // learns of failed members; null: nothing does
   std::chrono::milliseconds wait_limit{
       600'000};  // for a slot, an executable, the in-flight limit, the gate
 };
@@ -55,6 +57,7 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
  protected:
   const TaskEnvironment& environment() const { return *environment_; }
   Ordinal ordinal() const { return ordinal_; }
+  const wire::ProgramLabelRef& program() const { return program_; }
   Clock::time_point Deadline() const { return Clock::now() + environment_->wait_limit; }
 
   DeviceId DeviceIdOf(int local) const {

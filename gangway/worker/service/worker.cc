@@ -30,7 +30,10 @@
 namespace gangway::worker {
 namespace {
 
-constexpr int kStuckExitCode = 70;          // EX_SOFTWARE
+constexpr int kStuckExitCode = 70;  // EX_SOFTWARE
+constexpr std::chrono::milliseconds kToldMax{
+    1000};  // until the scheduler knows why the worker ends
+constexpr std::chrono::milliseconds kHeardMax{250};  // until clients know
 constexpr std::chrono::seconds kPaused{1};  // a heartbeat this late: the process was suspended
 constexpr uint64_t kReleasedPerBeat = uint64_t{256} << 20;  // some 25 ms of work
 // Queued on one data stream. A small shard waits for what is queued before it.
@@ -197,9 +200,21 @@ void OnControlFrame(wire::Frame frame, const std::string& name, Incarnation inca
   if (frame.has_island_batch()) service.OnBatch(std::move(*frame.mutable_island_batch()));
 }
 
+// Only the end of the process ends the wait of the gang's members. The scheduler learns why, and closes the link.
+// Clients hear it from there before they see their data streams end, which would name no reason.
+void EndForGang(const wire::Failure& why, ControlLink& link, StopFlag& stop) {
+  wire::Frame frame;
+  *frame.mutable_report_batch()->add_reports()->mutable_ending() = why;
+  link.Send(std::move(frame));
+  (void)stop.WaitFor(kToldMax);
+  stop.Stop(wire::ToStatus(why));
+  StopFlag pause;
+  (void)pause.WaitFor(kHeardMax);
+}
+
 // Sends heartbeats, which name stuck devices, and checks for those of the scheduler, until `stop`.
 // Does nothing that blocks.
-void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service, ControlLink& link,
+void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, ControlLink& link,
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
   IdleWatch idle(options.heap_idle_max);
@@ -221,6 +236,8 @@ void BeatUntilStopped(const WorkerOptions& options, const WorkerService& service
     }
     if (now - last > options.heartbeat_interval + kPaused) link.Heard();  // could not receive any
     last = now;
+    if (auto standing = service.StandingGang(now, options.standing_max))
+      return EndForGang(*standing, link, stop);
     link.CheckSilence(options.scheduler_silence_max, options.scheduler_address);
     wire::Frame beat;
     beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
@@ -343,7 +360,9 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
   if (!reason.ok()) spdlog::error("{} ends: {}", name, std::string(reason.message()));
   link.Close();
   if (listener.ok()) listener->reset();
-  if (absl::Status ended = service.Shutdown(options.shutdown_limit); !ended.ok()) {
+  const bool stands = service.StandingGang(Clock::now(), options.standing_max).has_value();
+  const auto limit = stands ? std::chrono::milliseconds(0) : options.shutdown_limit;
+  if (absl::Status ended = service.Shutdown(limit); !ended.ok()) {
     spdlog::critical("{} Ending the process.", std::string(ended.message()));
     if (options.end_process) options.end_process();
     spdlog::shutdown();

@@ -59,6 +59,9 @@ struct WorkerOptions {
   // worker.
   std::chrono::milliseconds scheduler_silence_max{10'000};
   std::chrono::milliseconds stuck_after{3'000};  // in one device-runtime call: reported as stuck
+  // How long members of a gang may stand in a collective of the runtime after another member has failed. Then the
+  // worker ends, because only that ends their wait.
+  std::chrono::milliseconds standing_max{5'000};
   std::chrono::milliseconds shutdown_limit{5'000};
   std::chrono::milliseconds leave_limit{30'000};  // to finish existing work when told to leave
   std::chrono::milliseconds wait_limit{
@@ -99,8 +102,8 @@ class StopFlag {
 // scheduler cannot be reached within connect_limit, is gone or is silent; with the scheduler's
 // failure if that rejects the worker. Errors of opening the devices or the data address are
 // returned before the worker registers. Blocks its caller, whose thread sends the heartbeats. If a
-// device is stuck in a program at the end, RunWorker ends the process, since the runtime cannot be
-// closed.
+// device is stuck in a program at the end, or a gang that lost a member stands in a collective,
+// RunWorker ends the process, since the runtime cannot be closed.
 absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,
                        transport::Transport& data, StopFlag& stop);
 

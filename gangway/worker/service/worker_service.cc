@@ -93,6 +93,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
     loop->Post([this, event = std::move(event)]() mutable { OnEnded(std::move(event)); });
   };
   environment->callbacks = callbacks_;
+  environment->gangs = gangs_;
   environment->wait_limit = options_.wait_limit;
   environment_ = std::move(environment);
 }
@@ -251,7 +252,8 @@ void WorkerService::Do(DropStorage& action) {
 void WorkerService::Do(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
   auto slot = std::make_shared<ExecutableSlot>(
-      action.name, alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang);
+      action.name, alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
+      action.has_collectives);
   executables_[action.executable] = slot;
   loader_.Post([this, slot, action = std::move(action)] {
     auto executable = backend_->Load(action.serialized, action.devices);

@@ -27,6 +27,7 @@
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/data_streams.h"
 #include "gangway/worker/service/executable_slot.h"
+#include "gangway/worker/service/gang_watch.h"
 #include "gangway/worker/service/node_task.h"
 #include "gangway/worker/service/stream_transfers.h"
 
@@ -64,6 +65,11 @@ class WorkerService {
 
   // The current call of each device's thread into the device runtime. Any thread.
   std::vector<DeviceThread::Call> Calls() const;
+  // The failure of a gang that can never end (gang_watch.h). Always from the same thread.
+  std::optional<wire::Failure> StandingGang(Clock::time_point now,
+                                            std::chrono::milliseconds limit) {
+    return gangs_->Look(now, limit);
+  }
 
   // Ends the streams and the device threads, and waits for the runtime's callbacks. To be called
   // once, not on the loop. DEADLINE_EXCEEDED: a device or the runtime does not end, as the message
@@ -118,6 +124,7 @@ class WorkerService {
   const std::function<void(wire::Frame)> send_;
   const std::shared_ptr<store::Ledger> ledger_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
+  const std::shared_ptr<GangWatch> gangs_ = std::make_shared<GangWatch>();
   WorkerCore core_;
   const std::shared_ptr<StagingMemory> staging_;
   StreamTransfers transfers_;
