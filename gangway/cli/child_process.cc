@@ -22,6 +22,8 @@
 namespace gangway::cli {
 namespace {
 
+constexpr int kPipeBytes = 1 << 20;
+
 absl::Status SystemError(const std::string& what) {
   return absl::InternalError(absl::StrCat("cannot ", what, ": ", std::strerror(errno)));
 }
@@ -73,6 +75,11 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   FileDescriptor output_read(output[0]), output_write(output[1]);
   if (pipe2(error, O_CLOEXEC) != 0) return SystemError("make a pipe");
   FileDescriptor error_read(error[0]), error_write(error[1]);
+  // A supervisor that is stopped reads nothing. Its children then lose lines, but never wait for it.
+  for (int fd : {output[1], error[1]}) {
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    fcntl(fd, F_SETPIPE_SZ, kPipeBytes);  // as far as the system allows
+  }
   FileDescriptor input(open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::vector<char*> arguments;
   for (const std::string& part : command) arguments.push_back(const_cast<char*>(part.c_str()));

@@ -85,6 +85,7 @@ int Down(const ClusterChoice& cluster) {
     return Fail("down", absl::UnavailableError(absl::StrCat("cannot end the supervisor (pid ", *pid,
                                                             "): ", std::strerror(errno))));
   }
+  kill(*pid, SIGCONT);  // a stopped supervisor would not see the first signal
   pollfd ended = {.fd = process.get(), .events = POLLIN};
   if (poll(&ended, 1, kDownLimitMs) != 1) {
     return Fail("down",

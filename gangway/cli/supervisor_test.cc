@@ -169,6 +169,23 @@ TEST_F(SupervisorTest, ACompilerIsRestartedHoweverOftenItCrashes) {
   EXPECT_EQ(Ended(), 0) << said_;
 }
 
+TEST_F(SupervisorTest, NoChildWaitsForASupervisorThatIsStopped) {
+  Start();
+  ASSERT_TRUE(Says("ready")) << said_;
+  const std::string head = *State().Read("head.pid");
+  kill(up_, SIGSTOP);
+  std::ofstream(root_ + "/wait-" + head) << "flood\n";
+  const auto deadline = std::chrono::steady_clock::now() + kLimit;
+  while (!std::filesystem::exists(root_ + "/flooded") &&
+         std::chrono::steady_clock::now() < deadline) {
+    poll(nullptr, 0, 20);
+  }
+  EXPECT_TRUE(std::filesystem::exists(root_ + "/flooded"));
+  kill(up_, SIGCONT);
+  kill(up_, SIGINT);
+  EXPECT_EQ(Ended(), 0) << said_.substr(0, 2000);
+}
+
 TEST_F(SupervisorTest, GivesUpOnAWorkerThatCannotLiveAndShowsItsLastWords) {
   Touch("broken-island0-worker0");
   Touch("incomplete");

@@ -24,4 +24,12 @@ if [ "$role" = head ]; then
   [ -e "$FAKE_ROLE_DIR/incomplete" ] || echo "ready"
 fi
 mkfifo "$FAKE_ROLE_DIR/wait-$$" 2> /dev/null
-while true; do read -r _ < "$FAKE_ROLE_DIR/wait-$$"; done
+while true; do
+  read -r word < "$FAKE_ROLE_DIR/wait-$$"
+  if [ "$word" = flood ]; then
+    for i in $(seq 20000); do
+      echo "event $i of many lines, each of which is about as long as this one, which has a hundred bytes"
+    done 2> /dev/null
+    touch "$FAKE_ROLE_DIR/flooded"
+  fi
+done
