@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 
 #include "absl/strings/numbers.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/transport/batch.pb.h"
@@ -154,6 +156,25 @@ TEST_F(HostileTest, ASilentConnectionHindersNobody) {
   int fd = ConnectRaw();
   EXPECT_TRUE(Echo());
   close(fd);
+}
+
+// TM-1: 10 s for the handshake.
+TEST_F(HostileTest, ASilentConnectionIsEnded) {
+  int fd = ConnectRaw(), half = ConnectRaw();
+  EXPECT_EQ(send(half, "PRI * HT", 8, MSG_NOSIGNAL), 8);
+  const auto deadline = Clock::now() + std::chrono::seconds(15);
+  for (int each : {fd, half}) {
+    bool ended = false;
+    while (!ended && Clock::now() < deadline) {
+      pollfd readable = {.fd = each, .events = POLLIN};
+      poll(&readable, 1, 1000);
+      char bytes[4096];
+      const ssize_t count = recv(each, bytes, sizeof(bytes), MSG_DONTWAIT);
+      ended = count == 0 || (count < 0 && errno != EAGAIN);
+    }
+    EXPECT_TRUE(ended);
+    close(each);
+  }
 }
 
 TEST_F(HostileTest, BytesThatAreNoFrames) {
