@@ -217,6 +217,7 @@ void ClientImpl::Regroup(std::vector<Regrouped> results) {
   for (const Regrouped& result : results) {
     wire::RegroupOp::Result* to = op->add_results();
     to->set_array(result.array);
+    to->set_replica_of(result.replica_of);
     auto placement = std::make_shared<std::vector<uint32_t>>();
     for (const ShardOf& shard : result.shards) {
       wire::RegroupOp::Shard* of = to->add_shards();
@@ -227,7 +228,9 @@ void ClientImpl::Regroup(std::vector<Regrouped> results) {
         placement->push_back((*it->second)[shard.shard]);
       }
     }
-    if (placement->size() == result.shards.size()) placements_[result.array] = std::move(placement);
+    // The controller chooses the replica: a fetch of it may come from any worker.
+    if (placement->size() == result.shards.size() && result.replica_of == 0)
+      placements_[result.array] = std::move(placement);
   }
 }
 

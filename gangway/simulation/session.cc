@@ -74,8 +74,6 @@ void Session::AskAbout(Question& question, ArrayHandle handle,
   if (shards.size() == array.devices.size()) question.array = handle;
   for (uint32_t shard : shards) {
     question.devices.push_back(array.devices[shard]);
-    const Devices& all = storages_.at(array.storages[shard]);
-    question.relatives.insert(question.relatives.end(), all.begin(), all.end());
   }
   question.known = array.known;
 }
@@ -89,7 +87,7 @@ Session::Allowed Session::AfterKills(const Question& question, Clock::time_point
       if (kill > question.known->to && kill + kLossKnown < question.asked) return Allowed::kBad;
     }
   }
-  for (uint32_t device : question.relatives) {
+  for (uint32_t device : question.devices) {
     for (Clock::time_point kill : plan_.kills_of(device)) {
       if (kill + kLossKnown >= question.known->from && kill <= answered) return Allowed::kEither;
     }

@@ -89,7 +89,6 @@ class Session {
     std::string what;
     ArrayHandle array = 0;  // whose answer it is, if it is that of a whole one
     Devices devices;        // of the shards that it asks about
-    Devices relatives;      // of the storages that have these shards
     std::optional<Known> known;
     bool checked = false, good = false;
     Allowed allowed = Allowed::kGood;
@@ -140,7 +139,7 @@ class Session {
   std::map<std::pair<uint64_t, Devices>, Executable> executables_;
   std::map<ArrayHandle, Array> arrays_;  // the usable ones
   std::set<ArrayHandle> consumed_;       // handles that are held, of arrays that are not usable
-  std::map<uint64_t, Devices> storages_;
+  uint64_t next_storage_ = 1;
   program::Program program_;
   std::vector<program::Array> arguments_;
   uint32_t result_count_ = 0;

@@ -67,8 +67,7 @@ std::optional<Session::Executable> Session::Compile(uint64_t program, const Devi
 
 ArrayHandle Session::Add(program::ValueId value, const Devices& devices) {
   const ArrayHandle handle = client_->NewArrayHandle();
-  const uint64_t storage = storages_.size() + 1;
-  storages_[storage] = devices;
+  const uint64_t storage = next_storage_++;
   arrays_[handle] = {
       .value = value, .devices = devices, .storages = std::vector(devices.size(), storage)};
   return handle;

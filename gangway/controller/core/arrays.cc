@@ -23,8 +23,16 @@ const Controller::Array* Controller::FindArray(const Session& session, uint64_t 
 wire::FailureRef Controller::FailureOf(const Array& array) const {
   if (array.failure) return array.failure;
   for (const Run& run : array.runs) {
-    const Storage& storage = storages_.at(run.storage);
-    if (storage.failure) return storage.failure;
+    if (auto failure = FailureOf(storages_.at(run.storage), run)) return failure;
+  }
+  return nullptr;
+}
+
+// The failure of the first spoiled shard of the run.
+wire::FailureRef Controller::FailureOf(const Storage& storage, const Run& run) {
+  if (storage.failure || storage.lost.empty()) return storage.failure;
+  for (uint32_t shard = run.first; shard < run.first + run.count; ++shard) {
+    if (storage.lost[shard]) return storage.lost[shard];
   }
   return nullptr;
 }

@@ -136,9 +136,11 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
   }
   absl::flat_hash_map<SessionId, uint64_t> bytes;
   for (const auto& [id, storage] : storages_) {
-    if (!storage.consumed && !storage.failure)
-      bytes[storage.session] = AddSizes(bytes[storage.session],
-                                        MultiplySizes(storage.shard_bytes, storage.devices.size()));
+    if (storage.consumed || storage.failure) continue;
+    const auto gone = static_cast<size_t>(std::ranges::count_if(
+        storage.lost, [](const wire::FailureRef& failure) { return failure != nullptr; }));
+    bytes[storage.session] = AddSizes(
+        bytes[storage.session], MultiplySizes(storage.shard_bytes, storage.devices.size() - gone));
   }
   for (const auto& [id, session] : sessions_) {
     wire::StatusReply::Session* out = reply.add_sessions();

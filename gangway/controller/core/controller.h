@@ -153,10 +153,11 @@ class Controller {
     wire::FailureRef failure;  // its own; otherwise its storages' failures apply
   };
 
-  // An await and the place of a storage among those that it waits for.
+  // An await, the shards of a storage that it waits for, and their place among all that it waits for.
   struct Waiter {
     SessionId session;
     uint64_t await = 0;
+    Run run;
     uint32_t index = 0;
   };
 
@@ -168,8 +169,13 @@ class Controller {
     std::vector<uint32_t> islands;
     std::vector<DeviceId> devices;
     uint64_t shard_bytes = 0;
-    wire::FailureRef failure;
+    wire::FailureRef failure;  // of all shards
+    std::vector<wire::FailureRef>
+        lost;  // by shard, of those that a worker took with it; empty: none
     std::vector<Waiter> waiters;
+    wire::FailureRef FailureOf(uint32_t shard) const {
+      return failure || lost.empty() ? failure : lost[shard];
+    }
   };
 
   struct Executable {
@@ -285,6 +291,8 @@ class Controller {
   static void AppendShard(const Array& source, uint32_t shard, Array& array);
   wire::FailureRef CheckUsable(const Session& session, uint64_t handle) const;
   wire::FailureRef FailureOf(const Array& array) const;
+  static wire::FailureRef FailureOf(const Storage& storage, const Run& run);
+  void LoseShards(const wire::WorkerState& lost);
   bool CanBind(SessionId id, Session& session, uint64_t handle) const;
   void Bind(SessionId id, Session& session, uint64_t handle, Array array, Actions& actions);
   void BindFailure(SessionId id, Session& session, uint64_t handle, wire::FailureRef failure,

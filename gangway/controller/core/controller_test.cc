@@ -658,6 +658,82 @@ TEST_F(ControllerTest, AnArrayThatLostOneIslandBeforeTheOtherWasReadyIsAnError_E
   EXPECT_EQ(Await({10})->worker(), "some worker");
 }
 
+TEST_F(ControllerTest, LossIsPerShard_OB1_ER1) {
+  Have(10, {0, 2, 4});  // on three workers
+  Have(11, {2});
+  Regroup(20, {{10, 1}});  // a view, before the loss
+  LoseWorker(0, 0);
+  Regroup(21, {{10, 2}});  // one after it
+  Regroup(22, {{10, 0}});
+  Regroup(23, {{10, 2}, {10, 1}});
+  Regroup(24, {{10, 1}, {10, 0}});
+  EXPECT_EQ(Await({10})->worker(), "some worker");
+  EXPECT_EQ(Await({22})->worker(), "some worker");
+  EXPECT_EQ(Await({24})->worker(), "some worker");
+  for (uint64_t good : {11, 20, 21, 23}) EXPECT_EQ(Await({good})->code(), 0) << good;
+  // A good view is an argument, a source and can be fetched; of the array itself, the good shards can.
+  HaveProgram(5, {2});
+  EXPECT_NE(Call(5, {20}, {30}), 0u);
+  EXPECT_NE(Copy(21, 31, {0}), 0u);
+  wire::Op fetch;
+  fetch.mutable_fetch()->set_fetch(1);
+  fetch.mutable_fetch()->set_array(10);
+  fetch.mutable_fetch()->add_shards(2);
+  EXPECT_NE(OrdinalOf(fetch, 1), 0u);
+  fetch.mutable_fetch()->add_shards(0);
+  EXPECT_EQ(OrdinalOf(fetch, 1), 0u);
+  EXPECT_EQ(events_.back().second.fetch_failed().failure().worker(), "some worker");
+  // All handles of the storage are counted as before.
+  items_.clear();
+  Drop({10, 20, 21, 22, 23, 24});
+  EXPECT_THAT(Freed(0), ElementsAre(1));
+}
+
+TEST_F(ControllerTest, AReplicaIsTakenFromWhereOneIsLeft) {
+  Have(10, {0, 2, 4});
+  auto replica = [this](uint64_t handle, uint64_t of) {
+    wire::Op op;
+    wire::RegroupOp::Result* result = op.mutable_regroup()->add_results();
+    result->set_array(handle);
+    result->set_replica_of(of);
+    Do(op);
+    return Await({handle})->code();
+  };
+  auto device_of = [this](uint64_t handle) {
+    wire::Op op;
+    op.mutable_fetch()->set_fetch(handle);
+    op.mutable_fetch()->set_array(handle);
+    op.mutable_fetch()->add_shards(0);
+    EXPECT_NE(OrdinalOf(op, 1), 0u);
+    return items_.back().second.node().fetch().spec().devices(0);
+  };
+  EXPECT_EQ(replica(20, 10), 0);
+  EXPECT_EQ(device_of(20), 0u);
+  LoseWorker(0, 0);
+  EXPECT_EQ(replica(21, 10), 0);
+  EXPECT_EQ(device_of(21), 2u);
+  LoseWorker(0, 1);
+  EXPECT_EQ(replica(22, 10), 0);
+  EXPECT_EQ(device_of(22), 4u);
+  LoseWorker(1, 0);
+  EXPECT_EQ(replica(23, 10), static_cast<int>(StatusCode::kDataLoss));
+  EXPECT_EQ(replica(24, 99), static_cast<int>(StatusCode::kInvalidArgument));
+}
+
+TEST_F(ControllerTest, AnAwaitOfAViewHearsOfTheLossOfItsOwnShards) {
+  uint64_t ordinal = Upload(10, {0, 4});
+  Regroup(20, {{10, 1}});
+  EXPECT_FALSE(Await({20}).has_value());
+  const uint64_t of_good = await_;
+  EXPECT_FALSE(Await({10}).has_value());
+  const uint64_t of_all = await_;
+  Done(0, ordinal);
+  LoseWorker(0, 0);
+  Done(1, ordinal);
+  EXPECT_EQ(Awaited(of_good)->code(), 0);
+  EXPECT_EQ(Awaited(of_all)->worker(), "some worker");
+}
+
 // --- Remote schedulers ---
 
 // Both islands' schedulers are remote, and up with their workers.

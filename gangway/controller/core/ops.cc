@@ -399,7 +399,7 @@ void Controller::OnAwait(SessionId id, Session& session, const wire::AwaitOp& op
     for (const Run& run : array->runs) {  // a spoiled storage may still be pending
       Storage& storage = storages_.at(run.storage);
       if (storage.producer == Ordinal() || storage.consumed) continue;
-      storage.waiters.push_back({id, op.await(), index++});
+      storage.waiters.push_back({id, op.await(), run, index++});
       ++state.unsettled;
     }
   }

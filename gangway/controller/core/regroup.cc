@@ -67,7 +67,7 @@ wire::FailureRef Controller::AddShard(const Session& session, const wire::Regrou
   const Run& run = RunOf(*source, shard.shard());
   const Storage& storage = storages_.at(run.storage);
   if (storage.consumed) return ConsumedFailure(shard.array());
-  if (storage.failure) return storage.failure;
+  if (auto failure = storage.FailureOf(run.first + (shard.shard() - run.position))) return failure;
   if (array.runs.empty()) {
     CopyTensor(source->spec, array.spec);
   } else if (!SameTensor(array.spec, source->spec)) {
@@ -85,9 +85,12 @@ wire::FailureRef Controller::TakeReplica(const Session& session, uint64_t handle
   for (const Run& run : source->runs) {
     const Storage& storage = storages_.at(run.storage);
     if (storage.consumed || storage.failure) continue;
-    CopyTensor(source->spec, array.spec);
-    AppendShard(*source, run.position, array);
-    return nullptr;
+    for (uint32_t i = 0; i < run.count; ++i) {
+      if (storage.FailureOf(run.first + i)) continue;
+      CopyTensor(source->spec, array.spec);
+      AppendShard(*source, run.position + i, array);
+      return nullptr;
+    }
   }
   return CheckUsable(session, handle);
 }

@@ -147,14 +147,16 @@ void Controller::Settle(StorageId id, Actions& actions) {
   Storage& storage = storages_.at(id);
   std::vector<Waiter> waiters = std::move(storage.waiters);
   storage.waiters.clear();
-  const wire::FailureRef failure = storage.failure;
+  std::vector<wire::FailureRef> failures;  // of the waiters: the storage may go
+  for (const Waiter& waiter : waiters) failures.push_back(FailureOf(storage, waiter.run));
   if (storage.handles == 0) storages_.erase(id);
-  for (const Waiter& waiter : waiters) {
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    const Waiter& waiter = waiters[i];
     auto session = sessions_.find(waiter.session);
     if (session == sessions_.end()) continue;
     auto found = session->second.awaits.find(waiter.await);
     if (found == session->second.awaits.end()) continue;
-    found->second.Note(waiter.index, failure);
+    found->second.Note(waiter.index, failures[i]);
     if (--found->second.unsettled == 0)
       FinishAwait(waiter.session, session->second, waiter.await, actions);
   }
@@ -207,26 +209,32 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
     it->declared.set_platform_version(state.worker().platform_version());
     it->declared.set_device_kind(state.worker().device_kind());
   } else {
-    // Storages whose producer has ended there are lost; the scheduler decides about pending ones.
-    const wire::FailureRef failure = wire::Share(state.failure());
-    absl::flat_hash_set<DeviceId> lost(state.worker().devices().begin(),
-                                       state.worker().devices().end());
-    for (auto& [id, storage] : storages_) {
-      bool here = std::any_of(storage.devices.begin(), storage.devices.end(),
-                              [&lost](DeviceId device) { return lost.contains(device); });
-      auto producer = nodes_.find(storage.producer);
-      if (producer != nodes_.end()) {
-        const auto& open = producer->second.open_islands;
-        here &= std::find(open.begin(), open.end(), state.worker().island()) ==
-                open.end();  // it has ended there
-      }
-      if (here && !storage.failure) storage.failure = failure;
-    }
+    LoseShards(state);
   }
   for (auto& [id, session] : sessions_) {
     wire::SessionEvent event;
     *event.mutable_worker_state() = state;
     actions.to_clients.emplace_back(id, std::move(event));
+  }
+}
+
+// The shards on the worker's devices are lost, and no others. The scheduler decides about those whose producer has not
+// ended there.
+void Controller::LoseShards(const wire::WorkerState& lost) {
+  const wire::FailureRef failure = wire::Share(lost.failure());
+  const absl::flat_hash_set<DeviceId> gone(lost.worker().devices().begin(),
+                                           lost.worker().devices().end());
+  for (auto& [id, storage] : storages_) {
+    auto producer = nodes_.find(storage.producer);
+    if (producer != nodes_.end()) {
+      const auto& open = producer->second.open_islands;
+      if (std::find(open.begin(), open.end(), lost.worker().island()) != open.end()) continue;
+    }
+    for (size_t shard = 0; shard < storage.devices.size(); ++shard) {
+      if (!gone.contains(storage.devices[shard])) continue;
+      storage.lost.resize(storage.devices.size());
+      if (!storage.lost[shard]) storage.lost[shard] = failure;
+    }
   }
 }
 

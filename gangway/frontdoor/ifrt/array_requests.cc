@@ -340,8 +340,16 @@ absl::Status FullyReplicatedShard(SessionContext& context,
     GANGWAY_ASSIGN_OR_RETURN(std::vector<uint64_t> handles, ResultHandles(context, One(named), 1));
     context.arrays[handles.front()].info =
         source->devices.size() == 1 ? source : ShardInfo(*source, 0);
+    Client::Regrouped shard{.array = handles.front()};
+    if (source->devices.size() == 1) {
+      shard.shards.push_back(ShardOf{request.array_handle(), 0});
+    } else {
+      // JAX's client takes the shard to be on the first device, and only reads it: any replica will do, and one on a
+      // lost worker does not hide the others.
+      shard.replica_of = request.array_handle();
+    }
     std::vector<Client::Regrouped> results;
-    results.push_back({handles.front(), {ShardOf{request.array_handle(), 0}}});
+    results.push_back(std::move(shard));
     context.client.Regroup(std::move(results));
     response.mutable_fully_replicated_shard()->set_array_handle(handles.front());
     return absl::OkStatus();

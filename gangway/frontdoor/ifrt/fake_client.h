@@ -124,7 +124,9 @@ class FakeClient final : public Client {
     loop_.Post([this, results] {
       for (const Regrouped& result : results) {
         Array array;
-        for (const ShardOf& shard : result.shards) {
+        std::vector<ShardOf> shards = result.shards;
+        if (result.replica_of != 0) shards.push_back({result.replica_of, 0});
+        for (const ShardOf& shard : shards) {
           auto source = arrays_.find(shard.array);
           if (source == arrays_.end()) {
             array.error = absl::InvalidArgumentError(absl::StrCat("unknown array ", shard.array));

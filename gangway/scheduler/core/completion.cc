@@ -175,12 +175,24 @@ void Island::Discharge(StorageState& storage) {
   storage.charged.clear();
 }
 
+// The memory of shards that a worker took with it is free.
+void Island::DischargeLost(StorageState& storage) {
+  if (storage.lost.empty()) return;
+  std::erase_if(storage.charged, [this, &storage](IslandDevice device) {
+    if (!storage.lost.contains(StateOf(device).worker)) return false;
+    Credit(storage.session, device, storage.shard_bytes);
+    return true;
+  });
+}
+
 // OB-1: the last reference frees the shards everywhere. Shards of a spoiled storage are freed once
 // no node uses them: no later node may read them, and the failure record stays here.
 void Island::Reclaim(StorageId id, Actions& actions) {
   auto it = storages_.find(id);
   StorageState& storage = it->second;
-  if (storage.uses > 0 || !(storage.freed || storage.failure)) return;
+  if (storage.uses > 0) return;
+  DischargeLost(storage);
+  if (!storage.freed && !storage.failure) return;
   Discharge(storage);
   bool reclaimed = std::exchange(storage.reclaimed, true);
   const std::vector<uint32_t> workers = WorkersOf(storage.devices);

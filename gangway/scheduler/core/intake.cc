@@ -69,6 +69,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   wire::FailureRef lost_input = Link(node);
   if (!failure) failure = lost_input;
   if (!failure) failure = InputFailure(node);
+  if (!failure) failure = LostShard(message);
   if (!failure) failure = LostBytes(message);
   node.open_workers = node.workers;
   NodeState& kept = nodes_.emplace(node.ordinal, std::move(node)).first->second;

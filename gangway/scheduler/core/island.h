@@ -166,9 +166,10 @@ class Island {
     std::vector<IslandDevice> charged;  // the part of `devices` whose ledger counts it
     // Another storage, or a transfer, may hold its buffers: its memory cannot be reused by donation.
     bool shared = false;
-    bool freed = false;      // no handle is left
-    bool reclaimed = false;  // the workers were told to free its shards
-    wire::FailureRef failure;
+    bool freed = false;                         // no handle is left
+    bool reclaimed = false;                     // the workers were told to free its shards
+    wire::FailureRef failure;                   // of all shards
+    std::map<uint32_t, wire::FailureRef> lost;  // the shards on these workers are gone
   };
 
   struct WorkerState {
@@ -241,6 +242,9 @@ class Island {
   void StopWaitingForMemory(NodeState& node);
   bool HasSlots(const NodeState& node) const;
   wire::FailureRef InputFailure(const NodeState& node) const;
+  wire::FailureRef LostShard(const wire::Node& message) const;
+  wire::FailureRef LostShard(const wire::ArrayRef& ref,
+                             const google::protobuf::RepeatedField<uint32_t>& devices) const;
   void Charge(NodeState& node);
   void Release(NodeState& node, Actions& actions);
   void SendPeers(const NodeState& node, Actions& actions);
@@ -273,6 +277,7 @@ class Island {
   std::vector<uint32_t> WorkersOf(const std::vector<IslandDevice>& devices) const;
   void Unuse(StorageId storage, Actions& actions);
   void Discharge(StorageState& storage);
+  void DischargeLost(StorageState& storage);
   void Reclaim(StorageId id, Actions& actions);
 
   // explain.cc
@@ -298,6 +303,7 @@ class Island {
   void NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actions& actions) const;
   void ReportUp(uint32_t worker, Actions& actions) const;
   void EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions);
+  void LoseShards(uint32_t worker, Actions& actions);
   void OnWorkerDeadlines(Time now, Actions& actions);
   bool MustWaitForWorkers(const NodeState& node) const;
   // Whether its workers may wait for shards, bytes or gang members that will never arrive.
@@ -334,6 +340,7 @@ class Island {
   std::vector<Ordinal> exchanges_;    // two-way copies that wait only for the other island
   std::set<Ordinal> turns_;           // spanning gangs on their turn, not yet admitted
   std::set<ExecutableId> unloading_;  // to unload once no unsent node needs them
+  bool shards_lost_ = false;          // since the start
   wire::FailureRef last_loss_;        // the latest lost worker, to explain missing inputs
 };
 

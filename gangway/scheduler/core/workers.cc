@@ -156,20 +156,63 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
     state->mutable_worker()->add_devices(id.number());
   actions.to_controller.push_back(std::move(report));  // before the node ends that it causes
   EndLost(event.worker, lost, actions);
-  // After EndLost(): node ends settle the memory that donation saved.
-  std::set<StorageId> gone;
-  for (auto& [id, storage] : storages_) {
-    bool here =
-        std::any_of(storage.devices.begin(), storage.devices.end(),
-                    [&](IslandDevice device) { return StateOf(device).worker == event.worker; });
-    auto producer = nodes_.find(storage.producer);
-    bool on_its_way = producer != nodes_.end() && producer->second.unsent;
-    if (!here || on_its_way) continue;
-    if (!storage.failure) storage.failure = last_loss_;
-    gone.insert(id);
-  }
-  for (StorageId id : gone) Reclaim(id, actions);
+  LoseShards(event.worker,
+             actions);  // after the node ends, which settle the memory that donation saved
   unsent_input_failed_ |= !unsent_.empty();
+}
+
+// What the worker held is lost, and no more: shards of the same storages on other workers stay. A storage whose
+// producer has not ended fails as a whole, as its producer does.
+void Island::LoseShards(uint32_t worker, Actions& actions) {
+  std::set<StorageId> changed;
+  for (auto& [id, storage] : storages_) {
+    auto is_there = [&](IslandDevice device) { return StateOf(device).worker == worker; };
+    if (std::none_of(storage.devices.begin(), storage.devices.end(), is_there)) continue;
+    auto producer = nodes_.find(storage.producer);
+    if (producer != nodes_.end() && producer->second.unsent) continue;
+    auto is_lost = [&](IslandDevice device) {
+      return storage.lost.contains(StateOf(device).worker);
+    };
+    storage.lost.emplace(worker, last_loss_);
+    const bool all = std::all_of(storage.devices.begin(), storage.devices.end(), is_lost);
+    if (!storage.failure && (all || producer != nodes_.end())) storage.failure = last_loss_;
+    changed.insert(id);
+  }
+  shards_lost_ |= !changed.empty();
+  for (StorageId id : changed) Reclaim(id, actions);
+}
+
+// Why the node cannot run: a shard that it reads here is gone. Nodes that are with their workers need no such look,
+// since they fail with the worker.
+wire::FailureRef Island::LostShard(const wire::Node& message) const {
+  if (!shards_lost_) return nullptr;
+  if (message.has_copy())
+    return LostShard(message.copy().source(), message.copy().source_spec().devices());
+  if (message.has_fetch())
+    return LostShard(message.fetch().source(), message.fetch().spec().devices());
+  auto executable = executables_.find(ExecutableId(message.launch().executable()));
+  if (executable == executables_.end()) return nullptr;
+  for (const wire::ArrayRef& argument : message.launch().arguments()) {
+    if (auto failure = LostShard(argument, executable->second.load.devices())) return failure;
+  }
+  return nullptr;
+}
+
+wire::FailureRef Island::LostShard(const wire::ArrayRef& ref,
+                                   const google::protobuf::RepeatedField<uint32_t>& devices) const {
+  int position = 0;
+  for (const wire::ShardRun& run : ref.runs()) {
+    auto storage = storages_.find(StorageId(run.storage()));
+    const bool whole = storage == storages_.end() || storage->second.lost.empty();
+    for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
+      if (whole) continue;
+      auto device = device_index_.find(DeviceId(devices.Get(position)));
+      if (device == device_index_.end()) continue;
+      auto lost = storage->second.lost.find(StateOf(device->second).worker);
+      if (lost != storage->second.lost.end()) return lost->second;
+    }
+  }
+  return nullptr;
 }
 
 // Fails the nodes that the worker took part in. A node that other workers still run ends when they
@@ -221,6 +264,7 @@ void Island::ResumeUnsent(Actions& actions) {
   for (Ordinal ordinal : unsent) {
     NodeState& node = nodes_.at(ordinal);
     wire::FailureRef failure = InputFailure(node);
+    if (!failure) failure = LostShard(node.message);
     if (!failure) failure = LostBytes(node.message);
     if (failure) {
       FailUnreleased(ordinal, std::move(failure), actions);

@@ -150,6 +150,8 @@ class Client {
   struct Regrouped {
     ArrayHandle array = 0;
     std::vector<ShardOf> shards;
+    ArrayHandle replica_of =
+        0;  // instead of shards: the first shard that is not lost of this replicated array
   };
   virtual void Regroup(std::vector<Regrouped> results) = 0;
 
