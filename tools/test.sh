@@ -23,7 +23,7 @@ stage_scripts() {
     'bench/*.py' 'examples/*.py' 'testing/*.py' 'tests/*.py' 'tools/*.py' tools/clang_tidy)
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)
 }
-stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }
+stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev && tools/mutants --marked --seeds 400; }
 # Needs the dev build, whose include records tell tools/clang_tidy through which source to check a header.
 stage_clang_tidy() { tools/build.sh dev && tools/clang_tidy; }
 # First, in parallel, the tests that tolerate delays; then, one at a time, the tests marked "alone", which measure a
@@ -46,7 +46,7 @@ stage_release() {
     GANGWAY_SEEDS=2000 run_ctest build/release -R '^simulation_processes_test$' &&
     run_ctest build/release -E '^simulation_(processes_)?test$' --repeat until-fail:5
 }
-stage_mutants() { tools/mutants; }
+stage_mutants() { tools/build.sh dev && tools/mutants; }
 stage_e2e_all() { GANGWAY_NIGHTLY=1 stage_e2e; }  # with the parts that tests otherwise skip
 
 limit_s() {  # generous: it ends hangs, it does not measure speed
