@@ -49,6 +49,8 @@ def test_shards_on_live_workers_stay_ER_1(new_cluster: NewCluster) -> None:
         # A replicated array is read from a replica that is left.
         assert client.do("result = np.asarray(whole).tolist()") == list(range(8))
         assert client.do("result = jax.device_get(unread).tolist()") == list(range(8))
+        failed = client.ask("whole.block_until_ready()")  # asks for every shard
+        assert "DATA_LOSS" in failed["error"], failed
         # It moves to a mesh of live devices without the host.
         client.do("left = NamedSharding(mesh(jax.devices()[1:]), P())")
         assert client.do("result = np.asarray(jax.device_put(whole, left)).tolist()") == list(

@@ -430,6 +430,22 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   EXPECT_EQ(chunks[0].upload(), held);
 }
 
+TEST_F(ClientTest, ASessionThatTheControllerEndsSaysWhy) {
+  Open();
+  Arrival<absl::Status> lost, done;
+  client_->OnLost([&](absl::Status status) { lost.Set(status); });
+  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { done.Set(status); });
+  (void)cluster_.controller().Ops(1);
+  wire::SessionEvent event;
+  *event.mutable_ended() = wire::MakeFailure(absl::StatusCode::kInternal, "its sums are broken");
+  cluster_.controller().SendEvent(event);
+  EXPECT_EQ(lost.Get().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(wire::ToFailure(done.Get()).message(), "its sums are broken");
+  Arrival<absl::Status> later;
+  client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { later.Set(status); });
+  EXPECT_EQ(wire::ToFailure(later.Get()).message(), "its sums are broken");
+}
+
 TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_TM2) {
   Open();
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
