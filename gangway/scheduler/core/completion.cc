@@ -33,7 +33,10 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
       if (ExecutableId id(report.loaded().executable());
           report.loaded().has_failure() && executables_.count(id) != 0) {
         wire::Clip(*report.mutable_loaded()->mutable_failure());
-        load_failures_[id] = wire::Share(report.loaded().failure());
+        LoadFailure& failed = load_failures_[id];
+        failed.failure = wire::Share(report.loaded().failure());
+        failed.workers.insert(worker);
+        failed.at = now;
       }
       return;
     default:

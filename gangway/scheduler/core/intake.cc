@@ -11,6 +11,8 @@
 namespace gangway::scheduler {
 namespace {
 
+constexpr std::chrono::seconds kLoadAgainAfter{1};  // an executable that failed to load
+
 // Keeps the first of equal elements, in time in proportion to their number.
 template <typename T>
 void DropRepeats(std::vector<T>& list) {
@@ -65,6 +67,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   node.session = SessionId(message.session());
   node.arrived = now;
   if (nodes_.count(node.ordinal) != 0) return;
+  if (message.has_launch()) LoadAgain(ExecutableId(message.launch().executable()), now, actions);
   wire::FailureRef failure = Describe(message, node);
   wire::FailureRef lost_input = Link(node);
   if (!failure) failure = lost_input;
@@ -204,7 +207,7 @@ wire::FailureRef Island::DescribeLaunch(const wire::Launch& launch, NodeState& n
   }
   node.alias_bytes = std::min({load.memory().alias_bytes(), consumed, node.result_bytes});
   auto failed = load_failures_.find(node.executable);
-  if (failed != load_failures_.end()) return failed->second;
+  if (failed != load_failures_.end()) return failed->second.failure;
   const uint64_t all = AddSizes(AddSizes(node.argument_bytes, node.result_bytes), node.temp_bytes);
   // A sum that is too large to be told stays too large without what donation saves.
   const uint64_t alone = all == UINT64_MAX ? all : all - node.alias_bytes;
@@ -364,6 +367,20 @@ void Island::OnLoad(const wire::Load& load, Actions& actions) {
   executables_[id] = {load, wire::LabelOf(load.name(), load.source())};
   load_failures_.erase(id);
   SendToWorkers(workers, item, actions);
+}
+
+// A load may have failed for want of memory or descriptors, which the next use may find. The Load
+// is ahead of that use in the worker's stream.
+void Island::LoadAgain(ExecutableId executable, Time now, Actions& actions) {
+  auto failed = load_failures_.find(executable);
+  if (failed == load_failures_.end() || now - failed->second.at < kLoadAgainAfter) return;
+  const auto code = static_cast<absl::StatusCode>(failed->second.failure->code());
+  if (code == absl::StatusCode::kUnimplemented || code == absl::StatusCode::kInvalidArgument)
+    return;  // of the executable itself
+  wire::IslandItem item;
+  *item.mutable_load() = executables_.at(executable).load;
+  SendToWorkers({failed->second.workers.begin(), failed->second.workers.end()}, item, actions);
+  load_failures_.erase(failed);
 }
 
 void Island::OnUnload(const wire::Unload& unload, Actions& actions) {

@@ -215,6 +215,7 @@ class Island {
   void OnLoad(const wire::Load& load, Actions& actions);
   void OnUnload(const wire::Unload& unload, Actions& actions);
   void Unload(Actions& actions);
+  void LoadAgain(ExecutableId executable, Time now, Actions& actions);
   void OnFree(const wire::Free& free, Actions& actions);
   void OnEndSession(SessionId session, Actions& actions);
   void OnReleasedElsewhere(wire::Released& released);
@@ -328,7 +329,12 @@ class Island {
   std::map<Ordinal, NodeState> nodes_;             // not ended
   absl::flat_hash_map<StorageId, StorageState> storages_;
   std::map<ExecutableId, Executable> executables_;
-  absl::flat_hash_map<ExecutableId, wire::FailureRef> load_failures_;
+  struct LoadFailure {
+    wire::FailureRef failure;  // the latest
+    std::set<uint32_t> workers;
+    Time at;
+  };
+  absl::flat_hash_map<ExecutableId, LoadFailure> load_failures_;
   ReadyQueue ready_;               // unreleased, no blockers, need memory or slots
   std::set<Ordinal> ready_light_;  // unreleased, no blockers, need neither
   MemoryQueue memory_queue_;       // ready nodes that wait for memory

@@ -394,6 +394,32 @@ TEST_F(IslandTest, NodesWaitForTheirWorkerAndLoadsAreSentAgain) {
   EXPECT_THAT(TakeReleased(), ElementsAre(2));
 }
 
+TEST_F(IslandTest, ALoadThatFailedForAPassingReasonIsTriedAgainAtTheNextUse) {
+  auto loads = [this] { return Sent(0, [](const auto& item) { return item.has_load(); }); };
+  auto fail_load = [this](absl::StatusCode code) {
+    wire::ReportBatch batch;
+    wire::Loaded* loaded = batch.add_reports()->mutable_loaded();
+    loaded->set_executable(1);
+    loaded->mutable_failure()->set_code(static_cast<int>(code));
+    Step(FromWorker{0, Incarnation(11), batch});
+  };
+  Load(1, {0});
+  EXPECT_EQ(loads(), 1);
+  fail_load(absl::StatusCode::kResourceExhausted);
+  Upload(1, 50, {0});
+  Launch(2, 1, 50, 1, 51);
+  EXPECT_EQ(done_[2].code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  Tick(milliseconds(1000));
+  Launch(3, 1, 50, 1, 52);
+  EXPECT_EQ(loads(), 1);
+  EXPECT_EQ(done_.count(3), 0u) << "it runs behind the Load";
+  fail_load(absl::StatusCode::kUnimplemented);
+  Tick(milliseconds(1000));
+  Launch(4, 1, 50, 1, 53);
+  EXPECT_EQ(done_[4].code(), static_cast<int>(absl::StatusCode::kUnimplemented));
+  EXPECT_EQ(loads(), 0) << "it will never load";
+}
+
 TEST_F(IslandTest, NodesWaitForAWorkerOnlySoLong) {
   Down(1);
   Upload(1, 50, {2});
