@@ -112,7 +112,7 @@ def test_a_worker_whose_gang_lost_a_member_in_a_collective_ends_within_the_limit
         assert took < STANDING_S, took
         print("the error after", took, "s:", error)
         assert victim["name"] in error and "DATA_LOSS" in error, error
-        assert "a member of gang" in error and "collective" in error, error
+        assert "a member of gang" in error and "that on device 2, failed" in error, error
 
         def replaced() -> bool:
             worker = cluster.workers()[0]

@@ -54,7 +54,7 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
   if (!status.ok()) {
     Note(status, position.device);
     FailResults(*failure());
-    NoteFailedMember();
+    NoteFailedMember(position.device);
     if (entry.ok()) LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
   }
@@ -96,7 +96,7 @@ absl::Status LaunchTask::Execute(Position& position) {
         self->LeaveDevice(device);
         if (!status.ok()) {
           self->Note(status, device);
-          self->NoteFailedMember();
+          self->NoteFailedMember(device);
         }
         self->EndPart();
       }));
@@ -114,8 +114,10 @@ absl::Status LaunchTask::Execute(Position& position) {
   return absl::OkStatus();
 }
 
-void LaunchTask::NoteFailedMember() {
-  if (members_.size() < 2 || environment().gangs == nullptr || noted_.exchange(true)) return;
+void LaunchTask::NoteFailedMember(int device) {
+  if (members_.size() < 2 || environment().gangs == nullptr) return;
+  int none = -1;
+  if (!failed_device_.compare_exchange_strong(none, device)) return;  // noted already
   environment().gangs->Note(std::static_pointer_cast<LaunchTask>(shared_from_this()));
 }
 
@@ -138,9 +140,10 @@ wire::Failure LaunchTask::DescribeStanding(const std::vector<int>& standing,
     absl::StrAppend(&devices, devices.empty() ? "" : ", ", DeviceIdOf(device).number());
   failed.set_message(absl::StrCat(
       "a member of gang ", ordinal(), program() == nullptr ? "" : " of program ",
-      program() == nullptr ? "" : wire::ToText(*program()), " failed (", failed.message(),
-      "), and those on devices ", devices, " have waited for it for ", duration.count(),
-      " ms in a collective of the device runtime, which cannot end such a wait"));
+      program() == nullptr ? "" : wire::ToText(*program()), ", that on device ",
+      DeviceIdOf(failed_device_).number(), ", failed (", failed.message(), "), and those on ",
+      standing.size() == 1 ? "device " : "devices ", devices, " have waited for it for ",
+      duration.count(), " ms in a collective of the device runtime, which cannot end such a wait"));
   return failed;
 }
 

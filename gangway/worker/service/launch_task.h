@@ -43,7 +43,7 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   };
 
   // A member will never reach its collectives.
-  void NoteFailedMember();
+  void NoteFailedMember(int device);
   size_t IndexOf(const Position& position) const {
     return static_cast<size_t>(&position - positions_.data());
   }
@@ -60,8 +60,8 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   std::vector<Position> positions_;  // each used by its device's thread; the slots by all threads
   std::vector<bool> donated_;        // by argument
   const uint32_t launch_id_;
-  std::vector<Member> members_;  // by position; of a gang with collectives
-  std::atomic<bool> noted_ = false;
+  std::vector<Member> members_;          // by position; of a gang with collectives
+  std::atomic<int> failed_device_ = -1;  // of the first member that failed
   Mutex verdict_mutex_;
   bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
 };
