@@ -36,7 +36,7 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     for (wire::Op& op : *batch->batch.mutable_ops()) OnOp(it->first, it->second, op, now, actions);
   } else if (auto* reports = std::get_if<FromScheduler>(&event)) {
     for (wire::Report& report : *reports->batch.mutable_reports())
-      OnReport(reports->island, report, actions);
+      OnReport(reports->island, report, now, actions);
   } else if (auto* opened = std::get_if<SessionOpened>(&event)) {
     sessions_[opened->session].name = opened->name;
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {

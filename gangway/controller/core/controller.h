@@ -316,8 +316,8 @@ class Controller {
 
   // reports.cc: reports from schedulers.
   Ordinal FindProducer(SessionId session, uint64_t handle, wire::WhyReply& reply) const;
-  void OnReport(uint32_t island, wire::Report& report, Actions& actions);
-  void OnBrokenBooks(wire::BrokenBooks& broken, Actions& actions);
+  void OnReport(uint32_t island, wire::Report& report, Time now, Actions& actions);
+  void OnBrokenBooks(wire::BrokenBooks& broken, Time now, Actions& actions);
   void OnReleased(uint32_t island, Ordinal ordinal, Actions& actions);
   static void Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions);
   void OnDone(uint32_t island, wire::Done& done, Actions& actions);

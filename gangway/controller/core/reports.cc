@@ -12,7 +12,7 @@ constexpr uint64_t kProgressStep = 256;
 
 }  // namespace
 
-void Controller::OnReport(uint32_t island, wire::Report& report, Actions& actions) {
+void Controller::OnReport(uint32_t island, wire::Report& report, Time now, Actions& actions) {
   if (report.has_done()) {
     OnDone(island, *report.mutable_done(), actions);
   } else if (report.has_worker_state()) {
@@ -23,7 +23,7 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
   } else if (report.has_leaving()) {
     OnLeaving(island, report.leaving(), actions);
   } else if (report.has_broken_books()) {
-    OnBrokenBooks(*report.mutable_broken_books(), actions);
+    OnBrokenBooks(*report.mutable_broken_books(), now, actions);
   } else if (report.has_ready() || report.has_admitted()) {
     std::vector<Sequencer::Decision> decisions;
     for (uint64_t number : report.ready().ordinals())
@@ -35,7 +35,7 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Actions& action
 }
 
 // Only the session whose sums are broken ends; the scheduler or worker has put its bytes right.
-void Controller::OnBrokenBooks(wire::BrokenBooks& broken, Actions& actions) {
+void Controller::OnBrokenBooks(wire::BrokenBooks& broken, Time now, Actions& actions) {
   const SessionId id(broken.session());
   if (!sessions_.contains(id)) return;  // it has ended already
   wire::Clip(*broken.mutable_failure());
@@ -43,7 +43,7 @@ void Controller::OnBrokenBooks(wire::BrokenBooks& broken, Actions& actions) {
   *event.mutable_ended() = broken.failure();
   actions.to_clients.emplace_back(id, std::move(event));
   actions.ended.emplace_back(id, std::move(*broken.mutable_failure()));
-  OnSessionLost(id, actions);
+  OnSessionLost(id, now, actions);
 }
 
 void Controller::Follow(const std::vector<Sequencer::Decision>& decisions, Actions& actions) {
