@@ -143,7 +143,7 @@ absl::Status AwaitController(const char* name, const char* whom, transport::Tran
   std::string said;
   auto delay = kRetryFirst;
   while (!stop.WaitFor(std::chrono::milliseconds(0)) && !stop.leaving()) {
-    const absl::Status status = Probe(transport, address, access.token, name, kReadyCheckLimit);
+    absl::Status status = Probe(transport, address, access.token, name, kReadyCheckLimit);
     if (status.ok()) return absl::OkStatus();
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
     const std::string why(ExplainConnection(status, address, access.tls).message());
