@@ -11,6 +11,7 @@
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/device/sim/sim_timer.h"
 #include "gangway/scheduler/service/scheduler_service.h"
+#include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/inproc/inproc.h"
 
@@ -156,9 +157,11 @@ void Processes::RunScheduler(uint32_t island, Life& life) {
                               const wire::Hello& hello) {
       return (*service)->Welcome(link, hello);
     };
-    auto listener =
-        network->Listen(SchedulerAddress(island),
-                        transport::Greet(&loop, {.token_needed = true, .token = kToken}, welcome));
+    auto listener = network->Listen(
+        SchedulerAddress(island),
+        transport::Greet(&loop,
+                         {.token_needed = true, .verifiers = transport::Verifiers::Same(kToken)},
+                         welcome));
     while (listener.ok() && !life.stop.WaitFor(kForever)) continue;
   }
   loop.Stop();
