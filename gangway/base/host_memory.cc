@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+
 namespace gangway {
 namespace {
 
@@ -22,7 +24,7 @@ uint64_t LimitIn(const std::string& path) {
 uint64_t LowestLimit(const std::string& root, std::string path, const std::string& file) {
   uint64_t lowest = LimitIn(root + "/" + file);
   while (path.size() > 1) {
-    lowest = std::min(lowest, LimitIn(root + path + "/" + file));
+    lowest = std::min(lowest, LimitIn(absl::StrCat(root, path, "/", file)));
     path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
   }
   return lowest;

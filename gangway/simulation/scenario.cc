@@ -9,6 +9,7 @@
 
 #include "gangway/base/thread.h"
 #include "gangway/cli/tool_link.h"
+#include "gangway/simulation/hostile_client.h"
 #include "gangway/simulation/session.h"
 #include "gangway/simulation/wire_tap.h"
 
@@ -54,6 +55,13 @@ class Run {
   SessionPlan PlanOf(const Client& client, const Faults& faults, const std::string& name);
   void Count(const Session::Counts& counts);
   void CheckAtRest(Processes& processes);
+  uint32_t DeviceCount() const {
+    uint32_t count = 0;
+    for (const auto& island : scenario_.cluster.islands) {
+      for (uint32_t devices : island) count += devices;
+    }
+    return count;
+  }
   std::string NotAtRest(const wire::StatusReply& status) const;
 
   const Scenario scenario_;
@@ -91,6 +99,14 @@ void Run::Main() {
     threads.push_back(world_.StartIn(world_.NewProcess(), "session",
                                      [&, number] { RunSession(processes, faults, number); }));
   }
+  for (int number = 0; number < scenario_.hostile_clients; ++number) {
+    threads.push_back(world_.StartIn(world_.NewProcess(), "hostile", [&, number] {
+      HostileClient client(Mix(scenario_.seed + static_cast<uint64_t>(number)),
+                           processes.Join(absl::StrCat("hostile", number)), DeviceCount());
+      client.Run(scenario_.ops);
+      outcome_.hostile_batches += static_cast<uint64_t>(client.sent());
+    }));
+  }
   faults.Run();
   for (World::ThreadId thread : threads) world_.Join(thread);
   outcome_.faults = faults.log();
@@ -120,15 +136,16 @@ void Run::RunSession(Processes& processes, const Faults& faults, int number) {
 
 SessionPlan Run::PlanOf(const Client& client, const Faults& faults, const std::string& name) {
   const ClusterInfo& cluster = client.cluster();
-  SessionPlan plan{.seed = world_.random().Next(),
-                   .name = name,
-                   .ops = scenario_.ops,
-                   .elements = scenario_.elements,
-                   .placements = Placements(scenario_.cluster.islands),
-                   .device_count = static_cast<uint32_t>(cluster.devices.size()),
-                   .may_fail = scenario_.trouble != Trouble::kNone,
-                   .withholds = scenario_.trouble == Trouble::kLate,
-                   .answer_max = scenario_.answer_max};
+  SessionPlan plan{
+      .seed = world_.random().Next(),
+      .name = name,
+      .ops = scenario_.ops,
+      .elements = scenario_.elements,
+      .placements = Placements(scenario_.cluster.islands),
+      .device_count = static_cast<uint32_t>(cluster.devices.size()),
+      .may_fail = scenario_.trouble != Trouble::kNone && scenario_.trouble != Trouble::kHostile,
+      .withholds = scenario_.trouble == Trouble::kLate,
+      .answer_max = scenario_.answer_max};
   if (scenario_.trouble != Trouble::kWorkers) return plan;
   plan.kills_of = [&faults, &cluster](uint32_t device) {
     const DeviceInfo& info = cluster.devices.at(device);
@@ -211,7 +228,12 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   if (faults.links || faults.kills || faults.stops)
     faults.count = static_cast<int>(random.Between(1, 4));
   if (faults.kills && random.Percent(10)) scenario.cluster.restart_delay = seconds(25);
-  if (trouble != Trouble::kNone) scenario.answer_max = seconds(30);
+  if (trouble == Trouble::kHostile) {
+    scenario.hostile_clients = static_cast<int>(random.Between(1, 2));
+    scenario.cluster.budget_bytes = uint64_t{1} << 30;
+  } else if (trouble != Trouble::kNone) {
+    scenario.answer_max = seconds(30);
+  }
   if (trouble == Trouble::kMemory) scenario.answer_max = seconds(95);
   if (trouble == Trouble::kLate) scenario.answer_max = seconds(65);
   return scenario;

@@ -14,8 +14,9 @@
 
 namespace gangway::simulation {
 
-// What goes wrong around the sessions. kLate: bytes of uploads are withheld.
-enum class Trouble { kNone, kMemory, kLate, kWorkers, kLinks, kKills, kStops, kAll };
+// What goes wrong around the sessions. kLate: bytes of uploads are withheld. kHostile: clients that send what no client
+// library would.
+enum class Trouble { kNone, kHostile, kMemory, kLate, kWorkers, kLinks, kKills, kStops, kAll };
 
 struct Scenario {
   uint64_t seed = 0;
@@ -23,6 +24,7 @@ struct Scenario {
   ProcessesOptions cluster;
   FaultPlan faults;
   int sessions = 1;
+  int hostile_clients = 0;
   int ops = 30;                        // of a session
   uint64_t elements = 2;               // of a shard
   std::chrono::seconds answer_max{5};  // of every question
@@ -34,7 +36,8 @@ struct Scenario {
 struct Outcome {
   std::vector<std::string> violations;
   std::vector<std::string> faults;
-  uint64_t fingerprint = 0;  // equal in every run of a scenario
+  uint64_t fingerprint = 0;      // equal in every run of a scenario
+  uint64_t hostile_batches = 0;  // that the cluster took
   uint64_t releases = 0, compared = 0, answers = 0, calls = 0, copies = 0;
   std::map<int, uint64_t> failed;  // answers, by absl::StatusCode
   std::chrono::nanoseconds longest{};

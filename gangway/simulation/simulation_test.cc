@@ -23,10 +23,10 @@ constexpr uint64_t kSeeds = 40;
 #if __has_feature(address_sanitizer)
 constexpr uint64_t kSeeds = 40;
 #else
-constexpr uint64_t kSeeds = 640;
+constexpr uint64_t kSeeds = 560;
 #endif
 #else
-constexpr uint64_t kSeeds = 640;
+constexpr uint64_t kSeeds = 560;
 #endif
 
 uint64_t Setting(const char* name, uint64_t otherwise) {
@@ -36,6 +36,7 @@ uint64_t Setting(const char* name, uint64_t otherwise) {
 
 void Add(const Outcome& outcome, Outcome& total) {
   total.releases += outcome.releases;
+  total.hostile_batches += outcome.hostile_batches;
   total.compared += outcome.compared;
   total.answers += outcome.answers;
   total.calls += outcome.calls;
@@ -99,7 +100,9 @@ TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1) {
     EXPECT_GT(total.copies, 100u);
   }
   EXPECT_TRUE(Failed(total, absl::StatusCode::kInvalidArgument)) << "no session made mistakes";
-  if (trouble == Trouble::kMemory) {
+  if (trouble == Trouble::kHostile) {
+    EXPECT_GT(total.hostile_batches, 0u);
+  } else if (trouble == Trouble::kMemory) {
     EXPECT_TRUE(Failed(total, absl::StatusCode::kResourceExhausted)) << "memory was never tight";
   } else if (trouble == Trouble::kLate) {
     EXPECT_TRUE(Failed(total, absl::StatusCode::kDeadlineExceeded)) << "nothing was late";
@@ -110,10 +113,11 @@ TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1) {
 
 INSTANTIATE_TEST_SUITE_P(
     Troubles, Simulation,
-    ::testing::Values(std::pair(Trouble::kNone, "None"), std::pair(Trouble::kMemory, "Memory"),
-                      std::pair(Trouble::kLate, "Late"), std::pair(Trouble::kWorkers, "Workers"),
-                      std::pair(Trouble::kLinks, "Links"), std::pair(Trouble::kKills, "Kills"),
-                      std::pair(Trouble::kStops, "Stops"), std::pair(Trouble::kAll, "All")),
+    ::testing::Values(std::pair(Trouble::kNone, "None"), std::pair(Trouble::kHostile, "Hostile"),
+                      std::pair(Trouble::kMemory, "Memory"), std::pair(Trouble::kLate, "Late"),
+                      std::pair(Trouble::kWorkers, "Workers"), std::pair(Trouble::kLinks, "Links"),
+                      std::pair(Trouble::kKills, "Kills"), std::pair(Trouble::kStops, "Stops"),
+                      std::pair(Trouble::kAll, "All")),
     [](const auto& info) { return info.param.second; });
 
 TEST(SimulationTest, ReplaysExactly) {

@@ -243,9 +243,10 @@ void CompileQueue::OnCompilerDown(Time now, CompileActions& actions) {
   unwanted_since_.reset();
   if (!ending_) Blame(entry->second, now, actions);
   auto failure = CheckQuarantine(entry->second.compile.request, now);
-  if (failure && !entry->second.unwanted)
+  const bool refused = failure.has_value();
+  if (refused && !entry->second.unwanted)
     actions.failed.emplace_back(entry->second.Answered(), *std::move(failure));
-  if (failure || entry->second.unwanted) return Remove(entry);
+  if (refused || entry->second.unwanted) return Remove(entry);
   entry->second.state = State::kMissed;
   waiting_[entry->second.compile.session].push_front(entry->first);
 }

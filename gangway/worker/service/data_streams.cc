@@ -30,7 +30,7 @@ constexpr std::chrono::seconds kStreamWaitMax{5};  // of a fetched shard, for it
 
 }  // namespace
 
-DataStreams::DataStreams(Options options, Events events)
+DataStreams::DataStreams(const Options& options, Events events)
     : options_(options),
       loop_(options.loop),
       transfers_(options.transfers),

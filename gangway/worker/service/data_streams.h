@@ -54,7 +54,7 @@ class DataStreams {
     size_t shared_bytes_max = 0;             // of memory shared with clients; 0: none
     StreamTransfers* transfers = nullptr;    // outlives this
   };
-  DataStreams(Options options, Events events);
+  DataStreams(const Options& options, Events events);
   ~DataStreams() { pool_->Close(); }
 
   // For Transport::Listen. Any thread.
