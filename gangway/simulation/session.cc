@@ -120,7 +120,7 @@ bool Session::CheckOnce(Question& question) {
   ++counts_.answered;
   counts_.longest =
       std::max<std::chrono::nanoseconds>(counts_.longest, question.at - question.asked);
-  const absl::Status& status = question.status;
+  const absl::Status status = question.status;
   const Allowed allowed = AfterKills(question, question.at);
   if (status.ok()) {
     if (allowed == Allowed::kBad)
