@@ -339,7 +339,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker.plugin_path = options.plugin;
     worker.thread_pool_size = options.threads;
     worker.memory_budget_bytes = options.memory_bytes;
-    if (options.staging_bytes) worker.host_bytes_max = *options.staging_bytes;
+    worker.host_bytes_max = options.staging_bytes;
     worker.heap_bytes_max = options.heap_bytes;
     worker.shared_bytes_max = options.shared_memory_bytes;
     worker.leave_limit = std::chrono::seconds(options.leave_limit_s);

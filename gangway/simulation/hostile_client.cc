@@ -28,7 +28,7 @@ HostileClient::HostileClient(uint64_t seed, std::unique_ptr<transport::Transport
 
 std::shared_ptr<transport::Link> HostileClient::Connect(
     const std::string& address, wire::Hello hello,
-    std::shared_ptr<Answer<wire::HelloReply>> answer) {
+    const std::shared_ptr<Answer<wire::HelloReply>>& answer) {
   transport::LinkEvents events{.executor = &loop_,
                                .on_frame =
                                    [answer](const wire::Frame& frame) {

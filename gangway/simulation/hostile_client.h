@@ -31,7 +31,7 @@ class HostileClient {
 
  private:
   std::shared_ptr<transport::Link> Connect(const std::string& address, wire::Hello hello,
-                                           std::shared_ptr<Answer<wire::HelloReply>> answer);
+                                           const std::shared_ptr<Answer<wire::HelloReply>>& answer);
   void AddOp(wire::SessionBatch& batch);
   void FillCompile(wire::CompileOp& op);
   void FillUpload(wire::UploadOp& op);

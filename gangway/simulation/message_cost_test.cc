@@ -25,7 +25,7 @@ using Time = std::chrono::steady_clock::time_point;
 constexpr size_t kParts = 2500;  // up to four times as many in one message
 constexpr double kGrowthMax =
     6;  // from n to 4n: more than linear (4), far less than quadratic (16)
-constexpr size_t kTextBytes = 64 * 1024;
+constexpr size_t kTextBytes = size_t{64} * 1024;
 
 // Prepares with n parts, and returns the work of the messages in question.
 using Case = std::function<CountedWork(size_t)>;

@@ -27,7 +27,7 @@ using std::chrono::seconds;
 
 constexpr int32_t kF32 = 11;  // xla::PrimitiveType
 constexpr int kElements = 64;
-constexpr size_t kBytes = 4 * kElements;
+constexpr size_t kBytes = size_t{4} * kElements;
 constexpr uint32_t kDevices = 5;
 
 const std::string& Program() {

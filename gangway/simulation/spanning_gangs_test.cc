@@ -130,7 +130,7 @@ class Cluster {
       StepController(controller::FromCompiler{result});
     }
     for (auto& [island, item] : actions.to_islands) {
-      links_[absl::StrCat("to", island)].push_back([this, island = island, item = item] {
+      links_[absl::StrCat("to", island)].emplace_back([this, island = island, item = item] {
         scheduler::FromController event;
         *event.batch.add_items() = item;
         StepIsland(island, std::move(event));
@@ -142,14 +142,14 @@ class Cluster {
     scheduler::Actions actions;
     islands_[island]->Step(std::move(event), Now(), actions);
     for (const wire::Report& report : actions.to_controller) {
-      links_[absl::StrCat("from", island)].push_back([this, island, report] {
+      links_[absl::StrCat("from", island)].emplace_back([this, island, report] {
         controller::FromScheduler event{island, {}};
         *event.batch.add_reports() = report;
         StepController(std::move(event));
       });
     }
     for (auto& [worker, item] : actions.to_workers) {
-      links_[absl::StrCat("worker", island, ".", worker)].push_back(
+      links_[absl::StrCat("worker", island, ".", worker)].emplace_back(
           [this, island, worker = worker, item = item] { OnItem(island, worker, item); });
     }
   }
@@ -194,7 +194,7 @@ class Cluster {
     }
     gangs_.erase(ordinal);
     for (auto [island, worker] : workers) {
-      links_[absl::StrCat("done", island, ".", worker)].push_back(
+      links_[absl::StrCat("done", island, ".", worker)].emplace_back(
           [this, island = island, worker = worker, ordinal] {
             scheduler::FromWorker event{worker, Incarnation(1), {}};
             event.batch.add_reports()->mutable_done()->set_ordinal(ordinal);
