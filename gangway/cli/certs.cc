@@ -385,7 +385,7 @@ int Certs(const CertsOptions& options) {
   } else {
     printf(
         "%s holds the cluster's authority, secret and tokens, and a certificate for all roles, "
-        "valid for %d days: whoever has the folder has the cluster.\n"
+        "valid for %d days: the folder opens the cluster to each of its readers.\n"
         "Make a folder for each host or person with --add NAME --role ROLE, and give it to the "
         "command with --tls.\n",
         folder, options.days);

@@ -1,4 +1,4 @@
-// The head: control plane and JAX front door in one process. control_plane.h says who connects to which address.
+// The head: control plane and JAX front door in one process. control_plane.h lists the addresses and their roles.
 //
 // Threading: Start and the destructor are called from one thread, which is not a thread of the head.
 #ifndef GANGWAY_CLI_HEAD_H_

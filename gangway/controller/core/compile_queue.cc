@@ -297,7 +297,7 @@ std::optional<wire::Failure> CompileQueue::CheckQuarantine(const wire::CompileRe
                      suspect->second.last + limits_.quarantine_time, now);
 }
 
-// --- Compiles that nobody waits for ---
+// --- Compiles that no session waits for ---
 
 bool CompileQueue::Forget(uint64_t request, Time now, CompileActions& actions) {
   auto entry = compiles_.find(request);

@@ -72,7 +72,7 @@ class CompileQueue {
   void OnCompilerUp(Time now, CompileActions& actions);
   void OnCompilerDown(Time now, CompileActions& actions);
   void OnTime(Time now, CompileActions& actions);
-  // Nobody waits for it any more. True: it was still pending.
+  // No session waits for it any more. True: it was still pending.
   bool Forget(uint64_t request, Time now, CompileActions& actions);
   void ForgetSession(SessionId session, Time now, CompileActions& actions);
 

@@ -226,7 +226,7 @@ TEST_F(CompileQueueTest, ADeadSessionsCompilesAreDropped) {
   queue_.ForgetSession(SessionId(1), now_, actions_);
   Take();
   EXPECT_EQ(Result(b, true), 0u);
-  EXPECT_EQ(Result(a), 0u) << "nobody waits for it";
+  EXPECT_EQ(Result(a), 0u) << "no session waits for it";
   EXPECT_THAT(compiles_, ElementsAre(a, b));
   EXPECT_EQ(ended_, 0);
 }

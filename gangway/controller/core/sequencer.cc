@@ -57,7 +57,7 @@ void Sequencer::EndTurn(Ordinal ordinal, const Gang& gang, std::vector<Decision>
     turns->second.erase(ordinal);
     if (turns->second.empty()) turns_.erase(turns);
   }
-  if (!was_highest) return;  // whoever waits still has a higher one before it
+  if (!was_highest) return;  // the waiting gangs still have a higher one before them
   for (auto next = ready_.begin(); next != ready_.end();) {
     next = TryGiveTurn(*next, gangs_.at(*next), decisions) ? ready_.erase(next) : std::next(next);
   }
