@@ -88,6 +88,11 @@ std::vector<Clock::time_point> Faults::KillsOf(const std::string& process) const
   return found == kills_.end() ? std::vector<Clock::time_point>() : found->second;
 }
 
+std::chrono::nanoseconds Faults::StoppedFor(const std::string& process) const {
+  auto found = stopped_.find(process);
+  return found == stopped_.end() ? std::chrono::nanoseconds(0) : found->second;
+}
+
 void Faults::KillOne() {
   const std::string name = PickProcess();
   const auto now = Clock::now();
@@ -103,6 +108,7 @@ void Faults::StopOne() {
   Note(absl::StrCat("stop for ", time.count(), " ms ", name));
   processes_->Stop(name);
   Sleep(time);
+  stopped_[name] += time;
   processes_->Continue(name);
 }
 

@@ -35,6 +35,8 @@ class Faults {
 
   // When a process was killed, in order.
   std::vector<Clock::time_point> KillsOf(const std::string& process) const;
+  // How long a process has stood still, the stop that it may be in not counted.
+  std::chrono::nanoseconds StoppedFor(const std::string& process) const;
   // What it did, for people.
   const std::vector<std::string>& log() const { return log_; }
 
@@ -49,6 +51,7 @@ class Faults {
   Processes* const processes_;
   Random random_;
   std::map<std::string, std::vector<Clock::time_point>> kills_;
+  std::map<std::string, std::chrono::nanoseconds> stopped_;
   std::vector<std::string> log_;
 };
 

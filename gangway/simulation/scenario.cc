@@ -22,7 +22,9 @@ using std::chrono::seconds;
 // Until nothing is held or pending any more, beside the time for which processes stay away.
 constexpr seconds kRestMax{20};
 constexpr seconds kUploadWaitMax{60};  // of an upload whose bytes do not come
-constexpr int kLivesMax = 3;           // of a session whose connection is lost
+// What is silent is noticed within kSilenceMax, and then waited for as what is absent.
+constexpr seconds kSilenceMax{6}, kAbsentMax{30};
+constexpr int kLivesMax = 3;  // of a session whose connection is lost
 
 // Each device alone, and groups of devices of one worker in both orders.
 std::vector<std::vector<uint32_t>> Placements(const std::vector<std::vector<uint32_t>>& islands) {
@@ -145,6 +147,8 @@ SessionPlan Run::PlanOf(const Client& client, const Faults& faults, const std::s
       .device_count = static_cast<uint32_t>(cluster.devices.size()),
       .may_fail = scenario_.trouble != Trouble::kNone && scenario_.trouble != Trouble::kHostile,
       .withholds = scenario_.trouble == Trouble::kLate,
+      .stopped_for = [&faults,
+                      name] { return faults.StoppedFor(name) + faults.StoppedFor("head"); },
       .answer_max = scenario_.answer_max};
   if (scenario_.trouble != Trouble::kWorkers) return plan;
   plan.kills_of = [&faults, &cluster](uint32_t device) {
@@ -231,8 +235,10 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   if (trouble == Trouble::kHostile) {
     scenario.hostile_clients = static_cast<int>(random.Between(1, 2));
     scenario.cluster.budget_bytes = uint64_t{1} << 30;
+  } else if (faults.links || faults.stops) {
+    scenario.answer_max = kSilenceMax + kAbsentMax;
   } else if (trouble != Trouble::kNone) {
-    scenario.answer_max = seconds(30);
+    scenario.answer_max = kAbsentMax;
   }
   if (trouble == Trouble::kMemory) scenario.answer_max = seconds(95);
   if (trouble == Trouble::kLate) scenario.answer_max = seconds(65);

@@ -51,6 +51,7 @@ std::shared_ptr<Session::Question> Session::Ask(std::string what, Allowed allowe
   question->what = std::move(what);
   question->allowed = allowed;
   question->asked = Clock::now();
+  question->stopped = plan_.stopped_for();
   return question;
 }
 
@@ -107,11 +108,19 @@ bool Session::Check(Question& question) {
   return question.good;
 }
 
+Clock::time_point Session::DeadlineOf(const Question& question) const {
+  return question.asked + plan_.answer_max + (plan_.stopped_for() - question.stopped);
+}
+
 bool Session::CheckOnce(Question& question) {
   MutexLock lock(question.mutex);
-  const auto deadline = question.asked + plan_.answer_max;
-  const bool answered = question.answered.WaitUntil(
-      question.mutex, deadline, [&question]() GANGWAY_NO_ANALYSIS { return question.done; });
+  bool answered = false;
+  while (!answered && Clock::now() < DeadlineOf(question)) {
+    answered =
+        question.answered.WaitUntil(question.mutex, DeadlineOf(question),
+                                    [&question]() GANGWAY_NO_ANALYSIS { return question.done; });
+  }
+  const auto deadline = DeadlineOf(question);
   const auto limit_s = std::chrono::duration_cast<std::chrono::seconds>(plan_.answer_max).count();
   if (!answered || question.at > deadline) {
     Violate("answers", absl::StrCat(question.what, " was not answered within ", limit_s, " s"));

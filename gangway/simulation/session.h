@@ -39,6 +39,8 @@ struct SessionPlan {
   bool withholds = false;                         // bytes of some uploads
   // If nothing but workers is killed: when the worker of a device was, in order.
   std::function<std::vector<Clock::time_point>(uint32_t device)> kills_of;
+  // How long its process and the head have been stopped so far. Such time does not count.
+  std::function<std::chrono::nanoseconds()> stopped_for;
   std::chrono::nanoseconds answer_max{};      // of every question
   std::chrono::microseconds think_max{2000};  // between two operations
   size_t live_arrays_max = 16;
@@ -93,7 +95,8 @@ class Session {
     bool checked = false, good = false;
     Allowed allowed = Allowed::kGood;
     Clock::time_point asked;
-    uint32_t result = 0;  // of a fetch: index among the program's results
+    std::chrono::nanoseconds stopped{};  // before it was asked
+    uint32_t result = 0;                 // of a fetch: index among the program's results
     uint32_t shard = 0;
     std::string bytes;
     Mutex mutex;
@@ -127,6 +130,7 @@ class Session {
   // Waits for the answer and checks it. False: it is not good.
   bool Check(Question& question);
   bool CheckOnce(Question& question);
+  Clock::time_point DeadlineOf(const Question& question) const;
   Allowed AfterKills(const Question& question, Clock::time_point answered) const;
   void Violate(const std::string& invariant, const std::string& what);
   absl::StatusOr<std::vector<std::vector<std::string>>> Evaluate(
