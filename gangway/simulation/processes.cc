@@ -199,6 +199,7 @@ void Processes::RunWorker(WorkerKey key, Life& life) {
   options.host = life.name;
   options.device_count = static_cast<int>(options_.islands[key.first][key.second]);
   options.memory_budget_bytes = options_.budget_bytes;
+  options.host_bytes_max = options_.staging_bytes;
   options.shared_bytes_max = 0;
   options.open_backend = [&]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
     device::SimOptions sim{.device_count = options.device_count, .timer = timer};

@@ -30,6 +30,7 @@ struct ProcessesOptions {
   std::vector<std::vector<uint32_t>> islands;  // device count of each worker
   bool separate_schedulers = false;            // one process per island; otherwise in the head's
   uint64_t budget_bytes = 0;                   // per device; 0: no limit
+  uint64_t staging_bytes = uint64_t{1} << 30;  // of a worker
   std::chrono::milliseconds worker_wait_max{20000}, memory_wait_max{30000};
   std::chrono::milliseconds restart_delay{200};
   transport::SimNetworkOptions network;

@@ -240,6 +240,9 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   } else if (trouble != Trouble::kNone) {
     scenario.answer_max = kAbsentMax;
   }
+  // A session may take three quarters of it: one shard, or little more. Uploads that do not fit are refused.
+  if (trouble != Trouble::kNone && trouble != Trouble::kHostile && random.Percent(20))
+    scenario.cluster.staging_bytes = random.Between(8, 24) * scenario.elements;
   if (trouble == Trouble::kMemory) scenario.answer_max = seconds(95);
   if (trouble == Trouble::kLate) scenario.answer_max = seconds(65);
   return scenario;
@@ -250,6 +253,7 @@ std::string Scenario::Text() const {
   for (const auto& island : cluster.islands) shape.push_back(absl::StrJoin(island, ","));
   return absl::StrCat("islands ", absl::StrJoin(shape, " | "), ", ", sessions, " sessions of ", ops,
                       " operations, ", elements, " elements, budget ", cluster.budget_bytes,
+                      ", staging ", cluster.staging_bytes,
                       cluster.separate_schedulers ? ", separate schedulers" : "", ", ",
                       faults.count, " faults");
 }

@@ -122,7 +122,7 @@ bool Session::CheckOnce(Question& question) {
   }
   const auto deadline = DeadlineOf(question);
   const auto limit_s = std::chrono::duration_cast<std::chrono::seconds>(plan_.answer_max).count();
-  if (!answered || question.at > deadline) {
+  if (!question.done || question.at > deadline) {
     Violate("answers", absl::StrCat(question.what, " was not answered within ", limit_s, " s"));
     return false;
   }
