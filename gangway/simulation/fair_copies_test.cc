@@ -4,79 +4,24 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "gangway/base/answer.h"
 #include "gangway/simulation/processes.h"
+#include "gangway/simulation/user.h"
 
 namespace gangway::simulation {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Devices = std::vector<uint32_t>;
-using Ready = std::shared_ptr<Answer<absl::Status>>;
 
-constexpr int32_t kF32 = 11;  // xla::PrimitiveType
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kBytesPerSecond = 16 * kMiB;  // of each link
 constexpr milliseconds kSlice{1000 / 16};        // of 1 MiB
 // What a stream queues (4 MiB) and the network holds (4 MiB), a slice of each other shard, and the messages.
 constexpr milliseconds kFewSlices = 14 * kSlice;
 constexpr int kSeeds = 5;
-
-// What one session does, with its waits.
-class User {
- public:
-  explicit User(Processes& processes, const std::string& name)
-      : client_(*processes.Connect(name)) {}
-  ~User() { client_.reset(); }
-
-  ArrayHandle Make(const Devices& devices, uint64_t shard_bytes) {
-    const ArrayHandle array = client_->NewArrayHandle();
-    const uint64_t upload =
-        client_->Upload(array, {.element_type = kF32,
-                                .shard_dims = {static_cast<int64_t>(shard_bytes / 4)},
-                                .devices = devices,
-                                .shard_bytes = shard_bytes});
-    auto data = std::make_shared<std::string>(shard_bytes, 'x');
-    for (uint32_t shard = 0; shard < devices.size(); ++shard)
-      client_->Push(upload, shard, *data, [data] {});
-    Expect(WhenReady(array));
-    return array;
-  }
-  Ready Copy(ArrayHandle source, const Devices& devices) {
-    const ArrayHandle copy = client_->NewArrayHandle();
-    client_->Copy({&source, 1}, {&copy, 1}, devices, "");
-    return WhenReady(copy);
-  }
-  Ready Fetch(ArrayHandle array, std::vector<uint32_t> shards) {
-    auto ready = std::make_shared<Answer<absl::Status>>();
-    client_->Fetch(array, std::move(shards),
-                   {.on_data = [](size_t, uint64_t, std::string_view) {},
-                    .on_done = [ready](absl::Status status) { ready->Set(std::move(status)); }});
-    return ready;
-  }
-  Ready WhenReady(ArrayHandle array) {
-    auto ready = std::make_shared<Answer<absl::Status>>();
-    client_->Await({&array, 1}, [ready](absl::Status status) { ready->Set(std::move(status)); });
-    return ready;
-  }
-  static void Expect(const Ready& ready) {
-    EXPECT_EQ(ready->WaitFor(seconds(600)), absl::OkStatus());
-  }
-  static milliseconds Took(const Ready& ready, Clock::time_point began) {
-    Expect(ready);
-    return std::chrono::duration_cast<milliseconds>(Clock::now() - began);
-  }
-  Client& client() { return *client_; }
-
- private:
-  std::unique_ptr<Client> client_;
-};
 
 // Two workers of eight devices: 0 to 7 and 8 to 15.
 void OnSlowNetwork(const std::function<void(Processes&)>& run) {
