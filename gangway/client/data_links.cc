@@ -34,13 +34,10 @@ absl::Status LostStatus(const wire::Worker& worker, const std::string& what,
 
 }  // namespace
 
-DataLinks::DataLinks(Options options) : options_(std::move(options)) {
+DataLinks::DataLinks(Options options)
+    : options_(std::move(options)), dialer_(options_.loop, options_.transport) {
   MutexLock lock(returns_->mutex);
   returns_->loop = options_.loop;
-}
-
-DataLinks::~DataLinks() {
-  for (auto& [id, thread] : dialling_) thread.Join();  // within connect_limit
 }
 
 void DataLinks::SetWorker(const wire::Worker& worker, bool up, const std::string& why_down) {
@@ -169,36 +166,22 @@ void DataLinks::Dial(WorkerKey key) {
   auto attempt = std::make_shared<Attempt>();
   to.attempt = attempt;
   if (to.failures == 0) to.down_since = Clock::now();
-  to_dial_.emplace_back(key, std::move(attempt));
-  StartDials();
-}
-
-void DataLinks::StartDials() {
-  while (!to_dial_.empty() && dialling_.size() < kDialsMax) {
-    auto [key, attempt] = std::move(to_dial_.front());
-    to_dial_.pop_front();
-    if (workers_[key].attempt != attempt) continue;
-    transport::LinkEvents events;
-    events.executor = options_.loop;
-    events.on_frame = [this, key, attempt](wire::Frame frame) {
-      OnFrame(key, attempt, std::move(frame));
-    };
-    events.on_writable = [this, key] { SchedulePump(key); };
-    events.on_closed = [this, key, attempt](const absl::Status& why) { Lost(key, attempt, why); };
-    const uint64_t id = ++dials_;
-    dialling_[id] =
-        Thread("gw-dial", [this, id, key, attempt, address = workers_[key].worker.data_address(),
-                           events = std::move(events)]() mutable {
-          auto link = options_.transport->Connect(
-              address, std::move(events), options_.connect_limit, {.queue_bytes_max = kQueueBytes});
-          options_.loop->Post([this, id, key, attempt, link = std::move(link)]() mutable {
-            dialling_.at(id).Join();  // it has ended, or is about to
-            dialling_.erase(id);
-            Dialed(key, attempt, std::move(link));
-            StartDials();
-          });
-        });
-  }
+  transport::LinkEvents events;
+  events.executor = options_.loop;
+  events.on_frame = [this, key, attempt](wire::Frame frame) {
+    OnFrame(key, attempt, std::move(frame));
+  };
+  events.on_writable = [this, key] { SchedulePump(key); };
+  events.on_closed = [this, key, attempt](const absl::Status& why) { Lost(key, attempt, why); };
+  dialer_.Dial({.address = to.worker.data_address(),
+                .events = std::move(events),
+                .options = {.queue_bytes_max = kQueueBytes},
+                .limit = options_.connect_limit,
+                .wanted = [this, key, attempt] { return workers_[key].attempt == attempt; },
+                .dialed =
+                    [this, key, attempt](absl::StatusOr<std::shared_ptr<transport::Link>> link) {
+                      Dialed(key, attempt, std::move(link));
+                    }});
 }
 
 void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,

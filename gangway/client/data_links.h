@@ -5,9 +5,8 @@
 // requests a place from the worker and writes an upload there; it reads a fetched shard in place,
 // until its last reference is dropped. The link then carries only small messages.
 //
-// Threading: everything runs on the client's event loop, except PushNow, and connecting, which blocks: each attempt
-// has a short-lived thread, which posts the outcome to the loop. Ownership: the caller keeps the bytes of a push valid
-// until `released` is called (on the loop).
+// Threading: everything runs on the client's event loop, except PushNow. Ownership: the caller keeps the bytes of a
+// push valid until `released` is called (on the loop).
 //
 // Failure: a lost link ends the fetches that wait on it (`on_lost`) and the uploads of which it has taken bytes that
 // are not known to have arrived (`on_upload_lost`). It is reopened, at growing intervals, while the controller reports
@@ -36,7 +35,7 @@
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
-#include "gangway/base/thread.h"
+#include "gangway/transport/dialer.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/wire.pb.h"
@@ -71,7 +70,6 @@ class DataLinks {
   // Per turn of the loop, so that control messages are not delayed.
   static constexpr size_t kTurnBytes = size_t{4} << 20;
   static constexpr size_t kInterleaved = 4;  // pushes to one worker that take turns
-  static constexpr size_t kDialsMax = 64;    // at a time
   // Of WorkerLink::dropped; the oldest is forgotten, and its bytes stay until the session ends.
   static constexpr size_t kDroppedMax = 65'536;
   static constexpr std::chrono::milliseconds kWatchInterval{1000};
@@ -103,8 +101,8 @@ class DataLinks {
     std::function<void(uint64_t upload, const absl::Status& why)> on_upload_lost;
   };
 
+  // Destroyed after Close(), and after the loop has stopped.
   explicit DataLinks(Options options);
-  ~DataLinks();  // after Close(), and after the loop has stopped
 
   // Takes a worker's state from the controller. A new incarnation drops the old link and the pushes
   // queued for it. `why_down`: in what is told of a loss; empty: unknown.
@@ -211,7 +209,6 @@ class DataLinks {
 
   static bool IsFor(const WorkerLink& worker, const Destination& to);
   void Dial(WorkerKey key);
-  void StartDials();
   void HangUp(WorkerLink& to, const absl::Status& reason);
   void Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
               absl::StatusOr<std::shared_ptr<transport::Link>> link);
@@ -253,10 +250,7 @@ class DataLinks {
   Mutex open_mutex_;
   // Of the links that have been welcomed.
   std::map<WorkerKey, std::shared_ptr<Sender>> open_ GANGWAY_GUARDED_BY(open_mutex_);
-  // Attempts to connect that have no thread yet, and the threads of the others.
-  std::deque<std::pair<WorkerKey, std::shared_ptr<Attempt>>> to_dial_;
-  std::map<uint64_t, Thread> dialling_;
-  uint64_t dials_ = 0;
+  transport::Dialer dialer_;
 };
 
 }  // namespace gangway::client

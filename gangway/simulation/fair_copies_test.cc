@@ -104,5 +104,34 @@ TEST(FairCopies, ASmallFetchWaitsForAFewSlicesOfItsOwnSessionsLargeOnes) {
   });
 }
 
+// Their hosts are cut off, but nothing has been declared dead yet.
+TEST(FairCopies, PeersThatDoNotAnswerDelayNoOther) {
+  spdlog::set_level(spdlog::level::critical);
+  FiberWorld world(1);
+  const absl::Status ended = world.Run(
+      [&] {
+        constexpr uint32_t kWorkers = 12;
+        Processes processes(&world, {.islands = {std::vector<uint32_t>(kWorkers, 1)}});
+        ASSERT_TRUE(processes.Start().ok());
+        User user(processes, "user");
+        std::vector<ArrayHandle> arrays;
+        for (uint32_t device = 0; device < kWorkers; ++device)
+          arrays.push_back(user.Make({device}, 4));
+        for (uint32_t worker = 2; worker < kWorkers; ++worker)
+          processes.network().Shield(Processes::WorkerName({0, worker}) + "#1", true);
+        std::vector<Ready> unanswered;
+        for (uint32_t device = 2; device < kWorkers; ++device)
+          unanswered.push_back(user.Copy(arrays[device], {0}));
+        const auto began = Clock::now();
+        EXPECT_LT(User::Took(user.Copy(arrays[1], {0}), began), seconds(1));
+        for (const Ready& each : unanswered) {
+          EXPECT_TRUE(each->WaitFor(seconds(20)).has_value());
+          EXPECT_LT(Clock::now() - began, seconds(11));
+        }
+      },
+      std::chrono::hours(1));
+  EXPECT_TRUE(ended.ok()) << ended;
+}
+
 }  // namespace
 }  // namespace gangway::simulation

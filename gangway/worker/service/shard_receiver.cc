@@ -32,12 +32,9 @@ ShardReceiver::ShardReceiver(Options options)
                                                    Clock::now() + options_.shared_idle_max,
                                                    [this] { DropIdleMemory(); });
                                              }})),
-      dialer_("transfer-dial") {}
+      dialer_(options_.loop, options_.transport) {}
 
-ShardReceiver::~ShardReceiver() {
-  pool_->Close();
-  dialer_.Stop();
-}
+ShardReceiver::~ShardReceiver() { pool_->Close(); }
 
 void ShardReceiver::Ask(TransferPlane::Asking asking) {
   if (closed_) return asking.arrived(absl::UnavailableError("The worker is shutting down."));
@@ -62,20 +59,25 @@ void ShardReceiver::Dial(const PeerPtr& peer) {
   events.executor = options_.loop;
   events.on_frame = [this, peer](const wire::Frame& frame) { OnFrame(peer, frame); };
   events.on_closed = [this, peer](const absl::Status& why) { Lose(peer, why); };
-  dialer_.Post(
-      [this, peer, address = peer->worker.data_address(), events = std::move(events)]() mutable {
-        auto link = options_.transport->Connect(address, std::move(events), options_.connect_limit);
-        options_.loop->Post(
-            [this, peer, link = std::move(link)]() mutable { OnDialed(peer, std::move(link)); });
-      });
+  dialer_.Dial({.address = peer->worker.data_address(),
+                .events = std::move(events),
+                .limit = options_.connect_limit,
+                .wanted = [this, peer] { return IsPeer(peer); },
+                .dialed =
+                    [this, peer](absl::StatusOr<std::shared_ptr<transport::Link>> link) {
+                      OnDialed(peer, std::move(link));
+                    }});
+}
+
+bool ShardReceiver::IsPeer(const PeerPtr& peer) const {
+  auto known = peers_.find(Incarnation(peer->worker.incarnation()));
+  return !closed_ && known != peers_.end() && known->second == peer;
 }
 
 void ShardReceiver::OnDialed(const PeerPtr& peer,
                              absl::StatusOr<std::shared_ptr<transport::Link>> link) {
   if (!link.ok()) return Lose(peer, link.status());
-  auto known = peers_.find(Incarnation(peer->worker.incarnation()));
-  if (closed_ || known == peers_.end() || known->second != peer)
-    return (*link)->Close(absl::CancelledError("no longer needed"));
+  if (!IsPeer(peer)) return (*link)->Close(absl::CancelledError("no longer needed"));
   peer->link = *std::move(link);
   peer->heard = Clock::now();
   SendHello(*peer);

@@ -25,6 +25,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
+#include "gangway/transport/dialer.h"
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
@@ -80,6 +81,7 @@ class ShardReceiver {
   using PeerPtr = std::shared_ptr<Peer>;
 
   void Dial(const PeerPtr& peer);
+  bool IsPeer(const PeerPtr& peer) const;
   void OnDialed(const PeerPtr& peer, absl::StatusOr<std::shared_ptr<transport::Link>> link);
   void OnFrame(const PeerPtr& peer, const wire::Frame& frame);
   void OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk);
@@ -105,7 +107,7 @@ class ShardReceiver {
   std::atomic<uint64_t> received_bytes_ = 0;
   std::atomic<uint64_t> received_shared_bytes_ = 0;
   const std::shared_ptr<transport::SharedPool> pool_;
-  EventLoop dialer_;
+  transport::Dialer dialer_;
 };
 
 }  // namespace gangway::worker
