@@ -193,9 +193,11 @@ class LeaveWatch {
 // A device runtime can be opened only once per process, so a worker that lost its controller
 // becomes a new process image: same command, pid and supervisor, but another incarnation.
 void StartAfresh() {
-  std::ifstream file("/proc/self/cmdline");
   std::vector<std::string> command;
-  for (std::string word; std::getline(file, word, '\0');) command.push_back(word);
+  {
+    std::ifstream file("/proc/self/cmdline");  // closed before exec, which would keep it open
+    for (std::string word; std::getline(file, word, '\0');) command.push_back(word);
+  }
   std::vector<char*> words;
   for (std::string& word : command) words.push_back(word.data());
   words.push_back(nullptr);
