@@ -36,6 +36,7 @@ class HeadImpl final : public Head {
     client.control = inproc_.get();
     client.data = network_.get();
     client.connect_limit = options_.welcome_max + kWelcomeMargin;
+    client.controller_silence_max = std::chrono::milliseconds(0);  // it is in this process
     GANGWAY_ASSIGN_OR_RETURN(front_door_,
                              StartFrontDoor(options_.front_door_address, options_.verifiers, client,
                                             {.client_silence_max = options_.client_silence_max,

@@ -87,6 +87,7 @@ absl::Status ClientImpl::Open() {
 }
 
 void ClientImpl::OnFrame(wire::Frame frame) {
+  control_watch_.Heard();
   if (frame.has_session_events()) {
     OnEvents(*frame.mutable_session_events());
   } else if (frame.has_hello_reply()) {
@@ -295,17 +296,53 @@ void ClientImpl::WatchLinks() {
 
 void ClientImpl::OnWatch() {
   std::set<WorkerKey> awaited;
+  bool asks = false;
   {
     MutexLock lock(mutex_);
     watching_ = false;
     if (!lost_.ok() || !data_links_) return;
     for (const auto& [id, fetching] : pending_.fetches) awaited.merge(Awaited(*fetching));
+    asks = AwaitsController();
   }
+  const auto now = Clock::now();
+  const bool stood_still = now - std::exchange(watched_, now) > 2 * DataLinks::kWatchInterval;
+  const bool busy = data_links_->Watch(awaited);
+  if (asks) WatchController(now, stood_still);
   // A push may be on its way to a link: only after two looks at nothing is there nothing.
-  idle_looks_ = data_links_->Watch(awaited) ? 0 : idle_looks_ + 1;
+  idle_looks_ = busy || asks ? 0 : idle_looks_ + 1;
   MutexLock lock(mutex_);
   if (idle_looks_ < 2) return WatchLinks();
   idle_looks_ = 0;
+}
+
+bool ClientImpl::AwaitsController() const {
+  return options_.controller_silence_max.count() > 0 &&
+         (!pending_.compiles.empty() || !pending_.awaits.empty() || !pending_.fetches.empty() ||
+          !pending_.room.empty());
+}
+
+void ClientImpl::WatchController(Clock::time_point now, bool stood_still) {
+  std::shared_ptr<transport::Link> link;
+  {
+    MutexLock lock(mutex_);
+    link = control_;
+  }
+  if (!link) return;
+  switch (control_watch_.Look(now, link->queued_bytes(), stood_still)) {
+    case ControlWatch::Verdict::kWait:
+      break;
+    case ControlWatch::Verdict::kAsk: {
+      wire::Frame frame;
+      frame.set_epoch(cluster_.epoch);
+      frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
+      (void)link->Send(std::move(frame));  // on_closed reports a closed link
+      break;
+    }
+    case ControlWatch::Verdict::kSilent:
+      OnControlClosed(absl::DeadlineExceededError(absl::StrCat(
+          "nothing came from it for ", options_.controller_silence_max.count(),
+          " ms, although it was asked: its process stands still, or the network to it is cut")));
+  }
 }
 
 void ClientImpl::Wake() {
@@ -331,6 +368,7 @@ void ClientImpl::WhenRoom(std::function<void()> on_room) {
     Defer(std::move(on_room));
   } else {
     pending_.room.push_back(std::move(on_room));
+    WatchLinks();
   }
 }
 

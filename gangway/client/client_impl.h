@@ -23,6 +23,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
+#include "gangway/client/control_watch.h"
 #include "gangway/client/data_links.h"
 #include "gangway/client/include/gangway/client.h"
 #include "gangway/wire/wire.pb.h"
@@ -126,9 +127,12 @@ class ClientImpl final : public Client {
   void Defer(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
   // Tells the controller that not all bytes of the upload will come.
   void Abandon(uint64_t upload, const absl::Status& why) GANGWAY_REQUIRES(mutex_);
-  // Something is under way that a data link may lose.
+  // Something is under way that a data link may lose, or that the controller is to answer.
   void WatchLinks() GANGWAY_REQUIRES(mutex_);
   void OnWatch() GANGWAY_EXCLUDES(mutex_);
+  // Loses the session if the controller is silent; else asks it for a sign of life, if it has answered the last one.
+  void WatchController(Clock::time_point now, bool stood_still) GANGWAY_EXCLUDES(mutex_);
+  bool AwaitsController() const GANGWAY_REQUIRES(mutex_);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
   std::optional<OutgoingPush> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
@@ -183,7 +187,10 @@ class ClientImpl final : public Client {
   absl::flat_hash_map<ExecutableHandle, Devices> executables_ GANGWAY_GUARDED_BY(mutex_);
   StatusCallback on_lost_ GANGWAY_GUARDED_BY(mutex_);
 
-  int idle_looks_ = 0;             // of OnWatch, in a row; used only on the loop
+  // Of OnWatch; used only on the loop.
+  int idle_looks_ = 0;  // in a row
+  Clock::time_point watched_{};
+  ControlWatch control_watch_{options_.controller_silence_max};
   uint64_t control_sequence_ = 0;  // used only by the thread in SendBatches
 
   EventLoop loop_{"gw-client"};

@@ -36,6 +36,7 @@ ExecutableHandle ClientImpl::Compile(std::string program, std::string format, st
   op->mutable_devices()->Add(devices.begin(), devices.end());
   executables_[handle] = std::make_shared<const std::vector<uint32_t>>(std::move(devices));
   pending_.compiles[handle] = std::move(done);
+  WatchLinks();
   return handle;
 }
 
@@ -275,6 +276,7 @@ void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done)
   op->set_await(id);
   Append(arrays, op->mutable_arrays());
   pending_.awaits[id] = std::move(done);
+  WatchLinks();
 }
 
 void ClientImpl::Drop(std::span<const ArrayHandle> arrays) {

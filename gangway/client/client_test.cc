@@ -342,6 +342,50 @@ TEST_F(ClientTest, LostControllerEndsEverythingPending) {
   EXPECT_EQ(lost.count(), 1u);
 }
 
+// A controller that is stopped, or cut off, closes no link.
+TEST_F(ClientTest, TM1_ASilentControllerEndsWhateverAwaitsIt) {
+  cluster_.controller().mute = true;
+  for (int question = 0; question < 3; ++question) {
+    ClientOptions options = cluster_.Options();
+    options.controller_silence_max = std::chrono::milliseconds(100);
+    options.pending_max = 1;
+    auto client = Connect(options);
+    ASSERT_TRUE(client.ok()) << client.status();
+    Arrival<absl::Status> done;
+    Arrival<bool> room;
+    const ArrayHandle array = (*client)->NewArrayHandle();
+    if (question == 0) (*client)->Await(std::vector{array}, [&](absl::Status s) { done.Set(s); });
+    if (question == 1) {
+      (*client)->Compile("p", "mlir", "", {0}, [&](auto info) { done.Set(info.status()); });
+    }
+    if (question == 2) {  // full of nodes that do not end
+      (*client)->Upload(array, Spec({0}, 4));
+      (*client)->WhenRoom([&] { room.Set(true); });
+      EXPECT_TRUE(room.Get());
+      (*client)->Await(std::vector{array}, [&](absl::Status s) { done.Set(s); });
+    }
+    const absl::Status lost = done.Get();
+    EXPECT_TRUE(absl::IsUnavailable(lost)) << lost;
+    EXPECT_THAT(std::string(lost.message()), HasSubstr("nothing came from it for 100 ms"));
+  }
+}
+
+TEST_F(ClientTest, TM1_AControllerThatAnswersMayTakeItsTime) {
+  ClientOptions options = cluster_.Options();
+  options.controller_silence_max = std::chrono::milliseconds(1);
+  auto client = Connect(options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  Arrival<absl::Status> done;
+  const ArrayHandle array = (*client)->NewArrayHandle();
+  (*client)->Await(std::vector{array}, [&](absl::Status s) { done.Set(s); });
+  EXPECT_TRUE(cluster_.controller().WaitQuestions(3));
+  EXPECT_EQ(done.count(), 0u);
+  wire::SessionEvent event;
+  event.mutable_await_done()->set_await(cluster_.controller().Ops(1)[0].await().await());
+  cluster_.controller().SendEvent(event);
+  EXPECT_TRUE(done.Get().ok());
+}
+
 TEST_F(ClientTest, ER2_LostDataStreamEndsOnlyTheFetchesOfItsWorkerAndIsOpenedAgain) {
   Open();
   client_->Upload(1, Spec({2}, 4));

@@ -24,6 +24,9 @@ struct ClientOptions {
   // are up.
   std::chrono::milliseconds connect_limit{30000};
   uint64_t pending_max = 16384;  // TM-2
+  // The session is lost if the controller's process gives no sign of life for so long while answers are awaited. Longer
+  // than 10 s, which a controller may stand still at no loss. Zero: never, for a controller of this process.
+  std::chrono::milliseconds controller_silence_max{10'000};
 };
 
 // Blocks until the session is open. UNAVAILABLE: no controller answers, or it closed the

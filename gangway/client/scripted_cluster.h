@@ -38,6 +38,8 @@ class ScriptedRole {
     listener_.reset();
   }
 
+  std::atomic<bool> mute = false;  // questions are not answered
+
   void Send(wire::Frame frame) {
     MutexLock lock(mutex_);
     (void)link_->Send(std::move(frame));
@@ -98,6 +100,10 @@ class ScriptedRole {
     });
     return all(frames());
   }
+  // Waits until the client has asked for a sign of life `count` times.
+  bool WaitQuestions(size_t count) {
+    return Wait([&](const auto&) GANGWAY_NO_ANALYSIS { return questions_ >= count; });
+  }
   bool WaitHellos(size_t count) {
     return Wait([count](const std::vector<wire::Frame>& frames) {
       size_t hellos = 0;
@@ -115,7 +121,14 @@ class ScriptedRole {
     transport::LinkEvents events;
     events.executor = &loop_;
     events.on_frame = [this](wire::Frame frame) {
-      if (frame.has_heartbeat()) return Send(std::move(frame));  // a question, answered as it is
+      if (frame.has_heartbeat()) {  // a question, answered as it is
+        {
+          MutexLock lock(mutex_);
+          ++questions_;
+          changed_.NotifyAll();
+        }
+        return mute ? void() : Send(std::move(frame));
+      }
       wire::Hello hello = frame.hello();
       const bool greeted = frame.has_hello();
       if (greeted) on_hello_(*this, hello);
@@ -134,6 +147,7 @@ class ScriptedRole {
   CondVar changed_;
   std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<wire::Frame> frames_ GANGWAY_GUARDED_BY(mutex_);
+  size_t questions_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
 // Two islands of one worker with two devices each: worker i has devices 2i and 2i+1.

@@ -214,6 +214,8 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     if (it == clients_.end() || !it->second.welcomed) return;
     ++frames_received_;
     Step(FromClient{SessionId(key), std::move(*frame.mutable_session_batch())}, frame.sequence());
+  } else if (role == wire::ROLE_CLIENT && frame.has_heartbeat()) {
+    OnClientBeat(SessionId(key), frame.heartbeat());
   } else if (role == wire::ROLE_SCHEDULER) {
     IslandLink* island = FindIsland(key);
     if (island != nullptr) OnSchedulerFrame(static_cast<uint32_t>(island - islands_.data()), frame);
@@ -230,6 +232,16 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
   } else if (role == wire::ROLE_TOOL && frame.has_why_request()) {
     OnWhyRequest(key, std::move(*frame.mutable_why_request()));
   }
+}
+
+// A client asks for a sign of life: it gets its question back.
+void ControllerService::OnClientBeat(SessionId session, const wire::Heartbeat& beat) {
+  auto it = clients_.find(session);
+  if (it == clients_.end() || !it->second.welcomed) return;
+  wire::Frame frame;
+  frame.set_epoch(options_.core.epoch);
+  frame.mutable_heartbeat()->set_time_ns(beat.time_ns());
+  (void)it->second.link->Send(std::move(frame));  // on_closed reports a closed link
 }
 
 // Null if another link has replaced this one.

@@ -96,6 +96,7 @@ class ControllerService {
                                 const wire::Hello& hello, uint64_t key, wire::Frame reply);
   IslandLink* FindIsland(uint64_t key);
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
+  void OnClientBeat(SessionId session, const wire::Heartbeat& beat);
   void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
   void OnSchedulerClosed(uint32_t island, const absl::Status& why);
   void OnPulse(Clock::time_point now, bool stood_still);
