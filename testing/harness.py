@@ -159,7 +159,83 @@ class Client:
             self.stdin.close()
 
 
-class Cluster:
+class Counted:
+    """What of a cluster may leak, and a check that it has not. For clusters with `status`, `port` and `folder`."""
+
+    port: int
+    _warm = False
+
+    def status(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @property
+    def head_folder(self) -> pathlib.Path:
+        """The folder of the head, which has the file head.pid."""
+        raise NotImplementedError
+
+    def census(self) -> dict[str, int]:
+        """Counts of everything that may leak, by name. A process is named by its role, so that a
+        restarted process is compared with its predecessor.
+        """
+        status = self.status()
+        workers = [worker for island in status["islands"] for worker in island["workers"]]
+        schedulers = status["schedulers"]
+        counts = {
+            "sessions": len(status["sessions"]),
+            "arrays": status["arrays"],
+            "bytes": status["bytes"],
+            "bytes on devices": sum(d["bytes_in_use"] for w in workers for d in w["devices"]),
+            "absent roles": sum(
+                role["state"] != "up" for role in [status["compiler"], *schedulers, *workers]
+            ),
+        }
+        pids = {worker["name"]: worker["pid"] for worker in workers}
+        pids |= {f"scheduler {each['island']}": each["pid"] for each in schedulers}
+        pids["compiler"] = status["compiler"]["pid"]
+        pids["head"] = int((self.head_folder / "head.pid").read_text())
+        for name, pid in pids.items():
+            with contextlib.suppress(OSError):  # it has ended: see "absent roles"
+                counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
+                threads = [
+                    path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/comm")
+                ]
+                pooled = sum(thread.strip() in GRPC_POOLS for thread in threads)
+                counts[f"threads of {name}"] = len(threads) - pooled
+                counts[f"threads of gRPC in {name}"] = pooled
+        return counts
+
+    @contextlib.contextmanager
+    def left_as_found(
+        self, first: Callable[[], None] | None = None, within_s: float = CENSUS_TIMEOUT_S
+    ) -> Iterator[None]:
+        """Fails unless, after the block, arrays, bytes, sessions, threads and descriptors return to their
+        counts before it. `first` runs before the first count and creates what a first client leaves
+        for good; by default warm_up, once per cluster.
+        """
+        if first:
+            first()
+        elif not self._warm:
+            warm_up(self)
+            self._warm = True
+        before = self.census()
+        yield
+        more: dict[str, str] = {}
+
+        def returned() -> bool:
+            more.clear()
+            for name, count in self.census().items():
+                slack = GRPC_POOLS_SLACK if "of gRPC" in name else 0
+                if count > before.get(name, 0) + slack:
+                    more[name] = f"{count}, were {before.get(name, 0)}"
+            return not more
+
+        try:
+            wait_for("counts as before", returned, within_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {more}") from None
+
+
+class Cluster(Counted):
     """A detached cluster, as `gangway up` starts it, with a state folder and a port of its own."""
 
     threads = ""  # of every cluster's pool; empty: `gangway up` chooses
@@ -183,7 +259,6 @@ class Cluster:
         if self.threads and "--threads" not in flags:
             counts += ["--threads", self.threads]
         self._up = ["up", *map(str, counts), "--port", str(self.port), "--detach", *flags]
-        self._warm = False
 
     @property
     def state_dir(self) -> str:
@@ -298,69 +373,12 @@ class Cluster:
         """The cluster's own folder in the state folder."""
         return pathlib.Path(self._state.name) / str(self.port)
 
-    def census(self) -> dict[str, int]:
-        """Counts of everything that may leak, by name. A process is named by its role, so that a
-        restarted process is compared with its predecessor.
-        """
-        status = self.status()
-        workers = [worker for island in status["islands"] for worker in island["workers"]]
-        schedulers = status["schedulers"]
-        counts = {
-            "sessions": len(status["sessions"]),
-            "arrays": status["arrays"],
-            "bytes": status["bytes"],
-            "bytes on devices": sum(d["bytes_in_use"] for w in workers for d in w["devices"]),
-            "absent roles": sum(
-                role["state"] != "up" for role in [status["compiler"], *schedulers, *workers]
-            ),
-        }
-        pids = {worker["name"]: worker["pid"] for worker in workers}
-        pids |= {f"scheduler {each['island']}": each["pid"] for each in schedulers}
-        pids["compiler"] = status["compiler"]["pid"]
-        pids["head"] = int((self.folder / "head.pid").read_text())
-        for name, pid in pids.items():
-            with contextlib.suppress(OSError):  # it has ended: see "absent roles"
-                counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
-                threads = [
-                    path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/comm")
-                ]
-                pooled = sum(thread.strip() in GRPC_POOLS for thread in threads)
-                counts[f"threads of {name}"] = len(threads) - pooled
-                counts[f"threads of gRPC in {name}"] = pooled
-        return counts
-
-    @contextlib.contextmanager
-    def left_as_found(
-        self, first: Callable[[], None] | None = None, within_s: float = CENSUS_TIMEOUT_S
-    ) -> Iterator[None]:
-        """Fails unless, after the block, arrays, bytes, sessions, threads and descriptors return to their
-        counts before it. `first` runs before the first count and creates what a first client leaves
-        for good; by default warm_up, once per cluster.
-        """
-        if first:
-            first()
-        elif not self._warm:
-            warm_up(self)
-            self._warm = True
-        before = self.census()
-        yield
-        more: dict[str, str] = {}
-
-        def returned() -> bool:
-            more.clear()
-            for name, count in self.census().items():
-                slack = GRPC_POOLS_SLACK if "of gRPC" in name else 0
-                if count > before.get(name, 0) + slack:
-                    more[name] = f"{count}, were {before.get(name, 0)}"
-            return not more
-
-        try:
-            wait_for("counts as before", returned, within_s)
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {more}") from None
+    @property
+    def head_folder(self) -> pathlib.Path:
+        return self.folder
 
 
-def warm_up(cluster: Cluster) -> None:
+def warm_up(cluster: Counted) -> None:
     """Runs one client that uses every device, and waits for the end of its session."""
     client = Client(ROOT / "testing" / "warm_up.py", cluster.port)
     try:

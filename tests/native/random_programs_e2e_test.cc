@@ -10,11 +10,14 @@
 
 #include "tests/native/random_session.h"
 
+#include "gangway/cli/json.h"
+
 namespace gangway::e2e {
 namespace {
 
 constexpr int kSessions = 3;
 constexpr int kOperations = 250;  // per session
+constexpr int kShortOperations = 40;
 
 uint64_t Number(const char* variable, uint64_t otherwise) {
   const char* text = std::getenv(variable);
@@ -43,8 +46,9 @@ class RandomProgramsE2eTest : public ClusterTest {
     for (uint64_t i = 0; i < kSessions; ++i) {
       auto client = Open(control_);
       ASSERT_TRUE(client.ok()) << client.status();
-      sessions.push_back(std::make_unique<RandomSession>(*std::move(client), seed * kSessions + i,
-                                                         kill_every == 0));
+      sessions.push_back(
+          std::make_unique<RandomSession>(*std::move(client), seed * kSessions + i,
+                                          kill_every == 0 ? Trouble::kNone : Trouble::kKills));
     }
     auto step = [&] {
       const int made = ++operations;
@@ -88,6 +92,49 @@ TEST_F(RandomProgramsE2eTest, EqualTheReferenceOrNameWhoIsGone_ER_1_ER_2) {
     RunSeed(seed, /*kill_every=*/250);
   EXPECT_GT(compared_count_, 10 * count);
   EXPECT_GT(failed_count_, 0u) << "nothing was lost: were workers killed?";
+}
+
+// Short sessions one after the other in each of kSessions threads, until stdin closes; a line of JSON for each, so that
+// a test that cuts links sees how long each question took.
+TEST_F(RandomProgramsE2eTest, SessionsUntilTheEndOfStdin_TM_1) {
+  using std::chrono::steady_clock;
+  const uint64_t first = Number("GANGWAY_SEED", 1);
+  std::atomic<bool> stop{false};
+  Mutex printing;
+  auto serve = [&](uint64_t thread) {
+    for (uint64_t round = 0; !stop && !HasFailure(); ++round) {
+      const auto began = steady_clock::now();
+      auto ms_since = [&began] {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - began)
+            .count();
+      };
+      auto client = Open(control_);
+      const auto opened_ms = ms_since();
+      cli::Json line = {{"thread", thread}, {"opened_ms", opened_ms}};
+      if (client.ok()) {
+        RandomSession session(*std::move(client), (first + round) * kSessions + thread,
+                              Trouble::kCuts);
+        session.Run(kShortOperations, [] {});
+        session.Finish();
+        line.update({{"compared", session.compared_count()},
+                     {"failed", session.failed_count()},
+                     {"slowest_ms", session.slowest().count()},
+                     {"error", session.last_error()}});
+      } else {
+        line["error"] = std::string(client.status().message());
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+      line["took_ms"] = ms_since();
+      MutexLock lock(printing);
+      printf("%s\n", cli::ToText(line).c_str());
+      fflush(stdout);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 2; ++i) threads.emplace_back(serve, i);
+  while (getchar() != EOF) continue;
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

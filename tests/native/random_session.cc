@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -154,10 +155,18 @@ std::optional<ExecutableHandle> RandomSession::Compile(const std::string& name,
   auto compiled = std::make_shared<Arrival<absl::Status>>();
   const ExecutableHandle handle =
       client_->Compile(Text(name, devices.size()), "mlir", options.SerializeAsString(), devices,
-                       [compiled](auto info) { compiled->Set(info.status()); });
+                       [compiled, timed = Timed()](auto info) {
+                         timed();
+                         compiled->Set(info.status());
+                       });
   const absl::Status status = compiled->Wait().value_or(Late());
-  EXPECT_TRUE(status.ok()) << name << " on " << devices.size() << " devices: " << status;
-  if (status.ok()) it->second = handle;
+  if (status.ok()) {
+    it->second = handle;
+  } else {
+    Check(status, absl::StrCat(name, " on ", devices.size(), " devices"));
+    executables_.erase(it);
+    return std::nullopt;
+  }
   return it->second;
 }
 
@@ -282,7 +291,11 @@ void RandomSession::Fetch() {
     client_->Fetch(handle, {shard},
                    {.on_data = [bytes = fetched.bytes](size_t, uint64_t,
                                                        std::string_view data) { *bytes += data; },
-                    .on_done = [done = fetched.done](absl::Status status) { done->Set(status); }});
+                    .on_done =
+                        [done = fetched.done, timed = Timed()](absl::Status status) {
+                          timed();
+                          done->Set(std::move(status));
+                        }});
     fetched_.push_back(std::move(fetched));
   }
 }
@@ -311,15 +324,28 @@ void RandomSession::Consume(const std::set<uint64_t>& storages) {
   }
 }
 
+std::function<void()> RandomSession::Timed() {
+  return [slowest = slowest_ms_, asked = std::chrono::steady_clock::now()] {
+    const auto took = std::chrono::steady_clock::now() - asked;
+    const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
+    for (int64_t most = *slowest; most < ms && !slowest->compare_exchange_weak(most, ms);) continue;
+  };
+}
+
 // Allowed errors: DATA_LOSS that names the lost worker, and DEADLINE_EXCEEDED that names an absent
-// one, because a worker that keeps dying is restarted after growing delays. No other error may occur.
+// one, because a worker that keeps dying is restarted after growing delays; where links are cut, also the loss of the
+// session. No other error may occur.
 void RandomSession::Check(const absl::Status& status, const std::string& what) {
   ++failed_count_;
+  last_error_ = std::string(status.message());
   const wire::Failure failure = wire::ToFailure(status);
   const bool lost = failure.code() == static_cast<int>(absl::StatusCode::kDataLoss);
   const bool absent = failure.code() == static_cast<int>(absl::StatusCode::kDeadlineExceeded);
   const bool named = failure.worker().rfind("island", 0) == 0;
-  if (!calm_ && named && (absent || lost)) return;
+  if (trouble_ != Trouble::kNone && named && (absent || lost)) return;
+  const bool session = failure.code() == static_cast<int>(absl::StatusCode::kUnavailable) &&
+                       absl::StrContains(failure.message(), "the session with the controller");
+  if (trouble_ == Trouble::kCuts && session) return;
   ADD_FAILURE() << "seed " << seed_ << ", " << what << ": " << status << "\n"
                 << failure.DebugString();
 }
@@ -328,7 +354,10 @@ void RandomSession::Finish() {
   std::vector<ArrayHandle> all;
   for (const auto& [handle, array] : arrays_) all.push_back(handle);
   auto settled = std::make_shared<Arrival<absl::Status>>();
-  client_->Await(all, [settled](absl::Status status) { settled->Set(std::move(status)); });
+  client_->Await(all, [settled, timed = Timed()](absl::Status status) {
+    timed();
+    settled->Set(std::move(status));
+  });
   const absl::Status status = settled->Wait().value_or(Late());
   if (!status.ok()) Check(status, "an array that is held");
   auto expected = program::Interpret(program_, arguments_, Evaluate);
