@@ -32,8 +32,8 @@ class FiberWorld final : public World {
   ~FiberWorld() override;
 
   // Installs the world and runs `main` as the first thread of process 1, until all threads have ended.
-  // DEADLINE_EXCEEDED, naming the threads that are left: they did not end within `limit` of virtual time, or
-  // nothing can wake them. Their stacks are then lost.
+  // DEADLINE_EXCEEDED, naming the threads that are left: they did not end within `limit` of virtual time, nothing can
+  // wake them, or some of them wake again and again. Their stacks are then lost.
   absl::Status Run(std::function<void()> main, std::chrono::nanoseconds limit);
 
   // Only in Run, on one of its threads.

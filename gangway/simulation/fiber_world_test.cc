@@ -141,5 +141,17 @@ TEST(FiberWorldTest, ThreadsThatNothingCanWakeAreNamed) {
   EXPECT_EQ(ended.message(), "nothing can wake: blocked of 1");
 }
 
+TEST(FiberWorldTest, AThreadThatPollsIsNamed) {
+  FiberWorld world(6);
+  const absl::Status ended = world.Run(
+      [] {
+        int place = 0;
+        while (true) World::installed()->Wait(&place, Clock::now());
+      },
+      hours(1));
+  EXPECT_EQ(ended.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ended.message(), "something wakes again and again: main of 1");
+}
+
 }  // namespace
 }  // namespace gangway::simulation

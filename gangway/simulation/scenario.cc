@@ -147,8 +147,7 @@ SessionPlan Run::PlanOf(const Client& client, const Faults& faults, const std::s
       .device_count = static_cast<uint32_t>(cluster.devices.size()),
       .may_fail = scenario_.trouble != Trouble::kNone && scenario_.trouble != Trouble::kHostile,
       .withholds = scenario_.trouble == Trouble::kLate,
-      .stopped_for = [&faults,
-                      name] { return faults.StoppedFor(name) + faults.StoppedFor("head"); },
+      .stopped_for = [&faults, name] { return faults.StoppedFor(name); },
       .answer_max = scenario_.answer_max};
   if (scenario_.trouble != Trouble::kWorkers) return plan;
   plan.kills_of = [&faults, &cluster](uint32_t device) {

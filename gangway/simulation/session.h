@@ -39,7 +39,7 @@ struct SessionPlan {
   bool withholds = false;                         // bytes of some uploads
   // If nothing but workers is killed: when the worker of a device was, in order.
   std::function<std::vector<Clock::time_point>(uint32_t device)> kills_of;
-  // How long its process and the head have been stopped so far. Such time does not count.
+  // How long its process has been stopped so far: time in which it could not have seen an answer.
   std::function<std::chrono::nanoseconds()> stopped_for;
   std::chrono::nanoseconds answer_max{};      // of every question
   std::chrono::microseconds think_max{2000};  // between two operations
