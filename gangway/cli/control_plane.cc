@@ -11,6 +11,7 @@
 #include "gangway/base/status.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
+#include "gangway/transport/paced_sender.h"
 
 namespace gangway::cli {
 namespace {
@@ -125,7 +126,8 @@ absl::Status ControlPlane::Listen() {
                                                    : transport::Verifiers::Same(options_.token)},
               [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
                 return Welcome(link, hello);
-              })));
+              }),
+          transport::kBatchLink));
   return absl::OkStatus();
 }
 

@@ -36,6 +36,7 @@
 #include "gangway/scheduler/service/scheduler_service.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/local/local.h"
+#include "gangway/transport/paced_sender.h"
 #include "gangway/worker/service/worker.h"
 
 namespace gangway::cli {
@@ -245,7 +246,8 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
                             const wire::Hello& hello) { return (*service)->Welcome(link, hello); };
   auto listener = transport.Listen(
       options.listen_address,
-      transport::Greet(&loop, {.token_needed = true, .verifiers = verifiers}, welcome));
+      transport::Greet(&loop, {.token_needed = true, .verifiers = verifiers}, welcome),
+      transport::kBatchLink);
   absl::Status ended = listener.status();
   if (listener.ok()) {
     spdlog::info("island {} at {}", options.island, options.listen_address);

@@ -30,6 +30,8 @@ constexpr int kBatchOps = 4096;  // per frame
 // How long an operation without a waiter (Drop) may wait for another one to be sent with.
 constexpr std::chrono::milliseconds kSoon{4};
 constexpr int kSendRounds = 4;
+// Unsent programs and operations: more than the controller accepts of one session's programs.
+constexpr size_t kWaitingBytesMax = size_t{2} << 30;
 constexpr int kShutdownRounds = 1000;  // of callbacks that submit again during the shutdown
 
 // A controller rejects clients of other versions itself. This check covers a controller that does
@@ -57,10 +59,18 @@ absl::Status ClientImpl::Open() {
   transport::LinkEvents events;
   events.executor = &loop_;
   events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
+  events.on_writable = [this] { OnControlWritable(); };
   events.on_closed = [this](const absl::Status& why) { OnControlClosed(why); };
-  GANGWAY_ASSIGN_OR_RETURN(auto link,
-                           options_.control->Connect(options_.controller_address, std::move(events),
-                                                     options_.connect_limit));
+  GANGWAY_ASSIGN_OR_RETURN(
+      auto link, options_.control->Connect(options_.controller_address,
+                                           transport::JoinPieces(std::move(events)),
+                                           options_.connect_limit, transport::kBatchLink));
+  {
+    MutexLock lock(sender_mutex_);
+    sender_ = std::make_unique<transport::PacedSender>(
+        link, [this](wire::Frame& sending) { Stamp(sending); },
+        transport::PacedSender::Options{.waiting_bytes_max = kWaitingBytesMax});
+  }
   wire::Frame frame;
   wire::Hello* hello = frame.mutable_hello();
   hello->set_protocol_version(wire::kProtocolVersion);
@@ -189,14 +199,31 @@ void ClientImpl::SendBatches() {
     }
     for (wire::Frame& frame : frames) {
       if (!link) break;  // lost
-      frame.set_epoch(cluster_.epoch);
-      frame.set_sequence(++control_sequence_);
-      Trace(TraceKind::kSubmit, 0, SessionId(cluster_.session), {}, control_sequence_);
-      absl::Status sent = link->Send(std::move(frame));
+      absl::Status sent;
+      {
+        MutexLock lock(sender_mutex_);
+        if (sender_) sent = sender_->Send(std::move(frame));
+      }
       if (sent.ok()) continue;
       return loop_.Post([this, sent] { OnControlClosed(sent); });  // `sending_` stays true
     }
   }
+}
+
+void ClientImpl::Stamp(wire::Frame& frame) {
+  frame.set_epoch(cluster_.epoch);
+  frame.set_sequence(++control_sequence_);
+  if (!frame.has_piece())
+    Trace(TraceKind::kSubmit, 0, SessionId(cluster_.session), {}, control_sequence_);
+}
+
+void ClientImpl::OnControlWritable() {
+  absl::Status sent;
+  {
+    MutexLock lock(sender_mutex_);
+    if (sender_) sent = sender_->OnWritable();
+  }
+  if (!sent.ok()) OnControlClosed(sent);
 }
 
 void ClientImpl::SendOrWake() {
@@ -251,6 +278,10 @@ void ClientImpl::EndPending(const absl::Status& why) {
   }
   if (data_links_) data_links_->Close(why);
   if (control) control->Close(why);
+  {
+    MutexLock lock(sender_mutex_);
+    sender_.reset();
+  }
   for (auto& [id, done] : pending.compiles) done(why);
   for (auto& [id, done] : pending.awaits) done(why);
   for (auto& [id, fetching] : pending.fetches) fetching->sink.on_done(why);

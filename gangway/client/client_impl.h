@@ -26,6 +26,7 @@
 #include "gangway/client/control_watch.h"
 #include "gangway/client/data_links.h"
 #include "gangway/client/include/gangway/client.h"
+#include "gangway/transport/paced_sender.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::client {
@@ -116,6 +117,8 @@ class ClientImpl final : public Client {
   void OnControlClosed(const absl::Status& why);
   void Flush();
   void SendBatches() GANGWAY_EXCLUDES(mutex_);
+  void Stamp(wire::Frame& frame);
+  void OnControlWritable() GANGWAY_EXCLUDES(mutex_);
   void SendOrWake() GANGWAY_EXCLUDES(mutex_);
   void RunDeferred();
   void Lose(const absl::Status& why);        // the session is gone
@@ -191,7 +194,9 @@ class ClientImpl final : public Client {
   int idle_looks_ = 0;  // in a row
   Clock::time_point watched_{};
   ControlWatch control_watch_{options_.controller_silence_max};
-  uint64_t control_sequence_ = 0;  // used only by the thread in SendBatches
+  Mutex sender_mutex_;  // never held together with mutex_
+  std::unique_ptr<transport::PacedSender> sender_ GANGWAY_GUARDED_BY(sender_mutex_);  // on control_
+  uint64_t control_sequence_ = 0;  // used only in calls of sender_
 
   EventLoop loop_{"gw-client"};
   std::unique_ptr<DataLinks> data_links_;  // made on the loop; destroyed before it

@@ -28,6 +28,17 @@ ExecutableHandle ClientImpl::Compile(std::string program, std::string format, st
     Defer([done = std::move(done), why = lost_] { done(why); });
     return handle;
   }
+  if (program.size() > transport::kLargeFieldsBytesMax) {
+    Defer([done = std::move(done), bytes = program.size()] {
+      done(wire::ToStatus(wire::MakeFailure(
+          absl::StatusCode::kResourceExhausted,
+          absl::StrCat("a program of ", bytes, " bytes is over the limit of ",
+                       transport::kLargeFieldsBytesMax),
+          "Pass large constants as arguments: arrays that a function captures become part of "
+          "its program.")));
+    });
+    return handle;
+  }
   wire::CompileOp* op = NewOp(0)->mutable_compile();
   op->set_executable(handle);
   op->set_program(std::move(program));

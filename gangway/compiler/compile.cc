@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
@@ -72,6 +73,14 @@ absl::Status FillCosts(const device::Executable& executable, wire::ExecutableInf
   return absl::OkStatus();
 }
 
+absl::Status CheckSize(uint64_t bytes) {
+  if (bytes <= transport::kLargeFieldsBytesMax) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the compiled executable, with its optimized program, has ", bytes,
+                   " bytes, over the limit of ", transport::kLargeFieldsBytesMax,
+                   ": pass large constants as arguments"));
+}
+
 // JAX marks values for another kind of memory with a custom call that XLA's CPU plugin lacks, and
 // that its partitioner rejects. Neither error names the cause.
 absl::Status ExplainCompile(const absl::Status& status) {
@@ -116,6 +125,7 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
   }
   GANGWAY_RETURN_IF_ERROR(FillCosts(*executable, info));
   GANGWAY_ASSIGN_OR_RETURN(auto serialized, executable->Serialize());
+  GANGWAY_RETURN_IF_ERROR(CheckSize(serialized.size() + info.optimized_program().size()));
   result.set_serialized(std::move(serialized));
   return result;
 }

@@ -6,7 +6,6 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -21,6 +20,7 @@
 #include "gangway/base/trace.h"
 #include "gangway/compiler/cache_key.h"
 #include "gangway/compiler/compile.h"
+#include "gangway/transport/paced_sender.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -62,7 +62,6 @@ class Compiler {
   void OnRequest(wire::CompileRequest request);
   void Answer(wire::CompileResult result);
   void Beat();
-  void Flush();
   absl::Status Send(wire::Frame frame);
 
   // --- lookups_ ---
@@ -85,8 +84,8 @@ class Compiler {
 
   // Used only on control_'s thread.
   std::shared_ptr<transport::Link> link_;
-  std::deque<wire::Frame> waiting_;  // until the link is writable
-  int pending_count_ = 0;            // requests whose answer has not been sent
+  std::unique_ptr<transport::PacedSender> sender_;  // on link_
+  int pending_count_ = 0;                           // requests without an answer
   uint64_t epoch_ = 0;
   uint64_t sequence_ = 0;
 
@@ -114,12 +113,15 @@ absl::Status Compiler::Connect(Clock::time_point deadline) {
   transport::LinkEvents events;
   events.executor = &control_;
   events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
-  events.on_writable = [this] { Flush(); };
+  events.on_writable = [this] {
+    absl::Status sent = sender_ ? sender_->OnWritable() : absl::OkStatus();
+    if (!sent.ok()) End(sent);
+  };
   events.on_closed = [this](const absl::Status& status) { End(status); };
   while (true) {
     auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    auto link =
-        options_.transport->Connect(options_.head_address, events, std::max(left, kRetryPeriod));
+    auto link = options_.transport->Connect(options_.head_address, transport::JoinPieces(events),
+                                            std::max(left, kRetryPeriod), transport::kBatchLink);
     if (link.ok()) {
       control_.Post([this, link = *std::move(link)] { OnConnected(link); });
       return absl::OkStatus();
@@ -173,8 +175,15 @@ void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
   hello.set_name(options_.name);
   hello.set_token(options_.token);
   hello.set_process_id(ProcessId());
-  waiting_.push_front(std::move(frame));  // ahead of any answer
-  Flush();
+  sender_ = std::make_unique<transport::PacedSender>(
+      link_,
+      [this](wire::Frame& sending) {
+        sending.set_epoch(epoch_);
+        sending.set_sequence(++sequence_);
+      },
+      // The controller bounds what it asks for, and asks the next process again for an answer that is lost.
+      transport::PacedSender::Options{.waiting_bytes_max = SIZE_MAX});
+  (void)Send(std::move(frame));  // on_closed reports a closed link
   Beat();
 }
 
@@ -186,12 +195,8 @@ void Compiler::Beat() {
 }
 
 absl::Status Compiler::Send(wire::Frame frame) {
-  if (link_ == nullptr) return absl::UnavailableError("not connected");
-  frame.set_epoch(epoch_);
-  frame.set_sequence(sequence_ + 1);
-  absl::Status status = link_->Send(std::move(frame));
-  if (status.ok()) ++sequence_;
-  return status;
+  if (sender_ == nullptr) return absl::UnavailableError("not connected");
+  return sender_->SendNow(std::move(frame));
 }
 
 void Compiler::OnFrame(wire::Frame frame) {
@@ -282,32 +287,18 @@ wire::CompileResult Compiler::Serve(const wire::CompileRequest& request, const s
 }
 
 void Compiler::Answer(wire::CompileResult result) {
+  --pending_count_;
+  const uint64_t request = result.request();
   wire::Frame frame;
   *frame.mutable_compile_result() = std::move(result);
-  waiting_.push_back(std::move(frame));
-  Flush();
-}
-
-void Compiler::Flush() {
-  while (!waiting_.empty() && link_ != nullptr) {
-    wire::Frame frame = std::move(waiting_.front());
-    waiting_.pop_front();
-    bool answer = frame.has_compile_result();
-    uint64_t request = frame.compile_result().request();
-    // Send consumes the frame even when the queue is full, so check first.
-    if (link_->queued_bytes() > transport::LinkOptions().queue_bytes_max / 2) {
-      waiting_.push_front(std::move(frame));
-      return;  // on_writable follows
-    }
-    absl::Status status = Send(std::move(frame));
-    if (absl::IsInvalidArgument(status) && answer) {
-      wire::Frame failed;
-      failed.mutable_compile_result()->set_request(request);
-      *failed.mutable_compile_result()->mutable_failure() = wire::ToFailure(status);
-      status = Send(std::move(failed));
-    }
-    if (answer) --pending_count_;
+  absl::Status sent = sender_->Send(std::move(frame));
+  if (absl::IsInvalidArgument(sent)) {  // too large
+    wire::Frame failed;
+    failed.mutable_compile_result()->set_request(request);
+    *failed.mutable_compile_result()->mutable_failure() = wire::ToFailure(sent);
+    sent = sender_->Send(std::move(failed));
   }
+  if (!sent.ok()) End(sent);  // the link is closed
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Lifetimes of links, shared by the transports over a network: the errors of Send, LinkSet and
-// LinkHandle. One end of a link (a class with Send, Close, End, Cancel, peer and queued_bytes)
+// LinkHandle. One end of a link (a class with Send, Close, End, Cancel, peer, and the sizes of Link)
 // lives in the set of its listener or transport while the network still has operations for it.
 // Users hold a LinkHandle; destroying it closes the link.
 //
@@ -7,6 +7,7 @@
 #ifndef GANGWAY_TRANSPORT_LINK_SET_H_
 #define GANGWAY_TRANSPORT_LINK_SET_H_
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -22,6 +23,12 @@
 namespace gangway::transport {
 
 inline constexpr std::chrono::seconds kCloseLimit{1};  // to send what is queued at a Close
+
+// The largest frame of a transport whose messages have this limit; a message adds its own header.
+inline size_t FrameBytesMax(size_t message_bytes_max) {
+  constexpr size_t kHeaderBytes = 64;
+  return message_bytes_max - std::min(message_bytes_max, kHeaderBytes);
+}
 
 // Errors of Send.
 inline absl::Status TooLarge(const Peer& peer, size_t bytes, size_t bytes_max) {
@@ -108,6 +115,8 @@ class LinkHandle final : public Link {
   ~LinkHandle() override { end_->Close(absl::CancelledError("the peer dropped the link")); }
   absl::Status Send(wire::Frame frame) override { return end_->Send(std::move(frame)); }
   size_t queued_bytes() const override { return end_->queued_bytes(); }
+  size_t writable_bytes() const override { return end_->writable_bytes(); }
+  size_t frame_bytes_max() const override { return end_->frame_bytes_max(); }
   void Close(const absl::Status& reason) override { end_->Close(reason); }
   const Peer& peer() const override { return end_->peer(); }
 

@@ -23,11 +23,18 @@
 
 namespace gangway::transport {
 
+struct LinkOptions {
+  size_t queue_bytes_max = size_t{256} << 20;
+  size_t writable_bytes_max = 0;  // on_writable runs once the queue has shrunk to this; 0: to half
+  size_t writable_bytes() const {
+    return writable_bytes_max > 0 ? writable_bytes_max : queue_bytes_max / 2;
+  }
+};
+
 struct LinkEvents {
   Executor* executor = nullptr;                     // not owned; outlives the link
   std::function<void(wire::Frame frame)> on_frame;  // a frame arrived
-  std::function<void()>
-      on_writable;  // queued_bytes() fell below half of the limit again; may be empty
+  std::function<void()> on_writable;  // queued_bytes() fell to writable_bytes() again; may be empty
   std::function<void(const absl::Status&)> on_closed;  // last event
 };
 
@@ -50,15 +57,17 @@ class Link {
   // Bytes queued and not yet handed to the network.
   virtual size_t queued_bytes() const = 0;
 
+  // Of this end's LinkOptions. Once more than this is queued, on_writable follows.
+  virtual size_t writable_bytes() const = 0;
+
+  // The largest frame that Send accepts; SIZE_MAX where frames are moved and never serialized.
+  virtual size_t frame_bytes_max() const = 0;
+
   // Sends the queued frames within 1 s, then closes; the peer sees CANCELLED with `reason`'s
   // message.
   virtual void Close(const absl::Status& reason) = 0;
 
   virtual const Peer& peer() const = 0;
-};
-
-struct LinkOptions {
-  size_t queue_bytes_max = size_t{256} << 20;
 };
 
 // Called for every incoming link, on a thread of the transport; returns the link's events. The

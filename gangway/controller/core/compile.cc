@@ -91,6 +91,7 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   if (found == session->second.executables.end() || found->second.request != result.request())
     return;
   Executable& executable = found->second;
+  actions.compiled = {executable.id, executable.islands.size()};
   wire::IslandItem item;
   wire::Load* load = item.mutable_load();
   load->set_executable(executable.id.number());

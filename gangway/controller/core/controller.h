@@ -103,10 +103,17 @@ using Event =
     std::variant<SessionOpened, FromClient, SessionLost, FromScheduler, SchedulerUp, SchedulerDown,
                  CompilerUp, CompilerDown, FromCompiler, CompileNotSent, Drain, DrainAll, Tick>;
 
+// The executable that the CompileResult at hand has made. Each of its islands gets one Unload in the end.
+struct Compiled {
+  ExecutableId executable;
+  size_t island_count = 0;
+};
+
 struct Actions {
   std::vector<std::pair<SessionId, wire::SessionEvent>> to_clients;
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;  // island
   std::vector<wire::CompileRequest> to_compiler;
+  std::optional<Compiled> compiled;
   std::optional<std::string> end_compiler;  // why; the compiler process must be ended and replaced
   std::vector<std::string> notices;         // for people
   std::vector<std::pair<SessionId, wire::Failure>>

@@ -50,6 +50,9 @@ class ControllerService::LinkEndpoint final : public transport::Endpoint {
   void OnFrame(wire::Frame frame) override {
     if (*alive_) service_->OnFrame(role_, key_, frame);
   }
+  void OnWritable() override {
+    if (*alive_) service_->OnWritable(role_, key_);
+  }
   void OnClosed(const absl::Status& why) override {
     if (*alive_) service_->OnClosed(role_, key_, why);
   }
@@ -89,7 +92,8 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   switch (hello.role()) {
     case wire::ROLE_CLIENT:
-      clients_[SessionId(key)] = {.link = link, .name = hello.name(), .since = Clock::now()};
+      clients_[SessionId(key)] = {
+          .link = link, .sender = NewSender(link), .name = hello.name(), .since = Clock::now()};
       Say(absl::StrCat("session ", key, " opens for ", hello.name()));
       loop_->PostAt(Clock::now() + options_.welcome_max, [this, alive = alive_] {
         if (*alive) WelcomeClients();
@@ -106,6 +110,8 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
         Step(CompilerDown{});
       }
       compiler_ = link;
+      compiler_sender_ =
+          NewSender(link, {.waiting_bytes_max = SIZE_MAX});  // CompileQueue bounds it
       compiler_key_ = key;
       compiler_process_id_ = hello.process_id();
       compiler_heard_ = Clock::now();
@@ -145,6 +151,7 @@ absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport
   core_.FillTerms(index, *reply.mutable_hello_reply()->mutable_island());
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   island.link = link;
+  island.sender = NewSender(link);
   island.key = key;
   island.process_id = hello.process_id();
   island.heard = Clock::now();
@@ -220,7 +227,9 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     IslandLink* island = FindIsland(key);
     if (island != nullptr) OnSchedulerFrame(static_cast<uint32_t>(island - islands_.data()), frame);
   } else if (role == wire::ROLE_COMPILER && frame.has_compile_result() && key == compiler_key_) {
+    compiled_ = std::exchange(*frame.mutable_compile_result()->mutable_serialized(), {});
     Step(FromCompiler{std::move(*frame.mutable_compile_result())});
+    compiled_ = {};
   } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
     OnStatusRequest(key);
   } else if (role == wire::ROLE_TOOL && frame.has_drain_request()) {
@@ -239,9 +248,8 @@ void ControllerService::OnClientBeat(SessionId session, const wire::Heartbeat& b
   auto it = clients_.find(session);
   if (it == clients_.end() || !it->second.welcomed) return;
   wire::Frame frame;
-  frame.set_epoch(options_.core.epoch);
   frame.mutable_heartbeat()->set_time_ns(beat.time_ns());
-  (void)it->second.link->Send(std::move(frame));  // on_closed reports a closed link
+  (void)it->second.sender->SendNow(std::move(frame));  // on_closed reports a closed link
 }
 
 // Null if another link has replaced this one.
@@ -273,6 +281,7 @@ void ControllerService::OnSchedulerFrame(uint32_t island, wire::Frame& frame) {
 void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& why) {
   IslandLink& island = islands_[index];
   island.link.reset();
+  island.sender.reset();
   island.batch.Clear();
   Say(absl::StrCat("island", index, "/scheduler is gone: ", why.message()));
   Step(SchedulerDown{index, std::string(why.message())});
@@ -288,7 +297,7 @@ void ControllerService::OnPulse(Clock::time_point now, bool stood_still) {
       wire::Frame frame;
       frame.set_epoch(options_.core.epoch);
       frame.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
-      (void)island.link->Send(std::move(frame));  // on_closed reports a closed link
+      (void)island.sender->SendNow(std::move(frame));  // on_closed reports a closed link
       continue;
     }
     const absl::Status why = absl::DeadlineExceededError(
@@ -319,10 +328,9 @@ void ControllerService::EndCompiler(const absl::Status& why) {
 void ControllerService::SendCompile(wire::CompileRequest request) {
   CompileNotSent not_sent{.request = request.request()};
   wire::Frame frame;
-  frame.set_epoch(options_.core.epoch);
   *frame.mutable_compile_request() = std::move(request);
-  const absl::Status sent =
-      compiler_ ? compiler_->Send(std::move(frame)) : absl::UnavailableError("no compiler");
+  const absl::Status sent = compiler_sender_ ? compiler_sender_->Send(std::move(frame))
+                                             : absl::UnavailableError("no compiler");
   if (sent.ok()) return;
   Say(absl::StrCat("a compile request was not sent: ", sent.ToString()));
   not_sent.link_ends = absl::IsUnavailable(sent);
@@ -340,6 +348,7 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
     Step(SessionLost{SessionId(key)});
   } else if (role == wire::ROLE_COMPILER && key == compiler_key_) {
     compiler_.reset();
+    compiler_sender_.reset();
     Say(absl::StrCat("the compiler is down: ", why.message()));
     Step(CompilerDown{});
   } else if (role == wire::ROLE_TOOL) {
@@ -440,8 +449,14 @@ void ControllerService::Step(Event event, uint64_t batch) {
     auto it = clients_.find(session);
     if (it != clients_.end()) *it->second.batch.add_events() = std::move(out);
   }
-  for (auto& [island, item] : actions.to_islands)
+  if (actions.compiled && !options_.core.remote_islands.empty()) {
+    programs_[actions.compiled->executable] = {std::make_shared<const std::string>(compiled_),
+                                               actions.compiled->island_count};
+  }
+  for (auto& [island, item] : actions.to_islands) {
+    PlaceProgram(island, item);
     *islands_[island].batch.add_items() = std::move(item);
+  }
   for (wire::CompileRequest& request : actions.to_compiler) SendCompile(std::move(request));
   for (const std::string& notice : actions.notices) Say(notice);
   if (actions.end_compiler) EndCompiler(absl::AbortedError(*actions.end_compiler));
@@ -465,30 +480,56 @@ void ControllerService::Flush() {
   for (IslandLink& island : islands_) {
     if (island.batch.items().empty() || !island.link) continue;
     wire::Frame frame;
-    frame.set_epoch(options_.core.epoch);
     frame.mutable_island_batch()->Swap(&island.batch);
-    absl::Status sent = island.link->Send(std::move(frame));
-    if (sent.ok()) continue;
-    // A scheduler that does not accept its messages is lost: missed items cannot be replayed.
-    island.link->Close(sent);
-    OnSchedulerClosed(static_cast<uint32_t>(&island - islands_.data()), sent);
+    transport::PacedSender::ProgramOf program_of;
+    if (island.remote) program_of = [this](const wire::Load& load) { return ProgramOf(load); };
+    AfterSend(island, island.sender->Send(std::move(frame), program_of));
   }
   std::vector<SessionId> slow;
   for (auto& [session, client] : clients_) {
     if (client.batch.events().empty()) continue;
     wire::Frame frame;
-    frame.set_epoch(options_.core.epoch);
     frame.mutable_session_events()->Swap(&client.batch);
     ++frames_sent_;
-    if (!client.link->Send(std::move(frame)).ok()) slow.push_back(session);
+    if (!client.sender->Send(std::move(frame)).ok()) slow.push_back(session);
   }
-  for (SessionId session : slow) {  // a client that does not read ends its session (TM-2)
-    clients_[session].link->Close(
-        absl::ResourceExhaustedError("the client does not read its events"));
-    OnClosed(wire::ROLE_CLIENT, session.number(),
-             absl::ResourceExhaustedError("it does not read its events"));
-  }
+  DropUnloaded();
+  for (SessionId session : slow) EndSlowClient(session);
   CloseEnded();
+}
+
+// A client that does not read ends its session (TM-2).
+void ControllerService::EndSlowClient(SessionId session) {
+  clients_[session].link->Close(
+      absl::ResourceExhaustedError("the client does not read its events"));
+  OnClosed(wire::ROLE_CLIENT, session.number(),
+           absl::ResourceExhaustedError("it does not read its events"));
+}
+
+// A scheduler that does not accept its messages is lost: missed items cannot be replayed.
+void ControllerService::AfterSend(IslandLink& island, const absl::Status& sent) {
+  if (sent.ok()) return;
+  island.link->Close(sent);
+  OnSchedulerClosed(static_cast<uint32_t>(&island - islands_.data()), sent);
+}
+
+std::unique_ptr<transport::PacedSender> ControllerService::NewSender(
+    const std::shared_ptr<transport::Link>& link, const transport::PacedSender::Options& options) {
+  return std::make_unique<transport::PacedSender>(
+      link, [this](wire::Frame& frame) { frame.set_epoch(options_.core.epoch); }, options);
+}
+
+void ControllerService::OnWritable(wire::Role role, uint64_t key) {
+  if (role == wire::ROLE_CLIENT) {
+    auto it = clients_.find(SessionId(key));
+    if (it != clients_.end() && !it->second.sender->OnWritable().ok())
+      EndSlowClient(SessionId(key));
+  } else if (role == wire::ROLE_SCHEDULER) {
+    if (IslandLink* island = FindIsland(key)) AfterSend(*island, island->sender->OnWritable());
+  } else if (role == wire::ROLE_COMPILER && key == compiler_key_ && compiler_sender_) {
+    const absl::Status sent = compiler_sender_->OnWritable();
+    if (!sent.ok()) EndCompiler(sent);
+  }
 }
 
 // After Flush() has sent them the reason.
@@ -499,6 +540,25 @@ void ControllerService::CloseEnded() {
     Say(absl::StrCat("session ", session, " is ended: ", why.message()));
     it->second.link->Close(why);
     clients_.erase(it);
+  }
+}
+
+// A Load for a scheduler of this process gets its executable here, and another one when it is sent.
+void ControllerService::PlaceProgram(uint32_t island, wire::IslandItem& item) {
+  for (uint64_t executable : item.unload().executables()) unloaded_.emplace_back(executable);
+  if (item.has_load() && !islands_[island].remote) item.mutable_load()->set_serialized(compiled_);
+}
+
+std::shared_ptr<const std::string> ControllerService::ProgramOf(const wire::Load& load) const {
+  auto found = programs_.find(ExecutableId(load.executable()));
+  return found == programs_.end() ? nullptr : found->second.bytes;
+}
+
+// At the end of a round: its Loads may be of executables that it unloads.
+void ControllerService::DropUnloaded() {
+  for (ExecutableId executable : std::exchange(unloaded_, {})) {
+    auto found = programs_.find(executable);
+    if (found != programs_.end() && --found->second.islands_left == 0) programs_.erase(found);
   }
 }
 

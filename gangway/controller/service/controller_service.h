@@ -1,7 +1,7 @@
 // The controller around controller/core: links to clients, schedulers, the compiler and tools.
 //
 // Threading: everything runs on the given event loop, which outlives this object. The output of one
-// loop round leaves as one frame per link.
+// loop round leaves as one batch per link, which PacedSender cuts where it is large.
 //
 // A client's welcome waits for the declared workers; at the deadline, its rejection names the
 // missing ones. Liveness: the controller and a scheduler in its own process exchange heartbeats, and
@@ -24,6 +24,7 @@
 #include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/transport/handshake/handshake.h"
+#include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::controller {
@@ -56,15 +57,21 @@ class ControllerService {
   class LinkEndpoint;
   struct ClientLink {
     std::shared_ptr<transport::Link> link;
+    std::unique_ptr<transport::PacedSender> sender;  // on `link`
     std::string name;
     bool welcomed = false;
     Clock::time_point since;
     wire::SessionEvents batch;  // of this round
   };
+  struct Program {
+    std::shared_ptr<const std::string> bytes;
+    size_t islands_left = 0;  // that have not been sent its Unload
+  };
   struct IslandLink {
     std::shared_ptr<transport::Link> link;
-    uint64_t key = 0;     // of the link
-    bool remote = false;  // the scheduler runs in its own process
+    std::unique_ptr<transport::PacedSender> sender;  // on `link`
+    uint64_t key = 0;                                // of the link
+    bool remote = false;                             // the scheduler runs in its own process
     uint64_t process_id = 0;
     Clock::time_point heard;
     wire::IslandBatch batch;  // items of this round, or since the link was missing
@@ -98,6 +105,15 @@ class ControllerService {
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
   void OnClientBeat(SessionId session, const wire::Heartbeat& beat);
   void OnSchedulerFrame(uint32_t island, wire::Frame& frame);
+  void OnWritable(wire::Role role, uint64_t key);
+  std::unique_ptr<transport::PacedSender> NewSender(
+      const std::shared_ptr<transport::Link>& link,
+      const transport::PacedSender::Options& options = {});
+  void AfterSend(IslandLink& island, const absl::Status& sent);
+  void EndSlowClient(SessionId session);
+  void PlaceProgram(uint32_t island, wire::IslandItem& item);
+  std::shared_ptr<const std::string> ProgramOf(const wire::Load& load) const;
+  void DropUnloaded();
   void OnSchedulerClosed(uint32_t island, const absl::Status& why);
   void OnPulse(Clock::time_point now, bool stood_still);
   void WatchCompiler(Clock::time_point now, bool stood_still);
@@ -131,9 +147,15 @@ class ControllerService {
   std::map<SessionId, ClientLink> clients_;
   std::vector<IslandLink> islands_;
   std::shared_ptr<transport::Link> compiler_;
+  std::unique_ptr<transport::PacedSender> compiler_sender_;
   uint64_t compiler_key_ = 0;
   uint64_t compiler_process_id_ = 0;
   Clock::time_point compiler_heard_;
+  std::string compiled_;                // the executable of the CompileResult at hand
+  std::vector<ExecutableId> unloaded_;  // in this round; by one island each
+  // Executables, if an island's scheduler is another process, whose successor needs them. Kept apart from the core, so
+  // that the links to all islands share them.
+  absl::flat_hash_map<ExecutableId, Program> programs_;
   std::map<uint64_t, std::shared_ptr<transport::Link>> tools_;
   std::map<uint64_t, StatusQuery> queries_;
   std::vector<std::pair<SessionId, absl::Status>>

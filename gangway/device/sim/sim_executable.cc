@@ -81,7 +81,9 @@ absl::StatusOr<std::vector<std::pair<std::string, double>>> SimExecutable::GetCo
 }
 
 absl::StatusOr<std::string> SimExecutable::Serialize() const {
-  return absl::StrCat(std::string(kMagic), FormatSimProgram(*program_));
+  const std::string code(static_cast<size_t>(program_->code_bytes), 'x');  // as a comment
+  return absl::StrCat(std::string(kMagic), FormatSimProgram(*program_),
+                      code.empty() ? "" : absl::StrCat("# ", code));
 }
 
 absl::Status SimExecutable::CheckArguments(int device, std::span<Buffer* const> arguments) const {

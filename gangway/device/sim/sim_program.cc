@@ -69,6 +69,8 @@ bool ParseStatement(const Words& words, SimProgram* program) {
     return ParseCount(words, 1, int64_t{1} << 40, &program->cost_us);
   if (verb == "temp_bytes" && words.size() == 2)
     return ParseCount(words, 1, int64_t{1} << 50, &program->temp_bytes);
+  if (verb == "code_bytes" && words.size() == 2)
+    return ParseCount(words, 1, int64_t{1} << 30, &program->code_bytes);
   ArraySpec spec;
   int donated = -1;
   if ((verb != "input" && verb != "output") || !ParseArray(words, &spec, &donated)) return false;
@@ -201,6 +203,7 @@ std::string FormatSimProgram(const SimProgram& program) {
   std::string text =
       absl::StrCat("sim 1\nname ", program.name, "\npartitions ", program.partitions, "\ncost_us ",
                    program.cost_us, "\ntemp_bytes ", program.temp_bytes, "\n");
+  if (program.code_bytes > 0) absl::StrAppend(&text, "code_bytes ", program.code_bytes, "\n");
   if (program.collective) text += "collective\n";
   for (const ArraySpec& input : program.inputs) {
     AppendArray(&text, "input", input);

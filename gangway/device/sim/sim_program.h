@@ -9,6 +9,7 @@
 //     collective                  # a run waits for, and reads the inputs of, all partitions
 //     cost_us 330                 # device time of one run, default 0
 //     temp_bytes 4096             # default 0
+//     code_bytes 1000000          # of the compiled executable, beside its text; default 0
 //     input 11 128 4              # element type (XLA PrimitiveType), then dimensions per device
 //     output 11 128 4
 //     output 11 128 4 donates 0   # reuses the memory of input 0, which has the same size
@@ -34,6 +35,7 @@ struct SimProgram {
   bool collective = false;
   int64_t cost_us = 0;
   int64_t temp_bytes = 0;
+  int64_t code_bytes = 0;
   std::vector<ArraySpec> inputs;
   std::vector<ArraySpec> outputs;
   std::vector<int> donated_input;  // per output: the input whose memory it reuses, or -1

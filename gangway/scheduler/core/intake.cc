@@ -398,6 +398,7 @@ void Island::Unload(Actions& actions) {
     executables_.erase(executable);
     load_failures_.erase(executable);
     item.mutable_unload()->add_executables(executable.number());
+    actions.unloaded.push_back(executable);
     return true;
   });
   if (!item.has_unload()) return;

@@ -87,7 +87,8 @@ using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, Wor
 struct Actions {
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;  // worker index in the island
   std::vector<wire::Report> to_controller;
-  std::vector<std::string> notices;  // log lines: stuck devices, missed deadlines (TM-1)
+  std::vector<std::string> notices;    // log lines: stuck devices, missed deadlines (TM-1)
+  std::vector<ExecutableId> unloaded;  // no Load of these comes any more
 };
 
 class Island {

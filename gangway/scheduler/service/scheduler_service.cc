@@ -44,6 +44,9 @@ class SchedulerService::WorkerEndpoint final : public transport::Endpoint {
   void OnFrame(wire::Frame frame) override {
     if (*alive_) service_->OnWorkerFrame(worker_, incarnation_, std::move(frame));
   }
+  void OnWritable() override {
+    if (*alive_) service_->OnWorkerWritable(worker_, incarnation_);
+  }
   void OnClosed(const absl::Status& why) override {
     if (*alive_) service_->OnWorkerClosed(worker_, incarnation_, why);
   }
@@ -92,10 +95,14 @@ absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
   events.on_closed = [raw = service.get(), alive = service->alive_](const absl::Status& why) {
     if (*alive) raw->OnControllerClosed(why);
   };
-  auto link = controller.Connect(address, std::move(events), limit);
+  events.on_writable = [raw = service.get(), alive = service->alive_] {
+    if (*alive && raw->controller_sender_) raw->AfterReports(raw->controller_sender_->OnWritable());
+  };
+  auto link = controller.Connect(address, transport::JoinPieces(std::move(events)), limit,
+                                 transport::kBatchLink);
   absl::Status status = link.status();
   if (status.ok()) {
-    loop->Post([raw = service.get(), kept = *link] { raw->controller_ = kept; });
+    loop->Post([raw = service.get(), kept = *link] { raw->SetController(kept); });
     status = (*link)->Send(service->Introduce());
   }
   if (status.ok()) {
@@ -105,6 +112,13 @@ absl::StatusOr<std::unique_ptr<SchedulerService>> SchedulerService::Connect(
   if (status.ok()) return service;
   loop->Post([unused = std::shared_ptr(std::move(service))] {});  // the loop may still use it
   return status;
+}
+
+void SchedulerService::SetController(std::shared_ptr<transport::Link> link) {
+  controller_ = std::move(link);
+  controller_sender_ = std::make_unique<transport::PacedSender>(
+      controller_, [this](wire::Frame& frame) { frame.set_epoch(epoch_); },
+      transport::PacedSender::Options());
 }
 
 wire::Frame SchedulerService::Introduce() const {
@@ -152,15 +166,32 @@ void SchedulerService::OnControllerFrame(wire::Frame frame) {
     return answer(absl::OkStatus());
   }
   if (!island_) return;
-  if (frame.has_island_batch()) Step(FromController{std::move(*frame.mutable_island_batch())});
+  if (frame.has_island_batch()) {
+    KeepPrograms(*frame.mutable_island_batch());
+    Step(FromController{std::move(*frame.mutable_island_batch())});
+  }
   if (frame.has_why_request()) OnWhyRequest(frame.why_request());
   if (frame.has_trace_request()) OnTraceRequest(frame.trace_request());
+}
+
+void SchedulerService::KeepPrograms(wire::IslandBatch& batch) {
+  for (wire::IslandItem& item : *batch.mutable_items()) {
+    if (!item.has_load()) continue;
+    programs_[ExecutableId(item.load().executable())] = std::make_shared<const std::string>(
+        std::exchange(*item.mutable_load()->mutable_serialized(), {}));
+  }
+}
+
+std::shared_ptr<const std::string> SchedulerService::ProgramOf(const wire::Load& load) const {
+  auto found = programs_.find(ExecutableId(load.executable()));
+  return found == programs_.end() ? nullptr : found->second;
 }
 
 void SchedulerService::OnControllerClosed(const absl::Status& why) {
   if (auto answer = std::exchange(on_answer_, nullptr)) {
     answer(absl::UnavailableError(absl::StrCat("the controller closed the link: ", why.message())));
   } else if (std::exchange(controller_, nullptr) && island_) {  // else it has rejected this
+    controller_sender_.reset();
     Say(absl::StrCat("the link to the controller closed: ", why.message()));
     if (options_.on_controller_lost) options_.on_controller_lost(why);
   }
@@ -254,6 +285,13 @@ absl::Status SchedulerService::Register(uint32_t index,
   WorkerLink& worker = workers_[index];
   worker.link = link;
   worker.incarnation = Incarnation(registration.incarnation());
+  worker.sender = std::make_unique<transport::PacedSender>(
+      link,
+      [this, incarnation = registration.incarnation()](wire::Frame& frame) {
+        frame.set_epoch(epoch_);
+        frame.set_incarnation(incarnation);
+      },
+      transport::PacedSender::Options());
   worker.process_id = hello.process_id();
   worker.host = registration.host();
   worker.heard = Clock::now();
@@ -324,6 +362,7 @@ void SchedulerService::OnWorkerClosed(uint32_t worker, Incarnation incarnation,
 
 void SchedulerService::LoseWorker(uint32_t worker, Incarnation incarnation, wire::Failure why) {
   workers_[worker].link.reset();
+  workers_[worker].sender.reset();
   workers_[worker].incarnation = {};
   Say(absl::StrCat("island", options_.island, "/worker", worker, " is down: ", why.message()));
   Step(WorkerDown{worker, incarnation, std::move(why)});
@@ -364,10 +403,8 @@ void SchedulerService::WatchController(Clock::time_point now, bool stood_still) 
 void SchedulerService::Beat(const WorkerLink& worker) {
   if (!worker.link) return;
   wire::Frame frame;
-  frame.set_epoch(epoch_);
-  frame.set_incarnation(worker.incarnation.number());
   frame.mutable_heartbeat()->set_time_ns(Clock::now().time_since_epoch().count());
-  (void)worker.link->Send(std::move(frame));  // Flush closes a link that accepts nothing
+  (void)worker.sender->SendNow(std::move(frame));  // Flush closes a link that accepts nothing
 }
 
 void SchedulerService::Step(Event event) {
@@ -379,6 +416,7 @@ void SchedulerService::Step(Event event) {
     *workers_[worker].batch.add_items() = std::move(item);
   for (const std::string& notice : actions.notices)
     Say(absl::StrCat("island", options_.island, ": ", notice));
+  unloaded_.insert(unloaded_.end(), actions.unloaded.begin(), actions.unloaded.end());
   for (wire::Report& report : actions.to_controller) *reports_.add_reports() = std::move(report);
   Arm();
 }
@@ -399,23 +437,38 @@ void SchedulerService::Flush() {
     WorkerLink& worker = workers_[index];
     if (worker.batch.items().empty()) continue;
     wire::Frame frame;
-    frame.set_epoch(epoch_);
-    frame.set_incarnation(worker.incarnation.number());
     frame.mutable_island_batch()->Swap(&worker.batch);
     if (!worker.link) continue;
-    absl::Status sent = worker.link->Send(std::move(frame));
-    if (sent.ok()) continue;
-    // A worker that does not accept its messages is lost: missed items cannot be replayed.
-    worker.link->Close(sent);
-    OnWorkerClosed(index, worker.incarnation, sent);
+    AfterSend(index, worker.sender->Send(std::move(frame), [this](const wire::Load& load) {
+      return ProgramOf(load);
+    }));
   }
+  for (ExecutableId executable : unloaded_) programs_.erase(executable);
+  unloaded_.clear();
   if (reports_.reports().empty() || !controller_) return;
   wire::Frame frame;
-  frame.set_epoch(epoch_);
   frame.mutable_report_batch()->Swap(&reports_);
-  absl::Status sent = controller_->Send(std::move(frame));
+  AfterReports(controller_sender_->Send(std::move(frame)));
+}
+
+void SchedulerService::OnWorkerWritable(uint32_t index, Incarnation incarnation) {
+  WorkerLink& worker = workers_[index];
+  if (worker.sender && worker.incarnation == incarnation)
+    AfterSend(index, worker.sender->OnWritable());
+}
+
+// A worker that does not accept its messages is lost: missed items cannot be replayed.
+void SchedulerService::AfterSend(uint32_t index, const absl::Status& sent) {
   if (sent.ok()) return;
-  controller_->Close(sent);  // lost reports cannot be resent
+  WorkerLink& worker = workers_[index];
+  worker.link->Close(sent);
+  OnWorkerClosed(index, worker.incarnation, sent);
+}
+
+// Lost reports cannot be resent.
+void SchedulerService::AfterReports(const absl::Status& sent) {
+  if (sent.ok() || !controller_) return;
+  controller_->Close(sent);
   OnControllerClosed(sent);
 }
 

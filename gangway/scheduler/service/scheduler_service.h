@@ -2,7 +2,7 @@
 // timers, liveness.
 //
 // Threading: everything runs on the given event loop, which outlives this object. The output of one
-// loop round leaves as one frame per link.
+// loop round leaves as one batch per link, which PacedSender cuts where it is large.
 //
 // Liveness: heartbeats go both ways. A worker whose link closes is dead at once; a worker that is
 // silent for 5 s is dead, and fenced by its incarnation. Time during which this process itself was
@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
 #include "gangway/base/clock.h"
@@ -25,6 +26,7 @@
 #include "gangway/base/pulse.h"
 #include "gangway/scheduler/core/island.h"
 #include "gangway/transport/handshake/handshake.h"
+#include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::scheduler {
@@ -63,6 +65,7 @@ class SchedulerService {
   class ToolEndpoint;
   struct WorkerLink {
     std::shared_ptr<transport::Link> link;
+    std::unique_ptr<transport::PacedSender> sender;  // on `link`
     Incarnation incarnation;
     uint64_t process_id = 0;
     std::string host;
@@ -94,6 +97,12 @@ class SchedulerService {
   void OnWhyRequest(const wire::WhyRequest& request);
   void OnTraceRequest(const wire::TraceRequest& request);
   void OnWorkerFrame(uint32_t worker, Incarnation incarnation, wire::Frame frame);
+  void OnWorkerWritable(uint32_t worker, Incarnation incarnation);
+  void SetController(std::shared_ptr<transport::Link> link);
+  void KeepPrograms(wire::IslandBatch& batch);
+  std::shared_ptr<const std::string> ProgramOf(const wire::Load& load) const;
+  void AfterSend(uint32_t worker, const absl::Status& sent);
+  void AfterReports(const absl::Status& sent);
   void OnWorkerClosed(uint32_t worker, Incarnation incarnation, const absl::Status& why);
   void LoseWorker(uint32_t worker, Incarnation incarnation, wire::Failure why);
   void Say(const std::string& event);
@@ -108,6 +117,10 @@ class SchedulerService {
   std::unique_ptr<Island> island_;
   std::vector<WorkerLink> workers_;
   std::shared_ptr<transport::Link> controller_;  // null once it is lost
+  std::unique_ptr<transport::PacedSender> controller_sender_;
+  // Of each loaded executable. Kept apart from the core, so that what waits for a worker shares them.
+  absl::flat_hash_map<ExecutableId, std::shared_ptr<const std::string>> programs_;
+  std::vector<ExecutableId> unloaded_;  // in this round: a Load that is not sent yet may need them
   Clock::time_point controller_heard_;
   wire::ReportBatch reports_;  // of this round
   std::optional<Time> armed_;

@@ -328,6 +328,24 @@ TEST_P(TransportConformance, AFullQueueRefusesAndBecomesWritable) {
   for (size_t i = 0; i < sent; ++i) EXPECT_EQ(frames[i].data_chunk().offset(), i);
 }
 
+TEST_P(TransportConformance, WritableComesBelowALimitOfItsOwn) {
+  server_.on_frame = [this](const wire::Frame&) { gate_.Pass(); };
+  Listen();
+  LinkOptions options;
+  options.writable_bytes_max = 2 << 20;  // far below half of the queue's limit
+  Connect(options);
+  EXPECT_EQ(link_->writable_bytes(), options.writable_bytes_max);
+  EXPECT_GT(link_->frame_bytes_max(), size_t{1} << 20);
+  size_t sent = 0;
+  for (; sent < 100 && link_->queued_bytes() <= options.writable_bytes_max; ++sent)
+    ASSERT_TRUE(link_->Send(Bulk(sent, 1 << 20)).ok());
+  ASSERT_GT(link_->queued_bytes(), options.writable_bytes_max);
+  gate_.Open();
+  ASSERT_TRUE(client_.WaitWritable(1));
+  EXPECT_LE(link_->queued_bytes(), options.writable_bytes_max);
+  ASSERT_TRUE(server_.WaitFrames(sent));
+}
+
 TEST_P(TransportConformance, ABlockedReceiverDoesNotHinderClose) {
   server_.on_frame = [this](const wire::Frame&) { gate_.Pass(); };
   Listen();

@@ -66,20 +66,20 @@ void Stream::Start(LinkEvents events) {
 
 absl::Status Stream::Send(wire::Frame frame) {
   size_t bytes = frame.ByteSizeLong();
-  if (bytes + 64 > message_bytes_max_) return TooLarge(peer_, bytes, message_bytes_max_);
+  if (bytes > frame_bytes_max()) return TooLarge(peer_, bytes, message_bytes_max_);
   Write write;
   {
     MutexLock lock(mutex_);
     if (closing_ || broken_ || ended_) return LinkClosed(peer_, events_->end());
     size_t queued = queued_bytes_.load(std::memory_order_relaxed);
     if (queued >= options_.queue_bytes_max) {
-      above_half_ = true;
+      above_writable_ = true;
       return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
     Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
-    if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
+    if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
     if (!TakeWriteLocked(&write)) return absl::OkStatus();
   }
   RunWrite(write);
@@ -119,8 +119,8 @@ void Stream::OnWrite(bool ok) {
     } else if (!broken_) {
       size_t left = queued_bytes_.load(std::memory_order_relaxed) - writing_bytes_;
       queued_bytes_.store(left, std::memory_order_relaxed);
-      writable = above_half_ && left <= options_.queue_bytes_max / 2;
-      if (writable) above_half_ = false;
+      writable = above_writable_ && left <= options_.writable_bytes();
+      if (writable) above_writable_ = false;
       take = TakeWriteLocked(&write);
     }
     if (ended_) finish = TakeFinishLocked();

@@ -47,6 +47,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
   size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  size_t writable_bytes() const { return options_.writable_bytes(); }
+  size_t frame_bytes_max() const { return FrameBytesMax(message_bytes_max_); }
   const Peer& peer() const { return peer_; }
   std::string certificate() const GANGWAY_EXCLUDES(mutex_);  // PEM; empty: none
 
@@ -135,7 +137,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool writing_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool reading_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool started_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool above_writable_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: input is discarded
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
   bool ended_ GANGWAY_GUARDED_BY(mutex_) = false;    // nothing more arrives

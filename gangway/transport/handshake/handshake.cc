@@ -2,6 +2,7 @@
 #include "gangway/transport/handshake/handshake.h"
 
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
+#include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -18,6 +20,12 @@ namespace {
 constexpr char kController[] = "controller";  // the role of its certificate
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr size_t kSilentMax = 1024;  // links of one listener that have not sent their Hello
+
+// Of the roles that send programs or executables to a listener. Other roles send no pieces: what they send would only
+// cost memory.
+uint64_t PieceBytesMax(wire::Role role) {
+  return role == wire::ROLE_CLIENT || role == wire::ROLE_COMPILER ? kLargeFieldsBytesMax : 0;
+}
 
 class Greeter;
 
@@ -72,7 +80,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
 
  private:
   void OnFrame(wire::Frame frame) {
-    if (endpoint_) return endpoint_->OnFrame(std::move(frame));
+    if (endpoint_) return OnEndpointFrame(std::move(frame));
     if (!link_) return;
     lobby_->Leave(place_);
     absl::Status refused = absl::InvalidArgumentError("the first frame on a link must be a Hello");
@@ -86,7 +94,19 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
       }
     }
     if (!refused.ok()) return Refuse(refused);
+    joiner_.emplace(PieceBytesMax(frame.hello().role()));
+    endpoint_link_ = link_;
     link_.reset();  // the endpoint owns it now
+  }
+
+  void OnEndpointFrame(wire::Frame frame) {
+    auto whole = joiner_->Join(std::move(frame));
+    if (whole.ok()) {
+      if (*whole) endpoint_->OnFrame(**std::move(whole));
+      return;
+    }
+    if (auto link = endpoint_link_.lock()) link->Close(whole.status());
+    OnClosed(whole.status());
   }
 
   absl::Status Admit(const wire::Hello& hello) const {
@@ -141,6 +161,8 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   const Admission admission_;
   const Welcome welcome_;
   std::unique_ptr<Endpoint> endpoint_;
+  std::weak_ptr<Link> endpoint_link_;  // the link, once the endpoint owns it
+  std::optional<PieceJoiner> joiner_;  // from then on
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ absl::Status CheckVersions(const wire::Hello& hello);
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
-  virtual void OnFrame(wire::Frame frame) = 0;
+  virtual void OnFrame(wire::Frame frame) = 0;  // whole: pieces are joined before it
   virtual void OnWritable() {}
   virtual void OnClosed(
       const absl::Status& why) = 0;  // last; not called when the service closed the link itself

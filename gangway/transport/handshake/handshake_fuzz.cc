@@ -27,6 +27,8 @@ class FuzzLink final : public Link {
     return absl::OkStatus();
   }
   size_t queued_bytes() const override { return 0; }
+  size_t writable_bytes() const override { return LinkOptions().writable_bytes(); }
+  size_t frame_bytes_max() const override { return size_t{1} << 30; }
   void Close(const absl::Status& reason) override {
     GANGWAY_CHECK(!reason.ok(), "a refusal has a reason");
     ++seen_->closes;

@@ -100,6 +100,77 @@ TEST_F(HandshakeTest, WithoutTheClustersTokenNobodyIsWelcome) {
   }
 }
 
+class PiecesTest : public HandshakeTest {
+ protected:
+  struct Seen {
+    std::promise<wire::Frame> frame;
+    std::promise<absl::Status> closed;
+  };
+
+  void Connect() {
+    seen_ = std::make_shared<Seen>();
+    LinkEvents events;
+    events.executor = &client_loop_;
+    events.on_frame = [seen = seen_](wire::Frame reply) {
+      seen->frame.set_value(std::move(reply));
+    };
+    events.on_closed = [seen = seen_](const absl::Status& why) { seen->closed.set_value(why); };
+    auto link = transport_->Connect("door", std::move(events), kLimit);
+    ASSERT_TRUE(link.ok());
+    link_ = *std::move(link);
+  }
+  void Send(wire::Frame frame) { EXPECT_TRUE(link_->Send(std::move(frame)).ok()); }
+  void SendHello(wire::Role role) {
+    wire::Frame hello = Hello(wire::kProtocolVersion, "peer");
+    hello.mutable_hello()->set_role(role);
+    Send(std::move(hello));
+  }
+  void SendPiece(uint32_t attachment, const std::string& data) {
+    wire::Frame frame;
+    frame.mutable_piece()->set_attachment(attachment);
+    frame.mutable_piece()->set_data(data);
+    Send(std::move(frame));
+  }
+  template <typename T>
+  static T Get(std::promise<T>& promise) {
+    auto future = promise.get_future();
+    if (future.wait_for(kLimit) == std::future_status::ready) return future.get();
+    ADD_FAILURE() << "nothing came";
+    return {};
+  }
+
+  std::shared_ptr<Seen> seen_;
+};
+
+TEST_F(PiecesTest, AClientsPiecesAreJoined) {
+  Connect();
+  SendHello(wire::ROLE_CLIENT);
+  SendPiece(0, "ab");
+  SendPiece(0, "c");
+  wire::Frame frame;
+  frame.mutable_compile_request()->set_request(1);
+  frame.add_attachments()->set_bytes(3);
+  Send(std::move(frame));
+  EXPECT_EQ(Get(seen_->frame).compile_request().program(), "abc");
+}
+
+TEST_F(PiecesTest, NoOtherRoleSendsPieces) {
+  for (wire::Role role : {wire::ROLE_WORKER, wire::ROLE_SCHEDULER, wire::ROLE_TOOL}) {
+    Connect();
+    SendHello(role);
+    SendPiece(0, "a");
+    const absl::Status why = Get(seen_->closed);
+    EXPECT_NE(why.message().find("the limit of 0 bytes"), std::string::npos) << why;
+  }
+}
+
+TEST_F(PiecesTest, BeforeTheHelloPiecesAreRefused) {
+  Connect();
+  SendPiece(0, "a");
+  EXPECT_NE(Get(seen_->frame).hello_reply().failure().message().find("must be a Hello"),
+            std::string::npos);
+}
+
 TEST(ClusterTokenTest, NothingIsNoToken) {
   for (wire::Role role : kTokenRoles) {
     EXPECT_FALSE(Verifiers().Check(role, "", "who").ok());

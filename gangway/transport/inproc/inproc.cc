@@ -24,24 +24,24 @@ absl::Status FromPeer(const absl::Status& reason) {
 // The two directions of one link; `ends[i]` brings events to side i.
 struct Pipe {
   std::shared_ptr<EventQueue> ends[2];
-  size_t queue_bytes_max[2] = {0, 0};  // for what side i sends
-  std::atomic<bool> above_half[2] = {false, false};
+  LinkOptions options[2];  // for what side i sends
+  std::atomic<bool> above_writable[2] = {false, false};
 
   void Break(const absl::Status& status) {
     for (auto& end : ends) end->Finish(status);
   }
 };
 
-std::shared_ptr<Pipe> MakePipe(size_t bytes_max_0, size_t bytes_max_1) {
+std::shared_ptr<Pipe> MakePipe(const LinkOptions& client, const LinkOptions& server) {
   auto pipe = std::make_shared<Pipe>();
-  pipe->queue_bytes_max[0] = bytes_max_0;
-  pipe->queue_bytes_max[1] = bytes_max_1;
+  pipe->options[0] = client;
+  pipe->options[1] = server;
   for (int side : {0, 1}) {
     // Frames pending for `side` are the send queue of the other side.
     pipe->ends[side] = std::make_shared<EventQueue>([weak = std::weak_ptr(pipe), side] {
       auto pipe = weak.lock();
       if (pipe == nullptr) return;
-      pipe->above_half[1 - side] = false;
+      pipe->above_writable[1 - side] = false;
       pipe->ends[1 - side]->PushWritable();
     });
   }
@@ -56,23 +56,25 @@ class InprocLink final : public Link {
 
   absl::Status Send(wire::Frame frame) override {
     if (absl::Status end = mine().end(); !end.ok()) return Ended(end);
-    size_t max = pipe_->queue_bytes_max[side_];
-    const size_t half = max / 2 + 1;
+    const size_t max = pipe_->options[side_].queue_bytes_max;
+    const size_t above = writable_bytes() + 1;
     size_t queued = queued_bytes();
     if (queued >= max) {
-      theirs().NotifyBelow(half);
+      theirs().NotifyBelow(above);
       return absl::ResourceExhaustedError(absl::StrCat("the queue to ", peer_.address, " holds ",
                                                        queued, " of ", max,
                                                        " bytes: wait until it is writable"));
     }
     size_t bytes = frame.ByteSizeLong();
     if (!theirs().Push(std::move(frame), bytes)) return Ended(theirs().end());
-    if (queued + bytes >= half && !pipe_->above_half[side_].exchange(true))
-      theirs().NotifyBelow(half);
+    if (queued + bytes >= above && !pipe_->above_writable[side_].exchange(true))
+      theirs().NotifyBelow(above);
     return absl::OkStatus();
   }
 
   size_t queued_bytes() const override { return theirs().pending_bytes(); }
+  size_t writable_bytes() const override { return pipe_->options[side_].writable_bytes(); }
+  size_t frame_bytes_max() const override { return SIZE_MAX; }
 
   void Close(const absl::Status& reason) override {
     theirs().Finish(FromPeer(reason));
@@ -101,7 +103,7 @@ class Door {
 
   absl::StatusOr<std::shared_ptr<Link>> Enter(const std::string& address, LinkEvents events,
                                               LinkOptions options) {
-    auto pipe = MakePipe(options.queue_bytes_max, options_.queue_bytes_max);
+    auto pipe = MakePipe(options, options_);
     {
       MutexLock lock(mutex_);
       if (shut_)

@@ -123,19 +123,19 @@ void Connection::CloseSocketLocked() {
 
 absl::Status Connection::Send(wire::Frame frame) {
   const size_t bytes = frame.ByteSizeLong();
-  if (bytes + 64 > message_bytes_max_) return TooLarge(peer_, bytes, message_bytes_max_);
+  if (bytes > frame_bytes_max()) return TooLarge(peer_, bytes, message_bytes_max_);
   {
     MutexLock lock(mutex_);
     if (closing_ || broken_) return LinkClosed(peer_, events_->end());
     const size_t queued = queued_bytes_.load(std::memory_order_relaxed);
     if (queued >= options_.queue_bytes_max) {
-      above_half_ = true;
+      above_writable_ = true;
       return QueueFull(peer_, queued, options_.queue_bytes_max);
     }
     Trace(TraceKind::kSend, trace_link_, {}, {}, bytes);
     outbox_.Append(std::move(frame), bytes);
     queued_bytes_.store(queued + bytes, std::memory_order_relaxed);
-    if (queued + bytes > options_.queue_bytes_max / 2) above_half_ = true;
+    if (queued + bytes > options_.writable_bytes()) above_writable_ = true;
     if (writing_ || blocked_ || LeaveToRoundEndLocked()) return absl::OkStatus();
     writing_ = true;
   }
@@ -199,8 +199,8 @@ Connection::Turn Connection::NextOutgoing() {
       const size_t written = std::exchange(outgoing_.message.bytes, 0);
       const size_t queued = queued_bytes_.load(std::memory_order_relaxed) - written;
       queued_bytes_.store(queued, std::memory_order_relaxed);
-      writable = above_half_ && queued <= options_.queue_bytes_max / 2;
-      if (writable) above_half_ = false;
+      writable = above_writable_ && queued <= options_.writable_bytes();
+      if (writable) above_writable_ = false;
     }
     over = broken_ || outbox_.empty();
     if (over) {

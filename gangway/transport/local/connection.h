@@ -65,6 +65,8 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
 
   absl::Status Send(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
   size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  size_t writable_bytes() const { return options_.writable_bytes(); }
+  size_t frame_bytes_max() const { return FrameBytesMax(message_bytes_max_); }
   const Peer& peer() const { return peer_; }
 
   // Close: the owner closes, and no event follows. End: closes too, and reports on_closed(status)
@@ -159,7 +161,7 @@ class Connection final : public IoThread::Watched, public std::enable_shared_fro
   Round flushed_after_ GANGWAY_GUARDED_BY(mutex_);   // the last that ends with a Flush
   bool blocked_ GANGWAY_GUARDED_BY(mutex_) = false;  // the socket is full
   bool paused_ GANGWAY_GUARDED_BY(mutex_) = false;   // reading is paused
-  bool above_half_ GANGWAY_GUARDED_BY(mutex_) = false;
+  bool above_writable_ GANGWAY_GUARDED_BY(mutex_) = false;
   bool closing_ GANGWAY_GUARDED_BY(mutex_) = false;  // by this side: input is discarded
   bool broken_ GANGWAY_GUARDED_BY(mutex_) = false;   // nothing more can be sent
   bool gone_ GANGWAY_GUARDED_BY(mutex_) = false;     // it has ended

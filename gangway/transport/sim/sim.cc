@@ -41,10 +41,10 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
         server_(state.server),
         state_(state) {}
 
-  void Open(size_t client_queue_max, size_t server_queue_max) GANGWAY_EXCLUDES(mutex_) {
+  void Open(const LinkOptions& client, const LinkOptions& server) GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    lanes_[0].queue_bytes_max = client_queue_max;
-    lanes_[1].queue_bytes_max = server_queue_max;
+    lanes_[0].options = client;
+    lanes_[1].options = server;
     for (int side : {0, 1}) {
       ends_[side] = std::make_shared<EventQueue>([weak = weak_from_this(), side] {
         if (auto pipe = weak.lock()) pipe->Schedule(1 - side);
@@ -65,13 +65,13 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
       MutexLock lock(mutex_);
       Lane& lane = lanes_[side];
       if (lane.cut || lane.last) return LinkClosed(peer, absl::OkStatus());
-      if (lane.bytes >= lane.queue_bytes_max) {
-        lane.above_half = true;
-        return QueueFull(peer, lane.bytes, lane.queue_bytes_max);
+      if (lane.bytes >= lane.options.queue_bytes_max) {
+        lane.above_writable = true;
+        return QueueFull(peer, lane.bytes, lane.options.queue_bytes_max);
       }
       if (options_.on_send) options_.on_send(state_, side == 0, frame);
       lane.bytes += bytes;
-      if (lane.bytes > lane.queue_bytes_max / 2) lane.above_half = true;
+      if (lane.bytes > lane.options.writable_bytes()) lane.above_writable = true;
       lane.frames.push_back({std::move(frame), bytes, ArrivalOf(lane, bytes)});
       ++(side == 0 ? state_.frames_to_server : state_.frames_to_client);
     }
@@ -93,6 +93,11 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     Schedule(side);
   }
 
+  size_t frame_bytes_max() const { return options_.message_bytes_max; }
+  size_t writable_bytes(int side) const GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return lanes_[side].options.writable_bytes();
+  }
   size_t queued_bytes(int side) const GANGWAY_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     return lanes_[side].bytes;
@@ -159,10 +164,10 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     Clock::time_point arrives;
   };
   struct Lane {
-    size_t queue_bytes_max = 0;
+    LinkOptions options;
     std::deque<InFlight> frames;
     size_t bytes = 0;  // of `frames`
-    bool above_half = false;
+    bool above_writable = false;
     bool silent = false;
     bool cut = false;
     bool scheduled = false;  // a Deliver is posted
@@ -210,8 +215,8 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
         frame = std::move(lane.frames.front());
         lane.frames.pop_front();
         lane.bytes -= frame->bytes;
-        writable = lane.above_half && lane.bytes < lane.queue_bytes_max / 2 + 1;
-        if (writable) lane.above_half = false;
+        writable = lane.above_writable && lane.bytes <= lane.options.writable_bytes();
+        if (writable) lane.above_writable = false;
       } else if (!full && lane.last) {
         last = lane.last;
         lane.cut = true;
@@ -250,6 +255,8 @@ class SimLink final : public Link {
     return pipe_->Send(side_, peer_, std::move(frame));
   }
   size_t queued_bytes() const override { return pipe_->queued_bytes(side_); }
+  size_t writable_bytes() const override { return pipe_->writable_bytes(side_); }
+  size_t frame_bytes_max() const override { return pipe_->frame_bytes_max(); }
   void Close(const absl::Status& reason) override { pipe_->Close(side_, reason); }
   const Peer& peer() const override { return peer_; }
 
@@ -396,7 +403,7 @@ class SimNetwork::Impl {
           LinkState{.id = id, .client = process, .server = door->process, .address = address});
       pipes_.emplace(id, pipe);
     }
-    pipe->Open(options.queue_bytes_max, door->options.queue_bytes_max);
+    pipe->Open(options, door->options);
     auto link = std::make_shared<SimLink>(pipe, 0, address);
     pipe->end(0).Start(std::move(events));
     MutexLock lock(door->entering);

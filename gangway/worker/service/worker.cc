@@ -20,6 +20,7 @@
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/device/sim/sim_backend.h"
+#include "gangway/transport/paced_sender.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -100,6 +101,14 @@ class ControlLink {
     Heard();
     MutexLock lock(mutex_);
     link_ = std::move(link);
+    // The mutex is held in every call of the sender.
+    auto stamp = [this](wire::Frame& frame) GANGWAY_NO_ANALYSIS {
+      frame.set_epoch(epoch_);
+      frame.set_incarnation(incarnation_.number());
+      frame.set_sequence(++sequence_);
+    };
+    sender_ =
+        std::make_unique<transport::PacedSender>(link_, stamp, transport::PacedSender::Options());
   }
 
   // Restarts the silence timer: the scheduler sent a message, or the link is new.
@@ -121,15 +130,13 @@ class ControlLink {
   void Send(wire::Frame frame) {
     MutexLock lock(mutex_);
     if (link_ == nullptr) return;
-    frame.set_epoch(epoch_);
-    frame.set_incarnation(incarnation_.number());
-    frame.set_sequence(++sequence_);
-    absl::Status status = link_->Send(std::move(frame));
-    if (!status.ok()) {
-      stop_.Stop(absl::UnavailableError(
-          absl::StrCat("The link to the scheduler is gone, it takes no more messages: ",
-                       std::string(status.message()))));
-    }
+    StopUnless(frame.has_heartbeat() ? sender_->SendNow(std::move(frame))
+                                     : sender_->Send(std::move(frame)));
+  }
+
+  void OnWritable() {
+    MutexLock lock(mutex_);
+    if (link_ != nullptr) StopUnless(sender_->OnWritable());
   }
 
   void Close() {
@@ -142,11 +149,19 @@ class ControlLink {
   }
 
  private:
+  void StopUnless(const absl::Status& sent) {
+    if (sent.ok()) return;
+    stop_.Stop(absl::UnavailableError(
+        absl::StrCat("The link to the scheduler is gone, it takes no more messages: ",
+                     std::string(sent.message()))));
+  }
+
   const Incarnation incarnation_;
   StopFlag& stop_;
   std::atomic<Clock::time_point> heard_{Clock::now()};
   Mutex mutex_;
   std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
+  std::unique_ptr<transport::PacedSender> sender_ GANGWAY_GUARDED_BY(mutex_);  // on link_
   uint64_t epoch_ GANGWAY_GUARDED_BY(mutex_) = 0;
   uint64_t sequence_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
@@ -258,7 +273,8 @@ absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
     const transport::LinkEvents& events, StopFlag& stop) {
   auto deadline = Clock::now() + options.connect_limit;
   while (true) {
-    auto link = control.Connect(options.scheduler_address, events, std::chrono::milliseconds(1000));
+    auto link = control.Connect(options.scheduler_address, transport::JoinPieces(events),
+                                std::chrono::milliseconds(1000), transport::kBatchLink);
     if (link.ok() || Clock::now() >= deadline) return link;
     // The scheduler may still be starting.
     if (stop.WaitFor(std::chrono::milliseconds(100)) || stop.leaving())
@@ -337,6 +353,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
           [&](wire::Frame frame) {
             OnControlFrame(std::move(frame), name, incarnation, link, service, stop);
           },
+      .on_writable = [&link] { link.OnWritable(); },
       .on_closed =
           [&](const absl::Status& why) {
             stop.Stop(absl::UnavailableError(
