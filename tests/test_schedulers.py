@@ -85,6 +85,24 @@ def test_a_killed_scheduler_costs_its_island_and_nothing_else_ER_1_ER_2(cluster:
         assert total(client, "back") == 24
 
 
+def test_a_worker_that_is_stuck_when_its_scheduler_dies_is_restarted_without_blame(
+    cluster: Cluster,
+) -> None:
+    with left_as_found(cluster), Console(cluster) as client:
+        client.do(
+            "f = jax.jit(lambda x: jax.lax.while_loop(lambda x: x[0] > 0, lambda x: x + 1, x)); "
+            "y = f(jax.device_put(np.ones(4, 'float32'), jax.devices()[2]))"
+        )
+        worker = wait_for(
+            "the call on the worker",
+            lambda: next((w for w in cluster.workers()[1:] if w["nodes"] > 0), None),
+            10,
+        )
+        pid = kill_scheduler(cluster, 1)
+        wait_for("the next scheduler", lambda: there(cluster, 1, pid), 30)
+        assert f"(pid {worker['pid']}) ended with status 75" in cluster.logs(1 << 20)
+
+
 def test_work_waits_for_a_scheduler_that_is_restarted(cluster: Cluster) -> None:
     with left_as_found(cluster), Console(cluster) as client:
         make(client, "x", 0)

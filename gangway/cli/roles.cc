@@ -213,6 +213,14 @@ int ExitStatus(const absl::Status& ended, const worker::StopFlag& stop) {
   return absl::IsUnavailable(stop.reason()) ? RestartPolicy::kBlameless : 1;
 }
 
+// Ends this process; no destructor runs, since a device may be stuck. `returns`: it restarts itself
+// if its scheduler or controller is gone.
+[[noreturn]] void EndServant(const absl::Status& ended, const worker::StopFlag& stop,
+                             bool returns) {
+  if (returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
+  _exit(ExitStatus(ended, stop));
+}
+
 // Runs until the controller is lost, or until `stop`, and returns the reason.
 absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& access,
                          transport::Transport& transport, worker::StopFlag& stop) {
@@ -280,8 +288,7 @@ int RunServant(const char* name, const AccessFiles& files, bool returns, const c
   if (!ended.ok() && !stop.leaving()) Fail(ended);
   transport->reset();
   watch.End();
-  if (came && returns && absl::IsUnavailable(ended) && !stop.leaving()) StartAfresh();
-  _exit(ExitStatus(ended, stop));  // the runtime is closed, so no destructor needs to run
+  EndServant(ended, stop, came && returns);
 }
 
 }  // namespace
@@ -347,6 +354,11 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker.heap_bytes_max = options.heap_bytes;
     worker.shared_bytes_max = options.shared_memory_bytes;
     worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
+    // A device may wait for a member of its gang that a dead scheduler has not released.
+    worker.end_process = [&stop, returns] {
+      spdlog::shutdown();
+      EndServant(stop.reason(), stop, returns);
+    };
     return worker::RunWorker(worker, transport, transport, stop);
   };
   return RunServant("worker", options.access, returns, whom, options.control_address, serve);
