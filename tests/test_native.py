@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Gate, start_jax
-from harness import PATIENCE, ROOT, Cluster, wait_for
+from harness import NATIVE_PROGRAMS, PATIENCE, Cluster, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
-PROGRAMS = pathlib.Path(os.environ.get("GANGWAY_NATIVE_E2E", ROOT / "build/dev/tests/native"))
 
 
 def start_case(cluster: Cluster, case: str, suite: str = "NativeE2eTest") -> subprocess.Popen[str]:
     name = {"NativeE2eTest": "native_client", "RandomProgramsE2eTest": "random_programs"}[suite]
-    program = PROGRAMS / f"{name}_e2e_test"
+    program = NATIVE_PROGRAMS / f"{name}_e2e_test"
     assert program.exists(), f"{program} is missing: build it first (make)"
     return subprocess.Popen(
         [str(program), f"--gtest_filter={suite}.{case}"],

@@ -85,11 +85,6 @@ ControllerService::~ControllerService() { *alive_ = false; }
 absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
     const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
   uint64_t key = next_key_++;
-  wire::Frame reply;
-  reply.set_epoch(options_.core.epoch);
-  reply.mutable_hello_reply()->set_epoch(options_.core.epoch);
-  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
-  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   switch (hello.role()) {
     case wire::ROLE_CLIENT:
       clients_[SessionId(key)] = {
@@ -101,10 +96,10 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       WelcomeClients();
       break;
     case wire::ROLE_SCHEDULER:
-      GANGWAY_RETURN_IF_ERROR(WelcomeScheduler(link, hello, key, std::move(reply)));
+      GANGWAY_RETURN_IF_ERROR(WelcomeScheduler(link, hello, key));
       break;
     case wire::ROLE_COMPILER:
-      GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
+      GANGWAY_RETURN_IF_ERROR(link->Send(NewReply()));
       if (compiler_) {
         compiler_->Close(absl::AbortedError("a newer compiler process registered"));
         Step(CompilerDown{});
@@ -119,7 +114,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       Step(CompilerUp{hello.process_id()});
       break;
     case wire::ROLE_TOOL:
-      GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
+      GANGWAY_RETURN_IF_ERROR(link->Send(NewReply()));
       tools_[key] = link;
       break;
     default:
@@ -129,23 +124,48 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
   return std::make_unique<LinkEndpoint>(this, alive_, hello.role(), key);
 }
 
+wire::Frame ControllerService::NewReply() const {
+  wire::Frame reply;
+  reply.set_epoch(options_.core.epoch);
+  reply.mutable_hello_reply()->set_epoch(options_.core.epoch);
+  reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
+  reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  return reply;
+}
+
 absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport::Link>& link,
-                                                 const wire::Hello& hello, uint64_t key,
-                                                 wire::Frame reply) {
+                                                 const wire::Hello& hello, uint64_t key) {
   const uint32_t index = hello.worker().island();
   if (index >= islands_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("island ", index, " is not declared: there are ",
                                                    islands_.size(), ", from 0"));
   }
   IslandLink& island = islands_[index];
-  if (island.link) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "island ", index, " already has a scheduler: ",
-        island.remote ? absl::StrCat("process ", island.process_id,
-                                     ", whose link is open. End that process first.")
-                      : "it runs in the controller's process. Declare a scheduler in the cluster's "
-                        "file to run it separately."));
+  if (!island.link) return RegisterScheduler(index, link, hello, key);
+  if (!island.remote) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("island ", index,
+                     " already has a scheduler: it runs in the controller's process. Declare a "
+                     "scheduler in the cluster's file to run it separately."));
   }
+  if (island.newcomer) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("another process already waits to become the scheduler of island ", index,
+                     ": start one process per declared scheduler"));
+  }
+  // The incumbent's next message, or its end, decides. It may be the newcomer's own earlier link, whose reset this
+  // process did not see.
+  island.newcomer = link;
+  island.newcomer_hello = hello;
+  island.newcomer_key = key;
+  return absl::OkStatus();
+}
+
+absl::Status ControllerService::RegisterScheduler(uint32_t index,
+                                                  const std::shared_ptr<transport::Link>& link,
+                                                  const wire::Hello& hello, uint64_t key) {
+  IslandLink& island = islands_[index];
+  wire::Frame reply = NewReply();
   reply.mutable_hello_reply()->set_data_key(options_.data_key);
   *reply.mutable_hello_reply()->mutable_island() = options_.terms;
   core_.FillTerms(index, *reply.mutable_hello_reply()->mutable_island());
@@ -159,6 +179,29 @@ absl::Status ControllerService::WelcomeScheduler(const std::shared_ptr<transport
   Say(absl::StrCat("island", index, "/scheduler is up (pid ", hello.process_id(), ")"));
   Step(SchedulerUp{index, hello.process_id()});
   return absl::OkStatus();
+}
+
+void ControllerService::AdmitScheduler(uint32_t index) {
+  IslandLink& island = islands_[index];
+  if (!island.newcomer) return;
+  const auto link = std::exchange(island.newcomer, nullptr);
+  const absl::Status status =
+      RegisterScheduler(index, link, island.newcomer_hello, island.newcomer_key);
+  if (!status.ok()) link->Close(status);
+}
+
+void ControllerService::RefuseScheduler(uint32_t index) {
+  IslandLink& island = islands_[index];
+  const auto link = std::exchange(island.newcomer, nullptr);
+  const absl::Status why = absl::AlreadyExistsError(
+      absl::StrCat("island ", index, " already has a scheduler: process ", island.process_id,
+                   ", whose heartbeats arrive. End that process first."));
+  Say(absl::StrCat("a second process (pid ", island.newcomer_hello.process_id(), ") claimed island",
+                   index, "/scheduler and was rejected"));
+  wire::Frame reply;
+  *reply.mutable_hello_reply()->mutable_failure() = wire::ToFailure(why);
+  (void)link->Send(std::move(reply));  // closing either way
+  link->Close(why);
 }
 
 // A session starts once all declared workers are up. At its deadline it is rejected with the names
@@ -262,6 +305,7 @@ ControllerService::IslandLink* ControllerService::FindIsland(uint64_t key) {
 
 void ControllerService::OnSchedulerFrame(uint32_t island, wire::Frame& frame) {
   islands_[island].heard = Clock::now();
+  if (islands_[island].newcomer) RefuseScheduler(island);
   if (frame.has_report_batch()) {
     bool workers_changed = false;
     for (const wire::Report& report : frame.report_batch().reports()) {
@@ -285,6 +329,7 @@ void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& wh
   island.batch.Clear();
   Say(absl::StrCat("island", index, "/scheduler is gone: ", why.message()));
   Step(SchedulerDown{index, std::string(why.message())});
+  AdmitScheduler(index);
 }
 
 void ControllerService::OnPulse(Clock::time_point now, bool stood_still) {
@@ -354,6 +399,9 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
   } else if (role == wire::ROLE_TOOL) {
     tools_.erase(key);
   } else if (role == wire::ROLE_SCHEDULER) {
+    for (IslandLink& each : islands_) {
+      if (each.newcomer && each.newcomer_key == key) each.newcomer.reset();
+    }
     IslandLink* island = FindIsland(key);
     if (island == nullptr) return;
     OnSchedulerClosed(static_cast<uint32_t>(island - islands_.data()), why);

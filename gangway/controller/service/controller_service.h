@@ -75,6 +75,10 @@ class ControllerService {
     uint64_t process_id = 0;
     Clock::time_point heard;
     wire::IslandBatch batch;  // items of this round, or since the link was missing
+    // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
+    std::shared_ptr<transport::Link> newcomer;
+    wire::Hello newcomer_hello;
+    uint64_t newcomer_key = 0;
   };
   struct StatusQuery {
     std::shared_ptr<transport::Link> link;
@@ -100,7 +104,12 @@ class ControllerService {
   };
 
   absl::Status WelcomeScheduler(const std::shared_ptr<transport::Link>& link,
-                                const wire::Hello& hello, uint64_t key, wire::Frame reply);
+                                const wire::Hello& hello, uint64_t key);
+  absl::Status RegisterScheduler(uint32_t island, const std::shared_ptr<transport::Link>& link,
+                                 const wire::Hello& hello, uint64_t key);
+  void AdmitScheduler(uint32_t island);
+  void RefuseScheduler(uint32_t island);
+  wire::Frame NewReply() const;
   IslandLink* FindIsland(uint64_t key);
   void OnFrame(wire::Role role, uint64_t key, wire::Frame& frame);
   void OnClientBeat(SessionId session, const wire::Heartbeat& beat);
