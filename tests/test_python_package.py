@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import pathlib
 import socket
@@ -22,7 +23,7 @@ sys.path.append(str(ROOT / "python"))
 from gangway._token import SOCKET_PATH_MAX, find_socket
 
 import gangway
-from gangway import _backend
+from gangway import _backend, _watch
 
 METHOD = "/xla.ifrt.proxy.GrpcIfrtService/GetVersion"
 
@@ -89,6 +90,54 @@ def test_a_port_that_hangs_up() -> None:
         threading.Thread(target=hang_up).start()
         with pytest.raises(gangway.NotAFrontDoorError, match="not a Gangway front door"):
             gangway.check_front_door(listener.getsockname()[1], timeout_s=5)
+
+
+class AnswersThenStops(grpc.GenericRpcHandler):
+    """Answers `count` calls; later ones wait until `go_on` is set."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.go_on = threading.Event()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+            self.left -= 1
+            if self.left < 0:
+                self.go_on.wait(20)
+            return b"\x0a\x02\x08\x19"
+
+        return grpc.unary_unary_rpc_method_handler(answer) if details.method == METHOD else None
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("INTERVAL_S", 0.05), ("LIMIT_S", 1.0), ("AGAIN_S", 0.1)):
+        monkeypatch.setattr(_watch, name, value)
+
+
+@pytest.mark.parametrize("answered", [0, 1, 3])
+def test_a_front_door_that_stands_still_after_an_answer_is_noticed(
+    serve: Callable[..., int], impatient: None, answered: int
+) -> None:
+    door = AnswersThenStops(answered)
+    with socket.create_connection(("127.0.0.1", serve(door))) as connection:
+        assert _watch._stands_still(connection) == (answered > 0)
+    door.go_on.set()
+
+
+def test_a_front_door_that_ends_or_takes_no_connection_does_not_stand_still(
+    serve: Callable[..., int], impatient: None
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # as if out of descriptors
+        with socket.create_connection(silent.getsockname()) as connection:
+            assert not _watch._stands_still(connection)
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[GetVersion()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        threading.Timer(0.5, lambda: server.stop(None)).start()
+        with contextlib.suppress(OSError):
+            assert not _watch._stands_still(connection)
 
 
 @pytest.mark.parametrize("value", ["abc", "0", "70000", "-1", "²"])

@@ -17,6 +17,7 @@ from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVe
 from gangway._fork import keep_children_out
 from gangway._front_door import check_front_door, default_port
 from gangway._token import find_socket, find_token
+from gangway._watch import watch
 
 if TYPE_CHECKING:
     import jax
@@ -92,6 +93,7 @@ def make_client() -> Any:
     with few_wakes():
         client = ifrt_proxy.get_client(address, options)
     keep_children_out(int(match[2]), local.bound if local else "")
+    watch(int(match[2]), match[1], local.path if local else "")
     return client
 
 

@@ -28,15 +28,23 @@ def keep_children_out(port: int, path: str) -> None:
         _paths.add(path)
 
 
-def _cut() -> None:
+def front_door_sockets() -> list[int]:
+    """The descriptors of this process's connections to front doors that keep_children_out knows."""
     try:
         descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:  # no such folder on this system: as without this module
+        return []
+    return [each for each in descriptors if _leads_to_front_door(each)]
+
+
+def _cut() -> None:
+    descriptors = front_door_sockets()
+    if not descriptors:
         return
     nowhere, unread = socket.socketpair()
     unread.detach()  # open until the child ends
     with nowhere:
-        for descriptor in filter(_leads_to_front_door, descriptors):
+        for descriptor in descriptors:
             os.dup2(nowhere.fileno(), descriptor, inheritable=False)
 
 

@@ -17,8 +17,9 @@ from gangway._errors import GangwayError, NotAFrontDoorError, NothingListeningEr
 
 DEFAULT_PORT = 38600
 _METHOD = b"/xla.ifrt.proxy.GrpcIfrtService/GetVersion"
-_DATA, _HEADERS, _RESET, _SETTINGS, _GOAWAY = 0, 1, 3, 4, 7
-_END_STREAM, _END_HEADERS = 0x1, 0x4
+_DATA, _HEADERS, RESET, _SETTINGS, PING, _GOAWAY = 0, 1, 3, 4, 6, 7
+ACK = 0x1
+END_STREAM, _END_HEADERS = 0x1, 0x4
 _FRAME_BYTES_MAX = 1 << 20
 
 
@@ -48,8 +49,8 @@ def check_front_door(port: int, host: str = "127.0.0.1", timeout_s: float = 10.0
         ) from error
     with connection:
         try:
-            connection.sendall(_request(where.encode()))
-            problem = _verdict(_frames(connection, time.monotonic() + timeout_s))
+            connection.sendall(PREFACE + version_call(1, where.encode()))
+            problem = _verdict(frames(connection, time.monotonic() + timeout_s))
         except TimeoutError:
             problem = (
                 f"it accepted the connection but did not answer within {timeout_s:g} s (if it is a "
@@ -65,7 +66,9 @@ def check_front_door(port: int, host: str = "127.0.0.1", timeout_s: float = 10.0
         )
 
 
-def _request(authority: bytes) -> bytes:
+def version_call(stream: int, authority: bytes) -> bytes:
+    """The frames of a call of `GetVersion`. `stream`: an odd number, new to the connection."""
+
     def literal(name: bytes, value: bytes) -> bytes:
         return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
@@ -81,21 +84,19 @@ def _request(authority: bytes) -> bytes:
     lowest, highest = b"\x08\x00\x10\x00", b"\x08\xff\xff\xff\xff\x07\x10\xff\xff\xff\xff\x07"
     message = b"\x0a" + bytes([len(lowest)]) + lowest + b"\x12" + bytes([len(highest)]) + highest
     body = b"\x00" + len(message).to_bytes(4, "big") + message
-    return (
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-        + _frame(_SETTINGS, 0, 0, b"")
-        + _frame(_HEADERS, _END_HEADERS, 1, headers)
-        + _frame(_DATA, _END_STREAM, 1, body)
-    )
+    return frame(_HEADERS, _END_HEADERS, stream, headers) + frame(_DATA, END_STREAM, stream, body)
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return (
         len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
     )
 
 
-def _frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, int, int, bytes]]:
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(_SETTINGS, 0, 0, b"")
+
+
+def frames(connection: socket.socket, deadline: float) -> Iterator[tuple[int, int, int, bytes]]:
     """Yields (kind, flags, stream, payload) of each received frame, until the peer closes. Raises
     TimeoutError at the deadline.
     """
@@ -130,7 +131,7 @@ def _verdict(frames: Iterator[tuple[int, int, int, bytes]]) -> str:
         first = False
         if stream == 1 and kind == _DATA and len(payload) >= 5:
             return ""
-        if stream == 1 and (kind == _RESET or (kind == _HEADERS and flags & _END_STREAM)):
+        if stream == 1 and (kind == RESET or (kind == _HEADERS and flags & END_STREAM)):
             return "it speaks gRPC, but does not serve JAX's IFRT proxy protocol"
         if kind == _GOAWAY:
             return "it speaks HTTP/2, but refused the connection"
