@@ -17,6 +17,7 @@ import pathlib
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ LINKS = "GANGWAY_TEST_LINKS"
 ABORT = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends a reset
 THERE, BACK = "there", "back"  # to the port that the link leads to; to the process that connected
 BOTH = (THERE, BACK)
+LATE_END_S = 0.1  # how often an end looks whether what is slow before it has arrived
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +98,7 @@ class _Pair:
         self.near = _End(self, THERE)
         self.far = _End(self, BACK)
         self.held: dict[str, list[bytes]] = {THERE: [], BACK: []}  # bytes that do not pass yet
+        self.late: dict[str, deque[bytes]] = {THERE: deque(), BACK: deque()}  # that arrive later
         self.halved = False  # one end was reset, and the other knows nothing
         self.hidden_end: _End | None = None  # it ended while the link was silent
 
@@ -140,10 +143,17 @@ class _Pair:
             self.held[end.way].append(data)
             end.hold(True)
             return
-        if cut and cut.kind == "slow" and end.way in cut.ways:
-            self.loop.call_later(cut.delay_s, self._write, self.other(end), data)
+        late = self.late[end.way]
+        slow = cut is not None and cut.kind == "slow" and end.way in cut.ways
+        if slow or late:  # also what comes after the repair stays behind what is late
+            late.append(data)
+            self.loop.call_later(cut.delay_s if slow and cut else 0, self._arrive, end)
         else:
             self._write(self.other(end), data)
+
+    def _arrive(self, end: _End) -> None:
+        """Passes the oldest piece on; each piece has its call, so that none overtakes another."""
+        self._write(self.other(end), self.late[end.way].popleft())
 
     @staticmethod
     def _write(to: _End, data: bytes) -> None:
@@ -156,6 +166,9 @@ class _Pair:
             return
         if cut and cut.kind == "silent" and end.way in cut.ways:
             self.hidden_end = end
+            return
+        if self.late[end.way]:
+            self.loop.call_later(LATE_END_S, self.ended, end)
             return
         to = self.other(end).transport
         if to:

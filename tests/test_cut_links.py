@@ -90,6 +90,7 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[LinkedHosts]:
 
 def cut_once(hosts: LinkedHosts, loads: Loads, name: str, cut: Cut, lasts_s: float) -> None:
     """Cuts a link, repairs it, and checks how long each question waited, and that all works again."""
+    print(f"{name}: {cut}", flush=True)
     began = time.monotonic()
     passed = hosts.proxy.cut(name, cut)
     time.sleep(lasts_s)
@@ -101,7 +102,7 @@ def cut_once(hosts: LinkedHosts, loads: Loads, name: str, cut: Cut, lasts_s: flo
     errors = set().union(*(load.errors(began) for load in loads.all))
     limit = (limit_s(name, cut) + SLACK_S) * PATIENCE
     text = (
-        f"{name}: {cut}, in passing: {passed}, back {time.monotonic() - repaired:.1f} s after the repair, "
+        f"    in passing: {passed}, back {time.monotonic() - repaired:.1f} s after the repair, "
         f"slowest answers {slowest} (limit {limit}), errors {sorted(errors)[:3]}"
     )
     print(text)
