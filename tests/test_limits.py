@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import subprocess
 import textwrap
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +14,7 @@ from harness import PATIENCE, Cluster, client_environment, wait_for
 
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
+MEMORY_WAIT_S = 30
 
 
 def run_script(cluster: Cluster, folder: pathlib.Path, text: str, timeout_s: float = 120) -> str:
@@ -220,6 +222,47 @@ def test_a_program_over_the_budget_fails_at_once_with_the_sizes_GS_2(
     assert str(9 * MIB) in output and "alive 0.0" in output, output
     took = float(output.split("took ")[1].split()[0])
     assert took < 10, output  # including the compilation; a wait for memory would take 30 s
+
+
+AWAIT_ALL = """
+import threading, time
+errors, began = {}, time.monotonic()
+def wait(i, y):
+    try: y.block_until_ready()
+    except Exception as error: errors[i] = (time.monotonic() - began, str(error))
+threads = [threading.Thread(target=wait, args=(i, make(1.0))) for i in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+result = [errors.get(i) for i in range(4)]
+"""
+
+
+@pytest.mark.timeout(120)
+def test_calls_that_do_not_fit_fail_together_and_hold_up_no_other_session_GS_2(
+    new_cluster: NewCluster,
+) -> None:
+    cluster = new_cluster(1, 1, 1, "--memory", str(16 * MIB)).start()
+    with Console(cluster) as holder, Console(cluster) as other:
+        holder.do("make = jax.jit(lambda v: jnp.full(2 << 20, v)); make(0.0).block_until_ready()")
+        holder.do("x = jax.device_put(np.ones(3 << 20, 'float32')); x.block_until_ready()")
+        other.do("x = jax.device_put(np.ones(4, 'float32')); (x + 1).block_until_ready()")
+        began = time.monotonic()
+        holder.send(f"exec({AWAIT_ALL!r}, globals())")
+        counted = 0
+        while time.monotonic() - began < MEMORY_WAIT_S - 1:
+            asked = time.monotonic()
+            assert other.do("result = float((x + 1).sum())") == 8
+            assert time.monotonic() - asked < 1 * PATIENCE
+            counted += 1
+            time.sleep(1)  # a gang that waits for memory is overtaken 256 times at most
+        failed = holder.answer(20)["ok"]
+        print(failed, counted, "calls of the other session")
+        assert counted > 10, "while the others waited"
+        for took, error in failed:
+            assert "RESOURCE_EXHAUSTED" in error and f"of {16 * MIB} bytes are held" in error, error
+            # One after the other, they would take 30, 60, 90 and 120 s.
+            assert MEMORY_WAIT_S - 1 < took < MEMORY_WAIT_S + 10, failed
+        holder.do("del x; make(1.0).block_until_ready()")
 
 
 def test_donation_reuses_memory_GS_2(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
