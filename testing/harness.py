@@ -176,6 +176,10 @@ class Counted:
         """The folder of the head, which has the file head.pid."""
         raise NotImplementedError
 
+    def logs(self, bytes_max: int = 6000) -> str:
+        """The ends of the logs of its processes, where they are kept."""
+        return ""
+
     def census(self) -> dict[str, int]:
         """Counts of everything that may leak, by name. A process is named by its role, so that a
         restarted process is compared with its predecessor.
@@ -235,7 +239,7 @@ class Counted:
         try:
             wait_for("counts as before", returned, within_s)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {more}") from None
+            raise AssertionError(f"{error}: {more}\n{self.logs()}") from None
 
 
 class Cluster(Counted):
