@@ -110,6 +110,7 @@ LinkEvents JoinPieces(LinkEvents events) {
   state->events = std::move(events);
   joined.on_frame = [state](wire::Frame frame) {
     if (state->closed) return;
+    if (PieceJoiner::Passes(frame)) return state->events.on_frame(std::move(frame));
     auto whole = state->joiner.Join(std::move(frame));
     if (!whole.ok()) {
       state->closed = true;

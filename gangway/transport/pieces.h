@@ -30,6 +30,11 @@ class PieceJoiner {
   // `bytes_max` 0: no pieces are expected on this link.
   explicit PieceJoiner(uint64_t bytes_max = kLargeFieldsBytesMax) : bytes_max_(bytes_max) {}
 
+  // Whether Join would return the frame as it is. Almost all frames of a link are such.
+  static bool Passes(const wire::Frame& frame) {
+    return !frame.has_piece() && frame.attachments().empty();
+  }
+
   // A whole frame; nothing if `frame` was a piece. After an error the link must be closed, and the pieces that came
   // are dropped. INVALID_ARGUMENT: pieces out of order, over the limit, or of no such field. DATA_LOSS: more or fewer
   // bytes than were announced.

@@ -100,6 +100,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   }
 
   void OnEndpointFrame(wire::Frame frame) {
+    if (PieceJoiner::Passes(frame)) return endpoint_->OnFrame(std::move(frame));
     auto whole = joiner_->Join(std::move(frame));
     if (whole.ok()) {
       if (*whole) endpoint_->OnFrame(**std::move(whole));
