@@ -97,12 +97,14 @@ void ExpectAllProgramsAgain(uint64_t seed, const ProcessesOptions& options,
           ASSERT_TRUE(step.ok()) << step.status();
           steps.push_back(*step);
         }
-        for (ExecutableHandle step : steps) ASSERT_TRUE(CallOnce(client, step).ok()) << "seed " << seed;
+        for (ExecutableHandle step : steps)
+          ASSERT_TRUE(CallOnce(client, step).ok()) << "seed " << seed;
         for (const std::string& name : names) {
           processes.Kill(name);
           // A call that meets the dead process loses its input. The loads are ahead of all later ones.
           const auto until = Clock::now() + seconds(20);
-          while (!CallOnce(client, steps[0]).ok()) ASSERT_LT(Clock::now(), until) << "seed " << seed;
+          while (!CallOnce(client, steps[0]).ok())
+            ASSERT_LT(Clock::now(), until) << "seed " << seed;
           for (ExecutableHandle step : steps) {
             const absl::Status ran = CallOnce(client, step);
             EXPECT_TRUE(ran.ok()) << "seed " << seed << " after " << name << ": " << ran;

@@ -14,6 +14,7 @@
 #include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/inproc/inproc.h"
+#include "gangway/transport/paced_sender.h"
 
 namespace gangway::simulation {
 namespace {
@@ -161,7 +162,8 @@ void Processes::RunScheduler(uint32_t island, Life& life) {
         SchedulerAddress(island),
         transport::Greet(&loop,
                          {.token_needed = true, .verifiers = transport::Verifiers::Same(kToken)},
-                         welcome));
+                         welcome),
+        transport::kBatchLink);
     while (listener.ok() && !life.stop.WaitFor(kForever)) continue;
   }
   loop.Stop();

@@ -220,6 +220,11 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   scenario.elements = random.Pick(sizes);
   if (random.Percent(20)) scenario.cluster.network.pending_bytes_max = random.Between(1, 5000);
   if (random.Percent(20)) scenario.cluster.network.bytes_per_second = 10'000'000;
+  // A chunk of a shard must fit. Batches are split, and what is larger than half of it crosses in pieces.
+  if (random.Percent(20)) {
+    scenario.cluster.network.message_bytes_max =
+        std::max<uint64_t>(random.Between(8'000, 40'000), scenario.elements * 4 + 1000);
+  }
   if (trouble == Trouble::kMemory)
     scenario.cluster.budget_bytes = random.Between(8, 24) * scenario.elements * 4;
   FaultPlan& faults = scenario.faults;
