@@ -344,7 +344,8 @@ void RandomSession::Check(const absl::Status& status, const std::string& what) {
   const bool named = failure.worker().rfind("island", 0) == 0;
   if (trouble_ != Trouble::kNone && named && (absent || lost)) return;
   const bool session = failure.code() == static_cast<int>(absl::StatusCode::kUnavailable) &&
-                       absl::StrContains(failure.message(), "the session with the controller");
+                       (absl::StrContains(failure.message(), "the session with the controller") ||
+                        absl::StrContains(failure.message(), "the controller lost its client"));
   if (trouble_ == Trouble::kCuts && session) return;
   ADD_FAILURE() << "seed " << seed_ << ", " << what << ": " << status << "\n"
                 << failure.DebugString();

@@ -421,7 +421,11 @@ void Island::OnEndSession(SessionId session, Actions& actions) {
   for (auto& [ordinal, node] : nodes_) {
     if (node.session == session && !node.released) unreleased.push_back(ordinal);
   }
-  const wire::FailureRef ended = Refuse(absl::StatusCode::kCancelled, "its session ended");
+  // A client may still see this, on a data stream, if only the controller knows that their link was reset.
+  const wire::FailureRef ended =
+      Refuse(absl::StatusCode::kUnavailable,
+             absl::StrCat("session ", session, " has ended: the controller lost its client"),
+             "Connect again.");
   for (Ordinal ordinal : unreleased) FailUnreleased(ordinal, ended, actions);
   wire::IslandItem item;
   item.mutable_end_session()->set_session(session.number());

@@ -345,7 +345,7 @@ TEST_F(IslandTest, ASessionsEndCancelsWhatIsNotReleased_OB2) {
   wire::IslandItem end;
   end.mutable_end_session()->set_session(kSession);
   Item(end);
-  EXPECT_EQ(done_[2].code(), static_cast<int>(absl::StatusCode::kCancelled));
+  EXPECT_EQ(done_[2].code(), static_cast<int>(absl::StatusCode::kUnavailable));
   EXPECT_EQ(Sent(0, [](const auto& item) { return item.has_end_session(); }), 1);
   Free({50, 51});
   wire::Failure abandoned = wire::MakeFailure(absl::StatusCode::kCancelled, "abandoned");
