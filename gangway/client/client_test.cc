@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "gangway/client/control_watch.h"
 #include "gangway/client/data_links.h"
 #include "gangway/client/scripted_cluster.h"
 #include "gangway/wire/failure.h"
@@ -368,6 +369,25 @@ TEST_F(ClientTest, TM1_ASilentControllerEndsWhateverAwaitsIt) {
     EXPECT_TRUE(absl::IsUnavailable(lost)) << lost;
     EXPECT_THAT(std::string(lost.message()), HasSubstr("nothing came from it for 100 ms"));
   }
+}
+
+TEST(ControlWatchTest, TM1_OnlySilenceAfterAQuestionCounts) {
+  using Verdict = ControlWatch::Verdict;
+  using std::chrono::seconds;
+  ControlWatch watch(seconds(10));
+  const Clock::time_point began{seconds(1000)};
+  const auto look = [&](int second, size_t queued = 0, bool stood_still = false) {
+    return watch.Look(began + seconds(second), queued, stood_still);
+  };
+  EXPECT_EQ(look(0), Verdict::kAsk);
+  EXPECT_EQ(look(9), Verdict::kWait);
+  watch.Heard();
+  EXPECT_EQ(look(100), Verdict::kAsk) << "nothing was asked since";
+  EXPECT_EQ(look(115, 0, /*stood_still=*/true), Verdict::kWait) << "the answer may be unread";
+  EXPECT_EQ(look(124, 50), Verdict::kWait);
+  EXPECT_EQ(look(126, 40), Verdict::kAsk) << "the controller takes what is queued";
+  EXPECT_EQ(look(135, 40), Verdict::kWait);
+  EXPECT_EQ(look(136, 60), Verdict::kSilent);
 }
 
 TEST_F(ClientTest, TM1_AControllerThatAnswersMayTakeItsTime) {
