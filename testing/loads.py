@@ -270,3 +270,12 @@ class Loads:
         except AssertionError as error:
             said = [load.errors(since) for load in self.all]
             raise AssertionError(f"{error}: {said}") from None
+
+
+def use_all(hosts: LinkedHosts) -> None:
+    """Opens what stays open: among it, the stream of each worker to each other one."""
+    with Loads(hosts, 1) as loads, Console(hosts) as client:
+        loads.wait_clean(time.monotonic(), 30)
+        client.do("xs = [jax.device_put(np.ones(4), d) for d in jax.devices()[::2]]")
+        client.do("ys = [jax.device_put(x, d) for x in xs for d in jax.devices()[::2]]")
+        client.do("jax.block_until_ready(ys)")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from harness import PATIENCE, wait_for
 from link_proxy import BACK, BOTH, THERE, Cut
-from loads import JAX, WORKER_WAIT_S, LinkedHosts, Loads
+from loads import JAX, WORKER_WAIT_S, LinkedHosts, Loads, use_all
 
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600 if NIGHTLY else 180)]
@@ -132,11 +132,7 @@ def test_each_link_is_cut_alone_under_load_ER_1_TM_1_OB_2(hosts: LinkedHosts) ->
     random_ = random.Random(seed)
     links = [*hosts.proxy.links]
 
-    def first() -> None:
-        with Loads(hosts, seed) as loads:
-            loads.wait_clean(time.monotonic(), 30)
-
-    with hosts.left_as_found(first), Loads(hosts, seed) as loads:
+    with hosts.left_as_found(lambda: use_all(hosts)), Loads(hosts, seed) as loads:
         for number, (of, kinds) in enumerate(cuts(seed)):
             print(f"cut {number} of seed {seed}: ", end="")
             cut_once(hosts, loads, *draw(random_, links, of, kinds))

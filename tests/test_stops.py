@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from faultlib import Console, stop_process
 from harness import PATIENCE, Cluster, wait_for
-from loads import CLIENT_SILENCE_S, WORKER_WAIT_S, LinkedHosts, Loads, NativeLoad
+from loads import CLIENT_SILENCE_S, WORKER_WAIT_S, LinkedHosts, Loads, NativeLoad, use_all
 
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
@@ -44,11 +44,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedHosts]:
         yield made
     finally:
         made.stop()
-
-
-def use_all(hosts: LinkedHosts) -> None:
-    with Loads(hosts, 1) as loads:
-        loads.wait_clean(time.monotonic(), 30)
 
 
 def pid_of(hosts: LinkedHosts, role: str) -> int:
