@@ -156,7 +156,7 @@ class Client:
     def close(self) -> None:
         """Ends the process."""
         self.kill()
-        self.wait(5 * PATIENCE)
+        self.wait(10 * PATIENCE)  # beside load
         self.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()

@@ -127,6 +127,39 @@ TEST_F(CertsTest, ARevokedCertificateIsRefusedByName) {
   EXPECT_FALSE(policy.Check(b).ok()) << "what was revoked stays revoked";
 }
 
+// As `cp` and Python's shutil.copy do: the bytes first, then the mode.
+TEST_F(CertsTest, AListWhoseModeIsSetLastCounts_SE1) {
+  ASSERT_TRUE(Add("a", "worker").ok());
+  const std::string a = *ReadPrivateFile(Folder("a/cert.pem"));
+  ASSERT_TRUE(RevokeOf("a").ok());
+  const std::string outside = folder_ + "/list";
+  std::filesystem::rename(Folder("revoked"), outside);
+  chmod(outside.c_str(), 0644);
+  Revocations policy(folder_ + "/tls");
+  Mutex mutex;
+  CondVar changed;
+  int looks = 0;
+  bool refused = false;
+  const uint64_t id = policy.Subscribe([&] {
+    MutexLock lock(mutex);
+    ++looks;
+    refused = !policy.Check(a).ok();
+    changed.NotifyAll();
+  });
+  std::filesystem::rename(outside, Folder("revoked"));
+  {
+    MutexLock lock(mutex);
+    EXPECT_TRUE(changed.WaitFor(mutex, kCloseLimit, [&] { return looks > 0; }));
+    EXPECT_FALSE(refused) << "it is not private yet";
+  }
+  chmod(Folder("revoked").c_str(), 0600);
+  {
+    MutexLock lock(mutex);
+    EXPECT_TRUE(changed.WaitFor(mutex, kCloseLimit, [&] { return refused; }));
+  }
+  policy.Unsubscribe(id);
+}
+
 // Both ends of links over TLS, in this process.
 class LinksTest : public CertsTest {
  protected:

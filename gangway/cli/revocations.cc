@@ -16,6 +16,19 @@
 #include "gangway/cli/certs.h"
 
 namespace gangway::cli {
+namespace {
+
+bool AreSame(const timespec& a, const timespec& b) {
+  return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+// Of one file that has not changed, nor its mode.
+bool AreSame(const struct stat& a, const struct stat& b) {
+  return a.st_ino == b.st_ino && a.st_size == b.st_size && AreSame(a.st_mtim, b.st_mtim) &&
+         AreSame(a.st_ctim, b.st_ctim);
+}
+
+}  // namespace
 
 // Reads what the system says of the folder, and looks at the list.
 class Revocations::Watch final : public Poller::Watched {
@@ -47,7 +60,8 @@ void Revocations::StartWatch(const std::string& folder) {
   const int fd = folder_changes_.get();
   auto poller = loop_.poller();
   absl::Status status = poller.status();
-  if (fd < 0 || inotify_add_watch(fd, folder.c_str(), IN_CLOSE_WRITE | IN_MOVED_TO) < 0) {
+  if (fd < 0 ||
+      inotify_add_watch(fd, folder.c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_ATTRIB) < 0) {
     status = absl::UnavailableError("the system has no more watches of folders");
   } else if (status.ok()) {
     status = (*poller)->Watch((*poller)->NextId(), fd, EPOLLIN, std::make_shared<Watch>(this));
@@ -88,16 +102,15 @@ void Revocations::OnChange() {
 void Revocations::ReadIfChangedLocked() {
   struct stat now = {};
   if (stat(path_.c_str(), &now) != 0) return;  // no list, or not any more
-  if (now.st_ino == about_.st_ino && now.st_size == about_.st_size &&
-      now.st_mtim.tv_sec == about_.st_mtim.tv_sec && now.st_mtim.tv_nsec == about_.st_mtim.tv_nsec)
-    return;
-  about_ = now;
+  if (AreSame(now, read_)) return;
   auto text = ReadPrivateFile(path_);
-  if (!text.ok()) {
+  if (!text.ok()) {  // it is tried again at the next check: who copies a file may set its mode last
+    if (AreSame(now, std::exchange(unreadable_, now))) return;
     spdlog::error("the list of revoked certificates is not used: {}",
                   std::string(text.status().message()));
     return;
   }
+  read_ = now;
   revoked_.clear();
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {

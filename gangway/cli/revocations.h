@@ -42,7 +42,8 @@ class Revocations final : public transport::PeerPolicy {
   FileDescriptor folder_changes_;
 
   Mutex mutex_;
-  struct stat about_ GANGWAY_GUARDED_BY(mutex_) = {};
+  struct stat read_ GANGWAY_GUARDED_BY(mutex_) = {};
+  struct stat unreadable_ GANGWAY_GUARDED_BY(mutex_) = {};
   // By serial number: what the list says of it.
   std::map<std::string, std::string> revoked_ GANGWAY_GUARDED_BY(mutex_);
 
