@@ -57,9 +57,14 @@ bool IsStranger(const Doorkeeper::Connection& connection) {
                      [](const auto& session) { return session.expired(); });
 }
 
-// gRPC owns the connection, and closes it when it sees the end of its input.
+// gRPC owns the connection, and closes it when it sees the end of its input. That resets it: a peer whose bytes filled
+// the window would otherwise hear nothing for as long as the system keeps the other half, a minute or more.
 void End(Doorkeeper::Connection& connection) {
-  if (connection.socket.valid()) shutdown(connection.socket.get(), SHUT_RDWR);
+  const linger none{.l_onoff = 1, .l_linger = 0};
+  if (connection.socket.valid()) {
+    (void)setsockopt(connection.socket.get(), SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+    shutdown(connection.socket.get(), SHUT_RDWR);
+  }
   connection.socket.Reset();
   connection.ended = true;
 }
