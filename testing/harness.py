@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -106,16 +107,18 @@ class Client:
     """
 
     _servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
+    _asking = threading.Lock()
 
     def __init__(self, program: pathlib.Path, port: int) -> None:
         pipes = [os.pipe() for _ in range(3)]
         (stdin, self._stdin), (self._stdout, stdout), (self._status, status) = pipes
         request = {"program": str(program), "environment": client_environment(port)}
-        server = self._server()
-        socket.send_fds(server, [json.dumps(request).encode()], [stdin, stdout, 2, status])
+        with self._asking:  # the answer is to the latest request
+            server = self._server()
+            socket.send_fds(server, [json.dumps(request).encode()], [stdin, stdout, 2, status])
+            self.pid = int(server.recv(32))
         for descriptor in (stdin, stdout, status):
             os.close(descriptor)
-        self.pid = int(server.recv(32))
         self.stdin = os.fdopen(self._stdin, "w")
         self.stdout = os.fdopen(self._stdout)
         self.returncode: int | None = None
@@ -156,7 +159,7 @@ class Client:
     def close(self) -> None:
         """Ends the process."""
         self.kill()
-        self.wait(10 * PATIENCE)  # beside load
+        self.wait(5 * PATIENCE)
         self.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
