@@ -103,12 +103,15 @@ def test_a_worker_whose_gang_lost_a_member_in_a_collective_ends_within_the_limit
             assert each.do("result = float(np.asarray(f(x))[0])") == 5.0
         victim = cluster.workers()[0]
         with blocker.refused(victim["pid"], 2):
-            began = time.monotonic()
-            client.send("np.asarray(f(x))")
-            while time.monotonic() - began < 3:  # the other worker's gangs go on
-                assert other.do("result = float(np.asarray(f(x))[0])") == 5.0
-            error = client.answer(STANDING_S)["error"]
-            took = elapsed(began)
+            for _ in range(5):
+                began = time.monotonic()
+                client.send("np.asarray(f(x))")
+                while time.monotonic() - began < 3:  # the other worker's gangs go on
+                    assert other.do("result = float(np.asarray(f(x))[0])") == 5.0
+                error = client.answer(STANDING_S)["error"]
+                took = elapsed(began)
+                if "Execution supplied" not in error:
+                    break  # else the refused member was so early that no other one had begun
         assert took < STANDING_S, took
         print("the error after", took, "s:", error)
         assert victim["name"] in error and "DATA_LOSS" in error, error
