@@ -104,7 +104,9 @@ absl::Status PacedSender::TakeFields(Waiting& part, const ProgramOf& program_of)
 
 bool PacedSender::GoesAsItIs(const wire::Frame& frame, const ProgramOf& program_of) const {
   if (!waiting_.empty() || link_->queued_bytes() > link_->writable_bytes()) return false;
-  if (frame.ByteSizeLong() > frame_bytes_ / 2) return false;
+  // Where frames are moved, none is too large: its size need not be computed.
+  const bool moves = link_->frame_bytes_max() == std::numeric_limits<size_t>::max();
+  if (!moves && frame.ByteSizeLong() > frame_bytes_ / 2) return false;
   return !program_of ||
          std::none_of(frame.island_batch().items().begin(), frame.island_batch().items().end(),
                       [](const auto& item) { return item.has_load(); });
