@@ -14,8 +14,6 @@
 namespace gangway::simulation {
 namespace {
 
-constexpr std::chrono::milliseconds kLossKnown{500};  // to every client, after a kill
-
 // Codes that say that something around an operation broke. Any other failure of a correct operation is a fault.
 bool IsFromAround(absl::StatusCode code) {
   return code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kUnavailable ||
@@ -152,6 +150,7 @@ bool Session::CheckOnce(Question& question) {
 
 void Session::Finish() {
   for (const auto& question : others_) Check(*question);
+  if (plan_.kills_of) AwaitWhatWasGood();
   const auto evaluate = [this](const program::Node& call,
                                const std::vector<const program::Array*>& inputs) {
     return Evaluate(call, inputs);

@@ -69,6 +69,8 @@ class Session {
   const Counts& counts() const { return counts_; }
 
  private:
+  static constexpr std::chrono::milliseconds kLossKnown{500};  // to every client, after a kill
+
   using Devices = std::vector<uint32_t>;
   // An array was good at some time in between.
   struct Known {
@@ -119,6 +121,8 @@ class Session {
   void Regroup();
   void Fetch();
   void AwaitSome();
+  std::shared_ptr<Question> Await(const std::vector<ArrayHandle>& handles);
+  void AwaitWhatWasGood();
   void Drop(bool consume);
   void Mistake();
   void BadArray(ArrayHandle handle, const std::string& what);

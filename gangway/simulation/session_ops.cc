@@ -200,6 +200,12 @@ void Session::Fetch() {
 void Session::AwaitSome() {
   std::vector<ArrayHandle> handles;
   for (uint64_t i = Below(4); i < 4; ++i) handles.push_back(PickUsable());
+  const std::shared_ptr<Question> question = Await(handles);
+  others_.push_back(question);
+  if (Below(2) == 0) Check(*question);
+}
+
+std::shared_ptr<Session::Question> Session::Await(const std::vector<ArrayHandle>& handles) {
   auto question = Ask("an await", Good());
   if (handles.size() == 1) {
     std::vector<uint32_t> shards(arrays_.at(handles[0]).devices.size());
@@ -207,8 +213,18 @@ void Session::AwaitSome() {
     AskAbout(*question, handles[0], shards);
   }
   client_->Await(handles, Answered(question));
-  others_.push_back(question);
-  if (Below(2) == 0) Check(*question);
+  return question;
+}
+
+// Every array that was good once: long enough after the last kill, each must be lost or good.
+void Session::AwaitWhatWasGood() {
+  if (*lost_) return;
+  Answer<bool>().WaitFor(2 * kLossKnown);
+  std::vector<std::shared_ptr<Question>> questions;
+  for (const auto& [handle, array] : arrays_) {
+    if (array.known) questions.push_back(Await({handle}));
+  }
+  for (const auto& question : questions) Check(*question);
 }
 
 void Session::Drop(bool consume) {

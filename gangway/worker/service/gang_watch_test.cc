@@ -36,7 +36,7 @@ class GangWatchTest : public testing::Test {
   }
 
   GangWatch watch_;
-  Clock::time_point now_;
+  Clock::time_point now_ = Clock::time_point() + milliseconds(1000);
   std::shared_ptr<FakeGang> gang_ = std::make_shared<FakeGang>();
 };
 
