@@ -334,7 +334,7 @@ std::function<void()> RandomSession::Timed() {
 
 // Allowed errors: DATA_LOSS that names the lost worker, and DEADLINE_EXCEEDED that names an absent
 // one, because a worker that keeps dying is restarted after growing delays; where links are cut, also the loss of the
-// session. No other error may occur.
+// session, or of a data stream to a worker that is named. No other error may occur.
 void RandomSession::Check(const absl::Status& status, const std::string& what) {
   ++failed_count_;
   last_error_ = std::string(status.message());
@@ -346,7 +346,10 @@ void RandomSession::Check(const absl::Status& status, const std::string& what) {
   const bool session = failure.code() == static_cast<int>(absl::StatusCode::kUnavailable) &&
                        (absl::StrContains(failure.message(), "the session with the controller") ||
                         absl::StrContains(failure.message(), "the controller lost its client"));
-  if (trouble_ == Trouble::kCuts && session) return;
+  // The worker may notice that a stream is gone, and give its fetches up, before the client does.
+  const bool stream = failure.code() == static_cast<int>(absl::StatusCode::kUnavailable) && named &&
+                      absl::StrContains(failure.message(), "no data stream to this worker");
+  if (trouble_ == Trouble::kCuts && (session || stream)) return;
   ADD_FAILURE() << "seed " << seed_ << ", " << what << ": " << status << "\n"
                 << failure.DebugString();
 }

@@ -341,7 +341,8 @@ void DataStreams::AwaitStream(SessionId session_id) {
       return;
     FailOutgoing(entry->second, absl::UnavailableError(absl::StrCat(
                                     "The client has had no data stream to this worker for ",
-                                    kStreamWaitMax.count(), " s.")));
+                                    kStreamWaitMax.count(),
+                                    " s. Retry: its arrays are not lost.")));
   });
 }
 
