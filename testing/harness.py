@@ -165,6 +165,27 @@ class Client:
             self.stdin.close()
 
 
+def descriptors(pid: int) -> list[str]:
+    """What each descriptor of a process is; a TCP socket with its local and its remote port, and its state. Other
+    sockets have no connection any more.
+    """
+    sockets = {}
+    for line in pathlib.Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
+        *_, inode = line.split()[:7]
+        sockets[f"socket:[{inode}]"] = f"unix {' '.join(line.split()[7:])}"
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, remote, state, *_, inode = line.split()[:10]
+            ends = [str(int(end.split(":")[1], 16)) for end in (local, remote)]
+            sockets[f"socket:[{inode}]"] = f"tcp {' to '.join(ends)}, state {state}"
+    found = []
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed since
+            target = os.readlink(entry)
+            found.append(f"{entry.name}: {sockets.get(target, target)}")
+    return found
+
+
 class Counted:
     """What of a cluster may leak, and a check that it has not. For clusters with `status`, `port` and `folder`."""
 
@@ -202,7 +223,7 @@ class Counted:
         pids = {worker["name"]: worker["pid"] for worker in workers}
         pids |= {f"scheduler {each['island']}": each["pid"] for each in schedulers}
         pids["compiler"] = status["compiler"]["pid"]
-        pids["head"] = int((self.head_folder / "head.pid").read_text())
+        pids["head"] = self.head_pid
         for name, pid in pids.items():
             with contextlib.suppress(OSError):  # it has ended: see "absent roles"
                 counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
@@ -213,6 +234,10 @@ class Counted:
                 counts[f"threads of {name}"] = len(threads) - pooled
                 counts[f"threads of gRPC in {name}"] = pooled
         return counts
+
+    @property
+    def head_pid(self) -> int:
+        return int((self.head_folder / "head.pid").read_text())
 
     @contextlib.contextmanager
     def left_as_found(
@@ -242,7 +267,8 @@ class Counted:
         try:
             wait_for("counts as before", returned, within_s)
         except AssertionError as error:
-            raise AssertionError(f"{error}: {more}\n{self.logs()}") from None
+            opened = descriptors(self.head_pid) if "descriptors of head" in more else []
+            raise AssertionError(f"{error}: {more}\n{opened}\n{self.logs()}") from None
 
 
 class Cluster(Counted):
