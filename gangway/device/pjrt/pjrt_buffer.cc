@@ -10,7 +10,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
-#include "gangway/device/pjrt/pjrt_element_type.h"
+#include "gangway/xla/pjrt_type.h"
 
 namespace gangway::device {
 namespace {
@@ -264,7 +264,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(
     const ArraySpec& spec, std::span<const std::byte> bytes, HostSemantics semantics,
     StatusCallback on_done) {
   GANGWAY_RETURN_IF_ERROR(CheckSize(spec, bytes.size()));
-  GANGWAY_ASSIGN_OR_RETURN(PJRT_Buffer_Type type, ToPjrtType(spec.element_type));
+  GANGWAY_ASSIGN_OR_RETURN(PJRT_Buffer_Type type, xla::ToPjrtType(spec.element_type));
   GANGWAY_ASSIGN_OR_RETURN(auto* pjrt_device, client->Device(device));
   GANGWAY_ASSIGN_OR_RETURN(auto* memory, client->Memory(device, memory_kind));
   PJRT_Client_BufferFromHostBuffer_Args args{};
@@ -288,7 +288,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> PjrtBufferFromHost(
 
 absl::StatusOr<Placeholder> CreatePjrtPlaceholder(const std::shared_ptr<const PjrtClient>& client,
                                                   int device, const ArraySpec& spec) {
-  GANGWAY_ASSIGN_OR_RETURN(PJRT_Buffer_Type type, ToPjrtType(spec.element_type));
+  GANGWAY_ASSIGN_OR_RETURN(PJRT_Buffer_Type type, xla::ToPjrtType(spec.element_type));
   if (!HostBytes(spec)) return CheckSize(spec, 0);
   GANGWAY_ASSIGN_OR_RETURN(auto* memory, client->Memory(device, ""));
   PJRT_ShapeSpec shape{};

@@ -15,7 +15,7 @@
 #include "gangway/base/status.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/device/pjrt/pjrt_buffer.h"
-#include "gangway/device/pjrt/pjrt_element_type.h"
+#include "gangway/xla/pjrt_type.h"
 
 namespace gangway::device {
 namespace {
@@ -207,7 +207,7 @@ absl::Status PjrtExecutable::DescribeOutputs() {
   std::vector<ArraySpec> outputs(count.num_outputs);
   const int64_t* next = dimensions.dims;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    outputs[i].element_type = FromPjrtType(types.output_types[i]);
+    outputs[i].element_type = xla::FromPjrtType(types.output_types[i]);
     outputs[i].dims.assign(next, next + dimensions.dim_sizes[i]);
     next += dimensions.dim_sizes[i];
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/layout.h"
 #include "gangway/xla/sharding.h"
@@ -79,13 +80,6 @@ absl::Status ReadSharding(const xla::SerializedProto& sharding, ArrayInfo& info)
 }
 
 }  // namespace
-
-std::string MemoryKindFromClient(std::string_view kind) {
-  return kind == "device" ? "" : std::string(kind);
-}
-std::string MemoryKindForClient(std::string_view kind) {
-  return kind.empty() ? "device" : std::string(kind);
-}
 
 void SetOffsets(const xla::Sharding& sharding, ArrayInfo& info) {
   info.offsets.clear();

@@ -66,10 +66,6 @@ ArrayInfoRef ShardInfo(const ArrayInfo& info, size_t shard);
 
 ArraySpec ToSpec(const ArrayInfo& info);
 
-// The client calls the default memory "device"; the cluster calls it "".
-std::string MemoryKindFromClient(std::string_view kind);
-std::string MemoryKindForClient(std::string_view kind);
-
 }  // namespace gangway::ifrt
 
 #endif  // GANGWAY_FRONTDOOR_IFRT_ARRAY_INFO_H_

@@ -7,6 +7,7 @@
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
+#include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/xla/dtype.h"
 
 namespace gangway::ifrt {

@@ -8,7 +8,8 @@
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/status.h"
-#include "gangway/xla/compile_options.h"
+#include "gangway/frontdoor/memory_kinds.h"
+#include "gangway/frontdoor/program_devices.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
 #include "gangway/xla/layout.h"
@@ -132,33 +133,6 @@ IfrtResponse CompileReply(uint64_t op_id, const Executable& executable) {
   return response;
 }
 
-// The devices that a program runs on, from its options; the cluster's first devices if the options
-// name none.
-absl::StatusOr<std::vector<uint32_t>> Devices(const SessionContext& context,
-                                              const xla::CompileOptionsProto& options) {
-  absl::StatusOr<std::vector<uint32_t>> devices = xla::AssignedDevices(options);
-  GANGWAY_RETURN_IF_ERROR(devices);
-  for (uint32_t device : *devices) {
-    if (!context.devices.contains(device)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("device ", device, " of the program is not one of the cluster's"));
-    }
-  }
-  if (devices->empty()) {
-    const auto& all = context.client.cluster().devices;
-    const auto& build = options.executable_build_options();
-    const int64_t replicas = std::max<int64_t>(1, build.num_replicas());
-    const int64_t partitions = std::max<int64_t>(1, build.num_partitions());
-    const int64_t count = static_cast<int64_t>(all.size());
-    if (replicas > count || partitions > count / replicas) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          replicas, " replicas x ", partitions, " partitions on a cluster of ", count, " devices"));
-    }
-    for (int64_t i = 0; i < replicas * partitions; ++i) devices->push_back(all[i].id);
-  }
-  return devices;
-}
-
 absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileRequest& request) {
   if (!request.host_callbacks().empty()) {
     return absl::UnimplementedError(
@@ -174,7 +148,8 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
       !options.ParseFromString(request.compile_options().data())) {
     return absl::InvalidArgumentError("the compile options are not XLA's");
   }
-  absl::StatusOr<std::vector<uint32_t>> devices = Devices(context, options.compile_options());
+  absl::StatusOr<std::vector<uint32_t>> devices =
+      ProgramDevices(context.client.cluster(), options.compile_options());
   GANGWAY_RETURN_IF_ERROR(devices);
   // The callback needs the handle that Compile returns, and may run first: both meet here.
   struct Pending {
@@ -261,7 +236,7 @@ absl::StatusOr<std::vector<uint32_t>> Kept(const xla::ExecuteRequest& request) {
 }
 
 void WatchStatus(SessionContext& context, uint64_t handle, const std::vector<uint64_t>& results) {
-  auto status = std::make_shared<ExecuteStatus>();
+  auto status = std::make_shared<Outcome>();
   context.statuses[handle] = status;
   if (results.empty()) return status->Set(absl::OkStatus());
   context.client.Await(results, [status](absl::Status outcome) { status->Set(outcome); });
@@ -318,7 +293,7 @@ void WhenOver(SessionContext& context, uint64_t op_id, uint64_t handle, SetBody 
   };
   auto found = context.statuses.find(handle);
   if (found == context.statuses.end()) return reply(absl::OkStatus());
-  std::shared_ptr<ExecuteStatus> status = found->second;
+  std::shared_ptr<Outcome> status = found->second;
   context.statuses.erase(found);
   status->Then(std::move(reply));
 }
@@ -344,31 +319,6 @@ bool ExecutableTable::Erase(uint64_t handle) {
   return table_.erase(handle) > 0;
 }
 
-void ExecuteStatus::Set(const absl::Status& status) {
-  std::vector<StatusCallback> waiting;
-  {
-    MutexLock lock(mutex_);
-    if (set_) return;
-    set_ = true;
-    status_ = status;
-    waiting.swap(waiting_);
-  }
-  for (StatusCallback& then : waiting) then(status);
-}
-
-void ExecuteStatus::Then(StatusCallback then) {
-  absl::Status status;
-  {
-    MutexLock lock(mutex_);
-    if (!set_) {
-      waiting_.push_back(std::move(then));
-      return;
-    }
-    status = status_;
-  }
-  then(status);
-}
-
 // --- Requests ---
 
 void Compile(SessionContext& context, uint64_t op_id, xla::CompileRequest& request) {
@@ -390,7 +340,7 @@ absl::Status Execute(SessionContext& context, const xla::ExecuteRequest& request
   absl::Status status = ExecuteOrFail(context, request, response);
   if (status.ok()) return status;
   if (request.options().fill_status() && request.status_handle() != 0) {
-    auto failed = std::make_shared<ExecuteStatus>();
+    auto failed = std::make_shared<Outcome>();
     failed->Set(status);
     context.statuses[request.status_handle()] = std::move(failed);
   }

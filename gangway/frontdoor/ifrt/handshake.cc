@@ -5,18 +5,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/frontdoor/ifrt/requests.h"
+#include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/xla/layout.h"
 
 namespace gangway::ifrt {
 namespace {
-
-// Memory kinds of every device, the default one first. Positions are kind ids.
-constexpr const char* kMemoryKinds[] = {"device", "pinned_host", "unpinned_host"};
-constexpr int kMemoryKindCount = 3;
-
-int32_t MemoryId(uint32_t device, int kind) {
-  return static_cast<int32_t>(device) * kMemoryKindCount + kind;
-}
 
 void SetInt(xla::AttributeMapProto& map, const char* name, int64_t value) {
   (*map.mutable_attributes())[name].set_int64_value(value);

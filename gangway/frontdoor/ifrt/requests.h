@@ -23,6 +23,7 @@
 #include "gangway/frontdoor/ifrt/array_info.h"
 #include "gangway/frontdoor/ifrt/host_buffers.h"
 #include "gangway/frontdoor/ifrt/response_writer.h"
+#include "gangway/frontdoor/outcome.h"
 #include "gangway/xla/ifrt_messages.pb.h"
 
 namespace gangway::ifrt {
@@ -50,21 +51,6 @@ class ExecutableTable {
       GANGWAY_GUARDED_BY(mutex_);
 };
 
-// The outcome of an execution for which the client requested it (fill_status). Shared with the
-// Await that sets it.
-class ExecuteStatus {
- public:
-  void Set(const absl::Status& status);
-  // Calls `then` once, now or when the status is set.
-  void Then(StatusCallback then);
-
- private:
-  Mutex mutex_;
-  bool set_ GANGWAY_GUARDED_BY(mutex_) = false;
-  absl::Status status_ GANGWAY_GUARDED_BY(mutex_);
-  std::vector<StatusCallback> waiting_ GANGWAY_GUARDED_BY(mutex_);
-};
-
 struct SessionContext {
   SessionContext(Client& client, Replies& replies, HostBuffers& buffers, Executor* bulk,
                  uint64_t session_id);
@@ -77,7 +63,7 @@ struct SessionContext {
   DeviceSet devices;
   // Used only by the thread of the requests.
   ArrayTable arrays;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ExecuteStatus>> statuses;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Outcome>> statuses;
   // Used by callbacks, too.
   ExecutableTable executables;
 };

@@ -339,10 +339,10 @@ void DataStreams::AwaitStream(SessionId session_id) {
     auto entry = sessions_.find(session_id);
     if (entry == sessions_.end() || entry->second.waits != wait || entry->second.stream != 0)
       return;
-    FailOutgoing(entry->second, absl::UnavailableError(absl::StrCat(
-                                    "The client has had no data stream to this worker for ",
-                                    kStreamWaitMax.count(),
-                                    " s. Retry: its arrays are not lost.")));
+    FailOutgoing(entry->second,
+                 absl::UnavailableError(
+                     absl::StrCat("The client has had no data stream to this worker for ",
+                                  kStreamWaitMax.count(), " s. Retry: its arrays are not lost.")));
   });
 }
 

@@ -1,0 +1,71 @@
+// The outcome of something that a session waits for: a status that is set once, on any thread, and read or awaited by
+// any number of others. Shared with the callback of the client library that sets it.
+//
+// Threading: thread-safe. Callbacks run on the thread that sets the outcome, or at once on the caller's; no lock is
+// held while they run.
+#ifndef GANGWAY_FRONTDOOR_OUTCOME_H_
+#define GANGWAY_FRONTDOOR_OUTCOME_H_
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "gangway/base/mutex.h"
+#include "gangway/client/include/gangway/client.h"
+
+namespace gangway {
+
+class Outcome {
+ public:
+  // The first one counts.
+  void Set(const absl::Status& status) GANGWAY_EXCLUDES(mutex_) {
+    std::vector<StatusCallback> waiting;
+    {
+      MutexLock lock(mutex_);
+      if (status_) return;
+      status_ = status;
+      waiting.swap(waiting_);
+      set_.NotifyAll();
+    }
+    for (StatusCallback& then : waiting) then(status);
+  }
+
+  // Calls `then` once, now or when the outcome is set.
+  void Then(StatusCallback then) GANGWAY_EXCLUDES(mutex_) {
+    std::optional<absl::Status> status;
+    {
+      MutexLock lock(mutex_);
+      status = status_;
+      if (!status) return waiting_.push_back(std::move(then));
+    }
+    then(*status);
+  }
+
+  // Null: not yet.
+  std::optional<absl::Status> Peek() const GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return status_;
+  }
+
+  // Waits without a limit of its own: the client library answers all that it is asked, or loses its session.
+  absl::Status Wait() GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    while (!status_) {
+      set_.WaitFor(mutex_, std::chrono::hours(1),
+                   [this]() GANGWAY_NO_ANALYSIS { return status_.has_value(); });
+    }
+    return *status_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  CondVar set_;
+  std::optional<absl::Status> status_ GANGWAY_GUARDED_BY(mutex_);
+  std::vector<StatusCallback> waiting_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway
+
+#endif  // GANGWAY_FRONTDOOR_OUTCOME_H_
