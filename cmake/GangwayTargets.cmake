@@ -3,6 +3,7 @@
 # gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [LABELS ...])   a GoogleTest binary run by ctest
 # gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): libFuzzer drives it in the preset
 #                                                       fuzz; in all others it is a test over seeds and mutations
+# gangway_plugin(<name> EXPORTS a.map LIBRARY <library>)    a shared library that exports what the map says
 # Includes are "gangway/<folder>/<file>.h", also for generated headers.
 #
 # A test's labels are its folders (gangway/worker/core: worker, core), so `ctest -L '^scheduler$'` runs one folder's
@@ -148,4 +149,45 @@ function(gangway_register_test name timeout extra_labels)
         "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:halt_on_error=1:second_deadlock_stack=1")
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${environment}")
+endfunction()
+
+# It holds the library and all Gangway libraries under it. Abseil and protobuf are linked as shared libraries, because
+# Debian's static ones are not position-independent.
+function(gangway_plugin name)
+  cmake_parse_arguments(arg "" "EXPORTS;LIBRARY" "" ${ARGN})
+  gangway_libraries_under(archives ${arg_LIBRARY})
+  file(GLOB absl /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/libabsl_*.so)
+  add_library(${name} SHARED ${CMAKE_SOURCE_DIR}/cmake/precompiled/stub.cc)
+  add_dependencies(${name} ${archives})
+  list(TRANSFORM archives REPLACE "(.+)" "$<TARGET_FILE:\\1>")
+  cmake_path(ABSOLUTE_PATH arg_EXPORTS BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  target_link_options(${name} PRIVATE -Wl,--version-script=${arg_EXPORTS} -Wl,-z,defs -Wl,--as-needed)
+  target_link_libraries(${name} PRIVATE
+    -Wl,--whole-archive $<TARGET_FILE:${arg_LIBRARY}> -Wl,--no-whole-archive -Wl,--start-group ${archives} -Wl,--end-group
+    ${absl} /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/libprotobuf.so OpenSSL::Crypto spdlog::spdlog Threads::Threads)
+  set_target_properties(${name} PROPERTIES LINK_DEPENDS ${arg_EXPORTS})
+endfunction()
+
+# Sets `result` to the static libraries of this build that `library` needs, without itself.
+function(gangway_libraries_under result library)
+  set(found)
+  set(left ${library})
+  while(left)
+    list(POP_FRONT left next)
+    get_target_property(needs ${next} INTERFACE_LINK_LIBRARIES)
+    foreach(need ${needs})
+      if(TARGET ${need} AND need MATCHES "^gangway_" AND NOT need IN_LIST found)
+        list(APPEND found ${need})
+        list(APPEND left ${need})
+      endif()
+    endforeach()
+  endwhile()
+  set(archives)
+  foreach(each ${found})
+    get_target_property(type ${each} TYPE)
+    if(type STREQUAL STATIC_LIBRARY)
+      list(APPEND archives ${each})
+    endif()
+  endforeach()
+  set(${result} ${archives} PARENT_SCOPE)
 endfunction()

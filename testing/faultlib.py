@@ -46,8 +46,8 @@ def full_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 class Console:
     """A live client process that executes one statement at a time for a test (console.py)."""
 
-    def __init__(self, cluster: Reachable, ready_s: float = 30) -> None:
-        self._process = Client(ROOT / "testing" / "console.py", cluster.port)
+    def __init__(self, cluster: Reachable, ready_s: float = 30, door: str = "ifrt") -> None:
+        self._process = Client(ROOT / "testing" / "console.py", cluster.port, door)
         self._answers: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -85,7 +85,7 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
         time.sleep(max(0.02, (PATIENCE - 1) * (now - began)))
 
 
-def client_environment(port: int) -> dict[str, str]:
+def client_environment(port: int, door: str = "ifrt") -> dict[str, str]:
     """The environment of an unmodified JAX client: the port leads it to the cluster, and the state folder
     holds the token.
     """
@@ -94,6 +94,7 @@ def client_environment(port: int) -> dict[str, str]:
     return {
         **os.environ,
         **state,
+        "GANGWAY_DOOR": door,
         "GANGWAY_PORT": str(port),
         "PYTHONPATH": f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}",
         "PYTHONUNBUFFERED": "1",
@@ -109,10 +110,10 @@ class Client:
     _servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
     _asking = threading.Lock()
 
-    def __init__(self, program: pathlib.Path, port: int) -> None:
+    def __init__(self, program: pathlib.Path, port: int, door: str = "ifrt") -> None:
         pipes = [os.pipe() for _ in range(3)]
         (stdin, self._stdin), (self._stdout, stdout), (self._status, status) = pipes
-        request = {"program": str(program), "environment": client_environment(port)}
+        request = {"program": str(program), "environment": client_environment(port, door)}
         with self._asking:  # the answer is to the latest request
             server = self._server()
             socket.send_fds(server, [json.dumps(request).encode()], [stdin, stdout, 2, status])

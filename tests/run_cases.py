@@ -1,6 +1,6 @@
 """Runs many cases in one process on one backend, because starting JAX costs more than most cases.
 
-    python tests/run_cases.py --backend gangway|reference|cpu --out FILE [--cases NAME ...]
+    python tests/run_cases.py --backend gangway|gangway-pjrt|reference|cpu --out FILE [--cases NAME ...]
 
 A case is MODULE.FUNCTION of tests/cases, followed by .ARGUMENT for each argument. Each case appends
 two pickles to FILE: ("start", name), then ("done", name, value, seconds) or ("failed", name,
@@ -42,11 +42,11 @@ def case_names() -> list[str]:
 
 
 def use_backend(name: str) -> None:
-    if name == "gangway":
+    if name.startswith("gangway"):
         sys.path.append(str(ROOT / "python"))
         import gangway
 
-        gangway.connect()
+        gangway.connect(door="pjrt" if name == "gangway-pjrt" else "ifrt")
     elif name == "reference":
         sys.path.append(str(ROOT / "testing"))
         import reference
@@ -71,7 +71,9 @@ def load(name: str, per_worker: int = DEVICES) -> Callable[[], Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=["gangway", "reference", "cpu"], required=True)
+    parser.add_argument(
+        "--backend", choices=["gangway", "gangway-pjrt", "reference", "cpu"], required=True
+    )
     parser.add_argument("--out", required=True)
     parser.add_argument("--cases", nargs="*", help="default: all")
     parser.add_argument("--limit", type=float, default=CASE_LIMIT_S, help="seconds per case")

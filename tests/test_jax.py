@@ -22,7 +22,15 @@ from hosts import Hosts
 from run_cases import case_names
 
 Outcomes = dict[str, Outcome]
-PER_WORKER = {"1x1x8": 8, "2x2x2": 2, "2x2x2-by-hand": 2, "2x2x2-tls": 2}
+# Those whose names end with "pjrt" go through the plugin in the script's process, the others through the IFRT proxy.
+PER_WORKER = {
+    "1x1x8": 8,
+    "1x1x8-pjrt": 8,
+    "2x2x2": 2,
+    "2x2x2-pjrt": 2,
+    "2x2x2-by-hand": 2,
+    "2x2x2-tls": 2,
+}
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 # The cases that `make test` runs on several workers: each data path and each kind of program. The nightly run
 # runs all cases.
@@ -53,7 +61,7 @@ RUNS = [
     (kind, case)
     for kind in PER_WORKER
     for case in case_names()
-    if NIGHTLY or kind == "1x1x8" or (kind != "2x2x2-by-hand" and case in CORE)
+    if NIGHTLY or kind.startswith("1x1x8") or (kind != "2x2x2-by-hand" and case in CORE)
 ]
 
 
@@ -101,11 +109,15 @@ def outcomes(
         folder = tmp_path_factory.mktemp("cases")
         if backend == "reference":
             return reference_outcomes(names, folder, int(on))
+        if backend == "gangway" and str(on).endswith("pjrt"):
+            backend = "gangway-pjrt"
         if isinstance(on, int):
             return run_cases(backend, names, folder, per_worker=on)
         ways: dict[str, contextlib.AbstractContextManager[dict[str, Any]]] = {
             "1x1x8": contextlib.nullcontext({"port": cluster.port}),
+            "1x1x8-pjrt": contextlib.nullcontext({"port": cluster.port}),
             "2x2x2": two_islands(),
+            "2x2x2-pjrt": two_islands(),
             "2x2x2-by-hand": by_hand(folder, tls=False),
             "2x2x2-tls": by_hand(folder, tls=True),
         }

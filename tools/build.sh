@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tools/build.sh PRESET [TARGET...]: configures build/PRESET if needed, and builds it; quiet unless a step fails.
-# The dev build is linked as bin/gangway. JOBS limits the parallel compiles (default: all cores).
+# The dev build is linked as bin/gangway and bin/libgangway_pjrt.so. JOBS limits the parallel compiles (default: all
+# cores).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=${1:?usage: tools/build.sh PRESET [TARGET...]}
@@ -25,4 +26,5 @@ NINJA_STATUS="[%f/%t %es] " cmake --build "$tree" -j "${JOBS:-$(nproc)}" "${targ
 if [ "$preset" = dev ] && [ -x "$tree/gangway/cli/gangway" ]; then
   mkdir -p bin
   ln -sfn "../$tree/gangway/cli/gangway" bin/gangway
+  ln -sfn "../$tree/gangway/frontdoor/pjrt/libgangway_pjrt.so" bin/libgangway_pjrt.so
 fi

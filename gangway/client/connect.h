@@ -18,8 +18,9 @@ struct ClientOptions {
   std::string controller_address;
   std::string name;                         // for people: "train.py (pid 4711)"
   std::string token;                        // of the cluster; not needed in process
-  transport::Transport* control = nullptr;  // not owned; both outlive the client
+  transport::Transport* control = nullptr;  // both outlive the client
   transport::Transport* data = nullptr;
+  std::shared_ptr<transport::Transport> owned_transport;  // lives as long as the client
   // Limit for the connection and the controller's welcome, which arrives when the declared workers
   // are up.
   std::chrono::milliseconds connect_limit{30000};

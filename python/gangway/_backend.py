@@ -12,6 +12,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from gangway import _plugin
 from gangway._client_threads import few_wakes
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
 from gangway._fork import keep_children_out
@@ -22,6 +23,11 @@ from gangway._watch import watch
 if TYPE_CHECKING:
     import jax
 
+DOORS = ("ifrt", "pjrt")
+IN_USE = (
+    "JAX is already in use, with devices other than this cluster's, and cannot change them: call "
+    "gangway.connect() before the first JAX operation (in a notebook, restart the kernel first)"
+)
 OLDEST_JAXLIB = (0, 8, 0)
 NEWEST_TESTED_JAXLIB = (0, 10)
 # jaxlib's client retries after any error until this time has passed. check_front_door has already
@@ -113,12 +119,37 @@ def register() -> None:
     backend.register_backend_factory("proxy", make_client, priority=-1)
 
 
-def connect(port: int | None = None, *, local_cpu: bool = True) -> list[jax.Device]:
+def _connect_plugin(port: int, *, local_cpu: bool) -> list[jax.Device]:
+    import jax
+    import jaxlib.version
+    from jax._src import xla_bridge
+
+    if xla_bridge.backends_are_initialized():
+        if _plugin.NAME in xla_bridge.backends():
+            return jax.devices(_plugin.NAME)
+        raise AlreadyInitializedError(IN_USE)
+    check_jaxlib(jaxlib.version.__version__)
+    _plugin.register(port)
+    os.environ["GANGWAY_PORT"] = str(port)
+    platforms = f"{_plugin.NAME},cpu" if local_cpu else _plugin.NAME
+    os.environ["JAX_PLATFORMS"] = platforms
+    jax.config.update("jax_platforms", platforms)  # type: ignore[no-untyped-call]
+    try:
+        return jax.devices()
+    except RuntimeError as error:
+        raise GangwayError(f"the cluster at port {port} is not reached: {error}") from error
+
+
+def connect(
+    port: int | None = None, *, local_cpu: bool = True, door: str | None = None
+) -> list[jax.Device]:
     """Makes the cluster at `port` JAX's default backend and returns its devices.
 
     Args:
       port: the cluster's front door; `GANGWAY_PORT`, or 38600, if None.
       local_cpu: keep this process's own CPU reachable as `jax.devices("cpu")`.
+      door: "ifrt", by the client in jaxlib, or "pjrt", by Gangway's plugin in this process (so far
+        on the cluster's host only); `GANGWAY_DOOR`, or "ifrt", if None.
 
     Raises:
       AlreadyInitializedError: JAX already has backends other than this cluster's.
@@ -130,15 +161,16 @@ def connect(port: int | None = None, *, local_cpu: bool = True) -> list[jax.Devi
     from jax._src import xla_bridge
 
     port = default_port() if port is None else port
+    door = door or os.environ.get("GANGWAY_DOOR") or DOORS[0]
+    if door not in DOORS:
+        raise ValueError(f"door={door!r} is not one of {', '.join(DOORS)}")
+    if door == "pjrt":
+        return _connect_plugin(port, local_cpu=local_cpu)
     if xla_bridge.backends_are_initialized():
         configured = jax.config.read("jax_backend_target")  # type: ignore[no-untyped-call]
         if "proxy" in xla_bridge.backends() and configured == target(port):
             return jax.devices("proxy")
-        raise AlreadyInitializedError(
-            "JAX is already in use, with devices other than this cluster's, and cannot change "
-            "them: call gangway.connect() before the first JAX operation (in a notebook, restart "
-            "the kernel first)"
-        )
+        raise AlreadyInitializedError(IN_USE)
     check_front_door(port)
     variables = environment(port, local_cpu=local_cpu)
     os.environ.update(variables)

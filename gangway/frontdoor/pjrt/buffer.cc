@@ -1,0 +1,139 @@
+// Buffers: what they are, whether they are ready, and their end (buffer.h).
+#include "gangway/frontdoor/pjrt/buffer.h"
+
+#include <utility>
+
+#include "gangway/base/status.h"
+#include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/pjrt/event.h"
+#include "gangway/xla/dtype.h"
+#include "gangway/xla/pjrt_type.h"
+
+namespace gangway::pjrt {
+namespace {
+
+constexpr char kBuffer[] = "the buffer";
+
+absl::Status Deleted() {
+  return absl::InvalidArgumentError("the buffer was deleted or donated: its bytes are gone");
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Array>> ArrayOf(const PJRT_Buffer* buffer) {
+  GANGWAY_RETURN_IF_ERROR(Need(buffer, kBuffer));
+  std::shared_ptr<Array> array = buffer->Find();
+  if (array == nullptr) return Deleted();
+  return array;
+}
+
+absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,
+                                                       std::vector<int64_t> dims) {
+  auto shape = std::make_shared<Shape>();
+  shape->element_type = element_type;
+  GANGWAY_ASSIGN_OR_RETURN(shape->type, xla::ToPjrtType(element_type));
+  GANGWAY_ASSIGN_OR_RETURN(const int64_t bytes, xla::DenseBytes(element_type, dims));
+  shape->bytes = static_cast<uint64_t>(bytes);
+  for (size_t i = dims.size(); i > 0; --i)
+    shape->minor_to_major.push_back(static_cast<int64_t>(i) - 1);
+  shape->dims = std::move(dims);
+  return shape;
+}
+
+PJRT_Buffer* NewBuffer(PJRT_Memory* memory, std::shared_ptr<const Shape> shape,
+                       std::shared_ptr<Array> array, uint32_t shard) {
+  auto buffer = std::make_unique<PJRT_Buffer>();
+  buffer->memory = memory;
+  buffer->shape = std::move(shape);
+  buffer->shard = shard;
+  MutexLock lock(buffer->mutex);
+  buffer->array = std::move(array);
+  return buffer.release();
+}
+
+absl::Status BufferDestroy(PJRT_Buffer_Destroy_Args& args) {
+  delete args.buffer;
+  return absl::OkStatus();
+}
+
+absl::Status BufferElementType(PJRT_Buffer_ElementType_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.type = args.buffer->shape->type;
+  return absl::OkStatus();
+}
+
+absl::Status BufferDimensions(PJRT_Buffer_Dimensions_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.dims = args.buffer->shape->dims.data();
+  args.num_dims = args.buffer->shape->dims.size();
+  return absl::OkStatus();
+}
+
+absl::Status BufferUnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.unpadded_dims = args.buffer->shape->dims.data();
+  args.num_dims = args.buffer->shape->dims.size();
+  return absl::OkStatus();
+}
+
+absl::Status BufferDynamicDimensions(PJRT_Buffer_DynamicDimensionIndices_Args& args) {
+  args.dynamic_dim_indices = nullptr;
+  args.num_dynamic_dims = 0;
+  return absl::OkStatus();
+}
+
+absl::Status BufferLayout(PJRT_Buffer_GetMemoryLayout_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.layout = {};
+  args.layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
+  args.layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
+  args.layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
+  args.layout.tiled.minor_to_major = args.buffer->shape->minor_to_major.data();
+  args.layout.tiled.minor_to_major_size = args.buffer->shape->minor_to_major.size();
+  return absl::OkStatus();
+}
+
+absl::Status BufferSize(PJRT_Buffer_OnDeviceSizeInBytes_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.on_device_size_in_bytes = args.buffer->shape->bytes;
+  return absl::OkStatus();
+}
+
+absl::Status BufferDelete(PJRT_Buffer_Delete_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.buffer->Release();
+  return absl::OkStatus();
+}
+
+absl::Status BufferIsDeleted(PJRT_Buffer_IsDeleted_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.is_deleted = args.buffer->Find() == nullptr;
+  return absl::OkStatus();
+}
+
+// Never: the bytes are a worker's, and this process cannot read them where they are.
+absl::Status BufferIsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
+  args.is_on_cpu = false;
+  return absl::OkStatus();
+}
+
+absl::Status BufferDevice(PJRT_Buffer_Device_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.device = args.buffer->memory->device;
+  return absl::OkStatus();
+}
+
+absl::Status BufferMemory(PJRT_Buffer_Memory_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  args.memory = args.buffer->memory;
+  return absl::OkStatus();
+}
+
+absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
+  const std::shared_ptr<Array> array = args.buffer->Find();
+  args.event = array == nullptr ? ReadyEvent(Deleted()) : NewEvent(array->Ready());
+  return absl::OkStatus();
+}
+
+}  // namespace gangway::pjrt

@@ -1,0 +1,76 @@
+// Buffers of the C API: each is one shard of an Array, on one device.
+//
+// Threading: any thread; the array of a buffer is guarded by its lock, the rest is constant. Failure: a buffer that was
+// deleted or donated answers INVALID_ARGUMENT; one whose bytes are lost answers the cluster's error.
+#ifndef GANGWAY_FRONTDOOR_PJRT_BUFFER_H_
+#define GANGWAY_FRONTDOOR_PJRT_BUFFER_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "pjrt_c_api.h"
+
+#include "gangway/base/mutex.h"
+#include "gangway/frontdoor/pjrt/array.h"
+#include "gangway/frontdoor/pjrt/cluster.h"
+
+struct PJRT_Buffer {
+  using ArrayRef = std::shared_ptr<gangway::pjrt::Array>;
+
+  PJRT_Memory* memory = nullptr;
+  std::shared_ptr<const gangway::pjrt::Shape> shape;
+  uint32_t shard = 0;  // of the array
+  mutable gangway::Mutex mutex;
+  ArrayRef array GANGWAY_GUARDED_BY(mutex);  // null: deleted or donated
+
+  gangway::Client* session() const { return memory->device->client->session.get(); }
+  // Null if it was deleted.
+  ArrayRef Find() const {
+    gangway::MutexLock lock(mutex);
+    return array;
+  }
+  void Release() {
+    ArrayRef last;  // its end sends a message: outside the lock
+    gangway::MutexLock lock(mutex);
+    last.swap(array);
+  }
+};
+
+namespace gangway::pjrt {
+
+// INVALID_ARGUMENT: the buffer is null or was deleted.
+absl::StatusOr<std::shared_ptr<Array>> ArrayOf(const PJRT_Buffer* buffer);
+
+// Shapes and bytes of a dense array. UNIMPLEMENTED or INVALID_ARGUMENT: no such type, or sizes that cannot be.
+absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,
+                                                       std::vector<int64_t> dims);
+
+PJRT_Buffer* NewBuffer(PJRT_Memory* memory, std::shared_ptr<const Shape> shape,
+                       std::shared_ptr<Array> array, uint32_t shard);
+
+// buffer.cc
+absl::Status BufferDestroy(PJRT_Buffer_Destroy_Args& args);
+absl::Status BufferElementType(PJRT_Buffer_ElementType_Args& args);
+absl::Status BufferDimensions(PJRT_Buffer_Dimensions_Args& args);
+absl::Status BufferUnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args& args);
+absl::Status BufferDynamicDimensions(PJRT_Buffer_DynamicDimensionIndices_Args& args);
+absl::Status BufferLayout(PJRT_Buffer_GetMemoryLayout_Args& args);
+absl::Status BufferSize(PJRT_Buffer_OnDeviceSizeInBytes_Args& args);
+absl::Status BufferDelete(PJRT_Buffer_Delete_Args& args);
+absl::Status BufferIsDeleted(PJRT_Buffer_IsDeleted_Args& args);
+absl::Status BufferIsOnCpu(PJRT_Buffer_IsOnCpu_Args& args);
+absl::Status BufferDevice(PJRT_Buffer_Device_Args& args);
+absl::Status BufferMemory(PJRT_Buffer_Memory_Args& args);
+absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args);
+
+// transfer.cc
+absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args);
+absl::Status BufferToHost(PJRT_Buffer_ToHostBuffer_Args& args);
+absl::Status BufferRawToHost(PJRT_Buffer_CopyRawToHost_Args& args);
+absl::Status BufferToDevice(PJRT_Buffer_CopyToDevice_Args& args);
+absl::Status BufferToMemory(PJRT_Buffer_CopyToMemory_Args& args);
+
+}  // namespace gangway::pjrt
+
+#endif  // GANGWAY_FRONTDOOR_PJRT_BUFFER_H_

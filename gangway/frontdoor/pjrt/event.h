@@ -1,0 +1,31 @@
+// Events of the C API: what a caller asks, awaits or subscribes to about something that the cluster has been asked for.
+//
+// Threading: any thread. Callbacks run on the client library's loop, or at once on the caller's thread.
+#ifndef GANGWAY_FRONTDOOR_PJRT_EVENT_H_
+#define GANGWAY_FRONTDOOR_PJRT_EVENT_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "pjrt_c_api.h"
+
+#include "gangway/frontdoor/outcome.h"
+
+struct PJRT_Event {
+  std::shared_ptr<gangway::Outcome> outcome;
+};
+
+namespace gangway::pjrt {
+
+PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome);
+PJRT_Event* ReadyEvent(const absl::Status& status);  // set already
+
+absl::Status EventDestroy(PJRT_Event_Destroy_Args& args);
+absl::Status EventIsReady(PJRT_Event_IsReady_Args& args);
+absl::Status EventError(PJRT_Event_Error_Args& args);
+absl::Status EventAwait(PJRT_Event_Await_Args& args);
+absl::Status EventOnReady(PJRT_Event_OnReady_Args& args);
+
+}  // namespace gangway::pjrt
+
+#endif  // GANGWAY_FRONTDOOR_PJRT_EVENT_H_

@@ -1,0 +1,226 @@
+// Compiling a program, and what the C API tells about it (executable.h).
+#include "gangway/frontdoor/pjrt/executable.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+#include "gangway/frontdoor/memory_kinds.h"
+#include "gangway/frontdoor/pjrt/buffer.h"
+#include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/program_devices.h"
+#include "gangway/xla/compile_options.pb.h"
+
+namespace gangway::pjrt {
+namespace {
+
+constexpr char kExecutable[] = "the executable";
+constexpr char kHloFormat[] = "hlo_with_config";
+
+int KindIndex(const std::string& kind) {
+  for (int i = 0; i < kMemoryKindCount; ++i) {
+    if (MemoryKindForClient(kind) == kMemoryKinds[i]) return i;
+  }
+  return 0;
+}
+
+PJRT_NamedValue Named(const std::string& name, double value) {
+  PJRT_NamedValue named{};
+  named.struct_size = PJRT_NamedValue_STRUCT_SIZE;
+  named.name = name.data();
+  named.name_size = name.size();
+  named.type = PJRT_NamedValue_kFloat;
+  named.float_value = static_cast<float>(value);
+  named.value_size = 1;
+  return named;
+}
+
+absl::StatusOr<std::shared_ptr<const Program>> Describe(std::shared_ptr<const ExecutableInfo> info,
+                                                        const xla::CompileOptionsProto& options) {
+  auto program = std::make_shared<Program>();
+  const auto& build = options.executable_build_options();
+  program->replicas = static_cast<size_t>(std::max<int64_t>(1, build.num_replicas()));
+  program->partitions = static_cast<size_t>(std::max<int64_t>(1, build.num_partitions()));
+  for (const TensorSpec& result : info->results) {
+    GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Shape> shape,
+                             MakeShape(result.element_type, result.shard_dims));
+    program->result_types.push_back(shape->type);
+    program->result_dims.insert(program->result_dims.end(), shape->dims.begin(), shape->dims.end());
+    program->result_ranks.push_back(shape->dims.size());
+    const int kind = KindIndex(result.memory_kind);
+    program->result_kinds.push_back(kind);
+    program->kind_names.push_back(kMemoryKinds[kind]);
+    program->kind_sizes.push_back(std::strlen(kMemoryKinds[kind]));
+    program->results.push_back(std::move(shape));
+  }
+  for (const auto& [name, value] : info->cost) program->cost.push_back(Named(name, value));
+  program->info = std::move(info);
+  return program;
+}
+
+// A program that the cluster has compiled, until an error or the caller has it.
+class Compiled {
+ public:
+  Compiled(Client* client, ExecutableHandle handle) : client_(client), handle_(handle) {}
+  ~Compiled() {
+    if (handle_ != 0) client_->DropExecutables(std::span<const ExecutableHandle>(&handle_, 1));
+  }
+  Compiled(const Compiled&) = delete;
+  Compiled& operator=(const Compiled&) = delete;
+  ExecutableHandle Take() { return std::exchange(handle_, 0); }
+
+ private:
+  Client* const client_;
+  ExecutableHandle handle_;
+};
+
+}  // namespace
+
+absl::Status ClientCompile(PJRT_Client_Compile_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
+  GANGWAY_RETURN_IF_ERROR(Need(args.program, "the program"));
+  xla::CompileOptionsProto options;
+  if (!options.ParseFromArray(args.compile_options, static_cast<int>(args.compile_options_size)))
+    return absl::InvalidArgumentError("the compile options are not XLA's");
+  Client* const client = args.client->session.get();
+  GANGWAY_ASSIGN_OR_RETURN(const std::vector<uint32_t> devices,
+                           ProgramDevices(client->cluster(), options));
+
+  auto done = std::make_shared<Outcome>();
+  auto info = std::make_shared<std::shared_ptr<const ExecutableInfo>>();
+  Compiled compiled(
+      client,
+      client->Compile(
+          std::string(args.program->code, args.program->code_size),
+          std::string(args.program->format, args.program->format_size), options.SerializeAsString(),
+          devices, [done, info](const absl::StatusOr<std::shared_ptr<const ExecutableInfo>>& made) {
+            if (made.ok()) *info = *made;
+            done->Set(made.status());
+          }));
+  GANGWAY_RETURN_IF_ERROR(done->Wait());
+  auto loaded = std::make_unique<PJRT_LoadedExecutable>();
+  GANGWAY_ASSIGN_OR_RETURN(loaded->program, Describe(*info, options));
+  loaded->client = args.client;
+  for (uint32_t device : devices) loaded->devices.push_back(FindDevice(*args.client, device));
+  loaded->handle = compiled.Take();
+  args.executable = loaded.release();
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableDestroy(PJRT_Executable_Destroy_Args& args) {
+  delete args.executable;
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableName(PJRT_Executable_Name_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  args.executable_name = args.executable->program->info->name.data();
+  args.executable_name_size = args.executable->program->info->name.size();
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableReplicas(PJRT_Executable_NumReplicas_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  args.num_replicas = args.executable->program->replicas;
+  return absl::OkStatus();
+}
+
+absl::Status ExecutablePartitions(PJRT_Executable_NumPartitions_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  args.num_partitions = args.executable->program->partitions;
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableResults(PJRT_Executable_NumOutputs_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  args.num_outputs = args.executable->program->results.size();
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableCodeSize(PJRT_Executable_SizeOfGeneratedCodeInBytes_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  args.size_in_bytes = static_cast<int64_t>(args.executable->program->info->code_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableFingerprint(PJRT_Executable_Fingerprint_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  const std::string& fingerprint = args.executable->program->info->fingerprint;
+  if (fingerprint.empty()) return absl::UnimplementedError("this executable has no fingerprint");
+  args.executable_fingerprint = fingerprint.data();
+  args.executable_fingerprint_size = fingerprint.size();
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableCost(PJRT_Executable_GetCostAnalysis_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  args.properties = args.executable->program->cost.data();
+  args.num_properties = args.executable->program->cost.size();
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableMemory(PJRT_Executable_GetCompiledMemoryStats_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  const ExecutableInfo& info = *args.executable->program->info;
+  args.generated_code_size_in_bytes = static_cast<int64_t>(info.code_bytes);
+  args.argument_size_in_bytes = static_cast<int64_t>(info.argument_bytes);
+  args.output_size_in_bytes = static_cast<int64_t>(info.output_bytes);
+  args.alias_size_in_bytes = static_cast<int64_t>(info.alias_bytes);
+  args.temp_size_in_bytes = static_cast<int64_t>(info.temp_bytes);
+  args.host_generated_code_size_in_bytes = args.host_argument_size_in_bytes = 0;
+  args.host_output_size_in_bytes = args.host_alias_size_in_bytes = 0;
+  args.host_temp_size_in_bytes = 0;
+  args.peak_memory_in_bytes = args.argument_size_in_bytes + args.output_size_in_bytes +
+                              args.temp_size_in_bytes - args.alias_size_in_bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableResultTypes(PJRT_Executable_OutputElementTypes_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  // The API takes no const here, and its callers only read.
+  args.output_types = const_cast<PJRT_Buffer_Type*>(args.executable->program->result_types.data());
+  args.num_output_types = args.executable->program->result_types.size();
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableResultDims(PJRT_Executable_OutputDimensions_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  const Program& program = *args.executable->program;
+  args.num_outputs = program.results.size();
+  args.dims = program.result_dims.data();
+  args.dim_sizes = program.result_ranks.data();
+  return absl::OkStatus();
+}
+
+absl::Status ExecutableResultKinds(PJRT_Executable_OutputMemoryKinds_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  const Program& program = *args.executable->program;
+  args.num_outputs = program.results.size();
+  args.memory_kinds = program.kind_names.data();
+  args.memory_kind_sizes = program.kind_sizes.data();
+  return absl::OkStatus();
+}
+
+// Called twice: without memory for the code it says how much is needed.
+absl::Status ExecutableOptimized(PJRT_Executable_OptimizedProgram_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
+  GANGWAY_RETURN_IF_ERROR(Need(args.program, "the program"));
+  const std::string& code = args.executable->program->info->optimized_program;
+  if (code.empty()) return absl::UnimplementedError("the backend keeps no optimized program");
+  args.program->format = kHloFormat;
+  args.program->format_size = std::strlen(kHloFormat);
+  if (args.program->code == nullptr) {
+    args.program->code_size = code.size();
+    return absl::OkStatus();
+  }
+  if (args.program->code_size < code.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the program has ", code.size(), " bytes, room is for ", args.program->code_size));
+  }
+  std::memcpy(args.program->code, code.data(), code.size());
+  return absl::OkStatus();
+}
+
+}  // namespace gangway::pjrt

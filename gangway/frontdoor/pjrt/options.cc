@@ -1,0 +1,84 @@
+// Implementation of options.h.
+#include "gangway/frontdoor/pjrt/options.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "gangway/base/status.h"
+#include "gangway/base/thread.h"
+
+namespace gangway::pjrt {
+namespace {
+
+constexpr const char* kNames[] = {"address", "port", "session_name", "state_dir", "token"};
+constexpr char kDefaultPort[] = "38600";
+
+absl::StatusOr<std::string> TextOf(const PJRT_NamedValue& value) {
+  if (value.type == PJRT_NamedValue_kString)
+    return std::string(value.string_value, value.value_size);
+  if (value.type == PJRT_NamedValue_kInt64) return absl::StrCat(value.int64_value);
+  return absl::InvalidArgumentError("the value is neither a string nor an integer");
+}
+
+absl::StatusOr<std::map<std::string, std::string>> Texts(std::span<const PJRT_NamedValue> options) {
+  std::map<std::string, std::string> texts;
+  for (const PJRT_NamedValue& option : options) {
+    const std::string name(option.name, option.name_size);
+    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the option '", name, "' is unknown; there are: ", absl::StrJoin(kNames, ", ")));
+    }
+    GANGWAY_ASSIGN_OR_RETURN(texts[name], TextOf(option), "option '", name, "'");
+  }
+  return texts;
+}
+
+// The first that is not empty.
+std::string Choose(const std::string& given, const char* variable, const std::string& otherwise) {
+  if (!given.empty()) return given;
+  const char* set = variable == nullptr ? nullptr : std::getenv(variable);
+  return set != nullptr && *set != '\0' ? set : otherwise;
+}
+
+std::string FirstWordOf(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+std::string ProgramName() {
+  std::ifstream file("/proc/self/comm");
+  std::string name;
+  std::getline(file, name);
+  return absl::StrCat(name, " (pid ", ProcessId(), ")");
+}
+
+}  // namespace
+
+absl::StatusOr<LocalClientOptions> ReadOptions(std::span<const PJRT_NamedValue> options) {
+  GANGWAY_ASSIGN_OR_RETURN(auto texts, Texts(options));
+  const std::string home = absl::StrCat(Choose("", "HOME", ""), "/.gangway");
+  const std::string folder = absl::StrCat(Choose(texts["state_dir"], "GANGWAY_STATE_DIR", home),
+                                          "/", Choose(texts["port"], "GANGWAY_PORT", kDefaultPort));
+  LocalClientOptions found;
+  found.address =
+      Choose(texts["address"], "GANGWAY_ADDRESS", FirstWordOf(absl::StrCat(folder, "/control")));
+  if (found.address.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        "no Gangway cluster has left its address in ", folder,
+        ": start one with `gangway up`, or name a running one's port (GANGWAY_PORT) or address "
+        "(GANGWAY_ADDRESS)"));
+  }
+  found.token =
+      Choose(texts["token"], "GANGWAY_TOKEN", FirstWordOf(absl::StrCat(folder, "/token")));
+  found.name = Choose(texts["session_name"], nullptr, ProgramName());
+  return found;
+}
+
+}  // namespace gangway::pjrt

@@ -1,0 +1,27 @@
+// Where the cluster is, and with what token it is reached: from the options that the framework passes, else from the
+// environment, else from the state folder of `gangway up` on this host.
+//
+//   option         environment        otherwise
+//   address        GANGWAY_ADDRESS    the file `control` of the cluster's folder
+//   token          GANGWAY_TOKEN      the file `token` of that folder
+//   port           GANGWAY_PORT       38600: names the folder
+//   state_dir      GANGWAY_STATE_DIR  ~/.gangway
+//   session_name                      the program's name
+#ifndef GANGWAY_FRONTDOOR_PJRT_OPTIONS_H_
+#define GANGWAY_FRONTDOOR_PJRT_OPTIONS_H_
+
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "pjrt_c_api.h"
+
+#include "gangway/client/local_connect.h"
+
+namespace gangway::pjrt {
+
+// INVALID_ARGUMENT: an unknown option, or one of another type. NOT_FOUND: no cluster has left its address on this host.
+absl::StatusOr<LocalClientOptions> ReadOptions(std::span<const PJRT_NamedValue> options);
+
+}  // namespace gangway::pjrt
+
+#endif  // GANGWAY_FRONTDOOR_PJRT_OPTIONS_H_

@@ -1,0 +1,219 @@
+// Bytes of buffers: from and to host memory, and to other devices (buffer.h). Uploads and downloads are dense and
+// row-major on the wire; what a caller lays out otherwise is converted here.
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+#include "gangway/frontdoor/memory_kinds.h"
+#include "gangway/frontdoor/pjrt/buffer.h"
+#include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/pjrt/event.h"
+#include "gangway/xla/dtype.h"
+#include "gangway/xla/pjrt_type.h"
+#include "gangway/xla/strided.h"
+
+namespace gangway::pjrt {
+namespace {
+
+std::string KindOf(const PJRT_Memory& memory) {
+  return MemoryKindFromClient(kMemoryKinds[memory.kind]);
+}
+
+absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& shape) {
+  if (layout == nullptr) return absl::OkStatus();
+  if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.num_tiles == 0 &&
+      std::equal(shape.minor_to_major.begin(), shape.minor_to_major.end(),
+                 layout->tiled.minor_to_major,
+                 layout->tiled.minor_to_major + layout->tiled.minor_to_major_size)) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError("on devices of the cluster arrays are row-major, without tiles");
+}
+
+// Byte strides of a caller's layout; none if it is dense and row-major.
+absl::StatusOr<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout* layout,
+                                                 const Shape& shape) {
+  if (IsRowMajor(layout, shape).ok()) return std::vector<int64_t>();
+  if (layout->type == PJRT_Buffer_MemoryLayout_Type_Strides) {
+    const auto* strides = layout->strides.byte_strides;
+    return std::vector<int64_t>(strides, strides + layout->strides.num_byte_strides);
+  }
+  const PJRT_Buffer_MemoryLayout_Tiled& tiled = layout->tiled;
+  if (tiled.num_tiles != 0 || tiled.minor_to_major_size != shape.dims.size())
+    return absl::UnimplementedError("a host layout with tiles is not known");
+  GANGWAY_ASSIGN_OR_RETURN(int64_t stride, xla::ElementBytes(shape.element_type));
+  std::vector<int64_t> strides(shape.dims.size(), 0);
+  for (size_t i = 0; i < tiled.minor_to_major_size; ++i) {
+    const int64_t dim = tiled.minor_to_major[i];
+    if (dim < 0 || static_cast<size_t>(dim) >= strides.size() || strides[dim] != 0)
+      return absl::InvalidArgumentError("the host layout is not a permutation of the dimensions");
+    strides[dim] = stride;
+    stride *= std::max<int64_t>(shape.dims[dim], 1);
+  }
+  return strides;
+}
+
+// --- From host memory ---
+
+// The dense bytes of the caller's memory, copied: scripts change NumPy arrays right after they passed them on, also
+// where the caller's semantics forbid it, and plain JAX on a CPU lets them.
+absl::StatusOr<std::shared_ptr<const std::string>> Densify(
+    const PJRT_Client_BufferFromHostBuffer_Args& args, const Shape& shape) {
+  const auto* data = static_cast<const char*>(args.data);
+  if (shape.bytes > 0) GANGWAY_RETURN_IF_ERROR(Need(data, "the host memory"));
+  if (args.byte_strides != nullptr && args.num_byte_strides > 0) {
+    GANGWAY_ASSIGN_OR_RETURN(const int64_t element, xla::ElementBytes(shape.element_type));
+    const std::span<const int64_t> strides(args.byte_strides, args.num_byte_strides);
+    GANGWAY_ASSIGN_OR_RETURN(const xla::StridedRegion region,
+                             xla::Region(element, shape.dims, strides));
+    if (!region.dense) {
+      const std::string_view from(data - region.zero_offset, static_cast<size_t>(region.bytes));
+      GANGWAY_ASSIGN_OR_RETURN(std::string dense, xla::ToDense(from, element, shape.dims, strides));
+      return std::make_shared<const std::string>(std::move(dense));
+    }
+  }
+  return std::make_shared<const std::string>(data, static_cast<size_t>(shape.bytes));
+}
+
+// --- To host memory ---
+
+struct Download {
+  char* to = nullptr;
+  std::string dense;  // if the caller's layout is another
+  std::vector<int64_t> strides;
+  std::shared_ptr<const Shape> shape;
+  size_t size = 0;  // of `to`
+};
+
+absl::Status Place(Download& download) {
+  if (download.strides.empty()) return absl::OkStatus();
+  const Shape& shape = *download.shape;
+  GANGWAY_ASSIGN_OR_RETURN(const int64_t element, xla::ElementBytes(shape.element_type));
+  return xla::CopyFromDense(download.dense, element, shape.dims, download.strides,
+                            std::span<char>(download.to, download.size));
+}
+
+// Puts bytes [offset, offset + size) of the shard at `to`.
+std::shared_ptr<Outcome> Fetch(const PJRT_Buffer& buffer, const Array& array, char* to,
+                               uint64_t offset, uint64_t size, std::function<absl::Status()> then) {
+  auto outcome = std::make_shared<Outcome>();
+  auto take = [to, offset, size](uint64_t at, std::string_view data) {
+    const uint64_t begin = std::max(at, offset);
+    const uint64_t end = std::min(at + data.size(), offset + size);
+    if (begin < end) std::memcpy(to + (begin - offset), data.data() + (begin - at), end - begin);
+  };
+  buffer.session()->Fetch(
+      array.handle(), {buffer.shard},
+      {.on_data = [take](size_t, uint64_t at, std::string_view data) { take(at, data); },
+       .on_place = [take](size_t, const std::shared_ptr<const char>& bytes,
+                          size_t count) { take(0, {bytes.get(), count}); },
+       .on_done =
+           [outcome, then = std::move(then)](const absl::Status& status) {
+             outcome->Set(status.ok() ? then() : status);
+           }});
+  return outcome;
+}
+
+absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer** result) {
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Array> array, ArrayOf(source));
+  Client* const client = source->session();
+  const std::shared_ptr<Array> one =
+      array->shard_count() == 1 ? array : Gather(client, {{array->handle(), source->shard}});
+  auto copied = std::make_shared<Array>(client, client->NewArrayHandle(), 1);
+  client->Copy(std::vector{one->handle()}, std::vector{copied->handle()},
+               std::vector{static_cast<uint32_t>(memory->device->description.id)}, KindOf(*memory));
+  *result = NewBuffer(memory, source->shape, std::move(copied), 0);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
+  GANGWAY_ASSIGN_OR_RETURN(PJRT_Memory* const memory, MemoryOf(args.device, args.memory));
+  if (args.num_dims > 0) GANGWAY_RETURN_IF_ERROR(Need(args.dims, "the list of dimensions"));
+  GANGWAY_ASSIGN_OR_RETURN(
+      const std::shared_ptr<const Shape> shape,
+      MakeShape(xla::FromPjrtType(args.type), {args.dims, args.dims + args.num_dims}));
+  GANGWAY_RETURN_IF_ERROR(IsRowMajor(args.device_layout, *shape));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const std::string> bytes, Densify(args, *shape));
+
+  Client* const client = args.client->session.get();
+  auto array = std::make_shared<Array>(client, client->NewArrayHandle(), 1);
+  const uint64_t upload = client->Upload(
+      array->handle(), {.element_type = shape->element_type,
+                        .shard_dims = shape->dims,
+                        .devices = {static_cast<uint32_t>(memory->device->description.id)},
+                        .memory_kind = KindOf(*memory),
+                        .shard_bytes = shape->bytes});
+  client->Push(upload, 0, *bytes, [bytes] {});
+  args.done_with_host_buffer = ReadyEvent(absl::OkStatus());
+  args.buffer = NewBuffer(memory, shape, std::move(array), 0);
+  return absl::OkStatus();
+}
+
+absl::Status BufferToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Array> array, ArrayOf(args.src));
+  auto download = std::make_shared<Download>();
+  download->shape = args.src->shape;
+  const Shape& shape = *download->shape;
+  GANGWAY_ASSIGN_OR_RETURN(download->strides, HostStrides(args.host_layout, shape));
+  download->size = shape.bytes;
+  if (!download->strides.empty()) {
+    GANGWAY_ASSIGN_OR_RETURN(const int64_t element, xla::ElementBytes(shape.element_type));
+    GANGWAY_ASSIGN_OR_RETURN(const xla::StridedRegion region,
+                             xla::Region(element, shape.dims, download->strides));
+    if (region.zero_offset != 0)
+      return absl::UnimplementedError("a host layout with negative strides is not known");
+    download->size = static_cast<size_t>(region.bytes);
+  }
+  if (args.dst == nullptr) {
+    args.dst_size = download->size;
+    return absl::OkStatus();
+  }
+  if (args.dst_size < download->size) {
+    return absl::InvalidArgumentError(absl::StrCat("the host memory has ", args.dst_size,
+                                                   " bytes, the buffer needs ", download->size));
+  }
+  download->to = static_cast<char*>(args.dst);
+  char* to = download->to;
+  if (!download->strides.empty()) {
+    download->dense.resize(shape.bytes);
+    to = download->dense.data();
+  }
+  args.event = NewEvent(
+      Fetch(*args.src, *array, to, 0, shape.bytes, [download] { return Place(*download); }));
+  return absl::OkStatus();
+}
+
+absl::Status BufferRawToHost(PJRT_Buffer_CopyRawToHost_Args& args) {
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Array> array, ArrayOf(args.buffer));
+  const auto bytes = static_cast<int64_t>(args.buffer->shape->bytes);
+  if (args.offset < 0 || args.transfer_size < 0 || args.offset > bytes ||
+      args.transfer_size > bytes - args.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("bytes ", args.offset, " and ",
+                                                   args.transfer_size,
+                                                   " more are not within the buffer's ", bytes));
+  }
+  if (args.transfer_size > 0) GANGWAY_RETURN_IF_ERROR(Need(args.dst, "the host memory"));
+  args.event = NewEvent(
+      Fetch(*args.buffer, *array, static_cast<char*>(args.dst), static_cast<uint64_t>(args.offset),
+            static_cast<uint64_t>(args.transfer_size), [] { return absl::OkStatus(); }));
+  return absl::OkStatus();
+}
+
+absl::Status BufferToDevice(PJRT_Buffer_CopyToDevice_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.dst_device, "the device"));
+  return CopyTo(args.buffer, args.dst_device->memories[0], &args.dst_buffer);
+}
+
+absl::Status BufferToMemory(PJRT_Buffer_CopyToMemory_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.dst_memory, "the memory"));
+  return CopyTo(args.buffer, args.dst_memory, &args.dst_buffer);
+}
+
+}  // namespace gangway::pjrt

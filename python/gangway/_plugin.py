@@ -1,0 +1,41 @@
+"""Registers the cluster with JAX as a PJRT plugin: libgangway_pjrt.so, which runs in this process
+and speaks the cluster's own protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from gangway._errors import GangwayError
+
+NAME = "gangway"  # of JAX's backend
+LIBRARY = "libgangway_pjrt.so"
+
+
+def library() -> pathlib.Path:
+    """`GANGWAY_PJRT_PLUGIN`, or the library beside this package, or that of the repository's build.
+
+    Raises:
+      GangwayError: there is none.
+    """
+    here = pathlib.Path(__file__).resolve().parent
+    named = os.environ.get("GANGWAY_PJRT_PLUGIN")
+    places = [pathlib.Path(named)] if named else [here / LIBRARY, here.parents[1] / "bin" / LIBRARY]
+    for place in places:
+        if place.exists():
+            return place
+    raise GangwayError(
+        f"the plugin {LIBRARY} is not at {' or '.join(map(str, places))}: build it (`make build`), "
+        "or name it in GANGWAY_PJRT_PLUGIN"
+    )
+
+
+def register(port: int) -> None:
+    """Tells JAX of the plugin, without connecting. JAX has no backends yet."""
+    from jax._src import xla_bridge
+
+    if NAME not in xla_bridge._backend_factories:
+        xla_bridge.register_plugin(
+            NAME, library_path=str(library()), options=lambda: {"port": str(port)}
+        )
