@@ -59,6 +59,11 @@ class LinkSet {
     return true;
   }
 
+  bool shut() const GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return shut_;
+  }
+
   std::vector<std::shared_ptr<End>> List() const GANGWAY_EXCLUDES(mutex_) {
     std::vector<std::shared_ptr<End>> links;
     MutexLock lock(mutex_);

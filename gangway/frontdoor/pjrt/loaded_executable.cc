@@ -97,9 +97,12 @@ absl::Status CheckCall(const PJRT_LoadedExecutable_Execute_Args& args) {
   }
   if (args.options != nullptr && args.options->num_send_ops + args.options->num_recv_ops > 0)
     return absl::UnimplementedError("send and receive callbacks are not known");
-  if (args.num_args > 0) GANGWAY_RETURN_IF_ERROR(Need(args.argument_lists, "the argument lists"));
+  if (args.num_args > 0)
+    GANGWAY_RETURN_IF_ERROR(
+        Need(static_cast<const void*>(args.argument_lists), "the argument lists"));
   if (!executable.program->results.empty())
-    GANGWAY_RETURN_IF_ERROR(Need(args.output_lists, "the lists for the results"));
+    GANGWAY_RETURN_IF_ERROR(
+        Need(static_cast<const void*>(args.output_lists), "the lists for the results"));
   return absl::OkStatus();
 }
 

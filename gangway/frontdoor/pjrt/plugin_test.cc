@@ -39,7 +39,7 @@ std::vector<PJRT_Error* (*)(void*)> Functions() {
   const auto* first = reinterpret_cast<const char*>(&api.PJRT_Error_GetCode);
   const auto* end = reinterpret_cast<const char*>(&api) + api.struct_size;
   std::vector<PJRT_Error* (*)(void*)> functions((end - first) / sizeof(void*));
-  std::memcpy(functions.data(), first, functions.size() * sizeof(void*));
+  std::memcpy(static_cast<void*>(functions.data()), first, functions.size() * sizeof(void*));
   return functions;
 }
 

@@ -8,7 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <iterator>
 #include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 
@@ -175,6 +181,51 @@ TEST_F(HostileTest, ASilentConnectionIsEnded) {
     EXPECT_TRUE(ended);
     close(each);
   }
+}
+
+// Descriptors of this process.
+size_t Descriptors() {
+  const std::filesystem::directory_iterator each("/proc/self/fd"), none;
+  return static_cast<size_t>(std::distance(each, none));
+}
+
+// A process that stands still, or whose network is cut: it takes connections, and answers, if at all, when the other
+// end has given up.
+TEST_F(HostileTest, AServerThatAnswersTooLateCostsNoDescriptors_TM_1) {
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(name);
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&name), size), 0);
+  ASSERT_EQ(listen(silent, 16), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&name), &size), 0);
+  const std::string address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
+
+  const size_t before = Descriptors();
+  std::vector<int> taken;
+  for (int i = 0; i < 4; ++i) {
+    LinkEvents events;
+    events.executor = &loop_;
+    EXPECT_EQ(transport_->Connect(address, events, std::chrono::milliseconds(300)).status().code(),
+              absl::StatusCode::kUnavailable);
+    taken.push_back(accept4(silent, nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_GE(taken.back(), 0);
+  }
+  const std::string settings("\0\0\0\4\0\0\0\0\0", 9);  // an empty HTTP/2 frame
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(send(taken[i], settings.data(), settings.size(), MSG_NOSIGNAL), 9);
+  for (int each : taken) {  // until the other end has read it
+    pollfd answered = {.fd = each, .events = POLLIN};
+    poll(&answered, 1, 100);
+    close(each);
+  }
+  // What gRPC opens once for all connections stays.
+  const auto deadline = Clock::now() + kLimit;
+  while (Descriptors() > before + 1 && Clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_LE(Descriptors(), before + 1);
+  close(silent);
 }
 
 TEST_F(HostileTest, BytesThatAreNoFrames) {

@@ -8,6 +8,13 @@
 #include "gangway/transport/grpc/peer_policy.h"
 
 namespace gangway::transport {
+namespace {
+
+// gRPC gives a connection attempt up after 20 s.
+constexpr std::chrono::seconds kConnectingMax{25};
+constexpr std::chrono::seconds kConnectingLook{1};  // at the end of the transport
+
+}  // namespace
 
 ClientStream::ClientStream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue,
                            LinkOptions options, size_t message_bytes_max, std::string address,
@@ -34,9 +41,26 @@ absl::Status ClientStream::Open(std::chrono::milliseconds limit) {
     open_status_ = absl::UnavailableError(absl::StrCat(
         "no process accepted a link at ", peer_.address, " within ", limit.count(), " ms"));
   }
+  connecting_max_ = Clock::now() + kConnectingMax;
+  CountOperation();
+  AwaitConnection();
   Cancel();
   MutexLock lock(opening_mutex_);
   return open_status_;
+}
+
+void ClientStream::AwaitConnection() {
+  channel_->NotifyOnStateChange(GRPC_CHANNEL_CONNECTING, WallClock::now() + kConnectingLook, queue_,
+                                TagOf(Operation::kConnecting));
+}
+
+bool ClientStream::StillConnecting() {
+  if (channel_->GetState(false) != GRPC_CHANNEL_CONNECTING || Clock::now() >= connecting_max_ ||
+      IsShut()) {
+    return false;
+  }
+  AwaitConnection();
+  return true;
 }
 
 void ClientStream::OnOpened(Operation operation, bool ok) {

@@ -1,5 +1,8 @@
 // ClientStream: the connecting end of a link. It owns its channel, so that a link is a TCP
 // connection: its loss is noticed at once and affects no other link.
+//
+// A channel that is destroyed while it connects leaks its socket if the peer answers later (gRPC 1.51 forgets the
+// connection). So an attempt that is given up keeps its channel until gRPC has connected or given up itself.
 #ifndef GANGWAY_TRANSPORT_GRPC_CLIENT_STREAM_H_
 #define GANGWAY_TRANSPORT_GRPC_CLIENT_STREAM_H_
 
@@ -10,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "gangway/base/clock.h"
 #include "gangway/transport/grpc/stream.h"
 
 namespace gangway::transport {
@@ -43,13 +47,17 @@ class ClientStream final : public Stream {
   void ReleaseCall() override;
   absl::Status LostStatus() const override;
   void OnOpened(Operation operation, bool ok) override;
+  bool StillConnecting() override;
 
  private:
+  void AwaitConnection();
+
   grpc::CompletionQueue* const queue_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<grpc::ClientContext> context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  grpc::Status status_;  // written by gRPC until kFinish completes
+  grpc::Status status_;                 // written by gRPC until kFinish completes
+  Clock::time_point connecting_max_{};  // until then, an abandoned connection attempt is awaited
 
   Mutex opening_mutex_;
   CondVar opened_;

@@ -38,7 +38,7 @@ Stream::Stream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, Lin
       queue_(queue),
       options_(options),
       message_bytes_max_(message_bytes_max) {
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < kOperations; ++i) {
     tags_[i].stream = this;
     tags_[i].operation = static_cast<Operation>(i);
   }
@@ -306,6 +306,9 @@ void Stream::Completed(Operation operation, bool ok) {
       break;
     case Operation::kDeadline:
       if (ok) Cancel();
+      break;
+    case Operation::kConnecting:
+      if (StillConnecting()) return;
       break;
   }
   Settle();

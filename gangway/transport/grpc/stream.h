@@ -38,7 +38,8 @@ using StreamSet = LinkSet<Stream>;  // of one completion thread, with operations
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  enum class Operation { kStart, kMetadata, kRead, kWrite, kFinish, kDeadline };
+  enum class Operation { kStart, kMetadata, kRead, kWrite, kFinish, kDeadline, kConnecting };
+  static constexpr int kOperations = 7;
 
   Stream(std::shared_ptr<StreamSet> set, grpc::CompletionQueue* queue, LinkOptions options,
          size_t message_bytes_max);
@@ -87,12 +88,15 @@ class Stream : public std::enable_shared_from_this<Stream> {
   virtual void ReleaseCall() = 0;
   virtual absl::Status LostStatus() const = 0;  // why the call ended, if the peer gave no reason
   virtual void OnOpened(Operation operation, bool ok) {}
+  // Whether kConnecting was started again.
+  virtual bool StillConnecting() { return false; }
 
   void* TagOf(Operation operation) {
     return static_cast<Completion*>(&tags_[static_cast<int>(operation)]);
   }
   void CountOperation() GANGWAY_EXCLUDES(mutex_);
   void BeginFinish() GANGWAY_EXCLUDES(mutex_);
+  bool IsShut() const { return set_->shut(); }  // its transport or listener is ending
 
   void SetCertificate(std::string pem) GANGWAY_EXCLUDES(mutex_);
 
@@ -124,7 +128,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const LinkOptions options_;
   const size_t message_bytes_max_;
   const uint32_t trace_link_ = NextTraceLink();
-  Tag tags_[6];
+  Tag tags_[kOperations];
   std::shared_ptr<EventQueue> events_;
   grpc::ByteBuffer incoming_;  // of the read in flight
   std::atomic<size_t> queued_bytes_{0};
