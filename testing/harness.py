@@ -28,12 +28,14 @@ UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
 # Names of gRPC's pooled threads, cut to 15 characters as in the kernel. The pools vary by a thread or two even in
-# idle processes, and grow when their threads are scheduled late.
+# idle processes, and grow when their threads are scheduled late: two executors to twice the cores each, which they
+# keep, the event engine to about the cores, and timers.
 GRPC_POOLS = {
     *("default-executo", "event_engine", "grpc_global_tim", "grpcpp_sync_ser"),
     *("resolver-execut", "timer_manager"),
 }
 GRPC_POOLS_SLACK = 3
+GRPC_POOLS_MAX = 5 * (os.cpu_count() or 1) + 4
 # Multiplies the limit of each wait in parallel runs, where few cores make everything late. Tests that measure a
 # deadline are marked `alone`, and run one at a time.
 PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1
@@ -260,8 +262,10 @@ class Counted:
         def returned() -> bool:
             more.clear()
             for name, count in self.census().items():
-                slack = GRPC_POOLS_SLACK if "of gRPC" in name else 0
-                if count > before.get(name, 0) + slack:
+                limit = before.get(name, 0)
+                if "of gRPC" in name:
+                    limit = max(limit + GRPC_POOLS_SLACK, GRPC_POOLS_MAX)
+                if count > limit:
                     more[name] = f"{count}, were {before.get(name, 0)}"
             return not more
 
