@@ -171,6 +171,7 @@ class LinksTest : public CertsTest {
       MutexLock lock(mutex_);
       names_.insert(link->peer().certificate);
       links_.push_back(link);
+      changed_.NotifyAll();
       return transport::LinkEvents{.executor = &loop_};
     });
   }
@@ -227,7 +228,10 @@ TEST_F(LinksTest, RevokingAPeerClosesItsLinksAndKeepsItOut_SE1) {
   {
     MutexLock lock(mutex_);
     EXPECT_TRUE(absl::StrContains(end_a->message(), "worker/a was revoked")) << *end_a;
-    EXPECT_EQ(names_, (std::set<std::string>{"worker/a", "worker/b"}));
+    const std::set<std::string> both{"worker/a",
+                                     "worker/b"};  // the listener may learn of a link last
+    EXPECT_TRUE(changed_.WaitFor(mutex_, kCloseLimit,
+                                 [&]() GANGWAY_NO_ANALYSIS { return names_ == both; }));
   }
   auto again = Connect(*a, end_a);
   EXPECT_EQ(again.status().code(), absl::StatusCode::kPermissionDenied) << again.status();
