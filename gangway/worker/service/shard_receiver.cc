@@ -220,7 +220,8 @@ absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
   const TransferPlane::Asking& asking = asked.asking;
   if (asked.bytes == nullptr) {
     if (options_.staging != nullptr) {
-      GANGWAY_ASSIGN_OR_RETURN(asked.charge, options_.staging->Take(asking.session, asking.size));
+      GANGWAY_ASSIGN_OR_RETURN(asked.charge, options_.staging->Take(asking.session, asking.size,
+                                                                    StagingMemory::Order::kIfRoom));
     }
     asked.bytes = std::make_shared<AlignedBytes>();
     if (!asked.bytes->Reserve(asking.size)) {

@@ -29,16 +29,18 @@ absl::Status StagingMemory::TooMuch(SessionId session, uint64_t bytes) const {
       session_bytes_max(), "; move less at once, in smaller shards, or raise --staging"));
 }
 
-absl::StatusOr<StagingMemory::Charge> StagingMemory::Take(SessionId session, uint64_t bytes) {
+absl::StatusOr<StagingMemory::Charge> StagingMemory::Take(SessionId session, uint64_t bytes,
+                                                          Order order) {
   MutexLock lock(mutex_);
   auto entry = sessions_.find(session);
-  const bool waits = entry != sessions_.end() && !entry->second.waits.empty();
+  const bool waits =
+      order == Order::kInTurn && entry != sessions_.end() && !entry->second.waits.empty();
   if (!waits && Fits(session, bytes)) return ChargeTo(session, bytes);
   return TooMuch(session, bytes);
 }
 
 void StagingMemory::Await(SessionId session, uint64_t bytes, Taken taken) {
-  absl::StatusOr<Charge> now = Take(session, bytes);
+  absl::StatusOr<Charge> now = Take(session, bytes, Order::kInTurn);
   if (now.ok() || bytes > session_bytes_max()) return taken(std::move(now));
   MutexLock lock(mutex_);
   if (closed_) return;

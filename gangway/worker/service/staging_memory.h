@@ -77,9 +77,11 @@ class StagingMemory : public std::enable_shared_from_this<StagingMemory> {
     uint64_t bytes_ = 0;
   };
 
-  // Takes `bytes` now. RESOURCE_EXHAUSTED, with the sizes: they do not fit, or this session
-  // waits already.
-  absl::StatusOr<Charge> Take(SessionId session, uint64_t bytes) GANGWAY_EXCLUDES(mutex_);
+  // kInTurn: not while this session waits, whose requests keep their order. kIfRoom: bytes that arrive cannot wait.
+  enum class Order { kInTurn, kIfRoom };
+  // Takes `bytes` now. RESOURCE_EXHAUSTED, with the sizes: they do not fit, or it is not their turn.
+  absl::StatusOr<Charge> Take(SessionId session, uint64_t bytes, Order order)
+      GANGWAY_EXCLUDES(mutex_);
 
   using Taken = std::function<void(absl::StatusOr<Charge>)>;
   // Takes them in this call, or in its turn, on the loop. Not called after Close.

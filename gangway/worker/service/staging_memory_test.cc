@@ -31,6 +31,11 @@ class StagingMemoryTest : public testing::Test {
   void Make(uint64_t bytes_max, milliseconds wait_max = milliseconds(30'000)) {
     memory_ = StagingMemory::Make({.bytes_max = bytes_max, .loop = &loop_, .wait_max = wait_max});
   }
+  absl::StatusOr<StagingMemory::Charge> Take(
+      SessionId session, uint64_t bytes,
+      StagingMemory::Order order = StagingMemory::Order::kInTurn) {
+    return memory_->Take(session, bytes, order);
+  }
   using Outcome = std::shared_ptr<Answer<absl::Status>>;
   // Keeps what it gets in charges_, in the order of the grants.
   Outcome Await(SessionId session, uint64_t bytes) {
@@ -59,29 +64,29 @@ class StagingMemoryTest : public testing::Test {
 
 TEST_F(StagingMemoryTest, TM2_ThereIsOneTotalAndEachSessionHasAPartOfIt) {
   Make(100);
-  auto first = memory_->Take(kOne, 70);
+  auto first = Take(kOne, 70);
   ASSERT_TRUE(first.ok());
-  auto beyond = memory_->Take(kOne, 6);
+  auto beyond = Take(kOne, 6);
   EXPECT_EQ(beyond.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(beyond.status().message()), HasSubstr("6 bytes"));
   EXPECT_THAT(std::string(beyond.status().message()), HasSubstr("70 of 100 bytes"));
   EXPECT_THAT(std::string(beyond.status().message()), HasSubstr("70 of 75"));
-  auto other = memory_->Take(kTwo, 30);
+  auto other = Take(kTwo, 30);
   ASSERT_TRUE(other.ok()) << "another session has its part";
-  EXPECT_FALSE(memory_->Take(SessionId(3), 1).ok()) << "the total";
+  EXPECT_FALSE(Take(SessionId(3), 1).ok()) << "the total";
   first->Reset();
   other->Reset();
   EXPECT_EQ(memory_->used(), 0u);
-  EXPECT_FALSE(memory_->Take(kOne, UINT64_MAX).ok());
+  EXPECT_FALSE(Take(kOne, UINT64_MAX).ok());
 }
 
 TEST_F(StagingMemoryTest, AChargeThatMovesIsReturnedOnce) {
   Make(100);
   StagingMemory::Charge kept;
   {
-    auto taken = memory_->Take(kOne, 10);
+    auto taken = Take(kOne, 10);
     kept = *std::move(taken);
-    kept.Add(*memory_->Take(kOne, 5));
+    kept.Add(*Take(kOne, 5));
   }
   EXPECT_EQ(kept.bytes(), 15u);
   EXPECT_EQ(memory_->used(), 15u);
@@ -91,13 +96,13 @@ TEST_F(StagingMemoryTest, AChargeThatMovesIsReturnedOnce) {
 
 TEST_F(StagingMemoryTest, SessionsThatWaitTakeTurns) {
   Make(100);
-  auto all = memory_->Take(kOne, 75);
-  auto rest = memory_->Take(kTwo, 25);
+  auto all = Take(kOne, 75);
+  auto rest = Take(kTwo, 25);
   std::vector<Outcome> outcomes;
   for (int i = 0; i < 3; ++i) outcomes.push_back(Await(kOne, 25));
   outcomes.push_back(Await(kTwo, 25));
   EXPECT_EQ(memory_->waiting(), 4u);
-  EXPECT_FALSE(memory_->Take(kOne, 1).ok()) << "behind those that wait";
+  EXPECT_FALSE(Take(kOne, 1).ok()) << "behind those that wait";
   all->Reset();
   for (const Outcome& each : {outcomes[0], outcomes[1], outcomes[3]})
     EXPECT_EQ(CodeOf(each), absl::StatusCode::kOk);
@@ -106,9 +111,23 @@ TEST_F(StagingMemoryTest, SessionsThatWaitTakeTurns) {
   EXPECT_EQ(CodeOf(outcomes[2]), absl::StatusCode::kOk);
 }
 
+// An upload's bytes are here, whatever else its session waits for.
+TEST_F(StagingMemoryTest, BytesThatArriveTakeWhatIsFree_TM2) {
+  Make(100);
+  auto held = Take(kOne, 50);
+  const Outcome fetch = Await(kOne, 50);  // beyond the session's part
+  EXPECT_FALSE(Take(kOne, 4).ok());
+  auto upload = Take(kOne, 4, StagingMemory::Order::kIfRoom);
+  EXPECT_TRUE(upload.ok()) << upload.status();
+  EXPECT_FALSE(Take(kOne, 22, StagingMemory::Order::kIfRoom).ok()) << "beyond its part";
+  upload->Reset();
+  held->Reset();
+  EXPECT_EQ(CodeOf(fetch), absl::StatusCode::kOk);
+}
+
 TEST_F(StagingMemoryTest, ALargeWaitDelaysNoSmallOneOfAnotherSession) {
   Make(100);
-  auto some = memory_->Take(SessionId(3), 50);
+  auto some = Take(SessionId(3), 50);
   Outcome large = Await(kOne, 75);
   EXPECT_EQ(CodeOf(Await(kTwo, 10)), absl::StatusCode::kOk);
   charges_.clear();
@@ -118,7 +137,7 @@ TEST_F(StagingMemoryTest, ALargeWaitDelaysNoSmallOneOfAnotherSession) {
 
 TEST_F(StagingMemoryTest, AWaitThatNothingEndsFailsWithTheSizes_TM1) {
   Make(100, milliseconds(100));
-  auto held = memory_->Take(kOne, 75);
+  auto held = Take(kOne, 75);
   EXPECT_EQ(CodeOf(Await(kOne, 60)), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(CodeOf(Await(kOne, 76)), absl::StatusCode::kResourceExhausted) << "at once";
   EXPECT_EQ(memory_->waiting(), 0u);
@@ -126,7 +145,7 @@ TEST_F(StagingMemoryTest, AWaitThatNothingEndsFailsWithTheSizes_TM1) {
 
 TEST_F(StagingMemoryTest, OB2_AnEndedSessionWaitsForNothing) {
   Make(100);
-  auto held = memory_->Take(kOne, 75);
+  auto held = Take(kOne, 75);
   Outcome waiting = Await(kOne, 60);
   memory_->EndSession(kOne);
   EXPECT_EQ(CodeOf(waiting), absl::StatusCode::kCancelled);

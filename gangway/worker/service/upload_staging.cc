@@ -38,7 +38,8 @@ absl::Status UploadStaging::Store(Shard& shard, const wire::DataChunk& chunk) {
   const uint64_t needed = shard.bytes.size() + chunk.data().size();
   const uint64_t total = std::max(needed, chunk.total());
   if (total > shard.charge.bytes()) {
-    GANGWAY_ASSIGN_OR_RETURN(auto more, memory_->Take(session_, total - shard.charge.bytes()));
+    GANGWAY_ASSIGN_OR_RETURN(auto more, memory_->Take(session_, total - shard.charge.bytes(),
+                                                      StagingMemory::Order::kIfRoom));
     shard.charge.Add(std::move(more));
     // A shard of untold size grows as it comes: Append doubles its memory, which keeps the copying linear.
     if (shard.bytes.size() == 0 && !shard.bytes.Reserve(total)) {
@@ -54,7 +55,7 @@ absl::Status UploadStaging::Store(Shard& shard, const wire::DataChunk& chunk) {
 bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
                             std::unique_ptr<transport::SharedBlock> block) {
   if (refused_.contains(upload_id) || shard_count_ >= kShardsMax) return false;
-  auto charge = memory_->Take(session_, block->bytes().size());
+  auto charge = memory_->Take(session_, block->bytes().size(), StagingMemory::Order::kIfRoom);
   if (!charge.ok()) return false;
   Upload& upload = uploads_[upload_id];
   auto [entry, is_new] = upload.shards.try_emplace(shard_index);
