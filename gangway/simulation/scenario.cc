@@ -190,6 +190,8 @@ void Run::CheckAtRest(Processes& processes) {
   // The head, then a scheduler, then its workers.
   auto deadline = Clock::now() + kRestMax + 3 * scenario_.cluster.restart_delay;
   if (scenario_.trouble == Trouble::kLate) deadline += kUploadWaitMax;
+  // Calls without a question wait for memory as long as those with one.
+  if (scenario_.trouble == Trouble::kMemory) deadline += scenario_.answer_max;
   std::string why = "no status";
   while (!why.empty() && Clock::now() < deadline) {
     auto status =
