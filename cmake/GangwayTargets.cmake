@@ -151,8 +151,8 @@ function(gangway_register_test name timeout extra_labels)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${environment}")
 endfunction()
 
-# It holds the library and all Gangway libraries under it. Abseil and protobuf are linked as shared libraries, because
-# Debian's static ones are not position-independent.
+# A plugin holds its library and all Gangway libraries under that. Abseil and protobuf are linked as shared libraries,
+# because Debian's static ones are not position-independent.
 function(gangway_plugin name)
   cmake_parse_arguments(arg "" "EXPORTS;LIBRARY" "" ${ARGN})
   gangway_libraries_under(archives ${arg_LIBRARY})

@@ -103,6 +103,13 @@ def test_errors_of_programs_reach_the_script(console: Console) -> None:
     assert console.do("result = float(jnp.ones(3).sum())") == 3
 
 
+def test_a_script_may_run_far_ahead_TM_2(console: Console) -> None:
+    """More calls than the cluster takes from a session at once."""
+    console.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.float32(0))")
+    console.do("for _ in range(40000): x = f(x)", 60)
+    assert console.do("result = float(x)", 60) == 40000
+
+
 def test_nothing_is_left(cluster: Cluster) -> None:
     def use() -> None:
         with Console(cluster, door="pjrt") as client:

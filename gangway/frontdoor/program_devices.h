@@ -18,7 +18,7 @@ namespace gangway {
 absl::StatusOr<std::vector<uint32_t>> ProgramDevices(const ClusterInfo& cluster,
                                                      const xla::CompileOptionsProto& options);
 
-// The first devices of the cluster, as many as needed. INVALID_ARGUMENT: it has not so many.
+// The first devices of the cluster, as many as needed. INVALID_ARGUMENT: the cluster has fewer.
 absl::StatusOr<std::vector<uint32_t>> FirstDevices(const ClusterInfo& cluster, int64_t replicas,
                                                    int64_t partitions);
 

@@ -17,6 +17,14 @@ std::shared_ptr<Outcome> Array::Ready() {
   return ready;
 }
 
+void AwaitRoom(Client* client) {
+  if (client->pending() < client->pending_max()) [[likely]]
+    return;
+  auto room = std::make_shared<Outcome>();
+  client->WhenRoom([room] { room->Set(absl::OkStatus()); });
+  room->Wait().IgnoreError();
+}
+
 std::shared_ptr<Array> Gather(Client* client, std::vector<ShardOf> shards) {
   const auto count = static_cast<uint32_t>(shards.size());
   auto view = std::make_shared<Array>(client, client->NewArrayHandle(), count);

@@ -48,6 +48,10 @@ class Array {
   std::shared_ptr<Outcome> ready_ GANGWAY_GUARDED_BY(mutex_);
 };
 
+// Waits until the session has room for another operation (TM-2), so that a script which dispatches far ahead is slowed
+// and not refused. Not from a callback of the client, which would wait for itself.
+void AwaitRoom(Client* client);
+
 // A view of shards, possibly of several arrays: one handle, until it goes out of scope. Moves no bytes.
 std::shared_ptr<Array> Gather(Client* client, std::vector<ShardOf> shards);
 

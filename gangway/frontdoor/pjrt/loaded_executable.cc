@@ -113,6 +113,7 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   const PJRT_LoadedExecutable& executable = *args.executable;
   const Program& program = *executable.program;
   Client* const client = executable.client->session.get();
+  AwaitRoom(client);
   std::vector<Argument> arguments;
   std::vector<ArrayHandle> inputs, outputs;
   for (size_t i = 0; i < args.num_args; ++i) {

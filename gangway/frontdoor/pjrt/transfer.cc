@@ -121,6 +121,7 @@ std::shared_ptr<Outcome> Fetch(const PJRT_Buffer& buffer, const Array& array, ch
 absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer** result) {
   GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Array> array, ArrayOf(source));
   Client* const client = source->session();
+  AwaitRoom(client);
   const std::shared_ptr<Array> one =
       array->shard_count() == 1 ? array : Gather(client, {{array->handle(), source->shard}});
   auto copied = std::make_shared<Array>(client, client->NewArrayHandle(), 1);
@@ -143,6 +144,7 @@ absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
   GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const std::string> bytes, Densify(args, *shape));
 
   Client* const client = args.client->session.get();
+  AwaitRoom(client);
   auto array = std::make_shared<Array>(client, client->NewArrayHandle(), 1);
   const uint64_t upload = client->Upload(
       array->handle(), {.element_type = shape->element_type,
