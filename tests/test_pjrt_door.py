@@ -4,6 +4,8 @@ lost, and that nothing stays behind. The suite of test_jax.py runs through the p
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -148,6 +150,35 @@ def test_a_lost_cluster_is_an_error_and_the_script_goes_on() -> None:
                 said = client.ask(f"result = str({question})", LOST_S)
                 assert "UNAVAILABLE" in said["error"], said
             assert client.do("result = 1 + 1") == 2
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.alone
+def test_a_controller_that_stands_still_is_an_error_within_its_limit_TM_1() -> None:
+    cluster = Cluster(1, 1, 1).start()
+    try:
+        with Console(cluster, door="pjrt") as client:
+            client.do("x = jax.device_put(np.ones(4, np.float32)); x.block_until_ready()")
+            os.kill(cluster.head_pid, signal.SIGSTOP)
+            said = client.ask("result = np.asarray(x + 1).tolist()", 12 + 3)
+            assert "UNAVAILABLE" in said["error"] and "stands still" in said["error"], said
+            assert client.do("result = 1 + 1") == 2
+    finally:
+        os.kill(cluster.head_pid, signal.SIGCONT)
+        cluster.stop()
+
+
+def test_a_lost_worker_is_an_error_on_its_arrays_alone_ER_1_ER_2() -> None:
+    cluster = Cluster(1, 2, 1).start()
+    try:
+        with Console(cluster, door="pjrt") as client:
+            client.do("xs = [jax.device_put(np.ones(4, np.float32), d) for d in jax.devices()]")
+            client.do("jax.block_until_ready(xs)")
+            os.kill(cluster.workers()[1]["pid"], signal.SIGKILL)
+            said = client.ask("result = np.asarray(xs[1] + 1).tolist()", LOST_S)
+            assert "DATA_LOSS" in said["error"] and "island0/worker1" in said["error"], said
+            assert client.do("result = np.asarray(xs[0] + 1).tolist()") == [2] * 4
     finally:
         cluster.stop()
 
