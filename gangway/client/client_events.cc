@@ -36,6 +36,7 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
         break;
       case wire::SessionEvent::kEnded:
         return Lose(wire::ToStatus(event.ended()));
+      case wire::SessionEvent::kUsage:
       case wire::SessionEvent::EVENT_NOT_SET:
         break;  // an event of a newer controller
     }

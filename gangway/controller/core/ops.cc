@@ -77,6 +77,8 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
       return OnPoison(id, session, *op.mutable_poison(), actions);
     case wire::Op::kAbandon:
       return OnAbandon(session, *op.mutable_abandon(), actions);
+    case wire::Op::kDropShards:
+    case wire::Op::kDeleteShards:
     case wire::Op::OP_NOT_SET:
       return;
   }
