@@ -124,39 +124,48 @@ void ReleaseChecker::OnReleased(const std::vector<std::pair<uint32_t, uint64_t>>
 // --- OB-1, OB-2 ---
 
 void ReferenceChecker::OnNode(const std::string& worker, uint64_t ordinal,
-                              const std::set<uint64_t>& storages) {
+                              const std::set<Shard>& shards) {
   State& state = workers_[worker];
-  for (uint64_t storage : storages) {
-    if (state.storages.count(storage) != 0) continue;
-    violations_->Add("OB-1",
-                     absl::StrCat("node ", ordinal, " on ", worker, " uses storage ", storage,
-                                  ", which is absent: freed too early, or never created"));
+  for (const Shard& shard : shards) {
+    if (state.shards.contains(shard)) continue;
+    violations_->Add("OB-1", absl::StrCat("node ", ordinal, " on ", worker, " uses shard ",
+                                          shard.second, " of storage ", shard.first,
+                                          ", which is absent: freed too early, or never created"));
   }
-  state.nodes[ordinal] = {storages, false};
+  state.nodes[ordinal] = {shards, false};
 }
 
 void ReferenceChecker::OnRelease(const std::string& worker, uint64_t ordinal,
-                                 const std::set<uint64_t>& consumed) {
+                                 const std::set<Shard>& consumed) {
   State& state = workers_[worker];
   state.nodes[ordinal].released = true;
+  if (consumed.empty()) return;
   for (const auto& [other, node] : state.nodes) {
     if (node.released) continue;
-    for (uint64_t storage : consumed) {
-      if (node.storages.count(storage) == 0) continue;
-      violations_->Add("OB-1", absl::StrCat("gang ", ordinal, " was released on ", worker,
-                                            " and consumes storage ", storage, ", which node ",
-                                            other, " has yet to read"));
+    for (const Shard& shard : consumed) {
+      if (!node.shards.contains(shard)) continue;
+      violations_->Add(
+          "OB-1", absl::StrCat("gang ", ordinal, " was released on ", worker,
+                               " and consumes shard ", shard.second, " of storage ", shard.first,
+                               ", which node ", other, " has yet to read"));
     }
   }
 }
 
 void ReferenceChecker::OnFree(const std::string& worker, uint64_t storage) {
+  const std::set<Shard>& all = workers_[worker].shards;
+  const std::vector<Shard> shards(all.lower_bound({storage, 0}), all.lower_bound({storage + 1, 0}));
+  for (const Shard& shard : shards) OnFreeShard(worker, shard);
+}
+
+void ReferenceChecker::OnFreeShard(const std::string& worker, Shard shard) {
   State& state = workers_[worker];
-  state.storages.erase(storage);
+  state.shards.erase(shard);
   for (const auto& [ordinal, node] : state.nodes) {
-    if (node.storages.count(storage) == 0) continue;
-    violations_->Add("OB-1", absl::StrCat("storage ", storage, " was freed on ", worker,
-                                          " while node ", ordinal, " uses it"));
+    if (!node.shards.contains(shard)) continue;
+    violations_->Add(
+        "OB-1", absl::StrCat("shard ", shard.second, " of storage ", shard.first, " was freed on ",
+                             worker, " while node ", ordinal, " uses it"));
   }
 }
 

@@ -77,27 +77,27 @@ class ReleaseChecker {
   std::set<std::pair<uint32_t, uint64_t>> ended_;
 };
 
-// OB-1 on the workers: no storage is freed while a node uses it, used while it is absent, or
-// consumed before its other readers are released.
+// OB-1 on the workers: no shard is freed while a node uses it, used while it is absent, or consumed before its other
+// readers are released.
 class ReferenceChecker {
  public:
+  using Shard = std::pair<uint64_t, uint32_t>;  // storage, index
   explicit ReferenceChecker(Violations* violations) : violations_(violations) {}
   // `worker`: one life of it.
-  void OnCreate(const std::string& worker, uint64_t storage) {
-    workers_[worker].storages.insert(storage);
-  }
-  void OnNode(const std::string& worker, uint64_t ordinal, const std::set<uint64_t>& storages);
-  void OnRelease(const std::string& worker, uint64_t ordinal, const std::set<uint64_t>& consumed);
+  void OnCreate(const std::string& worker, Shard shard) { workers_[worker].shards.insert(shard); }
+  void OnNode(const std::string& worker, uint64_t ordinal, const std::set<Shard>& shards);
+  void OnRelease(const std::string& worker, uint64_t ordinal, const std::set<Shard>& consumed);
   void OnEnd(const std::string& worker, uint64_t ordinal) { workers_[worker].nodes.erase(ordinal); }
-  void OnFree(const std::string& worker, uint64_t storage);
+  void OnFree(const std::string& worker, uint64_t storage);  // all of its shards
+  void OnFreeShard(const std::string& worker, Shard shard);
 
  private:
   struct Node {
-    std::set<uint64_t> storages;
+    std::set<Shard> shards;
     bool released = false;
   };
   struct State {
-    std::set<uint64_t> storages;
+    std::set<Shard> shards;
     std::map<uint64_t, Node> nodes;  // not ended
   };
   Violations* const violations_;

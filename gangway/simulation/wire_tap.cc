@@ -17,6 +17,10 @@ std::map<uint32_t, uint32_t> IslandOf(const std::vector<std::vector<uint32_t>>& 
   return island_of;
 }
 
+void AddShards(const wire::ShardRun& run, std::set<ReferenceChecker::Shard>& shards) {
+  for (uint32_t i = 0; i < run.count(); ++i) shards.emplace(run.storage(), run.first() + i);
+}
+
 }  // namespace
 
 WireTap::WireTap(Violations* violations, const std::vector<std::vector<uint32_t>>& islands)
@@ -97,6 +101,11 @@ void WireTap::OnBatch(const Worker& worker, const wire::IslandBatch& batch) {
         break;
       case wire::IslandItem::kFree:
         for (uint64_t storage : item.free().storages()) references_->OnFree(worker.life, storage);
+        for (const wire::ShardRun& run : item.free().shards()) {
+          std::set<ReferenceChecker::Shard> freed;
+          AddShards(run, freed);
+          for (const auto& shard : freed) references_->OnFreeShard(worker.life, shard);
+        }
         break;
       default:
         break;
@@ -105,49 +114,50 @@ void WireTap::OnBatch(const Worker& worker, const wire::IslandBatch& batch) {
 }
 
 void WireTap::OnNode(const Worker& worker, const wire::Node& node) {
-  std::set<uint64_t> storages;
+  std::set<ReferenceChecker::Shard> shards;
   if (node.has_launch()) {
     const wire::Launch& launch = node.launch();
     const wire::Load& load = loads_[launch.executable()];
     for (const wire::ArrayRef& argument : launch.arguments())
-      AddInputs(worker, argument, load.devices(), storages);
-    for (uint64_t result : launch.results()) AddOutput(worker, result, load.devices(), storages);
-    std::set<uint64_t>& consumed = consumed_[node.ordinal()];
+      AddInputs(worker, argument, load.devices(), shards);
+    for (uint64_t result : launch.results()) AddOutput(worker, result, load.devices(), shards);
+    std::set<ReferenceChecker::Shard>& consumed = consumed_[node.ordinal()];
     for (uint32_t index : launch.donated()) {
       if (index >= static_cast<uint32_t>(launch.arguments_size())) continue;
       for (const wire::ShardRun& run : launch.arguments(static_cast<int>(index)).runs())
-        consumed.insert(run.storage());
+        AddShards(run, consumed);
     }
   } else if (node.has_upload()) {
-    AddOutput(worker, node.upload().storage(), node.upload().spec().devices(), storages);
+    AddOutput(worker, node.upload().storage(), node.upload().spec().devices(), shards);
   } else if (node.has_copy()) {
-    AddInputs(worker, node.copy().source(), node.copy().source_spec().devices(), storages);
-    AddOutput(worker, node.copy().storage(), node.copy().spec().devices(), storages);
+    AddInputs(worker, node.copy().source(), node.copy().source_spec().devices(), shards);
+    AddOutput(worker, node.copy().storage(), node.copy().spec().devices(), shards);
   } else if (node.has_fetch()) {
-    AddInputs(worker, node.fetch().source(), node.fetch().spec().devices(), storages);
+    AddInputs(worker, node.fetch().source(), node.fetch().spec().devices(), shards);
   }
-  references_->OnNode(worker.life, node.ordinal(), storages);
+  references_->OnNode(worker.life, node.ordinal(), shards);
 }
 
 void WireTap::AddInputs(const Worker& worker, const wire::ArrayRef& ref,
                         const google::protobuf::RepeatedField<uint32_t>& devices,
-                        std::set<uint64_t>& storages) const {
+                        std::set<ReferenceChecker::Shard>& shards) const {
   int position = 0;
   for (const wire::ShardRun& run : ref.runs()) {
     for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
-      if (worker.devices.contains(devices.Get(position))) storages.insert(run.storage());
+      if (worker.devices.contains(devices.Get(position)))
+        shards.emplace(run.storage(), run.first() + i);
     }
   }
 }
 
 void WireTap::AddOutput(const Worker& worker, uint64_t storage,
                         const google::protobuf::RepeatedField<uint32_t>& devices,
-                        std::set<uint64_t>& storages) {
-  for (uint32_t device : devices) {
-    if (!worker.devices.contains(device)) continue;
-    references_->OnCreate(worker.life, storage);
-    storages.insert(storage);
-    return;
+                        std::set<ReferenceChecker::Shard>& shards) {
+  for (int i = 0; i < devices.size(); ++i) {
+    if (!worker.devices.contains(devices.Get(i))) continue;
+    const ReferenceChecker::Shard shard(storage, static_cast<uint32_t>(i));
+    references_->OnCreate(worker.life, shard);
+    shards.insert(shard);
   }
 }
 

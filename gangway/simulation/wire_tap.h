@@ -41,10 +41,10 @@ class WireTap {
   void OnNode(const Worker& worker, const wire::Node& node);
   void AddInputs(const Worker& worker, const wire::ArrayRef& ref,
                  const google::protobuf::RepeatedField<uint32_t>& devices,
-                 std::set<uint64_t>& storages) const;
+                 std::set<ReferenceChecker::Shard>& shards) const;
   void AddOutput(const Worker& worker, uint64_t storage,
                  const google::protobuf::RepeatedField<uint32_t>& devices,
-                 std::set<uint64_t>& storages);
+                 std::set<ReferenceChecker::Shard>& shards);
 
   Violations* const violations_;
   const std::map<uint32_t, uint32_t> island_of_;  // by device
@@ -54,8 +54,8 @@ class WireTap {
   std::map<uint32_t, OrderChecker> orders_;  // by island
   std::unique_ptr<ReleaseChecker> releases_;
   std::unique_ptr<ReferenceChecker> references_;
-  std::map<uint64_t, wire::Load> loads_;             // by executable
-  std::map<uint64_t, std::set<uint64_t>> consumed_;  // by ordinal
+  std::map<uint64_t, wire::Load> loads_;                            // by executable
+  std::map<uint64_t, std::set<ReferenceChecker::Shard>> consumed_;  // by ordinal
   // One step of a scheduler sends one message per worker, all at the same time.
   std::vector<std::pair<uint32_t, uint64_t>> step_;  // island, ordinal
   Clock::time_point step_at_{};

@@ -1,5 +1,6 @@
 // Handles, storages and their references (OB-1).
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -23,6 +24,7 @@ const Controller::Array* Controller::FindArray(const Session& session, uint64_t 
 wire::FailureRef Controller::FailureOf(const Array& array) const {
   if (array.failure) return array.failure;
   for (const Run& run : array.runs) {
+    if (run.count == 0) continue;
     if (auto failure = FailureOf(storages_.at(run.storage), run)) return failure;
   }
   return nullptr;
@@ -47,7 +49,8 @@ wire::FailureRef Controller::CheckUsable(const Session& session, uint64_t handle
         "It was dropped before this use, or belongs to another session; keep a reference to it.");
   }
   for (const Run& run : array->runs) {
-    if (storages_.at(run.storage).consumed) return ConsumedFailure(handle);
+    if (run.count == 0 || storages_.at(run.storage).holds.any_gone(run.range()))
+      return ConsumedFailure(handle);
   }
   return FailureOf(*array);
 }
@@ -65,12 +68,12 @@ bool Controller::CanBind(SessionId id, Session& session, uint64_t handle) const 
 // A handle in use keeps its array: the client broke the rule that handles are not reused.
 void Controller::Bind(SessionId id, Session& session, uint64_t handle, Array array,
                       Actions& actions) {
-  for (const Run& run : array.runs) ++storages_.at(run.storage).handles;
+  for (const Run& run : array.runs) storages_.at(run.storage).holds.Hold(run.range());
   if (CanBind(id, session, handle)) {
     session.arrays[handle] = std::move(array);
     return;
   }
-  for (const Run& run : array.runs) Unref(run.storage, actions);
+  for (const Run& run : array.runs) LetGo(run, actions);
 }
 
 void Controller::BindFailure(SessionId id, Session& session, uint64_t handle,
@@ -84,6 +87,7 @@ StorageId Controller::NewStorage(SessionId session, const wire::ArraySpec& spec,
   StorageId id(next_storage_++);
   Storage& storage = storages_[id];
   storage.session = session;
+  storage.holds = ShardHolds(static_cast<uint32_t>(spec.devices_size()));
   storage.producer = producer;
   storage.shard_bytes = spec.shard_bytes();
   storage.devices = {spec.devices().begin(), spec.devices().end()};
@@ -97,37 +101,70 @@ void Controller::Unbind(Session& session, uint64_t handle, bool consume, Actions
   Array array = std::move(it->second);
   session.arrays.erase(it);
   for (const Run& run : array.runs) {
-    if (consume) Consume(run.storage, actions);
-    Unref(run.storage, actions);
+    if (consume) Consume(run, actions);
+    LetGo(run, actions);
   }
 }
 
-// The shards are freed once no earlier node uses them; arrays that share them become unusable.
-void Controller::Consume(StorageId id, Actions& actions) {
-  Storage& storage = storages_.at(id);
-  if (storage.consumed) return;
-  storage.consumed = true;
-  SendFree(storage, id, actions);
-}
-
-void Controller::Unref(StorageId id, Actions& actions) {
-  Storage& storage = storages_.at(id);
-  if (--storage.handles > 0) return;
-  if (!storage.consumed) SendFree(storage, id, actions);
-  storage.consumed = true;
-  if (storage.waiters.empty()) storages_.erase(id);  // otherwise Settle() erases it
-}
-
-void Controller::SendFree(const Storage& storage, StorageId id, Actions& actions) {
-  auto& out = actions.to_islands;
-  for (uint32_t island : storage.islands) {
-    if (!out.empty() && out.back().first == island && out.back().second.has_free()) {
-      out.back().second.mutable_free()->add_storages(id.number());
+// From now on each shard of the array can be dropped alone.
+void Controller::Split(Array& array) {
+  if (std::exchange(array.is_split, true)) return;
+  std::vector<Run> single;
+  for (const Run& run : array.runs) {
+    if (run.count == 1) {
+      single.push_back(run);
       continue;
     }
-    wire::IslandItem item;
-    item.mutable_free()->add_storages(id.number());
-    out.emplace_back(island, std::move(item));
+    ShardHolds& holds = storages_.at(run.storage).holds;
+    for (uint32_t i = 0; i < run.count; ++i) {
+      single.push_back({run.storage, run.first + i, 1, run.position + i});
+      holds.Hold(single.back().range());
+    }
+    std::vector<ShardRange> freed;  // none: all are held
+    holds.LetGo(run.range(), freed);
+  }
+  array.runs = std::move(single);
+}
+
+// The shards are freed once no earlier node uses them; arrays that share them become unusable.
+void Controller::Consume(const Run& run, Actions& actions) {
+  if (run.count == 0) return;
+  Storage& storage = storages_.at(run.storage);
+  std::vector<ShardRange> freed;
+  storage.holds.Take(run.range(), freed);
+  SendFree(storage, run.storage, freed, actions);
+}
+
+void Controller::LetGo(const Run& run, Actions& actions) {
+  if (run.count == 0) return;
+  Storage& storage = storages_.at(run.storage);
+  std::vector<ShardRange> freed;
+  storage.holds.LetGo(run.range(), freed);
+  SendFree(storage, run.storage, freed, actions);
+  if (storage.holds.held()) return;
+  if (storage.waiters.empty()) storages_.erase(run.storage);  // otherwise Settle() erases it
+}
+
+void Controller::SendFree(const Storage& storage, StorageId id,
+                          const std::vector<ShardRange>& freed, Actions& actions) {
+  if (freed.empty()) return;
+  auto& out = actions.to_islands;
+  for (uint32_t island : storage.islands) {
+    if (out.empty() || out.back().first != island || !out.back().second.has_free()) {
+      out.emplace_back(island, wire::IslandItem());
+      out.back().second.mutable_free();
+    }
+    wire::Free& free = *out.back().second.mutable_free();
+    if (storage.holds.all_gone()) {
+      free.add_storages(id.number());
+      continue;
+    }
+    for (const ShardRange& range : freed) {
+      wire::ShardRun* run = free.add_shards();
+      run->set_storage(id.number());
+      run->set_first(range.first);
+      run->set_count(range.count);
+    }
   }
 }
 
@@ -145,8 +182,10 @@ Ordinal Controller::NewNode(SessionId session_id, Session& session, std::vector<
   const Ordinal ordinal = next_ordinal_;
   next_ordinal_ = Ordinal(ordinal.number() + 1);
   ++session.pending;
-  nodes_[ordinal] = {
-      .session = session_id, .results = std::move(results), .open_islands = std::move(islands)};
+  nodes_[ordinal] = {.session = session_id,
+                     .number = ++session.numbered,
+                     .results = std::move(results),
+                     .open_islands = std::move(islands)};
   return ordinal;
 }
 

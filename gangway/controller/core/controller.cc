@@ -38,7 +38,9 @@ void Controller::Step(Event event, Time now, Actions& actions) {
     for (wire::Report& report : *reports->batch.mutable_reports())
       OnReport(reports->island, report, now, actions);
   } else if (auto* opened = std::get_if<SessionOpened>(&event)) {
-    sessions_[opened->session].name = opened->name;
+    Session& session = sessions_[opened->session];
+    session.name = opened->name;
+    session.wants_ends = opened->wants_ends;
   } else if (auto* lost = std::get_if<SessionLost>(&event)) {
     OnSessionLost(lost->session, now, actions);
   } else if (auto* there = std::get_if<SchedulerUp>(&event)) {
@@ -136,11 +138,12 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
   }
   absl::flat_hash_map<SessionId, uint64_t> bytes;
   for (const auto& [id, storage] : storages_) {
-    if (storage.consumed || storage.failure) continue;
-    const auto gone = static_cast<size_t>(std::ranges::count_if(
-        storage.lost, [](const wire::FailureRef& failure) { return failure != nullptr; }));
-    bytes[storage.session] = AddSizes(
-        bytes[storage.session], MultiplySizes(storage.shard_bytes, storage.devices.size() - gone));
+    if (storage.failure) continue;
+    size_t there = storage.devices.size() - storage.holds.gone_count();
+    for (uint32_t shard = 0; shard < storage.lost.size(); ++shard)
+      there -= storage.lost[shard] && !storage.holds.gone(shard) ? 1 : 0;
+    bytes[storage.session] =
+        AddSizes(bytes[storage.session], MultiplySizes(storage.shard_bytes, there));
   }
   for (const auto& [id, session] : sessions_) {
     wire::StatusReply::Session* out = reply.add_sessions();

@@ -2,8 +2,9 @@
 // nodes. A pure state machine; service/ gives it threads and links.
 //
 // Applies a session's operations in order, without waiting. Resolves handles to storages, stamps
-// every node with a global ordinal, sends one message per node and island (DF-1), and keeps one
-// reference count per storage (OB-1): held by arrays here, by pending nodes in the schedulers. A
+// every node with a global ordinal, sends one message per node and island (DF-1), and counts who
+// holds each storage (OB-1): arrays here, pending nodes in the schedulers. Drops, deletion, donation
+// and loss concern single shards. A
 // session's end frees all that it owned (OB-2); a handle means nothing outside its session (OB-3).
 // Errors stick to arrays as failure records (ER-1).
 //
@@ -35,7 +36,9 @@
 
 #include "gangway/base/ids.h"
 #include "gangway/controller/core/compile_queue.h"
+#include "gangway/controller/core/node_ends.h"
 #include "gangway/controller/core/sequencer.h"
+#include "gangway/controller/core/shard_holds.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -62,6 +65,7 @@ struct ControllerConfig {
 struct SessionOpened {
   SessionId session;
   std::string name;
+  bool wants_ends = false;  // Hello.wants_ends
 };
 struct FromClient {
   SessionId session;
@@ -150,13 +154,15 @@ class Controller {
   struct Run {
     StorageId storage;
     uint32_t first = 0;
-    uint32_t count = 0;
+    uint32_t count = 0;     // 0: one shard, which the array has dropped
     uint32_t position = 0;  // of its first shard in the array
+    ShardRange range() const { return {first, count}; }
   };
 
   struct Array {
     wire::ArraySpec spec;
     std::vector<Run> runs;     // by position
+    bool is_split = false;     // each run is of one shard, since some were dropped alone
     wire::FailureRef failure;  // its own; otherwise its storages' failures apply
   };
 
@@ -170,9 +176,8 @@ class Controller {
 
   struct Storage {
     SessionId session;
-    uint64_t handles = 0;   // arrays that hold a view of it (OB-1)
-    Ordinal producer;       // node that has not ended; 0 = settled
-    bool consumed = false;  // donated or deleted
+    ShardHolds holds{0};  // of arrays (OB-1)
+    Ordinal producer;     // node that has not ended; 0 = settled
     std::vector<uint32_t> islands;
     std::vector<DeviceId> devices;
     uint64_t shard_bytes = 0;
@@ -214,10 +219,14 @@ class Controller {
     uint64_t pending = 0;
     uint64_t ended = 0;
     uint64_t ended_reported = 0;
+    uint64_t numbered = 0;  // nodes so far
+    bool wants_ends = false;
+    NodeEnds ends;
   };
 
   struct Node {
     SessionId session;
+    uint64_t number = 0;  // in its session
     std::vector<StorageId> results;
     std::vector<uint32_t> open_islands;
     std::vector<uint32_t>
@@ -257,20 +266,28 @@ class Controller {
 
   // ops.cc: operations of a session.
   void OnOp(SessionId id, Session& session, wire::Op& op, Time now, Actions& actions);
-  void CountRefused(SessionId id, Session& session);
+  void CountRefused(SessionId id, Session& session, const wire::FailureRef& why);
   void OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions);
   void OnAbandon(Session& session, wire::AbandonOp& op, Actions& actions);
   void OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions);
+  // The arrays that a call names. Those that it puts together itself belong to this.
+  struct Arguments {
+    std::vector<const Array*> arrays;
+    std::deque<Array> gathered;
+  };
+  wire::FailureRef FindArguments(const Session& session, const Executable& executable,
+                                 const wire::CallOp& op, Arguments& arguments) const;
   wire::FailureRef CheckCall(const Session& session, const Executable& executable,
-                             const wire::CallOp& op) const;
-  wire::FailureRef FindDonated(const Session& session, const Executable& executable,
-                               const wire::CallOp& op, std::vector<uint32_t>& donated) const;
+                             const wire::CallOp& op, Arguments& arguments) const;
+  wire::FailureRef FindDonated(const Executable& executable, const wire::CallOp& op,
+                               const Arguments& arguments, std::vector<uint32_t>& donated) const;
   void OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions);
   wire::FailureRef CheckCopy(const Session& session, uint64_t source, int shards) const;
   void CopyOne(SessionId id, Session& session, const wire::CopyOp& op, int index, Actions& actions);
   void OnFetch(SessionId id, Session& session, const wire::FetchOp& op, Actions& actions);
   void OnAwait(SessionId id, Session& session, const wire::AwaitOp& op, Actions& actions);
   void OnDrop(Session& session, const wire::DropOp& op, bool consume, Actions& actions);
+  void OnDropShards(Session& session, const wire::DropShardsOp& op, bool consume, Actions& actions);
   void OnPoison(SessionId id, Session& session, wire::PoisonOp& op, Actions& actions);
 
   // regroup.cc
@@ -306,9 +323,11 @@ class Controller {
                    Actions& actions);
   StorageId NewStorage(SessionId session, const wire::ArraySpec& spec, Ordinal producer);
   void Unbind(Session& session, uint64_t handle, bool consume, Actions& actions);
-  void Consume(StorageId storage, Actions& actions);
-  void Unref(StorageId storage, Actions& actions);
-  void SendFree(const Storage& storage, StorageId id, Actions& actions);
+  void Split(Array& array);
+  void Consume(const Run& run, Actions& actions);
+  void LetGo(const Run& run, Actions& actions);
+  void SendFree(const Storage& storage, StorageId id, const std::vector<ShardRange>& freed,
+                Actions& actions);
   static void FillRef(const Array& array, wire::ArrayRef& ref);
   Ordinal NewNode(SessionId session_id, Session& session, std::vector<StorageId> results,
                   std::vector<uint32_t> islands);

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+
 #include "gangway/wire/failure.h"
 
 namespace gangway::controller {
@@ -171,6 +173,53 @@ class ControllerTest : public ::testing::Test {
     wire::Op op;
     op.mutable_drop()->mutable_handles()->Add(handles.begin(), handles.end());
     Do(std::move(op), session);
+  }
+
+  void DropShards(uint64_t array, const std::vector<uint32_t>& shards, bool consume = false) {
+    wire::Op op;
+    wire::DropShardsOp* drop = consume ? op.mutable_delete_shards() : op.mutable_drop_shards();
+    drop->add_arrays()->set_array(array);
+    drop->mutable_arrays(0)->mutable_shards()->Add(shards.begin(), shards.end());
+    Do(std::move(op));
+  }
+  // "STORAGE:FIRST+COUNT" of all frees of single shards.
+  std::vector<std::string> FreedShards() const {
+    std::vector<std::string> freed;
+    for (const auto& [island, item] : items_) {
+      for (const wire::ShardRun& run : item.free().shards())
+        freed.push_back(absl::StrCat(run.storage(), ":", run.first(), "+", run.count()));
+    }
+    return freed;
+  }
+  // A call whose argument is a list of shards.
+  static wire::Op GatheredCall(uint64_t executable,
+                               const std::vector<std::pair<uint64_t, uint32_t>>& shards,
+                               uint64_t result) {
+    wire::Op op;
+    op.mutable_call()->set_executable(executable);
+    op.mutable_call()->add_arguments(0);
+    op.mutable_call()->add_results(result);
+    wire::GatheredArgument* list = op.mutable_call()->add_gathered();
+    for (auto [array, shard] : shards) {
+      list->add_arrays(array);
+      list->add_shards(shard);
+    }
+    return op;
+  }
+  uint64_t CallGathered(uint64_t executable,
+                        const std::vector<std::pair<uint64_t, uint32_t>>& shards, uint64_t result) {
+    return OrdinalOf(GatheredCall(executable, shards, result), 1);
+  }
+  // "FIRST+COUNT" or "FIRST+COUNT failed" of the nodes whose end the session was told.
+  std::vector<std::string> Ends(uint64_t session) const {
+    std::vector<std::string> ends;
+    for (const auto& [to, event] : events_) {
+      if (to != session) continue;
+      for (const wire::NodesEnded& nodes : event.progress().nodes())
+        ends.push_back(
+            absl::StrCat(nodes.first(), "+", nodes.count(), nodes.has_failure() ? " failed" : ""));
+    }
+    return ends;
   }
 
   // The failure of the arrays, from a new await. nullopt: no answer yet; code 0: success.
@@ -381,6 +430,110 @@ TEST_F(ControllerTest, MessagesDoNotDependOnTheNumberOfShards_DF1) {
 }
 
 // --- Awaits, fetches ---
+
+// --- Shards alone ---
+
+TEST_F(ControllerTest, AShardIsDroppedAloneAndTheOthersLiveOn_OB1) {
+  HaveProgram(50, {0});
+  Have(10, {0, 1});
+  DropShards(10, {0});
+  EXPECT_THAT(FreedShards(), ElementsAre("1:0+1"));
+  EXPECT_EQ(Await({10})->code(), static_cast<int>(StatusCode::kInvalidArgument));
+  Regroup(11, {{10, 1}});
+  EXPECT_EQ(Await({11})->code(), 0);
+  Regroup(12, {{10, 0}});
+  EXPECT_THAT(Await({12})->message(), HasSubstr("deleted or donated"));
+  DropShards(10, {1, 0, 7});
+  EXPECT_THAT(FreedShards(), ElementsAre("1:0+1"));  // the view holds shard 1
+  Drop({11});
+  Drop({10});
+  EXPECT_EQ(controller_->storage_count(), 0u);
+}
+
+TEST_F(ControllerTest, DeletingAShardOfAViewTakesItFromTheOthers_OB1) {
+  Have(10, {0, 1});
+  Regroup(11, {{10, 1}});
+  Regroup(12, {{10, 0}});
+  DropShards(11, {0}, /*consume=*/true);
+  EXPECT_THAT(FreedShards(), ElementsAre("1:1+1"));
+  EXPECT_NE(Await({10})->code(), 0);
+  EXPECT_EQ(Await({12})->code(), 0);
+  Drop({10, 11, 12});
+  EXPECT_EQ(controller_->storage_count(), 0u);
+}
+
+TEST_F(ControllerTest, AnArgumentMayBeAListOfShards) {
+  HaveProgram(50, {0, 1});
+  Have(10, {0, 1});
+  Have(11, {1, 0});
+  const uint64_t ordinal = CallGathered(50, {{10, 0}, {11, 0}}, 20);
+  ASSERT_NE(ordinal, 0u);
+  const wire::Launch& launch = items_[0].second.node().launch();
+  ASSERT_EQ(launch.arguments(0).runs_size(), 2);
+  EXPECT_EQ(launch.arguments(0).runs(0).storage(), 1u);
+  EXPECT_EQ(launch.arguments(0).runs(1).storage(), 2u);
+  Done(0, ordinal);
+  EXPECT_EQ(Await({20})->code(), 0);
+}
+
+TEST_F(ControllerTest, AListOfShardsThatDoesNotFitIsRefused) {
+  HaveProgram(50, {0, 1});
+  Have(10, {0, 1});
+  Have(11, {0});
+  const std::vector<std::vector<std::pair<uint64_t, uint32_t>>> wrong = {{},
+                                                                         {{10, 0}},
+                                                                         {{10, 0}, {10, 2}},
+                                                                         {{10, 1}, {10, 0}},
+                                                                         {{10, 0}, {11, 0}},
+                                                                         {{10, 0}, {99, 0}}};
+  uint64_t result = 20;
+  for (const auto& shards : wrong) {
+    EXPECT_EQ(CallGathered(50, shards, ++result), 0u);
+    EXPECT_EQ(Await({result})->code(), static_cast<int>(StatusCode::kInvalidArgument));
+  }
+  wire::Op op = GatheredCall(50, {{10, 0}, {10, 1}}, 30);
+  op.mutable_call()->set_arguments(0, 10);  // an array and a list
+  EXPECT_EQ(OrdinalOf(op, 1), 0u);
+  op = GatheredCall(50, {{10, 0}, {10, 1}}, 31);
+  op.mutable_call()->mutable_gathered(0)->set_argument(9);
+  EXPECT_EQ(OrdinalOf(op, 1), 0u);
+}
+
+TEST_F(ControllerTest, DonationConsumesTheNamedShardsOnly_OB1) {
+  HaveProgram(50, {0, 1}, /*donates=*/true);
+  Have(10, {0, 1});
+  Have(11, {0, 1});
+  ASSERT_NE(CallGathered(50, {{10, 0}, {11, 1}}, 20), 0u);
+  EXPECT_THAT(FreedShards(), ElementsAre("1:0+1", "2:1+1"));
+  for (uint64_t whole : {10, 11}) EXPECT_NE(Await({whole})->code(), 0);
+  ASSERT_NE(CallGathered(50, {{11, 0}, {10, 1}}, 21), 0u);
+  EXPECT_EQ(CallGathered(50, {{11, 0}, {10, 1}}, 22), 0u);  // gone
+  Drop({10, 11, 20, 21, 22});
+}
+
+// --- Ends ---
+
+TEST_F(ControllerTest, AClientThatAskedIsToldWhichNodesEnd) {
+  Step(SessionOpened{SessionId(3), "three", /*wants_ends=*/true});
+  const uint64_t first = Upload(10, {0}, 3), second = Upload(11, {0}, 3);
+  EXPECT_EQ(Upload(12, {99}, 3), 0u);  // refused: a node that ends at once
+  const uint64_t fourth = Upload(13, {0}, 3);
+  EXPECT_THAT(Ends(3), ElementsAre("3+1 failed"));
+  Done(0, second);
+  Done(0, first);
+  Done(0, fourth, "broken");
+  EXPECT_THAT(Ends(3), ElementsAre("3+1 failed", "2+1", "1+1", "4+1 failed"));
+  EXPECT_THAT(Ends(1), ElementsAre());
+}
+
+TEST_F(ControllerTest, EndsOfOneRoundAreRanges) {
+  Step(SessionOpened{SessionId(3), "three", /*wants_ends=*/true});
+  FromScheduler event{0, {}};
+  for (uint64_t handle = 10; handle < 20; ++handle)
+    event.batch.add_reports()->mutable_done()->set_ordinal(Upload(handle, {0}, 3));
+  Step(std::move(event));
+  EXPECT_THAT(Ends(3), ElementsAre("1+10"));
+}
 
 TEST_F(ControllerTest, AwaitsOfDroppedArraysAreAnswered) {
   uint64_t good = Upload(10, {0});

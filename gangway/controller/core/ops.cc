@@ -78,7 +78,9 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
     case wire::Op::kAbandon:
       return OnAbandon(session, *op.mutable_abandon(), actions);
     case wire::Op::kDropShards:
+      return OnDropShards(session, op.drop_shards(), /*consume=*/false, actions);
     case wire::Op::kDeleteShards:
+      return OnDropShards(session, op.delete_shards(), /*consume=*/true, actions);
     case wire::Op::OP_NOT_SET:
       return;
   }
@@ -96,8 +98,10 @@ wire::FailureRef CheckRoom(uint64_t pending, uint64_t pending_max) {
 }  // namespace
 
 // The client counts every node that it submits, so a rejected node counts as ended.
-void Controller::CountRefused(SessionId id, Session& session) {
+void Controller::CountRefused(SessionId id, Session& session, const wire::FailureRef& why) {
   ++session.ended;
+  ++session.numbered;
+  if (session.wants_ends) session.ends.Add(session.numbered, why);
   progressed_.insert(id);
 }
 
@@ -127,7 +131,7 @@ void Controller::OnUpload(SessionId id, Session& session, wire::UploadOp& op, Ac
         absl::StrCat("an array with shards of ", op.spec().shard_bytes(), " bytes cannot exist"));
   }
   if (failure) {
-    CountRefused(id, session);
+    CountRefused(id, session, failure);
     BindFailure(id, session, op.array(), failure, actions);
     wire::SessionEvent event;
     event.mutable_upload_failed()->set_upload(op.upload());
@@ -168,9 +172,42 @@ void Controller::OnAbandon(Session& session, wire::AbandonOp& op, Actions& actio
   SpoilNode(node->first, node->second, wire::Share(std::move(failure)), actions);
 }
 
+// Finds the arrays of a call, and puts those together that it lists shard by shard. Fails if one is spoiled or consumed.
+wire::FailureRef Controller::FindArguments(const Session& session, const Executable& executable,
+                                           const wire::CallOp& op, Arguments& arguments) const {
+  arguments.arrays.resize(static_cast<size_t>(op.arguments_size()));
+  for (const wire::GatheredArgument& list : op.gathered()) {
+    const uint32_t index = list.argument();
+    if (index >= arguments.arrays.size() || op.arguments(static_cast<int>(index)) != 0 ||
+        arguments.arrays[index] != nullptr || list.arrays().empty() ||
+        list.arrays_size() != list.shards_size()) {
+      return RefuseCall(
+          executable.info,
+          absl::StrCat("argument ", index, " is listed by shards, with ", list.arrays_size(),
+                       " arrays and ", list.shards_size(), " shards, but the call has ",
+                       op.arguments_size(), " arguments, or has an array in its place"));
+    }
+    Array& array = arguments.gathered.emplace_back();
+    for (int i = 0; i < list.arrays_size(); ++i) {
+      wire::RegroupOp::Shard shard;
+      shard.set_array(list.arrays(i));
+      shard.set_shard(list.shards(i));
+      if (auto failure = AddShard(session, shard, array)) return failure;
+    }
+    arguments.arrays[index] = &array;
+  }
+  for (int i = 0; i < op.arguments_size(); ++i) {
+    const Array*& array = arguments.arrays[static_cast<size_t>(i)];
+    if (array != nullptr) continue;
+    if (auto failure = CheckUsable(session, op.arguments(i))) return failure;
+    array = FindArray(session, op.arguments(i));
+  }
+  return nullptr;
+}
+
 // Checks a call: counts, shapes and devices match, and no argument is spoiled or consumed.
 wire::FailureRef Controller::CheckCall(const Session& session, const Executable& executable,
-                                       const wire::CallOp& op) const {
+                                       const wire::CallOp& op, Arguments& arguments) const {
   auto invalid = [&executable](const auto&... parts) {
     return RefuseCall(executable.info, absl::StrCat(parts...));
   };
@@ -182,9 +219,9 @@ wire::FailureRef Controller::CheckCall(const Session& session, const Executable&
                    executable.info.results_size(), " results, the call has ", op.arguments_size(),
                    " and ", op.results_size());
   }
+  if (auto failure = FindArguments(session, executable, op, arguments)) return failure;
   for (int i = 0; i < op.arguments_size(); ++i) {
-    if (auto failure = CheckUsable(session, op.arguments(i))) return failure;
-    const wire::ArraySpec& spec = FindArray(session, op.arguments(i))->spec;
+    const wire::ArraySpec& spec = arguments.arrays[static_cast<size_t>(i)]->spec;
     const wire::TensorSpec& parameter = executable.info.parameters(i);
     if (!Fits(spec, parameter)) {
       return invalid("argument ", i, " has shards of ",
@@ -201,32 +238,46 @@ wire::FailureRef Controller::CheckCall(const Session& session, const Executable&
 }
 
 // Finds the indices of the arguments that this call consumes. Fails if the call uses a consumed
-// storage twice.
-wire::FailureRef Controller::FindDonated(const Session& session, const Executable& executable,
-                                         const wire::CallOp& op,
+// shard twice.
+wire::FailureRef Controller::FindDonated(const Executable& executable, const wire::CallOp& op,
+                                         const Arguments& arguments,
                                          std::vector<uint32_t>& donated) const {
   const absl::flat_hash_set<uint32_t> keep(op.keep().begin(), op.keep().end());
   for (uint32_t index : executable.info.donated()) {
-    if (!keep.contains(index) && index < static_cast<uint32_t>(op.arguments_size()))
-      donated.push_back(index);
+    if (!keep.contains(index) && index < arguments.arrays.size()) donated.push_back(index);
   }
   if (donated.empty()) return nullptr;
-  constexpr int kSeveral = -1;
-  absl::flat_hash_map<StorageId, int> user;  // the argument that uses it
-  for (int i = 0; i < op.arguments_size(); ++i) {
-    for (const Run& run : FindArray(session, op.arguments(i))->runs) {
+  constexpr size_t kSeveral = SIZE_MAX;
+  bool any_several = false;
+  absl::flat_hash_map<StorageId, size_t> user;  // the argument that uses it
+  for (size_t i = 0; i < arguments.arrays.size(); ++i) {
+    for (const Run& run : arguments.arrays[i]->runs) {
       auto [it, is_new] = user.emplace(run.storage, i);
-      if (!is_new && it->second != i) it->second = kSeveral;
+      if (is_new || it->second == i) continue;
+      it->second = kSeveral;
+      any_several = true;
+    }
+  }
+  if (!any_several) return nullptr;
+  // Of the storages that several arguments use, each shard may have one user.
+  absl::flat_hash_map<std::pair<StorageId, uint32_t>, size_t> users;
+  for (const Array* array : arguments.arrays) {
+    for (const Run& run : array->runs) {
+      if (user[run.storage] != kSeveral) continue;
+      for (uint32_t i = 0; i < run.count; ++i) ++users[{run.storage, run.first + i}];
     }
   }
   for (uint32_t index : donated) {
-    for (const Run& run : FindArray(session, op.arguments(static_cast<int>(index)))->runs) {
+    for (const Run& run : arguments.arrays[index]->runs) {
       if (user[run.storage] != kSeveral) continue;
-      return RefuseCall(executable.info,
-                        absl::StrCat("argument ", index,
-                                     " is donated and shares its memory with "
-                                     "another argument of the call"),
-                        "Copy one of them, or do not donate.");
+      for (uint32_t i = 0; i < run.count; ++i) {
+        if (users[{run.storage, run.first + i}] < 2) continue;
+        return RefuseCall(executable.info,
+                          absl::StrCat("argument ", index,
+                                       " is donated and shares its memory with "
+                                       "another argument of the call"),
+                          "Copy one of them, or do not donate.");
+      }
     }
   }
   return nullptr;
@@ -242,11 +293,12 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
         absl::StrCat("executable handle ", op.executable(), " is not known in this session"),
         "It was dropped, failed to compile, or belongs to another session; compile it again.");
   }
-  if (!failure) failure = CheckCall(session, found->second, op);
+  Arguments arguments;
+  if (!failure) failure = CheckCall(session, found->second, op, arguments);
   if (!failure) failure = CheckOpen(found->second.devices);
-  if (!failure) failure = FindDonated(session, found->second, op, donated);
+  if (!failure) failure = FindDonated(found->second, op, arguments, donated);
   if (failure) {
-    CountRefused(id, session);
+    CountRefused(id, session, failure);
     for (uint64_t handle : op.results()) BindFailure(id, session, handle, failure, actions);
     return;
   }
@@ -261,8 +313,12 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   // XLA finds the members of a collective by launch id. It is never the client's id, which another
   // session may use too.
   launch->set_launch_id(static_cast<uint32_t>(ordinal.number() % 0x7fffffff) + 1);
-  for (uint64_t argument : op.arguments())
-    FillRef(*FindArray(session, argument), *launch->add_arguments());
+  for (const Array* argument : arguments.arrays) FillRef(*argument, *launch->add_arguments());
+  std::vector<Run> consumed;
+  for (uint32_t index : donated) {
+    const std::vector<Run>& runs = arguments.arrays[index]->runs;
+    consumed.insert(consumed.end(), runs.begin(), runs.end());
+  }
   launch->mutable_donated()->Add(donated.begin(), donated.end());
   std::vector<StorageId> storages;
   for (int i = 0; i < op.results_size(); ++i) {
@@ -288,10 +344,7 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   for (auto& [handle, array] : pending_bindings_)
     Bind(id, session, handle, std::move(array), actions);
   pending_bindings_.clear();
-  for (uint32_t index : donated) {
-    for (const Run& run : FindArray(session, op.arguments(index))->runs)
-      Consume(run.storage, actions);
-  }
+  for (const Run& run : consumed) Consume(run, actions);
 }
 
 // The devices are checked once, however many arrays go there.
@@ -309,7 +362,7 @@ void Controller::OnCopy(SessionId id, Session& session, const wire::CopyOp& op, 
     if (!failure) {
       CopyOne(id, session, op, i, actions);
     } else {
-      CountRefused(id, session);
+      CountRefused(id, session, failure);
       BindFailure(id, session, op.results(i), std::move(failure), actions);
     }
   }
@@ -367,7 +420,7 @@ void Controller::OnFetch(SessionId id, Session& session, const wire::FetchOp& op
   Array view;
   if (!failure) failure = Regroup(session, wanted, view);
   if (failure) {
-    CountRefused(id, session);
+    CountRefused(id, session, failure);
     wire::SessionEvent event;
     event.mutable_fetch_failed()->set_fetch(op.fetch());
     *event.mutable_fetch_failed()->mutable_failure() = *failure;
@@ -399,8 +452,9 @@ void Controller::OnAwait(SessionId id, Session& session, const wire::AwaitOp& op
     const Array* array = FindArray(session, handle);
     if (array == nullptr) continue;
     for (const Run& run : array->runs) {  // a spoiled storage may still be pending
+      if (run.count == 0) continue;
       Storage& storage = storages_.at(run.storage);
-      if (storage.producer == Ordinal() || storage.consumed) continue;
+      if (storage.producer == Ordinal() || storage.holds.any_gone(run.range())) continue;
       storage.waiters.push_back({id, op.await(), run, index++});
       ++state.unsettled;
     }
@@ -410,6 +464,24 @@ void Controller::OnAwait(SessionId id, Session& session, const wire::AwaitOp& op
 
 void Controller::OnDrop(Session& session, const wire::DropOp& op, bool consume, Actions& actions) {
   for (uint64_t handle : op.handles()) Unbind(session, handle, consume, actions);
+}
+
+// The array lives on with its other shards, until its handle is dropped.
+void Controller::OnDropShards(Session& session, const wire::DropShardsOp& op, bool consume,
+                              Actions& actions) {
+  for (const wire::DropShardsOp::Shards& shards : op.arrays()) {
+    auto found = session.arrays.find(shards.array());
+    if (found == session.arrays.end() || found->second.failure) continue;
+    Array& array = found->second;
+    Split(array);
+    for (uint32_t shard : shards.shards()) {
+      if (shard >= array.runs.size()) continue;
+      Run& run = array.runs[shard];
+      if (consume) Consume(run, actions);
+      LetGo(run, actions);
+      run.count = 0;
+    }
+  }
 }
 
 void Controller::OnPoison(SessionId id, Session& session, wire::PoisonOp& op, Actions& actions) {

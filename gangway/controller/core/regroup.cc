@@ -65,9 +65,11 @@ wire::FailureRef Controller::AddShard(const Session& session, const wire::Regrou
                                " shards, shard ", shard.shard(), " was requested"));
   }
   const Run& run = RunOf(*source, shard.shard());
+  if (run.count == 0) return ConsumedFailure(shard.array());
   const Storage& storage = storages_.at(run.storage);
-  if (storage.consumed) return ConsumedFailure(shard.array());
-  if (auto failure = storage.FailureOf(run.first + (shard.shard() - run.position))) return failure;
+  const uint32_t index = run.first + (shard.shard() - run.position);
+  if (storage.holds.gone(index)) return ConsumedFailure(shard.array());
+  if (auto failure = storage.FailureOf(index)) return failure;
   if (array.runs.empty()) {
     CopyTensor(source->spec, array.spec);
   } else if (!SameTensor(array.spec, source->spec)) {
@@ -83,10 +85,11 @@ wire::FailureRef Controller::TakeReplica(const Session& session, uint64_t handle
   const Array* source = FindArray(session, handle);
   if (source == nullptr || source->failure) return CheckUsable(session, handle);
   for (const Run& run : source->runs) {
+    if (run.count == 0) continue;
     const Storage& storage = storages_.at(run.storage);
-    if (storage.consumed || storage.failure) continue;
+    if (storage.failure) continue;
     for (uint32_t i = 0; i < run.count; ++i) {
-      if (storage.FailureOf(run.first + i)) continue;
+      if (storage.holds.gone(run.first + i) || storage.FailureOf(run.first + i)) continue;
       CopyTensor(source->spec, array.spec);
       AppendShard(*source, run.position + i, array);
       return nullptr;

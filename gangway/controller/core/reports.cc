@@ -9,6 +9,7 @@ namespace {
 
 // Progress is a hint for flow control, not an answer: few messages suffice (TM-2).
 constexpr uint64_t kProgressStep = 256;
+constexpr size_t kRangesMax = 256;  // of ended nodes in one event, each with a failure
 
 }  // namespace
 
@@ -127,6 +128,7 @@ void Controller::EndNode(Ordinal ordinal, Actions& actions) {
   if (session == sessions_.end()) return;
   --session->second.pending;
   ++session->second.ended;
+  if (session->second.wants_ends) session->second.ends.Add(node.number, node.failure);
   if (node.upload != 0) session->second.uploads.erase(node.upload);
   progressed_.insert(node.session);
   if (!node.failure) return;
@@ -149,7 +151,7 @@ void Controller::Settle(StorageId id, Actions& actions) {
   storage.waiters.clear();
   std::vector<wire::FailureRef> failures;  // of the waiters: the storage may go
   for (const Waiter& waiter : waiters) failures.push_back(FailureOf(storage, waiter.run));
-  if (storage.handles == 0) storages_.erase(id);
+  if (!storage.holds.held()) storages_.erase(id);
   for (size_t i = 0; i < waiters.size(); ++i) {
     const Waiter& waiter = waiters[i];
     auto session = sessions_.find(waiter.session);
@@ -177,11 +179,14 @@ void Controller::ReportProgress(Actions& actions) {
     auto session = sessions_.find(id);
     if (session == sessions_.end()) continue;
     Session& state = session->second;
-    if (state.ended - state.ended_reported < kProgressStep) continue;
+    if (!state.wants_ends && state.ended - state.ended_reported < kProgressStep) continue;
     state.ended_reported = state.ended;
-    wire::SessionEvent event;
-    event.mutable_progress()->set_ended(state.ended);
-    actions.to_clients.emplace_back(id, std::move(event));
+    do {
+      wire::SessionEvent event;
+      event.mutable_progress()->set_ended(state.ended);
+      state.ends.MoveTo(kRangesMax, *event.mutable_progress());
+      actions.to_clients.emplace_back(id, std::move(event));
+    } while (!state.ends.empty());
   }
   progressed_.clear();
 }

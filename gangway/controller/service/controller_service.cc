@@ -87,8 +87,11 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
   uint64_t key = next_key_++;
   switch (hello.role()) {
     case wire::ROLE_CLIENT:
-      clients_[SessionId(key)] = {
-          .link = link, .sender = NewSender(link), .name = hello.name(), .since = Clock::now()};
+      clients_[SessionId(key)] = {.link = link,
+                                  .sender = NewSender(link),
+                                  .name = hello.name(),
+                                  .wants_ends = hello.wants_ends(),
+                                  .since = Clock::now()};
       Say(absl::StrCat("session ", key, " opens for ", hello.name()));
       loop_->PostAt(Clock::now() + options_.welcome_max, [this, alive = alive_] {
         if (*alive) WelcomeClients();
@@ -244,7 +247,7 @@ void ControllerService::WelcomeClients() {
 void ControllerService::SendWelcome(SessionId session, ClientLink& client) {
   client.welcomed = true;
   NameTrace(TraceNameOf::kSession, session.number(), client.name);
-  Step(SessionOpened{session, client.name});
+  Step(SessionOpened{session, client.name, client.wants_ends});
   wire::Frame frame;
   frame.set_epoch(options_.core.epoch);
   wire::HelloReply* reply = frame.mutable_hello_reply();

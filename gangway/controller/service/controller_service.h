@@ -59,6 +59,7 @@ class ControllerService {
     std::shared_ptr<transport::Link> link;
     std::unique_ptr<transport::PacedSender> sender;  // on `link`
     std::string name;
+    bool wants_ends = false;
     bool welcomed = false;
     Clock::time_point since;
     wire::SessionEvents batch;  // of this round

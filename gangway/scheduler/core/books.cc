@@ -21,7 +21,9 @@ Ledger::Books Island::CountAgain(SessionId session) const {
   Ledger::Books books(devices_.size(), 0);
   for (const auto& [id, storage] : storages_) {
     if (storage.session != session) continue;
-    for (IslandDevice device : storage.charged) books[device.number()] += storage.shard_bytes;
+    for (size_t place = 0; place < storage.charged.size(); ++place) {
+      if (storage.charged[place]) books[storage.devices[place].number()] += storage.shard_bytes;
+    }
   }
   for (const auto& [ordinal, node] : nodes_) {
     if (node.session != session || !node.admitted) continue;

@@ -1,7 +1,6 @@
 // Node ends, failures, and storages that are no longer needed.
 #include <algorithm>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/scheduler/core/island.h"
@@ -91,13 +90,7 @@ void Island::FailUnreleased(Ordinal ordinal, wire::FailureRef failure, Actions& 
     SendToWorkers(node.workers, item, actions);
   }
   node.failure = std::move(failure);
-  for (StorageId id : node.reads) {
-    auto it = storages_.find(id);
-    if (it == storages_.end()) continue;
-    if (Consumes(node, id)) continue;
-    if (--it->second.unreleased_readers == 0 && it->second.consumer != Ordinal())
-      Unblock(it->second.consumer);
-  }
+  EndReads(node);
   End(ordinal, actions);
 }
 
@@ -132,24 +125,21 @@ void Island::End(Ordinal ordinal, Actions& actions) {
     if (it == storages_.end()) continue;
     it->second.producer = {};
     if (node.failure && !it->second.failure) it->second.failure = node.failure;
-    Unuse(id, actions);
+    Unuse(id, ordinal, actions);
   }
-  for (StorageId id : node.reads) Unuse(id, actions);
+  for (StorageId id : node.reads) Unuse(id, ordinal, actions);
   for (Ordinal waiter : node.waiters) Unblock(waiter);
 }
 
 // The memory of what a successful node consumed is now free, or belongs to its results.
 void Island::CreditConsumed(const NodeState& node) {
-  if (node.consumes.empty() || node.failure) return;
-  const absl::flat_hash_set<IslandDevice> here(node.devices.begin(), node.devices.end());
-  for (StorageId id : node.consumes) {
-    auto it = storages_.find(id);
+  if (node.failure) return;
+  for (const Shards& consumed : node.consumed) {
+    auto it = storages_.find(consumed.storage);
     if (it == storages_.end()) continue;
-    std::erase_if(it->second.charged, [&](IslandDevice device) {
-      if (!here.contains(device)) return false;
-      Credit(it->second.session, device, it->second.shard_bytes);
-      return true;
-    });
+    for (uint32_t i = 0; i < consumed.count; ++i) {
+      if (auto place = PlaceOf(it->second, consumed.first + i)) Discharge(it->second, *place);
+    }
   }
 }
 
@@ -166,26 +156,47 @@ std::vector<uint32_t> Island::WorkersOf(const std::vector<IslandDevice>& devices
   return workers;
 }
 
-void Island::Unuse(StorageId id, Actions& actions) {
+void Island::Unuse(StorageId id, Ordinal node, Actions& actions) {
   auto it = storages_.find(id);
   if (it == storages_.end()) return;
-  if (it->second.uses > 0) --it->second.uses;
+  StorageState& storage = it->second;
+  if (storage.uses > 0) --storage.uses;
+  std::vector<Shards> unused;
+  std::erase_if(storage.leaving, [&](StorageState::Leaving& leaving) {
+    if (leaving.last < node || --leaving.uses_left != 0) return false;
+    unused.insert(unused.end(), leaving.shards.begin(), leaving.shards.end());
+    return true;
+  });
+  for (const Shards& shards : unused) ReclaimShards(shards, actions);
   Reclaim(id, actions);
 }
 
+// Where a shard is in the lists of a storage; none: on another island.
+std::optional<size_t> Island::PlaceOf(const StorageState& storage, uint32_t shard) {
+  if (storage.shards.empty())
+    return shard < storage.devices.size() ? std::optional<size_t>(shard) : std::nullopt;
+  auto it = std::lower_bound(storage.shards.begin(), storage.shards.end(), shard);
+  if (it == storage.shards.end() || *it != shard) return std::nullopt;
+  return static_cast<size_t>(it - storage.shards.begin());
+}
+
+void Island::Discharge(StorageState& storage, size_t place) {
+  if (place >= storage.charged.size() || !storage.charged[place]) return;
+  storage.charged[place] = false;
+  Credit(storage.session, storage.devices[place], storage.shard_bytes);
+}
+
 void Island::Discharge(StorageState& storage) {
-  for (IslandDevice device : storage.charged) Credit(storage.session, device, storage.shard_bytes);
+  for (size_t place = 0; place < storage.charged.size(); ++place) Discharge(storage, place);
   storage.charged.clear();
 }
 
 // The memory of shards that a worker took with it is free.
 void Island::DischargeLost(StorageState& storage) {
   if (storage.lost.empty()) return;
-  std::erase_if(storage.charged, [this, &storage](IslandDevice device) {
-    if (!storage.lost.contains(StateOf(device).worker)) return false;
-    Credit(storage.session, device, storage.shard_bytes);
-    return true;
-  });
+  for (size_t place = 0; place < storage.charged.size(); ++place) {
+    if (storage.lost.contains(StateOf(storage.devices[place]).worker)) Discharge(storage, place);
+  }
 }
 
 // OB-1: the last reference frees the shards everywhere. Shards of a spoiled storage are freed once
@@ -204,6 +215,26 @@ void Island::Reclaim(StorageId id, Actions& actions) {
   wire::IslandItem item;
   item.mutable_free()->add_storages(id.number());
   SendToWorkers(workers, item, actions);
+}
+
+// OB-1, for shards alone: the storage keeps its other ones.
+void Island::ReclaimShards(const Shards& shards, Actions& actions) {
+  auto it = storages_.find(shards.storage);
+  if (it == storages_.end() || it->second.reclaimed) return;
+  std::vector<IslandDevice> devices;
+  for (uint32_t i = 0; i < shards.count; ++i) {
+    const std::optional<size_t> place = PlaceOf(it->second, shards.first + i);
+    if (!place) continue;
+    Discharge(it->second, *place);
+    devices.push_back(it->second.devices[*place]);
+  }
+  if (devices.empty()) return;
+  wire::IslandItem item;
+  wire::ShardRun* run = item.mutable_free()->add_shards();
+  run->set_storage(shards.storage.number());
+  run->set_first(shards.first);
+  run->set_count(shards.count);
+  SendToWorkers(WorkersOf(devices), item, actions);
 }
 
 }  // namespace gangway::scheduler

@@ -1,6 +1,7 @@
 // Items from the controller: describes nodes, links them to their producers, and passes them on to
 // their workers.
 #include <algorithm>
+#include <numeric>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -67,6 +68,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   node.session = SessionId(message.session());
   node.arrived = now;
   if (nodes_.count(node.ordinal) != 0) return;
+  latest_ = node.ordinal;
   if (message.has_launch()) LoadAgain(ExecutableId(message.launch().executable()), now, actions);
   wire::FailureRef failure = Describe(message, node);
   wire::FailureRef lost_input = Link(node);
@@ -184,11 +186,20 @@ wire::FailureRef Island::DescribeLaunch(const wire::Launch& launch, NodeState& n
                            [this](uint32_t id) { return !device_index_.contains(DeviceId(id)); });
   for (const wire::ArrayRef& argument : launch.arguments())
     AddReads(argument, load.devices(), node);
+  uint64_t consumed_bytes = 0;  // on each device, of which results may take the place
   for (uint32_t index : launch.donated()) {
     if (index >= static_cast<uint32_t>(launch.arguments_size())) continue;
+    bool owned = true;
+    uint64_t bytes = 0;
     for (const wire::ShardRun& run : launch.arguments(index).runs()) {
       node.consumes.emplace_back(run.storage());
+      node.consumed.push_back({StorageId(run.storage()), run.first(), run.count()});
+      auto storage = storages_.find(StorageId(run.storage()));
+      if (storage == storages_.end()) continue;
+      owned &= !storage->second.shared;
+      bytes = storage->second.shard_bytes;
     }
+    if (owned) consumed_bytes = AddSizes(consumed_bytes, bytes);
   }
   std::sort(node.consumes.begin(), node.consumes.end());
   node.consumes.erase(std::unique(node.consumes.begin(), node.consumes.end()), node.consumes.end());
@@ -199,13 +210,7 @@ wire::FailureRef Island::DescribeLaunch(const wire::Launch& launch, NodeState& n
     uint64_t bytes = i < load.results_size() ? load.results(i).shard_bytes() : 0;
     AddResult(StorageId(launch.results(i)), load.devices(), bytes, node);
   }
-  uint64_t consumed = 0;
-  for (StorageId storage : node.consumes) {
-    auto it = storages_.find(storage);
-    if (it != storages_.end() && !it->second.shared)
-      consumed = AddSizes(consumed, it->second.shard_bytes);
-  }
-  node.alias_bytes = std::min({load.memory().alias_bytes(), consumed, node.result_bytes});
+  node.alias_bytes = std::min({load.memory().alias_bytes(), consumed_bytes, node.result_bytes});
   auto failed = load_failures_.find(node.executable);
   if (failed != load_failures_.end()) return failed->second.failure;
   const uint64_t all = AddSizes(AddSizes(node.argument_bytes, node.result_bytes), node.temp_bytes);
@@ -310,11 +315,20 @@ void Island::AddResult(StorageId storage, const google::protobuf::RepeatedField<
   state.producer = node.ordinal;
   state.session = node.session;
   state.shard_bytes = shard_bytes;
-  for (uint32_t id : devices) {
+  absl::flat_hash_set<uint32_t> seen;
+  for (uint32_t shard = 0; shard < static_cast<uint32_t>(devices.size()); ++shard) {
+    const uint32_t id = devices.Get(static_cast<int>(shard));
     auto it = device_index_.find(DeviceId(id));
-    if (it != device_index_.end()) state.devices.push_back(it->second);
+    if (it == device_index_.end() || (devices.size() > 1 && !seen.insert(id).second)) continue;
+    if (state.shards.empty() && shard != state.devices.size()) {
+      state.shards.resize(state.devices.size());
+      std::iota(state.shards.begin(), state.shards.end(), 0u);
+      state.shards.push_back(shard);
+    } else if (!state.shards.empty()) {
+      state.shards.push_back(shard);
+    }
+    state.devices.push_back(it->second);
   }
-  DropRepeats(state.devices);
 }
 
 // Counts the node's blockers. Every storage that it reads or writes gets one use, which End()
@@ -336,18 +350,18 @@ wire::FailureRef Island::Link(NodeState& node) {
     known.push_back(id);
     StorageState& storage = it->second;
     ++storage.uses;
-    const bool consumed = Consumes(node, id);
-    if (!consumed) ++storage.unreleased_readers;
     auto producer = nodes_.find(storage.producer);
     if (producer != nodes_.end() &&
         (!producer->second.released || producer->second.kind == Kind::kUpload)) {
       ++node.blockers;
       producer->second.waiters.push_back(node.ordinal);
     }
-    if (consumed && storage.unreleased_readers > 0) {
+    if (storage.unreleased_readers > 0 &&
+        std::binary_search(node.consumes.begin(), node.consumes.end(), id)) {
       ++node.blockers;
-      storage.consumer = node.ordinal;
+      storage.consumers.push_back({node.ordinal, storage.unreleased_readers});
     }
+    ++storage.unreleased_readers;
   }
   node.reads = std::move(known);
   if (node.from_other_island) ++node.blockers;
@@ -414,6 +428,19 @@ void Island::OnFree(const wire::Free& free, Actions& actions) {
     it->second.freed = true;
     Reclaim(id, actions);
   }
+  for (const wire::ShardRun& run : free.shards())
+    OnFreeShards({StorageId(run.storage()), run.first(), run.count()}, actions);
+}
+
+void Island::OnFreeShards(const Shards& shards, Actions& actions) {
+  auto it = storages_.find(shards.storage);
+  if (it == storages_.end()) return;
+  StorageState& storage = it->second;
+  if (storage.uses == 0) return ReclaimShards(shards, actions);
+  auto& leaving = storage.leaving;
+  if (leaving.empty() || leaving.back().last != latest_ || leaving.back().uses_left != storage.uses)
+    leaving.push_back({latest_, storage.uses, {}});
+  leaving.back().shards.push_back(shards);
 }
 
 void Island::OnEndSession(SessionId session, Actions& actions) {

@@ -114,6 +114,12 @@ class Island {
 
   enum class Kind { kLaunch, kUpload, kCopy, kFetch };
 
+  // Consecutive shards of a storage, of which some may be on other islands.
+  struct Shards {
+    StorageId storage;
+    uint32_t first = 0, count = 0;
+  };
+
   struct NodeState {
     Ordinal ordinal;
     SessionId session;
@@ -122,7 +128,8 @@ class Island {
     std::vector<uint32_t> workers;      // that take part
     std::vector<IslandDevice> devices;  // where memory is charged or slots are taken
     std::vector<StorageId> reads;       // each once; including the consumed ones
-    std::vector<StorageId> consumes;    // sorted
+    std::vector<StorageId> consumes;    // sorted: those of which it consumes shards
+    std::vector<Shards> consumed;       // these shards
     std::vector<StorageId> writes;
     uint64_t result_bytes = 0;  // per device of `devices`
     uint64_t temp_bytes = 0;
@@ -159,12 +166,25 @@ class Island {
   struct StorageState {
     Ordinal producer;  // node that has not ended; 0 = settled
     SessionId session;
-    std::vector<IslandDevice> devices;
+    std::vector<IslandDevice> devices;  // of its shards here
+    std::vector<uint32_t> shards;       // their numbers, ascending; empty: 0, 1, 2 ...
+    std::vector<bool> charged;          // by place in `devices`: the ledger counts it
     uint64_t shard_bytes = 0;
-    uint32_t uses = 0;  // nodes that read or write it and have not ended (OB-1)
-    uint32_t unreleased_readers = 0;
-    Ordinal consumer;                   // node that waits for those readers
-    std::vector<IslandDevice> charged;  // the part of `devices` whose ledger counts it
+    uint32_t uses = 0;                // nodes that read or write it and have not ended (OB-1)
+    uint32_t unreleased_readers = 0;  // nodes, also those that consume shards of it
+    // Nodes that consume shards of it and wait for earlier readers.
+    struct Consumer {
+      Ordinal node;
+      uint32_t readers_left = 0;
+    };
+    std::vector<Consumer> consumers;
+    // Shards without a handle that wait for the nodes up to `last` which use the storage. Later ones do not use them.
+    struct Leaving {
+      Ordinal last;
+      uint32_t uses_left = 0;
+      std::vector<Shards> shards;
+    };
+    std::vector<Leaving> leaving;
     // Another storage, or a transfer, may hold its buffers: its memory cannot be reused by donation.
     bool shared = false;
     bool freed = false;                         // no handle is left
@@ -218,6 +238,7 @@ class Island {
   void Unload(Actions& actions);
   void LoadAgain(ExecutableId executable, Time now, Actions& actions);
   void OnFree(const wire::Free& free, Actions& actions);
+  void OnFreeShards(const Shards& shards, Actions& actions);
   void OnEndSession(SessionId session, Actions& actions);
   void OnReleasedElsewhere(wire::Released& released);
   void OnTurn(const wire::Ordinals& turn);
@@ -232,9 +253,6 @@ class Island {
   enum class Outcome { kReleased, kNoMemory, kNoSlots, kFailed };
   Outcome TryRelease(NodeState& node, Time now, Actions& actions);
   bool HasMemory(const NodeState& node) const;
-  static bool Consumes(const NodeState& node, StorageId storage) {
-    return std::binary_search(node.consumes.begin(), node.consumes.end(), storage);
-  }
   // What it takes on each of its devices when it is admitted.
   static uint64_t NewBytes(const NodeState& node) {
     return node.result_bytes + node.temp_bytes - node.alias_bytes;
@@ -251,6 +269,7 @@ class Island {
   void Release(NodeState& node, Actions& actions);
   void SendPeers(const NodeState& node, Actions& actions);
   void MakeReady(const NodeState& node);
+  void EndReads(const NodeState& node);
   void Offer(NodeState& node, Actions& actions);
   void Admit(NodeState& node, Actions& actions);
   void NoteExchange(const NodeState& node);
@@ -277,10 +296,13 @@ class Island {
   void End(Ordinal ordinal, Actions& actions);
   void CreditConsumed(const NodeState& node);
   std::vector<uint32_t> WorkersOf(const std::vector<IslandDevice>& devices) const;
-  void Unuse(StorageId storage, Actions& actions);
+  void Unuse(StorageId storage, Ordinal node, Actions& actions);
+  static std::optional<size_t> PlaceOf(const StorageState& storage, uint32_t shard);
+  void Discharge(StorageState& storage, size_t place);
   void Discharge(StorageState& storage);
   void DischargeLost(StorageState& storage);
   void Reclaim(StorageId id, Actions& actions);
+  void ReclaimShards(const Shards& shards, Actions& actions);
 
   // explain.cc
   struct Heads;
@@ -348,6 +370,7 @@ class Island {
   std::set<Ordinal> turns_;           // spanning gangs on their turn, not yet admitted
   std::set<ExecutableId> unloading_;  // to unload once no unsent node needs them
   bool shards_lost_ = false;          // since the start
+  Ordinal latest_;                    // node that came
   wire::FailureRef last_loss_;        // the latest lost worker, to explain missing inputs
 };
 

@@ -197,7 +197,10 @@ void Island::Charge(NodeState& node) {
     ledger_.Charge(node.session, device, NewBytes(node));
     if (node.kind == Kind::kLaunch) ++StateOf(device).slots_taken;
   }
-  for (StorageId id : node.writes) storages_.at(id).charged = storages_.at(id).devices;
+  for (StorageId id : node.writes) {
+    StorageState& storage = storages_.at(id);
+    storage.charged.assign(storage.devices.size(), true);
+  }
 }
 
 void Island::Release(NodeState& node, Actions& actions) {
@@ -211,17 +214,25 @@ void Island::Release(NodeState& node, Actions& actions) {
     report.mutable_released()->add_ordinals(node.ordinal.number());
     actions.to_controller.push_back(std::move(report));
   }
+  EndReads(node);
+  if (node.kind == Kind::kUpload) return;  // its waiters need the bytes, not the release
+  for (Ordinal waiter : node.waiters) Unblock(waiter);
+  node.waiters.clear();
+}
+
+// The node is released, or will never be: nodes that consume what it reads no longer wait for it.
+void Island::EndReads(const NodeState& node) {
   for (StorageId id : node.reads) {
     auto it = storages_.find(id);
     if (it == storages_.end()) continue;
     StorageState& storage = it->second;
-    if (Consumes(node, id)) continue;
-    if (--storage.unreleased_readers == 0 && storage.consumer != Ordinal())
-      Unblock(storage.consumer);
+    --storage.unreleased_readers;
+    std::erase_if(storage.consumers, [&](StorageState::Consumer& consumer) {
+      if (consumer.node <= node.ordinal || --consumer.readers_left != 0) return false;
+      Unblock(consumer.node);
+      return true;
+    });
   }
-  if (node.kind == Kind::kUpload) return;  // its waiters need the bytes, not the release
-  for (Ordinal waiter : node.waiters) Unblock(waiter);
-  node.waiters.clear();
 }
 
 // All senders are known by now: local ones are up, since the node was sent to them; those on other

@@ -201,6 +201,12 @@ struct DropStorage {
   StorageId storage;
 };
 
+// Free these shards of a storage that keeps others.
+struct DropShards {
+  StorageId storage;
+  std::vector<uint32_t> shards;  // ascending
+};
+
 // Ends with ExecutableLoaded. `devices` in the order of the logical positions, all local.
 struct LoadExecutable {
   ExecutableId executable;
@@ -235,8 +241,8 @@ struct Complain {
 
 using Action = std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
                             PrepareFetch, Run, Discard, FillUpload, DropUpload, PoisonStorage,
-                            FailFetch, DropStorage, LoadExecutable, UnloadExecutable, EndStreams,
-                            ReportUsage, SendReports, Complain>;
+                            FailFetch, DropStorage, DropShards, LoadExecutable, UnloadExecutable,
+                            EndStreams, ReportUsage, SendReports, Complain>;
 
 }  // namespace gangway::worker
 

@@ -113,9 +113,8 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                                             launch.arguments_size(), "."));
     }
     for (const LaunchPosition& position : prepare.positions)
-      node.consumed.push_back(position.arguments[k].storage);
+      Consume(position.arguments[k], prepare.ordinal);
   }
-  DropRepeats(node.consumed);
   for (int r = 0; r < launch.results_size(); ++r) {
     const wire::TensorSpec& spec = executable.results[r];
     CreateStorage result{.storage = StorageId(launch.results(r)),
@@ -264,12 +263,26 @@ std::optional<wire::Failure> WorkerCore::CheckShard(const ShardKey& key, int dev
         absl::StrCat(what, " refers to shard ", key.shard, " of storage ", key.storage,
                      ", which has ", storage.devices.size(), "."));
   }
+  if (!storage.consumed_by.empty() && storage.consumed_by[key.shard] != Ordinal()) {
+    return wire::MakeFailure(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat(what, " was already donated to gang ", storage.consumed_by[key.shard], "."));
+  }
   int actual = storage.devices[key.shard];
   if (actual == device) return std::nullopt;
   return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                            absl::StrCat(what, " has shard ", key.shard, " of storage ", key.storage,
                                         " on ", DeviceName(actual), " where ", DeviceName(device),
                                         " needs it; copy it there first."));
+}
+
+// Nodes that come later cannot use the shard.
+void WorkerCore::Consume(const ShardKey& key, Ordinal launch) {
+  auto entry = storages_.find(key.storage);
+  if (entry == storages_.end()) return;
+  Storage& storage = entry->second;
+  storage.consumed_by.resize(storage.devices.size());
+  if (key.shard < storage.consumed_by.size()) storage.consumed_by[key.shard] = launch;
 }
 
 std::optional<wire::Failure> WorkerCore::AddResult(Node& node, CreateStorage result,

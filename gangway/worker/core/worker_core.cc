@@ -39,6 +39,7 @@ void WorkerCore::On(ItemArrived& event) {
       return;
     case wire::IslandItem::kFree:
       for (uint64_t storage : item.free().storages()) Free(StorageId(storage));
+      for (const wire::ShardRun& run : item.free().shards()) FreeShards(run);
       return;
     case wire::IslandItem::kLoad:
       return Load(*item.mutable_load());
@@ -204,10 +205,6 @@ void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
     if (upload != uploads_.end() && upload->second.ordinal == ordinal)
       return TryFill(key, upload->second);
   }
-  for (StorageId storage : node.consumed) {
-    if (auto used = storages_.find(storage); used != storages_.end())
-      used->second.consumed_by = ordinal;
-  }
   if (node.prepared) return Emit(Run{ordinal});
   Finish(ordinal, std::nullopt);  // no part of it is on this worker
 }
@@ -224,12 +221,6 @@ std::optional<wire::Failure> WorkerCore::FailureBefore(Ordinal ordinal, const No
     }
     const Storage& storage = entry->second;
     if (storage.state == Storage::State::kFailed) return storage.failure;
-    if (storage.consumed_by != Ordinal()) {
-      return Fail(
-          absl::StatusCode::kInvalidArgument,
-          absl::StrCat("An argument was already donated to gang ", storage.consumed_by, "."),
-          ordinal, node.program);
-    }
   }
   if (node.kind == Node::Kind::kLaunch) {
     auto executable = executables_.find(node.executable);
@@ -316,6 +307,20 @@ void WorkerCore::Free(StorageId storage) {
   woken_.insert(woken_.end(), entry->second.waiters.begin(), entry->second.waiters.end());
   storages_.erase(entry);
   Emit(DropStorage{storage});
+}
+
+void WorkerCore::FreeShards(const wire::ShardRun& run) {
+  auto entry = storages_.find(StorageId(run.storage()));
+  if (entry == storages_.end()) return;
+  std::vector<int>& devices = entry->second.devices;
+  DropShards drop{.storage = entry->first};
+  for (size_t shard = run.first(); shard < devices.size() && shard - run.first() < run.count();
+       ++shard) {
+    if (devices[shard] < 0) continue;
+    devices[shard] = -1;
+    drop.shards.push_back(static_cast<uint32_t>(shard));
+  }
+  if (!drop.shards.empty()) Emit(std::move(drop));
 }
 
 void WorkerCore::EndSession(SessionId session) {

@@ -6,7 +6,7 @@
 //     node, even before its inputs exist (DF-2). All other work waits for its Release.
 //   * Runs are emitted in the order of the Releases (GS-1).
 //   * A storage is pending, present or failed as a whole: its local shards are never poisoned one
-//     by one.
+//     by one. They may be donated and freed one by one (OB-1).
 //   * A gang with a failed argument does not run. Its results and its Done get the argument's
 //     failure unchanged, so every later reader sees the root cause (ER-1). If a device reports a
 //     gang's error before the gang that caused it has ended, the verdict waits for that gang.
@@ -67,8 +67,9 @@ class WorkerCore {
     State state = State::kPending;
     std::vector<int>
         devices;  // of shard i; -1: not on this worker. Empty: unknown, only if it has failed
-    wire::Failure failure;         // if kFailed
-    Ordinal consumed_by;           // the launch that it was donated to; 0: none
+    wire::Failure failure;  // if kFailed
+    std::vector<Ordinal>
+        consumed_by;               // by shard: the launch that it was donated to, or 0; empty: none
     std::vector<Ordinal> waiters;  // ended nodes whose verdict waits for this storage
   };
 
@@ -78,9 +79,8 @@ class WorkerCore {
     bool released = false;
     bool prepared = false;  // the service holds a task for it
     SessionId session;
-    wire::ProgramLabelRef program;    // of a launch
-    std::vector<StorageId> inputs;    // storages with local shards, each once
-    std::vector<StorageId> consumed;  // of these, the donated ones
+    wire::ProgramLabelRef program;  // of a launch
+    std::vector<StorageId> inputs;  // storages with local shards, each once
     std::vector<StorageId> outputs;
     ExecutableId executable;
     std::optional<wire::Failure> failure;
@@ -129,6 +129,7 @@ class WorkerCore {
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
   void CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure);
   void Free(StorageId storage);
+  void FreeShards(const wire::ShardRun& run);
   void EndSession(SessionId session);
 
   // Host-side work (prepare.cc). A failure fails the node, which then adds the node and the worker.
@@ -146,6 +147,7 @@ class WorkerCore {
                                        std::vector<ShardKey>& shards);
   std::optional<wire::Failure> CheckShard(const ShardKey& key, int device,
                                           const std::string& what) const;
+  void Consume(const ShardKey& key, Ordinal launch);
   std::optional<wire::Failure> AddResult(Node& node, CreateStorage result,
                                          const std::vector<int>& devices);
   void PoisonResultsOf(const wire::Node& message, Node& node);

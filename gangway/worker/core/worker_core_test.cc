@@ -470,6 +470,42 @@ TEST_F(WorkerCoreTest, DonatedStorageIsNotUsedAgain) {
   EXPECT_THAT(dones[2].message(), HasSubstr("donated to gang 1"));
 }
 
+TEST_F(WorkerCoreTest, AShardIsDonatedAloneOB1) {
+  LoadProgram(kExecutable + 1, {10}, 1);
+  LoadProgram(kExecutable + 2, {11}, 1);
+  Have(100);
+  Launch(1, {Ref(100, 1)}, 101, {0}, kExecutable + 1);
+  Launch(2, {Ref(100, 1, 1)}, 102, {}, kExecutable + 2);
+  Launch(3, {Ref(100, 1)}, 103, {}, kExecutable + 1);
+  EXPECT_THAT(Runs(Release({1, 2, 3})), ElementsAre(1, 2));
+  EXPECT_THAT(Dones()[3].message(), HasSubstr("donated to gang 1"));
+}
+
+TEST_F(WorkerCoreTest, AShardIsFreedAloneOB1) {
+  LoadProgram(kExecutable + 1, {10}, 1);
+  LoadProgram(kExecutable + 2, {11}, 1);
+  Have(100);
+  wire::IslandItem item;
+  *item.mutable_free()->add_shards() = Ref(100, 5, 1).runs(0);
+  for (size_t dropped : {1, 0}) {  // the second time there is nothing to drop
+    size_t drops = 0;
+    for (const Action& action : Item(item)) {
+      const auto* drop = std::get_if<DropShards>(&action);
+      if (drop == nullptr) continue;
+      EXPECT_THAT(drop->shards, ElementsAre(1));
+      ++drops;
+    }
+    EXPECT_EQ(drops, dropped);
+  }
+  Launch(1, {Ref(100, 1)}, 101, {}, kExecutable + 1);
+  Launch(2, {Ref(100, 1, 1)}, 102, {}, kExecutable + 2);
+  EXPECT_THAT(Runs(Release({1, 2})), ElementsAre(1));
+  EXPECT_NE(Dones()[2].code(), 0);
+  Ended(1);
+  for (uint64_t storage : {100, 101, 102}) Free(storage);
+  EXPECT_EQ(core_.counts().storages, 0u);
+}
+
 TEST_F(WorkerCoreTest, LoadFailureIsReportedAndFailsItsGangs) {
   Have(100);
   Launch(1, {Ref(100)}, 101);

@@ -249,6 +249,16 @@ void WorkerService::Do(DropStorage& action) {
   for (const auto& [index, slot] : storage.mapped().shards) slot->Empty();
 }
 
+void WorkerService::Do(DropShards& action) {
+  auto storage = storages_.find(action.storage);
+  if (storage == storages_.end()) return;
+  std::erase_if(storage->second.shards, [&action](const auto& each) {
+    if (!std::binary_search(action.shards.begin(), action.shards.end(), each.first)) return false;
+    each.second->Empty();
+    return true;
+  });
+}
+
 void WorkerService::Do(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
   auto slot = std::make_shared<ExecutableSlot>(

@@ -104,6 +104,7 @@ class WorkerService {
   void Do(PoisonStorage& action);
   void Do(FailFetch& action);
   void Do(DropStorage& action);
+  void Do(DropShards& action);
   void Do(LoadExecutable& action);
   void Do(UnloadExecutable& action);
   void Do(EndStreams& action);

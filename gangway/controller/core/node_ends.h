@@ -1,0 +1,54 @@
+// The ends of a session's nodes that its client has not been told yet. Nodes are numbered in the order of the session's
+// operations, from 1. Pure; not thread-safe.
+#ifndef GANGWAY_CONTROLLER_CORE_NODE_ENDS_H_
+#define GANGWAY_CONTROLLER_CORE_NODE_ENDS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "gangway/wire/failure.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::controller {
+
+class NodeEnds {
+ public:
+  void Add(uint64_t number, const wire::FailureRef& failure) {
+    if (!ends_.empty()) {
+      End& last = ends_.back();
+      if (last.failure == failure && last.first + last.count == number) {
+        ++last.count;
+        return;
+      }
+    }
+    ends_.push_back({number, 1, failure});
+  }
+
+  bool empty() const { return ends_.empty(); }
+
+  // Takes the first `max` ranges out.
+  void MoveTo(size_t max, wire::Progress& progress) {
+    const size_t count = std::min(max, ends_.size());
+    for (size_t i = 0; i < count; ++i) {
+      wire::NodesEnded* nodes = progress.add_nodes();
+      nodes->set_first(ends_[i].first);
+      nodes->set_count(ends_[i].count);
+      if (ends_[i].failure) *nodes->mutable_failure() = *ends_[i].failure;
+    }
+    ends_.erase(ends_.begin(), ends_.begin() + static_cast<ptrdiff_t>(count));
+  }
+
+ private:
+  struct End {
+    uint64_t first = 0, count = 0;
+    wire::FailureRef failure;
+  };
+  std::vector<End> ends_;
+};
+
+}  // namespace gangway::controller
+
+#endif  // GANGWAY_CONTROLLER_CORE_NODE_ENDS_H_
