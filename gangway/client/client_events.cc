@@ -25,11 +25,12 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
         EndFetch(event.fetch_failed().fetch(), wire::ToStatus(event.fetch_failed().failure()));
         break;
       case wire::SessionEvent::kWorkerState:
+        if (!event.worker_state().up()) losses_.fetch_add(1, std::memory_order_relaxed);
         NoteWorker(event.worker_state().worker(), event.worker_state().up(),
                    event.worker_state().failure().message());
         break;
       case wire::SessionEvent::kProgress:
-        OnProgress(event.progress().ended());
+        OnProgress(event.progress());
         break;
       case wire::SessionEvent::kUploadFailed:
         ForgetUpload(event.upload_failed().upload());
@@ -85,9 +86,18 @@ void ClientImpl::ForgetUpload(uint64_t upload) {
   data_links_->Forget(upload);
 }
 
-void ClientImpl::OnProgress(uint64_t ended) {
-  if (ended <= ended_.load(std::memory_order_relaxed)) return;
-  ended_.store(ended, std::memory_order_relaxed);
+void ClientImpl::OnProgress(const wire::Progress& progress) {
+  for (const wire::NodesEnded& nodes : progress.nodes()) {
+    std::vector<StatusCallback> ended;
+    {
+      MutexLock lock(mutex_);
+      pending_.ends.End(nodes.first(), nodes.count(), ended);
+    }
+    const absl::Status status = wire::ToStatus(nodes.failure());
+    for (StatusCallback& each : ended) each(status);
+  }
+  if (progress.ended() <= ended_.load(std::memory_order_relaxed)) return;
+  ended_.store(progress.ended(), std::memory_order_relaxed);
   TellRoom();
 }
 

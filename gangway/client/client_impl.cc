@@ -30,8 +30,26 @@ constexpr int kBatchOps = 4096;  // per frame
 // How long an operation without a waiter (Drop) may wait for another one to be sent with.
 constexpr std::chrono::milliseconds kSoon{4};
 constexpr int kSendRounds = 4;
+// Callers may send this many operations at once, and one more in each interval.
+constexpr int kSendsAtOnce = 4;
+constexpr std::chrono::microseconds kSendInterval{100};
+constexpr int kBurstOps = 256;  // of which a burst is sent without waiting for the interval's end
 // Unsent programs and operations: more than the controller accepts of one session's programs.
 constexpr size_t kWaitingBytesMax = size_t{2} << 30;
+// Calls `done` with the first failure of `count` calls, at the last of them, which come one at a time.
+StatusCallback AfterAll(uint64_t count, StatusCallback done) {
+  struct State {
+    uint64_t left = 0;
+    absl::Status first;
+    StatusCallback done;
+  };
+  auto state = std::make_shared<State>(State{count, absl::OkStatus(), std::move(done)});
+  return [state](const absl::Status& status) {
+    state->first.Update(status);
+    if (--state->left == 0) state->done(state->first);
+  };
+}
+
 constexpr int kShutdownRounds = 1000;  // of callbacks that submit again during the shutdown
 
 // A controller rejects clients of other versions itself. This check covers a controller that does
@@ -79,6 +97,7 @@ absl::Status ClientImpl::Open() {
   hello->set_name(options_.name);
   hello->set_process_id(ProcessId());
   hello->set_token(options_.token);
+  hello->set_wants_ends(options_.reports_ends);
   {
     MutexLock lock(mutex_);
     control_ = std::move(link);
@@ -226,13 +245,55 @@ void ClientImpl::OnControlWritable() {
   if (!sent.ok()) OnControlClosed(sent);
 }
 
-void ClientImpl::SendOrWake() {
+void ClientImpl::SendOrWake(Urgency urgency) {
   {
     MutexLock lock(mutex_);
     if (batches_.empty()) return;
     if (sending_ || !control_ || control_->queued_bytes() > 0) return Wake();
+    if (urgency == Urgency::kBatched && IsBurst()) {
+      const bool is_full =
+          batches_.size() > 1 || batches_.back().session_batch().ops_size() >= kBurstOps;
+      return is_full ? Wake() : FlushSoon();
+    }
   }
   SendBatches();
+}
+
+// Each frame costs both ends a system call and the controller a wake: a caller sends a few operations at once, those of
+// a burst travel together.
+bool ClientImpl::IsBurst() {
+  const auto now = Clock::now();
+  const auto earned = (now - refilled_) / kSendInterval;
+  if (sends_left_ + earned >= kSendsAtOnce) {
+    sends_left_ = kSendsAtOnce;
+    refilled_ = now;
+  } else {
+    sends_left_ += static_cast<int>(earned);
+    refilled_ += earned * kSendInterval;
+  }
+  if (sends_left_ == 0) return true;
+  --sends_left_;
+  return false;
+}
+
+void ClientImpl::FlushSoon() {
+  if (flush_posted_ || std::exchange(flush_soon_, true)) return;
+  loop_.PostAt(Clock::now() + kSendInterval, [this] {
+    {
+      MutexLock lock(mutex_);
+      flush_soon_ = false;
+    }
+    Flush();
+  });
+}
+
+void ClientImpl::SendNow() {
+  {
+    MutexLock lock(mutex_);
+    if (!pushes_.empty()) Wake();
+    if (batches_.empty() || !lost_.ok()) return;
+  }
+  SendOrWake(Urgency::kAtOnce);
 }
 
 void ClientImpl::RunDeferred() {
@@ -271,6 +332,8 @@ void ClientImpl::EndPending(const absl::Status& why) {
     placements_.clear();
     executables_.clear();
     batches_.clear();
+    dropping_.clear();
+    shard_drops_.clear();
     ended_ = submitted_.load();
   }
   for (OutgoingPush& outgoing : pushes) {
@@ -286,6 +349,9 @@ void ClientImpl::EndPending(const absl::Status& why) {
   for (auto& [id, done] : pending.awaits) done(why);
   for (auto& [id, fetching] : pending.fetches) fetching->sink.on_done(why);
   for (auto& on_room : pending.room) on_room();
+  std::vector<StatusCallback> ended;
+  pending.ends.EndAll(ended);
+  for (StatusCallback& each : ended) each(why);
 }
 
 void ClientImpl::Shutdown() {
@@ -301,7 +367,19 @@ void ClientImpl::Shutdown() {
   for (int round = 0; round < kShutdownRounds; ++round) RunDeferred();
 }
 
-wire::Op* ClientImpl::NewOp(uint64_t nodes) {
+wire::Op* ClientImpl::NewOp(uint64_t nodes, StatusCallback ended) {
+  if (options_.reports_ends) {
+    // Of several nodes, the last one that ends tells; their first failure counts.
+    if (nodes > 1 && ended) ended = AfterAll(nodes, std::move(ended));
+    for (uint64_t i = 1; i < nodes; ++i) pending_.ends.Submit(ended);
+    if (nodes != 0) {
+      pending_.ends.Submit(std::move(ended));
+    } else if (ended) {
+      Defer([ended = std::move(ended)] { ended(absl::OkStatus()); });
+    }
+  } else {
+    GANGWAY_CHECK(!ended, "this session was not asked to report the ends of operations");
+  }
   if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
     batches_.emplace_back();
   submitted_.fetch_add(nodes, std::memory_order_relaxed);
@@ -315,6 +393,7 @@ void ClientImpl::SendSoon() {
     {
       MutexLock lock(mutex_);
       send_soon_ = false;
+      if (lost_.ok()) AppendShardDrops();
     }
     SendBatches();
   });

@@ -26,6 +26,7 @@
 #include "gangway/client/control_watch.h"
 #include "gangway/client/data_links.h"
 #include "gangway/client/include/gangway/client.h"
+#include "gangway/client/node_ends.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -45,22 +46,26 @@ class ClientImpl final : public Client {
   ExecutableHandle Compile(std::string program, std::string format, std::string options,
                            std::vector<uint32_t> devices, CompileCallback done) override;
   void DropExecutables(std::span<const ExecutableHandle> executables) override;
-  uint64_t Upload(ArrayHandle array, const ArraySpec& spec) override;
+  bool reports_ends() const override { return options_.reports_ends; }
+  uint64_t losses() const override { return losses_.load(std::memory_order_relaxed); }
+  uint64_t Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) override;
   void Push(uint64_t upload, uint32_t shard, std::string_view data,
             std::function<void()> released) override;
   void Reserve(uint64_t upload, uint32_t shard,
                std::function<void(std::shared_ptr<char> place)> placed) override;
   void AbandonUpload(uint64_t upload, absl::Status why) override;
   void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
-            uint32_t launch_id) override;
+            std::span<const ArrayHandle> results, CallOptions options) override;
   void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t> devices, const std::string& memory_kind) override;
+            std::span<const uint32_t> devices, const std::string& memory_kind,
+            StatusCallback ended) override;
   void Regroup(std::vector<Regrouped> results) override;
   void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) override;
+  void SendNow() override;
   void Await(std::span<const ArrayHandle> arrays, StatusCallback done) override;
   void Drop(std::span<const ArrayHandle> arrays) override;
   void Delete(std::span<const ArrayHandle> arrays) override;
+  void DropShard(ShardOf shard, uint32_t shard_count) override;
   void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) override;
   uint64_t pending() const override;
   uint64_t pending_max() const override { return options_.pending_max; }
@@ -96,19 +101,28 @@ class ClientImpl final : public Client {
   // Declared before the lock under which an operation is appended, it sends the operation after the
   // lock is released, on the caller's thread (a link's Send never blocks). This saves each call
   // a thread handoff.
+  enum class Urgency { kBatched, kAtOnce };
   class Sending {
    public:
-    explicit Sending(ClientImpl* client) : client_(client) {}
-    ~Sending() { client_->SendOrWake(); }
+    explicit Sending(ClientImpl* client, Urgency urgency = Urgency::kBatched)
+        : client_(client), urgency_(urgency) {}
+    ~Sending() { client_->SendOrWake(urgency_); }
 
    private:
     ClientImpl* const client_;
+    const Urgency urgency_;
   };
   struct Pending {  // callbacks that have not run
     std::map<uint64_t, CompileCallback> compiles;
     std::map<uint64_t, StatusCallback> awaits;
     std::map<uint64_t, std::shared_ptr<Fetching>> fetches;
     std::vector<std::function<void()>> room;
+    NodeEnds ends;
+  };
+  // An array whose shards are dropped one by one.
+  struct Dropping {
+    uint32_t left = 0;             // shards that are not dropped
+    std::vector<uint32_t> unsent;  // dropped ones of which the controller does not know
   };
 
   // client_impl.cc: opening, flushing, ending.
@@ -119,12 +133,18 @@ class ClientImpl final : public Client {
   void SendBatches() GANGWAY_EXCLUDES(mutex_);
   void Stamp(wire::Frame& frame);
   void OnControlWritable() GANGWAY_EXCLUDES(mutex_);
-  void SendOrWake() GANGWAY_EXCLUDES(mutex_);
+  void SendOrWake(Urgency urgency) GANGWAY_EXCLUDES(mutex_);
+  bool IsBurst() GANGWAY_REQUIRES(mutex_);
+  void FlushSoon() GANGWAY_REQUIRES(mutex_);
   void RunDeferred();
   void Lose(const absl::Status& why);        // the session is gone
   void EndPending(const absl::Status& why);  // runs all pending callbacks
   void Shutdown();
-  wire::Op* NewOp(uint64_t nodes) GANGWAY_REQUIRES(mutex_);  // Sending or SendSoon sends it
+  // Sending or SendSoon sends it. `ended`: at the end of its nodes.
+  wire::Op* NewOp(uint64_t nodes, StatusCallback ended = nullptr) GANGWAY_REQUIRES(mutex_);
+  void DeferEnd(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
+  void AppendDrop(std::span<const ArrayHandle> arrays) GANGWAY_REQUIRES(mutex_);
+  void AppendShardDrops() GANGWAY_REQUIRES(mutex_);
   void SendSoon() GANGWAY_REQUIRES(mutex_);
   void Wake() GANGWAY_REQUIRES(mutex_);
   void Defer(std::function<void()> task) GANGWAY_REQUIRES(mutex_);
@@ -138,8 +158,9 @@ class ClientImpl final : public Client {
   bool AwaitsController() const GANGWAY_REQUIRES(mutex_);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
-  std::optional<OutgoingPush> TakePush(uint64_t upload, uint32_t shard, std::string_view data)
-      GANGWAY_EXCLUDES(mutex_);
+  // `in_burst`: its upload waits to be sent with others, and so may its bytes.
+  std::optional<OutgoingPush> TakePush(uint64_t upload, uint32_t shard, std::string_view data,
+                                       bool& in_burst) GANGWAY_EXCLUDES(mutex_);
   OutgoingPush NewPush(uint64_t upload, const Uploading& uploading, uint32_t shard) const
       GANGWAY_REQUIRES(mutex_);
   void NoteWorker(const wire::Worker& worker, bool up, const std::string& why_down = "");
@@ -149,7 +170,7 @@ class ClientImpl final : public Client {
   void OnCompiled(wire::Compiled& compiled);
   void OnAwaitDone(const wire::AwaitDone& done);
   void ForgetUpload(uint64_t upload);
-  void OnProgress(uint64_t ended);
+  void OnProgress(const wire::Progress& progress);
   void OnChunk(const wire::DataChunk& chunk);
   void OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes, size_t size);
   std::shared_ptr<Fetching> FindFetch(uint64_t fetch) GANGWAY_EXCLUDES(mutex_);
@@ -164,6 +185,7 @@ class ClientImpl final : public Client {
   std::atomic<ArrayHandle> next_array_{ArrayHandle{1} << 62};
   std::atomic<uint64_t> submitted_{0};  // nodes
   std::atomic<uint64_t> ended_{0};
+  std::atomic<uint64_t> losses_{0};
 
   // Set while opening, constant afterwards.
   ClusterInfo cluster_;
@@ -174,9 +196,12 @@ class ClientImpl final : public Client {
   std::optional<absl::Status> welcome_ GANGWAY_GUARDED_BY(mutex_);
   absl::Status lost_ GANGWAY_GUARDED_BY(mutex_);  // not OK: nothing more is submitted
   bool flush_posted_ GANGWAY_GUARDED_BY(mutex_) = false;
-  bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;    // a thread is in SendBatches
-  bool send_soon_ GANGWAY_GUARDED_BY(mutex_) = false;  // a timer will send
-  bool watching_ GANGWAY_GUARDED_BY(mutex_) = false;   // a timer will call OnWatch
+  bool sending_ GANGWAY_GUARDED_BY(mutex_) = false;     // a thread is in SendBatches
+  bool send_soon_ GANGWAY_GUARDED_BY(mutex_) = false;   // a timer will send
+  bool flush_soon_ GANGWAY_GUARDED_BY(mutex_) = false;  // a timer will flush
+  int sends_left_ GANGWAY_GUARDED_BY(mutex_) = 0;       // at once, by callers
+  Clock::time_point refilled_ GANGWAY_GUARDED_BY(mutex_);
+  bool watching_ GANGWAY_GUARDED_BY(mutex_) = false;  // a timer will call OnWatch
   std::shared_ptr<transport::Link> control_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<wire::Frame> batches_ GANGWAY_GUARDED_BY(mutex_);  // the last one is being filled
   std::vector<OutgoingPush> pushes_ GANGWAY_GUARDED_BY(mutex_);
@@ -188,6 +213,9 @@ class ClientImpl final : public Client {
   // The devices of each array, which determine the workers that a fetch waits for.
   absl::flat_hash_map<ArrayHandle, Devices> placements_ GANGWAY_GUARDED_BY(mutex_);
   absl::flat_hash_map<ExecutableHandle, Devices> executables_ GANGWAY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<ArrayHandle, Dropping> dropping_ GANGWAY_GUARDED_BY(mutex_);
+  std::vector<ArrayHandle> shard_drops_
+      GANGWAY_GUARDED_BY(mutex_);  // in dropping_, with unsent ones
   StatusCallback on_lost_ GANGWAY_GUARDED_BY(mutex_);
 
   // Of OnWatch; used only on the loop.

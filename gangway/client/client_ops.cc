@@ -21,7 +21,7 @@ void Append(std::span<const From> from, To* to) {
 
 ExecutableHandle ClientImpl::Compile(std::string program, std::string format, std::string options,
                                      std::vector<uint32_t> devices, CompileCallback done) {
-  Sending sending(this);
+  Sending sending(this, Urgency::kAtOnce);
   MutexLock lock(mutex_);
   const ExecutableHandle handle = next_id_++;
   if (!lost_.ok()) {
@@ -59,12 +59,15 @@ void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) 
   for (ExecutableHandle handle : executables) executables_.erase(handle);
 }
 
-uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec) {
+uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
   Sending sending(this);
   MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
-  if (!lost_.ok()) return id;
-  wire::UploadOp* op = NewOp(1)->mutable_upload();
+  if (!lost_.ok()) {
+    DeferEnd(std::move(ended));
+    return id;
+  }
+  wire::UploadOp* op = NewOp(1, std::move(ended))->mutable_upload();
   op->set_array(array);
   op->set_upload(id);
   ToWire(spec, op->mutable_spec());
@@ -110,8 +113,9 @@ ClientImpl::OutgoingPush ClientImpl::NewPush(uint64_t upload, const Uploading& u
 
 void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
                       std::function<void()> released) {
-  std::optional<OutgoingPush> outgoing = TakePush(upload, shard, data);
-  if (outgoing && data.size() < DataLinks::kPlacedBytesMin &&
+  bool in_burst = false;
+  std::optional<OutgoingPush> outgoing = TakePush(upload, shard, data, in_burst);
+  if (outgoing && !in_burst && data.size() < DataLinks::kPlacedBytesMin &&
       data_links_->PushNow(worker_of_.at(outgoing->device), outgoing->push))
     outgoing.reset();
   if (outgoing) {
@@ -119,7 +123,7 @@ void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
     if (lost_.ok()) {
       outgoing->push.released = std::move(released);
       pushes_.push_back(*std::move(outgoing));
-      return Wake();
+      return in_burst ? FlushSoon() : Wake();
     }
   }
   if (released) released();
@@ -127,8 +131,10 @@ void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
 
 // Null: the bytes are not needed.
 std::optional<ClientImpl::OutgoingPush> ClientImpl::TakePush(uint64_t upload, uint32_t shard,
-                                                             std::string_view data) {
+                                                             std::string_view data,
+                                                             bool& in_burst) {
   MutexLock lock(mutex_);
+  in_burst = flush_soon_ && data.size() < DataLinks::kPlacedBytesMin;
   auto it = uploads_.find(upload);
   if (it == uploads_.end()) return std::nullopt;  // failed, abandoned, complete or lost
   Uploading& uploading = it->second;
@@ -191,28 +197,42 @@ void ClientImpl::Abandon(uint64_t upload, const absl::Status& why) {
 }
 
 void ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-                      std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
-                      uint32_t launch_id) {
+                      std::span<const ArrayHandle> results, CallOptions options) {
   Sending sending(this);
   MutexLock lock(mutex_);
-  if (!lost_.ok()) return;
-  wire::CallOp* op = NewOp(1)->mutable_call();
+  if (!lost_.ok()) return DeferEnd(std::move(options.ended));
+  wire::CallOp* op = NewOp(1, std::move(options.ended))->mutable_call();
   op->set_executable(executable);
   Append(arguments, op->mutable_arguments());
   Append(results, op->mutable_results());
-  Append(keep, op->mutable_keep());
-  op->set_launch_id(launch_id);
+  Append(options.keep, op->mutable_keep());
+  op->set_launch_id(options.launch_id);
+  for (const GatheredArgument& gathered : options.gathered) {
+    wire::GatheredArgument* list = op->add_gathered();
+    list->set_argument(gathered.index);
+    for (const ShardOf& shard : gathered.shards) {
+      list->add_arrays(shard.array);
+      list->add_shards(shard.shard);
+    }
+  }
   auto it = executables_.find(executable);
   if (it == executables_.end()) return;
   for (ArrayHandle result : results) placements_[result] = it->second;
 }
 
+// What is submitted to a lost session ends with its loss.
+void ClientImpl::DeferEnd(StatusCallback ended) {
+  if (ended) Defer([ended = std::move(ended), why = lost_] { ended(why); });
+}
+
 void ClientImpl::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-                      std::span<const uint32_t> devices, const std::string& memory_kind) {
+                      std::span<const uint32_t> devices, const std::string& memory_kind,
+                      StatusCallback ended) {
   Sending sending(this);
   MutexLock lock(mutex_);
-  if (!lost_.ok()) return;
-  wire::CopyOp* op = NewOp(std::min(sources.size(), results.size()))->mutable_copy();
+  if (!lost_.ok()) return DeferEnd(std::move(ended));
+  wire::CopyOp* op =
+      NewOp(std::min(sources.size(), results.size()), std::move(ended))->mutable_copy();
   Append(sources, op->mutable_sources());
   Append(results, op->mutable_results());
   Append(devices, op->mutable_devices());
@@ -276,7 +296,7 @@ void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSin
 }
 
 void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {
-  Sending sending(this);
+  Sending sending(this, Urgency::kAtOnce);
   MutexLock lock(mutex_);
   if (!lost_.ok()) {
     Defer([done = std::move(done), why = lost_] { done(why); });
@@ -294,8 +314,44 @@ void ClientImpl::Drop(std::span<const ArrayHandle> arrays) {
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   SendSoon();
+  AppendDrop(arrays);
+}
+
+void ClientImpl::AppendDrop(std::span<const ArrayHandle> arrays) {
   Append(arrays, NewOp(0)->mutable_drop()->mutable_handles());
-  for (ArrayHandle array : arrays) placements_.erase(array);
+  for (ArrayHandle array : arrays) {
+    placements_.erase(array);
+    dropping_.erase(array);
+  }
+}
+
+// Most arrays lose all their shards at once: then the one drop of their handle says it all.
+void ClientImpl::DropShard(ShardOf shard, uint32_t shard_count) {
+  MutexLock lock(mutex_);
+  if (!lost_.ok()) return;
+  SendSoon();
+  auto [entry, is_new] = dropping_.try_emplace(shard.array);
+  Dropping& dropping = entry->second;
+  if (is_new) dropping.left = shard_count;
+  if (--dropping.left == 0) {
+    dropping_.erase(entry);
+    return AppendDrop(std::span<const ArrayHandle>(&shard.array, 1));
+  }
+  if (dropping.unsent.empty()) shard_drops_.push_back(shard.array);
+  dropping.unsent.push_back(shard.shard);
+}
+
+void ClientImpl::AppendShardDrops() {
+  wire::DropShardsOp* op = nullptr;
+  for (ArrayHandle array : std::exchange(shard_drops_, {})) {
+    auto dropping = dropping_.find(array);
+    if (dropping == dropping_.end()) continue;
+    if (op == nullptr) op = NewOp(0)->mutable_drop_shards();
+    wire::DropShardsOp::Shards* shards = op->add_arrays();
+    shards->set_array(array);
+    Append(std::span<const uint32_t>(dropping->second.unsent), shards->mutable_shards());
+    dropping->second.unsent.clear();
+  }
 }
 
 void ClientImpl::Delete(std::span<const ArrayHandle> arrays) {

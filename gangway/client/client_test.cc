@@ -98,7 +98,7 @@ TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
   const ExecutableHandle e = client_->Compile("program", "mlir", "options", {0, 1}, [](auto) {});
   client_->Upload(a, Spec({0, 1}, 4));
   const std::vector<uint32_t> keep = {0}, devices = {2, 3};
-  client_->Call(e, std::vector{a}, std::vector{b}, keep, 9);
+  client_->Call(e, std::vector{a}, std::vector{b}, {.keep = keep, .launch_id = 9});
   client_->Copy(std::vector{b}, std::vector{c}, devices, "pinned_host");
   client_->Regroup({{.array = 100, .shards = {{c, 1}, {a, 0}}}});
   client_->Fetch(100, {0, 1}, {.on_data = [](auto...) {}, .on_done = [](absl::Status) {}});
@@ -123,6 +123,78 @@ TEST_F(ClientTest, OperationsReachTheControllerInOrder) {
   EXPECT_THAT(ops[8].delete_().handles(), ElementsAre(b));
   EXPECT_THAT(ops[9].drop_executables().handles(), ElementsAre(e));
   EXPECT_EQ(ops[10].poison().failure().message(), "on purpose");
+}
+
+TEST_F(ClientTest, EndsOfNodesReachWhatWaitsForThem) {
+  ClientOptions options = cluster_.Options();
+  options.reports_ends = true;
+  auto client = Connect(options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  client_ = *std::move(client);
+  std::vector<Arrival<absl::Status>> ended(4);
+  auto note = [&ended](size_t i) {
+    return [&ended, i](absl::Status status) { ended[i].Set(status); };
+  };
+  const std::vector<ArrayHandle> none, pair = {1, 2};
+  client_->Upload(10, Spec({0}, 4), note(0));        // node 1
+  client_->Call(5, none, none);                      // node 2
+  client_->Call(5, none, none, {.ended = note(1)});  // node 3
+  client_->Copy(pair, std::vector<ArrayHandle>{3, 4}, std::vector<uint32_t>{0}, "",
+                note(2));                            // 4, 5
+  client_->Call(5, none, none, {.ended = note(3)});  // node 6
+  ASSERT_EQ(cluster_.controller().Ops(5).size(), 5u);
+  EXPECT_TRUE(cluster_.controller().frames().at(0).hello().wants_ends());
+  auto tell = [this](uint64_t first, uint64_t count, bool failed) {
+    wire::SessionEvent event;
+    wire::NodesEnded* nodes = event.mutable_progress()->add_nodes();
+    nodes->set_first(first);
+    nodes->set_count(count);
+    if (failed) *nodes->mutable_failure() = WorkerFailure();
+    cluster_.controller().SendEvent(event);
+  };
+  tell(0, 5, false);  // of no node
+  tell(9, 5, false);
+  tell(5, 1, true);
+  tell(2, 2, false);
+  EXPECT_EQ(ended[1].Get(), absl::OkStatus());
+  EXPECT_EQ(ended[0].count(), 0u);
+  EXPECT_EQ(ended[2].count(), 0u);
+  tell(1, UINT64_MAX, false);  // what has not ended
+  EXPECT_EQ(ended[0].Get(), absl::OkStatus());
+  EXPECT_EQ(ended[2].Get().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ended[3].Get(), absl::OkStatus());
+  Arrival<absl::Status> last;
+  client_->Call(5, none, none, {.ended = [&last](absl::Status status) { last.Set(status); }});
+  cluster_.controller().Cut();
+  EXPECT_EQ(last.Get().code(), absl::StatusCode::kUnavailable);
+  Arrival<absl::Status> late;
+  client_->Call(5, none, none, {.ended = [&late](absl::Status status) { late.Set(status); }});
+  EXPECT_EQ(late.Get().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ClientTest, ShardsDroppedTogetherAreOneDrop) {
+  Open();
+  for (uint32_t shard : {0, 1, 2}) client_->DropShard({10, shard}, 3);
+  for (uint32_t shard : {2, 0}) client_->DropShard({11, shard}, 3);
+  auto ops = cluster_.controller().Ops(2);
+  ASSERT_EQ(ops.size(), 2u);
+  EXPECT_THAT(ops[0].drop().handles(), ElementsAre(10));
+  EXPECT_EQ(ops[1].drop_shards().arrays(0).array(), 11u);
+  EXPECT_THAT(ops[1].drop_shards().arrays(0).shards(), ElementsAre(2, 0));
+  client_->DropShard({11, 1}, 3);
+  ops = cluster_.controller().Ops(3);
+  EXPECT_THAT(ops[2].drop().handles(), ElementsAre(11));
+}
+
+TEST_F(ClientTest, AnArgumentMayBeAListOfShards) {
+  Open();
+  const std::vector<GatheredArgument> gathered = {{1, {{20, 0}, {21, 3}}}};
+  client_->Call(5, std::vector<ArrayHandle>{10, 0}, std::vector<ArrayHandle>{30},
+                {.gathered = gathered});
+  const wire::CallOp call = cluster_.controller().Ops(1).at(0).call();
+  EXPECT_EQ(call.gathered(0).argument(), 1u);
+  EXPECT_THAT(call.gathered(0).arrays(), ElementsAre(20, 21));
+  EXPECT_THAT(call.gathered(0).shards(), ElementsAre(0, 3));
 }
 
 TEST_F(ClientTest, ManyOperationsTravelInFewFramesAndStayInOrder) {
@@ -591,7 +663,7 @@ TEST_F(ClientTest, ManyThreadsKeepTheirOwnOrder) {
     threads.emplace_back([&, t] {
       const std::vector<ArrayHandle> none;
       for (uint64_t i = 0; i < kEach; ++i)
-        client_->Call(t, none, none, {}, static_cast<uint32_t>(i + 1));
+        client_->Call(t, none, none, {.launch_id = static_cast<uint32_t>(i + 1)});
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectLocal(const LocalClientOptions& o
   client.controller_address = options.address;
   client.token = options.token;
   client.name = options.name;
+  client.reports_ends = options.reports_ends;
   client.owned_transport = transport::NewLocalTransport();
   client.control = client.data = client.owned_transport.get();
   return Connect(client);

@@ -12,9 +12,10 @@
 namespace gangway {
 
 struct LocalClientOptions {
-  std::string address;  // of the controller: "unix:/path" or "unix-abstract:name"
-  std::string token;    // of the cluster
-  std::string name;     // for people: "train.py (pid 4711)"
+  std::string address;        // of the controller: "unix:/path" or "unix-abstract:name"
+  std::string token;          // of the cluster
+  std::string name;           // for people: "train.py (pid 4711)"
+  bool reports_ends = false;  // Client::reports_ends
 };
 
 // Blocks until the session is open, within the limit of ClientOptions (connect.h), whose errors it returns.

@@ -167,6 +167,7 @@ void Session::Finish() {
   }
   std::vector<ArrayHandle> all(consumed_.begin(), consumed_.end());
   for (const auto& [handle, array] : arrays_) all.push_back(handle);
+  all.insert(all.end(), partly_dropped_.begin(), partly_dropped_.end());
   client_->Drop(all);
   std::vector<ExecutableHandle> executables;
   for (const auto& [key, executable] : executables_) executables.push_back(executable.handle);

@@ -72,6 +72,7 @@ class Session {
   static constexpr std::chrono::milliseconds kLossKnown{500};  // to every client, after a kill
 
   using Devices = std::vector<uint32_t>;
+  using Place = std::pair<uint64_t, uint32_t>;  // storage, shard
   // An array was good at some time in between.
   struct Known {
     Clock::time_point from, to;
@@ -79,7 +80,7 @@ class Session {
   struct Array {
     program::ValueId value = 0;
     Devices devices;
-    std::vector<uint64_t> storages;  // of shard i
+    std::vector<Place> places;  // of shard i
     std::optional<Known> known;
   };
   struct Executable {
@@ -126,7 +127,10 @@ class Session {
   void Drop(bool consume);
   void Mistake();
   void BadArray(ArrayHandle handle, const std::string& what);
-  void Consume(const std::vector<uint64_t>& storages);
+  void Consume(const std::vector<Place>& taken);
+  void DropOneShard();
+  std::vector<ShardOf> Gather(const Devices& devices, std::vector<Place>& places,
+                              program::ValueId& value);
   std::shared_ptr<Question> Ask(std::string what, Allowed allowed);
   void AskAbout(Question& question, ArrayHandle handle, const std::vector<uint32_t>& shards) const;
   Allowed Good() const { return plan_.may_fail ? Allowed::kEither : Allowed::kGood; }
@@ -147,6 +151,7 @@ class Session {
   std::map<std::pair<uint64_t, Devices>, Executable> executables_;
   std::map<ArrayHandle, Array> arrays_;  // the usable ones
   std::set<ArrayHandle> consumed_;       // handles that are held, of arrays that are not usable
+  std::vector<ArrayHandle> partly_dropped_;
   uint64_t next_storage_ = 1;
   program::Program program_;
   std::vector<program::Array> arguments_;

@@ -23,9 +23,10 @@ std::string Content(uint64_t seed, uint64_t bytes) {
   return content;
 }
 
-bool Share(const std::vector<uint64_t>& some, const std::vector<uint64_t>& others) {
+template <typename Place>
+bool Share(const std::vector<Place>& some, const std::vector<Place>& others) {
   return std::ranges::any_of(
-      some, [&others](uint64_t id) { return std::ranges::count(others, id) != 0; });
+      some, [&others](const Place& place) { return std::ranges::count(others, place) != 0; });
 }
 
 }  // namespace
@@ -68,8 +69,9 @@ std::optional<Session::Executable> Session::Compile(uint64_t program, const Devi
 ArrayHandle Session::Add(program::ValueId value, const Devices& devices) {
   const ArrayHandle handle = client_->NewArrayHandle();
   const uint64_t storage = next_storage_++;
-  arrays_[handle] = {
-      .value = value, .devices = devices, .storages = std::vector(devices.size(), storage)};
+  Array& array = arrays_[handle] = {.value = value, .devices = devices};
+  for (uint32_t shard = 0; shard < devices.size(); ++shard)
+    array.places.emplace_back(storage, shard);
   return handle;
 }
 
@@ -116,11 +118,20 @@ void Session::Call() {
                                                           : random_.Pick(fitting));
   }
   std::vector<program::ValueId> inputs;
-  for (ArrayHandle argument : arguments) inputs.push_back(arrays_.at(argument).value);
+  std::vector<std::vector<Place>> places;
+  for (ArrayHandle argument : arguments) {
+    inputs.push_back(arrays_.at(argument).value);
+    places.push_back(arrays_.at(argument).places);
+  }
+  std::vector<GatheredArgument> gathered;
+  if (Below(4) == 0) {  // the first argument's shards, each from any array that has one there
+    gathered.push_back({0, Gather(devices, places[0], inputs[0])});
+    arguments[0] = 0;
+  }
   std::vector<uint32_t> keep, donated;
-  const std::vector<uint64_t> taken = arrays_.at(arguments[0]).storages;
+  const std::vector<Place> taken = places[0];
   if (program->donated_input[0] == 0) {
-    const bool shared = arguments.size() > 1 && Share(arrays_.at(arguments[1]).storages, taken);
+    const bool shared = arguments.size() > 1 && Share(places[1], taken);
     (shared || Below(3) == 0 ? keep : donated).push_back(0);
   }
   const auto result_count = static_cast<uint32_t>(program->outputs.size());
@@ -128,7 +139,7 @@ void Session::Call() {
       program_.AddCall(absl::StrCat("p/", number), inputs, donated, result_count, devices);
   std::vector<ArrayHandle> results;
   for (uint32_t r = 0; r < result_count; ++r) results.push_back(Add(first + r, devices));
-  client_->Call(executable->handle, arguments, results, keep);
+  client_->Call(executable->handle, arguments, results, {.keep = keep, .gathered = gathered});
   ++counts_.calls;
   if (!donated.empty()) Consume(taken);
 }
@@ -165,7 +176,7 @@ void Session::Regroup() {
       if (there || (Below(3) == 0 && !array.devices.empty())) continue;
       array.devices.push_back(source.devices[shard]);
       regrouped.shards.push_back({sources[k], shard});
-      array.storages.push_back(source.storages[shard]);
+      array.places.push_back(source.places[shard]);
       absl::StrAppend(&name, "/", k, ".", shard);
     }
   }
@@ -230,20 +241,75 @@ void Session::AwaitWhatWasGood() {
 void Session::Drop(bool consume) {
   if (arrays_.empty()) return;
   const ArrayHandle handle = PickUsable();
-  const std::vector<uint64_t> storages = arrays_.at(handle).storages;
+  if (!consume && Below(3) == 0) return DropOneShard();
+  const std::vector<Place> places = arrays_.at(handle).places;
   arrays_.erase(handle);
   if (consume) {
     client_->Delete(std::vector{handle});
-    Consume(storages);
+    Consume(places);
   } else {
     client_->Drop(std::vector{handle});
   }
 }
 
-// Arrays that share one of these storages are not usable any more.
-void Session::Consume(const std::vector<uint64_t>& storages) {
+// Drops one shard, or some or all one by one, of an array. A view holds those that were not the first (OB-1).
+void Session::DropOneShard() {
+  const ArrayHandle handle = PickUsable();
+  const Array array = arrays_.at(handle);
+  const auto count = static_cast<uint32_t>(array.devices.size());
+  const auto dropped = static_cast<uint32_t>(Below(count));
+  Client::Regrouped rest{.array = client_->NewArrayHandle(), .shards = {}};
+  Array view;
+  std::string name = "view";
+  for (uint32_t shard = 0; shard < count; ++shard) {
+    if (shard == dropped) continue;
+    rest.shards.push_back({handle, shard});
+    view.devices.push_back(array.devices[shard]);
+    view.places.push_back(array.places[shard]);
+    absl::StrAppend(&name, "/0.", shard);
+  }
+  client_->DropShard({handle, dropped}, count);
+  arrays_.erase(handle);
+  if (count == 1) return;
+  view.value = program_.AddCall(name, {array.value}, {}, 1, view.devices);
+  arrays_[rest.array] = view;
+  client_->Regroup({rest});
+  for (const ShardOf& shard : rest.shards) {
+    if (Below(4) == 0) return partly_dropped_.push_back(handle);
+    client_->DropShard(shard, count);
+  }
+}
+
+// A shard for each device, out of arrays that are usable.
+std::vector<ShardOf> Session::Gather(const Devices& devices, std::vector<Place>& places,
+                                     program::ValueId& value) {
+  std::vector<ShardOf> shards;
+  std::vector<program::ValueId> inputs;
+  std::string name = "view";
+  places.clear();
+  for (uint32_t device : devices) {
+    std::vector<ShardOf> fitting;
+    for (const auto& [handle, array] : arrays_) {
+      for (uint32_t shard = 0; shard < array.devices.size(); ++shard) {
+        if (array.devices[shard] == device) fitting.push_back({handle, shard});
+      }
+    }
+    if (fitting.empty()) fitting.push_back({Upload({device}), 0});
+    const ShardOf& shard = random_.Pick(fitting);
+    const Array& array = arrays_.at(shard.array);
+    absl::StrAppend(&name, "/", inputs.size(), ".", shard.shard);
+    inputs.push_back(array.value);
+    places.push_back(array.places[shard.shard]);
+    shards.push_back(shard);
+  }
+  value = program_.AddCall(name, inputs, {}, 1, devices);
+  return shards;
+}
+
+// Arrays that share one of these shards are not usable any more.
+void Session::Consume(const std::vector<Place>& taken) {
   std::erase_if(arrays_, [&](const auto& entry) {
-    if (!Share(entry.second.storages, storages)) return false;
+    if (!Share(entry.second.places, taken)) return false;
     if (Below(2) == 0) {
       client_->Drop(std::vector{entry.first});
     } else {

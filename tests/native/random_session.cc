@@ -230,7 +230,7 @@ void RandomSession::Call() {
   std::vector<ArrayHandle> results;
   for (uint32_t r = 0; r < result_count; ++r)
     results.push_back(Add(first + r, devices, {next_storage_++}));
-  client_->Call(*executable, arguments, results, keep);
+  client_->Call(*executable, arguments, results, {.keep = keep});
   ++call_count_;
   if (!donated.empty()) Consume(taken);
 }

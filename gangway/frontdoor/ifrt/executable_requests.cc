@@ -272,7 +272,7 @@ absl::Status ExecuteOrFail(SessionContext& context, const xla::ExecuteRequest& r
       executable->handle,
       std::span<const uint64_t>(request.argument_handles().data(),
                                 static_cast<size_t>(request.argument_handles_size())),
-      handles, keep, static_cast<uint32_t>(options.launch_id()));
+      handles, {.keep = keep, .launch_id = static_cast<uint32_t>(options.launch_id())});
   if (options.fill_status()) {
     const uint64_t status_handle =
         request.status_handle() != 0 ? request.status_handle() : context.client.NewArrayHandle();

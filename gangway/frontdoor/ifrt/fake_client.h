@@ -64,7 +64,9 @@ class FakeClient final : public Client {
   }
   void DropExecutables(std::span<const ExecutableHandle>) override {}
 
-  uint64_t Upload(ArrayHandle array, const ArraySpec& spec) override {
+  bool reports_ends() const override { return false; }
+  uint64_t losses() const override { return 0; }
+  uint64_t Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
     loop_.Post([this, array, spec] {
       Array& made = arrays_[array] = Array{spec, {}, absl::OkStatus()};
       for (size_t i = 0; i < spec.devices.size(); ++i)
@@ -101,7 +103,7 @@ class FakeClient final : public Client {
   void AbandonUpload(uint64_t upload, absl::Status why) override { PoisonLater({upload}, why); }
 
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, std::span<const uint32_t>, uint32_t) override {
+            std::span<const ArrayHandle> results, CallOptions) override {
     std::vector<ArrayHandle> sources(arguments.begin(), arguments.end());
     loop_.Post([this, sources, results = std::vector<ArrayHandle>(results.begin(), results.end())] {
       for (ArrayHandle result : results) {
@@ -116,7 +118,7 @@ class FakeClient final : public Client {
   }
 
   void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t>, const std::string&) override {
+            std::span<const uint32_t>, const std::string&, StatusCallback) override {
     for (size_t i = 0; i < sources.size(); ++i) CopyOne(sources[i], results[i]);
   }
 
@@ -168,6 +170,8 @@ class FakeClient final : public Client {
         cluster_.arrays_alive -= static_cast<int>(arrays_.erase(array));
     });
   }
+  void DropShard(ShardOf, uint32_t) override {}
+  void SendNow() override {}
   void Delete(std::span<const ArrayHandle> arrays) override {
     loop_.Post([this, arrays = std::vector<ArrayHandle>(arrays.begin(), arrays.end())] {
       for (ArrayHandle array : arrays) {

@@ -66,7 +66,9 @@ class InertClient final : public Client {
     return next_++;
   }
   void DropExecutables(std::span<const ExecutableHandle>) override {}
-  uint64_t Upload(ArrayHandle array, const ArraySpec& spec) override {
+  bool reports_ends() const override { return false; }
+  uint64_t losses() const override { return 0; }
+  uint64_t Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback) override {
     CheckSpec(spec);
     arrays_[array] = spec;
     uploads_[array] = spec;
@@ -85,13 +87,13 @@ class InertClient final : public Client {
     GANGWAY_CHECK(uploads_.contains(upload) && !why.ok(), "an upload is abandoned with a reason");
   }
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
-            std::span<const ArrayHandle> results, std::span<const uint32_t> keep,
-            uint32_t) override {
-    for (uint32_t index : keep) GANGWAY_CHECK(index < arguments.size(), "a kept argument exists");
+            std::span<const ArrayHandle> results, CallOptions options) override {
+    for (uint32_t index : options.keep)
+      GANGWAY_CHECK(index < arguments.size(), "a kept argument exists");
     for (ArrayHandle result : results) arrays_[result] = {xla::TYPE_U8, {4}, {0}, "", 4};
   }
   void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-            std::span<const uint32_t> devices, const std::string&) override {
+            std::span<const uint32_t> devices, const std::string&, StatusCallback) override {
     GANGWAY_CHECK(sources.size() == results.size(), "a copy has a source for each result");
     for (uint32_t device : devices) CheckDevice(device);
   }
@@ -108,6 +110,8 @@ class InertClient final : public Client {
   }
   void Drop(std::span<const ArrayHandle>) override {}
   void Delete(std::span<const ArrayHandle>) override {}
+  void DropShard(ShardOf, uint32_t) override {}
+  void SendNow() override {}
   void Poison(std::span<const ArrayHandle>, const absl::Status& why) override {
     GANGWAY_CHECK(!why.ok(), "an array is poisoned with a reason");
   }

@@ -1,20 +1,21 @@
 // Implementation of array.h.
 #include "gangway/frontdoor/pjrt/array.h"
 
-#include <utility>
-
 namespace gangway::pjrt {
 
 std::shared_ptr<Outcome> Array::Ready() {
-  std::shared_ptr<Outcome> ready;
+  const uint64_t losses = client_->losses();
+  if (losses == 0 && produced_ != nullptr) return produced_;
+  std::shared_ptr<Outcome> asked;
   {
     MutexLock lock(mutex_);
-    if (ready_) return ready_;
-    ready = ready_ = std::make_shared<Outcome>();
+    if (asked_ != nullptr && losses_asked_ == losses) return asked_;
+    asked = asked_ = std::make_shared<Outcome>();
+    losses_asked_ = losses;
   }
   client_->Await(std::span<const ArrayHandle>(&handle_, 1),
-                 [ready](const absl::Status& status) { ready->Set(status); });
-  return ready;
+                 [asked](const absl::Status& status) { asked->Set(status); });
+  return asked;
 }
 
 void AwaitRoom(Client* client) {
@@ -23,13 +24,6 @@ void AwaitRoom(Client* client) {
   auto room = std::make_shared<Outcome>();
   client->WhenRoom([room] { room->Set(absl::OkStatus()); });
   room->Wait().IgnoreError();
-}
-
-std::shared_ptr<Array> Gather(Client* client, std::vector<ShardOf> shards) {
-  const auto count = static_cast<uint32_t>(shards.size());
-  auto view = std::make_shared<Array>(client, client->NewArrayHandle(), count);
-  client->Regroup({{.array = view->handle(), .shards = std::move(shards)}});
-  return view;
 }
 
 }  // namespace gangway::pjrt

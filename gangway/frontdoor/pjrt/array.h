@@ -1,4 +1,4 @@
-// Array: one handle of the cluster, shared by the buffers that are its shards. It is dropped with the last of them.
+// Array: one handle of the cluster, shared by the buffers that are its shards. Each shard is dropped with its buffer.
 //
 // Threading: any thread.
 #ifndef GANGWAY_FRONTDOOR_PJRT_ARRAY_H_
@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "pjrt_c_api.h"
@@ -27,33 +28,52 @@ struct Shape {
 
 class Array {
  public:
-  // `client` outlives it.
-  Array(Client* client, ArrayHandle handle, uint32_t shard_count)
-      : client_(client), handle_(handle), shard_count_(shard_count) {}
-  ~Array() { client_->Drop(std::span<const ArrayHandle>(&handle_, 1)); }
+  // `client` outlives it. `produced`: the end of the operation that makes it; null: the cluster is to be asked.
+  Array(Client* client, ArrayHandle handle, uint32_t shard_count, std::shared_ptr<Outcome> produced)
+      : client_(client),
+        handle_(handle),
+        shard_count_(shard_count),
+        produced_(std::move(produced)) {}
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
 
+  Client& client() const { return *client_; }
   ArrayHandle handle() const { return handle_; }
   uint32_t shard_count() const { return shard_count_; }
 
-  // Set when all shards are ready, or with the error that spoiled one. The cluster is asked once, by the first call.
+  // Set when all shards are ready, or with the error that spoiled one. The cluster is asked only if it has lost workers.
   std::shared_ptr<Outcome> Ready() GANGWAY_EXCLUDES(mutex_);
 
  private:
   Client* const client_;
   const ArrayHandle handle_;
   const uint32_t shard_count_;
+  const std::shared_ptr<Outcome> produced_;
   Mutex mutex_;
-  std::shared_ptr<Outcome> ready_ GANGWAY_GUARDED_BY(mutex_);
+  std::shared_ptr<Outcome> asked_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t losses_asked_ GANGWAY_GUARDED_BY(mutex_) = 0;  // as of the question
+};
+
+// One shard, which is dropped with its last owner: a buffer, or a call that names it.
+class Shard {
+ public:
+  Shard(std::shared_ptr<Array> array, uint32_t index) : array_(std::move(array)), index_(index) {}
+  ~Shard() { array_->client().DropShard(name(), array_->shard_count()); }
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  Array& array() const { return *array_; }
+  uint32_t index() const { return index_; }
+  ShardOf name() const { return {array_->handle(), index_}; }
+
+ private:
+  const std::shared_ptr<Array> array_;
+  const uint32_t index_;
 };
 
 // Waits until the session has room for another operation (TM-2), so that a script which dispatches far ahead is slowed
 // and not refused. Not from a callback of the client, which would wait for itself.
 void AwaitRoom(Client* client);
-
-// A view of shards, possibly of several arrays: one handle, until it goes out of scope. Moves no bytes.
-std::shared_ptr<Array> Gather(Client* client, std::vector<ShardOf> shards);
 
 }  // namespace gangway::pjrt
 

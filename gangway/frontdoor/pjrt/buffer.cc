@@ -20,11 +20,11 @@ absl::Status Deleted() {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Array>> ArrayOf(const PJRT_Buffer* buffer) {
+absl::StatusOr<std::shared_ptr<Shard>> ShardIn(const PJRT_Buffer* buffer) {
   GANGWAY_RETURN_IF_ERROR(Need(buffer, kBuffer));
-  std::shared_ptr<Array> array = buffer->Find();
-  if (array == nullptr) return Deleted();
-  return array;
+  std::shared_ptr<Shard> shard = buffer->Find();
+  if (shard == nullptr) return Deleted();
+  return shard;
 }
 
 absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,
@@ -45,9 +45,8 @@ PJRT_Buffer* NewBuffer(PJRT_Memory* memory, std::shared_ptr<const Shape> shape,
   auto buffer = std::make_unique<PJRT_Buffer>();
   buffer->memory = memory;
   buffer->shape = std::move(shape);
-  buffer->shard = shard;
   MutexLock lock(buffer->mutex);
-  buffer->array = std::move(array);
+  buffer->shard = std::make_shared<Shard>(std::move(array), shard);
   return buffer.release();
 }
 
@@ -131,8 +130,13 @@ absl::Status BufferMemory(PJRT_Buffer_Memory_Args& args) {
 
 absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
-  const std::shared_ptr<Array> array = args.buffer->Find();
-  args.event = array == nullptr ? ReadyEvent(Deleted()) : NewEvent(array->Ready());
+  const std::shared_ptr<Shard> shard = args.buffer->Find();
+  if (shard == nullptr) {
+    args.event = ReadyEvent(Deleted());
+    return absl::OkStatus();
+  }
+  args.event = NewEvent(shard->array().Ready());
+  args.buffer->session()->SendNow();  // the caller is about to wait
   return absl::OkStatus();
 }
 

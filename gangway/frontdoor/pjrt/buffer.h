@@ -1,6 +1,6 @@
 // Buffers of the C API: each is one shard of an Array, on one device.
 //
-// Threading: any thread; the array of a buffer is guarded by its lock, the rest is constant. Failure: a buffer that was
+// Threading: any thread; the shard of a buffer is guarded by its lock, the rest is constant. Failure: a buffer that was
 // deleted or donated answers INVALID_ARGUMENT; one whose bytes are lost answers the cluster's error.
 #ifndef GANGWAY_FRONTDOOR_PJRT_BUFFER_H_
 #define GANGWAY_FRONTDOOR_PJRT_BUFFER_H_
@@ -16,31 +16,30 @@
 #include "gangway/frontdoor/pjrt/cluster.h"
 
 struct PJRT_Buffer {
-  using ArrayRef = std::shared_ptr<gangway::pjrt::Array>;
+  using ShardRef = std::shared_ptr<gangway::pjrt::Shard>;
 
   PJRT_Memory* memory = nullptr;
   std::shared_ptr<const gangway::pjrt::Shape> shape;
-  uint32_t shard = 0;  // of the array
   mutable gangway::Mutex mutex;
-  ArrayRef array GANGWAY_GUARDED_BY(mutex);  // null: deleted or donated
+  ShardRef shard GANGWAY_GUARDED_BY(mutex);  // null: deleted or donated
 
   gangway::Client* session() const { return memory->device->client->session.get(); }
   // Null if it was deleted.
-  ArrayRef Find() const {
+  ShardRef Find() const {
     gangway::MutexLock lock(mutex);
-    return array;
+    return shard;
   }
   void Release() {
-    ArrayRef last;  // its end sends a message: outside the lock
+    ShardRef last;  // its end sends a message: outside the lock
     gangway::MutexLock lock(mutex);
-    last.swap(array);
+    last.swap(shard);
   }
 };
 
 namespace gangway::pjrt {
 
 // INVALID_ARGUMENT: the buffer is null or was deleted.
-absl::StatusOr<std::shared_ptr<Array>> ArrayOf(const PJRT_Buffer* buffer);
+absl::StatusOr<std::shared_ptr<Shard>> ShardIn(const PJRT_Buffer* buffer);
 
 // Shapes and bytes of a dense array. UNIMPLEMENTED or INVALID_ARGUMENT: no such type, or sizes that cannot be.
 absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,

@@ -1,5 +1,5 @@
-// Calls of compiled programs (executable.h). Arguments that are all shards of one array, in order, are that array;
-// others are gathered into a view for this call. All operations of a call leave in one batch.
+// Calls of compiled programs (executable.h). A call is one operation of the session, whatever its arguments are: those
+// that are all shards of one array, in order, are that array; others are lists of shards.
 #include <algorithm>
 #include <utility>
 
@@ -23,33 +23,41 @@ namespace {
 
 constexpr char kExecutable[] = "the executable";
 
-// An argument on all devices of a call.
-struct Argument {
-  std::shared_ptr<Array> array;
-  bool is_whole = false;  // all shards of an array, in order
+// The arguments of a call, as the session takes them.
+struct Arguments {
+  std::vector<ArrayHandle> arrays;  // 0: gathered
+  std::vector<GatheredArgument> gathered;
+  std::vector<std::shared_ptr<Shard>> shards;  // which live until the call is submitted
 };
 
-absl::StatusOr<Argument> ArgumentOf(const PJRT_LoadedExecutable_Execute_Args& args, size_t index) {
-  std::vector<std::shared_ptr<Array>> arrays;
-  std::vector<ShardOf> shards;
-  Argument argument{.is_whole = true};
+absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, uint32_t index,
+                         Arguments& arguments) {
+  const size_t first = arguments.shards.size();
+  bool is_whole = true;
   for (size_t i = 0; i < args.num_devices; ++i) {
     const PJRT_Buffer* const buffer = args.argument_lists[i][index];
-    GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<Array> array, ArrayOf(buffer), "argument ", index);
+    GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, ShardIn(buffer), "argument ", index);
     const PJRT_Device* const device = args.executable->devices[i];
     if (buffer->memory->device != device) {
       return absl::InvalidArgumentError(
           absl::StrCat("argument ", index, " is on ", buffer->memory->device->description.text,
                        ", the program runs on ", device->description.text, " at this place"));
     }
-    shards.push_back({array->handle(), buffer->shard});
-    argument.is_whole &= buffer->shard == i && array->shard_count() == args.num_devices &&
-                         (i == 0 || array == arrays[0]);
-    arrays.push_back(std::move(array));
+    const Array& array = shard->array();
+    is_whole &= shard->index() == i && array.shard_count() == args.num_devices &&
+                (i == 0 || &array == &arguments.shards[first]->array());
+    arguments.shards.push_back(std::move(shard));
   }
-  argument.array = argument.is_whole ? std::move(arrays[0])
-                                     : Gather(args.executable->client->session.get(), shards);
-  return argument;
+  if (is_whole) {
+    arguments.arrays.push_back(arguments.shards[first]->array().handle());
+    return absl::OkStatus();
+  }
+  arguments.arrays.push_back(0);
+  GatheredArgument& gathered = arguments.gathered.emplace_back();
+  gathered.index = index;
+  for (size_t i = first; i < arguments.shards.size(); ++i)
+    gathered.shards.push_back(arguments.shards[i]->name());
+  return absl::OkStatus();
 }
 
 bool IsKept(const PJRT_ExecuteOptions* options, uint32_t index) {
@@ -59,21 +67,20 @@ bool IsKept(const PJRT_ExecuteOptions* options, uint32_t index) {
                    static_cast<int64_t>(index)) != begin + options->num_non_donatable_input_indices;
 }
 
-// Donated arguments end here, as the cluster ends them. A view shares its shards with arrays that must live on, so that
-// its memory is not reused.
-std::vector<uint32_t> Donate(const PJRT_LoadedExecutable_Execute_Args& args,
-                             const std::vector<Argument>& arguments) {
+std::vector<uint32_t> KeptOf(const PJRT_LoadedExecutable_Execute_Args& args) {
   std::vector<uint32_t> kept;
   for (uint32_t index : args.executable->program->info->donated) {
-    if (index >= arguments.size()) continue;
-    if (IsKept(args.options, index)) {
-      kept.push_back(index);
-      continue;
-    }
-    if (!arguments[index].is_whole) kept.push_back(index);
-    for (size_t i = 0; i < args.num_devices; ++i) args.argument_lists[i][index]->Release();
+    if (IsKept(args.options, index)) kept.push_back(index);
   }
   return kept;
+}
+
+// The buffers of donated arguments are at their end, as their shards are in the cluster.
+void ReleaseDonated(const PJRT_LoadedExecutable_Execute_Args& args) {
+  for (uint32_t index : args.executable->program->info->donated) {
+    if (index >= args.num_args || IsKept(args.options, index)) continue;
+    for (size_t i = 0; i < args.num_devices; ++i) args.argument_lists[i][index]->Release();
+  }
 }
 
 absl::Status CheckCall(const PJRT_LoadedExecutable_Execute_Args& args) {
@@ -114,35 +121,29 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   const Program& program = *executable.program;
   Client* const client = executable.client->session.get();
   AwaitRoom(client);
-  std::vector<Argument> arguments;
-  std::vector<ArrayHandle> inputs, outputs;
-  for (size_t i = 0; i < args.num_args; ++i) {
-    GANGWAY_ASSIGN_OR_RETURN(Argument argument, ArgumentOf(args, i));
-    inputs.push_back(argument.array->handle());
-    arguments.push_back(std::move(argument));
-  }
+  Arguments arguments;
+  for (size_t i = 0; i < args.num_args; ++i)
+    GANGWAY_RETURN_IF_ERROR(AddArgument(args, static_cast<uint32_t>(i), arguments));
   const auto count = static_cast<uint32_t>(args.num_devices);
+  auto over = std::make_shared<Outcome>();  // the end of the call
   std::vector<std::shared_ptr<Array>> results;
+  std::vector<ArrayHandle> outputs;
   for (size_t i = 0; i < program.results.size(); ++i) {
-    results.push_back(std::make_shared<Array>(client, client->NewArrayHandle(), count));
-    outputs.push_back(results.back()->handle());
+    outputs.push_back(client->NewArrayHandle());
+    results.push_back(std::make_shared<Array>(client, outputs.back(), count, over));
   }
-  const std::vector<uint32_t> kept = Donate(args, arguments);
-  client->Call(executable.handle, inputs, outputs, kept,
-               args.options == nullptr ? 0 : static_cast<uint32_t>(args.options->launch_id));
+  const std::vector<uint32_t> kept = KeptOf(args);
+  CallOptions options{.keep = kept, .gathered = arguments.gathered};
+  if (args.options != nullptr) options.launch_id = static_cast<uint32_t>(args.options->launch_id);
+  options.ended = [over](const absl::Status& status) { over->Set(status); };
+  client->Call(executable.handle, arguments.arrays, outputs, std::move(options));
+  ReleaseDonated(args);  // after the call, which names their shards
   for (uint32_t i = 0; i < count; ++i) {
     for (size_t r = 0; r < results.size(); ++r) {
       args.output_lists[i][r] = NewBuffer(executable.devices[i]->memories[program.result_kinds[r]],
                                           program.results[r], results[r], i);
     }
-  }
-  if (args.device_complete_events == nullptr) return absl::OkStatus();
-  auto over = std::make_shared<Outcome>();
-  for (uint32_t i = 0; i < count; ++i) args.device_complete_events[i] = NewEvent(over);
-  if (results.empty()) {
-    over->Set(absl::OkStatus());
-  } else {
-    results[0]->Ready()->Then([over](const absl::Status& status) { over->Set(status); });
+    if (args.device_complete_events != nullptr) args.device_complete_events[i] = NewEvent(over);
   }
   return absl::OkStatus();
 }

@@ -67,6 +67,7 @@ absl::StatusOr<LocalClientOptions> ReadOptions(std::span<const PJRT_NamedValue> 
   const std::string folder = absl::StrCat(Choose(texts["state_dir"], "GANGWAY_STATE_DIR", home),
                                           "/", Choose(texts["port"], "GANGWAY_PORT", kDefaultPort));
   LocalClientOptions found;
+  found.reports_ends = true;
   found.address =
       Choose(texts["address"], "GANGWAY_ADDRESS", FirstWordOf(absl::StrCat(folder, "/control")));
   if (found.address.empty()) {

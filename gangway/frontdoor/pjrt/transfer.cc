@@ -1,5 +1,6 @@
 // Bytes of buffers: from and to host memory, and to other devices (buffer.h). Uploads and downloads are dense and
 // row-major on the wire; what a caller lays out otherwise is converted here.
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -7,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/answer.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/frontdoor/pjrt/buffer.h"
@@ -59,24 +61,68 @@ absl::StatusOr<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout*
 
 // --- From host memory ---
 
-// The dense bytes of the caller's memory, copied: scripts change NumPy arrays right after they passed them on, also
-// where the caller's semantics forbid it, and plain JAX on a CPU lets them.
-absl::StatusOr<std::shared_ptr<const std::string>> Densify(
-    const PJRT_Client_BufferFromHostBuffer_Args& args, const Shape& shape) {
-  const auto* data = static_cast<const char*>(args.data);
-  if (shape.bytes > 0) GANGWAY_RETURN_IF_ERROR(Need(data, "the host memory"));
-  if (args.byte_strides != nullptr && args.num_byte_strides > 0) {
-    GANGWAY_ASSIGN_OR_RETURN(const int64_t element, xla::ElementBytes(shape.element_type));
-    const std::span<const int64_t> strides(args.byte_strides, args.num_byte_strides);
-    GANGWAY_ASSIGN_OR_RETURN(const xla::StridedRegion region,
-                             xla::Region(element, shape.dims, strides));
-    if (!region.dense) {
-      const std::string_view from(data - region.zero_offset, static_cast<size_t>(region.bytes));
-      GANGWAY_ASSIGN_OR_RETURN(std::string dense, xla::ToDense(from, element, shape.dims, strides));
-      return std::make_shared<const std::string>(std::move(dense));
+// From this size on, bytes are written straight into memory that the worker shares with this process, which costs a
+// question and saves a copy.
+constexpr size_t kPlacedBytesMin = size_t{512} << 10;
+constexpr std::chrono::milliseconds kPlaceLimit{500};
+
+// The memory that the worker grants for an upload; null: none, or not soon.
+std::shared_ptr<char> AwaitPlace(Client& client, uint64_t upload) {
+  using Granted = Answer<std::shared_ptr<char>>;
+  const auto granted = std::make_shared<Granted>();
+  // The library destroys a callback that it does not call: that says no.
+  std::shared_ptr<void> refused(nullptr, [granted](void*) { granted->Set(nullptr); });
+  client.Reserve(upload, 0, [granted, refused = std::move(refused)](std::shared_ptr<char> place) {
+    granted->Set(std::move(place));
+  });
+  return granted->WaitFor(kPlaceLimit).value_or(nullptr);
+}
+
+// Where the caller's bytes are, if they are not dense and row-major.
+struct HostLayout {
+  int64_t element = 0;
+  std::span<const int64_t> strides;
+  std::optional<xla::StridedRegion> region;
+};
+
+absl::StatusOr<HostLayout> LayoutOf(const PJRT_Client_BufferFromHostBuffer_Args& args,
+                                    const Shape& shape) {
+  if (shape.bytes > 0) GANGWAY_RETURN_IF_ERROR(Need(args.data, "the host memory"));
+  HostLayout layout;
+  if (args.byte_strides == nullptr || args.num_byte_strides == 0) return layout;
+  GANGWAY_ASSIGN_OR_RETURN(layout.element, xla::ElementBytes(shape.element_type));
+  layout.strides = {args.byte_strides, args.num_byte_strides};
+  GANGWAY_ASSIGN_OR_RETURN(const xla::StridedRegion region,
+                           xla::Region(layout.element, shape.dims, layout.strides));
+  if (!region.dense) layout.region = region;
+  return layout;
+}
+
+// Pushes the caller's bytes, copied: scripts change NumPy arrays right after they passed them on, also where the
+// caller's semantics forbid it, and plain JAX on a CPU lets them.
+absl::Status PushCopy(Client& client, uint64_t upload, const void* bytes, const HostLayout& layout,
+                      const Shape& shape) {
+  const auto* data = static_cast<const char*>(bytes);
+  const size_t size = shape.bytes;
+  if (!layout.region) {
+    const std::shared_ptr<char> place =
+        size < kPlacedBytesMin ? nullptr : AwaitPlace(client, upload);
+    if (place != nullptr) {
+      std::memcpy(place.get(), data, size);
+      client.Push(upload, 0, {place.get(), size}, [place] {});
+      return absl::OkStatus();
     }
+    auto copy = std::make_shared<const std::string>(data, size);
+    client.Push(upload, 0, *copy, [copy] {});
+    return absl::OkStatus();
   }
-  return std::make_shared<const std::string>(data, static_cast<size_t>(shape.bytes));
+  const std::string_view from(data - layout.region->zero_offset,
+                              static_cast<size_t>(layout.region->bytes));
+  GANGWAY_ASSIGN_OR_RETURN(std::string dense,
+                           xla::ToDense(from, layout.element, shape.dims, layout.strides));
+  auto copy = std::make_shared<const std::string>(std::move(dense));
+  client.Push(upload, 0, *copy, [copy] {});
+  return absl::OkStatus();
 }
 
 // --- To host memory ---
@@ -98,16 +144,16 @@ absl::Status Place(Download& download) {
 }
 
 // Puts bytes [offset, offset + size) of the shard at `to`.
-std::shared_ptr<Outcome> Fetch(const PJRT_Buffer& buffer, const Array& array, char* to,
-                               uint64_t offset, uint64_t size, std::function<absl::Status()> then) {
+std::shared_ptr<Outcome> Fetch(const Shard& shard, char* to, uint64_t offset, uint64_t size,
+                               std::function<absl::Status()> then) {
   auto outcome = std::make_shared<Outcome>();
   auto take = [to, offset, size](uint64_t at, std::string_view data) {
     const uint64_t begin = std::max(at, offset);
     const uint64_t end = std::min(at + data.size(), offset + size);
     if (begin < end) std::memcpy(to + (begin - offset), data.data() + (begin - at), end - begin);
   };
-  buffer.session()->Fetch(
-      array.handle(), {buffer.shard},
+  shard.array().client().Fetch(
+      shard.name().array, {shard.index()},
       {.on_data = [take](size_t, uint64_t at, std::string_view data) { take(at, data); },
        .on_place = [take](size_t, const std::shared_ptr<const char>& bytes,
                           size_t count) { take(0, {bytes.get(), count}); },
@@ -119,14 +165,21 @@ std::shared_ptr<Outcome> Fetch(const PJRT_Buffer& buffer, const Array& array, ch
 }
 
 absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer** result) {
-  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Array> array, ArrayOf(source));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(source));
   Client* const client = source->session();
   AwaitRoom(client);
-  const std::shared_ptr<Array> one =
-      array->shard_count() == 1 ? array : Gather(client, {{array->handle(), source->shard}});
-  auto copied = std::make_shared<Array>(client, client->NewArrayHandle(), 1);
-  client->Copy(std::vector{one->handle()}, std::vector{copied->handle()},
-               std::vector{static_cast<uint32_t>(memory->device->description.id)}, KindOf(*memory));
+  ArrayHandle from = shard->name().array;
+  const bool is_part = shard->array().shard_count() > 1;
+  if (is_part) {
+    from = client->NewArrayHandle();
+    client->Regroup({{.array = from, .shards = {shard->name()}}});
+  }
+  auto produced = std::make_shared<Outcome>();
+  auto copied = std::make_shared<Array>(client, client->NewArrayHandle(), 1, produced);
+  client->Copy(std::vector{from}, std::vector{copied->handle()},
+               std::vector{static_cast<uint32_t>(memory->device->description.id)}, KindOf(*memory),
+               [produced](const absl::Status& status) { produced->Set(status); });
+  if (is_part) client->Drop(std::span<const ArrayHandle>(&from, 1));
   *result = NewBuffer(memory, source->shape, std::move(copied), 0);
   return absl::OkStatus();
 }
@@ -141,25 +194,31 @@ absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
       const std::shared_ptr<const Shape> shape,
       MakeShape(xla::FromPjrtType(args.type), {args.dims, args.dims + args.num_dims}));
   GANGWAY_RETURN_IF_ERROR(IsRowMajor(args.device_layout, *shape));
-  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const std::string> bytes, Densify(args, *shape));
+  GANGWAY_ASSIGN_OR_RETURN(const HostLayout layout, LayoutOf(args, *shape));
 
   Client* const client = args.client->session.get();
   AwaitRoom(client);
-  auto array = std::make_shared<Array>(client, client->NewArrayHandle(), 1);
-  const uint64_t upload = client->Upload(
-      array->handle(), {.element_type = shape->element_type,
-                        .shard_dims = shape->dims,
-                        .devices = {static_cast<uint32_t>(memory->device->description.id)},
-                        .memory_kind = KindOf(*memory),
-                        .shard_bytes = shape->bytes});
-  client->Push(upload, 0, *bytes, [bytes] {});
+  auto produced = std::make_shared<Outcome>();
+  auto array = std::make_shared<Array>(client, client->NewArrayHandle(), 1, produced);
+  const uint64_t upload =
+      client->Upload(array->handle(),
+                     {.element_type = shape->element_type,
+                      .shard_dims = shape->dims,
+                      .devices = {static_cast<uint32_t>(memory->device->description.id)},
+                      .memory_kind = KindOf(*memory),
+                      .shard_bytes = shape->bytes},
+                     [produced](const absl::Status& status) { produced->Set(status); });
+  if (absl::Status pushed = PushCopy(*client, upload, args.data, layout, *shape); !pushed.ok()) {
+    client->AbandonUpload(upload, pushed);
+    return pushed;
+  }
   args.done_with_host_buffer = ReadyEvent(absl::OkStatus());
   args.buffer = NewBuffer(memory, shape, std::move(array), 0);
   return absl::OkStatus();
 }
 
 absl::Status BufferToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
-  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Array> array, ArrayOf(args.src));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(args.src));
   auto download = std::make_shared<Download>();
   download->shape = args.src->shape;
   const Shape& shape = *download->shape;
@@ -187,13 +246,12 @@ absl::Status BufferToHost(PJRT_Buffer_ToHostBuffer_Args& args) {
     download->dense.resize(shape.bytes);
     to = download->dense.data();
   }
-  args.event = NewEvent(
-      Fetch(*args.src, *array, to, 0, shape.bytes, [download] { return Place(*download); }));
+  args.event = NewEvent(Fetch(*shard, to, 0, shape.bytes, [download] { return Place(*download); }));
   return absl::OkStatus();
 }
 
 absl::Status BufferRawToHost(PJRT_Buffer_CopyRawToHost_Args& args) {
-  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Array> array, ArrayOf(args.buffer));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(args.buffer));
   const auto bytes = static_cast<int64_t>(args.buffer->shape->bytes);
   if (args.offset < 0 || args.transfer_size < 0 || args.offset > bytes ||
       args.transfer_size > bytes - args.offset) {
@@ -202,9 +260,9 @@ absl::Status BufferRawToHost(PJRT_Buffer_CopyRawToHost_Args& args) {
                                                    " more are not within the buffer's ", bytes));
   }
   if (args.transfer_size > 0) GANGWAY_RETURN_IF_ERROR(Need(args.dst, "the host memory"));
-  args.event = NewEvent(
-      Fetch(*args.buffer, *array, static_cast<char*>(args.dst), static_cast<uint64_t>(args.offset),
-            static_cast<uint64_t>(args.transfer_size), [] { return absl::OkStatus(); }));
+  args.event =
+      NewEvent(Fetch(*shard, static_cast<char*>(args.dst), static_cast<uint64_t>(args.offset),
+                     static_cast<uint64_t>(args.transfer_size), [] { return absl::OkStatus(); }));
   return absl::OkStatus();
 }
 

@@ -78,6 +78,19 @@ struct ShardOf {
 };
 
 using StatusCallback = std::function<void(absl::Status)>;
+
+// An argument that is put together for one call: shards[i] is for logical position i, on its device.
+struct GatheredArgument {
+  uint32_t index = 0;  // among the arguments, where the array is 0
+  std::vector<ShardOf> shards;
+};
+
+struct CallOptions {
+  std::span<const uint32_t> keep;  // indices of arguments that must not be donated
+  std::span<const GatheredArgument> gathered;
+  uint32_t launch_id = 0;
+  StatusCallback ended;  // see Client::reports_ends
+};
 using CompileCallback = std::function<void(absl::StatusOr<std::shared_ptr<const ExecutableInfo>>)>;
 
 // Receives the bytes of a fetch. Calls come in any order of shards, on the client's loop.
@@ -113,9 +126,17 @@ class Client {
                                    std::vector<uint32_t> devices, CompileCallback done) = 0;
   virtual void DropExecutables(std::span<const ExecutableHandle> executables) = 0;
 
+  // Whether the session is told of the end of every operation. Then `ended` of Call, Upload and Copy
+  // runs once, with the failure that spoiled the results, without a message of its own; otherwise it
+  // must be empty. What a lost worker takes later is not in it: see losses().
+  virtual bool reports_ends() const = 0;
+  // Workers that were lost since the session began. Await asks again what is good.
+  virtual uint64_t losses() const = 0;
+
   // Declares `array`; its bytes follow with Push, in any order of shards. Returns the upload's id
   // for Push.
-  virtual uint64_t Upload(ArrayHandle array, const ArraySpec& spec) = 0;
+  virtual uint64_t Upload(ArrayHandle array, const ArraySpec& spec,
+                          StatusCallback ended = nullptr) = 0;
 
   // Sends all bytes of one shard of an upload, dense and row-major. `data` stays valid and unchanged
   // until `released` is called, on any thread, perhaps on the caller's before Push returns: do not
@@ -134,16 +155,16 @@ class Client {
   // Gives up the upload: the missing shards spoil the array with `why`.
   virtual void AbandonUpload(uint64_t upload, absl::Status why) = 0;
 
-  // Runs `executable`: one gang, all devices or none. Arguments that the program donates are
-  // consumed unless their index is in `keep`. The call itself never fails: unknown, freed or
-  // foreign arguments spoil the results.
+  // Runs `executable`: one gang, all devices or none. The shards of arguments that the program
+  // donates are consumed unless the argument is to be kept. The call itself never fails: unknown,
+  // freed or foreign arguments spoil the results.
   virtual void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
-                    std::span<const ArrayHandle> results, std::span<const uint32_t> keep = {},
-                    uint32_t launch_id = 0) = 0;
+                    std::span<const ArrayHandle> results, CallOptions options = {}) = 0;
 
-  // results[k] gets the shards of sources[k], shard i on devices[i].
+  // results[k] gets the shards of sources[k], shard i on devices[i]. `ended` runs once for all.
   virtual void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
-                    std::span<const uint32_t> devices, const std::string& memory_kind) = 0;
+                    std::span<const uint32_t> devices, const std::string& memory_kind,
+                    StatusCallback ended = nullptr) = 0;
 
   // Makes arrays that share shards of others: views, disassembly, assembly, permutation. Moves no
   // bytes.
@@ -158,6 +179,10 @@ class Client {
   // Fetches the bytes of the named shards of `array`, once it is ready.
   virtual void Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) = 0;
 
+  // Sends what was submitted. The library does so by itself, but may hold a burst of operations back
+  // for some 100 us to send them together: call this before a wait for one of them.
+  virtual void SendNow() = 0;
+
   // Calls `done` when all arrays are ready, or with the first failure among them in their order (an
   // absl::Status that carries the whole failure record: see wire/failure.h). Unknown handles:
   // INVALID_ARGUMENT.
@@ -168,6 +193,10 @@ class Client {
 
   // Like Drop, but frees the shards for every array that shares them.
   virtual void Delete(std::span<const ArrayHandle> arrays) = 0;
+
+  // Drops one shard of an array of `shard_count`, each at most once. Its memory is free soon; the
+  // array can be used shard by shard from now on. The last shard takes the handle with it.
+  virtual void DropShard(ShardOf shard, uint32_t shard_count) = 0;
 
   // Makes arrays that hold the error `why` from the start.
   virtual void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) = 0;
