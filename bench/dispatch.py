@@ -1,4 +1,5 @@
-"""Measures dispatch through the whole path, beside JAX in-process on the same plugin: time and CPU per call.
+"""Measures dispatch and transfers of one script through both doors, beside JAX in-process on the same plugin: time and
+CPU per call. An argument `--only TEXT` restricts the run to the cases whose name contains TEXT.
 
 Also reports the frames that the controller sends to clients per call, since calls should make no round trip.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -19,9 +21,12 @@ AIM_CPU_US = 60.0
 TIMEOUT_S = 600
 
 
+DOORS = ("pjrt", "ifrt")
+
+
 def run_client(backend: str, environment: dict[str, str]) -> dict[str, dict]:
     result = subprocess.run(
-        [sys.executable, str(CLIENT), "--backend", backend],
+        [sys.executable, str(CLIENT), "--backend", backend, *sys.argv[1:]],
         env=environment,
         capture_output=True,
         text=True,
@@ -73,23 +78,14 @@ def thread_rows(case: str, threads: dict[str, dict[str, float]]) -> list[benchli
     return rows
 
 
-def main() -> None:
-    cluster = harness.Cluster(1, 1, 8).start()
-    try:
-        pids = f"head={head_pid(cluster)},worker={cluster.workers()[0]['pid']}"
-        environment = harness.client_environment(cluster.port) | {"GANGWAY_BENCH_PIDS": pids}
-        before = cluster.status()["counters"]
-        ours = run_client("gangway", environment)
-        after = cluster.status()["counters"]
-    finally:
-        cluster.stop()
-    theirs = run_client("reference", dict(os.environ))
+def door_rows(door: str, ours: dict[str, dict], theirs: dict[str, dict]) -> list[benchlib.Row]:
+    """What one door costs beside JAX in-process."""
     rows = []
     for name, case in ours.items():
         peer = theirs[name]
         rows.append(
             benchlib.Row(
-                what=name,
+                what=f"{door}: {name}",
                 unit="us per call",
                 values=[value * 1e6 for value in case["seconds"]],
                 peer="JAX on the plugin in-process",
@@ -101,7 +97,8 @@ def main() -> None:
         aimed = name == "call, 1 device, 1 in 1 out"
         rows.append(
             benchlib.Row(
-                what=f"{name}: CPU of head {cpu['head']:.1f} + worker {cpu['worker']:.1f}, client {cpu['client']:.1f}",
+                what=f"{door}: {name}: CPU of head {cpu['head']:.1f} + worker {cpu['worker']:.1f}, "
+                f"client {cpu['client']:.1f}",
                 unit="us per call",
                 values=[total],
                 aim=f"< {AIM_CPU_US:g}" if aimed else "",
@@ -109,12 +106,82 @@ def main() -> None:
             )
         )
         if aimed:
-            rows += thread_rows(name, case["threads_us"])
-    calls = sum(case["calls"] for case in ours.values())
-    sent = after["frames_to_clients"] - before["frames_to_clients"]
+            rows += thread_rows(f"{door}: {name}", case["threads_us"])
+    return rows
+
+
+def ratio_row(
+    what: str, ours: list[float], peer: str, theirs: list[float], limit: float, aim: str
+) -> benchlib.Row:
+    """A row that holds if ours is at most `limit` times theirs; values in seconds."""
+    return benchlib.Row(
+        what=what,
+        unit="us",
+        values=[value * 1e6 for value in ours],
+        peer=peer,
+        peer_values=[value * 1e6 for value in theirs],
+        aim=aim,
+        holds=statistics.median(ours) <= limit * statistics.median(theirs),
+    )
+
+
+def comparison_rows(runs: dict[str, dict[str, dict]]) -> list[benchlib.Row]:
+    """What the plugin is to reach, beside the IFRT door and beside JAX in-process."""
+    pjrt, ifrt, reference = runs["pjrt"], runs["ifrt"], runs["reference"]
+    rows = []
+    call = "call, 1 device, 1 in 1 out"
+    if call in pjrt:
+        for limit, aim in ((5.0, "<= 5x"), (3.0, "aim: 3x")):
+            ours, theirs = (run[call]["cpu_us"]["client"] / 1e6 for run in (pjrt, reference))
+            what = "CPU of the script's process per call"
+            rows.append(ratio_row(what, [ours], "in-process", [theirs], limit, aim))
+    against_ifrt = {
+        "call and wait, 1 device": 0.4,
+        "device_put, 2 kB": 0.3,
+        "pytree of 200 leaves of 4 KiB, up": 0.1,
+        "pytree of 200 leaves of 4 KiB, down": 0.1,
+    }
+    for case, limit in against_ifrt.items():
+        if case not in pjrt:
+            continue
+        ours, theirs = pjrt[case]["seconds"], ifrt[case]["seconds"]
+        rows.append(ratio_row(case, ours, "IFRT door", theirs, limit, f"<= {limit:g}x"))
+    eight = "call, 8 devices sharded, 1 in 1 out"
+    if eight in pjrt:
+        ours, theirs = pjrt[eight]["seconds"], reference[eight]["seconds"]
+        rows.append(ratio_row(eight, ours, "in-process", theirs, 1.2, "<= 1.2x"))
+    for case in ("device_put and wait, 64 MiB", "np.asarray, 64 MiB"):
+        if case not in pjrt or "memcpy, 64 MiB" not in pjrt:
+            continue
+        ours, theirs = pjrt[case]["seconds"], pjrt["memcpy, 64 MiB"]["seconds"]
+        for share, aim in ((0.4, ">= 0.4 of memcpy"), (0.7, "aim: 0.7 of memcpy")):
+            rows.append(ratio_row(case, ours, "memcpy", theirs, 1 / share, aim))
+    return rows
+
+
+def main() -> None:
+    runs: dict[str, dict[str, dict]] = {}
+    cluster = harness.Cluster(1, 1, 8).start()
+    sent = 0
+    try:
+        pids = f"head={head_pid(cluster)},worker={cluster.workers()[0]['pid']}"
+        for door in DOORS:
+            environment = harness.client_environment(cluster.port) | {"GANGWAY_BENCH_PIDS": pids}
+            before = cluster.status()["counters"]
+            runs[door] = run_client(door, environment)
+            after = cluster.status()["counters"]
+            if door == "ifrt":
+                sent = after["frames_to_clients"] - before["frames_to_clients"]
+    finally:
+        cluster.stop()
+    runs["reference"] = run_client("reference", dict(os.environ))
+    rows = comparison_rows(runs)
+    for door in DOORS:
+        rows += door_rows(door, runs[door], runs["reference"])
+    calls = sum(case["calls"] for case in runs["ifrt"].values())
     rows.append(
         benchlib.Row(
-            what=f"frames to the client per call, {calls} calls a repeat",
+            what=f"frames to the IFRT door per call, {calls} calls a repeat",
             unit="frames",
             values=[sent / (calls * 5)],
         )

@@ -14,6 +14,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REPEATS = 5
@@ -53,8 +54,39 @@ def thread_seconds(pid: int) -> dict[str, float]:
     return seconds
 
 
+only = ""
+
+
+def measure_each(
+    name: str,
+    prepare: Callable[[], object],
+    run: Callable[[Any], object],
+    count: int = 3,
+) -> None:
+    """Measures `run`, each time on something new from `prepare`, which is not measured."""
+    if only not in name:
+        return
+    run(prepare())
+    seconds = []
+    spent = {who: 0.0 for who in watched()}
+    for _ in range(REPEATS):
+        prepared = [prepare() for _ in range(count)]
+        before = {who: cpu_seconds(pid) for who, pid in watched().items()}
+        started = time.perf_counter()
+        for each in prepared:
+            run(each)
+        seconds.append((time.perf_counter() - started) / count)
+        for who, pid in watched().items():
+            spent[who] += cpu_seconds(pid) - before[who]
+    cpu = {who: value / (count * REPEATS) * 1e6 for who, value in spent.items()}
+    case = {"case": name, "seconds": seconds, "cpu_us": cpu, "threads_us": {}, "calls": count}
+    print(json.dumps(case), flush=True)
+
+
 def measure(name: str, run: Callable[[int], None]) -> None:
     """Measures `run`: `run(n)` makes n calls and waits for the last."""
+    if only not in name:
+        return
     run(20)
     started = time.perf_counter()
     run(50)
@@ -82,11 +114,8 @@ def measure(name: str, run: Callable[[int], None]) -> None:
     print(json.dumps({**case, "calls": count}), flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=["gangway", "reference"], required=True)
-    args = parser.parse_args()
-    if args.backend == "reference":
+def connect(backend: str) -> None:
+    if backend == "reference":
         sys.path.insert(0, str(ROOT / "testing"))
         import reference
 
@@ -94,7 +123,10 @@ def main() -> None:
     else:
         import gangway
 
-        gangway.connect()
+        gangway.connect(door=backend)
+
+
+def measure_calls() -> None:
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -136,6 +168,11 @@ def main() -> None:
 
     measure("call and fetch, 1 device: float(f(x))", fetched)
 
+
+def measure_transfers() -> None:
+    import jax
+    import numpy as np
+
     def put(data: np.ndarray) -> Callable[[int], None]:
         def run(count: int) -> None:
             for _ in range(count):
@@ -151,7 +188,46 @@ def main() -> None:
 
     measure("device_put and wait, 64 B", put_and_wait)
     measure("device_put, 2 kB", put(np.zeros((512,), np.float32)))
-    measure("device_put, 64 MiB", put(np.zeros((16 << 20,), np.float32)))
+    large = np.random.default_rng(0).random((16 << 20,), np.float32)
+    target = np.empty_like(large)
+    target[:] = 0
+
+    measure_each("memcpy, 64 MiB", lambda: None, lambda _: np.copyto(target, large))
+    measure_each(
+        "device_put and wait, 64 MiB",
+        lambda: None,
+        lambda _: jax.device_put(large, jax.devices()[0]).block_until_ready(),
+    )
+    again = jax.jit(lambda x: x + 1)
+    on_device = jax.device_put(large, jax.devices()[0])
+    measure_each(
+        "np.asarray, 64 MiB", lambda: again(on_device).block_until_ready(), lambda x: np.asarray(x)
+    )
+    leaves = [np.full((1024,), i, np.float32) for i in range(200)]
+    measure_each(
+        "pytree of 200 leaves of 4 KiB, up",
+        lambda: None,
+        lambda _: jax.block_until_ready(jax.device_put(leaves, jax.devices()[0])),
+    )
+    more = jax.jit(lambda xs: [x + 1 for x in xs])
+    tree = jax.device_put(leaves, jax.devices()[0])
+    measure_each(
+        "pytree of 200 leaves of 4 KiB, down",
+        lambda: jax.block_until_ready(more(tree)),
+        lambda xs: jax.device_get(xs),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=["ifrt", "pjrt", "reference"], required=True)
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    args = parser.parse_args()
+    global only
+    only = args.only
+    connect(args.backend)
+    measure_calls()
+    measure_transfers()
 
 
 if __name__ == "__main__":
