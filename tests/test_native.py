@@ -84,6 +84,8 @@ def test_random_programs_and_nothing_is_left_of_them_OB_1_OB_2(islands: Cluster,
     "case",
     [
         "UnknownFreedAndForeignHandlesAreNamed_OB_3",
+        "AClientIsToldOfItsOwnSessionsRunsOnly_OB_3",
+        "QuestionsBeyondTheirLimitGetNoAnswerAndDoNoHarm",
         "BareFramesReachNothingOfAnotherSession_OB_3",
         "ADataStreamOpensOnlyWithItsSessionsToken_OB_3",
         "APeerOfAnotherVersionIsToldBoth",

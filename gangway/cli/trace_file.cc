@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/cli/json.h"
-#include "gangway/wire/trace.h"
 
 namespace gangway::cli {
 namespace {
@@ -144,21 +143,10 @@ class Writer {
 
   void AddProcess(uint32_t group) {
     const Process& process = processes_[group - 1];
-    std::map<std::pair<uint64_t, uint32_t>, int64_t> open;  // executes by gang and device
     std::map<uint64_t, int64_t> compiling;
-    std::map<uint64_t, int64_t> starts;
     for (const TraceRecord& record : process.records) {
       const int64_t at = Time(process, record.time_ns);
       switch (record.kind) {
-        case TraceKind::kExecuteBegin:
-          open[{record.gang, record.place}] = at;
-          break;
-        case TraceKind::kExecuteEnd:
-          if (auto it = open.find({record.gang, record.place}); it != open.end()) {
-            AddExecute(group, it->second, at, record);
-            open.erase(it);
-          }
-          break;
         case TraceKind::kCompileBegin:
           compiling[record.value] = at;
           break;
@@ -171,17 +159,16 @@ class Writer {
           AddMoment(group, at, record);
       }
     }
-    for (const auto& [key, began] : open) {  // still running, or hung
-      TraceRecord record{.place = key.second, .gang = key.first};
-      AddExecute(group, began, Time(process, process.read_ns), record);
-      tracks_[{group, kDevices + key.second}].back().name += " (has not ended)";
-    }
+    for (const wire::TraceRun& run : wire::RunsOf(process)) AddExecute(group, run);
   }
 
-  void AddExecute(uint32_t group, int64_t begin, int64_t end, const TraceRecord& record) {
-    Slice& slice = Add({group, kDevices + record.place}, begin, end, GangName(record.gang), record);
-    slice.flows_in.push_back(ExecuteFlow(record.gang, record.place));
-    slice.flows_out.push_back(DoneFlow(record.gang, record.place));
+  void AddExecute(uint32_t group, const wire::TraceRun& run) {
+    const TraceRecord record{.place = run.device, .gang = run.gang};
+    // One that has not ended still runs, or hangs.
+    Slice& slice = Add({group, kDevices + run.device}, run.begin_ns, run.end_ns,
+                       GangName(run.gang) + (run.has_ended ? "" : " (has not ended)"), record);
+    slice.flows_in.push_back(ExecuteFlow(run.gang, run.device));
+    slice.flows_out.push_back(DoneFlow(run.gang, run.device));
   }
 
   void AddMoment(uint32_t group, int64_t at, const TraceRecord& record) {
@@ -356,33 +343,6 @@ class Writer {
 };
 
 }  // namespace
-
-int64_t ClockOffset(uint64_t asked_ns, uint64_t time_ns, uint64_t answered_ns) {
-  const int64_t low = static_cast<int64_t>(asked_ns - time_ns);
-  const int64_t high = static_cast<int64_t>(answered_ns - time_ns);
-  return low <= 0 && high >= 0 ? 0 : low + (high - low) / 2;
-}
-
-void TraceCollection::Add(const wire::TraceReply& reply) {
-  auto same = [&reply](const Process& process) {
-    return process.name == reply.process() && process.process_id == reply.process_id();
-  };
-  auto it = std::find_if(processes_.begin(), processes_.end(), same);
-  if (it == processes_.end()) {
-    it = processes_.insert(processes_.end(), Process{});
-    it->name = reply.process();
-    it->process_id = reply.process_id();
-    it->offset_ns = ClockOffset(reply.asked_ns(), reply.time_ns(), reply.answered_ns());
-    it->uncertain_ns = (reply.answered_ns() - reply.asked_ns()) / 2;
-    it->read_ns = reply.time_ns();
-  }
-  for (int i = 0; i < wire::TraceRecordCount(reply); ++i)
-    it->records.push_back(wire::TraceRecordAt(reply, i));
-  for (const auto& name : reply.names())
-    it->names[{static_cast<TraceNameOf>(name.what()), name.id()}] = name.name();
-  if (reply.last() && reply.recorded() > it->records.size())
-    it->overwritten = reply.recorded() - it->records.size();
-}
 
 std::string ToPerfetto(const std::vector<TraceCollection::Process>& processes) {
   return Writer(processes).Write();

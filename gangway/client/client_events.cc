@@ -35,9 +35,11 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
       case wire::SessionEvent::kUploadFailed:
         ForgetUpload(event.upload_failed().upload());
         break;
+      case wire::SessionEvent::kUsage:
+        OnUsage(event.usage());
+        break;
       case wire::SessionEvent::kEnded:
         return Lose(wire::ToStatus(event.ended()));
-      case wire::SessionEvent::kUsage:
       case wire::SessionEvent::EVENT_NOT_SET:
         break;  // an event of a newer controller
     }

@@ -121,6 +121,8 @@ void ClientImpl::OnFrame(wire::Frame frame) {
     OnEvents(*frame.mutable_session_events());
   } else if (frame.has_hello_reply()) {
     OnWelcome(frame.hello_reply());
+  } else if (frame.has_trace_reply()) {
+    OnTraceReply(frame.trace_reply());
   }
 }
 
@@ -352,6 +354,8 @@ void ClientImpl::EndPending(const absl::Status& why) {
   std::vector<StatusCallback> ended;
   pending.ends.EndAll(ended);
   for (StatusCallback& each : ended) each(why);
+  for (auto& done : pending.usages) done(why);
+  if (pending.profiling) pending.profiling->done(why);
 }
 
 void ClientImpl::Shutdown() {
@@ -428,7 +432,7 @@ void ClientImpl::OnWatch() {
 bool ClientImpl::AwaitsController() const {
   return options_.controller_silence_max.count() > 0 &&
          (!pending_.compiles.empty() || !pending_.awaits.empty() || !pending_.fetches.empty() ||
-          !pending_.room.empty());
+          !pending_.room.empty() || pending_.usage != 0 || pending_.profiling);
 }
 
 void ClientImpl::WatchController(Clock::time_point now, bool stood_still) {

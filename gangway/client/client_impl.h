@@ -28,6 +28,7 @@
 #include "gangway/client/include/gangway/client.h"
 #include "gangway/client/node_ends.h"
 #include "gangway/transport/paced_sender.h"
+#include "gangway/wire/trace_collection.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::client {
@@ -70,6 +71,8 @@ class ClientImpl final : public Client {
   uint64_t pending() const override;
   uint64_t pending_max() const override { return options_.pending_max; }
   void WhenRoom(std::function<void()> on_room) override;
+  void Usage(UsageCallback done) override;
+  void Profile(ProfileCallback done) override;
   void OnLost(StatusCallback lost) override;
 
  private:
@@ -112,7 +115,17 @@ class ClientImpl final : public Client {
     ClientImpl* const client_;
     const Urgency urgency_;
   };
-  struct Pending {  // callbacks that have not run
+  struct Profiling {
+    uint64_t query = 0;
+    ProfileCallback done;
+    int64_t asked_ns = 0;              // on this host's clock
+    std::optional<int64_t> offset_ns;  // from the controller's clock to this host's
+    wire::TraceCollection collection;
+  };
+  struct Pending {       // callbacks that have not run
+    uint64_t usage = 0;  // the query under way
+    std::vector<UsageCallback> usages;
+    std::optional<Profiling> profiling;
     std::map<uint64_t, CompileCallback> compiles;
     std::map<uint64_t, StatusCallback> awaits;
     std::map<uint64_t, std::shared_ptr<Fetching>> fetches;
@@ -180,6 +193,14 @@ class ClientImpl final : public Client {
   std::set<WorkerKey> Awaited(const Fetching& fetching) const GANGWAY_REQUIRES(mutex_);
   void EndFetch(uint64_t fetch, const absl::Status& why);
   void TellRoom();
+
+  // client_queries.cc: questions about the cluster.
+  void SendQuery(wire::Frame frame) GANGWAY_EXCLUDES(mutex_);
+  void OnUsage(const wire::UsageReply& reply);
+  void EndUsage(uint64_t query, const absl::StatusOr<std::vector<DeviceMemory>>& answer);
+  void OnTraceReply(const wire::TraceReply& reply);
+  static SessionProfile ToProfile(const wire::TraceCollection& collection, int64_t offset_ns);
+  void EndProfile(uint64_t query, const absl::StatusOr<SessionProfile>& answer);
 
   const ClientOptions options_;
   std::atomic<ArrayHandle> next_array_{ArrayHandle{1} << 62};

@@ -18,6 +18,17 @@ TensorSpec ToTensorSpec(const wire::TensorSpec& from) {
   return to;
 }
 
+PluginAttribute ToAttribute(const wire::PluginAttribute& from) {
+  PluginAttribute to{.name = from.name(), .value = from.text()};
+  if (from.has_number()) to.value = from.number();
+  if (from.has_real()) to.value = from.real();
+  if (from.has_flag()) to.value = from.flag();
+  if (from.has_numbers()) {
+    to.value = std::vector<int64_t>(from.numbers().values().begin(), from.numbers().values().end());
+  }
+  return to;
+}
+
 }  // namespace
 
 std::string WorkerName(const wire::Worker& worker) {
@@ -30,6 +41,8 @@ ClusterInfo ToClusterInfo(const wire::HelloReply& reply) {
   info.platform_version = reply.topology().platform_version();
   info.epoch = reply.epoch();
   info.session = reply.session();
+  for (const wire::PluginAttribute& attribute : reply.topology().attributes())
+    info.attributes.push_back(ToAttribute(attribute));
   for (const wire::Worker& worker : reply.topology().workers()) {
     for (int i = 0; i < worker.devices_size(); ++i) {
       info.devices.push_back({.id = worker.devices(i),

@@ -34,6 +34,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,10 +44,17 @@ namespace gangway::device {
 
 using StatusCallback = std::function<void(absl::Status)>;
 
+// What a runtime says of itself, such as the versions of StableHLO that it reads.
+struct Attribute {
+  std::string name;
+  std::variant<std::string, int64_t, std::vector<int64_t>, float, bool> value;
+};
+
 struct Capabilities {
   std::string platform;          // "cpu", "cuda", "tpu", "sim"
   std::string platform_version;  // as the runtime reports it; part of the compile cache's key
   std::string api_version;       // "PJRT C API 0.81", "sim 1"
+  std::vector<Attribute> attributes;
   // Executes in flight per device, running or waiting for inputs, before ExecuteOn blocks its
   // caller.
   int inflight_max = 32;

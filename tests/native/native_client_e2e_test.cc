@@ -212,6 +212,51 @@ TEST_F(NativeE2eTest, ADataStreamOpensOnlyWithItsSessionsToken_OB_3) {
   for (auto& link : late) ExpectRefused(*link);
 }
 
+TEST_F(NativeE2eTest, AClientIsToldOfItsOwnSessionsRunsOnly_OB_3) {
+  NativeClient owner = MustConnect();
+  auto twice = owner.CompileDouble();
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  ASSERT_TRUE(owner.Await(owner.Run(*twice, owner.Put({1, 2, 3, 4}))).ok());
+  Arrival<absl::StatusOr<SessionProfile>> own;
+  owner->Profile([&own](const absl::StatusOr<SessionProfile>& profile) { own.Set(profile); });
+  const auto profile = own.Wait();
+  ASSERT_TRUE(profile && profile->ok());
+  EXPECT_EQ((*profile)->runs.size(), 1u) << "the session itself hears of its run";
+
+  wire::HelloReply welcome;
+  auto other = BareSession(&welcome);
+  for (uint64_t named : {owner->cluster().session, uint64_t{0}, UINT64_MAX}) {
+    wire::Frame ask;
+    ask.mutable_trace_request()->set_probe(named);
+    ask.mutable_trace_request()->set_session(named);
+    other->Send(std::move(ask));
+    for (bool over = false; !over;) {
+      const wire::Frame frame =
+          other->Take([](const wire::Frame& each) { return each.has_trace_reply(); });
+      if (!frame.has_trace_reply()) break;  // it is late, and the test has failed
+      const wire::TraceReply& reply = frame.trace_reply();
+      EXPECT_EQ(reply.probe(), named);
+      EXPECT_EQ(reply.words_size(), 0) << reply.process();  // this session has done nothing
+      EXPECT_EQ(reply.names_size(), 0) << reply.process();
+      EXPECT_EQ(reply.recorded(), 0u) << reply.process();
+      over = reply.end();
+    }
+  }
+}
+
+TEST_F(NativeE2eTest, QuestionsBeyondTheirLimitGetNoAnswerAndDoNoHarm) {
+  auto link = BareSession();
+  for (uint64_t query = 1; query <= 1000; ++query) {
+    wire::Frame ask;
+    ask.mutable_usage_request()->set_query(query);
+    link->Send(std::move(ask));
+  }
+  const wire::SessionEvent event = link->TakeEvent(
+      [](const wire::SessionEvent& each) { return each.usage().query() == 1; });
+  EXPECT_GT(event.usage().devices_size(), 0);
+  EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "other clients are unaffected";
+}
+
 TEST_F(NativeE2eTest, AKilledWorkerIsARecordOnItsArrays_ER_1) {
   NativeClient client = MustConnect();
   auto twice = client.CompileDouble();

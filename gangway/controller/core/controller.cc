@@ -103,18 +103,6 @@ void Controller::OnSessionLost(SessionId id, Time now, Actions& actions) {
   Take(compiles, actions);
 }
 
-void Controller::FillTopology(wire::Topology& topology) const {
-  for (const WorkerInfo& worker : workers_) {
-    if (worker.drained) continue;
-    *topology.add_workers() = worker.declared;
-    if (topology.platform().empty()) {
-      topology.set_platform(worker.declared.platform());
-      topology.set_platform_version(worker.declared.platform_version());
-    }
-    if (!worker.up) topology.mutable_workers()->rbegin()->clear_data_address();
-  }
-}
-
 void Controller::FillStatus(wire::StatusReply& reply) const {
   reply.set_epoch(config_.epoch);
   const bool compiler_up = compiles_.compiler_up();

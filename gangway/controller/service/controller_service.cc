@@ -269,6 +269,10 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     Step(FromClient{SessionId(key), std::move(*frame.mutable_session_batch())}, frame.sequence());
   } else if (role == wire::ROLE_CLIENT && frame.has_heartbeat()) {
     OnClientBeat(SessionId(key), frame.heartbeat());
+  } else if (role == wire::ROLE_CLIENT && frame.has_usage_request()) {
+    OnUsageRequest(SessionId(key), frame.usage_request());
+  } else if (role == wire::ROLE_CLIENT && frame.has_trace_request()) {
+    OnClientTrace(SessionId(key), frame.trace_request());
   } else if (role == wire::ROLE_SCHEDULER) {
     IslandLink* island = FindIsland(key);
     if (island != nullptr) OnSchedulerFrame(static_cast<uint32_t>(island - islands_.data()), frame);
@@ -411,10 +415,12 @@ void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Stat
   }
 }
 
-void ControllerService::OnStatusRequest(uint64_t tool) {
-  uint64_t probe = next_key_++;
-  StatusQuery& query = queries_[probe];
-  query.link = tools_[tool];
+void ControllerService::OnStatusRequest(uint64_t tool) { Probe({.link = tools_[tool]}); }
+
+// Asks the schedulers.
+void ControllerService::Probe(StatusQuery asked) {
+  const uint64_t probe = next_key_++;
+  StatusQuery& query = queries_[probe] = std::move(asked);
   for (IslandLink& island : islands_) {
     if (!island.link) continue;
     ++query.missing;
@@ -444,6 +450,7 @@ void ControllerService::FinishStatus(uint64_t probe) {
   if (it == queries_.end()) return;
   StatusQuery query = std::move(it->second);
   queries_.erase(it);
+  if (query.session != SessionId()) return FinishUsage(query);
   wire::Frame frame;
   wire::StatusReply* reply = frame.mutable_status_reply();
   core_.FillStatus(*reply);

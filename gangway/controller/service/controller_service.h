@@ -82,7 +82,9 @@ class ControllerService {
     uint64_t newcomer_key = 0;
   };
   struct StatusQuery {
-    std::shared_ptr<transport::Link> link;
+    std::shared_ptr<transport::Link> link;  // of a tool
+    SessionId session;                      // of a client, which is told the devices' memory only
+    uint64_t client_query = 0;              // its number
     uint32_t missing = 0;
     std::map<DeviceId, wire::DeviceUsage> devices;
     struct OfWorker {
@@ -96,6 +98,12 @@ class ControllerService {
     std::shared_ptr<transport::Link> link;
     uint64_t asked_ns = 0;
     std::set<std::string> missing;  // processes
+    // Of a client, which is told only what belongs to its session (OB-3).
+    SessionId session;
+    uint64_t client_query = 0;
+    std::set<uint64_t> gangs;                          // the session's
+    std::set<uint64_t> executables;                    // that they launch
+    std::map<uint64_t, std::string> executable_names;  // of all sessions
   };
 
   struct WhyQuery {
@@ -135,6 +143,7 @@ class ControllerService {
   void OnStatusRequest(uint64_t tool);
   void OnUsage(uint32_t island, const wire::Usage& usage);
   void FinishStatus(uint64_t probe);
+  void Probe(StatusQuery query);
   void FinishDrain();
   void OnDrainRequest(uint64_t tool, const wire::DrainRequest& request);
   // seeing.cc
@@ -143,8 +152,16 @@ class ControllerService {
   void OnWhyReply(uint32_t island, wire::WhyReply& reply);
   void FinishWhy(uint64_t probe);
   void OnTraceRequest(uint64_t tool);
+  void Trace(TraceQuery query);
+  void SendTrace(const TraceQuery& query, wire::Frame frame);
   void OnTraceReply(wire::Frame frame);
   void FinishTrace(uint64_t probe);
+  // client_queries.cc
+  void OnUsageRequest(SessionId session, const wire::UsageRequest& request);
+  void FinishUsage(const StatusQuery& query);
+  void OnClientTrace(SessionId session, const wire::TraceRequest& request);
+  static void KeepSession(TraceQuery& query, wire::TraceReply& reply);
+  static void AddExecutableNames(const TraceQuery& query, wire::TraceReply& reply);
   void Step(Event event, uint64_t batch = 0);
   void Arm();
   void Flush();

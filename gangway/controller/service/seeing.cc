@@ -23,11 +23,12 @@ std::string WorkerName(const wire::Worker& worker) {
 
 }  // namespace
 
-// Every process that is up replies for itself; each reply goes on to the tool as it arrives.
-void ControllerService::OnTraceRequest(uint64_t tool) {
-  uint64_t probe = next_key_++;
-  TraceQuery& query = traces_[probe];
-  query.link = tools_[tool];
+// Every process that is up replies for itself; each reply goes on to the tool, or to the client, as it arrives.
+void ControllerService::OnTraceRequest(uint64_t tool) { Trace({.link = tools_[tool]}); }
+
+void ControllerService::Trace(TraceQuery asked) {
+  const uint64_t probe = next_key_++;
+  TraceQuery& query = traces_[probe] = std::move(asked);
   query.asked_ns = NowNs();
   wire::Frame frame;
   frame.set_epoch(options_.core.epoch);
@@ -54,24 +55,36 @@ void ControllerService::OnTraceRequest(uint64_t tool) {
 
 void ControllerService::OnTraceReply(wire::Frame frame) {
   auto it = traces_.find(frame.trace_reply().probe());
-  if (it == traces_.end() || !it->second.link) return;
+  if (it == traces_.end()) return;
   const uint64_t probe = it->first;
   wire::TraceReply& reply = *frame.mutable_trace_reply();
   reply.set_asked_ns(it->second.asked_ns);
   reply.set_answered_ns(NowNs());
   if (reply.last()) it->second.missing.erase(reply.process());
-  (void)it->second.link->Send(std::move(frame));  // a tool that left needs no answer
+  if (it->second.session != SessionId()) KeepSession(it->second, reply);
+  SendTrace(it->second, std::move(frame));
   if (it->second.missing.empty()) FinishTrace(probe);
 }
 
 void ControllerService::FinishTrace(uint64_t probe) {
-  auto query = traces_.extract(probe);
-  if (query.empty() || !query.mapped().link) return;
+  const auto node = traces_.extract(probe);
+  if (node.empty()) return;
+  const TraceQuery& query = node.mapped();
   wire::Frame frame;
-  frame.mutable_trace_reply()->set_end(true);
-  for (const std::string& name : query.mapped().missing)
-    frame.mutable_trace_reply()->add_missing(name);
-  (void)query.mapped().link->Send(std::move(frame));
+  wire::TraceReply& reply = *frame.mutable_trace_reply();
+  reply.set_end(true);
+  for (const std::string& name : query.missing) reply.add_missing(name);
+  if (query.session != SessionId()) AddExecutableNames(query, reply);
+  SendTrace(query, std::move(frame));
+}
+
+// A tool or a client that left needs no answer.
+void ControllerService::SendTrace(const TraceQuery& query, wire::Frame frame) {
+  if (query.link) {
+    (void)query.link->Send(std::move(frame));
+  } else if (auto client = clients_.find(query.session); client != clients_.end()) {
+    (void)client->second.sender->SendNow(std::move(frame));  // on_closed reports a closed link
+  }
 }
 
 // The schedulers know most waits; those of clients and compiles are known here.

@@ -38,6 +38,29 @@ PJRT_NamedValue NamedValue(const std::string& name,
   return named;
 }
 
+Attribute ToAttribute(const PJRT_NamedValue& named) {
+  Attribute attribute{.name = std::string(named.name, named.name_size), .value = {}};
+  switch (named.type) {
+    case PJRT_NamedValue_kString:
+      attribute.value = std::string(named.string_value, named.value_size);
+      break;
+    case PJRT_NamedValue_kInt64:
+      attribute.value = named.int64_value;
+      break;
+    case PJRT_NamedValue_kInt64List:
+      attribute.value =
+          std::vector<int64_t>(named.int64_array_value, named.int64_array_value + named.value_size);
+      break;
+    case PJRT_NamedValue_kFloat:
+      attribute.value = named.float_value;
+      break;
+    case PJRT_NamedValue_kBool:
+      attribute.value = named.bool_value;
+      break;
+  }
+  return attribute;
+}
+
 using Options = decltype(PjrtOptions::client_options);
 
 // PJRT_Client_Create, with its exceptions as statuses: XLA CPU throws std::bad_variant_access for a
@@ -116,7 +139,17 @@ absl::Status PjrtClient::ReadCapabilities() {
   capabilities_.collectives_block_threads = cpu;
   capabilities_.host_zero_copy = cpu;
   capabilities_.ffi_handlers = cpu && api_->FindExtension(PJRT_Extension_Type_FFI) != nullptr;
+  ReadAttributes();
   return absl::OkStatus();
+}
+
+// A plugin need not have any.
+void PjrtClient::ReadAttributes() {
+  if (api_->table()->PJRT_Plugin_Attributes == nullptr) return;
+  PJRT_Plugin_Attributes_Args args{};
+  if (!api_->Call(&PJRT_Api::PJRT_Plugin_Attributes, args).ok()) return;
+  for (size_t i = 0; i < args.num_attributes; ++i)
+    capabilities_.attributes.push_back(ToAttribute(args.attributes[i]));
 }
 
 absl::Status PjrtClient::ReadDevices() {

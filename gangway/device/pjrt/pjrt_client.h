@@ -38,6 +38,7 @@ class PjrtClient {
 
   PjrtClient(const PjrtApi* api, PJRT_Client* client) : api_(api), client_(client) {}
   absl::Status ReadCapabilities();
+  void ReadAttributes();
   absl::Status ReadDevices();
   absl::Status ReadDevice(int local_index, PJRT_Device* device);
   uint64_t MemoryLimit(PJRT_Device* device) const;  // 0: unknown

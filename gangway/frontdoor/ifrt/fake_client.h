@@ -188,6 +188,8 @@ class FakeClient final : public Client {
   uint64_t pending() const override { return 0; }
   uint64_t pending_max() const override { return 16; }
   void WhenRoom(std::function<void()> on_room) override { loop_.Post(std::move(on_room)); }
+  void Usage(UsageCallback done) override { done(std::vector<DeviceMemory>()); }
+  void Profile(ProfileCallback done) override { done(SessionProfile()); }
   void OnLost(StatusCallback) override {}
 
  private:

@@ -166,6 +166,21 @@ class ControlLink {
   uint64_t sequence_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
+void ToWire(const device::Attribute& attribute, wire::PluginAttribute& to) {
+  to.set_name(attribute.name);
+  if (const auto* text = std::get_if<std::string>(&attribute.value)) {
+    to.set_text(wire::ValidUtf8(*text));
+  } else if (const auto* number = std::get_if<int64_t>(&attribute.value)) {
+    to.set_number(*number);
+  } else if (const auto* numbers = std::get_if<std::vector<int64_t>>(&attribute.value)) {
+    to.mutable_numbers()->mutable_values()->Add(numbers->begin(), numbers->end());
+  } else if (const auto* real = std::get_if<float>(&attribute.value)) {
+    to.set_real(*real);
+  } else {
+    to.set_flag(std::get<bool>(attribute.value));
+  }
+}
+
 wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& service,
                       const device::Backend& backend, const std::string& data_address) {
   wire::Frame frame;
@@ -187,6 +202,8 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
           : absl::StrCat(options.data_host, data_address.substr(data_address.rfind(':'))));
   worker.set_platform(backend.capabilities().platform);
   worker.set_platform_version(backend.capabilities().platform_version);
+  for (const device::Attribute& attribute : backend.capabilities().attributes)
+    ToWire(attribute, *worker.add_attributes());
   worker.set_device_count(backend.devices().size());
   worker.set_device_kind(backend.devices().empty() ? "" : backend.devices()[0].kind);
   worker.set_device_bytes(service.memory_budget_bytes);

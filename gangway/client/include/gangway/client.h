@@ -16,6 +16,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,12 +36,19 @@ struct DeviceInfo {
   std::string kind;     // as the backend plugin reports it
 };
 
+// What all workers' backend plugins say of themselves, such as the versions of StableHLO that they read.
+struct PluginAttribute {
+  std::string name;
+  std::variant<std::string, int64_t, std::vector<int64_t>, float, bool> value;
+};
+
 struct ClusterInfo {
   std::string platform;  // "cpu", "cuda", "tpu"
   std::string platform_version;
   std::vector<DeviceInfo> devices;  // by id
   uint64_t epoch = 0;
   uint64_t session = 0;
+  std::vector<PluginAttribute> attributes;
 };
 
 // Shards of one array: the same element type (XLA PrimitiveType number) and dims everywhere; shard
@@ -77,6 +86,31 @@ struct ShardOf {
   uint32_t shard = 0;
 };
 
+// Memory of one device as its island's scheduler counts it, of all sessions.
+struct DeviceMemory {
+  uint32_t device = 0;  // global id
+  uint64_t bytes = 0;
+  uint64_t peak_bytes = 0;   // since the scheduler started
+  uint64_t limit_bytes = 0;  // 0: none
+};
+
+// One run of a program of this session on one device. Times are of this host's steady clock.
+struct DeviceRun {
+  uint32_t device = 0;
+  std::string program;
+  uint64_t gang = 0;
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
+
+// What the flight recorders of the cluster still hold of this session.
+struct SessionProfile {
+  std::vector<DeviceRun> runs;
+  std::vector<std::string> missing;  // processes that did not answer in time
+};
+
+using UsageCallback = std::function<void(absl::StatusOr<std::vector<DeviceMemory>>)>;
+using ProfileCallback = std::function<void(absl::StatusOr<SessionProfile>)>;
 using StatusCallback = std::function<void(absl::Status)>;
 
 // An argument that is put together for one call: shards[i] is for logical position i, on its device.
@@ -206,6 +240,14 @@ class Client {
   virtual uint64_t pending() const = 0;
   virtual uint64_t pending_max() const = 0;
   virtual void WhenRoom(std::function<void()> on_room) = 0;
+
+  // The memory of all devices whose schedulers answer within 2 s. `done` runs within 5 s. Requests
+  // that come while one is under way share its answer.
+  virtual void Usage(UsageCallback done) = 0;
+
+  // The runs of this session's programs. `done` runs within 10 s. RESOURCE_EXHAUSTED: a
+  // profile is under way already.
+  virtual void Profile(ProfileCallback done) = 0;
 
   // `lost` runs once if the session is lost (the controller is gone). Everything pending ends with
   // UNAVAILABLE.

@@ -1,0 +1,56 @@
+// What a client is told of the cluster when its session opens.
+#include <algorithm>
+#include <string_view>
+
+#include "gangway/controller/core/controller.h"
+
+namespace gangway::controller {
+namespace {
+
+bool IsNewer(const wire::PluginAttribute::Numbers& a, const wire::PluginAttribute::Numbers& b) {
+  return std::lexicographical_compare(b.values().begin(), b.values().end(), a.values().begin(),
+                                      a.values().end());
+}
+
+// What holds for both: of two versions the older one, of two oldest versions that are read the newer one. False: they
+// disagree.
+bool Merge(const wire::PluginAttribute& other, wire::PluginAttribute& attribute) {
+  if (other.SerializeAsString() == attribute.SerializeAsString()) return true;
+  if (!other.has_numbers() || !attribute.has_numbers()) return false;
+  const bool keeps_newer = std::string_view(attribute.name()).ends_with("_minimum_version");
+  if (IsNewer(other.numbers(), attribute.numbers()) == keeps_newer) attribute = other;
+  return true;
+}
+
+// Keeps in `attributes` what the worker has too.
+void KeepCommon(const wire::Worker& worker,
+                google::protobuf::RepeatedPtrField<wire::PluginAttribute>& attributes) {
+  auto differs = [&](wire::PluginAttribute& attribute) {
+    const auto same =
+        std::find_if(worker.attributes().begin(), worker.attributes().end(),
+                     [&](const auto& each) { return each.name() == attribute.name(); });
+    return same == worker.attributes().end() || !Merge(*same, attribute);
+  };
+  attributes.erase(std::remove_if(attributes.begin(), attributes.end(), differs), attributes.end());
+}
+
+}  // namespace
+
+void Controller::FillTopology(wire::Topology& topology) const {
+  for (const WorkerInfo& worker : workers_) {
+    if (worker.drained) continue;
+    *topology.add_workers() = worker.declared;
+    wire::Worker& described = *topology.mutable_workers()->rbegin();
+    if (topology.platform().empty()) {
+      topology.set_platform(described.platform());
+      topology.set_platform_version(described.platform_version());
+      *topology.mutable_attributes() = described.attributes();
+    } else {
+      KeepCommon(described, *topology.mutable_attributes());
+    }
+    described.clear_attributes();
+    if (!worker.up) described.clear_data_address();
+  }
+}
+
+}  // namespace gangway::controller
