@@ -67,12 +67,6 @@ PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id) {
 
 absl::Status PluginInitialize(PJRT_Plugin_Initialize_Args&) { return absl::OkStatus(); }
 
-absl::Status PluginAttributes(PJRT_Plugin_Attributes_Args& args) {
-  args.attributes = nullptr;
-  args.num_attributes = 0;
-  return absl::OkStatus();
-}
-
 absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   GANGWAY_ASSIGN_OR_RETURN(const LocalClientOptions options,
                            ReadOptions({args.create_options, args.num_options}));
@@ -82,6 +76,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   client->topology.platform = cluster.platform;
   client->topology.version = cluster.platform_version;
   for (const DeviceInfo& info : cluster.devices) AddDevice(info, *client);
+  TellAttributes(cluster);
   args.client = client.release();
   return absl::OkStatus();
 }

@@ -59,6 +59,10 @@ absl::StatusOr<PJRT_Memory*> MemoryOf(PJRT_Device* device, PJRT_Memory* memory);
 // Null: no device has this id.
 PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id);
 
+// Makes PJRT_Plugin_Attributes tell what the workers' plugin reads. Attributes about abilities of the workers' plugin
+// itself are left out, since this plugin is another.
+void TellAttributes(const ClusterInfo& cluster);
+
 absl::Status PluginInitialize(PJRT_Plugin_Initialize_Args& args);
 absl::Status PluginAttributes(PJRT_Plugin_Attributes_Args& args);
 absl::Status ClientCreate(PJRT_Client_Create_Args& args);
@@ -85,6 +89,7 @@ absl::Status DeviceDescription(PJRT_Device_GetDescription_Args& args);
 absl::Status DeviceIsAddressable(PJRT_Device_IsAddressable_Args& args);
 absl::Status DeviceLocalHardwareId(PJRT_Device_LocalHardwareId_Args& args);
 absl::Status DeviceMemories(PJRT_Device_AddressableMemories_Args& args);
+absl::Status DeviceMemoryStats(PJRT_Device_MemoryStats_Args& args);
 absl::Status DeviceDefaultMemory(PJRT_Device_DefaultMemory_Args& args);
 
 absl::Status MemoryIdOf(PJRT_Memory_Id_Args& args);

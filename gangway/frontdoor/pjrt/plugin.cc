@@ -68,6 +68,7 @@ void AddDevices(PJRT_Api& table) {
   GANGWAY_SERVED(Device_LocalHardwareId, DeviceLocalHardwareId);
   GANGWAY_SERVED(Device_AddressableMemories, DeviceMemories);
   GANGWAY_SERVED(Device_DefaultMemory, DeviceDefaultMemory);
+  GANGWAY_SERVED(Device_MemoryStats, DeviceMemoryStats);
   GANGWAY_SERVED(Memory_Id, MemoryIdOf);
   GANGWAY_SERVED(Memory_Kind, MemoryKind);
   GANGWAY_SERVED(Memory_DebugString, MemoryDebugString);
@@ -123,7 +124,6 @@ void AddBuffers(PJRT_Api& table) {
 }
 
 void AddNotServed(PJRT_Api& table) {
-  GANGWAY_NOT_SERVED(Device_MemoryStats);
   GANGWAY_NOT_SERVED(Executable_Serialize);
   GANGWAY_NOT_SERVED(Executable_DeserializeAndLoad);
   GANGWAY_NOT_SERVED(Buffer_UnsafePointer);
