@@ -4,11 +4,15 @@ not have: attributes, memory statistics, serialized executables, layouts, profil
 
 from __future__ import annotations
 
+import json
+import pathlib
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 from faultlib import Console
-from harness import Cluster
+from harness import PATIENCE, Cluster, client_environment
 
 BUDGET = 1 << 30
 
@@ -51,3 +55,89 @@ def test_memory_stats_are_those_of_the_ledger() -> None:
             )
     finally:
         cluster.stop()
+
+
+CACHED = """
+import json, sys
+import gangway
+gangway.connect()
+import jax, jax.numpy as jnp, numpy as np
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+heard = []
+jax.monitoring.register_event_listener(lambda name, **_: heard.append(name))
+mesh = jax.make_mesh((8,), ("d",))
+s = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+x = jax.device_put(np.arange(16, dtype=np.float32), s)
+y = jax.jit(lambda x: jnp.sin(x).sum() + x, donate_argnums=0)(x)
+print(json.dumps({
+    "sum": float(np.asarray(y).sum()),
+    "hits": heard.count("/jax/compilation_cache/cache_hits"),
+    "misses": heard.count("/jax/compilation_cache/cache_misses"),
+}))
+"""
+
+
+def compiles(cluster: Cluster, folder: pathlib.Path) -> int:
+    """How many programs the cluster's compiler has compiled: its flight recorder has each."""
+    out = folder / "trace.json"
+    ran = cluster.command("trace", "--port", str(cluster.port), "--out", str(out))
+    assert ran.returncode == 0, ran.stderr
+    events = json.loads(out.read_text())["traceEvents"]
+    return sum(event["ph"] == "X" and event["name"] == "compile" for event in events)
+
+
+def test_jaxs_persistent_cache_compiles_nothing_twice(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(1, 1, 8).start()
+    try:
+
+        def run() -> dict[str, float]:
+            ran = subprocess.run(
+                [sys.executable, "-c", CACHED, str(tmp_path / "cache")],
+                env=client_environment(cluster.port, "pjrt"),
+                capture_output=True,
+                text=True,
+                timeout=60 * PATIENCE,
+            )
+            assert ran.returncode == 0, ran.stderr
+            found: dict[str, float] = json.loads(ran.stdout)
+            return found
+
+        first = run()
+        assert first["hits"] == 0 and first["misses"] > 0
+        compiled = compiles(cluster, tmp_path)
+        assert compiled > 0
+        second = run()
+        assert second["misses"] == 0 and second["hits"] == first["misses"]
+        assert second["sum"] == first["sum"]
+        assert compiles(cluster, tmp_path) == compiled
+    finally:
+        cluster.stop()
+
+
+def test_serialized_executables_are_loaded_and_hostile_ones_refused(console: Console) -> None:
+    console.do("from jax.experimental import serialize_executable as s")
+    console.do("one = jax.devices()[:1]")
+    console.do("c = jax.jit(lambda x: x * 3).lower(np.ones(4, np.float32)).compile()")
+    console.do("payload = s.serialize(c)")
+    console.do("again = s.deserialize_and_load(*payload, execution_devices=one)")
+    assert console.do("result = np.asarray(again(np.ones(4, np.float32))).tolist()") == [3] * 4
+    console.do("from jax._src import xla_bridge, compiler")
+    console.do("client = xla_bridge.get_backend('gangway')")
+    console.do("raw = client.serialize_executable(c.runtime_executable())")
+    console.do("devices = c.runtime_executable().local_devices()")
+    console.do("import jaxlib; DeviceList = jaxlib._jax.DeviceList")
+    console.do(
+        "load = lambda b: client.deserialize_executable(b, DeviceList(tuple(devices)), None)"
+    )
+    console.do("load(raw)")
+    for bad, words in [
+        ("raw.replace(b'GANGWAYP1', b'JANGWAYP1')", "no executable that Gangway serialized"),
+        ("raw.replace(b'GANGWAYP1', b'GANGWAYP2')", "another version of Gangway"),
+        ("raw[:raw.index(b'GANGWAYP1') + 40]", "cut short"),
+        ("raw[:-1]", "damaged"),
+        ("raw[:-9] + b'x' + raw[-8:]", "damaged"),
+    ]:
+        said = console.ask(f"load({bad})")
+        assert words in said.get("error", ""), (bad, said)

@@ -18,7 +18,10 @@ namespace {
 using ::google::protobuf::UnknownField;
 using ::google::protobuf::UnknownFieldSet;
 
-constexpr int kDebugOptions = 3;  // of ExecutableBuildOptionsProto; our subset leaves it out
+// Numbers of fields that our subset leaves out: the first two of ExecutableBuildOptionsProto, then of the whole.
+constexpr int kDebugOptions = 3;
+constexpr int kDeviceMemorySize = 15;
+constexpr int kInPlaceModification = 9;
 
 // Whether the field may be an entry of a map: a key and an optional value.
 bool MayBeMapEntry(const UnknownField& field) {
@@ -113,6 +116,13 @@ absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
     }
   }
   return options.SerializeAsString();
+}
+
+void DropLocalOptions(CompileOptionsProto& options) {
+  options.GetReflection()->MutableUnknownFields(&options)->DeleteByNumber(kInPlaceModification);
+  if (!options.has_executable_build_options()) return;
+  ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  build.GetReflection()->MutableUnknownFields(&build)->DeleteByNumber(kDeviceMemorySize);
 }
 
 absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options) {

@@ -29,6 +29,10 @@ absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
 // orders. Errors as WithDevices.
 absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options);
 
+// Removes what jaxlib says about the calling process, which would make equal programs differ: the size of its devices'
+// memory, which the workers' runtime knows itself, and whether its own copy of the program may be changed.
+void DropLocalOptions(CompileOptionsProto& options);
+
 }  // namespace gangway::xla
 
 #endif  // GANGWAY_XLA_COMPILE_OPTIONS_H_

@@ -11,6 +11,7 @@
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/program_devices.h"
+#include "gangway/xla/compile_options.h"
 #include "gangway/xla/compile_options.pb.h"
 
 namespace gangway::pjrt {
@@ -37,9 +38,11 @@ PJRT_NamedValue Named(const std::string& name, double value) {
   return named;
 }
 
-absl::StatusOr<std::shared_ptr<const Program>> Describe(std::shared_ptr<const ExecutableInfo> info,
-                                                        const xla::CompileOptionsProto& options) {
+absl::StatusOr<std::shared_ptr<const Program>> Describe(
+    std::shared_ptr<const ExecutableInfo> info, const xla::CompileOptionsProto& options,
+    std::shared_ptr<const StoredProgram> source) {
   auto program = std::make_shared<Program>();
+  program->source = std::move(source);
   const auto& build = options.executable_build_options();
   program->replicas = static_cast<size_t>(std::max<int64_t>(1, build.num_replicas()));
   program->partitions = static_cast<size_t>(std::max<int64_t>(1, build.num_partitions()));
@@ -78,34 +81,50 @@ class Compiled {
 
 }  // namespace
 
-absl::Status ClientCompile(PJRT_Client_Compile_Args& args) {
-  GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
-  GANGWAY_RETURN_IF_ERROR(Need(args.program, "the program"));
+absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram source) {
   xla::CompileOptionsProto options;
-  if (!options.ParseFromArray(args.compile_options, static_cast<int>(args.compile_options_size)))
+  if (!options.ParseFromString(source.options))
     return absl::InvalidArgumentError("the compile options are not XLA's");
-  Client* const client = args.client->session.get();
+  xla::DropLocalOptions(options);
+  Client* const client = owner->session.get();
   GANGWAY_ASSIGN_OR_RETURN(const std::vector<uint32_t> devices,
                            ProgramDevices(client->cluster(), options));
 
   auto done = std::make_shared<Outcome>();
   auto info = std::make_shared<std::shared_ptr<const ExecutableInfo>>();
   Compiled compiled(
-      client,
-      client->Compile(
-          std::string(args.program->code, args.program->code_size),
-          std::string(args.program->format, args.program->format_size), options.SerializeAsString(),
-          devices, [done, info](const absl::StatusOr<std::shared_ptr<const ExecutableInfo>>& made) {
-            if (made.ok()) *info = *made;
-            done->Set(made.status());
-          }));
+      client, client->Compile(
+                  source.program, source.format, options.SerializeAsString(), devices,
+                  [done, info](const absl::StatusOr<std::shared_ptr<const ExecutableInfo>>& made) {
+                    if (made.ok()) *info = *made;
+                    done->Set(made.status());
+                  }));
   GANGWAY_RETURN_IF_ERROR(done->Wait());
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
-  GANGWAY_ASSIGN_OR_RETURN(loaded->program, Describe(*info, options));
-  loaded->client = args.client;
-  for (uint32_t device : devices) loaded->devices.push_back(FindDevice(*args.client, device));
+  GANGWAY_ASSIGN_OR_RETURN(
+      loaded->program,
+      Describe(*info, options, std::make_shared<const StoredProgram>(std::move(source))));
+  loaded->client = owner;
+  for (uint32_t device : devices) loaded->devices.push_back(FindDevice(*owner, device));
   loaded->handle = compiled.Take();
-  args.executable = loaded.release();
+  return loaded.release();
+}
+
+absl::Status ClientCompile(PJRT_Client_Compile_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
+  GANGWAY_RETURN_IF_ERROR(Need(args.program, "the program"));
+  if (args.program->code_size > 0)
+    GANGWAY_RETURN_IF_ERROR(Need(args.program->code, "the program's code"));
+  if (args.program->format_size > 0)
+    GANGWAY_RETURN_IF_ERROR(Need(args.program->format, "the program's format"));
+  if (args.compile_options_size > 0)
+    GANGWAY_RETURN_IF_ERROR(Need(args.compile_options, "the compile options"));
+  GANGWAY_ASSIGN_OR_RETURN(
+      args.executable,
+      Compile(args.client,
+              {.program = std::string(args.program->code, args.program->code_size),
+               .format = std::string(args.program->format, args.program->format_size),
+               .options = std::string(args.compile_options, args.compile_options_size)}));
   return absl::OkStatus();
 }
 

@@ -18,12 +18,14 @@
 #include "gangway/client/include/gangway/client.h"
 #include "gangway/frontdoor/pjrt/array.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
+#include "gangway/frontdoor/pjrt/stored_program.h"
 
 namespace gangway::pjrt {
 
 // What the C API tells about a program, in the form in which it tells it.
 struct Program {
   std::shared_ptr<const ExecutableInfo> info;
+  std::shared_ptr<const StoredProgram> source;  // to serialize it
   size_t replicas = 1, partitions = 1;
   std::vector<std::shared_ptr<const Shape>> results;
   std::vector<int> result_kinds;  // indices of kMemoryKinds
@@ -50,6 +52,13 @@ struct PJRT_LoadedExecutable {
 };
 
 namespace gangway::pjrt {
+
+// Blocks. The options assign the devices.
+absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram source);
+
+// serialize.cc
+absl::Status ExecutableSerialize(PJRT_Executable_Serialize_Args& args);
+absl::Status ExecutableLoad(PJRT_Executable_DeserializeAndLoad_Args& args);
 
 // executable.cc
 absl::Status ClientCompile(PJRT_Client_Compile_Args& args);

@@ -97,6 +97,8 @@ void AddExecutables(PJRT_Api& table) {
   GANGWAY_SERVED(Executable_OutputElementTypes, ExecutableResultTypes);
   GANGWAY_SERVED(Executable_OutputDimensions, ExecutableResultDims);
   GANGWAY_SERVED(Executable_Fingerprint, ExecutableFingerprint);
+  GANGWAY_SERVED(Executable_Serialize, ExecutableSerialize);
+  GANGWAY_SERVED(Executable_DeserializeAndLoad, ExecutableLoad);
   GANGWAY_SERVED(Executable_GetCompiledMemoryStats, ExecutableMemory);
   GANGWAY_SERVED(ExecuteContext_Create, ContextCreate);
   GANGWAY_SERVED(ExecuteContext_Destroy, ContextDestroy);
@@ -124,8 +126,6 @@ void AddBuffers(PJRT_Api& table) {
 }
 
 void AddNotServed(PJRT_Api& table) {
-  GANGWAY_NOT_SERVED(Executable_Serialize);
-  GANGWAY_NOT_SERVED(Executable_DeserializeAndLoad);
   GANGWAY_NOT_SERVED(Buffer_UnsafePointer);
   GANGWAY_NOT_SERVED(Buffer_IncreaseExternalReferenceCount);
   GANGWAY_NOT_SERVED(Buffer_DecreaseExternalReferenceCount);
