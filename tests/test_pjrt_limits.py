@@ -5,6 +5,7 @@ not have: attributes, memory statistics, serialized executables, layouts, profil
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from faultlib import Console
-from harness import PATIENCE, Cluster, client_environment
+from harness import NATIVE_PROGRAMS, PATIENCE, ROOT, Cluster, client_environment
 
 BUDGET = 1 << 30
 
@@ -141,3 +142,32 @@ def test_serialized_executables_are_loaded_and_hostile_ones_refused(console: Con
     ]:
         said = console.ask(f"load({bad})")
         assert words in said.get("error", ""), (bad, said)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "PiecesBecomeBuffers",
+        "MistakesOfATransferAreErrors",
+        "BuffersThatDoNotBecomeWholeAreErrors",
+    ],
+)
+def test_asynchronous_transfers(case: str, cluster: Cluster) -> None:
+    def run() -> None:
+        program = NATIVE_PROGRAMS / "pjrt_plugin_e2e_test"
+        ran = subprocess.run(
+            [str(program), f"--gtest_filter=PjrtPluginE2eTest.{case}"],
+            env={
+                **client_environment(cluster.port, "pjrt"),
+                "GANGWAY_TEST_PLUGIN": os.environ.get(
+                    "GANGWAY_PJRT_PLUGIN", str(ROOT / "bin" / "libgangway_pjrt.so")
+                ),
+            },
+            capture_output=True,
+            text=True,
+            timeout=50 * PATIENCE,
+        )
+        assert ran.returncode == 0 and "[  PASSED  ] 1 test" in ran.stdout, ran.stdout + ran.stderr
+
+    with cluster.left_as_found(run):
+        run()

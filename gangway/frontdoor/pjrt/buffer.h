@@ -45,6 +45,9 @@ absl::StatusOr<std::shared_ptr<Shard>> ShardIn(const PJRT_Buffer* buffer);
 absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,
                                                        std::vector<int64_t> dims);
 
+// UNIMPLEMENTED: a caller asks for another layout on the device. None is row-major.
+absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& shape);
+
 PJRT_Buffer* NewBuffer(PJRT_Memory* memory, std::shared_ptr<const Shape> shape,
                        std::shared_ptr<Array> array, uint32_t shard);
 

@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "pjrt_c_api.h"
 
+#include "gangway/frontdoor/pjrt/async_transfer.h"
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
 #include "gangway/frontdoor/pjrt/error.h"
@@ -125,6 +126,17 @@ void AddBuffers(PJRT_Api& table) {
   GANGWAY_SERVED(Buffer_CopyRawToHost, BufferRawToHost);
 }
 
+void AddTransfers(PJRT_Api& table) {
+  GANGWAY_SERVED(Client_CreateBuffersForAsyncHostToDevice, AsyncCreate);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_Destroy, AsyncDestroy);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_TransferData, AsyncTransfer);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_RetrieveBuffer, AsyncBuffer);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_Device, AsyncDevice);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_BufferCount, AsyncCount);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_BufferSize, AsyncSize);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_SetBufferError, AsyncError);
+}
+
 void AddNotServed(PJRT_Api& table) {
   GANGWAY_NOT_SERVED(Buffer_UnsafePointer);
   GANGWAY_NOT_SERVED(Buffer_IncreaseExternalReferenceCount);
@@ -138,14 +150,6 @@ void AddNotServed(PJRT_Api& table) {
   GANGWAY_NOT_SERVED(TopologyDescription_Create);
   GANGWAY_NOT_SERVED(Compile);
   GANGWAY_NOT_SERVED(Client_CreateViewOfDeviceBuffer);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_Destroy);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_TransferData);
-  GANGWAY_NOT_SERVED(Client_CreateBuffersForAsyncHostToDevice);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_RetrieveBuffer);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_Device);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_BufferCount);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_BufferSize);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_SetBufferError);
   GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_AddMetadata);
   GANGWAY_NOT_SERVED(Client_DmaMap);
   GANGWAY_NOT_SERVED(Client_DmaUnmap);
@@ -169,6 +173,7 @@ PJRT_Api MakeTable() {
   AddDevices(table);
   AddExecutables(table);
   AddBuffers(table);
+  AddTransfers(table);
   AddNotServed(table);
   return table;
 }

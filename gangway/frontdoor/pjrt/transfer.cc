@@ -19,11 +19,6 @@
 #include "gangway/xla/strided.h"
 
 namespace gangway::pjrt {
-namespace {
-
-std::string KindOf(const PJRT_Memory& memory) {
-  return MemoryKindFromClient(kMemoryKinds[memory.kind]);
-}
 
 absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& shape) {
   if (layout == nullptr) return absl::OkStatus();
@@ -34,6 +29,12 @@ absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& sha
     return absl::OkStatus();
   }
   return absl::UnimplementedError("on devices of the cluster arrays are row-major, without tiles");
+}
+
+namespace {
+
+std::string KindOf(const PJRT_Memory& memory) {
+  return MemoryKindFromClient(kMemoryKinds[memory.kind]);
 }
 
 // Byte strides of a caller's layout; none if it is dense and row-major.
