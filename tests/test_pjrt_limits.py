@@ -144,6 +144,67 @@ def test_serialized_executables_are_loaded_and_hostile_ones_refused(console: Con
         assert words in said.get("error", ""), (bad, said)
 
 
+def test_layouts_of_compiled_functions(console: Console) -> None:
+    console.do("c = jax.jit(lambda x: (x.T, x.sum())).lower(np.ones((4, 8), np.float32)).compile()")
+    console.do("layouts = lambda fs: [f.layout.major_to_minor for f in jax.tree.leaves(fs)]")
+    assert console.do("result = layouts(c.input_formats)") == [[0, 1]]
+    assert console.do("result = layouts(c.output_formats)") == [[0, 1], []]
+    assert console.do("result = [o.shape for o in c.out_info]") == [[8, 4], []]
+    console.do("x = jax.device_put(np.ones((2, 3, 4), np.float32))")
+    assert console.do("result = x.format.layout.major_to_minor") == [0, 1, 2]
+
+
+def test_a_profile_has_the_clusters_devices_and_this_sessions_runs_OB_3(
+    cluster: Cluster, console: Console, tmp_path: pathlib.Path
+) -> None:
+    with Console(cluster, door="pjrt") as other:
+        other.do("g = jax.jit(lambda x: x - 1); x = jnp.ones(8)")
+        other.do("def someone_elses(x): return x - 1")
+        other.do("g = jax.jit(someone_elses); g(x).block_until_ready()")
+        console.do("def my_step(x): return jnp.sin(x) @ x")
+        console.do("f = jax.jit(my_step); x = jax.device_put(np.ones((64, 64), np.float32))")
+        console.do("f(x).block_until_ready()")
+        console.do(f"jax.profiler.start_trace({str(tmp_path)!r})")
+        console.do("for _ in range(3): f(x).block_until_ready()")
+        other.do("for _ in range(3): g(x).block_until_ready()")
+        console.do("jax.profiler.stop_trace()")
+    console.do("import glob; from jax.profiler import ProfileData")
+    console.do(f"path, = glob.glob({str(tmp_path)!r} + '/**/*.xplane.pb', recursive=True)")
+    console.do("planes = [p for p in ProfileData.from_file(path).planes if 'Gangway' in p.name]")
+    assert console.do("result = len(planes)") == 8
+    console.do("events = [e for p in planes for l in p.lines for e in l.events]")
+    names = console.do("result = [e.name for e in events]")
+    assert len([name for name in names if "my_step" in name]) == 3, names
+    assert not [name for name in names if "someone_elses" in name], names
+    assert console.do("result = all(e.duration_ns > 0 for e in events)")
+    # JAX makes times relative to the profile's start.
+    console.do("begins = sorted(e.start_ns for e in events)")
+    assert console.do("result = 0 <= begins[0] and begins[-1] < 60e9")
+
+
+def test_memory_of_another_process_is_refused_or_copied(console: Console) -> None:
+    console.do("x = jax.device_put(np.arange(6, dtype=np.float32).reshape(2, 3))")
+    assert console.do("result = np.asarray(memoryview(np.asarray(x))).tolist()") == [
+        [0, 1, 2],
+        [3, 4, 5],
+    ]
+    for question in ("x.unsafe_buffer_pointer()", "x.__dlpack__()"):
+        said = console.ask(f"result = str({question})")
+        assert "error" in said, (question, said)
+    assert console.do("result = np.asarray(jnp.from_dlpack(np.arange(3))).tolist()") == [0, 1, 2]
+
+
+def test_live_arrays_and_cost_analysis(console: Console) -> None:
+    console.do("x = jax.device_put(np.ones((8, 8), np.float32))")
+    assert console.do("result = any(a is x for a in jax.live_arrays())")
+    console.do("del x")
+    assert console.do("result = any(a.shape == (8, 8) for a in jax.live_arrays())") is False
+    console.do("lowered = jax.jit(lambda x: x @ x).lower(np.ones((8, 8), np.float32))")
+    # jaxlib asks no plugin about a program that is not compiled.
+    assert console.do("result = lowered.cost_analysis()") is None
+    assert console.do("result = lowered.compile().cost_analysis()['flops']") > 0
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -9,6 +9,7 @@
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/pjrt/extensions.h"
 #include "gangway/frontdoor/pjrt/options.h"
 #include "gangway/frontdoor/program_devices.h"
 
@@ -77,11 +78,13 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   client->topology.version = cluster.platform_version;
   for (const DeviceInfo& info : cluster.devices) AddDevice(info, *client);
   TellAttributes(cluster);
+  AddProfiledClient(client.get());
   args.client = client.release();
   return absl::OkStatus();
 }
 
 absl::Status ClientDestroy(PJRT_Client_Destroy_Args& args) {
+  RemoveProfiledClient(args.client);
   delete args.client;
   return absl::OkStatus();
 }

@@ -56,8 +56,11 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
     program->result_kinds.push_back(kind);
     program->kind_names.push_back(kMemoryKinds[kind]);
     program->kind_sizes.push_back(std::strlen(kMemoryKinds[kind]));
+    program->result_layouts.push_back(SharedLayout(shape->dims.size()));
     program->results.push_back(std::move(shape));
   }
+  for (const TensorSpec& parameter : info->parameters)
+    program->parameter_layouts.push_back(SharedLayout(parameter.shard_dims.size()));
   for (const auto& [name, value] : info->cost) program->cost.push_back(Named(name, value));
   program->info = std::move(info);
   return program;

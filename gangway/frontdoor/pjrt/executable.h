@@ -18,6 +18,7 @@
 #include "gangway/client/include/gangway/client.h"
 #include "gangway/frontdoor/pjrt/array.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
+#include "gangway/frontdoor/pjrt/extensions.h"
 #include "gangway/frontdoor/pjrt/stored_program.h"
 
 namespace gangway::pjrt {
@@ -35,6 +36,8 @@ struct Program {
   std::vector<const char*> kind_names;
   std::vector<size_t> kind_sizes;
   std::vector<PJRT_NamedValue> cost;
+  // Of extensions.h.
+  std::vector<Layout*> parameter_layouts, result_layouts;
 };
 
 }  // namespace gangway::pjrt

@@ -9,6 +9,7 @@
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/event.h"
 #include "gangway/frontdoor/pjrt/executable.h"
+#include "gangway/frontdoor/pjrt/extensions.h"
 
 namespace gangway::pjrt {
 namespace {
@@ -166,6 +167,7 @@ PJRT_Api MakeTable() {
   table.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
   table.pjrt_api_version.major_version = PJRT_API_MAJOR;
   table.pjrt_api_version.minor_version = PJRT_API_MINOR;
+  table.extension_start = Extensions();
   table.PJRT_Error_Destroy = DestroyError;
   table.PJRT_Error_Message = ErrorMessage;
   AddEvents(table);
