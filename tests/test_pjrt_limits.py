@@ -182,6 +182,44 @@ def test_a_profile_has_the_clusters_devices_and_this_sessions_runs_OB_3(
     assert console.do("result = 0 <= begins[0] and begins[-1] < 60e9")
 
 
+def test_results_in_pinned_host(console: Console) -> None:
+    """XLA's CPU plugin refuses such programs, through the IFRT proxy too."""
+    console.do("from jax.sharding import NamedSharding, PartitionSpec as P, SingleDeviceSharding")
+    console.do(
+        "one = SingleDeviceSharding(jax.devices()[0]); host = one.with_memory_kind('pinned_host')"
+    )
+    console.do("x = jax.device_put(np.arange(8, dtype=np.float32), one)")
+    console.do("y = jax.jit(lambda x: x + 1, out_shardings=host)(x)")
+    assert console.do("result = y.sharding.memory_kind") == "pinned_host"
+    assert console.do("result = np.asarray(y).tolist()") == list(range(1, 9))
+    console.do("both = jax.jit(lambda x: (x, x * 2), out_shardings=(one, host))(x)")
+    kinds = "result = [a.sharding.memory_kind for a in both]"
+    assert console.do(kinds) == ["device", "pinned_host"]
+    console.do("both = jax.jit(lambda y: (y * 2, y), out_shardings=(one, host))(y)")
+    assert console.do(kinds) == ["device", "pinned_host"]
+    assert console.do("result = np.asarray(both[0]).tolist()") == list(range(2, 18, 2))
+    # Inside of a program, and back; each shard of a sharded result; of a program that was serialized.
+    console.do("z = jax.jit(lambda x: jax.device_put(jax.device_put(x, host) + 1, one) + 1)(x)")
+    assert console.do("result = [z.sharding.memory_kind, float(np.asarray(z)[0])]") == ["device", 2]
+    console.do("s = NamedSharding(jax.make_mesh((8,), ('d',)), P('d'), memory_kind='pinned_host')")
+    console.do("f = jax.jit(lambda x: x * 2, out_shardings=s); w = f(np.asarray(x))")
+    console.do("kinds = {a.data.sharding.memory_kind for a in w.addressable_shards}")
+    assert console.do("result = list(kinds)") == ["pinned_host"]
+    console.do("from jax.experimental import serialize_executable")
+    console.do("c = f.lower(jax.device_put(x, s.with_memory_kind('device'))).compile()")
+    console.do(
+        "again = serialize_executable.deserialize_and_load(*serialize_executable.serialize(c))"
+    )
+    console.do("w = again(jax.device_put(x, s.with_memory_kind('device')))")
+    assert console.do("result = [w.sharding.memory_kind, float(np.asarray(w)[3])]") == [
+        "pinned_host",
+        6,
+    ]
+    # The local CPU's own programs are JAX's affair.
+    console.do("v = jax.jit(lambda x: x + 1)(jax.device_put(1.0, jax.devices('cpu')[0]))")
+    assert console.do("result = float(v)") == 2
+
+
 def test_memory_of_another_process_is_refused_or_copied(console: Console) -> None:
     console.do("x = jax.device_put(np.arange(6, dtype=np.float32).reshape(2, 3))")
     assert console.do("result = np.asarray(memoryview(np.asarray(x))).tolist()") == [

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 
+from gangway import _memory_kinds
 from gangway._errors import GangwayError
 
 NAME = "gangway"  # of JAX's backend
@@ -35,6 +36,7 @@ def register(port: int) -> None:
     """Tells JAX of the plugin, without connecting. JAX has no backends yet."""
     from jax._src import xla_bridge
 
+    _memory_kinds.install(lambda backend: xla_bridge._backends.get(NAME) is backend)
     if NAME not in xla_bridge._backend_factories:
         xla_bridge.register_plugin(
             NAME, library_path=str(library()), options=lambda: {"port": str(port)}

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
@@ -19,6 +20,8 @@ namespace {
 
 constexpr char kExecutable[] = "the executable";
 constexpr char kHloFormat[] = "hlo_with_config";
+constexpr char kResultKinds[] =
+    "gangway_result_memory_kinds";  // of python/gangway/_memory_kinds.py
 
 int KindIndex(const std::string& kind) {
   for (int i = 0; i < kMemoryKindCount; ++i) {
@@ -42,6 +45,9 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
     std::shared_ptr<const ExecutableInfo> info, const xla::CompileOptionsProto& options,
     std::shared_ptr<const StoredProgram> source) {
   auto program = std::make_shared<Program>();
+  // One for each result, or none.
+  const std::vector<std::string> named = absl::StrSplit(source->result_kinds, ',');
+  const bool are_named = named.size() == info->results.size() && !source->result_kinds.empty();
   program->source = std::move(source);
   const auto& build = options.executable_build_options();
   program->replicas = static_cast<size_t>(std::max<int64_t>(1, build.num_replicas()));
@@ -52,7 +58,8 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
     program->result_types.push_back(shape->type);
     program->result_dims.insert(program->result_dims.end(), shape->dims.begin(), shape->dims.end());
     program->result_ranks.push_back(shape->dims.size());
-    const int kind = KindIndex(result.memory_kind);
+    const std::string& named_kind = are_named ? named[program->results.size()] : "";
+    const int kind = KindIndex(named_kind.empty() ? result.memory_kind : named_kind);
     program->result_kinds.push_back(kind);
     program->kind_names.push_back(kMemoryKinds[kind]);
     program->kind_sizes.push_back(std::strlen(kMemoryKinds[kind]));
@@ -89,6 +96,8 @@ absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram
   if (!options.ParseFromString(source.options))
     return absl::InvalidArgumentError("the compile options are not XLA's");
   xla::DropLocalOptions(options);
+  if (std::string kinds = xla::TakeOption(kResultKinds, options); !kinds.empty())
+    source.result_kinds = std::move(kinds);
   Client* const client = owner->session.get();
   GANGWAY_ASSIGN_OR_RETURN(const std::vector<uint32_t> devices,
                            ProgramDevices(client->cluster(), options));

@@ -41,9 +41,10 @@ absl::StatusOr<std::string> Take(std::string_view& bytes) {
 std::string Store(const StoredProgram& stored) {
   std::string rest;
   rest.reserve(stored.program.size() + stored.format.size() + stored.options.size() +
-               3 * kLengthBytes);
+               stored.result_kinds.size() + 4 * kLengthBytes);
   Append(stored.format, rest);
   Append(stored.options, rest);
+  Append(stored.result_kinds, rest);
   Append(stored.program, rest);
   std::string bytes(kMagic);
   bytes += kVersion;
@@ -71,6 +72,7 @@ absl::StatusOr<StoredProgram> ReadStored(std::string_view bytes) {
   StoredProgram stored;
   GANGWAY_ASSIGN_OR_RETURN(stored.format, Take(bytes));
   GANGWAY_ASSIGN_OR_RETURN(stored.options, Take(bytes));
+  GANGWAY_ASSIGN_OR_RETURN(stored.result_kinds, Take(bytes));
   GANGWAY_ASSIGN_OR_RETURN(stored.program, Take(bytes));
   if (!bytes.empty())
     return absl::InvalidArgumentError("the serialized executable is longer than what it holds");

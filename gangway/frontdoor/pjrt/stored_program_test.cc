@@ -10,8 +10,10 @@ namespace {
 using testing::HasSubstr;
 
 const StoredProgram& Example() {
-  static const auto& example =
-      *new StoredProgram{.program = std::string("a\0b", 3), .format = "mlir", .options = ""};
+  static const auto& example = *new StoredProgram{.program = std::string("a\0b", 3),
+                                                  .format = "mlir",
+                                                  .options = "",
+                                                  .result_kinds = "pinned_host"};
   return example;
 }
 
