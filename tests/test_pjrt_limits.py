@@ -220,16 +220,23 @@ def test_results_in_pinned_host(console: Console) -> None:
     assert console.do("result = float(v)") == 2
 
 
-def test_memory_of_another_process_is_refused_or_copied(console: Console) -> None:
+def test_dlpack_exports_a_copy_and_raw_pointers_are_refused(console: Console) -> None:
     console.do("x = jax.device_put(np.arange(6, dtype=np.float32).reshape(2, 3))")
-    assert console.do("result = np.asarray(memoryview(np.asarray(x))).tolist()") == [
-        [0, 1, 2],
-        [3, 4, 5],
-    ]
-    for question in ("x.unsafe_buffer_pointer()", "x.__dlpack__()"):
-        said = console.ask(f"result = str({question})")
-        assert "error" in said, (question, said)
+    console.do("a = np.from_dlpack(x); b = np.from_dlpack(x)")
+    assert console.do("result = [a.tolist(), b.tolist()]") == [[[0, 1, 2], [3, 4, 5]]] * 2
+    console.do("x.delete(); del x, b")  # the export is independent of the array
+    assert console.do("result = a.tolist()") == [[0, 1, 2], [3, 4, 5]]
+    assert console.do("result = np.from_dlpack(jnp.ones((0, 3))).shape") == [0, 3]
     assert console.do("result = np.asarray(jnp.from_dlpack(np.arange(3))).tolist()") == [0, 1, 2]
+    console.do("y = jnp.ones(3); y.delete()")
+    assert "deleted" in console.ask("np.from_dlpack(y)")["error"]
+    for question, words in [
+        ("jnp.ones(3).unsafe_buffer_pointer()", "belongs to another process"),
+        ("memoryview(jnp.ones(3))", "only defined for CPU buffers"),  # jaxlib's own text
+    ]:
+        assert words in console.ask(question)["error"]
+    view = "memoryview(np.asarray(jnp.ones(3))).tolist()"
+    assert console.do(f"result = {view}") == [1, 1, 1]
 
 
 def test_live_arrays_and_cost_analysis(console: Console) -> None:

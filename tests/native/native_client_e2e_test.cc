@@ -251,8 +251,8 @@ TEST_F(NativeE2eTest, QuestionsBeyondTheirLimitGetNoAnswerAndDoNoHarm) {
     ask.mutable_usage_request()->set_query(query);
     link->Send(std::move(ask));
   }
-  const wire::SessionEvent event = link->TakeEvent(
-      [](const wire::SessionEvent& each) { return each.usage().query() == 1; });
+  const wire::SessionEvent event =
+      link->TakeEvent([](const wire::SessionEvent& each) { return each.usage().query() == 1; });
   EXPECT_GT(event.usage().devices_size(), 0);
   EXPECT_TRUE(MustConnect().CompileDouble().ok()) << "other clients are unaffected";
 }

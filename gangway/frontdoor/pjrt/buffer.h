@@ -22,6 +22,9 @@ struct PJRT_Buffer {
   std::shared_ptr<const gangway::pjrt::Shape> shape;
   mutable gangway::Mutex mutex;
   ShardRef shard GANGWAY_GUARDED_BY(mutex);  // null: deleted or donated
+  // host_copy.cc: external references, and the bytes that they point to.
+  int references GANGWAY_GUARDED_BY(mutex) = 0;
+  std::shared_ptr<char> host_copy GANGWAY_GUARDED_BY(mutex);
 
   gangway::Client* session() const { return memory->device->client->session.get(); }
   // Null if it was deleted.
@@ -72,6 +75,12 @@ absl::Status BufferToHost(PJRT_Buffer_ToHostBuffer_Args& args);
 absl::Status BufferRawToHost(PJRT_Buffer_CopyRawToHost_Args& args);
 absl::Status BufferToDevice(PJRT_Buffer_CopyToDevice_Args& args);
 absl::Status BufferToMemory(PJRT_Buffer_CopyToMemory_Args& args);
+
+// host_copy.cc
+absl::Status BufferAddReference(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args);
+absl::Status BufferRemoveReference(PJRT_Buffer_DecreaseExternalReferenceCount_Args& args);
+absl::Status BufferPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args);
+absl::Status BufferUnsafePointer(PJRT_Buffer_UnsafePointer_Args& args);
 
 }  // namespace gangway::pjrt
 

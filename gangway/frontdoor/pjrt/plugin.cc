@@ -125,6 +125,10 @@ void AddBuffers(PJRT_Api& table) {
   GANGWAY_SERVED(Buffer_ReadyEvent, BufferReadyEvent);
   GANGWAY_SERVED(Buffer_CopyToMemory, BufferToMemory);
   GANGWAY_SERVED(Buffer_CopyRawToHost, BufferRawToHost);
+  GANGWAY_SERVED(Buffer_UnsafePointer, BufferUnsafePointer);
+  GANGWAY_SERVED(Buffer_IncreaseExternalReferenceCount, BufferAddReference);
+  GANGWAY_SERVED(Buffer_DecreaseExternalReferenceCount, BufferRemoveReference);
+  GANGWAY_SERVED(Buffer_OpaqueDeviceMemoryDataPointer, BufferPointer);
 }
 
 void AddTransfers(PJRT_Api& table) {
@@ -139,10 +143,6 @@ void AddTransfers(PJRT_Api& table) {
 }
 
 void AddNotServed(PJRT_Api& table) {
-  GANGWAY_NOT_SERVED(Buffer_UnsafePointer);
-  GANGWAY_NOT_SERVED(Buffer_IncreaseExternalReferenceCount);
-  GANGWAY_NOT_SERVED(Buffer_DecreaseExternalReferenceCount);
-  GANGWAY_NOT_SERVED(Buffer_OpaqueDeviceMemoryDataPointer);
   GANGWAY_NOT_SERVED(CopyToDeviceStream_Destroy);
   GANGWAY_NOT_SERVED(CopyToDeviceStream_AddChunk);
   GANGWAY_NOT_SERVED(CopyToDeviceStream_TotalBytes);
