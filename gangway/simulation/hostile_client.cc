@@ -51,6 +51,7 @@ void HostileClient::Run(int count) {
   wire::Hello hello;
   hello.set_role(wire::ROLE_CLIENT);
   hello.set_token(Processes::kToken);
+  hello.set_wants_ends(random_.Percent(50));
   auto welcome = std::make_shared<Answer<wire::HelloReply>>();
   auto control = Connect(Processes::kControlAddress, hello, welcome);
   const std::optional<wire::HelloReply> reply =
@@ -133,6 +134,28 @@ void HostileClient::FillCall(wire::CallOp& op) {
   AddHandles(*op.mutable_results());
   for (uint64_t i = random_.Below(3); i > 0; --i)
     op.add_keep(static_cast<uint32_t>(random_.Below(4)));
+  for (uint64_t i = random_.Below(3); i > 0; --i) {
+    const auto argument = static_cast<uint32_t>(random_.Below(4));
+    if (static_cast<int>(argument) < op.arguments_size() && random_.Percent(70))
+      op.set_arguments(static_cast<int>(argument), 0);
+    wire::GatheredArgument& list = *op.add_gathered();
+    list.set_argument(argument);
+    AddHandles(*list.mutable_arrays());
+    for (uint64_t s = random_.Percent(70) ? list.arrays_size() : random_.Below(4); s > 0; --s)
+      list.add_shards(Shard());
+  }
+}
+
+uint32_t HostileClient::Shard() {
+  return static_cast<uint32_t>(random_.Percent(80) ? random_.Below(3) : Size());
+}
+
+void HostileClient::FillShards(wire::DropShardsOp& op) {
+  for (uint64_t i = random_.Below(4); i > 0; --i) {
+    wire::DropShardsOp::Shards& shards = *op.add_arrays();
+    shards.set_array(Handle());
+    for (uint64_t s = random_.Below(4); s > 0; --s) shards.add_shards(Shard());
+  }
 }
 
 void HostileClient::FillRegroup(wire::RegroupOp& op) {
@@ -142,14 +165,14 @@ void HostileClient::FillRegroup(wire::RegroupOp& op) {
     for (uint64_t s = random_.Below(4); s > 0; --s) {
       auto& shard = *result.add_shards();
       shard.set_array(Handle());
-      shard.set_shard(static_cast<uint32_t>(random_.Percent(80) ? random_.Below(3) : Size()));
+      shard.set_shard(Shard());
     }
   }
 }
 
 void HostileClient::AddOp(wire::SessionBatch& batch) {
   wire::Op& op = *batch.add_ops();
-  switch (random_.Below(13)) {
+  switch (random_.Below(15)) {
     case 0:
       return FillCompile(*op.mutable_compile());
     case 1:
@@ -184,6 +207,10 @@ void HostileClient::AddOp(wire::SessionBatch& batch) {
       AddHandles(*op.mutable_poison()->mutable_arrays());
       op.mutable_poison()->mutable_failure()->set_code(static_cast<int32_t>(random_.Below(40)));
       return;
+    case 12:
+      return FillShards(*op.mutable_drop_shards());
+    case 13:
+      return FillShards(*op.mutable_delete_shards());
     default:
       op.mutable_abandon()->set_upload(random_.Below(12));
   }

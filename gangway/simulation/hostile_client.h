@@ -37,6 +37,8 @@ class HostileClient {
   void FillUpload(wire::UploadOp& op);
   void FillCall(wire::CallOp& op);
   void FillRegroup(wire::RegroupOp& op);
+  void FillShards(wire::DropShardsOp& op);
+  uint32_t Shard();
   wire::Frame DataFrame();
   uint64_t Handle() { return random_.Percent(95) ? random_.Below(24) : random_.Next(); }
   uint64_t Size();

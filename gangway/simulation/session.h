@@ -128,6 +128,7 @@ class Session {
   void Mistake();
   void BadArray(ArrayHandle handle, const std::string& what);
   void Consume(const std::vector<Place>& taken);
+  void KeepRest(ArrayHandle handle, const Array& array, const std::vector<Place>& gone);
   void DropOneShard();
   std::vector<ShardOf> Gather(const Devices& devices, std::vector<Place>& places,
                               program::ValueId& value);

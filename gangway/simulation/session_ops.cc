@@ -252,31 +252,38 @@ void Session::Drop(bool consume) {
   }
 }
 
-// Drops one shard, or some or all one by one, of an array. A view holds those that were not the first (OB-1).
-void Session::DropOneShard() {
-  const ArrayHandle handle = PickUsable();
-  const Array array = arrays_.at(handle);
-  const auto count = static_cast<uint32_t>(array.devices.size());
-  const auto dropped = static_cast<uint32_t>(Below(count));
-  Client::Regrouped rest{.array = client_->NewArrayHandle(), .shards = {}};
+// A view of the shards of an array that are not among `gone`, if there are any.
+void Session::KeepRest(ArrayHandle handle, const Array& array, const std::vector<Place>& gone) {
+  Client::Regrouped rest;
   Array view;
   std::string name = "view";
-  for (uint32_t shard = 0; shard < count; ++shard) {
-    if (shard == dropped) continue;
+  for (uint32_t shard = 0; shard < array.devices.size(); ++shard) {
+    if (std::ranges::count(gone, array.places[shard]) != 0) continue;
     rest.shards.push_back({handle, shard});
     view.devices.push_back(array.devices[shard]);
     view.places.push_back(array.places[shard]);
     absl::StrAppend(&name, "/0.", shard);
   }
-  client_->DropShard({handle, dropped}, count);
-  arrays_.erase(handle);
-  if (count == 1) return;
+  if (rest.shards.empty()) return;
   view.value = program_.AddCall(name, {array.value}, {}, 1, view.devices);
-  arrays_[rest.array] = view;
-  client_->Regroup({rest});
-  for (const ShardOf& shard : rest.shards) {
+  rest.array = client_->NewArrayHandle();
+  arrays_[rest.array] = std::move(view);
+  client_->Regroup({std::move(rest)});
+}
+
+// Drops one shard of an array, or some or all, one by one. A view holds those after the first (OB-1).
+void Session::DropOneShard() {
+  const ArrayHandle handle = PickUsable();
+  const Array array = arrays_.at(handle);
+  const auto count = static_cast<uint32_t>(array.devices.size());
+  const auto first = static_cast<uint32_t>(Below(count));
+  client_->DropShard({handle, first}, count);
+  arrays_.erase(handle);
+  KeepRest(handle, array, {array.places[first]});
+  for (uint32_t shard = 0; shard < count; ++shard) {
+    if (shard == first) continue;
     if (Below(4) == 0) return partly_dropped_.push_back(handle);
-    client_->DropShard(shard, count);
+    client_->DropShard({handle, shard}, count);
   }
 }
 
@@ -306,17 +313,22 @@ std::vector<ShardOf> Session::Gather(const Devices& devices, std::vector<Place>&
   return shards;
 }
 
-// Arrays that share one of these shards are not usable any more.
+// Arrays that share one of these shards are not usable any more, but their other shards are.
 void Session::Consume(const std::vector<Place>& taken) {
+  std::vector<std::pair<ArrayHandle, Array>> sharing;
   std::erase_if(arrays_, [&](const auto& entry) {
     if (!Share(entry.second.places, taken)) return false;
-    if (Below(2) == 0) {
-      client_->Drop(std::vector{entry.first});
-    } else {
-      consumed_.insert(entry.first);
-    }
+    sharing.push_back(entry);
     return true;
   });
+  for (const auto& [handle, array] : sharing) {
+    if (Below(2) == 0) KeepRest(handle, array, taken);
+    if (Below(2) == 0) {
+      client_->Drop(std::vector{handle});
+    } else {
+      consumed_.insert(handle);
+    }
+  }
 }
 
 // --- Mistakes, which must be rejected and spoil nothing else ---
