@@ -63,6 +63,12 @@ absl::Status CheckVersion(const wire::HelloReply& reply, const std::string& addr
 }
 }  // namespace
 
+absl::Status ClientImpl::Orphaned() {
+  return absl::UnavailableError(
+      "this process was forked from the one that opened the session, and has none of its threads: "
+      "start processes with the method 'spawn', or connect in the child");
+}
+
 ClientImpl::ClientImpl(const ClientOptions& options) : options_(options) {}
 
 ClientImpl::~ClientImpl() {
@@ -290,6 +296,8 @@ void ClientImpl::FlushSoon() {
 }
 
 void ClientImpl::SendNow() {
+  if (IsOrphan()) [[unlikely]]
+    return;
   {
     MutexLock lock(mutex_);
     if (!pushes_.empty()) Wake();
@@ -477,6 +485,8 @@ uint64_t ClientImpl::pending() const {
 }
 
 void ClientImpl::WhenRoom(std::function<void()> on_room) {
+  if (IsOrphan()) [[unlikely]]
+    return on_room();
   MutexLock lock(mutex_);
   if (!lost_.ok() || pending() < options_.pending_max) {
     Defer(std::move(on_room));

@@ -5,7 +5,8 @@
 // Threading: `mutex_` guards the state that submitting threads and the loop share; it is never held
 // while a callback runs. Only the loop uses data links, but
 // PushNow runs on callers' threads, too. Failure: losing the controller ends
-// everything pending with UNAVAILABLE; the client does not reconnect.
+// everything pending with UNAVAILABLE; the client does not reconnect. In a forked child every
+// question is answered with UNAVAILABLE on the caller's thread, and the rest does nothing.
 #ifndef GANGWAY_CLIENT_CLIENT_IMPL_H_
 #define GANGWAY_CLIENT_CLIENT_IMPL_H_
 
@@ -21,6 +22,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/fork.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/connect.h"
 #include "gangway/client/control_watch.h"
@@ -156,6 +158,9 @@ class ClientImpl final : public Client {
   // Sending or SendSoon sends it. `ended`: at the end of its nodes.
   wire::Op* NewOp(uint64_t nodes, StatusCallback ended = nullptr) GANGWAY_REQUIRES(mutex_);
   void DeferEnd(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
+  // In a forked child, whose calls must not even take the lock.
+  bool IsOrphan() const { return ForkGeneration() != fork_generation_; }
+  static absl::Status Orphaned();
   void AppendDrop(std::span<const ArrayHandle> arrays) GANGWAY_REQUIRES(mutex_);
   void AppendShardDrops() GANGWAY_REQUIRES(mutex_);
   void SendSoon() GANGWAY_REQUIRES(mutex_);
@@ -203,6 +208,7 @@ class ClientImpl final : public Client {
   void EndProfile(uint64_t query, const absl::StatusOr<SessionProfile>& answer);
 
   const ClientOptions options_;
+  const uint64_t fork_generation_ = ForkGeneration();
   std::atomic<ArrayHandle> next_array_{ArrayHandle{1} << 62};
   std::atomic<uint64_t> submitted_{0};  // nodes
   std::atomic<uint64_t> ended_{0};

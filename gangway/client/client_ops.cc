@@ -21,6 +21,8 @@ void Append(std::span<const From> from, To* to) {
 
 ExecutableHandle ClientImpl::Compile(std::string program, std::string format, std::string options,
                                      std::vector<uint32_t> devices, CompileCallback done) {
+  if (IsOrphan()) [[unlikely]]
+    return done(Orphaned()), 0;
   Sending sending(this, Urgency::kAtOnce);
   MutexLock lock(mutex_);
   const ExecutableHandle handle = next_id_++;
@@ -52,6 +54,8 @@ ExecutableHandle ClientImpl::Compile(std::string program, std::string format, st
 }
 
 void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
@@ -60,6 +64,8 @@ void ClientImpl::DropExecutables(std::span<const ExecutableHandle> executables) 
 }
 
 uint64_t ClientImpl::Upload(ArrayHandle array, const ArraySpec& spec, StatusCallback ended) {
+  if (IsOrphan()) [[unlikely]]
+    return ended ? (ended(Orphaned()), 0) : 0;
   Sending sending(this);
   MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
@@ -113,6 +119,8 @@ ClientImpl::OutgoingPush ClientImpl::NewPush(uint64_t upload, const Uploading& u
 
 void ClientImpl::Push(uint64_t upload, uint32_t shard, std::string_view data,
                       std::function<void()> released) {
+  if (IsOrphan()) [[unlikely]]
+    return released ? released() : void();
   bool in_burst = false;
   std::optional<OutgoingPush> outgoing = TakePush(upload, shard, data, in_burst);
   if (outgoing && !in_burst && data.size() < DataLinks::kPlacedBytesMin &&
@@ -165,6 +173,8 @@ std::optional<ClientImpl::OutgoingPush> ClientImpl::TakePush(uint64_t upload, ui
 
 void ClientImpl::Reserve(uint64_t upload, uint32_t shard,
                          std::function<void(std::shared_ptr<char> place)> placed) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   MutexLock lock(mutex_);
   auto it = uploads_.find(upload);
   if (it == uploads_.end()) return;
@@ -180,6 +190,8 @@ void ClientImpl::Reserve(uint64_t upload, uint32_t shard,
 }
 
 void ClientImpl::AbandonUpload(uint64_t upload, absl::Status why) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   MutexLock lock(mutex_);
   auto it = uploads_.find(upload);
   if (it == uploads_.end()) return;
@@ -198,6 +210,8 @@ void ClientImpl::Abandon(uint64_t upload, const absl::Status& why) {
 
 void ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
                       std::span<const ArrayHandle> results, CallOptions options) {
+  if (IsOrphan()) [[unlikely]]
+    return options.ended ? options.ended(Orphaned()) : void();
   Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return DeferEnd(std::move(options.ended));
@@ -228,6 +242,8 @@ void ClientImpl::DeferEnd(StatusCallback ended) {
 void ClientImpl::Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
                       std::span<const uint32_t> devices, const std::string& memory_kind,
                       StatusCallback ended) {
+  if (IsOrphan()) [[unlikely]]
+    return ended ? ended(Orphaned()) : void();
   Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return DeferEnd(std::move(ended));
@@ -242,6 +258,8 @@ void ClientImpl::Copy(std::span<const ArrayHandle> sources, std::span<const Arra
 }
 
 void ClientImpl::Regroup(std::vector<Regrouped> results) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
@@ -267,6 +285,8 @@ void ClientImpl::Regroup(std::vector<Regrouped> results) {
 }
 
 void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSink sink) {
+  if (IsOrphan()) [[unlikely]]
+    return sink.on_done(Orphaned());
   Sending sending(this);
   MutexLock lock(mutex_);
   auto fetching = std::make_shared<Fetching>();
@@ -296,6 +316,8 @@ void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSin
 }
 
 void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {
+  if (IsOrphan()) [[unlikely]]
+    return done(Orphaned());
   Sending sending(this, Urgency::kAtOnce);
   MutexLock lock(mutex_);
   if (!lost_.ok()) {
@@ -311,6 +333,8 @@ void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done)
 }
 
 void ClientImpl::Drop(std::span<const ArrayHandle> arrays) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   SendSoon();
@@ -327,6 +351,8 @@ void ClientImpl::AppendDrop(std::span<const ArrayHandle> arrays) {
 
 // Most arrays lose all their shards at once: then the one drop of their handle says it all.
 void ClientImpl::DropShard(ShardOf shard, uint32_t shard_count) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   SendSoon();
@@ -355,6 +381,8 @@ void ClientImpl::AppendShardDrops() {
 }
 
 void ClientImpl::Delete(std::span<const ArrayHandle> arrays) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
@@ -363,6 +391,8 @@ void ClientImpl::Delete(std::span<const ArrayHandle> arrays) {
 }
 
 void ClientImpl::Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) {
+  if (IsOrphan()) [[unlikely]]
+    return;
   Sending sending(this);
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;

@@ -36,6 +36,8 @@ void ClientImpl::SendQuery(wire::Frame frame) {
 }
 
 void ClientImpl::Usage(UsageCallback done) {
+  if (IsOrphan()) [[unlikely]]
+    return done(Orphaned());
   wire::Frame frame;
   {
     MutexLock lock(mutex_);
@@ -75,6 +77,8 @@ void ClientImpl::EndUsage(uint64_t query, const absl::StatusOr<std::vector<Devic
 }
 
 void ClientImpl::Profile(ProfileCallback done) {
+  if (IsOrphan()) [[unlikely]]
+    return done(Orphaned());
   wire::Frame frame;
   {
     MutexLock lock(mutex_);

@@ -212,7 +212,8 @@ TEST_F(PatientStrangerTest, StrangersSendFewBytes_TM2) {
   const std::string head("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", 33);
   EXPECT_EQ(send(stranger.get(), head.data(), head.size(), MSG_NOSIGNAL), 33);
   // Frames of a type that HTTP/2 does not know, which gRPC skips.
-  const std::string piece = std::string("\0\x40\0\xee\0\0\0\0\0", 9) + std::string(0x4000, 'x');
+  std::string piece("\0\x40\0\xee\0\0\0\0\0", 9);
+  piece.append(0x4000, 'x');
   size_t sent = 0;
   const auto deadline = Clock::now() + seconds(20);
   while (Clock::now() < deadline) {

@@ -84,6 +84,9 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
 }
 
 absl::Status ClientDestroy(PJRT_Client_Destroy_Args& args) {
+  // A forked child cannot end the threads of its parent's session.
+  if (args.client != nullptr && args.client->fork_generation != ForkGeneration())
+    return absl::OkStatus();
   RemoveProfiledClient(args.client);
   delete args.client;
   return absl::OkStatus();

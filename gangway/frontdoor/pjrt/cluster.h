@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "pjrt_c_api.h"
 
+#include "gangway/base/fork.h"
 #include "gangway/client/include/gangway/client.h"
 
 struct PJRT_Memory {
@@ -42,6 +43,7 @@ struct PJRT_TopologyDescription {
 
 // Outlives all that was made with it, as the C API asks of its callers.
 struct PJRT_Client {
+  const uint64_t fork_generation = gangway::ForkGeneration();
   std::unique_ptr<gangway::Client> session;
   std::deque<PJRT_Device> device_store;  // by id
   std::deque<PJRT_Memory> memory_store;
