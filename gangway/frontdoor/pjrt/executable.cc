@@ -73,52 +73,34 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
   return program;
 }
 
-// A program that the cluster has compiled, until an error or the caller has it.
-class Compiled {
- public:
-  Compiled(Client* client, ExecutableHandle handle) : client_(client), handle_(handle) {}
-  ~Compiled() {
-    if (handle_ != 0) client_->DropExecutables(std::span<const ExecutableHandle>(&handle_, 1));
-  }
-  Compiled(const Compiled&) = delete;
-  Compiled& operator=(const Compiled&) = delete;
-  ExecutableHandle Take() { return std::exchange(handle_, 0); }
-
- private:
-  Client* const client_;
-  ExecutableHandle handle_;
-};
-
 }  // namespace
 
-absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram source) {
-  xla::CompileOptionsProto options;
-  if (!options.ParseFromString(source.options))
+absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram stored) {
+  Source source;
+  xla::CompileOptionsProto& options = source.options;
+  if (!options.ParseFromString(stored.options))
     return absl::InvalidArgumentError("the compile options are not XLA's");
   xla::DropLocalOptions(options);
   if (std::string kinds = xla::TakeOption(kResultKinds, options); !kinds.empty())
-    source.result_kinds = std::move(kinds);
+    stored.result_kinds = std::move(kinds);
+  GANGWAY_RETURN_IF_ERROR(CheckPortable(options));
+  const bool is_portable = options.compile_portable_executable();
+  options.set_compile_portable_executable(false);  // the cluster compiles for devices
+  source.stored = std::make_shared<const StoredProgram>(std::move(stored));
   Client* const client = owner->session.get();
   GANGWAY_ASSIGN_OR_RETURN(const std::vector<uint32_t> devices,
                            ProgramDevices(client->cluster(), options));
-
-  auto done = std::make_shared<Outcome>();
-  auto info = std::make_shared<std::shared_ptr<const ExecutableInfo>>();
-  Compiled compiled(
-      client, client->Compile(
-                  source.program, source.format, options.SerializeAsString(), devices,
-                  [done, info](const absl::StatusOr<std::shared_ptr<const ExecutableInfo>>& made) {
-                    if (made.ok()) *info = *made;
-                    done->Set(made.status());
-                  }));
-  GANGWAY_RETURN_IF_ERROR(done->Wait());
+  GANGWAY_ASSIGN_OR_RETURN(Compiled compiled, CompileFor(client, source, devices));
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
-  GANGWAY_ASSIGN_OR_RETURN(
-      loaded->program,
-      Describe(*info, options, std::make_shared<const StoredProgram>(std::move(source))));
+  GANGWAY_ASSIGN_OR_RETURN(loaded->program, Describe(compiled.info, options, source.stored));
   loaded->client = owner;
-  for (uint32_t device : devices) loaded->devices.push_back(FindDevice(*owner, device));
-  loaded->handle = compiled.Take();
+  if (is_portable) {
+    loaded->portable = std::make_unique<Portable>(client, std::move(source));
+    loaded->portable->Add(devices[0], compiled.Take());
+  } else {
+    for (uint32_t device : devices) loaded->devices.push_back(FindDevice(*owner, device));
+    loaded->handle = compiled.Take();
+  }
   return loaded.release();
 }
 

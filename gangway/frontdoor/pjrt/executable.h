@@ -1,5 +1,5 @@
 // Compiled programs of the C API, and their calls. A PJRT_Executable describes; a PJRT_LoadedExecutable runs, on the
-// devices that it was compiled for.
+// devices that it was compiled for, or, if it is portable, on the device that a call names (portable.h).
 //
 // Threading: any thread; constant but for the flag that a loaded executable was deleted. Compile blocks until the
 // cluster has answered; a call returns at once, and its errors are those of its results (ER-1).
@@ -19,6 +19,7 @@
 #include "gangway/frontdoor/pjrt/array.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
 #include "gangway/frontdoor/pjrt/extensions.h"
+#include "gangway/frontdoor/pjrt/portable.h"
 #include "gangway/frontdoor/pjrt/stored_program.h"
 
 namespace gangway::pjrt {
@@ -48,9 +49,10 @@ struct PJRT_Executable {
 
 struct PJRT_LoadedExecutable {
   PJRT_Client* client = nullptr;
-  gangway::ExecutableHandle handle = 0;
+  gangway::ExecutableHandle handle = 0;  // 0: portable
   std::shared_ptr<const gangway::pjrt::Program> program;
-  std::vector<PJRT_Device*> devices;  // by logical position
+  std::vector<PJRT_Device*> devices;  // by logical position; none if it is portable
+  std::unique_ptr<gangway::pjrt::Portable> portable;
   std::atomic<bool> deleted{false};
 };
 

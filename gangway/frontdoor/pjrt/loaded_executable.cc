@@ -1,6 +1,7 @@
 // Calls of compiled programs (executable.h). A call is one operation of the session, whatever its arguments are: those
 // that are all shards of one array, in order, are that array; others are lists of shards.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,14 +31,28 @@ struct Arguments {
   std::vector<std::shared_ptr<Shard>> shards;  // which live until the call is submitted
 };
 
-absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, uint32_t index,
-                         Arguments& arguments) {
+// What a call runs, and where.
+struct Target {
+  ExecutableHandle executable = 0;
+  std::span<PJRT_Device* const> devices;  // by logical position
+};
+
+absl::StatusOr<Target> TargetOf(const PJRT_LoadedExecutable_Execute_Args& args) {
+  const PJRT_LoadedExecutable& executable = *args.executable;
+  if (executable.portable == nullptr) return Target{executable.handle, executable.devices};
+  const auto device = static_cast<uint32_t>(args.execute_device->description.id);
+  GANGWAY_ASSIGN_OR_RETURN(const ExecutableHandle handle, executable.portable->For(device));
+  return Target{handle, std::span<PJRT_Device* const>(&args.execute_device, 1)};
+}
+
+absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, const Target& target,
+                         uint32_t index, Arguments& arguments) {
   const size_t first = arguments.shards.size();
   bool is_whole = true;
   for (size_t i = 0; i < args.num_devices; ++i) {
     const PJRT_Buffer* const buffer = args.argument_lists[i][index];
     GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, ShardIn(buffer), "argument ", index);
-    const PJRT_Device* const device = args.executable->devices[i];
+    const PJRT_Device* const device = target.devices[i];
     if (buffer->memory->device != device) {
       return absl::InvalidArgumentError(
           absl::StrCat("argument ", index, " is on ", buffer->memory->device->description.text,
@@ -83,20 +98,30 @@ void ReleaseDonated(const PJRT_LoadedExecutable_Execute_Args& args) {
   }
 }
 
+absl::Status CheckDevices(const PJRT_LoadedExecutable_Execute_Args& args) {
+  const PJRT_LoadedExecutable& executable = *args.executable;
+  const bool is_portable = executable.portable != nullptr;
+  if (is_portable) {
+    GANGWAY_RETURN_IF_ERROR(
+        Need(args.execute_device, "the device, which a call of a portable executable names"));
+    if (args.execute_device->client != executable.client)
+      return absl::InvalidArgumentError("the device is another client's");
+  } else if (args.execute_device != nullptr &&
+             (executable.devices.size() != 1 || executable.devices[0] != args.execute_device)) {
+    return absl::UnimplementedError(
+        "an execution cannot run on other devices than its executable was compiled for");
+  }
+  const size_t count = is_portable ? 1 : executable.devices.size();
+  if (args.num_devices == count) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("arguments for ", args.num_devices, " devices, the program runs on ", count));
+}
+
 absl::Status CheckCall(const PJRT_LoadedExecutable_Execute_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
   const PJRT_LoadedExecutable& executable = *args.executable;
   if (executable.deleted) return absl::InvalidArgumentError("the executable was deleted");
-  if (args.execute_device != nullptr &&
-      (executable.devices.size() != 1 || executable.devices[0] != args.execute_device)) {
-    return absl::UnimplementedError(
-        "an execution cannot run on other devices than its executable was compiled for");
-  }
-  if (args.num_devices != executable.devices.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("arguments for ", args.num_devices,
-                                                   " devices, the program runs on ",
-                                                   executable.devices.size()));
-  }
+  GANGWAY_RETURN_IF_ERROR(CheckDevices(args));
   const size_t expected = executable.program->info->parameters.size();
   if (args.num_args != expected) {
     return absl::InvalidArgumentError(
@@ -113,6 +138,12 @@ absl::Status CheckCall(const PJRT_LoadedExecutable_Execute_Args& args) {
   return absl::OkStatus();
 }
 
+void DropFromCluster(const PJRT_LoadedExecutable& executable) {
+  if (executable.portable != nullptr) return executable.portable->Drop();
+  executable.client->session->DropExecutables(
+      std::span<const ExecutableHandle>(&executable.handle, 1));
+}
+
 }  // namespace
 
 absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
@@ -120,10 +151,11 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   const PJRT_LoadedExecutable& executable = *args.executable;
   const Program& program = *executable.program;
   Client* const client = executable.client->session.get();
+  GANGWAY_ASSIGN_OR_RETURN(const Target target, TargetOf(args));
   AwaitRoom(client);
   Arguments arguments;
   for (size_t i = 0; i < args.num_args; ++i)
-    GANGWAY_RETURN_IF_ERROR(AddArgument(args, static_cast<uint32_t>(i), arguments));
+    GANGWAY_RETURN_IF_ERROR(AddArgument(args, target, static_cast<uint32_t>(i), arguments));
   const auto count = static_cast<uint32_t>(args.num_devices);
   auto over = std::make_shared<Outcome>();  // the end of the call
   std::vector<std::shared_ptr<Array>> results;
@@ -136,11 +168,11 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   CallOptions options{.keep = kept, .gathered = arguments.gathered};
   if (args.options != nullptr) options.launch_id = static_cast<uint32_t>(args.options->launch_id);
   options.ended = [over](const absl::Status& status) { over->Set(status); };
-  client->Call(executable.handle, arguments.arrays, outputs, std::move(options));
+  client->Call(target.executable, arguments.arrays, outputs, std::move(options));
   ReleaseDonated(args);  // after the call, which names their shards
   for (uint32_t i = 0; i < count; ++i) {
     for (size_t r = 0; r < results.size(); ++r) {
-      args.output_lists[i][r] = NewBuffer(executable.devices[i]->memories[program.result_kinds[r]],
+      args.output_lists[i][r] = NewBuffer(target.devices[i]->memories[program.result_kinds[r]],
                                           program.results[r], results[r], i);
     }
     if (args.device_complete_events != nullptr) args.device_complete_events[i] = NewEvent(over);
@@ -151,8 +183,7 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
 absl::Status LoadedDestroy(PJRT_LoadedExecutable_Destroy_Args& args) {
   const std::unique_ptr<PJRT_LoadedExecutable> executable(args.executable);
   if (executable == nullptr || executable->deleted) return absl::OkStatus();
-  executable->client->session->DropExecutables(
-      std::span<const ExecutableHandle>(&executable->handle, 1));
+  DropFromCluster(*executable);
   return absl::OkStatus();
 }
 
@@ -172,6 +203,8 @@ absl::Status LoadedDevices(PJRT_LoadedExecutable_AddressableDevices_Args& args) 
 absl::Status LoadedAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
   const PJRT_LoadedExecutable& executable = *args.executable;
+  if (executable.portable != nullptr)
+    return absl::FailedPreconditionError("a portable executable is assigned to no device");
   const size_t partitions = executable.program->partitions;
   xla::DeviceAssignmentProto assignment;
   assignment.set_replica_count(static_cast<int32_t>(executable.program->replicas));
@@ -195,8 +228,7 @@ absl::Status LoadedAssignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& ar
 absl::Status LoadedDelete(PJRT_LoadedExecutable_Delete_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
   if (args.executable->deleted.exchange(true)) return absl::OkStatus();
-  args.executable->client->session->DropExecutables(
-      std::span<const ExecutableHandle>(&args.executable->handle, 1));
+  DropFromCluster(*args.executable);
   return absl::OkStatus();
 }
 
