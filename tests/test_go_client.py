@@ -15,18 +15,22 @@ pytestmark = pytest.mark.timeout(900)  # the first test on a machine downloads a
 LIBRARY = ROOT / "bin" / "libgangway_pjrt.so"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    made = tmp_path_factory.mktemp("go") / "go_client"
-    built = subprocess.run(
-        [str(ROOT / "tools" / "go.sh"), "build", "-o", str(made), "."],
+def built(to: pathlib.Path, *command: str) -> pathlib.Path:
+    """What Go makes of the example; the result of `command`."""
+    made = subprocess.run(
+        [str(ROOT / "tools" / "go.sh"), *command, "-o", str(to), "."],
         cwd=ROOT / "examples" / "go_client",
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert built.returncode == 0, built.stderr
-    return made
+    assert made.returncode == 0, made.stderr
+    return to
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return built(tmp_path_factory.mktemp("go") / "go_client", "build")
 
 
 def run(program: pathlib.Path, port: int) -> subprocess.CompletedProcess[str]:
@@ -69,3 +73,18 @@ def test_a_missing_cluster_is_an_error_of_the_go_program(program: pathlib.Path) 
     ran = run(program, 1)
     assert ran.returncode == 1
     assert "no Gangway cluster has left its address" in ran.stderr
+
+
+def test_executables_may_be_destroyed_after_their_client(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    """As Go's garbage collector does."""
+    tested = subprocess.run(
+        [str(built(tmp_path / "go_client_test", "test", "-c")), "-test.v"],
+        env={**client_environment(cluster.port), "GANGWAY_PJRT_PLUGIN": str(LIBRARY)},
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+    )
+    assert tested.returncode == 0, tested.stdout[-2000:] + tested.stderr[:2000]
+    assert "--- PASS: TestExecutablesMayBeDestroyedAfterTheirClient" in tested.stdout

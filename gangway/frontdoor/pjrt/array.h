@@ -14,6 +14,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/client/include/gangway/client.h"
 #include "gangway/frontdoor/outcome.h"
+#include "gangway/frontdoor/pjrt/drops.h"
 
 namespace gangway::pjrt {
 
@@ -28,9 +29,12 @@ struct Shape {
 
 class Array {
  public:
-  // `client` outlives it. `produced`: the end of the operation that makes it; null: the cluster is to be asked.
-  Array(Client* client, ArrayHandle handle, uint32_t shard_count, std::shared_ptr<Outcome> produced)
+  // Only its drop may come after `client`. `produced`: the end of the operation that makes it; null: the cluster is to
+  // be asked.
+  Array(Client* client, std::shared_ptr<Drops> drops, ArrayHandle handle, uint32_t shard_count,
+        std::shared_ptr<Outcome> produced)
       : client_(client),
+        drops_(std::move(drops)),
         handle_(handle),
         shard_count_(shard_count),
         produced_(std::move(produced)) {}
@@ -38,14 +42,16 @@ class Array {
   Array& operator=(const Array&) = delete;
 
   Client& client() const { return *client_; }
+  Drops& drops() const { return *drops_; }
   ArrayHandle handle() const { return handle_; }
   uint32_t shard_count() const { return shard_count_; }
 
-  // Set when all shards are ready, or with the error that spoiled one. The cluster is asked only if it has lost workers.
+  // Set when all shards are ready, or with the error that spoiled one. Asks the cluster only after it lost workers.
   std::shared_ptr<Outcome> Ready() GANGWAY_EXCLUDES(mutex_);
 
  private:
   Client* const client_;
+  const std::shared_ptr<Drops> drops_;
   const ArrayHandle handle_;
   const uint32_t shard_count_;
   const std::shared_ptr<Outcome> produced_;
@@ -58,7 +64,7 @@ class Array {
 class Shard {
  public:
   Shard(std::shared_ptr<Array> array, uint32_t index) : array_(std::move(array)), index_(index) {}
-  ~Shard() { array_->client().DropShard(name(), array_->shard_count()); }
+  ~Shard() { array_->drops().Shard(name(), array_->shard_count()); }
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 

@@ -109,7 +109,8 @@ void Declare(Manager& manager, Incoming& incoming) {
   Client* const client = manager.session();
   AwaitRoom(client);
   auto produced = std::make_shared<Outcome>();
-  auto array = std::make_shared<Array>(client, client->NewArrayHandle(), 1, produced);
+  auto array = std::make_shared<Array>(client, manager.memory->device->client->drops,
+                                       client->NewArrayHandle(), 1, produced);
   incoming.upload =
       client->Upload(array->handle(),
                      {.element_type = incoming.shape->element_type,

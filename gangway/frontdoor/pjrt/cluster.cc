@@ -73,6 +73,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
                            ReadOptions({args.create_options, args.num_options}));
   auto client = std::make_unique<PJRT_Client>();
   GANGWAY_ASSIGN_OR_RETURN(client->session, ConnectLocal(options));
+  client->drops = std::make_shared<Drops>(client->session.get());
   const ClusterInfo& cluster = client->session->cluster();
   client->topology.platform = cluster.platform;
   client->topology.version = cluster.platform_version;
@@ -88,7 +89,8 @@ absl::Status ClientDestroy(PJRT_Client_Destroy_Args& args) {
   if (args.client != nullptr && args.client->fork_generation != ForkGeneration())
     return absl::OkStatus();
   RemoveProfiledClient(args.client);
-  delete args.client;
+  const std::unique_ptr<PJRT_Client> client(args.client);
+  if (client != nullptr) client->drops->Close();
   return absl::OkStatus();
 }
 

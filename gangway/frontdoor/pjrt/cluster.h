@@ -16,6 +16,7 @@
 
 #include "gangway/base/fork.h"
 #include "gangway/client/include/gangway/client.h"
+#include "gangway/frontdoor/pjrt/drops.h"
 
 struct PJRT_Memory {
   int id = 0;
@@ -41,11 +42,12 @@ struct PJRT_TopologyDescription {
   std::vector<PJRT_DeviceDescription*> devices;
 };
 
-// Outlives all that was made with it, as the C API asks of its callers.
+// Outlives all use of what was made with it, as the C API asks of its callers; that may be destroyed later (drops.h).
 struct PJRT_Client {
   const uint64_t fork_generation = gangway::ForkGeneration();
   std::unique_ptr<gangway::Client> session;
-  std::deque<PJRT_Device> device_store;  // by id
+  std::shared_ptr<gangway::pjrt::Drops> drops;  // of the session
+  std::deque<PJRT_Device> device_store;         // by id
   std::deque<PJRT_Memory> memory_store;
   std::vector<PJRT_Device*> devices;
   std::vector<PJRT_Memory*> memories;

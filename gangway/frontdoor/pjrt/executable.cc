@@ -94,8 +94,9 @@ absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
   GANGWAY_ASSIGN_OR_RETURN(loaded->program, Describe(compiled.info, options, source.stored));
   loaded->client = owner;
+  loaded->drops = owner->drops;
   if (is_portable) {
-    loaded->portable = std::make_unique<Portable>(client, std::move(source));
+    loaded->portable = std::make_unique<Portable>(client, owner->drops, std::move(source));
     loaded->portable->Add(devices[0], compiled.Take());
   } else {
     for (uint32_t device : devices) loaded->devices.push_back(FindDevice(*owner, device));

@@ -140,8 +140,7 @@ absl::Status CheckCall(const PJRT_LoadedExecutable_Execute_Args& args) {
 
 void DropFromCluster(const PJRT_LoadedExecutable& executable) {
   if (executable.portable != nullptr) return executable.portable->Drop();
-  executable.client->session->DropExecutables(
-      std::span<const ExecutableHandle>(&executable.handle, 1));
+  executable.drops->Executable(executable.handle);
 }
 
 }  // namespace
@@ -162,7 +161,8 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   std::vector<ArrayHandle> outputs;
   for (size_t i = 0; i < program.results.size(); ++i) {
     outputs.push_back(client->NewArrayHandle());
-    results.push_back(std::make_shared<Array>(client, outputs.back(), count, over));
+    results.push_back(
+        std::make_shared<Array>(client, executable.client->drops, outputs.back(), count, over));
   }
   const std::vector<uint32_t> kept = KeptOf(args);
   CallOptions options{.keep = kept, .gathered = arguments.gathered};

@@ -40,7 +40,8 @@ absl::Status CheckPortable(const xla::CompileOptionsProto& options) {
   return absl::OkStatus();
 }
 
-Portable::Portable(Client* client, Source source) : client_(client), source_(std::move(source)) {}
+Portable::Portable(Client* client, std::shared_ptr<Drops> drops, Source source)
+    : client_(client), drops_(std::move(drops)), source_(std::move(source)) {}
 
 void Portable::Add(uint32_t device, ExecutableHandle executable) {
   const MutexLock lock(mutex_);
@@ -57,8 +58,7 @@ absl::StatusOr<ExecutableHandle> Portable::For(uint32_t device) {
 
 void Portable::Drop() {
   const MutexLock lock(mutex_);
-  for (const auto& [device, executable] : executables_)
-    client_->DropExecutables(std::span<const ExecutableHandle>(&executable, 1));
+  for (const auto& [device, executable] : executables_) drops_->Executable(executable);
   executables_.clear();
 }
 

@@ -18,6 +18,7 @@
 
 #include "gangway/base/mutex.h"
 #include "gangway/client/include/gangway/client.h"
+#include "gangway/frontdoor/pjrt/drops.h"
 #include "gangway/frontdoor/pjrt/stored_program.h"
 #include "gangway/xla/compile_options.pb.h"
 
@@ -54,7 +55,8 @@ absl::Status CheckPortable(const xla::CompileOptionsProto& options);
 // The executables of one portable program, by device.
 class Portable {
  public:
-  Portable(Client* client, Source source);
+  // Only Drop and the end may come after `client`.
+  Portable(Client* client, std::shared_ptr<Drops> drops, Source source);
   ~Portable() { Drop(); }
   Portable(const Portable&) = delete;
   Portable& operator=(const Portable&) = delete;
@@ -70,6 +72,7 @@ class Portable {
 
  private:
   Client* const client_;
+  const std::shared_ptr<Drops> drops_;
   const Source source_;
   Mutex mutex_;
   std::map<uint32_t, ExecutableHandle> executables_ GANGWAY_GUARDED_BY(mutex_);

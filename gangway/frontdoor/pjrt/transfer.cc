@@ -176,7 +176,8 @@ absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer*
     client->Regroup({{.array = from, .shards = {shard->name()}}});
   }
   auto produced = std::make_shared<Outcome>();
-  auto copied = std::make_shared<Array>(client, client->NewArrayHandle(), 1, produced);
+  auto copied = std::make_shared<Array>(client, source->memory->device->client->drops,
+                                        client->NewArrayHandle(), 1, produced);
   client->Copy(std::vector{from}, std::vector{copied->handle()},
                std::vector{static_cast<uint32_t>(memory->device->description.id)}, KindOf(*memory),
                [produced](const absl::Status& status) { produced->Set(status); });
@@ -200,7 +201,8 @@ absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
   Client* const client = args.client->session.get();
   AwaitRoom(client);
   auto produced = std::make_shared<Outcome>();
-  auto array = std::make_shared<Array>(client, client->NewArrayHandle(), 1, produced);
+  auto array =
+      std::make_shared<Array>(client, args.client->drops, client->NewArrayHandle(), 1, produced);
   const uint64_t upload =
       client->Upload(array->handle(),
                      {.element_type = shape->element_type,

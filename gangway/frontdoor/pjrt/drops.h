@@ -1,0 +1,54 @@
+// Drops what a session holds, as long as the session is open. The C API wants buffers and executables to be destroyed
+// before their client, but garbage collectors destroy them in any order; after the client, a drop does nothing, since
+// the session's end has freed all.
+//
+// Threading: any thread.
+#ifndef GANGWAY_FRONTDOOR_PJRT_DROPS_H_
+#define GANGWAY_FRONTDOOR_PJRT_DROPS_H_
+
+#include <cstdint>
+#include <span>
+
+#include "gangway/base/fork.h"
+#include "gangway/base/mutex.h"
+#include "gangway/client/include/gangway/client.h"
+
+namespace gangway::pjrt {
+
+class Drops {
+ public:
+  explicit Drops(Client* client) : client_(client) {}
+  Drops(const Drops&) = delete;
+  Drops& operator=(const Drops&) = delete;
+
+  void Shard(const ShardOf& shard, uint32_t shard_count) GANGWAY_EXCLUDES(mutex_) {
+    if (IsOrphan()) return;
+    const MutexLock lock(mutex_);
+    if (client_ != nullptr) client_->DropShard(shard, shard_count);
+  }
+
+  void Executable(ExecutableHandle executable) GANGWAY_EXCLUDES(mutex_) {
+    if (IsOrphan()) return;
+    const MutexLock lock(mutex_);
+    if (client_ != nullptr)
+      client_->DropExecutables(std::span<const ExecutableHandle>(&executable, 1));
+  }
+
+  // Before the session ends.
+  void Close() GANGWAY_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    client_ = nullptr;
+  }
+
+ private:
+  // In a forked child, where a thread of the parent may have left the lock locked.
+  bool IsOrphan() const { return ForkGeneration() != fork_generation_; }
+
+  const uint64_t fork_generation_ = ForkGeneration();
+  Mutex mutex_;
+  Client* client_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace gangway::pjrt
+
+#endif  // GANGWAY_FRONTDOOR_PJRT_DROPS_H_
