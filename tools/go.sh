@@ -4,5 +4,5 @@
 set -euo pipefail
 python=$("$(dirname "${BASH_SOURCE[0]}")/venv.sh" go)
 cache="${GANGWAY_CACHE:-$HOME/.cache/gangway}/go"
-export GOPATH="$cache" GOCACHE="$cache/build" GOTOOLCHAIN=local GOFLAGS=-modcacherw
+export GOPATH="$cache" GOCACHE="$cache/build" GOTOOLCHAIN=local GOFLAGS="-modcacherw -buildvcs=false" CGO_ENABLED=1
 exec "$(dirname "$python")/go" "$@"
