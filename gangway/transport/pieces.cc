@@ -9,7 +9,14 @@
 namespace gangway::transport {
 namespace {
 
-constexpr size_t kFieldsMax = 2;  // of one frame
+constexpr size_t kFieldsMax = 1024;  // of one frame
+constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr size_t kWholeBytesMax = size_t{64}
+                                  << 10;  // of a field that CutPieces leaves in its frame
+
+std::vector<std::string*> Pointers(google::protobuf::RepeatedPtrField<std::string>& fields) {
+  return {fields.pointer_begin(), fields.pointer_end()};
+}
 
 }  // namespace
 
@@ -37,9 +44,34 @@ std::vector<std::string*> LargeFields(wire::Frame& frame) {
       if (frame.island_batch().items_size() != 1 || !frame.island_batch().items(0).has_load())
         return {};
       return {frame.mutable_island_batch()->mutable_items(0)->mutable_load()->mutable_serialized()};
+    case wire::Frame::kHostCallback:
+      return Pointers(*frame.mutable_host_callback()->mutable_operands());
+    case wire::Frame::kHostCallbackReply:
+      return Pointers(*frame.mutable_host_callback_reply()->mutable_results());
     default:
       return {};
   }
+}
+
+std::vector<wire::Frame> CutPieces(wire::Frame frame) {
+  std::vector<wire::Frame> frames;
+  uint32_t field = 0, attachment = 0;
+  for (std::string* each : LargeFields(frame)) {
+    const uint32_t number = field++;
+    if (each->size() <= kWholeBytesMax) continue;
+    const std::string bytes = std::exchange(*each, {});
+    for (size_t offset = 0; offset < bytes.size(); offset += kPieceBytes) {
+      wire::Piece& piece = *frames.emplace_back().mutable_piece();
+      piece.set_attachment(attachment);
+      piece.set_data(bytes.substr(offset, kPieceBytes));
+    }
+    wire::Attachment& announced = *frame.add_attachments();
+    announced.set_field(number);
+    announced.set_bytes(bytes.size());
+    ++attachment;
+  }
+  frames.push_back(std::move(frame));
+  return frames;
 }
 
 absl::Status PieceJoiner::Take(const wire::Piece& piece) {

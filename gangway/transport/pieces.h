@@ -21,6 +21,10 @@ inline constexpr uint64_t kLargeFieldsBytesMax = uint64_t{512} << 20;
 // for batches of more than one item.
 std::vector<std::string*> LargeFields(wire::Frame& frame);
 
+// The frame, ahead of it its large fields in pieces of 1 MiB, if it has any: for links without a PacedSender. Another
+// frame with pieces must not come between these.
+std::vector<wire::Frame> CutPieces(wire::Frame frame);
+
 // The receiving end of one link. Frames without pieces may come between the pieces of another frame.
 //
 // Not thread-safe. Holds the bytes of the pieces that came, of one frame at most, and never more than its limit. They
