@@ -178,6 +178,7 @@ int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
   if (worker.ok() && told.shared_memory_bytes)
     worker->shared_memory_bytes = told.shared_memory_bytes;
   if (worker.ok()) worker->leave_limit_s = told.leave_limit_s;
+  if (worker.ok()) worker->callback_limit_s = told.callback_limit_s;
   if (worker.ok()) return RunWorkerRole(*worker);
   fprintf(stderr, "gangway worker: %s\n", std::string(worker.status().message()).c_str());
   return 1;
@@ -217,6 +218,12 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
       ->add_option("--leave-limit", worker.leave_limit_s,
                    "seconds for running work when it is told to end (SIGTERM)")
       ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  command
+      ->add_option("--callback-limit", worker.callback_limit_s,
+                   "seconds for a client to return from a host callback (jax.debug.print, ...)")
+      ->envname("GANGWAY_CALLBACK_LIMIT")
+      ->check(CLI::Range(1, 240))
       ->capture_default_str();
   // A supervisor uses these options instead of --config.
   command->add_option("--control", worker.control_address)->group("");

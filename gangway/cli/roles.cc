@@ -30,6 +30,7 @@
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/compiler/compiler.h"
+#include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/simulated_work.h"
@@ -354,6 +355,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker.heap_bytes_max = options.heap_bytes;
     worker.shared_bytes_max = options.shared_memory_bytes;
     worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
+    worker.callback_limit = std::chrono::seconds(options.callback_limit_s);
     // A device may wait for a member of its gang that a dead scheduler has not released.
     worker.end_process = [&stop, returns] {
       spdlog::shutdown();
@@ -384,6 +386,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   if (!backend.ok()) return Fail(backend.status());
   device::OfferLinalg(**backend);
   device::OfferSimulatedWork(**backend);
+  device::OfferHostCalls(**backend);
   auto access = ReadAccess(options.access);
   if (!access.ok()) return Fail(access.status());
   auto transport = OpenTransport(access->tls);

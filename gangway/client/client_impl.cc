@@ -155,6 +155,9 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
       MutexLock lock(mutex_);
       if (lost_.ok()) Abandon(upload, why);
     };
+    options.on_host_callback = [this](wire::HostCallback callback, HostCallbacks::Reply reply) {
+      host_callbacks_.Add(std::move(callback), std::move(reply));
+    };
     data_links_ = std::make_unique<DataLinks>(std::move(options));
     for (const wire::Worker& worker : reply.topology().workers()) {
       for (uint32_t device : worker.devices())
@@ -349,6 +352,7 @@ void ClientImpl::EndPending(const absl::Status& why) {
   for (OutgoingPush& outgoing : pushes) {
     if (outgoing.push.released) outgoing.push.released();
   }
+  host_callbacks_.Stop();
   if (data_links_) data_links_->Close(why);
   if (control) control->Close(why);
   {

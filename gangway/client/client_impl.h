@@ -27,6 +27,7 @@
 #include "gangway/client/connect.h"
 #include "gangway/client/control_watch.h"
 #include "gangway/client/data_links.h"
+#include "gangway/client/host_callbacks.h"
 #include "gangway/client/include/gangway/client.h"
 #include "gangway/client/node_ends.h"
 #include "gangway/transport/paced_sender.h"
@@ -76,6 +77,9 @@ class ClientImpl final : public Client {
   void Usage(UsageCallback done) override;
   void Profile(ProfileCallback done) override;
   void OnLost(StatusCallback lost) override;
+  void ServeHostCallbacks(HostFunctions functions) override {
+    host_callbacks_.Serve(std::move(functions));
+  }
 
  private:
   using Devices = std::shared_ptr<const std::vector<uint32_t>>;  // of an array's shards, in order
@@ -253,6 +257,7 @@ class ClientImpl final : public Client {
   std::unique_ptr<transport::PacedSender> sender_ GANGWAY_GUARDED_BY(sender_mutex_);  // on control_
   uint64_t control_sequence_ = 0;  // used only in calls of sender_
 
+  HostCallbacks host_callbacks_;
   EventLoop loop_{"gw-client"};
   std::unique_ptr<DataLinks> data_links_;  // made on the loop; destroyed before it
 };

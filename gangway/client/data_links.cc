@@ -11,6 +11,7 @@
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 #include "gangway/client/convert.h"
+#include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -174,7 +175,7 @@ void DataLinks::Dial(WorkerKey key) {
   events.on_writable = [this, key] { SchedulePump(key); };
   events.on_closed = [this, key, attempt](const absl::Status& why) { Lost(key, attempt, why); };
   dialer_.Dial({.address = to.worker.data_address(),
-                .events = std::move(events),
+                .events = transport::JoinPieces(std::move(events)),
                 .options = {.queue_bytes_max = kQueueBytes},
                 .limit = options_.connect_limit,
                 .wanted = [this, key, attempt] { return workers_[key].attempt == attempt; },
@@ -233,6 +234,8 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
     return question.uploads.clear();
   }
   if (frame.has_shard_request()) return OnPlace(key, *attempt, frame.shard_request());
+  if (frame.has_host_callback())
+    return OnHostCallback(key, attempt, std::move(*frame.mutable_host_callback()));
   if (!frame.has_data_chunk()) return;
   to.failures = 0;
   if (frame.data_chunk().has_place()) return OnFetched(key, attempt, frame.data_chunk());
@@ -260,9 +263,33 @@ void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   (void)SendWords(to);
 }
 
+void DataLinks::OnHostCallback(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                               wire::HostCallback callback) {
+  if (!options_.on_host_callback) return;
+  auto send = [this, key, asked = std::weak_ptr(attempt)](wire::HostCallbackReply reply) {
+    WorkerLink& to = workers_[key];
+    const std::shared_ptr<Attempt> now = asked.lock();
+    if (closed_ || now == nullptr || to.attempt != now) return;
+    wire::Frame frame;
+    *frame.mutable_host_callback_reply() = std::move(reply);
+    for (wire::Frame& part : transport::CutPieces(std::move(frame)))
+      now->replies.push_back(std::move(part));
+    (void)SendWords(to);
+  };
+  options_.on_host_callback(std::move(callback), [returns = returns_, send = std::move(send)](
+                                                     wire::HostCallbackReply reply) {
+    MutexLock lock(returns->mutex);
+    if (returns->loop == nullptr) return;
+    returns->loop->Post([send, reply = std::move(reply)]() mutable { send(std::move(reply)); });
+  });
+}
+
 // False: the link takes no more for now.
 bool DataLinks::SendWords(WorkerLink& to) {
   Attempt& attempt = *to.attempt;
+  for (; !attempt.replies.empty(); attempt.replies.pop_front()) {
+    if (!attempt.sender->Send(attempt.replies.front()).ok()) return false;
+  }
   for (; !to.dropped.empty(); to.dropped.pop_front()) {
     wire::Frame frame;
     wire::DataChunk& chunk = *frame.mutable_data_chunk();

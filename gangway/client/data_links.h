@@ -97,6 +97,11 @@ class DataLinks {
         on_place;
     // The worker will not answer any request made until now.
     std::function<void(WorkerKey worker, const absl::Status& why)> on_lost;
+    // A program calls a function of this process. `reply` may be called on any thread, also after Close; it is dropped
+    // if the stream that brought the call is gone.
+    std::function<void(wire::HostCallback callback,
+                       std::function<void(wire::HostCallbackReply)> reply)>
+        on_host_callback;
     // Not all bytes of the upload will arrive.
     std::function<void(uint64_t upload, const absl::Status& why)> on_upload_lost;
   };
@@ -189,6 +194,7 @@ class DataLinks {
     FileDescriptor descriptors;      // socket that brings its segments; invalid: on another host
     transport::MappedSegments segments;
     std::deque<wire::ShardRequest> words;  // about fetched places, not sent yet
+    std::deque<wire::Frame> replies;       // to host callbacks, not sent yet
     std::map<ShardKey, Reservation> reserved;
   };
   struct WorkerLink {
@@ -236,6 +242,8 @@ class DataLinks {
   void OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
                  const wire::DataChunk& chunk);
   void Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::ShardRequest word);
+  void OnHostCallback(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                      wire::HostCallback callback);
   bool SendWords(WorkerLink& to);
   static void TakeSegments(Attempt& attempt);
   void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);

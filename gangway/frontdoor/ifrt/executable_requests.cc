@@ -136,7 +136,8 @@ IfrtResponse CompileReply(uint64_t op_id, const Executable& executable) {
 absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileRequest& request) {
   if (!request.host_callbacks().empty()) {
     return absl::UnimplementedError(
-        "host callbacks (jax.debug.print, pure_callback) are not served through the IFRT proxy");
+        "host callbacks (jax.debug.print, pure_callback) are not served through the IFRT proxy: "
+        "connect through Gangway's plugin, gangway.connect(door=\"pjrt\")");
   }
   const std::string& type = request.program().type_name();
   if (type != kProgram && type != kProgramLater) {

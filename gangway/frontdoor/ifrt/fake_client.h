@@ -190,6 +190,7 @@ class FakeClient final : public Client {
   void WhenRoom(std::function<void()> on_room) override { loop_.Post(std::move(on_room)); }
   void Usage(UsageCallback done) override { done(std::vector<DeviceMemory>()); }
   void Profile(ProfileCallback done) override { done(SessionProfile()); }
+  void ServeHostCallbacks(HostFunctions /*functions*/) override {}
   void OnLost(StatusCallback) override {}
 
  private:

@@ -120,6 +120,7 @@ class InertClient final : public Client {
   void WhenRoom(std::function<void()> on_room) override { turns_.push_back(std::move(on_room)); }
   void Usage(UsageCallback done) override { done(std::vector<DeviceMemory>()); }
   void Profile(ProfileCallback done) override { done(SessionProfile()); }
+  void ServeHostCallbacks(HostFunctions /*functions*/) override {}
   void OnLost(StatusCallback) override {}
 
  private:

@@ -214,6 +214,7 @@ struct LoadExecutable {
   std::string serialized;
   std::vector<int> devices;
   bool has_collectives = false;  // of the device runtime, between its devices
+  SessionId session;
 };
 
 struct UnloadExecutable {

@@ -93,7 +93,7 @@ void WorkerCore::Load(wire::Load& load) {
   report.mutable_loaded()->set_executable(load.executable());
   if (all && any) {
     Emit(LoadExecutable{id, load.name(), std::move(*load.mutable_serialized()), executable.devices,
-                        load.has_collectives()});
+                        load.has_collectives(), SessionId(load.session())});
   } else if (any) {
     executable.failure =
         Fail(absl::StatusCode::kUnimplemented,

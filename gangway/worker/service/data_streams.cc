@@ -101,6 +101,8 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
                                                                 kAnswersMax, " answers to it.")));
   }
   if (frame.has_data_chunk()) OnChunk(id, stream, frame.data_chunk());
+  if (frame.has_piece() || frame.has_host_callback_reply())
+    return OnReply(id, stream, std::move(frame));
   if (frame.has_heartbeat()) {
     wire::Frame answer;
     answer.mutable_heartbeat()->set_time_ns(frame.heartbeat().time_ns());
@@ -131,6 +133,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
         id, absl::FailedPreconditionError(absl::StrCat("Session ", session_id, " has ended.")));
   }
   stream.session = session_id;
+  stream.client = hello.name();
   Session& session = SessionOf(stream.session);
   if (auto old = streams_.find(std::exchange(session.stream, id)); old != streams_.end()) {
     const uint64_t replaced = old->first;
@@ -148,6 +151,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
     reply.mutable_hello_reply()->mutable_descriptors()->set_secret(stream.secret);
   }
   (void)SendFrame(stream, std::move(reply));  // on_closed reports a closed link
+  SendCallbacks(stream.session);
   Pump(stream.session);
 }
 
@@ -260,6 +264,53 @@ void DataStreams::ForgetDescriptors(const Stream& stream) {
     (void)listener_->Take(stream.secret);
 }
 
+void DataStreams::OnReply(uint64_t id, Stream& stream, wire::Frame frame) {
+  if (!stream.called)
+    return Refuse(id, absl::InvalidArgumentError("A reply came without a host callback."));
+  auto whole = stream.joiner.Join(std::move(frame));
+  if (!whole.ok()) return Refuse(id, whole.status());
+  if (*whole) events_.on_reply(stream.session, std::move(*(*whole)->mutable_host_callback_reply()));
+}
+
+void DataStreams::SendCallback(SessionId session_id, wire::HostCallback callback) {
+  if (ended_.contains(session_id))
+    return LoseCallbacks(session_id, absl::CancelledError("The session ended."));
+  Session& session = SessionOf(session_id);
+  wire::Frame frame;
+  *frame.mutable_host_callback() = std::move(callback);
+  for (wire::Frame& part : transport::CutPieces(std::move(frame)))
+    session.callbacks.push_back(std::move(part));
+  if (session.stream != 0) return SendCallbacks(session_id);
+  loop_->PostAt(Clock::now() + kStreamWaitMax, [this, session_id, wait = ++session.callback_waits] {
+    auto entry = sessions_.find(session_id);
+    if (entry == sessions_.end() || entry->second.callback_waits != wait ||
+        entry->second.stream != 0)
+      return;
+    LoseCallbacks(session_id, absl::UnavailableError(absl::StrCat(
+                                  "The client has had no data stream to this worker for ",
+                                  kStreamWaitMax.count(), " s, and a host callback needs one.")));
+  });
+}
+
+void DataStreams::SendCallbacks(SessionId session_id) {
+  Session& session = SessionOf(session_id);
+  Stream& stream = streams_.at(session.stream);
+  stream.called |= !session.callbacks.empty();
+  for (wire::Frame& frame : std::exchange(session.callbacks, {})) Answer(stream, std::move(frame));
+}
+
+void DataStreams::LoseCallbacks(SessionId session_id, const absl::Status& why) {
+  if (auto entry = sessions_.find(session_id); entry != sessions_.end())
+    entry->second.callbacks.clear();
+  if (events_.on_callbacks_lost) events_.on_callbacks_lost(session_id, why);
+}
+
+std::string DataStreams::ClientOf(SessionId session) const {
+  auto entry = sessions_.find(session);
+  if (entry == sessions_.end() || entry->second.stream == 0) return "";
+  return streams_.at(entry->second.stream).client;
+}
+
 // Sends in order; frames that the link does not take wait until it is writable.
 void DataStreams::Answer(Stream& stream, wire::Frame frame) {
   if (!stream.answers.empty() || !SendFrame(stream, frame).ok())
@@ -290,6 +341,9 @@ void DataStreams::OnClosed(uint64_t id) {
   if (session == sessions_.end()) return;
   std::erase_if(session->second.lent, [id](const auto& lent) { return lent.second.stream == id; });
   if (session->second.stream == id) session->second.stream = 0;
+  LoseCallbacks(session_id,
+                absl::UnavailableError("The client's data stream closed before it answered a host "
+                                       "callback: its process has ended, or the network is cut."));
   FailOutgoing(session->second,
                absl::UnavailableError("The client's data stream closed before it had all bytes."));
 }
@@ -503,6 +557,7 @@ void DataStreams::EndSession(SessionId session_id) {
     streams_.erase(stream);
   }
   FailOutgoing(entry->second, absl::CancelledError("The session ended."));
+  LoseCallbacks(session_id, absl::CancelledError("The session ended."));
   sessions_.erase(session_id);
 }
 

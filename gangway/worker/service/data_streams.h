@@ -29,6 +29,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
+#include "gangway/transport/pieces.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
@@ -45,6 +46,10 @@ class DataStreams {
   struct Events {
     std::function<void(UploadShardStaged)> on_staged;
     std::function<void(UploadRefused)> on_refused;  // its bytes are gone, and no more are taken
+    // Of host callbacks; may be empty if none is sent.
+    std::function<void(SessionId, wire::HostCallbackReply)> on_reply;
+    // No reply will come to what was sent to this client until now.
+    std::function<void(SessionId, const absl::Status& why)> on_callbacks_lost;
   };
 
   struct Options {
@@ -71,6 +76,11 @@ class DataStreams {
   void SendShard(SessionId session, uint64_t fetch, uint32_t shard,
                  std::shared_ptr<FetchedShard> bytes, Sent sent);
   void FailShards(const FailFetch& fail);
+
+  // Sends it once the session has a stream; on_callbacks_lost if it has none for a while.
+  void SendCallback(SessionId session, wire::HostCallback callback);
+  // For people: what the session's client calls itself; empty without a stream.
+  std::string ClientOf(SessionId session) const;
 
   UploadStaging::Shards TakeUpload(SessionId session, uint64_t upload);
   void RefuseUpload(SessionId session, uint64_t upload);
@@ -103,6 +113,9 @@ class DataStreams {
     FileDescriptor descriptors;       // that connection; invalid before its first use
     std::set<uint64_t> segments;      // whose descriptors were sent
     std::deque<wire::Frame> answers;  // wait until the link is writable
+    std::string client;               // its name, by its Hello
+    transport::PieceJoiner joiner;    // of replies to host callbacks
+    bool called = false;              // a host callback was sent: replies may come
   };
 
   // A shard to be sent, or its failure.
@@ -144,6 +157,8 @@ class DataStreams {
     uint64_t waits = 0;  // the latest wait for a stream; counts them
     const std::shared_ptr<FetchShare> share;
     std::map<LentKey, Lent> lent;
+    std::deque<wire::Frame> callbacks;  // wait for a stream
+    uint64_t callback_waits = 0;        // the latest of these waits; counts them
   };
 
   void OnFrame(uint64_t id, wire::Frame frame);
@@ -155,6 +170,9 @@ class DataStreams {
   void OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
   void OnWish(Stream& stream, const wire::ShardRequest& wish);
   void OnFetchedWord(Stream& stream, const wire::ShardRequest& word);
+  void OnReply(uint64_t id, Stream& stream, wire::Frame frame);
+  void SendCallbacks(SessionId session);
+  void LoseCallbacks(SessionId session, const absl::Status& why);
   bool Connected(Stream& stream);
   bool HandOver(Stream& stream, const transport::SharedBlock& block);
   std::unique_ptr<transport::SharedBlock> FindPlace(Stream& stream, size_t size);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/device/device.h"
@@ -23,13 +24,19 @@ namespace gangway::worker {
 
 class ExecutableSlot {
  public:
-  ExecutableSlot(std::string name, DeviceThread::Turn turn, bool has_collectives)
-      : turn_(turn), has_collectives_(has_collectives), name_(std::move(name)) {}
+  ExecutableSlot(std::string name, DeviceThread::Turn turn, bool has_collectives,
+                 SessionId host_caller = {})
+      : turn_(turn),
+        has_collectives_(has_collectives),
+        host_caller_(host_caller),
+        name_(std::move(name)) {}
 
   // How its gangs enter a device.
   DeviceThread::Turn turn() const { return turn_; }
   // Of the device runtime: its members wait for one another.
   bool has_collectives() const { return has_collectives_; }
+  // The session whose client the program may call; 0: it calls none.
+  SessionId host_caller() const { return host_caller_; }
 
   void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable)
       GANGWAY_EXCLUDES(mutex_) {
@@ -55,6 +62,7 @@ class ExecutableSlot {
  private:
   const DeviceThread::Turn turn_;
   const bool has_collectives_;
+  const SessionId host_caller_;
   const std::string name_;
   Mutex mutex_;
   CondVar changed_;

@@ -9,6 +9,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
+#include "gangway/device/element_type.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
@@ -17,7 +18,37 @@ namespace {
 // An execute may complete before its outputs are in their slots: a position ends after both.
 constexpr size_t kPartsPerPosition = 2;
 
+// Of an argument that is copied so that its program does not run on the device's thread: programs that would do so are
+// small.
+constexpr size_t kLateBytesMax = size_t{1} << 20;
+// Of one run of a gang with collectives. Zeros may keep a loop of the program from ending.
+constexpr int kFailedCallsMax = 1000;
+
 }  // namespace
+
+class LaunchTask::HostCaller final : public device::HostCallReceiver {
+ public:
+  HostCaller(std::shared_ptr<LaunchTask> task, int device)
+      : task_(std::move(task)),
+        caller_({.session = task_->executable_->host_caller(),
+                 .gang = task_->ordinal(),
+                 .device = task_->DeviceIdOf(device),
+                 .local_device = device}) {}
+
+  absl::Status OnHostCall(const device::HostCall& call) override {
+    std::optional<wire::Failure> failed = task_->failure();
+    absl::Status status =
+        failed ? wire::ToStatus(*failed) : task_->environment().host_calls->Call(caller_, call);
+    if (status.ok()) return status;
+    task_->Note(status, caller_.local_device);
+    return task_->IsLate() && ++failed_calls_ < kFailedCallsMax ? absl::OkStatus() : status;
+  }
+
+ private:
+  const std::shared_ptr<LaunchTask> task_;
+  const HostCalls::Caller caller_;
+  std::atomic<int> failed_calls_ = 0;
+};
 
 LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
                        const PrepareLaunch& launch, std::shared_ptr<ExecutableSlot> executable,
@@ -30,6 +61,8 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
       members_(executable_->has_collectives() ? positions_.size() : 0) {
   donated_.resize(positions_.empty() ? 0 : positions_[0].arguments.size(), false);
   for (uint32_t k : launch.donated) donated_.at(k) = true;  // the core has checked the range
+  MutexLock lock(late_mutex_);
+  if (IsLate()) late_.resize(positions_.size());
 }
 
 void LaunchTask::Enqueue() {
@@ -77,7 +110,9 @@ absl::Status LaunchTask::Execute(Position& position) {
   }
   DeviceThread& thread = *environment().devices[position.device];
   const std::shared_ptr<InFlight>& executes = thread.executes();
-  if (!executes->Begin(deadline)) {
+  const bool may_call = !calls_host() || host_callers(position)->Begin(deadline);
+  if (!may_call || !executes->Begin(deadline)) {
+    if (calls_host() && may_call) host_callers(position)->End();
     return absl::DeadlineExceededError(
         "No earlier program on this device ended in time to start another one.");
   }
@@ -86,32 +121,110 @@ absl::Status LaunchTask::Execute(Position& position) {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   Member* member = members_.empty() ? nullptr : &members_[IndexOf(position)];
   if (member != nullptr) member->begun_before = executes->begun() - 1;
+  if (calls_host()) {
+    device::ReceiveHostCalls(options.launch_id, position.device,
+                             std::make_shared<HostCaller>(self, position.device));
+  }
+  std::optional<LateArgument> late;
+  if (calls_host()) late = MakeLate(position, contents, arguments);
   thread.BeginCall(ordinal());
-  auto outputs = executable->ExecuteOn(
-      position.device, arguments, options,
-      Owed([self, executes, place, member, device = position.device](absl::Status status) {
-        Trace(TraceKind::kExecuteEnd, place, {}, self->ordinal());
-        if (member != nullptr) member->begun_before = Member::kOutside;
-        executes->End();
-        self->LeaveDevice(device);
-        if (!status.ok()) {
-          self->Note(status, device);
-          self->NoteFailedMember(device);
-        }
-        self->EndPart();
-      }));
+  auto outputs = executable->ExecuteOn(position.device, arguments, options,
+                                       Owed([self, place, member, &position](absl::Status status) {
+                                         Trace(TraceKind::kExecuteEnd, place, {}, self->ordinal());
+                                         if (member != nullptr)
+                                           member->begun_before = Member::kOutside;
+                                         self->OnExecuted(position, status);
+                                       }));
   thread.EndCall();
   if (!outputs.ok()) {
     if (member != nullptr) member->begun_before = Member::kOutside;
     executes->End();  // a rejected execute runs no callback
+    if (calls_host()) EndHostCalls(position);
     Trace(TraceKind::kExecuteEnd, place, {}, ordinal());
     return outputs.status();
   }
+  if (late) FillLate(*std::move(late));
   for (size_t k = 0; k < donated_.size(); ++k) {
     if (donated_[k]) position.arguments[k]->Empty();
   }
-  TakeOutputs(position, *std::move(outputs));
+  if (IsLate()) {
+    SettleLate(position, *std::move(outputs));
+  } else {
+    TakeOutputs(position, *std::move(outputs));
+  }
   return absl::OkStatus();
+}
+
+std::optional<LaunchTask::LateArgument> LaunchTask::MakeLate(
+    const Position& position, const std::vector<store::Content>& contents,
+    std::vector<device::Buffer*>& arguments) const {
+  size_t least = kLateBytesMax + 1, index = 0;
+  for (size_t k = 0; k < contents.size(); ++k) {
+    const auto bytes = device::HostBytes(contents[k].buffer->spec());
+    if (donated_[k] || !bytes || *bytes >= least || *bytes == 0) continue;
+    least = *bytes;
+    index = k;
+  }
+  if (least > kLateBytesMax) return std::nullopt;
+  const std::shared_ptr<device::Buffer>& original = contents[index].buffer;
+  auto made = environment().backend->CreatePlaceholder(position.device, original->spec());
+  if (!made.ok() || made->buffer->memory_kind() != original->memory_kind()) return std::nullopt;
+  LateArgument late{original, *std::move(made), least};
+  arguments[index] = late.placeholder.buffer.get();
+  return late;
+}
+
+void LaunchTask::FillLate(LateArgument late) {
+  auto bytes = std::make_shared<std::vector<std::byte>>(late.bytes);
+  std::shared_ptr<device::Filler> filler = std::move(late.placeholder.filler);
+  const std::shared_ptr<device::Buffer> original = std::move(late.original);
+  original->CopyToHost(
+      bytes->data(), bytes->size(),
+      Owed([filler, bytes, environment = environment_ptr()](const absl::Status& copied) {
+        // Counted, like a callback: the program may run in Fill.
+        environment->callbacks->Add();
+        environment->spare_threads->Run([filler, bytes, copied, environment] {
+          const absl::Status filled = copied.ok()
+                                          ? filler->Fill(*bytes, [bytes](const absl::Status&) {})
+                                          : filler->Fail(copied);
+          filled.IgnoreError();  // a filler that is dropped fails its buffer
+          environment->callbacks->End();
+        });
+      }));
+}
+
+void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
+  const int device = position.device;
+  if (calls_host()) EndHostCalls(position);
+  environment().devices[device]->executes()->End();
+  LeaveDevice(device);
+  if (!status.ok()) {
+    Note(status, device);
+    NoteFailedMember(device);
+  }
+  if (IsLate()) SettleLate(position, std::nullopt);
+  EndPart();
+}
+
+void LaunchTask::EndHostCalls(const Position& position) {
+  device::ReceiveHostCalls(static_cast<int32_t>(launch_id_), position.device, nullptr);
+  host_callers(position)->End();
+}
+
+void LaunchTask::SettleLate(Position& position, std::optional<Buffers> outputs) {
+  {
+    MutexLock lock(late_mutex_);
+    Late& late = late_[IndexOf(position)];
+    if (outputs) {
+      late.outputs = std::move(outputs);
+    } else {
+      late.ended = true;
+    }
+    if (!late.ended || !late.outputs) return;
+    outputs = std::move(late.outputs);
+  }
+  if (std::optional<wire::Failure> failed = failure()) return FailResults(*failed);
+  TakeOutputs(position, *std::move(outputs));
 }
 
 void LaunchTask::NoteFailedMember(int device) {
@@ -151,8 +264,7 @@ void LaunchTask::LeaveDevice(int device) {
   if (executable_->turn() == DeviceThread::Turn::kGangAlone) environment().devices[device]->Leave();
 }
 
-void LaunchTask::TakeOutputs(Position& position,
-                             std::vector<std::unique_ptr<device::Buffer>> outputs) {
+void LaunchTask::TakeOutputs(Position& position, Buffers outputs) {
   if (outputs.size() != position.results.size()) {
     Note(absl::InternalError(absl::StrCat("The program made ", outputs.size(), " results, but ",
                                           position.results.size(), " were announced.")),

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gangway/worker/service/executable_slot.h"
@@ -36,12 +37,45 @@ class LaunchTask final : public NodeTask, public WatchedGang {
                                  std::chrono::milliseconds duration) const override;
 
  private:
+  using Buffers = std::vector<std::unique_ptr<device::Buffer>>;
+
   // Of a position whose execute is in progress: how many executes had begun before it on its device.
   struct Member {
     static constexpr uint64_t kOutside = UINT64_MAX;
     std::atomic<uint64_t> begun_before = kOutside;
   };
 
+  // The host callbacks of one position. A failed callback of a gang with collectives lets its program go on, with zeros
+  // for its results: the other members would wait for this one in a collective, and only the end of the process ends
+  // such a wait. The gang's results are failed once the program has ended.
+  class HostCaller;
+  // A copy of an argument of a program that calls its client, which is filled only after the program is enqueued. XLA
+  // CPU runs a small program whose arguments are ready inside ExecuteOn, and there the device's thread would wait for
+  // the client; now another thread does.
+  struct LateArgument {
+    std::shared_ptr<device::Buffer> original;
+    device::Placeholder placeholder;
+    size_t bytes = 0;
+  };
+  // Replaces the smallest argument that is not donated. Nothing: it is not small, or there is none.
+  std::optional<LateArgument> MakeLate(const Position& position,
+                                       const std::vector<store::Content>& contents,
+                                       std::vector<device::Buffer*>& arguments) const;
+  void FillLate(LateArgument late);
+  // What a position has made, until its program has ended.
+  struct Late {
+    bool ended = false;
+    std::optional<Buffers> outputs;
+  };
+
+  const std::shared_ptr<InFlight>& host_callers(const Position& position) const {
+    return environment().host_callers[position.device];
+  }
+  bool calls_host() const { return executable_->host_caller() != SessionId(); }
+  bool IsLate() const { return calls_host() && executable_->has_collectives(); }
+  // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
+  void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);
+  void EndHostCalls(const Position& position);
   // A member will never reach its collectives.
   void NoteFailedMember(int device);
   size_t IndexOf(const Position& position) const {
@@ -49,10 +83,11 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   }
   void RunPosition(Position& position, const absl::Status& entry);
   absl::Status Execute(Position& position);
+  void OnExecuted(Position& position, const absl::Status& status);
   void LeaveDevice(
       int device);  // once per position that entered: its run has ended, or will not begin
   // On an error the enqueued execute still ends through its callback.
-  void TakeOutputs(Position& position, std::vector<std::unique_ptr<device::Buffer>> outputs);
+  void TakeOutputs(Position& position, Buffers outputs);
   absl::Status Verdict() GANGWAY_EXCLUDES(verdict_mutex_);
   void FailResults(const wire::Failure& failure);
 
@@ -62,6 +97,8 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   const uint32_t launch_id_;
   std::vector<Member> members_;          // by position; of a gang with collectives
   std::atomic<int> failed_device_ = -1;  // of the first member that failed
+  Mutex late_mutex_;
+  std::vector<Late> late_ GANGWAY_GUARDED_BY(late_mutex_);  // by position, if IsLate()
   Mutex verdict_mutex_;
   bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
 };

@@ -23,7 +23,9 @@
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/device_thread.h"
 #include "gangway/worker/service/gang_watch.h"
+#include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/in_flight.h"
+#include "gangway/worker/service/spare_threads.h"
 
 namespace gangway::worker {
 
@@ -35,6 +37,11 @@ struct TaskEnvironment {
   std::function<void(NodeEnded)> ended;  // any thread
   std::shared_ptr<InFlight> callbacks;   // counts those that the runtime still owes
   std::shared_ptr<GangWatch> gangs;      // learns of failed members; null: nothing does
+  // By device: runs of programs that call their clients. Each may block a thread of the runtime's pool for long.
+  std::vector<std::shared_ptr<InFlight>> host_callers;
+  std::shared_ptr<SpareThreads> spare_threads;  // for them
+  device::Backend* backend = nullptr;
+  std::shared_ptr<HostCalls> host_calls;  // of programs that call their clients; null: none may
   std::chrono::milliseconds wait_limit{
       600'000};  // for a slot, an executable, the in-flight limit, the gate
 };
@@ -56,6 +63,7 @@ class NodeTask : public std::enable_shared_from_this<NodeTask> {
 
  protected:
   const TaskEnvironment& environment() const { return *environment_; }
+  const std::shared_ptr<const TaskEnvironment>& environment_ptr() const { return environment_; }
   Ordinal ordinal() const { return ordinal_; }
   const wire::ProgramLabelRef& program() const { return program_; }
   Clock::time_point Deadline() const { return Clock::now() + environment_->wait_limit; }

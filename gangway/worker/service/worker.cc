@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
+#include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/simulated_work.h"
@@ -64,6 +66,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
     if (backend.ok()) {
       device::OfferLinalg(**backend);
       device::OfferSimulatedWork(**backend);
+      device::OfferHostCalls(**backend);
     }
   }
   GANGWAY_RETURN_IF_ERROR(backend);
@@ -244,11 +247,36 @@ void EndForGang(const wire::Failure& why, ControlLink& link, StopFlag& stop) {
   (void)pause.WaitFor(kHeardMax);
 }
 
+// Names the clients that devices wait for, each gang once. Such a device is not stuck: the limit of host callbacks, or
+// the end of the client, ends its wait.
+class CallbackLog {
+ public:
+  // Whether the device of `call` waits for a client.
+  bool Explains(const StuckCall& call, const std::map<int, HostCalls::Caller>& waiting) {
+    auto found = waiting.find(static_cast<int>(call.device));
+    if (found == waiting.end()) return false;
+    const HostCalls::Caller& caller = found->second;
+    if (std::exchange(named_[caller.local_device], caller.gang) != caller.gang) {
+      spdlog::warn(
+          "device {} has waited for at least {} ms for client {} (session {}) to return from a "
+          "host "
+          "callback of gang {}",
+          caller.device.number(), call.duration.count(), caller.client, caller.session.number(),
+          caller.gang.number());
+    }
+    return true;
+  }
+
+ private:
+  std::map<int, Ordinal> named_;
+};
+
 // Sends heartbeats, which name stuck devices, and checks for those of the scheduler, until `stop`.
 // Does nothing that blocks.
 void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, ControlLink& link,
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
+  CallbackLog callbacks;
   IdleWatch idle(options.heap_idle_max);
   auto last = Clock::now();
   auto leave_by = StuckWatch::Time::max();
@@ -275,6 +303,7 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
     beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
     const std::vector<DeviceThread::Call> calls = service.Calls();
     for (const StuckCall& call : watch.Look(calls, now)) {
+      if (callbacks.Explains(call, service.WaitingForClients())) continue;
       wire::StuckDevice& stuck = *beat.mutable_heartbeat()->add_stuck();
       stuck.set_device(call.device);
       stuck.set_gang(call.gang.number());
@@ -348,6 +377,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
       .host_bytes_max = options.host_bytes_max.value_or(HostMemoryBytes() / 4),
       .wait_limit = options.wait_limit,
       .transfer_silence_max = options.transfer_silence_max,
+      .callback_limit = options.callback_limit,
       .shared_bytes_max = options.shared_bytes_max.value_or(HostMemoryBytes() / 4 * 3),
       .shared_shard_min = options.shared_shard_min,
       .on_left = [&stop] { stop.Stop(); }};

@@ -67,6 +67,8 @@ struct WorkerOptions {
   std::chrono::milliseconds wait_limit{
       600'000};  // of a device thread, for the results of an earlier program
   std::chrono::milliseconds transfer_silence_max{10'000};  // of a worker that takes part in a copy
+  // Of a client, for the reply to a host callback. Below collective_timeout: members of the gang may wait for this one.
+  std::chrono::milliseconds callback_limit{120'000};
   // Limit of the shared memory for shards that cross between this worker and others on this host,
   // half for workers and half for clients. Idle memory is kept for a while. 0: none, all shards go
   // on streams. Not set: three quarters of the machine's memory.

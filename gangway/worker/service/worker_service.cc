@@ -20,6 +20,8 @@ namespace gangway::worker {
 namespace {
 
 constexpr std::chrono::seconds kReportInterval{1};
+constexpr int kHostCallersMax =
+    4;  // per device: those of 8 devices leave half of the pool to others
 
 }  // namespace
 
@@ -34,6 +36,14 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
           options_.identity.device_count,
           [this, loop = loop_](SessionId session, const std::string& found) {
             loop->Post([this, session, found] { ReportBroken(session, found); });
+          })),
+      host_calls_(std::make_shared<HostCalls>(
+          options_.callback_limit,
+          [this, loop = loop_](SessionId session, wire::HostCallback callback) {
+            loop->Post([this, session, callback = std::move(callback)]() mutable {
+              host_calls_->Name(session, streams_.ClientOf(session));
+              streams_.SendCallback(session, std::move(callback));
+            });
           })),
       core_(options_.identity),
       staging_(StagingMemory::Make({.bytes_max = options_.host_bytes_max, .loop = loop_.get()})),
@@ -54,13 +64,22 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                 .shared_bytes_max = options_.shared_bytes_max / 2,
                 .transfers = &transfers_},
                {.on_staged = [this](UploadShardStaged event) { Step(event); },
-                .on_refused = [this](UploadRefused event) { Step(std::move(event)); }}),
+                .on_refused = [this](UploadRefused event) { Step(std::move(event)); },
+                .on_reply =
+                    [this](SessionId session, wire::HostCallbackReply reply) {
+                      host_calls_->OnReply(session, std::move(reply));
+                    },
+                .on_callbacks_lost =
+                    [this](SessionId session, const absl::Status& why) {
+                      host_calls_->Fail(session, why);
+                    }}),
       loader_("loader") {
   // One below the runtime's limit, whose count may fall shortly after our callback.
   int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
   for (int i = 0; i < options_.identity.device_count; ++i) {
     devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max,
                                                       options_.wait_limit));
+    host_callers_.push_back(std::make_shared<InFlight>(kHostCallersMax));
   }
   OpenDevices({});
   loop_->AddRoundEnd([this] {
@@ -94,6 +113,10 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   };
   environment->callbacks = callbacks_;
   environment->gangs = gangs_;
+  environment->host_calls = host_calls_;
+  environment->host_callers = host_callers_;
+  environment->spare_threads = spare_threads_;
+  environment->backend = backend_;
   environment->wait_limit = options_.wait_limit;
   environment_ = std::move(environment);
 }
@@ -263,7 +286,8 @@ void WorkerService::Do(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
   auto slot = std::make_shared<ExecutableSlot>(
       action.name, alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
-      action.has_collectives);
+      action.has_collectives,
+      device::MayCallHost(action.serialized) ? action.session : SessionId());
   executables_[action.executable] = slot;
   loader_.Post([this, slot, action = std::move(action)] {
     auto executable = backend_->Load(action.serialized, action.devices);
@@ -369,6 +393,8 @@ std::vector<DeviceThread::Call> WorkerService::Calls() const {
 absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   auto deadline = Clock::now() + limit;
   transfers_.Stop();
+  for (const auto& callers : host_callers_) callers->Abort();
+  host_calls_->Stop(absl::UnavailableError("The worker is shutting down."));
   loop_->Post([this] {
     staging_->Close();
     streams_.CloseAll();

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -28,6 +29,7 @@
 #include "gangway/worker/service/data_streams.h"
 #include "gangway/worker/service/executable_slot.h"
 #include "gangway/worker/service/gang_watch.h"
+#include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/node_task.h"
 #include "gangway/worker/service/stream_transfers.h"
 
@@ -39,8 +41,9 @@ struct ServiceOptions {
   uint64_t host_bytes_max = uint64_t{8} << 30;  // as in WorkerOptions
   std::chrono::milliseconds wait_limit{600'000};
   std::chrono::milliseconds transfer_silence_max{10'000};
-  size_t shared_bytes_max = 0;    // as in WorkerOptions; 0: none
-  size_t shared_shard_min = 0;    // smaller shards go on streams
+  std::chrono::milliseconds callback_limit{120'000};  // as in WorkerOptions
+  size_t shared_bytes_max = 0;                        // as in WorkerOptions; 0: none
+  size_t shared_shard_min = 0;                        // smaller shards go on streams
   std::function<void()> on_left;  // on the loop, after a Leave: all work is done
 };
 
@@ -65,6 +68,8 @@ class WorkerService {
 
   // The current call of each device's thread into the device runtime. Any thread.
   std::vector<DeviceThread::Call> Calls() const;
+  // One host callback per local device that waits for one. Any thread.
+  std::map<int, HostCalls::Caller> WaitingForClients() const { return host_calls_->Waiting(); }
   // The failure of a gang that can never end (gang_watch.h). Always from the same thread.
   std::optional<wire::Failure> StandingGang(Clock::time_point now,
                                             std::chrono::milliseconds limit) {
@@ -126,11 +131,14 @@ class WorkerService {
   const std::shared_ptr<store::Ledger> ledger_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
   const std::shared_ptr<GangWatch> gangs_ = std::make_shared<GangWatch>();
+  const std::shared_ptr<HostCalls> host_calls_;
   WorkerCore core_;
   const std::shared_ptr<StagingMemory> staging_;
   StreamTransfers transfers_;
   DataStreams streams_;
   std::vector<std::shared_ptr<DeviceThread>> devices_;
+  std::vector<std::shared_ptr<InFlight>> host_callers_;  // by device
+  const std::shared_ptr<SpareThreads> spare_threads_ = std::make_shared<SpareThreads>();
   std::shared_ptr<const TaskEnvironment> environment_;
   std::unordered_map<StorageId, Storage> storages_;
   std::unordered_map<ExecutableId, std::shared_ptr<ExecutableSlot>> executables_;

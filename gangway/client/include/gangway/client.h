@@ -16,6 +16,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -140,6 +141,12 @@ struct FetchSink {
   std::function<void(absl::Status)> on_done;  // last, exactly once
 };
 
+// Functions of this process that programs may call, by the numbers that the programs name. `operands` are dense and
+// row-major, and valid during the call; so are the results. The status of a failed call reaches the caller of the
+// program, with its text.
+using HostFunctions = std::function<absl::StatusOr<std::vector<std::string>>(
+    uint64_t function, std::span<const std::string_view> operands)>;
+
 class Client {
  public:
   virtual ~Client() = default;
@@ -234,6 +241,11 @@ class Client {
 
   // Makes arrays that hold the error `why` from the start.
   virtual void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) = 0;
+
+  // Runs `functions` when programs call them (device/pjrt/host_call.h), on threads that may block and may use the
+  // client. Calls begin in the order in which they come; a call that comes during another one begins after it, or
+  // 100 ms after that one began. A call that does not return within the worker's limit fails its program.
+  virtual void ServeHostCallbacks(HostFunctions functions) = 0;
 
   // Nodes submitted but not ended. TM-2: a front door stops reading its client's session while this
   // is at or above pending_max(); `on_room` runs once it is below.
