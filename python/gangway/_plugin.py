@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from gangway import _memory_kinds
+from gangway import _callbacks, _memory_kinds
 from gangway._errors import GangwayError
 
 NAME = "gangway"  # of JAX's backend
@@ -38,6 +38,8 @@ def register(port: int) -> None:
 
     _memory_kinds.install(lambda backend: xla_bridge._backends.get(NAME) is backend)
     if NAME not in xla_bridge._backend_factories:
+        path = library()
         xla_bridge.register_plugin(
-            NAME, library_path=str(library()), options=lambda: {"port": str(port)}
+            NAME, library_path=str(path), options=lambda: {"port": str(port)}
         )
+        _callbacks.install(path, NAME)

@@ -8,6 +8,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
+#include "gangway/frontdoor/pjrt/callbacks.h"
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/extensions.h"
 #include "gangway/frontdoor/pjrt/options.h"
@@ -74,6 +75,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   auto client = std::make_unique<PJRT_Client>();
   GANGWAY_ASSIGN_OR_RETURN(client->session, ConnectLocal(options));
   client->drops = std::make_shared<Drops>(client->session.get());
+  client->session->ServeHostCallbacks(HostFunctionsOfProcess());
   const ClusterInfo& cluster = client->session->cluster();
   client->topology.platform = cluster.platform;
   client->topology.version = cluster.platform_version;

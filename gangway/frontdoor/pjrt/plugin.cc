@@ -5,6 +5,7 @@
 
 #include "gangway/frontdoor/pjrt/async_transfer.h"
 #include "gangway/frontdoor/pjrt/buffer.h"
+#include "gangway/frontdoor/pjrt/callbacks.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/event.h"
@@ -167,7 +168,8 @@ PJRT_Api MakeTable() {
   table.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
   table.pjrt_api_version.major_version = PJRT_API_MAJOR;
   table.pjrt_api_version.minor_version = PJRT_API_MINOR;
-  table.extension_start = Extensions();
+  table.extension_start = CallbacksExtension();
+  table.extension_start->next = Extensions();
   table.PJRT_Error_Destroy = DestroyError;
   table.PJRT_Error_Message = ErrorMessage;
   AddEvents(table);

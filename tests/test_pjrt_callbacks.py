@@ -1,0 +1,308 @@
+"""Host callbacks through the plugin: each kind of JAX's, under its transformations, over one device and eight, and what
+a callback that raises, hangs, ends its script or uses the cluster leaves behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from faultlib import Console, elapsed
+from harness import PATIENCE, Cluster, client_environment
+
+LIMIT_S = 4  # of a callback, in the clusters made here
+
+
+def run_script(port: int, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PREAMBLE + text],
+        env=client_environment(port, "pjrt"),
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+    )
+
+
+PREAMBLE = """
+import gangway; gangway.connect()
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import io_callback
+from jax.sharding import NamedSharding, PartitionSpec as P
+"""
+
+
+@pytest.fixture
+def console(cluster: Cluster) -> Iterator[Console]:
+    with Console(cluster, door="pjrt") as opened:
+        prepare(opened)
+        yield opened
+
+
+@contextlib.contextmanager
+def impatient_cluster(devices: int = 8) -> Iterator[Cluster]:
+    """Its workers wait LIMIT_S for a callback."""
+    cluster = Cluster(1, 1, devices)
+    cluster.environment["GANGWAY_CALLBACK_LIMIT"] = str(LIMIT_S)
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def prepare(console: Console) -> None:
+    console.do("from jax.experimental import io_callback")
+    console.do("from jax.sharding import NamedSharding, PartitionSpec as P")
+    console.do("import functools, time, threading")
+    console.do("seen = []")
+    console.do("f32 = jax.ShapeDtypeStruct((), np.float32)")
+    console.do("mesh = jax.make_mesh((len(jax.devices()),), ('d',))")
+    console.do("note = lambda *a: seen.append([np.asarray(x).tolist() for x in a])")
+
+
+def check(port: int, text: str) -> str:
+    """Runs a script, which asserts, and returns what it printed."""
+    ran = run_script(port, text)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_debug_print(cluster: Cluster) -> None:
+    printed = check(
+        cluster.port,
+        """
+@jax.jit
+def f(x):
+    jax.debug.print("x is {x}", x=x)
+    return x + 1
+y = f(jnp.arange(3))
+jax.effects_barrier()
+print(y)
+""",
+    )
+    assert printed.split("\n")[:2] == ["x is [0 1 2]", "[1 2 3]"]
+
+
+def test_a_script_that_ends_has_printed(cluster: Cluster) -> None:
+    """Without a barrier of its own, and from a program without results."""
+    printed = check(cluster.port, "jax.jit(lambda x: jax.debug.print('last {}', x))(jnp.ones(2))")
+    assert printed == "last [1. 1.]\n"
+
+
+def test_each_kind_gets_and_returns_values(console: Console) -> None:
+    console.do("x = jnp.arange(6, dtype=np.float32).reshape(2, 3)")
+    console.do("host = lambda a: np.asarray(a) * 2")
+    console.do("f = jax.jit(lambda x: jax.pure_callback(host, x, x) + 1)")
+    assert console.do("result = f(x).tolist()") == [[1, 3, 5], [7, 9, 11]]
+    console.do("f = jax.jit(lambda x: io_callback(host, x, x, ordered=True) + 1)")
+    assert console.do("result = f(x).tolist()") == [[1, 3, 5], [7, 9, 11]]
+    console.do("jax.jit(lambda x: jax.debug.callback(note, x, x[0, 1]))(x)")
+    console.do("jax.effects_barrier()")
+    assert console.do("result = seen") == [[[[0, 1, 2], [3, 4, 5]], 1]]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "complex64", "float64"]
+)
+def test_values_of_every_type_come_back(console: Console, dtype: str) -> None:
+    console.do("jax.config.update('jax_enable_x64', True)")
+    console.do(f"x = jnp.asarray([0, 1, 1, 0], jnp.{dtype if dtype != 'bool' else 'bool_'})")
+    console.do("same = lambda a: (np.asarray(a), np.zeros((0, 3), np.int32))")
+    console.do("shapes = (x, jax.ShapeDtypeStruct((0, 3), np.int32))")
+    console.do("y, empty = jax.jit(lambda x: jax.pure_callback(same, shapes, x))(x)")
+    assert console.do("result = [y.dtype == x.dtype, bool((y == x).all()), empty.shape]") == [
+        True,
+        True,
+        [0, 3],
+    ]
+
+
+def test_large_arrays_come_whole(console: Console) -> None:
+    """More than a frame, and more than the streams' queues."""
+    console.do("x = jnp.arange(12 << 20, dtype=np.float32)")
+    console.do("f = jax.jit(lambda x: jax.pure_callback(lambda a: np.asarray(a)[::-1], x, x))")
+    assert console.do("result = bool((f(x) == x[::-1]).all())", 60)
+
+
+def test_ordered_callbacks_keep_their_order(console: Console) -> None:
+    console.do("tell = lambda i: io_callback(note, None, i, ordered=True)")
+    console.do("f = jax.jit(lambda x: (tell(x), tell(x + 1), tell(x + 2), x * 1)[-1])")
+    console.do("jax.block_until_ready([f(jnp.int32(10 * i)) for i in range(20)])")
+    console.do("jax.effects_barrier()")
+    assert console.do("result = seen") == [[10 * i + j] for i in range(20) for j in range(3)]
+
+
+def test_scan_cond_while_grad_and_vmap(console: Console) -> None:
+    console.do("say = lambda x: jax.debug.callback(note, x, ordered=True)")
+    console.do("f = jax.jit(lambda x: jax.lax.scan(lambda c, a: (say(a), (c + a, a))[1], 0.0, x))")
+    assert console.do("result = float(f(jnp.arange(4.0))[0])") == 6
+    console.do("jax.effects_barrier()")
+    assert console.do("result = seen") == [[0], [1], [2], [3]]
+    console.do("seen.clear()")
+    console.do("g = lambda x: jax.lax.cond(x > 0, lambda x: (say(x), x)[1], lambda x: -x, x)")
+    assert console.do("result = [float(jax.jit(g)(v)) for v in (2.0, -3.0)]") == [2, 3]
+    console.do("jax.effects_barrier()")
+    assert console.do("result = seen") == [[2]]
+    console.do("less = lambda x: jax.pure_callback(lambda a: np.asarray(a) < 5, np.bool_(0), x)")
+    assert (
+        console.do(
+            "result = int(jax.jit(lambda x: jax.lax.while_loop(less, lambda x: x + 1, x))(0))"
+        )
+        == 5
+    )
+    console.do("seen.clear()")
+    console.do("h = lambda x: (jax.debug.callback(note, x), x * x)[1]")
+    assert console.do("result = float(jax.jit(jax.grad(h))(3.0))") == 6
+    console.do("jax.effects_barrier()")
+    assert console.do("result = seen") == [[3]]
+    for method in ("sequential", "expand_dims", "broadcast_all"):
+        console.do(
+            "k = lambda x: jax.pure_callback(lambda a: np.asarray(a) + 1, x, x, "
+            f"vmap_method='{method}')"
+        )
+        assert console.do("result = jax.jit(jax.vmap(k))(jnp.arange(3.0)).tolist()") == [1, 2, 3]
+
+
+def test_sharded_programs_call_once_with_the_whole_array(console: Console) -> None:
+    console.do("x = jax.device_put(np.arange(16.0, dtype=np.float32), NamedSharding(mesh, P('d')))")
+    console.do("host = lambda a: (note(a), np.asarray(a) * 2)[1]")
+    console.do("f = jax.jit(lambda x: jax.pure_callback(host, x, x) + 1)")
+    assert console.do("result = f(x).tolist()") == [2 * i + 1 for i in range(16)]
+    assert console.do("result = seen") == [[list(range(16))]]
+    console.do("seen.clear(); f = jax.jit(lambda x: (jax.debug.callback(note, x), x.sum())[1])")
+    assert console.do("result = float(f(x))") == 120
+    console.do("jax.effects_barrier()")
+    assert console.do("result = seen") == [[list(range(16))]]
+    console.do("seen.clear(); ordered = functools.partial(io_callback, note, None, ordered=True)")
+    console.do("f = jax.jit(lambda x: (ordered(x), ordered(x + 1), x * 2)[-1])")
+    console.do("f(x).block_until_ready(); jax.effects_barrier()")
+    assert console.do("result = [s[0][0] for s in seen]") == [0, 1]
+
+
+def test_manual_programs_call_from_each_device(console: Console) -> None:
+    console.do("x = jax.device_put(np.arange(16.0, dtype=np.float32), NamedSharding(mesh, P('d')))")
+    console.do("host = lambda a: (note(a), np.asarray(a) * 2)[1]")
+    console.do("g = lambda x: jax.lax.psum(jax.pure_callback(host, x, x), 'd')")
+    console.do("f = jax.jit(jax.shard_map(g, mesh=mesh, in_specs=P('d'), out_specs=P()))")
+    assert console.do("result = f(x).tolist()") == [112, 128]
+    assert sorted(console.do("result = seen")) == [[[2 * i, 2 * i + 1]] for i in range(8)]
+
+
+def test_the_local_cpu_keeps_its_callbacks(console: Console) -> None:
+    console.do("cpu = jax.devices('cpu')[0]")
+    console.do("f = jax.jit(lambda x: jax.pure_callback(lambda a: np.asarray(a) + 1, x, x))")
+    console.do("local = jax.device_put(jnp.ones(2), cpu); remote = jnp.ones(2)")
+    assert console.do("result = (f(local).tolist(), f(remote).tolist())") == [[2, 2], [2, 2]]
+    assert "callback = " not in console.do("result = f.lower(local).as_text()")
+    assert "callback = " in console.do("result = f.lower(remote).as_text()")
+
+
+def test_sessions_with_the_same_program_run_their_own_functions(cluster: Cluster) -> None:
+    """Their texts name the same number, and the cluster compiles one of them."""
+    text = "print(jax.jit(lambda x: jax.pure_callback(lambda a: a * {}, x, x))(jnp.float32(1)))"
+    assert [check(cluster.port, text.format(factor)) for factor in (2, 3)] == ["2.0\n", "3.0\n"]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_what_a_callback_raises_is_the_error(
+    cluster: Cluster, console: Console, sharded: bool
+) -> None:
+    console.do("def fail(a): raise ValueError('not today')")
+    console.do("f = jax.jit(lambda x: jax.pure_callback(fail, x, x).sum())")
+    console.do("x = jnp.arange(16, dtype=np.float32)")
+    if sharded:
+        console.do("x = jax.device_put(x, NamedSharding(mesh, P('d')))")
+    workers = [worker["incarnation"] for worker in cluster.workers()]
+    said = console.ask("f(x).block_until_ready()")
+    assert said["type"] == "JaxRuntimeError", said
+    assert "ValueError: not today" in said["error"]
+    assert "gang" in said["error"] and "worker" in said["error"]
+    assert console.do("result = float(jnp.sum(x))") == 120
+    assert [worker["incarnation"] for worker in cluster.workers()] == workers
+
+
+def test_what_a_callback_without_results_raises_is_told_by_the_barrier(console: Console) -> None:
+    console.do("def fail(a): raise ValueError('not today')")
+    console.do("jax.jit(lambda x: jax.debug.callback(fail, x))(jnp.ones(2))")
+    assert "ValueError: not today" in console.ask("jax.effects_barrier()")["error"]
+
+
+def test_a_callback_may_use_the_cluster(console: Console) -> None:
+    """Other arrays of the script, and programs with callbacks of their own."""
+    console.do("big = jnp.arange(1000.0)")
+    console.do("inner = jax.jit(lambda x: jax.pure_callback(lambda a: a + 1, x, x) * big[2])")
+    console.do("host = lambda a: np.asarray(inner(float(np.asarray(big)[5]) + jnp.float32(1)))")
+    console.do("f = jax.jit(lambda x: jax.pure_callback(host, f32, x))")
+    assert console.do("result = float(f(big[0]))") == 14
+
+
+def test_equinox_error_if_has_what_it_needs(console: Console) -> None:
+    """A callback inside a branch that is taken only for an error."""
+    console.do("def fail(a): raise RuntimeError('x must be positive')")
+    console.do("bad = lambda x: jax.pure_callback(fail, x, x)")
+    console.do("f = jax.jit(lambda x: jax.lax.cond(x <= 0, bad, lambda x: x * 2, x))")
+    assert console.do("result = float(f(3.0))") == 6
+    assert "x must be positive" in console.ask("f(-1.0).block_until_ready()")["error"]
+
+
+@pytest.mark.alone
+def test_one_that_hangs_fails_its_program_TM_1() -> None:
+    with (
+        impatient_cluster(2) as cluster,
+        Console(cluster, door="pjrt") as hung,
+        Console(cluster, door="pjrt") as other,
+    ):
+        prepare(hung)
+        other.do("g = jax.jit(lambda x: x + 1); g(1.0).block_until_ready()")
+        workers = [worker["incarnation"] for worker in cluster.workers()]
+        hung.do("stay = threading.Event()")
+        hung.do("f = jax.jit(lambda x: jax.pure_callback(lambda a: (stay.wait(), a)[1], x, x))")
+        hung.do("x = jnp.float32(1); y = f(x); z = y + 1")
+        began = time.monotonic()
+        said = hung.ask("y.block_until_ready()", 4 * LIMIT_S)
+        assert "DEADLINE_EXCEEDED" in said["error"], said
+        assert "callback" in said["error"] and "worker" in said["error"]
+        assert LIMIT_S - 1 < elapsed(began) < LIMIT_S + 5
+        assert other.do("result = float(g(2.0))") == 3
+        hung.do("stay.set()")
+        assert hung.do("result = float(f(5.0))") == 5
+        assert [worker["incarnation"] for worker in cluster.workers()] == workers
+
+
+def test_a_script_killed_in_a_callback_leaves_nothing(cluster: Cluster) -> None:
+    def use() -> None:
+        with Console(cluster, door="pjrt") as client:
+            prepare(client)
+            client.do("begun = threading.Event()")
+            client.do("stay = lambda a: (begun.set(), time.sleep(600), a)[2]")
+            client.do("f = jax.jit(lambda x: jax.pure_callback(stay, x, x))")
+            client.do("y = f(jnp.ones(1 << 16)); begun.wait(20)")
+        # The console is killed here.
+
+    with cluster.left_as_found(use):
+        use()
+        with Console(cluster, door="pjrt") as after:
+            began = time.monotonic()
+            assert after.do("result = float(jax.jit(lambda x: x + 1)(1.0))") == 2
+            assert elapsed(began) < 10
+
+
+def test_a_script_that_exits_in_a_callback_ends(cluster: Cluster) -> None:
+    ran = run_script(
+        cluster.port,
+        """
+import sys
+def leave(a):
+    sys.exit(3)
+try:
+    jax.jit(lambda x: jax.pure_callback(leave, x, x))(jnp.ones(2)).block_until_ready()
+except jax.errors.JaxRuntimeError as error:
+    assert "SystemExit: 3" in str(error), error
+    print("went on")
+""",
+    )
+    assert (ran.returncode, ran.stdout) == (0, "went on\n"), ran.stderr
