@@ -151,20 +151,22 @@ function(gangway_register_test name timeout extra_labels)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${environment}")
 endfunction()
 
-# A plugin holds its library and all Gangway libraries under that. Abseil and protobuf are linked as shared libraries,
-# because Debian's static ones are not position-independent.
+# A plugin is loaded into the processes of other programs, beside other versions of the libraries that it uses: it holds
+# its library, all Gangway libraries under that, abseil, protobuf, OpenSSL's libcrypto and the C++ runtime, and exports
+# nothing of them. It needs the C library alone.
 function(gangway_plugin name)
-  cmake_parse_arguments(arg "" "EXPORTS;LIBRARY" "" ${ARGN})
+  cmake_parse_arguments(arg "" "EXPORTS;LIBRARY" "ARCHIVES" ${ARGN})
   gangway_libraries_under(archives ${arg_LIBRARY})
-  file(GLOB absl /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/libabsl_*.so)
   add_library(${name} SHARED ${CMAKE_SOURCE_DIR}/cmake/precompiled/stub.cc)
-  add_dependencies(${name} ${archives})
+  add_dependencies(${name} ${arg_LIBRARY} ${archives} gangway_static_absl gangway_static_protobuf)
   list(TRANSFORM archives REPLACE "(.+)" "$<TARGET_FILE:\\1>")
   cmake_path(ABSOLUTE_PATH arg_EXPORTS BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-  target_link_options(${name} PRIVATE -Wl,--version-script=${arg_EXPORTS} -Wl,-z,defs -Wl,--as-needed)
+  target_link_options(${name} PRIVATE -Wl,--version-script=${arg_EXPORTS} -Wl,-z,defs -Wl,--as-needed -Wl,--gc-sections
+                                      -static-libstdc++ -static-libgcc)
   target_link_libraries(${name} PRIVATE
-    -Wl,--whole-archive $<TARGET_FILE:${arg_LIBRARY}> -Wl,--no-whole-archive -Wl,--start-group ${archives} -Wl,--end-group
-    ${absl} /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/libprotobuf.so OpenSSL::Crypto spdlog::spdlog Threads::Threads)
+    -Wl,--whole-archive $<TARGET_FILE:${arg_LIBRARY}> -Wl,--no-whole-archive
+    -Wl,--start-group ${archives} ${arg_ARCHIVES} $<TARGET_FILE:gangway_static_absl> $<TARGET_FILE:gangway_static_protobuf>
+    /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/libcrypto.a -Wl,--end-group Threads::Threads)
   set_target_properties(${name} PROPERTIES LINK_DEPENDS ${arg_EXPORTS})
 endfunction()
 

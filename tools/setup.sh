@@ -98,9 +98,21 @@ fetch_wheel() {
   echo "$wheel"
 }
 
+# Into FOLDER/NAME: what the build compiles of each source package.
+unpack_debian_sources() {
+  local name version inside source
+  while read -r name version _ _ inside; do
+    case "$name" in ''|'#'*) continue ;; esac
+    say "unpacking the source of $name $version into .deps/$name"
+    source=$(tools/debian_source.sh "$name")
+    mkdir -p "$1/$name"
+    cp -a "$source/$inside" "$1/$name/"
+  done < $versions/debian_sources.txt
+}
+
 unpack_deps() {
   local requirement sha256 inside under wheel wanted
-  wanted=$(sha256sum < $versions/wheels.txt)
+  wanted=$(cat $versions/wheels.txt $versions/debian_sources.txt | sha256sum)
   if [ "$(cat .deps/gangway-stamp 2>/dev/null)" = "$wanted" ]; then return 0; fi
   [ "$(uname -m)" = x86_64 ] || fail "the pinned PJRT plugin is for x86_64, this machine is $(uname -m)"
   rm -rf .cache/deps.new
@@ -120,6 +132,7 @@ with zipfile.ZipFile(wheel) as archive:
                 shutil.copyfileobj(source, target)
 PYTHON
   done < $versions/wheels.txt
+  unpack_debian_sources .cache/deps.new
   echo "$wanted" > .cache/deps.new/gangway-stamp
   # Complete or absent: an interrupted run leaves only .cache/deps.new, which the next run removes.
   rm -rf .deps

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -20,6 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/log.h"
 #include "gangway/base/status.h"
 
 namespace gangway {
@@ -139,15 +139,16 @@ bool AcceptLoop::Accept() {
       rlimit limit = {};
       getrlimit(RLIMIT_NOFILE, &limit);
       if (!std::exchange(told_, true)) {
-        spdlog::error(
-            "cannot accept connections: {} (the limit of open files is {}). New connections "
-            "wait until others close; raise the limit with `ulimit -n` or LimitNOFILE=",
-            std::strerror(errno), limit.rlim_cur);
+        Log(LogLevel::kError,
+            absl::StrCat("cannot accept connections: ", std::strerror(errno),
+                         " (the limit of open files is ", limit.rlim_cur,
+                         "). New connections wait until others close; raise the limit with "
+                         "`ulimit -n` or LimitNOFILE="));
       }
       return false;
     }
     if (fd < 0) return true;  // no connection is pending, or one closed before it was accepted
-    if (std::exchange(told_, false)) spdlog::info("connections are accepted again");
+    if (std::exchange(told_, false)) Log(LogLevel::kInfo, "connections are accepted again");
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // no effect on a unix socket
     take_(fd);

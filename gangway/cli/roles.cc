@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/log.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
@@ -65,6 +66,12 @@ void BeginRole(const char* name) {
   spdlog::set_default_logger(spdlog::stderr_color_mt(name));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %n %L %v");
   spdlog::flush_on(spdlog::level::info);
+  SetLogSink([](LogLevel level, const std::string& line) {
+    const auto own = level == LogLevel::kInfo    ? spdlog::level::info
+                     : level == LogLevel::kError ? spdlog::level::err
+                                                 : spdlog::level::warn;
+    spdlog::log(own, "{}", line);
+  });
 }
 
 int WaitForStop() {

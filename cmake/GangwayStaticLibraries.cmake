@@ -1,0 +1,31 @@
+# gangway_static_absl and gangway_static_protobuf: abseil and protobuf as position-independent static libraries, for
+# what is loaded into other programs' processes (gangway_plugin). Debian's static libraries are not
+# position-independent, and its shared ones would meet other versions there. The sources are those of the Debian
+# packages whose headers the build uses, with Debian's patches, so that the objects fit the code that includes these.
+#
+# Without debug information, and without the files that no plugin uses: ccache holds the result, and a build without it
+# should not take longer than needed.
+include_guard()
+
+function(gangway_static_library name include)
+  add_library(${name} STATIC EXCLUDE_FROM_ALL ${ARGN})
+  target_include_directories(${name} PRIVATE ${GANGWAY_WHEELS}/${include})
+  target_compile_options(${name} PRIVATE -O2 -g0 -w -ffunction-sections -fdata-sections -fvisibility=hidden)
+  target_link_libraries(${name} PUBLIC Threads::Threads)
+endfunction()
+
+# The lists of files below change only with this one.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/versions/debian_sources.txt)
+file(GLOB_RECURSE absl_sources ${GANGWAY_WHEELS}/abseil/absl/*.cc)
+list(FILTER absl_sources EXCLUDE REGEX
+     "_test\\.cc|test_|_testing|benchmark|_mock|mocking|gentables|exception_safety|scoped_set_env|/flags/|/log/")
+file(GLOB protobuf_sources
+     ${GANGWAY_WHEELS}/protobuf/src/google/protobuf/*.cc ${GANGWAY_WHEELS}/protobuf/src/google/protobuf/io/*.cc
+     ${GANGWAY_WHEELS}/protobuf/src/google/protobuf/stubs/*.cc)
+list(FILTER protobuf_sources EXCLUDE REGEX "test|mock|gzip|unittest|/io/(printer|io_win32)|empty\\.pb")
+if(NOT absl_sources OR NOT protobuf_sources)
+  message(FATAL_ERROR "the sources of abseil and protobuf are not in ${GANGWAY_WHEELS}: run tools/setup.sh first")
+endif()
+gangway_static_library(gangway_static_absl abseil ${absl_sources})
+gangway_static_library(gangway_static_protobuf protobuf/src ${protobuf_sources})
+target_compile_definitions(gangway_static_protobuf PRIVATE HAVE_PTHREAD)
