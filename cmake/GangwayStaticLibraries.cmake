@@ -1,5 +1,5 @@
-# gangway_static_absl and gangway_static_protobuf: abseil and protobuf as position-independent static libraries, for
-# what is loaded into other programs' processes (gangway_plugin). Debian's static libraries are not
+# gangway_static_absl, gangway_static_protobuf and gangway_static_re2 (which gRPC needs): position-independent static
+# libraries, for what is loaded into other programs' processes (gangway_plugin). Debian's static libraries are not
 # position-independent, and its shared ones would meet other versions there. The sources are those of the Debian
 # packages whose headers the build uses, with Debian's patches, so that the objects fit the code that includes these.
 #
@@ -23,9 +23,12 @@ file(GLOB protobuf_sources
      ${GANGWAY_WHEELS}/protobuf/src/google/protobuf/*.cc ${GANGWAY_WHEELS}/protobuf/src/google/protobuf/io/*.cc
      ${GANGWAY_WHEELS}/protobuf/src/google/protobuf/stubs/*.cc)
 list(FILTER protobuf_sources EXCLUDE REGEX "test|mock|gzip|unittest|/io/(printer|io_win32)|empty\\.pb")
-if(NOT absl_sources OR NOT protobuf_sources)
-  message(FATAL_ERROR "the sources of abseil and protobuf are not in ${GANGWAY_WHEELS}: run tools/setup.sh first")
+file(GLOB re2_sources ${GANGWAY_WHEELS}/re2/re2/*.cc ${GANGWAY_WHEELS}/re2/util/rune.cc
+     ${GANGWAY_WHEELS}/re2/util/strutil.cc)
+if(NOT absl_sources OR NOT protobuf_sources OR NOT re2_sources)
+  message(FATAL_ERROR "the sources of abseil, protobuf and re2 are not in ${GANGWAY_WHEELS}: run tools/setup.sh first")
 endif()
 gangway_static_library(gangway_static_absl abseil ${absl_sources})
 gangway_static_library(gangway_static_protobuf protobuf/src ${protobuf_sources})
 target_compile_definitions(gangway_static_protobuf PRIVATE HAVE_PTHREAD)
+gangway_static_library(gangway_static_re2 re2 ${re2_sources})

@@ -3,7 +3,7 @@
 # gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [LABELS ...])   a GoogleTest binary run by ctest
 # gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): libFuzzer drives it in the preset
 #                                                       fuzz; in all others it is a test over seeds and mutations
-# gangway_plugin(<name> EXPORTS a.map LIBRARY <library>)    a shared library that exports what the map says
+# gangway_plugin(<name> EXPORTS a.map LIBRARY <library> [GRPC])    a shared library that exports what the map says
 # Includes are "gangway/<folder>/<file>.h", also for generated headers.
 #
 # A test's labels are its folders (gangway/worker/core: worker, core), so `ctest -L '^scheduler$'` runs one folder's
@@ -152,21 +152,29 @@ function(gangway_register_test name timeout extra_labels)
 endfunction()
 
 # A plugin is loaded into the processes of other programs, beside other versions of the libraries that it uses: it holds
-# its library, all Gangway libraries under that, abseil, protobuf, OpenSSL's libcrypto and the C++ runtime, and exports
-# nothing of them. It needs the C library alone.
+# its library, all Gangway libraries under that, abseil, protobuf, OpenSSL's libcrypto and the C++ runtime, with GRPC
+# also gRPC and what that needs, and exports nothing of them. It needs the C library alone.
 function(gangway_plugin name)
-  cmake_parse_arguments(arg "" "EXPORTS;LIBRARY" "ARCHIVES" ${ARGN})
+  cmake_parse_arguments(arg "GRPC" "EXPORTS;LIBRARY" "" ${ARGN})
+  set(system crypto)
+  set(third_party gangway_static_absl gangway_static_protobuf)
+  if(arg_GRPC)
+    # Debian's static libraries of these are position-independent; of re2's, only the tables, which its source lacks.
+    list(APPEND system grpc++ grpc gpr upb address_sorting cares ssl z re2)
+    list(APPEND third_party gangway_static_re2)
+  endif()
+  list(TRANSFORM system REPLACE "(.+)" "/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/lib\\1.a")
   gangway_libraries_under(archives ${arg_LIBRARY})
   add_library(${name} SHARED ${CMAKE_SOURCE_DIR}/cmake/precompiled/stub.cc)
-  add_dependencies(${name} ${arg_LIBRARY} ${archives} gangway_static_absl gangway_static_protobuf)
+  list(APPEND archives ${third_party})
+  add_dependencies(${name} ${arg_LIBRARY} ${archives})
   list(TRANSFORM archives REPLACE "(.+)" "$<TARGET_FILE:\\1>")
   cmake_path(ABSOLUTE_PATH arg_EXPORTS BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_options(${name} PRIVATE -Wl,--version-script=${arg_EXPORTS} -Wl,-z,defs -Wl,--as-needed -Wl,--gc-sections
                                       -static-libstdc++ -static-libgcc)
   target_link_libraries(${name} PRIVATE
     -Wl,--whole-archive $<TARGET_FILE:${arg_LIBRARY}> -Wl,--no-whole-archive
-    -Wl,--start-group ${archives} ${arg_ARCHIVES} $<TARGET_FILE:gangway_static_absl> $<TARGET_FILE:gangway_static_protobuf>
-    /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE}/libcrypto.a -Wl,--end-group Threads::Threads)
+    -Wl,--start-group ${archives} ${system} -Wl,--end-group Threads::Threads)
   set_target_properties(${name} PROPERTIES LINK_DEPENDS ${arg_EXPORTS})
 endfunction()
 

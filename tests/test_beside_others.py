@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -13,7 +14,10 @@ import sys
 import pytest
 from harness import PATIENCE, ROOT, Cluster, client_environment
 
-LIBRARY = ROOT / "bin" / "libgangway_pjrt.so"
+LIBRARY = (ROOT / "bin" / "libgangway_pjrt.so").resolve()
+BOTH = pytest.mark.parametrize(
+    "library", [LIBRARY, LIBRARY.with_name("libgangway_pjrt_grpc.so")], ids=["pjrt", "grpc"]
+)
 
 # Each uses what it brings, not only imports it.
 OTHERS = {
@@ -56,22 +60,31 @@ def output(*command: str) -> list[str]:
     return ran.stdout.splitlines()
 
 
-def test_the_library_needs_the_c_library_alone() -> None:
+@BOTH
+def test_the_library_needs_the_c_library_alone(library: pathlib.Path) -> None:
     needed = [
         line.split("[")[1][:-1]
-        for line in output("readelf", "-d", str(LIBRARY))
+        for line in output("readelf", "-d", str(library))
         if "NEEDED" in line
     ]
     assert set(needed) <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, needed
 
 
-def test_the_library_shares_no_symbol_with_other_copies() -> None:
-    symbols = output("readelf", "--dyn-syms", "--wide", str(LIBRARY))
+def test_the_library_with_grpc_exports_its_table_alone() -> None:
+    library = LIBRARY.with_name("libgangway_pjrt_grpc.so")
+    symbols = output("nm", "-D", "--defined-only", str(library))
+    assert [line.split()[-1] for line in symbols] == ["GangwayGrpcLinks"]
+
+
+@BOTH
+def test_the_library_shares_no_symbol_with_other_copies(library: pathlib.Path) -> None:
+    symbols = output("readelf", "--dyn-syms", "--wide", str(library))
     assert not [line for line in symbols if " UNIQUE " in line]
 
 
-def test_the_library_loads_with_debian_12s_c_library() -> None:
-    found = re.findall(r"GLIBC_(\d+)\.(\d+)", "\n".join(output("objdump", "-T", str(LIBRARY))))
+@BOTH
+def test_the_library_loads_with_debian_12s_c_library(library: pathlib.Path) -> None:
+    found = re.findall(r"GLIBC_(\d+)\.(\d+)", "\n".join(output("objdump", "-T", str(library))))
     assert max((int(major), int(minor)) for major, minor in found) <= (2, 36)
 
 

@@ -30,6 +30,7 @@ PER_WORKER = {
     "2x2x2-pjrt": 2,
     "2x2x2-by-hand": 2,
     "2x2x2-tls": 2,
+    "2x2x2-tls-pjrt": 2,
 }
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 # The cases that `make test` runs on several workers: each data path and each kind of program. The nightly run
@@ -66,7 +67,7 @@ RUNS = [
 
 
 @contextlib.contextmanager
-def by_hand(folder: pathlib.Path, *, tls: bool) -> Iterator[dict[str, Any]]:
+def by_hand(folder: pathlib.Path, *, tls: bool, door: str = "ifrt") -> Iterator[dict[str, Any]]:
     """Arguments with which `run_cases` reaches a cluster that was started process by process."""
     hosts = Hosts(folder, tls=tls, islands=((2, 2), (2, 2)), schedulers=True)
     hosts.start_controller()
@@ -76,6 +77,10 @@ def by_hand(folder: pathlib.Path, *, tls: bool) -> Iterator[dict[str, Any]]:
         hosts.start_schedulers()
         hosts.start_workers()
         hosts.wait_for("controller", "ready: ")
+        if door == "pjrt":
+            address = f"127.0.0.1:{hosts.control}"
+            yield {"env": {"GANGWAY_ADDRESS": address, "GANGWAY_TLS": str(folder / "tls")}}
+            return
         flags = hosts.connect_flags() if tls else ["--port", str(hosts.front_door)]
         state = {"GANGWAY_STATE_DIR": str(folder / "state")}
         yield {"launcher": [str(GANGWAY), "run", *flags], "env": state}
@@ -120,6 +125,7 @@ def outcomes(
             "2x2x2-pjrt": two_islands(),
             "2x2x2-by-hand": by_hand(folder, tls=False),
             "2x2x2-tls": by_hand(folder, tls=True),
+            "2x2x2-tls-pjrt": by_hand(folder, tls=True, door="pjrt"),
         }
         try:
             with ways[on] as way:

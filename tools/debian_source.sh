@@ -32,7 +32,7 @@ if [ ! -f "$folder/complete" ]; then
   rm -rf "$folder"
   mkdir -p "$folder"
   fetch >&2
-  printf '%s  %s\n' "$orig_sha256" "$folder/${name}_${version%-*}.orig.tar.gz" \
+  printf '%s  %s\n' "$orig_sha256" "$(echo "$folder/${name}_${version%-*}".orig.tar.*)" \
     "$debian_sha256" "$folder/${name}_$version.debian.tar.xz" | sha256sum -c --quiet - >&2 ||
     fail "the source of $name $version does not have the hashes in $versions; was it replaced upstream?"
   dpkg-source --no-check --no-copy -x "$folder/${name}_$version.dsc" "$folder/unpacked" > "$folder/unpack.log" 2>&1 ||

@@ -106,7 +106,7 @@ unpack_debian_sources() {
     say "unpacking the source of $name $version into .deps/$name"
     source=$(tools/debian_source.sh "$name")
     mkdir -p "$1/$name"
-    cp -a "$source/$inside" "$1/$name/"
+    (cd "$source" && IFS=, && cp -a $inside "$OLDPWD/$1/$name/")
   done < $versions/debian_sources.txt
 }
 

@@ -1,29 +1,17 @@
 // Implementation of access.h.
 #include "gangway/cli/access.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/base/file_descriptor.h"
 #include "gangway/base/status.h"
-#include "gangway/cli/revocations.h"
-#include "gangway/transport/by_address.h"
 #include "gangway/transport/handshake/cluster_token.h"
 
 namespace gangway::cli {
 namespace {
-
-absl::Status CannotWrite(const std::string& path) {
-  return absl::InternalError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
-}
 
 std::string TokenPath(const AccessFiles& files) {
   return files.token_file.empty() ? absl::StrCat(files.tls, "/", TokenFile(files.role))
@@ -31,37 +19,6 @@ std::string TokenPath(const AccessFiles& files) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
-  struct stat about;
-  std::ifstream file(path);
-  if (stat(path.c_str(), &about) != 0 || !file) {
-    return absl::NotFoundError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
-  }
-  if ((about.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(path, " is a secret, but other users can read it: chmod 600 ", path,
-                     ", and replace it if another user may have read it"));
-  }
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-absl::Status WritePrivateFile(const std::string& path, const std::string& text) {
-  const std::string fresh = path + ".new";
-  unlink(fresh.c_str());  // a writer that died may have left it
-  FileDescriptor file(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (file.get() < 0) return CannotWrite(fresh);
-  size_t offset = 0;
-  while (offset < text.size()) {
-    const ssize_t written = write(file.get(), text.data() + offset, text.size() - offset);
-    if (written < 0 && errno != EINTR) return CannotWrite(fresh);
-    if (written > 0) offset += static_cast<size_t>(written);
-  }
-  if (rename(fresh.c_str(), path.c_str()) != 0) return CannotWrite(path);
-  return absl::OkStatus();
-}
 
 std::string TokenFile(wire::Role role) {
   return role == wire::ROLE_CLIENT ? "token" : transport::RoleName(role) + ".token";
@@ -112,41 +69,6 @@ absl::StatusOr<Access> ReadAccess(const AccessFiles& files) {
         "or copy it from the cluster's host"));
   }
   return access;
-}
-
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
-    const std::string& tls, std::chrono::milliseconds silence_max) {
-  if (tls.empty()) return transport::NewTransportByAddress({.silence_max = silence_max});
-  grpc::SslCredentialsOptions channel;
-  for (auto [name, text] : {std::pair{"ca.pem", &channel.pem_root_certs},
-                            {"cert.pem", &channel.pem_cert_chain},
-                            {"key.pem", &channel.pem_private_key}}) {
-    auto read = ReadPrivateFile(absl::StrCat(tls, "/", name));
-    if (!read.ok()) {
-      return absl::Status(read.status().code(),
-                          absl::StrCat(read.status().message(),
-                                       "; --tls needs a folder that `gangway certs` made"));
-    }
-    *text = *std::move(read);
-  }
-  grpc::SslServerCredentialsOptions server(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  server.pem_root_certs = channel.pem_root_certs;
-  server.pem_key_cert_pairs = {{channel.pem_private_key, channel.pem_cert_chain}};
-  return transport::NewTransportByAddress({.server_credentials = grpc::SslServerCredentials(server),
-                                           .channel_credentials = grpc::SslCredentials(channel),
-                                           .peers = std::make_shared<Revocations>(tls),
-                                           .silence_max = silence_max});
-}
-
-absl::Status ExplainConnection(const absl::Status& status, const std::string& address,
-                               const std::string& tls) {
-  if (!absl::IsUnavailable(status) || tls.empty()) return status;
-  return absl::UnavailableError(absl::StrCat(
-      "cannot connect over TLS to ", address, " (", std::string(status.message()),
-      "): if a controller runs there, the certificate in ", tls,
-      " is not from that cluster's CA, has expired, or does not name this host: use the folder "
-      "that `gangway certs` made for that cluster, with all hosts in --hosts"));
 }
 
 }  // namespace gangway::cli

@@ -7,23 +7,25 @@
 #ifndef GANGWAY_CLI_ACCESS_H_
 #define GANGWAY_CLI_ACCESS_H_
 
-#include <chrono>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "gangway/transport/grpc/grpc.h"
+#include "gangway/base/private_file.h"
 #include "gangway/transport/handshake/cluster_token.h"
-#include "gangway/transport/transport.h"
+#include "gangway/transport/tls/revocations.h"
+#include "gangway/transport/tls/tls.h"
 
 namespace gangway::cli {
+
+using transport::ExplainConnection;
+using transport::OpenTransport;
 
 // In a state folder and in a TLS folder.
 inline constexpr char kSecretFile[] = "secret";
 inline constexpr char kVerifiersFile[] = "verifiers";
-inline constexpr char kRevokedFile[] = "revoked";  // in a TLS folder: revocations.h
+using transport::kRevokedFile;           // in a TLS folder
 std::string TokenFile(wire::Role role);  // "token" for clients, else such as "worker.token"
 
 // Where a process finds its credentials, from its command line.
@@ -50,22 +52,6 @@ absl::StatusOr<transport::Verifiers> ReadVerifiers(const AccessFiles& files);
 // Each file is readable by its owner only. Errors: those of ReadPrivateFile; FAILED_PRECONDITION: the
 // secret is empty.
 absl::Status EnsureTokens(const std::string& folder);
-
-// NOT_FOUND: the file does not exist. PERMISSION_DENIED: other users can read it.
-absl::StatusOr<std::string> ReadPrivateFile(const std::string& path);
-
-// Writes the file atomically, for its owner only (0600).
-absl::Status WritePrivateFile(const std::string& path, const std::string& text);
-
-// Unix socket addresses use local links, all others gRPC. With a TLS folder, both ends of a gRPC
-// link present its certificate and require one from its CA. `silence_max`: see GrpcOptions.
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
-    const std::string& tls,
-    std::chrono::milliseconds silence_max = transport::GrpcOptions().silence_max);
-
-// Adds the likely causes, and what to do, to a failed connection: TLS itself does not report them.
-absl::Status ExplainConnection(const absl::Status& status, const std::string& address,
-                               const std::string& tls);
 
 }  // namespace gangway::cli
 

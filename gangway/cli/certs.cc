@@ -319,21 +319,6 @@ absl::Status Revoke(const CertsOptions& options) {
   return WritePrivateFile(list, absl::StrCat(lines, id.serial, " ", id.name, " ", date, "\n"));
 }
 
-absl::StatusOr<CertificateId> ReadCertificateId(const std::string& pem) {
-  Certificate certificate = CertificateFrom(pem);
-  if (!certificate) return absl::InvalidArgumentError("this is not a certificate in PEM form");
-  CertificateId id;
-  const ASN1_INTEGER* serial = X509_get0_serialNumber(certificate.get());
-  id.serial = absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(ASN1_STRING_get0_data(serial)),
-                        static_cast<size_t>(ASN1_STRING_length(serial))));
-  char name[256] = {};
-  X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, name,
-                            sizeof(name));
-  id.name = name;
-  return id;
-}
-
 absl::Status CheckCertificate(const std::string& folder, const std::string& host) {
   const std::string path = absl::StrCat(folder, "/cert.pem");
   GANGWAY_ASSIGN_OR_RETURN(auto text, ReadPrivateFile(path));

@@ -14,7 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gangway/transport/tls/certificate_id.h"
+
 namespace gangway::cli {
+
+using transport::CertificateId;
+using transport::ReadCertificateId;
 
 struct CertsOptions {
   std::string folder;
@@ -34,19 +39,12 @@ absl::Status MakeCerts(const CertsOptions& options);
 // name or a role, or a role that serves others without hosts. NOT_FOUND: the authority's key.
 absl::Status AddCerts(const CertsOptions& options);
 
-// Adds the certificate in the folder `revoke` to the list `revoked` (revocations.h). NOT_FOUND: no
+// Adds the certificate in the folder `revoke` to the list `revoked` (transport/tls/revocations.h). NOT_FOUND: no
 // such folder.
 absl::Status Revoke(const CertsOptions& options);
 
 // Checks that the certificate in `folder` is valid now and names `host`; else FAILED_PRECONDITION.
 absl::Status CheckCertificate(const std::string& folder, const std::string& host);
-
-struct CertificateId {
-  std::string serial;  // hexadecimal digits
-  std::string name;    // the common name
-};
-// INVALID_ARGUMENT: not a certificate in PEM.
-absl::StatusOr<CertificateId> ReadCertificateId(const std::string& pem);
 
 // Runs the subcommand; returns the exit status.
 int Certs(const CertsOptions& options);

@@ -18,7 +18,6 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/cli/access.h"
-#include "gangway/cli/revocations.h"
 
 namespace gangway::cli {
 namespace {
@@ -106,7 +105,7 @@ TEST_F(CertsTest, ARevokedCertificateIsRefusedByName) {
   ASSERT_TRUE(Add("a", "worker").ok() && Add("b", "worker").ok());
   const std::string a = *ReadPrivateFile(Folder("a/cert.pem")),
                     b = *ReadPrivateFile(Folder("b/cert.pem"));
-  Revocations policy(folder_ + "/tls");
+  transport::Revocations policy(folder_ + "/tls");
   EXPECT_EQ(*policy.Check(a), "worker/a");
   ASSERT_TRUE(RevokeOf("a").ok());
   const absl::Status refused = policy.Check(a).status();  // at once, without a notice
@@ -135,7 +134,7 @@ TEST_F(CertsTest, AListWhoseModeIsSetLastCounts_SE1) {
   const std::string outside = folder_ + "/list";
   std::filesystem::rename(Folder("revoked"), outside);
   chmod(outside.c_str(), 0644);
-  Revocations policy(folder_ + "/tls");
+  transport::Revocations policy(folder_ + "/tls");
   Mutex mutex;
   CondVar changed;
   int looks = 0;

@@ -1,45 +1,16 @@
 // Implementation of by_address.h.
 #include "gangway/transport/by_address.h"
 
-#include <string>
 #include <utility>
 
 #include "gangway/base/status.h"
-#include "gangway/transport/local/local.h"
+#include "gangway/transport/local_or_network.h"
 
 namespace gangway::transport {
-namespace {
-
-class TransportByAddress final : public Transport {
- public:
-  TransportByAddress(std::unique_ptr<Transport> local, std::unique_ptr<Transport> network)
-      : local_(std::move(local)), network_(std::move(network)) {}
-
-  absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address, Accept accept,
-                                                   LinkOptions options) override {
-    return For(address).Listen(address, std::move(accept), options);
-  }
-
-  absl::StatusOr<std::shared_ptr<Link>> Connect(const std::string& address, LinkEvents events,
-                                                std::chrono::milliseconds limit,
-                                                LinkOptions options) override {
-    return For(address).Connect(address, std::move(events), limit, options);
-  }
-
- private:
-  Transport& For(const std::string& address) {
-    return IsLocalAddress(address) ? *local_ : *network_;
-  }
-
-  const std::unique_ptr<Transport> local_;
-  const std::unique_ptr<Transport> network_;
-};
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> NewTransportByAddress(GrpcOptions options) {
   GANGWAY_ASSIGN_OR_RETURN(auto network, NewGrpcTransport(std::move(options)));
-  return std::make_unique<TransportByAddress>(NewLocalTransport(), std::move(network));
+  return LocalOrNetwork(std::move(network));
 }
 
 }  // namespace gangway::transport

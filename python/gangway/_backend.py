@@ -119,7 +119,9 @@ def register() -> None:
     backend.register_backend_factory("proxy", make_client, priority=-1)
 
 
-def _connect_plugin(port: int, *, local_cpu: bool) -> list[jax.Device]:
+def _connect_plugin(
+    port: int | str, tls: str | os.PathLike[str] | None, *, local_cpu: bool
+) -> list[jax.Device]:
     import jax
     import jaxlib.version
     from jax._src import xla_bridge
@@ -129,27 +131,38 @@ def _connect_plugin(port: int, *, local_cpu: bool) -> list[jax.Device]:
             return jax.devices(_plugin.NAME)
         raise AlreadyInitializedError(IN_USE)
     check_jaxlib(jaxlib.version.__version__)
-    _plugin.register(port)
-    os.environ["GANGWAY_PORT"] = str(port)
+    # The environment, so that child processes reach the cluster, too.
+    os.environ.pop("GANGWAY_ADDRESS", None)
+    os.environ["GANGWAY_ADDRESS" if isinstance(port, str) else "GANGWAY_PORT"] = str(port)
+    if tls is not None:
+        os.environ["GANGWAY_TLS"] = os.fspath(tls)
+    _plugin.register()
     platforms = f"{_plugin.NAME},cpu" if local_cpu else _plugin.NAME
     os.environ["JAX_PLATFORMS"] = platforms
     jax.config.update("jax_platforms", platforms)  # type: ignore[no-untyped-call]
     try:
         return jax.devices()
     except RuntimeError as error:
-        raise GangwayError(f"the cluster at port {port} is not reached: {error}") from error
+        where = os.environ.get("GANGWAY_ADDRESS") or f"port {port}"
+        raise GangwayError(f"the cluster at {where} is not reached: {error}") from error
 
 
 def connect(
-    port: int | None = None, *, local_cpu: bool = True, door: str | None = None
+    port: int | str | None = None,
+    *,
+    tls: str | os.PathLike[str] | None = None,
+    local_cpu: bool = True,
+    door: str | None = None,
 ) -> list[jax.Device]:
     """Makes the cluster at `port` JAX's default backend and returns its devices.
 
     Args:
-      port: the cluster's front door; `GANGWAY_PORT`, or 38600, if None.
+      port: the cluster's front door; `GANGWAY_PORT`, or 38600, if None. Or the address of a
+        controller, such as "head.example:38601", which only the door "pjrt" reaches.
+      tls: for such an address: a folder that `gangway certs` made; `GANGWAY_TLS`, if None.
       local_cpu: keep this process's own CPU reachable as `jax.devices("cpu")`.
-      door: "ifrt", by the client in jaxlib, or "pjrt", by Gangway's plugin in this process (so far
-        on the cluster's host only); `GANGWAY_DOOR`, or "ifrt", if None.
+      door: "ifrt", by the client in jaxlib, or "pjrt", by Gangway's plugin in this process;
+        `GANGWAY_DOOR`, or "ifrt", if None.
 
     Raises:
       AlreadyInitializedError: JAX already has backends other than this cluster's.
@@ -160,12 +173,16 @@ def connect(
     import jax
     from jax._src import xla_bridge
 
-    port = default_port() if port is None else port
-    door = door or os.environ.get("GANGWAY_DOOR") or DOORS[0]
+    door = door or (isinstance(port, str) and "pjrt") or os.environ.get("GANGWAY_DOOR") or DOORS[0]
     if door not in DOORS:
         raise ValueError(f"door={door!r} is not one of {', '.join(DOORS)}")
     if door == "pjrt":
-        return _connect_plugin(port, local_cpu=local_cpu)
+        if port is None:
+            port = os.environ.get("GANGWAY_ADDRESS") or default_port()
+        return _connect_plugin(port, tls, local_cpu=local_cpu)
+    if isinstance(port, str) or tls is not None:
+        raise ValueError('an address and a TLS folder need door="pjrt"')
+    port = default_port() if port is None else port
     if xla_bridge.backends_are_initialized():
         configured = jax.config.read("jax_backend_target")  # type: ignore[no-untyped-call]
         if "proxy" in xla_bridge.backends() and configured == target(port):

@@ -32,14 +32,14 @@ def library() -> pathlib.Path:
     )
 
 
-def register(port: int) -> None:
-    """Tells JAX of the plugin, without connecting. JAX has no backends yet."""
+def register() -> None:
+    """Tells JAX of the plugin, which finds the cluster by the environment, without connecting. JAX
+    has no backends yet.
+    """
     from jax._src import xla_bridge
 
     _memory_kinds.install(lambda backend: xla_bridge._backends.get(NAME) is backend)
     if NAME not in xla_bridge._backend_factories:
         path = library()
-        xla_bridge.register_plugin(
-            NAME, library_path=str(path), options=lambda: {"port": str(port)}
-        )
+        xla_bridge.register_plugin(NAME, library_path=str(path))
         _callbacks.install(path, NAME)

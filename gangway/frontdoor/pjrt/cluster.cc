@@ -70,10 +70,10 @@ PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id) {
 absl::Status PluginInitialize(PJRT_Plugin_Initialize_Args&) { return absl::OkStatus(); }
 
 absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
-  GANGWAY_ASSIGN_OR_RETURN(const LocalClientOptions options,
+  GANGWAY_ASSIGN_OR_RETURN(const ClusterOptions options,
                            ReadOptions({args.create_options, args.num_options}));
   auto client = std::make_unique<PJRT_Client>();
-  GANGWAY_ASSIGN_OR_RETURN(client->session, ConnectLocal(options));
+  GANGWAY_ASSIGN_OR_RETURN(client->session, ConnectCluster(options));
   client->drops = std::make_shared<Drops>(client->session.get());
   client->session->ServeHostCallbacks(HostFunctionsOfProcess());
   const ClusterInfo& cluster = client->session->cluster();

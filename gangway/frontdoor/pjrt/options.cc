@@ -6,16 +6,18 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/base/private_file.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 
 namespace gangway::pjrt {
 namespace {
 
-constexpr const char* kNames[] = {"address", "port", "session_name", "state_dir", "token"};
+constexpr const char* kNames[] = {"address", "port", "session_name", "state_dir", "tls", "token"};
 constexpr char kDefaultPort[] = "38600";
 
 absl::StatusOr<std::string> TextOf(const PJRT_NamedValue& value) {
@@ -45,6 +47,18 @@ std::string Choose(const std::string& given, const char* variable, const std::st
   return set != nullptr && *set != '\0' ? set : otherwise;
 }
 
+// Without a TLS folder a missing file is an empty token: the cluster says that it is wrong.
+absl::StatusOr<std::string> TokenIn(const std::string& folder, bool required) {
+  const std::string path = absl::StrCat(folder, "/token");
+  auto text = ReadPrivateFile(path);
+  if (!required && absl::IsNotFound(text.status())) return "";
+  if (!text.ok()) return AddContext(text.status(), "the token of the cluster");
+  std::string token(absl::StripAsciiWhitespace(*text));
+  if (!token.empty()) return token;
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is empty: copy the file from the cluster's host"));
+}
+
 std::string FirstWordOf(const std::string& path) {
   std::ifstream file(path);
   std::string word;
@@ -61,12 +75,12 @@ std::string ProgramName() {
 
 }  // namespace
 
-absl::StatusOr<LocalClientOptions> ReadOptions(std::span<const PJRT_NamedValue> options) {
+absl::StatusOr<ClusterOptions> ReadOptions(std::span<const PJRT_NamedValue> options) {
   GANGWAY_ASSIGN_OR_RETURN(auto texts, Texts(options));
   const std::string home = absl::StrCat(Choose("", "HOME", ""), "/.gangway");
   const std::string folder = absl::StrCat(Choose(texts["state_dir"], "GANGWAY_STATE_DIR", home),
                                           "/", Choose(texts["port"], "GANGWAY_PORT", kDefaultPort));
-  LocalClientOptions found;
+  ClusterOptions found;
   found.reports_ends = true;
   found.address =
       Choose(texts["address"], "GANGWAY_ADDRESS", FirstWordOf(absl::StrCat(folder, "/control")));
@@ -76,9 +90,13 @@ absl::StatusOr<LocalClientOptions> ReadOptions(std::span<const PJRT_NamedValue> 
         ": start one with `gangway up`, or name a running one's port (GANGWAY_PORT) or address "
         "(GANGWAY_ADDRESS)"));
   }
-  found.token =
-      Choose(texts["token"], "GANGWAY_TOKEN", FirstWordOf(absl::StrCat(folder, "/token")));
-  found.name = Choose(texts["session_name"], nullptr, ProgramName());
+  found.tls = Choose(texts["tls"], "GANGWAY_TLS", "");
+  found.token = Choose(texts["token"], "GANGWAY_TOKEN", "");
+  if (found.token.empty()) {
+    GANGWAY_ASSIGN_OR_RETURN(found.token, TokenIn(found.tls.empty() ? folder : found.tls,
+                                                  /*required=*/!found.tls.empty()));
+  }
+  found.name = Choose(texts["session_name"], "GANGWAY_SESSION", ProgramName());
   return found;
 }
 

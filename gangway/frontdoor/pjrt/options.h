@@ -3,10 +3,11 @@
 //
 //   option         environment        otherwise
 //   address        GANGWAY_ADDRESS    the file `control` of the cluster's folder
-//   token          GANGWAY_TOKEN      the file `token` of that folder
+//   tls            GANGWAY_TLS        none: a folder that `gangway certs` made
+//   token          GANGWAY_TOKEN      the file `token` of the TLS folder, else of the cluster's folder
 //   port           GANGWAY_PORT       38600: names the folder
 //   state_dir      GANGWAY_STATE_DIR  ~/.gangway
-//   session_name                      the program's name
+//   session_name   GANGWAY_SESSION    the program's name
 #ifndef GANGWAY_FRONTDOOR_PJRT_OPTIONS_H_
 #define GANGWAY_FRONTDOOR_PJRT_OPTIONS_H_
 
@@ -15,12 +16,13 @@
 #include "absl/status/statusor.h"
 #include "pjrt_c_api.h"
 
-#include "gangway/client/local_connect.h"
+#include "gangway/client/cluster_connect.h"
 
 namespace gangway::pjrt {
 
-// INVALID_ARGUMENT: an unknown option, or one of another type. NOT_FOUND: no cluster has left its address on this host.
-absl::StatusOr<LocalClientOptions> ReadOptions(std::span<const PJRT_NamedValue> options);
+// INVALID_ARGUMENT: an unknown option, or one of another type. NOT_FOUND: no cluster has left its address on this host,
+// or the TLS folder has no token. PERMISSION_DENIED: other users can read that.
+absl::StatusOr<ClusterOptions> ReadOptions(std::span<const PJRT_NamedValue> options);
 
 }  // namespace gangway::pjrt
 

@@ -1,7 +1,6 @@
 // Implementation of revocations.h.
-#include "gangway/cli/revocations.h"
+#include "gangway/transport/tls/revocations.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -11,11 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/log.h"
+#include "gangway/base/private_file.h"
 #include "gangway/base/status.h"
-#include "gangway/cli/access.h"
-#include "gangway/cli/certs.h"
+#include "gangway/transport/tls/certificate_id.h"
 
-namespace gangway::cli {
+namespace gangway::transport {
 namespace {
 
 bool AreSame(const timespec& a, const timespec& b) {
@@ -67,8 +67,8 @@ void Revocations::StartWatch(const std::string& folder) {
     status = (*poller)->Watch((*poller)->NextId(), fd, EPOLLIN, std::make_shared<Watch>(this));
   }
   if (!status.ok()) {
-    spdlog::warn("a certificate revoked in {} keeps its open links: {}", path_,
-                 std::string(status.message()));
+    Log(LogLevel::kWarning, absl::StrCat("a certificate revoked in ", path_,
+                                         " keeps its open links: ", status.message()));
   }
 }
 
@@ -106,8 +106,8 @@ void Revocations::ReadIfChangedLocked() {
   auto text = ReadPrivateFile(path_);
   if (!text.ok()) {  // it is tried again at the next check: who copies a file may set its mode last
     if (AreSame(now, std::exchange(unreadable_, now))) return;
-    spdlog::error("the list of revoked certificates is not used: {}",
-                  std::string(text.status().message()));
+    Log(LogLevel::kError,
+        absl::StrCat("the list of revoked certificates is not used: ", text.status().message()));
     return;
   }
   read_ = now;
@@ -119,4 +119,4 @@ void Revocations::ReadIfChangedLocked() {
   }
 }
 
-}  // namespace gangway::cli
+}  // namespace gangway::transport

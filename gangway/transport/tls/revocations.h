@@ -4,8 +4,8 @@
 //
 // Threading: thread-safe; a thread of its own waits for changes of the folder. Failure: a file that
 // cannot be read revokes what it revoked before; the log says so.
-#ifndef GANGWAY_CLI_REVOCATIONS_H_
-#define GANGWAY_CLI_REVOCATIONS_H_
+#ifndef GANGWAY_TRANSPORT_TLS_REVOCATIONS_H_
+#define GANGWAY_TRANSPORT_TLS_REVOCATIONS_H_
 
 #include <sys/stat.h>
 
@@ -21,9 +21,11 @@
 #include "gangway/base/mutex.h"
 #include "gangway/transport/grpc/peer_policy.h"
 
-namespace gangway::cli {
+namespace gangway::transport {
 
-class Revocations final : public transport::PeerPolicy {
+inline constexpr char kRevokedFile[] = "revoked";
+
+class Revocations final : public PeerPolicy {
  public:
   explicit Revocations(const std::string& folder);
   ~Revocations() override;
@@ -53,6 +55,6 @@ class Revocations final : public transport::PeerPolicy {
   EventLoop loop_{"gw-revocations"};  // last: it uses the other members
 };
 
-}  // namespace gangway::cli
+}  // namespace gangway::transport
 
-#endif  // GANGWAY_CLI_REVOCATIONS_H_
+#endif  // GANGWAY_TRANSPORT_TLS_REVOCATIONS_H_

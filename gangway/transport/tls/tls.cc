@@ -1,0 +1,49 @@
+// Implementation of tls.h.
+#include "gangway/transport/tls/tls.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/private_file.h"
+#include "gangway/transport/by_address.h"
+#include "gangway/transport/tls/revocations.h"
+
+namespace gangway::transport {
+
+absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(const std::string& tls,
+                                                         std::chrono::milliseconds silence_max) {
+  if (tls.empty()) return NewTransportByAddress({.silence_max = silence_max});
+  grpc::SslCredentialsOptions channel;
+  for (auto [name, text] : {std::pair{"ca.pem", &channel.pem_root_certs},
+                            {"cert.pem", &channel.pem_cert_chain},
+                            {"key.pem", &channel.pem_private_key}}) {
+    auto read = ReadPrivateFile(absl::StrCat(tls, "/", name));
+    if (!read.ok()) {
+      return absl::Status(read.status().code(),
+                          absl::StrCat(read.status().message(),
+                                       "; --tls needs a folder that `gangway certs` made"));
+    }
+    *text = *std::move(read);
+  }
+  grpc::SslServerCredentialsOptions server(
+      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  server.pem_root_certs = channel.pem_root_certs;
+  server.pem_key_cert_pairs = {{channel.pem_private_key, channel.pem_cert_chain}};
+  return NewTransportByAddress({.server_credentials = grpc::SslServerCredentials(server),
+                                .channel_credentials = grpc::SslCredentials(channel),
+                                .peers = std::make_shared<Revocations>(tls),
+                                .silence_max = silence_max});
+}
+
+absl::Status ExplainConnection(const absl::Status& status, const std::string& address,
+                               const std::string& tls) {
+  if (!absl::IsUnavailable(status) || tls.empty()) return status;
+  return absl::UnavailableError(absl::StrCat(
+      "cannot connect over TLS to ", address, " (", std::string(status.message()),
+      "): if a controller runs there, the certificate in ", tls,
+      " is not from that cluster's CA, has expired, or does not name this host: use the folder "
+      "that `gangway certs` made for that cluster, with all hosts in --hosts"));
+}
+
+}  // namespace gangway::transport
