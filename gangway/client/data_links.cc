@@ -175,7 +175,7 @@ void DataLinks::Dial(WorkerKey key) {
   events.on_writable = [this, key] { SchedulePump(key); };
   events.on_closed = [this, key, attempt](const absl::Status& why) { Lost(key, attempt, why); };
   dialer_.Dial({.address = to.worker.data_address(),
-                .events = transport::JoinPieces(std::move(events)),
+                .events = transport::JoinPieces(std::move(events), transport::kHostCallFieldsMax),
                 .options = {.queue_bytes_max = kQueueBytes},
                 .limit = options_.connect_limit,
                 .wanted = [this, key, attempt] { return workers_[key].attempt == attempt; },

@@ -313,7 +313,7 @@ TEST_F(PieceJoinerTest, ManyTinyPiecesAreAsGoodAsOne) {
 
 TEST_F(PieceJoinerTest, LargeOperandsOfAHostCallbackAreCutAndJoined) {
   const std::string small = "small", large(3'000'000, 'l'), other(100'000, 'o');
-  PieceJoiner joiner;
+  PieceJoiner joiner(kLargeFieldsBytesMax, kHostCallFieldsMax);
   wire::Frame callback, reply;
   for (const std::string& each : {large, small, std::string(), other})
     callback.mutable_host_callback()->add_operands(each);

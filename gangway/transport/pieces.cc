@@ -9,7 +9,6 @@
 namespace gangway::transport {
 namespace {
 
-constexpr size_t kFieldsMax = 1024;  // of one frame
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kWholeBytesMax = size_t{64}
                                   << 10;  // of a field that CutPieces leaves in its frame
@@ -76,7 +75,7 @@ std::vector<wire::Frame> CutPieces(wire::Frame frame) {
 
 absl::Status PieceJoiner::Take(const wire::Piece& piece) {
   const uint64_t next = fields_.size();
-  if (piece.attachment() == next && next < kFieldsMax) {
+  if (piece.attachment() == next && next < fields_max_) {
     fields_.emplace_back();
   } else if (piece.attachment() + uint64_t{1} != next) {
     return absl::InvalidArgumentError(absl::StrCat("a piece of field ", piece.attachment(),
@@ -131,13 +130,14 @@ absl::StatusOr<std::optional<wire::Frame>> PieceJoiner::Join(wire::Frame frame) 
   return joined;
 }
 
-LinkEvents JoinPieces(LinkEvents events) {
+LinkEvents JoinPieces(LinkEvents events, size_t fields_max) {
   struct State {
+    explicit State(size_t fields_max) : joiner(kLargeFieldsBytesMax, fields_max) {}
     PieceJoiner joiner;
     bool closed = false;
     LinkEvents events;
   };
-  auto state = std::make_shared<State>();
+  auto state = std::make_shared<State>(fields_max);
   LinkEvents joined = events;
   state->events = std::move(events);
   joined.on_frame = [state](wire::Frame frame) {

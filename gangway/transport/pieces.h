@@ -16,6 +16,9 @@ namespace gangway::transport {
 
 // The large fields of one frame, all together: a program, or a compiled executable and its optimized program.
 inline constexpr uint64_t kLargeFieldsBytesMax = uint64_t{512} << 20;
+inline constexpr size_t kLargeFieldsMax = 2;  // of a frame between roles
+inline constexpr size_t kHostCallFieldsMax =
+    1024;  // of a host callback or its reply, on a data stream
 
 // The fields of a frame that may cross the link as pieces, in a fixed order. Empty for frames without such fields, and
 // for batches of more than one item.
@@ -31,8 +34,10 @@ std::vector<wire::Frame> CutPieces(wire::Frame frame);
 // go with the link: a peer that sends the first half of a program and no more costs this much until its link ends.
 class PieceJoiner {
  public:
-  // `bytes_max` 0: no pieces are expected on this link.
-  explicit PieceJoiner(uint64_t bytes_max = kLargeFieldsBytesMax) : bytes_max_(bytes_max) {}
+  // `bytes_max` 0: no pieces are expected on this link. `fields_max`: of one frame.
+  explicit PieceJoiner(uint64_t bytes_max = kLargeFieldsBytesMax,
+                       size_t fields_max = kLargeFieldsMax)
+      : bytes_max_(bytes_max), fields_max_(fields_max) {}
 
   // Whether Join would return the frame as it is. Almost all frames of a link are such.
   static bool Passes(const wire::Frame& frame) {
@@ -50,13 +55,14 @@ class PieceJoiner {
                             const std::vector<std::string*>& places);
 
   const uint64_t bytes_max_;
+  const size_t fields_max_;
   uint64_t bytes_ = 0;               // of fields_
   std::vector<std::string> fields_;  // of the frame that is to come
 };
 
 // The same events, with whole frames only. After pieces that cannot be joined, the only further event is on_closed,
 // upon which the owner drops the link, as after any other.
-LinkEvents JoinPieces(LinkEvents events);
+LinkEvents JoinPieces(LinkEvents events, size_t fields_max = kLargeFieldsMax);
 
 }  // namespace gangway::transport
 

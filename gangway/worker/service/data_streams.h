@@ -114,8 +114,9 @@ class DataStreams {
     std::set<uint64_t> segments;      // whose descriptors were sent
     std::deque<wire::Frame> answers;  // wait until the link is writable
     std::string client;               // its name, by its Hello
-    transport::PieceJoiner joiner;    // of replies to host callbacks
-    bool called = false;              // a host callback was sent: replies may come
+    // Of replies to host callbacks.
+    transport::PieceJoiner joiner{transport::kLargeFieldsBytesMax, transport::kHostCallFieldsMax};
+    bool called = false;  // a host callback was sent: replies may come
   };
 
   // A shard to be sent, or its failure.
