@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -218,6 +222,147 @@ TEST_F(PjrtPluginE2eTest, BuffersThatDoNotBecomeWholeAreErrors) {
 
   Destroy(manager);
   EXPECT_EQ(Read(left, 4).second.code, PJRT_Error_Code_CANCELLED);
+}
+
+// --- Many calls ---
+
+struct Footprint {
+  int64_t resident_bytes = 0, threads = 0, descriptors = 0;
+};
+
+int64_t CountIn(const char* folder) {
+  int64_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+Footprint FootprintOfThisProcess() {
+  int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return {resident * 4096, CountIn("/proc/self/task"), CountIn("/proc/self/fd")};
+}
+
+// As jaxlib calls: a subscription to each completion, no wait but now and then.
+class PjrtSoakE2eTest : public PjrtPluginE2eTest {
+ protected:
+  static constexpr char kProgram[] =
+      "module @soak { func.func public @main(%x: tensor<512xf32>) -> tensor<512xf32> {\n"
+      "  %y = stablehlo.add %x, %x : tensor<512xf32>\n  return %y : tensor<512xf32> } }\n";
+  // executable_build_options {num_replicas: 1 num_partitions: 1}
+  static constexpr char kOptions[] = "\x1a\x04\x20\x01\x28\x01";
+
+  void SetUp() override {
+    PjrtPluginE2eTest::SetUp();
+    auto devices = Make<PJRT_Client_AddressableDevices_Args>();
+    devices.client = client_;
+    Do(api_->PJRT_Client_AddressableDevices, devices);
+    device_ = devices.addressable_devices[0];  // where a program runs by default
+    auto program = Make<PJRT_Program>();
+    program.code = const_cast<char*>(kProgram);
+    program.code_size = std::strlen(kProgram);
+    program.format = "mlir";
+    program.format_size = 4;
+    auto compile = Make<PJRT_Client_Compile_Args>();
+    compile.client = client_;
+    compile.program = &program;
+    compile.compile_options = kOptions;
+    compile.compile_options_size = sizeof(kOptions) - 1;
+    Do(api_->PJRT_Client_Compile, compile);
+    executable_ = compile.executable;
+  }
+
+  void TearDown() override {
+    auto destroy = Make<PJRT_LoadedExecutable_Destroy_Args>();
+    destroy.executable = executable_;
+    Do(api_->PJRT_LoadedExecutable_Destroy, destroy);
+    PjrtPluginE2eTest::TearDown();
+  }
+
+  PJRT_Buffer* Upload() {
+    static const std::vector<float> values(512, 0.0f);
+    const int64_t dims[] = {512};
+    auto upload = Make<PJRT_Client_BufferFromHostBuffer_Args>();
+    upload.client = client_;
+    upload.data = values.data();
+    upload.type = PJRT_Buffer_Type_F32;
+    upload.dims = dims;
+    upload.num_dims = 1;
+    upload.device = device_;
+    upload.host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+    Do(api_->PJRT_Client_BufferFromHostBuffer, upload);
+    auto done = Make<PJRT_Event_Destroy_Args>();
+    done.event = upload.done_with_host_buffer;
+    Do(api_->PJRT_Event_Destroy, done);
+    return upload.buffer;
+  }
+
+  void Destroy(PJRT_Buffer* buffer) {
+    auto destroy = Make<PJRT_Buffer_Destroy_Args>();
+    destroy.buffer = buffer;
+    Do(api_->PJRT_Buffer_Destroy, destroy);
+  }
+
+  PJRT_Buffer* Call(PJRT_Buffer* argument) {
+    auto options = Make<PJRT_ExecuteOptions>();
+    PJRT_Buffer* const arguments[] = {argument};
+    PJRT_Buffer* const* const argument_lists[] = {arguments};
+    PJRT_Buffer* results[] = {nullptr};
+    PJRT_Buffer** const result_lists[] = {results};
+    PJRT_Event* over[] = {nullptr};
+    auto execute = Make<PJRT_LoadedExecutable_Execute_Args>();
+    execute.executable = executable_;
+    execute.options = &options;
+    execute.argument_lists = argument_lists;
+    execute.num_devices = 1;
+    execute.num_args = 1;
+    execute.output_lists = result_lists;
+    execute.device_complete_events = over;
+    Do(api_->PJRT_LoadedExecutable_Execute, execute);
+    auto on_ready = Make<PJRT_Event_OnReady_Args>();
+    on_ready.event = over[0];
+    on_ready.user_arg = this;
+    on_ready.callback = [](PJRT_Error* error, void* test) {
+      auto* const self = static_cast<PjrtSoakE2eTest*>(test);
+      (error == nullptr ? self->completed_ : self->failed_).fetch_add(1);
+      if (error != nullptr) (void)self->Take(error);
+    };
+    Do(api_->PJRT_Event_OnReady, on_ready);
+    auto destroy = Make<PJRT_Event_Destroy_Args>();
+    destroy.event = over[0];
+    Do(api_->PJRT_Event_Destroy, destroy);
+    return results[0];
+  }
+
+  void Run(int64_t calls) {
+    PJRT_Buffer* value = Upload();
+    for (int64_t i = 0; i < calls && !HasFailure(); ++i) {
+      PJRT_Buffer* const next = Call(value);
+      Destroy(std::exchange(value, next));
+      if (i % 10 == 0) Destroy(Upload());
+    }
+    auto ready = Make<PJRT_Buffer_ReadyEvent_Args>();
+    ready.buffer = value;
+    Do(api_->PJRT_Buffer_ReadyEvent, ready);
+    EXPECT_EQ(Await(ready.event).code, PJRT_Error_Code_OK);
+    Destroy(value);
+  }
+
+  PJRT_LoadedExecutable* executable_ = nullptr;
+  std::atomic<int64_t> completed_{0}, failed_{0};
+};
+
+TEST_F(PjrtSoakE2eTest, CallsAndUploadsLeaveNothingBehind) {
+  const char* const text = std::getenv("GANGWAY_SOAK_CALLS");
+  const int64_t calls = text == nullptr ? 200'000 : std::atoll(text);
+  Run(calls / 10);  // caches and pools fill
+  const Footprint before = FootprintOfThisProcess();
+  Run(calls - calls / 10);
+  const Footprint after = FootprintOfThisProcess();
+  EXPECT_LT(after.resident_bytes - before.resident_bytes, int64_t{24} << 20);
+  EXPECT_LE(after.threads, before.threads);
+  EXPECT_LE(after.descriptors, before.descriptors);
+  EXPECT_EQ(completed_, calls);
+  EXPECT_EQ(failed_, 0);
 }
 
 }  // namespace

@@ -1,0 +1,207 @@
+"""The process that a PJRT session lives in: it forks, is interrupted, ends with work pending, and has many threads."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+from harness import NATIVE_PROGRAMS, PATIENCE, ROOT, Cluster, client_environment, wait_for
+
+START = """
+import gangway
+gangway.connect(door="pjrt")
+import os, signal, sys, threading, time
+import jax, jax.numpy as jnp, numpy as np
+f = jax.jit(lambda x: x * 3)
+x = jax.device_put(np.ones(8, "float32"))
+f(x).block_until_ready()
+"""
+
+
+def run(cluster: Cluster, script: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", START + script],
+        env=client_environment(cluster.port, "pjrt"),
+        capture_output=True,
+        text=True,
+        timeout=limit_s * PATIENCE,
+    )
+
+
+FORK = """
+def child_of_this():
+    said, say = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(said)
+        try:
+            f(x).block_until_ready()
+            answer = "worked"
+        except Exception as error:
+            answer = str(error)
+        x.delete()  # destructors must not wait for a lock either
+        f.clear_cache()
+        os.write(say, answer.encode())
+        os._exit(0)
+    os.close(say)
+    return os.read(said, 4096).decode(), os.waitpid(child, 0)[1]
+
+busy = True
+def work():
+    while busy:
+        f(x)
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+try:
+    answers = [child_of_this() for _ in range(5)]
+finally:
+    busy = False
+for thread in threads:
+    thread.join()
+print(answers)
+print("answers", set(("was forked" in text, status) for text, status in answers))
+print("sum", float(f(x).sum()))
+"""
+
+
+def test_a_forked_child_gets_an_error_and_disturbs_nobody(cluster: Cluster) -> None:
+    """Locks that a thread of the parent held at the fork stay locked in the child for ever."""
+    with cluster.left_as_found(lambda: None):
+        result = run(cluster, FORK)
+    assert "answers {(True, 0)}" in result.stdout, result.stdout + result.stderr
+    assert "sum 24.0" in result.stdout, result.stdout + result.stderr
+
+
+CONNECT_IN_CHILD = """
+def answer():
+    jax.clear_caches()
+    from jax._src import xla_bridge
+    xla_bridge._clear_backends()
+    return float(jax.jit(lambda y: y + 1)(jnp.float32(4)))
+
+child = os.fork()
+if child == 0:
+    os._exit(0 if answer() == 5 else 1)
+status = os.waitpid(child, 0)[1]
+print("child", status, "sum", float(f(x).sum()))
+"""
+
+
+def test_a_forked_child_may_connect_anew(cluster: Cluster) -> None:
+    result = run(cluster, CONNECT_IN_CHILD)
+    assert "child 0 sum 24.0" in result.stdout, result.stdout + result.stderr
+
+
+def test_a_script_may_end_with_work_pending(cluster: Cluster) -> None:
+    def end() -> None:
+        for last in ("", "sys.exit(0)", "raise SystemExit(0)"):
+            script = "for _ in range(3000): x = f(x) * 0 + 1\nkeep = [f(x) for _ in range(9)]\n"
+            result = run(cluster, script + last)
+            assert result.returncode == 0, result.stderr
+            said = [line for line in result.stderr.splitlines() if "is experimental" not in line]
+            assert not said, result.stderr
+
+    with cluster.left_as_found(end):
+        end()
+
+
+THREADS = """
+def work(seed, sums):
+    y = jax.device_put(np.full(16, seed, "float32"), jax.devices()[seed % 8])
+    for _ in range(100):
+        y = y + 1
+    sums[seed] = float(np.asarray(y)[3])
+
+sums = {}
+threads = [threading.Thread(target=work, args=(seed, sums)) for seed in range(24)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("right", sum(sums[seed] == seed + 100 for seed in range(24)))
+"""
+
+
+def test_many_threads_share_a_session(cluster: Cluster) -> None:
+    result = run(cluster, THREADS)
+    assert "right 24" in result.stdout, result.stdout + result.stderr
+
+
+INTERRUPT = """
+@jax.jit
+def long(x):
+    return jax.lax.fori_loop(0, 400, lambda i, y: y @ y * 0 + y, x)
+
+y = jax.device_put(np.ones((400, 400), "float32"))
+long(y).block_until_ready()
+threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    while True:
+        long(y).block_until_ready()
+except KeyboardInterrupt:
+    print("interrupted")
+print("sum", float(f(x).sum()))
+"""
+
+
+def test_ctrl_c_interrupts_the_script_and_the_session_lives(cluster: Cluster) -> None:
+    result = run(cluster, INTERRUPT)
+    assert "interrupted\nsum 24.0" in result.stdout, result.stdout + result.stderr
+
+
+def resident_bytes(pid: int) -> int:
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.timeout(1800 if os.environ.get("GANGWAY_NIGHTLY") else 150)
+def test_many_calls_and_uploads_leave_nothing(cluster: Cluster) -> None:
+    """From C: a fiftieth of the nightly run, which makes ten million calls and a million uploads."""
+    nightly = {"GANGWAY_SOAK_CALLS": "10000000"} if os.environ.get("GANGWAY_NIGHTLY") else {}
+    library = os.environ.get("GANGWAY_PJRT_PLUGIN", str(ROOT / "bin" / "libgangway_pjrt.so"))
+
+    def soak() -> None:
+        ran = subprocess.run(
+            [
+                str(NATIVE_PROGRAMS / "pjrt_plugin_e2e_test"),
+                "--gtest_filter=PjrtSoakE2eTest.*",
+            ],
+            env={
+                **client_environment(cluster.port, "pjrt"),
+                "GANGWAY_TEST_PLUGIN": library,
+                **nightly,
+            },
+            capture_output=True,
+            text=True,
+            timeout=1700 if nightly else 120 * PATIENCE,
+        )
+        assert ran.returncode == 0 and "[  PASSED  ] 1 test" in ran.stdout, ran.stdout + ran.stderr
+
+    before = {}
+    with cluster.left_as_found(lambda: None):
+        before = {pid: resident_bytes(pid) for pid in cluster.processes()}
+        soak()
+    for pid, size in before.items():
+        assert resident_bytes(pid) - size < 100 << 20, pid
+
+
+def test_a_killed_script_leaves_nothing(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    def kill() -> None:
+        ready = tmp_path / "ready"
+        ready.unlink(missing_ok=True)
+        script = f"open({str(ready)!r}, 'w').close()\nwhile True: x = f(x) * 0 + 1"
+        process = subprocess.Popen(
+            [sys.executable, "-c", START + script], env=client_environment(cluster.port, "pjrt")
+        )
+        try:
+            wait_for("the script runs", ready.exists, 60)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(30)
+
+    with cluster.left_as_found(kill):
+        kill()
