@@ -172,7 +172,7 @@ void Controller::OnAbandon(Session& session, wire::AbandonOp& op, Actions& actio
   SpoilNode(node->first, node->second, wire::Share(std::move(failure)), actions);
 }
 
-// Finds the arrays of a call, and puts those together that it lists shard by shard. Fails if one is spoiled or consumed.
+// Finds the arrays of a call, and puts those together that it lists by shards. Fails if one is spoiled or consumed.
 wire::FailureRef Controller::FindArguments(const Session& session, const Executable& executable,
                                            const wire::CallOp& op, Arguments& arguments) const {
   arguments.arrays.resize(static_cast<size_t>(op.arguments_size()));

@@ -24,7 +24,7 @@ void Append(std::string_view text, std::string& to) {
 }
 
 absl::StatusOr<std::string> Take(std::string_view& bytes) {
-  const absl::Status cut = absl::InvalidArgumentError("the serialized executable is cut short");
+  absl::Status cut = absl::InvalidArgumentError("the serialized executable is cut short");
   if (bytes.size() < kLengthBytes) return cut;
   uint64_t size = 0;
   for (size_t i = 0; i < kLengthBytes; ++i)
