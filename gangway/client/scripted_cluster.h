@@ -40,9 +40,10 @@ class ScriptedRole {
 
   std::atomic<bool> mute = false;  // questions are not answered
 
+  // Without a link, as after Cut, the frame is lost: a frame of the old link may still be answered.
   void Send(wire::Frame frame) {
     MutexLock lock(mutex_);
-    (void)link_->Send(std::move(frame));
+    if (link_) (void)link_->Send(std::move(frame));
   }
   void SendEvent(wire::SessionEvent event) {
     wire::Frame frame;
