@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "gangway/base/fork.h"
 #include "gangway/client/data_links.h"
 
 namespace gangway::client {
@@ -84,7 +85,8 @@ void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt
   if (mapped == nullptr) return Say(key, attempt, std::move(word));  // requests the bytes instead
   word.set_received(true);
   auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Attempt>(attempt), word,
-                    mapped](const char*) {
+                    mapped, forks = ForkGeneration()](const char*) {
+    if (ForkGeneration() != forks) return;  // a child's copy of the parent's reference
     MutexLock lock(returns->mutex);
     if (returns->loop == nullptr) return;
     returns->loop->Post([this, key, weak, word] {

@@ -76,6 +76,21 @@ absl::StatusOr<int64_t> ElementBytes(int32_t element_type) {
   return row->bytes;
 }
 
+bool IsNarrow(int32_t element_type) {
+  switch (element_type) {
+    case TYPE_S1:
+    case TYPE_S2:
+    case TYPE_S4:
+    case TYPE_U1:
+    case TYPE_U2:
+    case TYPE_U4:
+    case TYPE_F4E2M1FN:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string_view ElementName(int32_t element_type) {
   const Row* row = FindPrimitive(element_type);
   return row == nullptr ? "?" : row->name;

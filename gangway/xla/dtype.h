@@ -17,6 +17,9 @@ namespace gangway::xla {
 // Bytes of one element in host memory. Types narrower than a byte take one; a token takes none.
 absl::StatusOr<int64_t> ElementBytes(int32_t element_type);
 
+// Narrower than a byte. False for an unknown number.
+bool IsNarrow(int32_t element_type);
+
 // "f32"; "?" for an unknown number.
 std::string_view ElementName(int32_t element_type);
 

@@ -5,7 +5,6 @@
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/pjrt/error.h"
-#include "gangway/frontdoor/pjrt/event.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/pjrt_type.h"
 
@@ -110,12 +109,6 @@ absl::Status BufferIsDeleted(PJRT_Buffer_IsDeleted_Args& args) {
   return absl::OkStatus();
 }
 
-// Never: the bytes are a worker's, and this process cannot read them where they are.
-absl::Status BufferIsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
-  args.is_on_cpu = false;
-  return absl::OkStatus();
-}
-
 absl::Status BufferDevice(PJRT_Buffer_Device_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
   args.device = args.buffer->memory->device;
@@ -125,18 +118,6 @@ absl::Status BufferDevice(PJRT_Buffer_Device_Args& args) {
 absl::Status BufferMemory(PJRT_Buffer_Memory_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
   args.memory = args.buffer->memory;
-  return absl::OkStatus();
-}
-
-absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
-  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
-  const std::shared_ptr<Shard> shard = args.buffer->Find();
-  if (shard == nullptr) {
-    args.event = ReadyEvent(Deleted());
-    return absl::OkStatus();
-  }
-  args.event = NewEvent(shard->array().Ready());
-  args.buffer->session()->SendNow();  // the caller is about to wait
   return absl::OkStatus();
 }
 

@@ -15,6 +15,10 @@
 #include "gangway/frontdoor/pjrt/array.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
 
+namespace gangway::pjrt {
+class HostCopy;
+}
+
 struct PJRT_Buffer {
   using ShardRef = std::shared_ptr<gangway::pjrt::Shard>;
 
@@ -22,9 +26,10 @@ struct PJRT_Buffer {
   std::shared_ptr<const gangway::pjrt::Shape> shape;
   mutable gangway::Mutex mutex;
   ShardRef shard GANGWAY_GUARDED_BY(mutex);  // null: deleted or donated
-  // host_copy.cc: external references, and the bytes that they point to.
+  // host_copy.cc: a caller has asked for the event of its readiness; external references, and what they point to.
+  bool was_awaited GANGWAY_GUARDED_BY(mutex) = false;
   int references GANGWAY_GUARDED_BY(mutex) = 0;
-  std::shared_ptr<char> host_copy GANGWAY_GUARDED_BY(mutex);
+  std::shared_ptr<gangway::pjrt::HostCopy> host_copy GANGWAY_GUARDED_BY(mutex);  // null: none
 
   gangway::Client* session() const { return memory->device->client->session.get(); }
   // Null if it was deleted.
@@ -64,10 +69,8 @@ absl::Status BufferLayout(PJRT_Buffer_GetMemoryLayout_Args& args);
 absl::Status BufferSize(PJRT_Buffer_OnDeviceSizeInBytes_Args& args);
 absl::Status BufferDelete(PJRT_Buffer_Delete_Args& args);
 absl::Status BufferIsDeleted(PJRT_Buffer_IsDeleted_Args& args);
-absl::Status BufferIsOnCpu(PJRT_Buffer_IsOnCpu_Args& args);
 absl::Status BufferDevice(PJRT_Buffer_Device_Args& args);
 absl::Status BufferMemory(PJRT_Buffer_Memory_Args& args);
-absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args);
 
 // transfer.cc
 absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args);
@@ -77,6 +80,8 @@ absl::Status BufferToDevice(PJRT_Buffer_CopyToDevice_Args& args);
 absl::Status BufferToMemory(PJRT_Buffer_CopyToMemory_Args& args);
 
 // host_copy.cc
+absl::Status BufferIsOnCpu(PJRT_Buffer_IsOnCpu_Args& args);
+absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args);
 absl::Status BufferAddReference(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args);
 absl::Status BufferRemoveReference(PJRT_Buffer_DecreaseExternalReferenceCount_Args& args);
 absl::Status BufferPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args);

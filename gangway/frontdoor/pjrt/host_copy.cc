@@ -1,8 +1,11 @@
-// Pointers to a buffer's bytes, as DLPack wants them: to a copy in this process, made when it is first asked for, which
-// lives as long as the buffer's external references. Only for devices whose memory is a host's: another platform's
-// callers take a pointer for one of the device.
-#include <cstdlib>
-#include <memory>
+// Implementation of host_copy.h, and the calls of the C API that lead to it. Only for devices whose memory is a host's:
+// another platform's callers take a pointer for one of the device.
+#include "gangway/frontdoor/pjrt/host_copy.h"
+
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -10,46 +13,113 @@
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/event.h"
+#include "gangway/frontdoor/pjrt/host_memory.h"
+#include "gangway/xla/dtype.h"
 
 namespace gangway::pjrt {
 namespace {
 
-constexpr size_t kAlignment = 64;  // of XLA's buffers on CPUs
+constexpr int kAttempts = 3;
+
+bool IsHostMemory(const PJRT_Buffer& buffer) {
+  return buffer.memory->device->client->topology.platform == "cpu";
+}
 
 absl::Status CheckHost(const PJRT_Buffer* buffer) {
-  GANGWAY_RETURN_IF_ERROR(ShardIn(buffer));
-  const std::string& platform = buffer->memory->device->client->topology.platform;
-  if (platform == "cpu") return absl::OkStatus();
+  GANGWAY_RETURN_IF_ERROR(Need(buffer, "the buffer"));
+  if (IsHostMemory(*buffer)) return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrCat("the memory of a ", platform,
+      absl::StrCat("the memory of a ", buffer->memory->device->client->topology.platform,
                    " device belongs to another process: copy the array to the host (np.asarray)"));
 }
 
-std::shared_ptr<char> NewBytes(size_t size) {
-  const size_t rounded = (size + kAlignment) / kAlignment * kAlignment;
-  auto* const bytes = static_cast<char*>(std::aligned_alloc(kAlignment, rounded));
-  if (bytes == nullptr) throw std::bad_alloc();
-  return {bytes, [](char* done) { std::free(done); }};
+bool Failed(const HostCopy& copy) {
+  const std::optional<absl::Status> arrived = copy.arrived()->Peek();
+  return arrived && !arrived->ok();
 }
 
-// Waits for the buffer's bytes.
-absl::StatusOr<std::shared_ptr<char>> Copy(PJRT_Buffer* buffer) {
-  const size_t size = buffer->shape->bytes;
-  std::shared_ptr<char> bytes = NewBytes(size);
-  PJRT_Buffer_CopyRawToHost_Args args{};
-  args.buffer = buffer;
-  args.dst = bytes.get();
-  args.transfer_size = static_cast<int64_t>(size);
-  GANGWAY_RETURN_IF_ERROR(BufferRawToHost(args));
-  const std::unique_ptr<PJRT_Event> event(args.event);
-  GANGWAY_RETURN_IF_ERROR(event->outcome->Wait());
-  return bytes;
+// The copy that is here or under way, or a new one. A caller gets a pointer before the bytes are here if the array is
+// not ready, and has to await the buffer's readiness; but one that has asked for that already may not ask again.
+std::shared_ptr<HostCopy> Copy(PJRT_Buffer& buffer, const std::shared_ptr<Shard>& shard) {
+  const bool is_ready = shard->array().Ready()->Peek().has_value();
+  MutexLock lock(buffer.mutex);
+  if (buffer.host_copy == nullptr || Failed(*buffer.host_copy)) {
+    const bool at_once = !is_ready && !buffer.was_awaited;
+    buffer.host_copy = HostCopy::Begin(shard, buffer.shape->bytes,
+                                       at_once ? HostCopy::Place::kKnown : HostCopy::Place::kLent);
+  }
+  return buffer.host_copy;
 }
 
 }  // namespace
 
+std::shared_ptr<HostCopy> HostCopy::Begin(std::shared_ptr<Shard> shard, size_t size, Place place) {
+  auto copy = std::make_shared<HostCopy>();
+  copy->size_ = size;
+  copy->may_lend_ = place == Place::kLent;
+  if (place == Place::kKnown) copy->Target();
+  Fetch(copy, shard, kAttempts);
+  return copy;
+}
+
+char* HostCopy::Target() {
+  MutexLock lock(mutex_);
+  if (bytes_ == nullptr) bytes_ = HostMemory::Take(size_);
+  return bytes_.get();
+}
+
+char* HostCopy::bytes() const {
+  MutexLock lock(mutex_);
+  return bytes_.get();
+}
+
+void HostCopy::Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_ptr<Shard>& shard,
+                     int attempts) {
+  const size_t size = copy->size_;
+  auto wrong = [copy, size](size_t bytes) {
+    copy->arrived_->Set(absl::InternalError(
+        absl::StrCat("the cluster sent ", bytes, " bytes of a shard of ", size)));
+  };
+  shard->array().client().Fetch(
+      shard->name().array, {shard->index()},
+      {.on_data =
+           [copy, wrong, size](size_t, uint64_t at, std::string_view data) {
+             if (at > size || data.size() > size - at) return wrong(at + data.size());
+             std::memcpy(copy->Target() + at, data.data(), data.size());
+           },
+       .on_place =
+           [copy, wrong, size](size_t, std::shared_ptr<const char> bytes, size_t count) {
+             if (count != size) return wrong(count);
+             if (!copy->may_lend_) {
+               std::memcpy(copy->Target(), bytes.get(), size);
+               return;
+             }
+             MutexLock lock(copy->mutex_);
+             copy->bytes_ = std::const_pointer_cast<char>(std::move(bytes));
+           },
+       .on_done =
+           [copy, shard, attempts](const absl::Status& status) {
+             if (absl::IsUnavailable(status) && attempts > 1)
+               return Fetch(copy, shard, attempts - 1);
+             if (status.ok()) copy->Target();  // of an empty shard, nothing comes
+             copy->arrived_->Set(status);
+           }});
+}
+
+// Callers ask when they want the bytes brought, or just before they read them, so the copy is begun. Elements narrower
+// than a byte are not read in place. A buffer's answer must never change: jaxlib asks twice, and aborts if it does.
+absl::Status BufferIsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, "the buffer"));
+  args.is_on_cpu = IsHostMemory(*args.buffer);
+  const std::shared_ptr<Shard> shard = args.buffer->Find();
+  if (args.is_on_cpu && shard != nullptr && !xla::IsNarrow(args.buffer->shape->element_type))
+    Copy(*args.buffer, shard);
+  return absl::OkStatus();
+}
+
 absl::Status BufferAddReference(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args) {
   GANGWAY_RETURN_IF_ERROR(CheckHost(args.buffer));
+  GANGWAY_RETURN_IF_ERROR(ShardIn(args.buffer));
   MutexLock lock(args.buffer->mutex);
   ++args.buffer->references;
   return absl::OkStatus();
@@ -57,7 +127,7 @@ absl::Status BufferAddReference(PJRT_Buffer_IncreaseExternalReferenceCount_Args&
 
 absl::Status BufferRemoveReference(PJRT_Buffer_DecreaseExternalReferenceCount_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.buffer, "the buffer"));
-  std::shared_ptr<char> last;
+  std::shared_ptr<HostCopy> last;
   MutexLock lock(args.buffer->mutex);
   if (args.buffer->references == 0)
     return absl::FailedPreconditionError("the buffer has no external reference");
@@ -67,19 +137,17 @@ absl::Status BufferRemoveReference(PJRT_Buffer_DecreaseExternalReferenceCount_Ar
 
 absl::Status BufferPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args) {
   GANGWAY_RETURN_IF_ERROR(CheckHost(args.buffer));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(args.buffer));
   {
     MutexLock lock(args.buffer->mutex);
     if (args.buffer->references == 0) {
       return absl::FailedPreconditionError(
           "a pointer is valid while the buffer has an external reference, and it has none");
     }
-    args.device_memory_ptr = args.buffer->host_copy.get();
-    if (args.device_memory_ptr != nullptr) return absl::OkStatus();
   }
-  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<char> copy, Copy(args.buffer));
-  MutexLock lock(args.buffer->mutex);
-  if (args.buffer->host_copy == nullptr) args.buffer->host_copy = std::move(copy);
-  args.device_memory_ptr = args.buffer->host_copy.get();  // the first copy, if two were made
+  const std::shared_ptr<HostCopy> copy = Copy(*args.buffer, shard);
+  if (!copy->is_known()) GANGWAY_RETURN_IF_ERROR(copy->arrived()->Wait());
+  args.device_memory_ptr = copy->bytes();
   return absl::OkStatus();
 }
 
@@ -89,6 +157,28 @@ absl::Status BufferUnsafePointer(PJRT_Buffer_UnsafePointer_Args& args) {
   return absl::UnimplementedError(
       "the buffer's memory belongs to another process: copy the array to the host (np.asarray), or "
       "export it with DLPack");
+}
+
+// Also the arrival of a copy whose pointer a caller may have, who reads it once the buffer is ready.
+absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, "the buffer"));
+  PJRT_Buffer& buffer = *args.buffer;
+  const std::shared_ptr<Shard> shard = buffer.Find();
+  std::shared_ptr<HostCopy> copy;
+  {
+    MutexLock lock(buffer.mutex);
+    buffer.was_awaited = true;
+    if (buffer.host_copy != nullptr && buffer.host_copy->is_known()) copy = buffer.host_copy;
+  }
+  if (copy != nullptr) {
+    args.event = NewEvent(copy->arrived());
+  } else if (shard != nullptr) {
+    args.event = NewEvent(shard->array().Ready());
+  } else {
+    args.event = ReadyEvent(ShardIn(args.buffer).status());
+  }
+  buffer.session()->SendNow();  // the caller is about to wait
+  return absl::OkStatus();
 }
 
 }  // namespace gangway::pjrt

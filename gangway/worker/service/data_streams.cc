@@ -23,10 +23,18 @@ constexpr size_t kInterleaved = 4;               // large shards of a session th
 constexpr size_t kEndedMax = 4096;
 constexpr std::chrono::seconds kHelloLimit{10};
 constexpr std::chrono::seconds kIdleMemoryMax{10};
-constexpr size_t kSessionPart = 2;      // one session's fetches may take 1/2 of the shared memory
-constexpr size_t kEarlyFramesMax = 64;  // per stream; a correct client sends a Hello and waits
-constexpr size_t kAnswersMax = 4096;    // per stream, that its link has not taken
+// Fetched shards stay in shared memory as long as a client reads them there, perhaps for good. Beyond these parts of
+// the staging memory they come on the stream, so that readers leave room for what is only on its way.
+constexpr size_t kFetchedPart = 2;         // of all sessions
+constexpr size_t kSessionFetchedPart = 4;  // of one
+constexpr size_t kSessionPart = 2;         // of one, of the shared memory
+constexpr size_t kEarlyFramesMax = 64;     // per stream; a correct client sends a Hello and waits
+constexpr size_t kAnswersMax = 4096;       // per stream, that its link has not taken
 constexpr std::chrono::seconds kStreamWaitMax{5};  // of a fetched shard, for its client's stream
+
+size_t Part(const DataStreams::Options& options, size_t part) {
+  return options.staging == nullptr ? SIZE_MAX : options.staging->bytes_max() / part;
+}
 
 }  // namespace
 
@@ -35,10 +43,14 @@ DataStreams::DataStreams(const Options& options, Events events)
       loop_(options.loop),
       transfers_(options.transfers),
       events_(std::move(events)),
-      pool_(transport::SharedPool::Make(
-          {.bytes_max = options.shared_bytes_max, .writable = true, .on_idle = [this] {
-             loop_->PostAt(Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
-           }})) {
+      pool_(transport::SharedPool::Make({.bytes_max = options.shared_bytes_max,
+                                         .writable = true,
+                                         .on_idle =
+                                             [this] {
+                                               loop_->PostAt(Clock::now() + kIdleMemoryMax,
+                                                             [this] { DropIdleMemory(); });
+                                             }})),
+      fetched_(std::make_shared<FetchShare>(Part(options, kFetchedPart))) {
   if (options.shared_bytes_max == 0) return;
   auto listener = transport::DescriptorListener::Open();
   if (listener.ok()) listener_ = *std::move(listener);
@@ -358,8 +370,11 @@ void DataStreams::Refuse(uint64_t id, const absl::Status& why) {
 }
 
 DataStreams::Session& DataStreams::SessionOf(SessionId session) {
+  if (auto known = sessions_.find(session); known != sessions_.end()) return known->second;
+  const size_t most =
+      std::min(options_.shared_bytes_max / kSessionPart, Part(options_, kSessionFetchedPart));
   return sessions_
-      .try_emplace(session, options_.staging, session, options_.shared_bytes_max / kSessionPart)
+      .try_emplace(session, options_.staging, session, std::make_shared<FetchShare>(most, fetched_))
       .first->second;
 }
 

@@ -147,8 +147,9 @@ class DataStreams {
   using LentKey = std::pair<uint64_t, uint32_t>;  // fetch, shard
 
   struct Session {
-    Session(std::shared_ptr<StagingMemory> memory, SessionId id, size_t fetched_bytes_max)
-        : staging(std::move(memory), id), share(std::make_shared<FetchShare>(fetched_bytes_max)) {}
+    Session(std::shared_ptr<StagingMemory> memory, SessionId id,
+            std::shared_ptr<FetchShare> fetched)
+        : staging(std::move(memory), id), share(std::move(fetched)) {}
     uint64_t stream = 0;  // 0: none
     UploadStaging staging;
     // Small and large shards alternate, and the first few large ones take turns.
@@ -200,6 +201,7 @@ class DataStreams {
   StreamTransfers* const transfers_;
   const Events events_;
   const std::shared_ptr<transport::SharedPool> pool_;
+  const std::shared_ptr<FetchShare> fetched_;                // of all sessions
   std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::string key_;
   std::atomic<uint64_t> next_id_ = 1;

@@ -16,21 +16,32 @@
 
 namespace gangway::worker {
 
-// Limits the shared memory that the fetches of one session hold. Thread-safe.
+// Limits the shared memory that fetched shards hold until their readers are done, which may be long after: of one
+// session and, by `all`, of all sessions together. Thread-safe.
 class FetchShare {
  public:
-  explicit FetchShare(size_t bytes_max) : bytes_max_(bytes_max) {}
+  // `all`: null: this is the limit of all, or there is none.
+  explicit FetchShare(size_t bytes_max, std::shared_ptr<FetchShare> all = nullptr)
+      : bytes_max_(bytes_max), all_(std::move(all)) {}
 
   bool Take(size_t bytes) {
-    if (used_.fetch_add(bytes) + bytes <= bytes_max_) return true;
-    Return(bytes);
+    size_t used = used_;
+    do {
+      if (bytes > bytes_max_ - used) return false;
+    } while (!used_.compare_exchange_weak(used, used + bytes));
+    if (all_ == nullptr || all_->Take(bytes)) return true;
+    used_ -= bytes;
     return false;
   }
-  void Return(size_t bytes) { used_.fetch_sub(bytes); }
+  void Return(size_t bytes) {
+    used_ -= bytes;
+    if (all_ != nullptr) all_->Return(bytes);
+  }
   size_t used() const { return used_; }
 
  private:
   const size_t bytes_max_;
+  const std::shared_ptr<FetchShare> all_;
   std::atomic<size_t> used_ = 0;
 };
 
