@@ -24,11 +24,11 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/fork.h"
 #include "gangway/base/mutex.h"
+#include "gangway/client/client.h"
 #include "gangway/client/connect.h"
 #include "gangway/client/control_watch.h"
 #include "gangway/client/data_links.h"
 #include "gangway/client/host_callbacks.h"
-#include "gangway/client/include/gangway/client.h"
 #include "gangway/client/node_ends.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/wire/trace_collection.h"
@@ -57,7 +57,7 @@ class ClientImpl final : public Client {
             std::function<void()> released) override;
   void Reserve(uint64_t upload, uint32_t shard,
                std::function<void(std::shared_ptr<char> place)> placed) override;
-  void AbandonUpload(uint64_t upload, absl::Status why) override;
+  void AbandonUpload(uint64_t upload, Status why) override;
   void Call(ExecutableHandle executable, std::span<const ArrayHandle> arguments,
             std::span<const ArrayHandle> results, CallOptions options) override;
   void Copy(std::span<const ArrayHandle> sources, std::span<const ArrayHandle> results,
@@ -70,7 +70,7 @@ class ClientImpl final : public Client {
   void Drop(std::span<const ArrayHandle> arrays) override;
   void Delete(std::span<const ArrayHandle> arrays) override;
   void DropShard(ShardOf shard, uint32_t shard_count) override;
-  void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) override;
+  void Poison(std::span<const ArrayHandle> arrays, const Status& why) override;
   uint64_t pending() const override;
   uint64_t pending_max() const override { return options_.pending_max; }
   void WhenRoom(std::function<void()> on_room) override;

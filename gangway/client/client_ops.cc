@@ -1,4 +1,6 @@
 // The verbs of a client: each appends one operation to the pending batch.
+#include <google/protobuf/unknown_field_set.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -15,6 +17,17 @@ namespace {
 template <typename From, typename To>
 void Append(std::span<const From> from, To* to) {
   to->Add(from.begin(), from.end());
+}
+
+// A CompileOptionsProto that asks for as many replicas as there are devices.
+std::string ReplicasOn(size_t devices) {
+  constexpr int kExecutableBuildOptions = 3, kNumReplicas = 4;
+  google::protobuf::UnknownFieldSet options, build;
+  build.AddVarint(kNumReplicas, devices);
+  build.SerializeToString(options.AddLengthDelimited(kExecutableBuildOptions));
+  std::string bytes;
+  options.SerializeToString(&bytes);
+  return bytes;
 }
 
 }  // namespace
@@ -41,6 +54,7 @@ ExecutableHandle ClientImpl::Compile(std::string program, std::string format, st
     });
     return handle;
   }
+  if (options.empty()) options = ReplicasOn(devices.size());
   wire::CompileOp* op = NewOp(0)->mutable_compile();
   op->set_executable(handle);
   op->set_program(std::move(program));
@@ -189,7 +203,7 @@ void ClientImpl::Reserve(uint64_t upload, uint32_t shard,
   Wake();
 }
 
-void ClientImpl::AbandonUpload(uint64_t upload, absl::Status why) {
+void ClientImpl::AbandonUpload(uint64_t upload, Status why) {
   if (IsOrphan()) [[unlikely]]
     return;
   MutexLock lock(mutex_);
@@ -390,7 +404,7 @@ void ClientImpl::Delete(std::span<const ArrayHandle> arrays) {
   for (ArrayHandle array : arrays) placements_.erase(array);
 }
 
-void ClientImpl::Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) {
+void ClientImpl::Poison(std::span<const ArrayHandle> arrays, const Status& why) {
   if (IsOrphan()) [[unlikely]]
     return;
   Sending sending(this);

@@ -73,7 +73,7 @@ void ClientImpl::EndUsage(uint64_t query, const absl::StatusOr<std::vector<Devic
     pending_.usage = 0;
     waiting.swap(pending_.usages);
   }
-  for (UsageCallback& done : waiting) done(answer);
+  for (UsageCallback& done : waiting) done(ToResult(answer));
 }
 
 void ClientImpl::Profile(ProfileCallback done) {
@@ -142,7 +142,7 @@ void ClientImpl::EndProfile(uint64_t query, const absl::StatusOr<SessionProfile>
     done = std::move(pending_.profiling->done);
     pending_.profiling.reset();
   }
-  done(answer);
+  done(ToResult(answer));
 }
 
 }  // namespace gangway::client

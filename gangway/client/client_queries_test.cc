@@ -51,7 +51,7 @@ class ClientQueriesTest : public ::testing::Test {
 };
 
 TEST_F(ClientQueriesTest, UsageThatIsAskedForMeanwhileSharesAnAnswer) {
-  using Answer = absl::StatusOr<std::vector<DeviceMemory>>;
+  using Answer = Result<std::vector<DeviceMemory>>;
   Arrival<Answer> first, second, third;
   client_->Usage([&](const Answer& answer) { first.Set(answer); });
   client_->Usage([&](const Answer& answer) { second.Set(answer); });
@@ -73,7 +73,7 @@ TEST_F(ClientQueriesTest, UsageThatIsAskedForMeanwhileSharesAnAnswer) {
       [](const auto& frames) { return std::count_if(frames.begin(), frames.end(), IsUsage) == 2; });
   EXPECT_EQ(Asked(IsUsage).size(), 2u);
   cluster_.controller().Cut();
-  EXPECT_EQ(third.Get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(third.Get().status().code(), StatusCode::kUnavailable);
 }
 
 TEST_F(ClientQueriesTest, UsageWithoutAnAnswerEndsAtItsDeadline) {
@@ -102,7 +102,7 @@ wire::Frame TraceOf(uint64_t probe, const std::string& process,
 }
 
 TEST_F(ClientQueriesTest, AProfileNamesTheProgramOfEachRun) {
-  using Answer = absl::StatusOr<SessionProfile>;
+  using Answer = Result<SessionProfile>;
   Arrival<Answer> done;
   Arrival<absl::Status> refused;
   client_->Profile([&](const Answer& answer) { done.Set(answer); });
@@ -128,7 +128,7 @@ TEST_F(ClientQueriesTest, AProfileNamesTheProgramOfEachRun) {
   name.set_name("jit_step");
   controller.Send(std::move(end));
   const Answer profile = done.Get();
-  ASSERT_TRUE(profile.ok()) << profile.status();
+  ASSERT_TRUE(profile.ok()) << profile.status().message();
   EXPECT_THAT(profile->missing, testing::ElementsAre("island1/worker0"));
   ASSERT_EQ(profile->runs.size(), 1u);
   EXPECT_EQ(profile->runs[0].program, "jit_step");

@@ -213,7 +213,7 @@ TEST_F(ClientTest, ManyOperationsTravelInFewFramesAndStayInOrder) {
 
 TEST_F(ClientTest, CompileAnswersByHandle) {
   Open();
-  Arrival<absl::StatusOr<std::shared_ptr<const ExecutableInfo>>> good, bad;
+  Arrival<Result<std::shared_ptr<const ExecutableInfo>>> good, bad;
   const auto first = client_->Compile("a", "mlir", "", {0}, [&](auto info) { bad.Set(info); });
   const auto second = client_->Compile("b", "mlir", "", {0}, [&](auto info) { good.Set(info); });
   wire::SessionEvent event;
@@ -231,7 +231,7 @@ TEST_F(ClientTest, CompileAnswersByHandle) {
   EXPECT_EQ((*good.Get())->name, "jit_b");
   EXPECT_EQ((*good.Get())->temp_bytes, 8u);
   EXPECT_EQ((*good.Get())->results.at(0).shard_bytes, 4u);
-  EXPECT_EQ(bad.Get().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(bad.Get().status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(ClientTest, ER1_AwaitBringsTheWholeFailureRecord) {
@@ -397,7 +397,7 @@ TEST_F(ClientTest, FetchEndsWithTheFirstFailure) {
 TEST_F(ClientTest, LostControllerEndsEverythingPending) {
   Open();
   Arrival<absl::Status> awaited, fetched, lost, later;
-  Arrival<absl::StatusOr<std::shared_ptr<const ExecutableInfo>>> compiled;
+  Arrival<Result<std::shared_ptr<const ExecutableInfo>>> compiled;
   std::map<size_t, std::string> bytes;
   client_->OnLost([&](absl::Status status) { lost.Set(status); });
   client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { awaited.Set(status); });
@@ -408,7 +408,7 @@ TEST_F(ClientTest, LostControllerEndsEverythingPending) {
   EXPECT_EQ(lost.Get().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(awaited.Get().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(fetched.Get().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(compiled.Get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(compiled.Get().status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(client_->pending(), 0u);
   client_->Await(std::vector<ArrayHandle>{1}, [&](absl::Status status) { later.Set(status); });
   EXPECT_EQ(later.Get().code(), absl::StatusCode::kUnavailable);

@@ -1,6 +1,4 @@
-// Implementation of cluster_connect.h.
-#include "gangway/client/cluster_connect.h"
-
+// Connect of the public header (include/gangway/connect.h), with transports of the session's own.
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -8,6 +6,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/client/connect.h"
+#include "gangway/client/include/gangway/connect.h"
 #include "gangway/transport/library/loaded.h"
 #include "gangway/transport/local/local.h"
 #include "gangway/transport/local_or_network.h"
@@ -37,9 +36,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> TransportFor(const Cluster
   return transport::LocalOrNetwork(std::move(network));
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Client>> ConnectCluster(const ClusterOptions& options) {
+absl::StatusOr<std::unique_ptr<Client>> Open(const ClusterOptions& options) {
   ClientOptions client;
   client.controller_address = options.address;
   client.token = options.token;
@@ -48,6 +45,12 @@ absl::StatusOr<std::unique_ptr<Client>> ConnectCluster(const ClusterOptions& opt
   GANGWAY_ASSIGN_OR_RETURN(client.owned_transport, TransportFor(options));
   client.control = client.data = client.owned_transport.get();
   return Connect(client);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Client>> Connect(const ClusterOptions& options) {
+  return ToResult(Open(options));
 }
 
 }  // namespace gangway

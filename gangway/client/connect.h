@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway {

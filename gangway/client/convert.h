@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::client {

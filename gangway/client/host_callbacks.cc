@@ -19,7 +19,7 @@ wire::HostCallbackReply Call(const HostFunctions* functions, const wire::HostCal
       absl::UnimplementedError("this client has no functions that programs may call");
   if (functions != nullptr && *functions) {
     std::vector<std::string_view> operands(callback.operands().begin(), callback.operands().end());
-    results = (*functions)(callback.callback(), operands);
+    results = FromResult((*functions)(callback.callback(), operands));
   }
   if (!results.ok()) {
     *reply.mutable_failure() = wire::ToFailure(results.status());

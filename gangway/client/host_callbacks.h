@@ -16,7 +16,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::client {

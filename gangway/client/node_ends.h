@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 
 namespace gangway::client {
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 
 namespace gangway {
 

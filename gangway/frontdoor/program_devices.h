@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/xla/compile_options.pb.h"
 
 namespace gangway {

@@ -19,7 +19,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/device/sim/sim_program.h"
 #include "gangway/program/interpreter.h"
 #include "gangway/program/program.h"

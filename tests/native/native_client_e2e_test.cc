@@ -217,8 +217,8 @@ TEST_F(NativeE2eTest, AClientIsToldOfItsOwnSessionsRunsOnly_OB_3) {
   auto twice = owner.CompileDouble();
   ASSERT_TRUE(twice.ok()) << twice.status();
   ASSERT_TRUE(owner.Await(owner.Run(*twice, owner.Put({1, 2, 3, 4}))).ok());
-  Arrival<absl::StatusOr<SessionProfile>> own;
-  owner->Profile([&own](const absl::StatusOr<SessionProfile>& profile) { own.Set(profile); });
+  Arrival<Result<SessionProfile>> own;
+  owner->Profile([&own](const Result<SessionProfile>& profile) { own.Set(profile); });
   const auto profile = own.Wait();
   ASSERT_TRUE(profile && profile->ok());
   EXPECT_EQ((*profile)->runs.size(), 1u) << "the session itself hears of its run";

@@ -160,10 +160,10 @@ absl::Status StartCompile(SessionContext& context, uint64_t op_id, xla::CompileR
   };
   auto pending = std::make_shared<Pending>();
   auto done = [&context, op_id, pending,
-               devices = *devices](absl::StatusOr<std::shared_ptr<const ExecutableInfo>> info) {
-    auto finish = [&context, op_id, devices, info = std::move(info)](ExecutableHandle handle) {
+               devices = *devices](const Result<std::shared_ptr<const ExecutableInfo>>& info) {
+    auto finish = [&context, op_id, devices, info](ExecutableHandle handle) {
       absl::StatusOr<std::shared_ptr<const Executable>> executable =
-          info.ok() ? MakeExecutable(handle, devices, *info) : info.status();
+          info.ok() ? MakeExecutable(handle, devices, *info) : absl::Status(info.status());
       if (!executable.ok()) return context.replies.Send(ErrorReply(op_id, executable.status()));
       IfrtResponse response = CompileReply(op_id, **executable);
       context.executables.Add(*std::move(executable));

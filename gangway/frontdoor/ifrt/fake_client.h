@@ -19,7 +19,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 
 namespace gangway::ifrt {
 
@@ -100,7 +100,7 @@ class FakeClient final : public Client {
       cluster_.changed.NotifyAll();
     });
   }
-  void AbandonUpload(uint64_t upload, absl::Status why) override { PoisonLater({upload}, why); }
+  void AbandonUpload(uint64_t upload, Status why) override { PoisonLater({upload}, why); }
 
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
             std::span<const ArrayHandle> results, CallOptions) override {
@@ -181,7 +181,7 @@ class FakeClient final : public Client {
       Recheck();
     });
   }
-  void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) override {
+  void Poison(std::span<const ArrayHandle> arrays, const Status& why) override {
     PoisonLater({arrays.begin(), arrays.end()}, why);
   }
 

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/frontdoor/ifrt/array_info.h"
 #include "gangway/frontdoor/ifrt/host_buffers.h"
 #include "gangway/frontdoor/ifrt/response_writer.h"

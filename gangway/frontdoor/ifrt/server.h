@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/frontdoor/ifrt/doorkeeper.h"
 
 namespace gangway::ifrt {

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/frontdoor/ifrt/host_buffers.h"
 #include "gangway/frontdoor/ifrt/requests.h"
 #include "gangway/frontdoor/ifrt/response_writer.h"

@@ -83,7 +83,7 @@ class InertClient final : public Client {
     GANGWAY_CHECK(data.size() == found->second.shard_bytes, "a push has all bytes of its shard");
     turns_.emplace_back(std::move(released));
   }
-  void AbandonUpload(uint64_t upload, absl::Status why) override {
+  void AbandonUpload(uint64_t upload, Status why) override {
     GANGWAY_CHECK(uploads_.contains(upload) && !why.ok(), "an upload is abandoned with a reason");
   }
   void Call(ExecutableHandle, std::span<const ArrayHandle> arguments,
@@ -112,7 +112,7 @@ class InertClient final : public Client {
   void Delete(std::span<const ArrayHandle>) override {}
   void DropShard(ShardOf, uint32_t) override {}
   void SendNow() override {}
-  void Poison(std::span<const ArrayHandle>, const absl::Status& why) override {
+  void Poison(std::span<const ArrayHandle>, const Status& why) override {
     GANGWAY_CHECK(!why.ok(), "an array is poisoned with a reason");
   }
   uint64_t pending() const override { return 0; }

@@ -12,7 +12,7 @@
 #include "pjrt_c_api.h"
 
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/frontdoor/outcome.h"
 #include "gangway/frontdoor/pjrt/drops.h"
 

@@ -19,8 +19,8 @@ namespace {
 std::atomic<GangwayHostHandler> handler_of_process = nullptr;
 std::atomic<size_t> calls_in_progress = 0;
 
-absl::StatusOr<std::vector<std::string>> CallHandler(uint64_t function,
-                                                     std::span<const std::string_view> operands) {
+Result<std::vector<std::string>> CallHandler(uint64_t function,
+                                             std::span<const std::string_view> operands) {
   calls_in_progress.fetch_add(1);
   GangwayHostCall call;
   if (const GangwayHostHandler handler = handler_of_process.load()) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<std::string>> CallHandler(uint64_t function,
         "not load the plugin");
   }
   calls_in_progress.fetch_sub(1);
-  if (!call.status.ok()) return call.status;
+  if (!call.status.ok()) return Status(call.status);
   return std::move(call.results);
 }
 

@@ -11,7 +11,7 @@
 
 #include "pjrt_c_api.h"
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 
 extern "C" {
 

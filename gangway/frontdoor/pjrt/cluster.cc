@@ -73,7 +73,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   GANGWAY_ASSIGN_OR_RETURN(const ClusterOptions options,
                            ReadOptions({args.create_options, args.num_options}));
   auto client = std::make_unique<PJRT_Client>();
-  GANGWAY_ASSIGN_OR_RETURN(client->session, ConnectCluster(options));
+  GANGWAY_ASSIGN_OR_RETURN(client->session, FromResult(Connect(options)));
   client->drops = std::make_shared<Drops>(client->session.get());
   client->session->ServeHostCallbacks(HostFunctionsOfProcess());
   const ClusterInfo& cluster = client->session->cluster();

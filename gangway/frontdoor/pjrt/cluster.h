@@ -15,7 +15,7 @@
 #include "pjrt_c_api.h"
 
 #include "gangway/base/fork.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/frontdoor/pjrt/drops.h"
 
 struct PJRT_Memory {

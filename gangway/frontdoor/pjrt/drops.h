@@ -11,7 +11,7 @@
 
 #include "gangway/base/fork.h"
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 
 namespace gangway::pjrt {
 

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "pjrt_c_api.h"
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/frontdoor/pjrt/array.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
 #include "gangway/frontdoor/pjrt/extensions.h"

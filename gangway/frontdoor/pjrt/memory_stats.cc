@@ -17,7 +17,7 @@ absl::Status DeviceMemoryStats(PJRT_Device_MemoryStats_Args& args) {
   auto done = std::make_shared<Outcome>();
   auto devices = std::make_shared<std::vector<DeviceMemory>>();
   args.device->client->session->Usage(
-      [done, devices](const absl::StatusOr<std::vector<DeviceMemory>>& usage) {
+      [done, devices](const Result<std::vector<DeviceMemory>>& usage) {
         if (usage.ok()) *devices = *usage;
         done->Set(usage.status());
       });

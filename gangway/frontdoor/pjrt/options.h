@@ -16,7 +16,8 @@
 #include "absl/status/statusor.h"
 #include "pjrt_c_api.h"
 
-#include "gangway/client/cluster_connect.h"
+#include "gangway/client/client.h"
+#include "gangway/client/include/gangway/connect.h"
 
 namespace gangway::pjrt {
 

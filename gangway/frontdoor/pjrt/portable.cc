@@ -17,13 +17,12 @@ absl::StatusOr<Compiled> CompileFor(Client* client, const Source& source,
   auto done = std::make_shared<Outcome>();
   auto info = std::make_shared<std::shared_ptr<const ExecutableInfo>>();
   Compiled compiled(
-      client,
-      client->Compile(
-          source.stored->program, source.stored->format, source.options.SerializeAsString(),
-          devices, [done, info](const absl::StatusOr<std::shared_ptr<const ExecutableInfo>>& made) {
-            if (made.ok()) *info = *made;
-            done->Set(made.status());
-          }));
+      client, client->Compile(
+                  source.stored->program, source.stored->format, source.options.SerializeAsString(),
+                  devices, [done, info](const Result<std::shared_ptr<const ExecutableInfo>>& made) {
+                    if (made.ok()) *info = *made;
+                    done->Set(made.status());
+                  }));
   GANGWAY_RETURN_IF_ERROR(done->Wait());
   compiled.info = *info;
   return compiled;

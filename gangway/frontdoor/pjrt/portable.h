@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/mutex.h"
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/frontdoor/pjrt/drops.h"
 #include "gangway/frontdoor/pjrt/stored_program.h"
 #include "gangway/xla/compile_options.pb.h"

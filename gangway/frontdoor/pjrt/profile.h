@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "gangway/client/include/gangway/client.h"
+#include "gangway/client/client.h"
 #include "gangway/xla/xplane.pb.h"
 
 namespace gangway::pjrt {

@@ -66,7 +66,7 @@ std::vector<std::shared_ptr<Question>> Ask() {
   for (PJRT_Client* client : clients.all) {
     auto question = std::make_shared<Question>();
     question->cluster = client->session->cluster();
-    client->session->Profile([question](const absl::StatusOr<SessionProfile>& profile) {
+    client->session->Profile([question](const Result<SessionProfile>& profile) {
       if (profile.ok()) question->profile = *profile;
       question->done.Set(profile.status());
     });

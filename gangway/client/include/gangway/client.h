@@ -21,8 +21,7 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "status.h"
 
 namespace gangway {
 
@@ -110,9 +109,9 @@ struct SessionProfile {
   std::vector<std::string> missing;  // processes that did not answer in time
 };
 
-using UsageCallback = std::function<void(absl::StatusOr<std::vector<DeviceMemory>>)>;
-using ProfileCallback = std::function<void(absl::StatusOr<SessionProfile>)>;
-using StatusCallback = std::function<void(absl::Status)>;
+using UsageCallback = std::function<void(Result<std::vector<DeviceMemory>>)>;
+using ProfileCallback = std::function<void(Result<SessionProfile>)>;
+using StatusCallback = std::function<void(Status)>;
 
 // An argument that is put together for one call: shards[i] is for logical position i, on its device.
 struct GatheredArgument {
@@ -126,7 +125,7 @@ struct CallOptions {
   uint32_t launch_id = 0;
   StatusCallback ended;  // see Client::reports_ends
 };
-using CompileCallback = std::function<void(absl::StatusOr<std::shared_ptr<const ExecutableInfo>>)>;
+using CompileCallback = std::function<void(Result<std::shared_ptr<const ExecutableInfo>>)>;
 
 // Receives the bytes of a fetch. Calls come in any order of shards, on the client's loop.
 struct FetchSink {
@@ -138,13 +137,13 @@ struct FetchSink {
   // the Client's end; until then it counts against the session's limit of such memory. If empty,
   // all bytes come through on_data.
   std::function<void(size_t index, std::shared_ptr<const char> bytes, size_t size)> on_place;
-  std::function<void(absl::Status)> on_done;  // last, exactly once
+  std::function<void(Status)> on_done;  // last, exactly once
 };
 
 // Functions of this process that programs may call, by the numbers that the programs name. `operands` are dense and
 // row-major, and valid during the call; so are the results. The status of a failed call reaches the caller of the
 // program, with its text.
-using HostFunctions = std::function<absl::StatusOr<std::vector<std::string>>(
+using HostFunctions = std::function<Result<std::vector<std::string>>(
     uint64_t function, std::span<const std::string_view> operands)>;
 
 class Client {
@@ -159,10 +158,10 @@ class Client {
   // The two ranges must not overlap: NewArrayHandle returns numbers from 2^62 on.
 
   // Compiles for logical positions 0..n-1, position i on devices[i]. `options` is a serialized
-  // xla.CompileOptionsProto; its device assignment is ignored. The handle may be used in Call once
-  // `done` ran with success. Errors: INVALID_ARGUMENT with the compiler's own text; UNIMPLEMENTED
-  // if a program cannot span the devices' workers, which it names; UNAVAILABLE if the compiler died
-  // during this compile.
+  // xla.CompileOptionsProto, whose device assignment is ignored; empty: a replica on each device.
+  // The handle may be used in Call once `done` ran with success. Errors: INVALID_ARGUMENT with the
+  // compiler's own text; UNIMPLEMENTED if a program cannot span the devices' workers, which it
+  // names; UNAVAILABLE if the compiler died during this compile.
   virtual ExecutableHandle Compile(std::string program, std::string format, std::string options,
                                    std::vector<uint32_t> devices, CompileCallback done) = 0;
   virtual void DropExecutables(std::span<const ExecutableHandle> executables) = 0;
@@ -194,7 +193,7 @@ class Client {
                        std::function<void(std::shared_ptr<char> place)> placed) = 0;
 
   // Gives up the upload: the missing shards spoil the array with `why`.
-  virtual void AbandonUpload(uint64_t upload, absl::Status why) = 0;
+  virtual void AbandonUpload(uint64_t upload, Status why) = 0;
 
   // Runs `executable`: one gang, all devices or none. The shards of arguments that the program
   // donates are consumed unless the argument is to be kept. The call itself never fails: unknown,
@@ -225,7 +224,7 @@ class Client {
   virtual void SendNow() = 0;
 
   // Calls `done` when all arrays are ready, or with the first failure among them in their order (an
-  // absl::Status that carries the whole failure record: see wire/failure.h). Unknown handles:
+  // Status that carries the whole failure record: see wire/failure.h). Unknown handles:
   // INVALID_ARGUMENT.
   virtual void Await(std::span<const ArrayHandle> arrays, StatusCallback done) = 0;
 
@@ -240,7 +239,7 @@ class Client {
   virtual void DropShard(ShardOf shard, uint32_t shard_count) = 0;
 
   // Makes arrays that hold the error `why` from the start.
-  virtual void Poison(std::span<const ArrayHandle> arrays, const absl::Status& why) = 0;
+  virtual void Poison(std::span<const ArrayHandle> arrays, const Status& why) = 0;
 
   // Runs `functions` when programs call them (device/pjrt/host_call.h), on threads that may block and may use the
   // client. Calls begin in the order in which they come; a call that comes during another one begins after it, or

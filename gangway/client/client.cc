@@ -1,0 +1,34 @@
+// Statuses of the client library and absl's, into each other (client.h).
+#include "gangway/client/client.h"
+
+#include <memory>
+#include <string>
+
+#include "gangway/wire/failure.h"
+
+namespace gangway {
+
+Status FailedStatus(const absl::Status& failure) {
+  return Status(static_cast<StatusCode>(failure.code()), std::string(failure.message()),
+                std::make_shared<const absl::Status>(failure));
+}
+
+absl::Status FailedAbslStatus(const Status& failure) {
+  if (failure.origin() != nullptr) return *static_cast<const absl::Status*>(failure.origin());
+  return absl::Status(static_cast<absl::StatusCode>(failure.code()), failure.message());
+}
+
+FailureRecord Status::record() const {
+  const wire::Failure failure = wire::ToFailure(*this);
+  FailureRecord record{.advice = failure.advice(),
+                       .program = failure.program(),
+                       .source = failure.source(),
+                       .worker = failure.worker(),
+                       .gang = failure.gang(),
+                       .incarnation = failure.incarnation()};
+  if (failure.device() != 0) record.device = static_cast<uint32_t>(failure.device() - 1);
+  if (failure.shard() != 0) record.shard = static_cast<uint32_t>(failure.shard() - 1);
+  return record;
+}
+
+}  // namespace gangway
