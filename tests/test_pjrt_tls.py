@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from harness import PATIENCE, ROOT, Cluster, client_environment, free_port, wait_for
+from harness import GANGWAY, PATIENCE, ROOT, Cluster, client_environment, free_port, wait_for
 from hosts import SCRIPT, SUM, Hosts
 from test_beside_others import OTHERS
 
@@ -182,3 +182,66 @@ def test_only_a_remote_script_loads_grpc(hosts: Hosts, cluster: Cluster) -> None
     here = {**client_environment(cluster.port, "pjrt")}
     ran = subprocess.run([sys.executable, "-c", text], env=here, capture_output=True, text=True)
     assert ran.stdout == "False\n", ran.stderr
+
+
+def gangway_run(hosts: Hosts, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`gangway run FLAGS script.py`, from a host without the cluster's state folder."""
+    script = hosts.folder / "runtime.py"
+    script.write_text(
+        SCRIPT + "import jax, psutil\n"
+        "print(jax.devices()[0].client.runtime_type.split('/')[0], psutil.Process().children())\n"
+    )
+    settings = {"GANGWAY_DOOR": "", "GANGWAY_STATE_DIR": str(hosts.folder / "none"), **environment}
+    return subprocess.run(
+        [str(GANGWAY), "run", *flags, str(script)],
+        env={**hosts.environment, **settings},
+        capture_output=True,
+        text=True,
+        timeout=60 * PATIENCE,
+    )
+
+
+def test_run_connects_without_a_door_by_default(hosts: Hosts) -> None:
+    ran = gangway_run(hosts, *hosts.connect_flags())
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1] == "pjrt_ifrt []"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"),
+    [
+        (["--door", "ifrt"], {}),
+        ([], {"GANGWAY_DOOR": "ifrt"}),
+        ([], {"GANGWAY_PJRT_PLUGIN": "/none.so"}),
+    ],
+)
+def test_run_connects_with_a_door_beside_the_script(
+    hosts: Hosts, flags: list[str], environment: dict[str, str]
+) -> None:
+    ran = gangway_run(hosts, *hosts.connect_flags(), *flags, **environment)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    runtime, _, children = ran.stdout.splitlines()[-1].partition(" ")
+    assert runtime == "proxy" and "gangway" in children, ran.stdout
+
+
+def test_run_finds_no_controller(hosts: Hosts) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    ran = gangway_run(hosts, "--connect", address, "--tls", str(hosts.folder / "tls"))
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    assert f"gangway run: no controller listens on {address}" in ran.stderr
+
+
+def test_run_on_the_controllers_host_takes_the_ifrt_door(hosts: Hosts) -> None:
+    """The state folder has no client's certificate."""
+    state = {"GANGWAY_STATE_DIR": str(hosts.folder / "state")}
+    ran = gangway_run(hosts, "--port", str(hosts.front_door), **state)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1].startswith("proxy ")
+    assert (hosts.folder / "state" / str(hosts.front_door) / "devices").read_text().strip() == "3"
+    ran = gangway_run(
+        hosts,
+        *("--port", str(hosts.front_door), "--door", "pjrt"),
+        **(state | {"GANGWAY_TLS": str(hosts.folder / "tls")}),
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1] == "pjrt_ifrt []"

@@ -5,7 +5,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -17,8 +16,6 @@ namespace gangway::cli {
 struct ClusterChoice {
   int port = -1;
   std::string state_root;
-  std::string connect;  // host:port of a remote controller, instead of both
-  std::string tls;      // the TLS folder for `connect`
 };
 
 // A tool's access to the controller of a cluster.
@@ -37,10 +34,6 @@ int Down(const ClusterChoice& cluster);
 
 enum class StatusForm { kTable, kJson };
 int Status(const ClusterChoice& cluster, StatusForm form);
-
-// Replaces this process by Python with the script; returns only on an error. `arguments`: the
-// script and its arguments, as given.
-int RunScript(const ClusterChoice& cluster, const std::vector<std::string>& arguments);
 
 }  // namespace gangway::cli
 

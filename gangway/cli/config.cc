@@ -223,6 +223,14 @@ uint32_t ClusterConfig::DevicesMax() const {
   return most;
 }
 
+uint64_t ClusterConfig::Devices() const {
+  uint64_t sum = 0;
+  for (const auto& island : islands) {
+    for (const HostWorker& worker : island.workers) sum += worker.devices;
+  }
+  return sum;
+}
+
 std::vector<std::vector<uint32_t>> ClusterConfig::Shape() const {
   std::vector<std::vector<uint32_t>> shape;
   for (const auto& island : islands) {

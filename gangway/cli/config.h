@@ -49,6 +49,7 @@ struct ClusterConfig {
   std::string ControlAddress() const;                // where to connect
   std::string ControlListenAddress() const;          // where the controller listens
   uint32_t DevicesMax() const;                       // of one worker
+  uint64_t Devices() const;                          // of all workers
   std::vector<std::vector<uint32_t>> Shape() const;  // devices of each worker of each island
 };
 

@@ -49,6 +49,7 @@ workers = [ { } ]
   EXPECT_EQ(config->worker_wait_s, 2u);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
   EXPECT_EQ(config->DevicesMax(), 4u);
+  EXPECT_EQ(config->Devices(), 7u);
   EXPECT_EQ(config->islands[0].workers[1].data_port, 7002);
   EXPECT_EQ(HostAndPort(ListenHost("::2"), 7), "[::]:7");
   EXPECT_EQ(ListenHost(config->islands[1].workers[0].host), "127.0.0.1")

@@ -115,6 +115,8 @@ int RunController(const HostOptions& given) {
   if (auto status = dir.Lock(); !status.ok()) return Fail(status);
   if (auto port = ClaimPort(config->front_door_port); !port.ok()) return Fail(port.status());
   if (auto status = WriteAccess(dir, options.tls); !status.ok()) return Fail(status);
+  if (auto status = dir.Write(kDeviceCount, absl::StrCat(config->Devices())); !status.ok())
+    return Fail(status);
   if (auto status = dir.Write(kSupervisorPid, absl::StrCat(getpid())); !status.ok())
     return Fail(status);
   const int result = Supervisor(Describe(*config, options, dir), &dir).Run();

@@ -11,6 +11,7 @@
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/hosts.h"
 #include "gangway/cli/roles.h"
+#include "gangway/cli/run.h"
 #include "gangway/cli/seeing.h"
 #include "gangway/cli/up.h"
 #include "gangway/wire/version.h"
@@ -95,6 +96,20 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command->callback([&] { result = Up(up); });
 }
 
+void AddRun(CLI::App& app, RunOptions& options, int& result) {
+  CLI::App* run = app.add_subcommand(
+      "run", "run a JAX script on a cluster: gangway run [--port P] script.py ...");
+  AddCluster(run, options.cluster);
+  run->add_option("--connect", options.connect, "a controller on another host, as HOST:PORT");
+  run->add_option("--tls", options.tls, "for --connect: a folder that `gangway certs` made");
+  run->add_option("--door", options.door,
+                  "pjrt: by the plugin in the script's process; ifrt: by the client in jaxlib "
+                  "(default: GANGWAY_DOOR, or by the cluster's size)")
+      ->check(CLI::IsMember({kPjrtDoor, kIfrtDoor}));
+  run->prefix_command();
+  run->callback([&, run] { result = RunScript(options, run->remaining()); });
+}
+
 void AddTools(CLI::App& app, ClusterChoice& cluster, StatusForm& form, int& result) {
   CLI::App* down = app.add_subcommand("down", "end a cluster");
   AddCluster(down, cluster);
@@ -103,13 +118,6 @@ void AddTools(CLI::App& app, ClusterChoice& cluster, StatusForm& form, int& resu
   AddCluster(status, cluster);
   status->add_flag_callback("--json", [&] { form = StatusForm::kJson; }, "one line for programs");
   status->callback([&] { result = Status(cluster, form); });
-  CLI::App* run = app.add_subcommand(
-      "run", "run a JAX script on a cluster: gangway run [--port P] script.py ...");
-  AddCluster(run, cluster);
-  run->add_option("--connect", cluster.connect, "a controller on another host, as HOST:PORT");
-  run->add_option("--tls", cluster.tls, "for --connect: a folder that `gangway certs` made");
-  run->prefix_command();
-  run->callback([&, run] { result = RunScript(cluster, run->remaining()); });
   app.add_subcommand("version", "print the version")->callback([] { puts(wire::kBuildVersion); });
 }
 
@@ -309,6 +317,7 @@ int Main(int argc, char** argv) {
   int result = 0;
   UpOptions up;
   ClusterChoice cluster;
+  RunOptions run;
   StatusForm form = StatusForm::kTable;
   SeeingOptions seeing;
   DoctorOptions doctor;
@@ -325,6 +334,7 @@ int Main(int argc, char** argv) {
   SchedulerRoleOptions scheduler;
   AddUp(app, up, result);
   AddTools(app, cluster, form, result);
+  AddRun(app, run, result);
   AddSeeing(app, seeing, doctor, result);
   AddDrain(app, drain, result);
   AddHosts(app, certs, hosts, worker, result);

@@ -21,6 +21,7 @@ inline constexpr char kSupervisorPid[] = "up.pid";
 inline constexpr char kFrontDoorSocket[] =
     "front_door.sock";  // JAX clients of this host look for it
 inline constexpr char kControlAddress[] = "control";
+inline constexpr char kDeviceCount[] = "devices";  // declared ones; JAX clients choose a door by it
 inline constexpr char kTlsFolder[] = "tls";  // path of the cluster's TLS folder; no file without
 
 // `flag` if given, else GANGWAY_STATE_DIR, else ~/.gangway.

@@ -281,6 +281,9 @@ int Up(UpOptions options) {
   if (auto status = dir.Lock(); !status.ok()) return Fail(status);
   if (auto status = EnsureTokens(dir.path()); !status.ok()) return Fail(status);
   dir.Remove(kTlsFolder);
+  const uint64_t devices = uint64_t{options.islands} * options.workers * options.devices;
+  if (auto status = dir.Write(kDeviceCount, absl::StrCat(devices)); !status.ok())
+    return Fail(status);
   FileDescriptor follow;
   if (options.detach) {
     int ends[2];

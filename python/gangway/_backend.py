@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gangway import _plugin
 from gangway._client_threads import few_wakes
+from gangway._door import IFRT_JAXLIB_MAX, default_door, given_door
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
 from gangway._fork import keep_children_out
 from gangway._front_door import check_front_door, default_port
@@ -23,13 +24,12 @@ from gangway._watch import watch
 if TYPE_CHECKING:
     import jax
 
-DOORS = ("ifrt", "pjrt")
 IN_USE = (
     "JAX is already in use, with devices other than this cluster's, and cannot change them: call "
     "gangway.connect() before the first JAX operation (in a notebook, restart the kernel first)"
 )
 OLDEST_JAXLIB = (0, 8, 0)
-NEWEST_TESTED_JAXLIB = (0, 10)
+NEWEST_TESTED_JAXLIB = IFRT_JAXLIB_MAX
 # jaxlib's client retries after any error until this time has passed. check_front_door has already
 # found the front door, which answers the first try within `gangway up --session-wait`, so retries
 # would only hide its answer.
@@ -45,6 +45,7 @@ def environment(port: int, *, local_cpu: bool = True) -> dict[str, str]:
     `jax_plugins.gangway`).
     """
     return {
+        "GANGWAY_DOOR": "ifrt",
         "GANGWAY_PORT": str(port),
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",  # the client does not support TLS
         "JAX_BACKEND_TARGET": target(port),
@@ -119,8 +120,23 @@ def register() -> None:
     backend.register_backend_factory("proxy", make_client, priority=-1)
 
 
+def plugin_environment(
+    place: int | str, tls: str | os.PathLike[str] | None = None, *, local_cpu: bool = True
+) -> dict[str, str]:
+    """The variables that make a new process's JAX use, through the plugin, the cluster at a port of
+    this host or at a controller's address. GANGWAY_ADDRESS is not for the former.
+    """
+    named = "GANGWAY_ADDRESS" if isinstance(place, str) else "GANGWAY_PORT"
+    return {
+        "GANGWAY_DOOR": "pjrt",
+        named: str(place),
+        **({} if tls is None else {"GANGWAY_TLS": os.path.abspath(tls)}),
+        "JAX_PLATFORMS": f"{_plugin.NAME},cpu" if local_cpu else _plugin.NAME,
+    }
+
+
 def _connect_plugin(
-    port: int | str, tls: str | os.PathLike[str] | None, *, local_cpu: bool
+    place: int | str, tls: str | os.PathLike[str] | None, *, local_cpu: bool
 ) -> list[jax.Device]:
     import jax
     import jaxlib.version
@@ -133,18 +149,29 @@ def _connect_plugin(
     check_jaxlib(jaxlib.version.__version__)
     # The environment, so that child processes reach the cluster, too.
     os.environ.pop("GANGWAY_ADDRESS", None)
-    os.environ["GANGWAY_ADDRESS" if isinstance(port, str) else "GANGWAY_PORT"] = str(port)
-    if tls is not None:
-        os.environ["GANGWAY_TLS"] = os.fspath(tls)
+    variables = plugin_environment(place, tls, local_cpu=local_cpu)
+    os.environ.update(variables)
     _plugin.register()
-    platforms = f"{_plugin.NAME},cpu" if local_cpu else _plugin.NAME
-    os.environ["JAX_PLATFORMS"] = platforms
-    jax.config.update("jax_platforms", platforms)  # type: ignore[no-untyped-call]
+    jax.config.update("jax_platforms", variables["JAX_PLATFORMS"])  # type: ignore[no-untyped-call]
     try:
         return jax.devices()
     except RuntimeError as error:
-        where = os.environ.get("GANGWAY_ADDRESS") or f"port {port}"
+        where = place if isinstance(place, str) else f"port {place}"
         raise GangwayError(f"the cluster at {where} is not reached: {error}") from error
+
+
+def _choose_door(port: int) -> str:
+    """That of the backend in use, or else the default for the cluster at `port`.
+
+    Raises:
+      NothingListeningError, NotAFrontDoorError: no cluster is there.
+    """
+    from jax._src import xla_bridge
+
+    if xla_bridge.backends_are_initialized():
+        return "pjrt" if _plugin.NAME in xla_bridge.backends() else "ifrt"
+    check_front_door(port)
+    return default_door(port)
 
 
 def connect(
@@ -161,28 +188,32 @@ def connect(
         controller, such as "head.example:38601", which only the door "pjrt" reaches.
       tls: for such an address: a folder that `gangway certs` made; `GANGWAY_TLS`, if None.
       local_cpu: keep this process's own CPU reachable as `jax.devices("cpu")`.
-      door: "ifrt", by the client in jaxlib, or "pjrt", by Gangway's plugin in this process;
-        `GANGWAY_DOOR`, or "ifrt", if None.
+      door: "pjrt", by Gangway's plugin in this process, or "ifrt", by the client in jaxlib.
+        `GANGWAY_DOOR`, if None. Without that, "pjrt" for an address, for clusters of up to 32
+        devices and for jaxlib 0.11 and newer, if the plugin is installed.
 
     Raises:
       AlreadyInitializedError: JAX already has backends other than this cluster's.
       NothingListeningError, NotAFrontDoorError: see the message.
       UnsupportedVersionError: this jaxlib is too old.
       GangwayError: the cluster refused the connection.
+      ValueError: `door` or `GANGWAY_DOOR` is none of these, or cannot take an address.
     """
     import jax
     from jax._src import xla_bridge
 
-    door = door or (isinstance(port, str) and "pjrt") or os.environ.get("GANGWAY_DOOR") or DOORS[0]
-    if door not in DOORS:
-        raise ValueError(f"door={door!r} is not one of {', '.join(DOORS)}")
-    if door == "pjrt":
-        if port is None:
-            port = os.environ.get("GANGWAY_ADDRESS") or default_port()
-        return _connect_plugin(port, tls, local_cpu=local_cpu)
-    if isinstance(port, str) or tls is not None:
+    given = given_door(door)
+    if isinstance(port, str) and not door:
+        given = "pjrt"
+    if port is None and given != "ifrt":
+        port = os.environ.get("GANGWAY_ADDRESS")
+    remote = isinstance(port, str) or tls is not None
+    if remote and given == "ifrt":
         raise ValueError('an address and a TLS folder need door="pjrt"')
     port = default_port() if port is None else port
+    if remote or (given or _choose_door(int(port))) == "pjrt":
+        return _connect_plugin(port, tls, local_cpu=local_cpu)
+    assert isinstance(port, int)
     if xla_bridge.backends_are_initialized():
         configured = jax.config.read("jax_backend_target")  # type: ignore[no-untyped-call]
         if "proxy" in xla_bridge.backends() and configured == target(port):

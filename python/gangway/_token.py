@@ -21,8 +21,13 @@ def find_token(port: int) -> str:
     given = os.environ.get("GANGWAY_TOKEN", "")
     if given:
         return given
+    return find_in_folder(port, "token")
+
+
+def find_in_folder(port: int, name: str) -> str:
+    """The text of a file in the cluster's folder; empty if this process cannot read it."""
     try:
-        return (_folder(port) / "token").read_text().strip()
+        return (_folder(port) / name).read_text().strip()
     except (OSError, RuntimeError):  # RuntimeError: no home directory
         return ""
 

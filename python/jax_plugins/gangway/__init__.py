@@ -2,11 +2,11 @@
 it first needs a device, and calls its `initialize`.
 """
 
-from gangway import _backend
+from gangway import _backend, _plugin
 
 
 def initialize() -> None:
-    """Registers the `proxy` backend if JAX_PLATFORMS requests it.
+    """Registers the backends `proxy` and `gangway` (the plugin) if JAX_PLATFORMS requests them.
 
     A backend that another package (pathwaysutils) has registered is replaced only if the cluster's
     token is available: that backend presents no token, so the cluster would reject it. Without the
@@ -20,3 +20,5 @@ def initialize() -> None:
     others = "proxy" in xla_bridge._backend_factories
     if "proxy" in wanted and (not others or _backend.has_token()):
         _backend.register()
+    if _plugin.NAME in wanted:
+        _plugin.register()
