@@ -17,7 +17,9 @@ Cluster.threads = reference.THREADS
 
 # Files that only the nightly run collects.
 collect_ignore = (
-    [] if os.environ.get("GANGWAY_NIGHTLY") else ["test_examples.py", "test_older_jax.py"]
+    []
+    if os.environ.get("GANGWAY_NIGHTLY")
+    else ["test_examples.py", "test_older_jax.py", "test_wheel.py"]
 )
 # Tests that share an expensive fixture: if their names agree in the file and in these groups, one process runs
 # them all. Every other test is a group of its own.

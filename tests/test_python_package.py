@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -303,3 +304,23 @@ for each in doors:
     )
     words = ["parent", "parent", "childparent", "childparent"]
     assert result.stdout.split() == words, result.stdout + result.stderr
+
+
+def test_the_wheels_metadata_agree_with_the_build() -> None:
+    """The wheel itself: test_wheel.py."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == gangway.__version__
+    wheels = (ROOT / "tools" / "versions" / "wheels.txt").read_text().split()
+    (plugin,) = [name for name in project["dependencies"] if name.startswith("xla-cpu-pjrt")]
+    assert plugin.replace("-", "_") in [word.replace("-", "_") for word in wheels]
+    oldest = ".".join(map(str, _backend.OLDEST_JAXLIB))
+    assert f"jax>={oldest}" in project["dependencies"]
+
+
+def test_the_wheels_command_without_its_binary() -> None:
+    module, _, function = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "scripts"
+    ]["gangway"].partition(":")
+    result = run("-c", f"from {module} import {function}; {function}()", port=free_port())
+    assert result.returncode == 1
+    assert result.stderr.endswith("is missing: install the wheel gangway-runtime\n"), result.stderr

@@ -17,6 +17,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "gangway/base/package.h"
+
 namespace gangway::cli {
 namespace {
 
@@ -103,13 +105,20 @@ absl::StatusOr<std::string> CheckPath(const std::string& path) {
 // "/opt/plugin.so" and "plugin.so" are paths, "cuda" is a name.
 bool IsPath(const std::string& text) { return text.find_first_of("/.") != std::string::npos; }
 
+// Of the build, or, beside the package of a wheel, that of the package xla-cpu-pjrt.
+std::string CpuPlugin() {
+  const std::string package = PackageFolder();
+  if (package.empty()) return GANGWAY_DEFAULT_PLUGIN;
+  return absl::StrCat(package, "/../xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> FindPlugin(const std::string& given) {
   std::string wanted = given.empty() ? Environment("GANGWAY_PLUGIN") : given;
   if (wanted.empty()) wanted = "cpu";
   if (IsPath(wanted)) return CheckPath(wanted);
-  if (wanted == "cpu") return CheckPath(GANGWAY_DEFAULT_PLUGIN);
+  if (wanted == "cpu") return CheckPath(CpuPlugin());
   const std::vector<std::string> names(std::begin(kCudaNames), std::end(kCudaNames));
   if (wanted == "cuda") return FindCuda(names);
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return FindCuda({wanted});

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/package.h"
 #include "gangway/cli/remote_door.h"
 #include "gangway/cli/state_dir.h"
 
@@ -46,6 +47,7 @@ bool Listens(int port) {
 std::string Python() {
   std::string chosen = Environment("GANGWAY_PYTHON");
   if (!chosen.empty()) return chosen;
+  if (!PackageFolder().empty()) return "python3";
   const std::string own = GANGWAY_SOURCE_DIR "/.venv/bin/python";
   return access(own.c_str(), X_OK) == 0 ? own : "python3";
 }
@@ -56,8 +58,12 @@ std::string RemoteDoor(const std::string& given) {
   if (!given.empty()) return given;
   std::string wanted = Environment("GANGWAY_DOOR");
   if (!wanted.empty()) return wanted;
+  const std::string package = PackageFolder();
   std::string library = Environment("GANGWAY_PJRT_PLUGIN");
-  if (library.empty()) library = GANGWAY_SOURCE_DIR "/bin/libgangway_pjrt.so";
+  if (library.empty()) {
+    library =
+        absl::StrCat(package.empty() ? GANGWAY_SOURCE_DIR "/bin" : package, "/libgangway_pjrt.so");
+  }
   std::error_code error;
   return std::filesystem::exists(library, error) ? kPjrtDoor : kIfrtDoor;
 }
@@ -93,10 +99,12 @@ absl::StatusOr<std::vector<std::string>> LocalFlags(const RunOptions& options) {
 }
 
 void SetEnvironment(const RunOptions& options) {
-  std::string path = GANGWAY_SOURCE_DIR "/python";
-  const std::string inherited = Environment("PYTHONPATH");
-  if (!inherited.empty()) absl::StrAppend(&path, ":", inherited);
-  setenv("PYTHONPATH", path.c_str(), 1);
+  if (PackageFolder().empty()) {  // else the package is installed
+    std::string path = GANGWAY_SOURCE_DIR "/python";
+    const std::string inherited = Environment("PYTHONPATH");
+    if (!inherited.empty()) absl::StrAppend(&path, ":", inherited);
+    setenv("PYTHONPATH", path.c_str(), 1);
+  }
   if (!options.cluster.state_root.empty())  // Python finds the token there
     setenv("GANGWAY_STATE_DIR", StateRoot(options.cluster.state_root).c_str(), 1);
 }

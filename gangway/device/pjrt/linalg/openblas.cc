@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/package.h"
 #include "gangway/base/status.h"
 #include "gangway/device/pjrt/linalg/lapack_routines.h"
 
@@ -69,6 +70,9 @@ absl::Status LoadOpenBlas(const std::string& path) {
   return status;
 }
 
-std::string DefaultOpenBlasPath() { return GANGWAY_OPENBLAS_PATH; }
+std::string DefaultOpenBlasPath() {
+  const std::string package = PackageFolder();
+  return package.empty() ? GANGWAY_OPENBLAS_PATH : package + "/_libs/libopenblas.so.0";
+}
 
 }  // namespace gangway::device::linalg
