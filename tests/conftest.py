@@ -19,7 +19,7 @@ Cluster.threads = reference.THREADS
 collect_ignore = (
     []
     if os.environ.get("GANGWAY_NIGHTLY")
-    else ["test_examples.py", "test_older_jax.py", "test_wheel.py"]
+    else ["test_examples.py", "test_other_jax.py", "test_wheel.py"]
 )
 # Tests that share an expensive fixture: if their names agree in the file and in these groups, one process runs
 # them all. Every other test is a group of its own.
@@ -28,7 +28,8 @@ GROUPS = re.compile(
     r"|test_hosts\.py"
     r"|test_jax\.py::test_case\[(\dx\dx\d)"
     r"|test_linalg\.py::\w+\[(?:\w+-)?(\w+)\]"
-    r"|test_older_jax\.py::test_core\[(0\.\d+)"
+    r"|test_other_jax\.py::\w+\[(0\.\d+)"
+    r"|test_wheel\.py"
     r"|test_transfers\.py::\w+\[(shared|streams|small-pool)"
 )
 

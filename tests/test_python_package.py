@@ -157,13 +157,16 @@ def test_the_default_port(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_old_jaxlib_is_refused_and_a_new_one_warned_about() -> None:
     with pytest.raises(gangway.UnsupportedVersionError, match=r"jaxlib 0\.7\.2 is too old.*pip"):
-        _backend.check_jaxlib("0.7.2")
+        _backend.check_jaxlib("0.7.2", "pjrt")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _backend.check_jaxlib("0.8.0")
-        _backend.check_jaxlib("0.10.2")
+        _backend.check_jaxlib("0.8.0", "ifrt")
+        _backend.check_jaxlib("0.10.2", "ifrt")
+        _backend.check_jaxlib("0.12.0.1", "pjrt")
     with pytest.warns(UserWarning, match=r"0\.11\.0\.dev1 is newer"):
-        _backend.check_jaxlib("0.11.0.dev1")
+        _backend.check_jaxlib("0.11.0.dev1", "ifrt")
+    with pytest.warns(UserWarning, match=r"0\.13\.0 is newer"):
+        _backend.check_jaxlib("0.13.0", "pjrt")
 
 
 def run(*arguments: str, port: int, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -29,7 +29,8 @@ IN_USE = (
     "gangway.connect() before the first JAX operation (in a notebook, restart the kernel first)"
 )
 OLDEST_JAXLIB = (0, 8, 0)
-NEWEST_TESTED_JAXLIB = IFRT_JAXLIB_MAX
+# By door.
+NEWEST_TESTED_JAXLIB = {"ifrt": IFRT_JAXLIB_MAX, "pjrt": (0, 12)}
 # jaxlib's client retries after any error until this time has passed. check_front_door has already
 # found the front door, which answers the first try within `gangway up --session-wait`, so retries
 # would only hide its answer.
@@ -54,7 +55,7 @@ def environment(port: int, *, local_cpu: bool = True) -> dict[str, str]:
     }
 
 
-def check_jaxlib(version: str) -> None:
+def check_jaxlib(version: str, door: str) -> None:
     found = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if found < OLDEST_JAXLIB:
         oldest = ".".join(map(str, OLDEST_JAXLIB))
@@ -62,8 +63,8 @@ def check_jaxlib(version: str) -> None:
             f"jaxlib {version} is too old for Gangway, which serves {oldest} and later: "
             "`pip install -U jax jaxlib`"
         )
-    if found[:2] > NEWEST_TESTED_JAXLIB:
-        newest = ".".join(map(str, NEWEST_TESTED_JAXLIB))
+    if found[:2] > NEWEST_TESTED_JAXLIB[door]:
+        newest = ".".join(map(str, NEWEST_TESTED_JAXLIB[door]))
         warnings.warn(
             f"jaxlib {version} is newer than the versions that this Gangway was tested with: if it "
             f"fails, install {newest}",
@@ -85,7 +86,7 @@ def make_client() -> Any:
             f"JAX_BACKEND_TARGET={address!r} does not name a cluster: set it to "
             "grpc://127.0.0.1:PORT, or use `gangway run`, which does"
         )
-    check_jaxlib(jaxlib.version.__version__)
+    check_jaxlib(jaxlib.version.__version__, "ifrt")
     check_front_door(int(match[2]), match[1])
     options = ifrt_proxy.ClientConnectionOptions()
     options.connection_timeout_in_seconds = CONNECT_TIMEOUT_S
@@ -146,7 +147,7 @@ def _connect_plugin(
         if _plugin.NAME in xla_bridge.backends():
             return jax.devices(_plugin.NAME)
         raise AlreadyInitializedError(IN_USE)
-    check_jaxlib(jaxlib.version.__version__)
+    check_jaxlib(jaxlib.version.__version__, "pjrt")
     # The environment, so that child processes reach the cluster, too.
     os.environ.pop("GANGWAY_ADDRESS", None)
     variables = plugin_environment(place, tls, local_cpu=local_cpu)

@@ -2,7 +2,7 @@
 
 JAX marks a value that is to be in another kind of memory with a custom call, and a program's result
 with an attribute. XLA's CPU runtime knows neither. On CPU devices every kind is the host's memory,
-so that there is nothing to move: programs for the plugin are lowered without the custom call, and
+so that there is nothing to move: programs for the plugin are compiled without the custom call, and
 the plugin is told the kinds of the results. Local CPU devices and other platforms are left as they
 are.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+MARKER = '"annotate_device_placement"'
 OPTION = "gangway_result_memory_kinds"  # the plugin takes it out (frontdoor/pjrt/executable.cc)
 
 
@@ -28,38 +29,46 @@ def _result_kinds(module: Any) -> list[str]:
     return []
 
 
+def _without_markers(module: Any) -> None:
+    """Removes the custom calls, whose results are their operands, from a lowered program."""
+    from jaxlib.mlir import ir
+
+    markers = []
+
+    def note(operation: Any) -> Any:
+        attributes = operation.attributes
+        if "call_target_name" in attributes and str(attributes["call_target_name"]) == MARKER:
+            markers.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for marker in markers:
+        marker.results[0].replace_all_uses_with(marker.operands[0])
+        marker.erase()
+
+
 def install(is_ours: Callable[[Any], bool]) -> None:
     """Patches JAX, once. `is_ours`: whether a backend of JAX is the plugin's.
 
-    A JAX whose functions are others is left alone: then a program with such a result is refused
-    when it is compiled.
+    A JAX without this function is left alone: then a program with such a result is refused when it
+    is compiled.
     """
     from jax._src import compiler
-    from jax._src.interpreters import mlir
 
-    lower = getattr(mlir, "wrap_with_memory_kind", None)
     compile_and_load = getattr(compiler, "backend_compile_and_load", None)
-    if lower is None or compile_and_load is None or hasattr(lower, "_gangway"):
+    if compile_and_load is None or hasattr(compile_and_load, "_gangway"):
         return
-
-    def is_clusters_cpu(backend: Any) -> bool:
-        return backend is not None and is_ours(backend) and backend.platform == "cpu"
-
-    def wrap_with_memory_kind(ctx: Any, *arguments: Any) -> Any:
-        find = getattr(ctx, "get_backend", None)
-        if find is not None and is_clusters_cpu(find(optional=True)):
-            return arguments[0]
-        return lower(ctx, *arguments)
 
     def backend_compile_and_load(
         backend: Any, module: Any, devices: Any, options: Any, *rest: Any
     ) -> Any:
-        kinds = _result_kinds(module) if is_clusters_cpu(backend) else []
-        if any(kind not in ("", "device") for kind in kinds):
-            named = (OPTION, ",".join(kinds))
-            options.env_option_overrides = [*options.env_option_overrides, named]
+        if is_ours(backend) and backend.platform == "cpu":
+            _without_markers(module)
+            kinds = _result_kinds(module)
+            if any(kind not in ("", "device") for kind in kinds):
+                named = (OPTION, ",".join(kinds))
+                options.env_option_overrides = [*options.env_option_overrides, named]
         return compile_and_load(backend, module, devices, options, *rest)
 
-    wrap_with_memory_kind._gangway = True  # type: ignore[attr-defined]
-    mlir.wrap_with_memory_kind = wrap_with_memory_kind  # type: ignore[assignment]
+    backend_compile_and_load._gangway = True  # type: ignore[attr-defined]
     compiler.backend_compile_and_load = backend_compile_and_load

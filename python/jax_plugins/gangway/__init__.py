@@ -14,6 +14,7 @@ def initialize() -> None:
     import this package.
     """
     import jax
+    import jaxlib.version
     from jax._src import xla_bridge
 
     wanted = (jax.config.jax_platforms or "").split(",")  # type: ignore[attr-defined]
@@ -21,4 +22,5 @@ def initialize() -> None:
     if "proxy" in wanted and (not others or _backend.has_token()):
         _backend.register()
     if _plugin.NAME in wanted:
+        _backend.check_jaxlib(jaxlib.version.__version__, "pjrt")
         _plugin.register()
