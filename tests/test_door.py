@@ -126,12 +126,9 @@ def test_the_rule(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> No
         ("0.10.2", "control", "unix:x", "pjrt"),
         ("0.10.2", "devices", "33", "ifrt"),
         ("0.11.0", "devices", "33", "pjrt"),  # its IFRT client does not work in full
-        ("0.11.0", "tls", "/tls", "ifrt"),
     ]:
         monkeypatch.setattr(importlib.metadata, "version", lambda _, found=jaxlib: found)
         (folder / name).write_text(text + "\n")
         assert _door.default_door(7) == door, (jaxlib, name, text)
-    (folder / "tls").unlink()
-    assert _door.default_door(7) == "pjrt"
     library.unlink()
     assert _door.default_door(7) == "ifrt"

@@ -35,14 +35,14 @@ def given_door(argument: str | None) -> str | None:
 
 
 def default_door(port: int) -> str:
-    """For the cluster at `port` of this host. "ifrt" where the plugin is not installed, or cannot
-    reach the cluster by the state folder: that is another user's, or the controller wants TLS.
+    """For the cluster at `port` of this host. "ifrt" where the plugin is not installed, or this
+    process cannot read the cluster's folder, by which the plugin finds the cluster.
     """
     try:
         _plugin.library()
     except GangwayError:
         return "ifrt"
-    if not find_in_folder(port, "control") or find_in_folder(port, "tls"):
+    if not find_in_folder(port, "control"):
         return "ifrt"
     small = int(find_in_folder(port, "devices") or 0) <= PJRT_DEVICES_MAX
     return "pjrt" if small or _jaxlib() > IFRT_JAXLIB_MAX else "ifrt"

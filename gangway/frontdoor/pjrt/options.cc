@@ -59,11 +59,11 @@ absl::StatusOr<std::string> TokenIn(const std::string& folder, bool required) {
       absl::StrCat(path, " is empty: copy the file from the cluster's host"));
 }
 
-std::string FirstWordOf(const std::string& path) {
+std::string FirstLineOf(const std::string& path) {
   std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
+  std::string line;
+  std::getline(file, line);
+  return line;
 }
 
 std::string ProgramName() {
@@ -82,19 +82,23 @@ absl::StatusOr<ClusterOptions> ReadOptions(std::span<const PJRT_NamedValue> opti
                                           "/", Choose(texts["port"], "GANGWAY_PORT", kDefaultPort));
   ClusterOptions found;
   found.reports_ends = true;
-  found.address =
-      Choose(texts["address"], "GANGWAY_ADDRESS", FirstWordOf(absl::StrCat(folder, "/control")));
+  found.address = Choose(texts["address"], "GANGWAY_ADDRESS", "");
+  found.tls = Choose(texts["tls"], "GANGWAY_TLS", "");
+  const std::string token_folder = found.tls.empty() ? folder : found.tls;
+  if (found.address.empty()) {  // a cluster of this host
+    found.address = FirstLineOf(absl::StrCat(folder, "/control"));
+    if (found.tls.empty()) found.tls = FirstLineOf(absl::StrCat(folder, "/tls"));
+  }
   if (found.address.empty()) {
     return absl::NotFoundError(absl::StrCat(
         "no Gangway cluster has left its address in ", folder,
         ": start one with `gangway up`, or name a running one's port (GANGWAY_PORT) or address "
         "(GANGWAY_ADDRESS)"));
   }
-  found.tls = Choose(texts["tls"], "GANGWAY_TLS", "");
   found.token = Choose(texts["token"], "GANGWAY_TOKEN", "");
   if (found.token.empty()) {
-    GANGWAY_ASSIGN_OR_RETURN(found.token, TokenIn(found.tls.empty() ? folder : found.tls,
-                                                  /*required=*/!found.tls.empty()));
+    GANGWAY_ASSIGN_OR_RETURN(found.token,
+                             TokenIn(token_folder, /*required=*/token_folder != folder));
   }
   found.name = Choose(texts["session_name"], "GANGWAY_SESSION", ProgramName());
   return found;

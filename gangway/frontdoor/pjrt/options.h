@@ -3,8 +3,9 @@
 //
 //   option         environment        otherwise
 //   address        GANGWAY_ADDRESS    the file `control` of the cluster's folder
-//   tls            GANGWAY_TLS        none: a folder that `gangway certs` made
-//   token          GANGWAY_TOKEN      the file `token` of the TLS folder, else of the cluster's folder
+//   tls            GANGWAY_TLS        without an address, the folder that the file `tls` of the cluster's folder names:
+//                                     its controller's; else none. One that `gangway certs` made
+//   token          GANGWAY_TOKEN      the file `token` of the TLS folder that is given, else of the cluster's folder
 //   port           GANGWAY_PORT       38600: names the folder
 //   state_dir      GANGWAY_STATE_DIR  ~/.gangway
 //   session_name   GANGWAY_SESSION    the program's name
