@@ -49,7 +49,9 @@ def took(ran: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_run_takes_the_plugin(cluster: Cluster, script: str) -> None:
-    assert took(run(cluster, script)) == RUNTIME["pjrt"]
+    ran = run(cluster, script)
+    assert took(ran) == RUNTIME["pjrt"]
+    assert ran.stderr == ""
 
 
 @pytest.mark.parametrize("door", ["ifrt", "pjrt"])

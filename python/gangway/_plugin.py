@@ -41,5 +41,8 @@ def register() -> None:
     _memory_kinds.install(lambda backend: xla_bridge._backends.get(NAME) is backend)
     if NAME not in xla_bridge._backend_factories:
         path = library()
+        # Else JAX warns on each start. docs/reference/pjrt.md says what the plugin lacks.
+        trusted: set[str] = getattr(xla_bridge, "_nonexperimental_plugins", set())
+        trusted.add(NAME)
         xla_bridge.register_plugin(NAME, library_path=str(path))
         _callbacks.install(path, NAME)
