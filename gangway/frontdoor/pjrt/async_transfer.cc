@@ -101,8 +101,9 @@ void Push(Manager& manager, Incoming& incoming) {
 }
 
 absl::StatusOr<std::shared_ptr<const Shape>> ShapeOf(const PJRT_ShapeSpec& spec) {
-  if (spec.num_dims > 0) GANGWAY_RETURN_IF_ERROR(Need(spec.dims, "the list of dimensions"));
-  return MakeShape(xla::FromPjrtType(spec.element_type), {spec.dims, spec.dims + spec.num_dims});
+  GANGWAY_RETURN_IF_ERROR(NeedSize(spec.struct_size, PJRT_ShapeSpec_STRUCT_SIZE, "the shape"));
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<int64_t> dims, DimsOf(spec.dims, spec.num_dims));
+  return MakeShape(xla::FromPjrtType(spec.element_type), std::move(dims));
 }
 
 void Declare(Manager& manager, Incoming& incoming) {
@@ -127,6 +128,7 @@ void Declare(Manager& manager, Incoming& incoming) {
 absl::Status AsyncCreate(PJRT_Client_CreateBuffersForAsyncHostToDevice_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
   GANGWAY_RETURN_IF_ERROR(Need(args.memory, "the memory"));
+  GANGWAY_RETURN_IF_ERROR(CheckOwner(args.client, args.memory->device));
   if (args.num_shape_specs > 0) GANGWAY_RETURN_IF_ERROR(Need(args.shape_specs, "the shapes"));
   auto manager = std::make_unique<Manager>();
   manager->memory = args.memory;
@@ -218,8 +220,17 @@ absl::Status AsyncSize(PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args& ar
   return absl::OkStatus();
 }
 
+// It says nothing that a transfer to a cluster needs. Other plugins ignore it, too.
+absl::Status AsyncMetadata(PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.transfer_manager, kManager));
+  if (args.num_metadata == 0) return absl::OkStatus();
+  return Need(args.transfer_metadata, "the metadata");
+}
+
 absl::Status AsyncError(PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.transfer_manager, kManager));
+  if (args.error_message_size > 0)
+    GANGWAY_RETURN_IF_ERROR(Need(args.error_message, "the error's message"));
   Manager& manager = *args.transfer_manager;
   MutexLock lock(manager.mutex);
   GANGWAY_ASSIGN_OR_RETURN(Incoming* const incoming, Find(&manager, args.buffer_index));

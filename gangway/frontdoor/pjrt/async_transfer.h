@@ -49,6 +49,7 @@ absl::Status AsyncBuffer(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Ar
 absl::Status AsyncDevice(PJRT_AsyncHostToDeviceTransferManager_Device_Args& args);
 absl::Status AsyncCount(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args& args);
 absl::Status AsyncSize(PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args& args);
+absl::Status AsyncMetadata(PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args& args);
 absl::Status AsyncError(PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args& args);
 
 }  // namespace gangway::pjrt

@@ -1,5 +1,5 @@
 // The pieces of an asynchronous transfer, and its mistakes that need no cluster. Transfers to one:
-// tests/native/pjrt_plugin_e2e_test.cc.
+// tests/native/conformance/transfers_test.cc.
 #include "gangway/frontdoor/pjrt/async_transfer.h"
 
 #include <gtest/gtest.h>

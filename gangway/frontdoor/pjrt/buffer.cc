@@ -13,17 +13,24 @@ namespace {
 
 constexpr char kBuffer[] = "the buffer";
 
+}  // namespace
+
 absl::Status Deleted() {
   return absl::InvalidArgumentError("the buffer was deleted or donated: its bytes are gone");
 }
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<Shard>> ShardIn(const PJRT_Buffer* buffer) {
   GANGWAY_RETURN_IF_ERROR(Need(buffer, kBuffer));
   std::shared_ptr<Shard> shard = buffer->Find();
   if (shard == nullptr) return Deleted();
   return shard;
+}
+
+absl::StatusOr<std::vector<int64_t>> DimsOf(const int64_t* dims, size_t rank) {
+  if (rank == 0) return std::vector<int64_t>();
+  GANGWAY_RETURN_IF_ERROR(Need(dims, "the list of dimensions"));
+  GANGWAY_RETURN_IF_ERROR(xla::ElementCount({dims, rank}).status());
+  return std::vector<int64_t>(dims, dims + rank);
 }
 
 absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,
@@ -75,6 +82,7 @@ absl::Status BufferUnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args& args)
 }
 
 absl::Status BufferDynamicDimensions(PJRT_Buffer_DynamicDimensionIndices_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
   args.dynamic_dim_indices = nullptr;
   args.num_dynamic_dims = 0;
   return absl::OkStatus();

@@ -6,6 +6,8 @@
 #define GANGWAY_FRONTDOOR_PJRT_BUFFER_H_
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,6 +39,16 @@ struct PJRT_Buffer {
     gangway::MutexLock lock(mutex);
     return shard;
   }
+  // As Find, and the buffer is deleted.
+  ShardRef Take() {
+    gangway::MutexLock lock(mutex);
+    return std::exchange(shard, nullptr);
+  }
+  // Undoes Take.
+  void PutBack(ShardRef taken) {
+    gangway::MutexLock lock(mutex);
+    shard = std::move(taken);
+  }
   void Release() {
     ShardRef last;  // its end sends a message: outside the lock
     gangway::MutexLock lock(mutex);
@@ -46,14 +58,21 @@ struct PJRT_Buffer {
 
 namespace gangway::pjrt {
 
+// The error of a buffer without a shard.
+absl::Status Deleted();
+
 // INVALID_ARGUMENT: the buffer is null or was deleted.
 absl::StatusOr<std::shared_ptr<Shard>> ShardIn(const PJRT_Buffer* buffer);
+
+// The dimensions that a caller lists. INVALID_ARGUMENT: null, or more than an array can have.
+absl::StatusOr<std::vector<int64_t>> DimsOf(const int64_t* dims, size_t rank);
 
 // Shapes and bytes of a dense array. UNIMPLEMENTED or INVALID_ARGUMENT: no such type, or sizes that cannot be.
 absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,
                                                        std::vector<int64_t> dims);
 
-// UNIMPLEMENTED: a caller asks for another layout on the device. None is row-major.
+// UNIMPLEMENTED: a caller asks for another layout on the device. None is row-major. INVALID_ARGUMENT: it names no
+// dimensions.
 absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& shape);
 
 PJRT_Buffer* NewBuffer(PJRT_Memory* memory, std::shared_ptr<const Shape> shape,

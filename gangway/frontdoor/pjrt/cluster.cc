@@ -70,6 +70,7 @@ PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id) {
 absl::Status PluginInitialize(PJRT_Plugin_Initialize_Args&) { return absl::OkStatus(); }
 
 absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
+  if (args.num_options > 0) GANGWAY_RETURN_IF_ERROR(Need(args.create_options, "the options"));
   GANGWAY_ASSIGN_OR_RETURN(const ClusterOptions options,
                            ReadOptions({args.create_options, args.num_options}));
   auto client = std::make_unique<PJRT_Client>();
@@ -104,6 +105,7 @@ absl::Status ClientPlatformName(PJRT_Client_PlatformName_Args& args) {
 }
 
 absl::Status ClientProcessIndex(PJRT_Client_ProcessIndex_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.client, kClient));
   args.process_index = 0;
   return absl::OkStatus();
 }
@@ -139,14 +141,14 @@ absl::Status ClientLookupDevice(PJRT_Client_LookupDevice_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.client, kClient));
   args.device = FindDevice(*args.client, args.id);
   if (args.device != nullptr) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("no device of the cluster has the id ", args.id));
+  return absl::InvalidArgumentError(absl::StrCat("no device of the cluster has the id ", args.id));
 }
 
 absl::Status ClientLookupAddressableDevice(PJRT_Client_LookupAddressableDevice_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.client, kClient));
   args.addressable_device = FindDevice(*args.client, args.local_hardware_id);
   if (args.addressable_device != nullptr) return absl::OkStatus();
-  return absl::NotFoundError(
+  return absl::InvalidArgumentError(
       absl::StrCat("no device of the cluster has the hardware id ", args.local_hardware_id));
 }
 
@@ -198,6 +200,7 @@ absl::Status TopologyDevices(PJRT_TopologyDescription_GetDeviceDescriptions_Args
 }
 
 absl::Status TopologyAttributes(PJRT_TopologyDescription_Attributes_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.topology, kTopology));
   args.attributes = nullptr;
   args.num_attributes = 0;
   return absl::OkStatus();

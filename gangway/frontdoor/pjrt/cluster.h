@@ -56,9 +56,13 @@ struct PJRT_Client {
 
 namespace gangway::pjrt {
 
-// The device or the memory of a caller's request; the memory's device, if both are given. INVALID_ARGUMENT: neither, or
-// they disagree.
-absl::StatusOr<PJRT_Memory*> MemoryOf(PJRT_Device* device, PJRT_Memory* memory);
+// The device or the memory of a caller's request; the memory's device, if both are given. INVALID_ARGUMENT: neither,
+// they disagree, or they are another client's.
+absl::StatusOr<PJRT_Memory*> MemoryOf(const PJRT_Client* client, PJRT_Device* device,
+                                      PJRT_Memory* memory);
+
+// INVALID_ARGUMENT: the device is another client's.
+absl::Status CheckOwner(const PJRT_Client* client, const PJRT_Device* device);
 
 // Null: no device has this id.
 PJRT_Device* FindDevice(const PJRT_Client& client, int64_t id);

@@ -14,11 +14,19 @@ constexpr char kDevice[] = "the device", kDescription[] = "the device's descript
 
 }  // namespace
 
-absl::StatusOr<PJRT_Memory*> MemoryOf(PJRT_Device* device, PJRT_Memory* memory) {
+absl::Status CheckOwner(const PJRT_Client* client, const PJRT_Device* device) {
+  if (device->client == client) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(device->description.text, " is a device of another client"));
+}
+
+absl::StatusOr<PJRT_Memory*> MemoryOf(const PJRT_Client* client, PJRT_Device* device,
+                                      PJRT_Memory* memory) {
   if (memory == nullptr) {
     GANGWAY_RETURN_IF_ERROR(Need(device, "the device, and the memory,"));
-    return device->memories[0];
+    memory = device->memories[0];
   }
+  GANGWAY_RETURN_IF_ERROR(CheckOwner(client, memory->device));
   if (device != nullptr && memory->device != device) {
     return absl::InvalidArgumentError(
         absl::StrCat(memory->text, " is not a memory of device ", device->description.id));
@@ -33,6 +41,7 @@ absl::Status DescriptionId(PJRT_DeviceDescription_Id_Args& args) {
 }
 
 absl::Status DescriptionProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.device_description, kDescription));
   args.process_index = 0;
   return absl::OkStatus();
 }
@@ -72,6 +81,7 @@ absl::Status DeviceDescription(PJRT_Device_GetDescription_Args& args) {
 }
 
 absl::Status DeviceIsAddressable(PJRT_Device_IsAddressable_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.device, kDevice));
   args.is_addressable = true;
   return absl::OkStatus();
 }

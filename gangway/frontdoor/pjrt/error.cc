@@ -15,11 +15,15 @@ absl::Status FromCode(PJRT_Error_Code code, std::string_view message) {
 }
 
 void DestroyError(PJRT_Error_Destroy_Args* args) {
-  if (args != nullptr) delete args->error;
+  if (args == nullptr || args->struct_size < PJRT_Error_Destroy_Args_STRUCT_SIZE) return;
+  delete args->error;
 }
 
 void ErrorMessage(PJRT_Error_Message_Args* args) {
-  if (args == nullptr || args->error == nullptr) return;
+  if (args == nullptr || args->struct_size < PJRT_Error_Message_Args_STRUCT_SIZE ||
+      args->error == nullptr) {
+    return;
+  }
   args->message = args->error->message.data();
   args->message_size = args->error->message.size();
 }

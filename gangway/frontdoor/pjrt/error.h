@@ -6,6 +6,8 @@
 #define GANGWAY_FRONTDOOR_PJRT_ERROR_H_
 
 #include <cstddef>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -37,6 +39,14 @@ inline absl::Status Need(const void* pointer, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat(what, " is null"));
 }
 
+// INVALID_ARGUMENT: a struct inside of the arguments ends before `size`, its part that is read.
+inline absl::Status NeedSize(size_t struct_size, size_t size, const char* what) {
+  if (struct_size >= size) [[likely]]
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " has an older form: ", struct_size,
+                                                 " bytes, expected ", size, " or more"));
+}
+
 // Calls `function` with the caller's arguments, if they are at least as large as version 0.81 of the API has them. A
 // newer caller's are larger; what it says in the rest is not read.
 template <typename Args, typename Function>
@@ -51,6 +61,8 @@ PJRT_Error* Guard(const char* name, size_t size, Args* args, Function function) 
     status = function(*args);
   } catch (const std::bad_alloc&) {
     status = absl::ResourceExhaustedError("this process has no memory left");
+  } catch (const std::length_error&) {  // of a size that no memory has
+    status = absl::InvalidArgumentError("a size in its arguments is impossible");
   }
   if (status.ok()) [[likely]]
     return nullptr;

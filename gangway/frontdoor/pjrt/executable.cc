@@ -108,6 +108,8 @@ absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram
 absl::Status ClientCompile(PJRT_Client_Compile_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
   GANGWAY_RETURN_IF_ERROR(Need(args.program, "the program"));
+  GANGWAY_RETURN_IF_ERROR(
+      NeedSize(args.program->struct_size, PJRT_Program_STRUCT_SIZE, "the program"));
   if (args.program->code_size > 0)
     GANGWAY_RETURN_IF_ERROR(Need(args.program->code, "the program's code"));
   if (args.program->format_size > 0)
@@ -175,17 +177,22 @@ absl::Status ExecutableCost(PJRT_Executable_GetCostAnalysis_Args& args) {
   return absl::OkStatus();
 }
 
+// The struct of an older caller ends before the later numbers.
 absl::Status ExecutableMemory(PJRT_Executable_GetCompiledMemoryStats_Args& args) {
+  using Args = PJRT_Executable_GetCompiledMemoryStats_Args;
   GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
   const ExecutableInfo& info = *args.executable->program->info;
   args.generated_code_size_in_bytes = static_cast<int64_t>(info.code_bytes);
   args.argument_size_in_bytes = static_cast<int64_t>(info.argument_bytes);
   args.output_size_in_bytes = static_cast<int64_t>(info.output_bytes);
   args.alias_size_in_bytes = static_cast<int64_t>(info.alias_bytes);
+  if (args.struct_size < PJRT_STRUCT_SIZE(Args, temp_size_in_bytes)) return absl::OkStatus();
   args.temp_size_in_bytes = static_cast<int64_t>(info.temp_bytes);
+  if (args.struct_size < PJRT_STRUCT_SIZE(Args, host_temp_size_in_bytes)) return absl::OkStatus();
   args.host_generated_code_size_in_bytes = args.host_argument_size_in_bytes = 0;
   args.host_output_size_in_bytes = args.host_alias_size_in_bytes = 0;
   args.host_temp_size_in_bytes = 0;
+  if (args.struct_size < PJRT_STRUCT_SIZE(Args, peak_memory_in_bytes)) return absl::OkStatus();
   args.peak_memory_in_bytes = args.argument_size_in_bytes + args.output_size_in_bytes +
                               args.temp_size_in_bytes - args.alias_size_in_bytes;
   return absl::OkStatus();
@@ -221,6 +228,8 @@ absl::Status ExecutableResultKinds(PJRT_Executable_OutputMemoryKinds_Args& args)
 absl::Status ExecutableOptimized(PJRT_Executable_OptimizedProgram_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
   GANGWAY_RETURN_IF_ERROR(Need(args.program, "the program"));
+  GANGWAY_RETURN_IF_ERROR(
+      NeedSize(args.program->struct_size, PJRT_Program_STRUCT_SIZE, "the program"));
   const std::string& code = args.executable->program->info->optimized_program;
   if (code.empty()) return absl::UnimplementedError("the backend keeps no optimized program");
   args.program->format = kHloFormat;

@@ -2,11 +2,14 @@
 #include "gangway/frontdoor/pjrt/extensions.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
@@ -33,20 +36,26 @@ namespace {
 
 constexpr size_t kRanksMax = 256;
 
-}  // namespace
-
-Layout* SharedLayout(size_t rank) {
+// By rank; never destroyed.
+Layout* SharedLayouts() {
   static Layout* const layouts = [] {
     auto* made = new Layout[kRanksMax];
     for (size_t i = 0; i < kRanksMax; ++i) made[i].rank = i;
     return made;
   }();
-  return &layouts[std::min(rank, kRanksMax - 1)];
+  return layouts;
 }
+
+}  // namespace
+
+Layout* SharedLayout(size_t rank) { return &SharedLayouts()[std::min(rank, kRanksMax - 1)]; }
 
 namespace {
 
 absl::Status Destroy(LayoutDestroyArgs& args) {
+  const std::less<const Layout*> before;
+  if (!before(args.layout, SharedLayouts()) && before(args.layout, SharedLayouts() + kRanksMax))
+    return absl::FailedPreconditionError("the layout belongs to an executable");
   delete args.layout;
   return absl::OkStatus();
 }
@@ -64,6 +73,9 @@ absl::Status Serialize(LayoutSerializeArgs& args) {
 
 template <typename Owner>
 absl::Status Default(DefaultLayoutArgs<Owner>& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.owner, "the client, or the topology,"));
+  if (args.num_dims >= kRanksMax)
+    return absl::InvalidArgumentError(absl::StrCat("an array of ", args.num_dims, " dimensions"));
   args.layout = new Layout{args.num_dims};
   return absl::OkStatus();
 }

@@ -45,15 +45,82 @@ absl::StatusOr<Target> TargetOf(const PJRT_LoadedExecutable_Execute_Args& args) 
   return Target{handle, std::span<PJRT_Device* const>(&args.execute_device, 1)};
 }
 
+bool IsKept(const PJRT_ExecuteOptions* options, uint32_t index) {
+  if (options == nullptr || options->num_non_donatable_input_indices == 0) return false;
+  const int64_t* const begin = options->non_donatable_input_indices;
+  return std::find(begin, begin + options->num_non_donatable_input_indices,
+                   static_cast<int64_t>(index)) != begin + options->num_non_donatable_input_indices;
+}
+
+// The shards of the arguments that a call donates. It takes them out of their buffers first, so that no other argument
+// and no other call can have them; they return unless the call is submitted.
+class Donated {
+ public:
+  Donated() = default;
+  ~Donated() {
+    for (Taken& taken : taken_) taken.buffer->PutBack(std::move(taken.shard));
+  }
+  Donated(const Donated&) = delete;
+  Donated& operator=(const Donated&) = delete;
+
+  absl::Status TakeAll(const PJRT_LoadedExecutable_Execute_Args& args) {
+    for (uint32_t index : args.executable->program->info->donated) {
+      if (index >= args.num_args || IsKept(args.options, index)) continue;
+      first_.resize(args.num_args, kNone);
+      first_[index] = taken_.size();
+      for (size_t i = 0; i < args.num_devices; ++i) {
+        PJRT_Buffer* const buffer = args.argument_lists[i][index];
+        GANGWAY_RETURN_IF_ERROR(Need(buffer, "a donated argument"));
+        std::shared_ptr<Shard> shard = buffer->Take();
+        if (shard == nullptr) return WhyGone(index, buffer);
+        taken_.push_back({buffer, std::move(shard)});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::shared_ptr<Shard>> ShardOf(uint32_t index, size_t device,
+                                                 const PJRT_Buffer* buffer) const {
+    if (!first_.empty() && first_[index] != kNone) return taken_[first_[index] + device].shard;
+    GANGWAY_RETURN_IF_ERROR(Need(buffer, "an argument"));
+    std::shared_ptr<Shard> shard = buffer->Find();
+    if (shard == nullptr) return WhyGone(index, buffer);
+    return shard;
+  }
+
+  // They are the cluster's.
+  void Submitted() { taken_.clear(); }
+
+ private:
+  static constexpr size_t kNone = ~size_t{0};
+  struct Taken {
+    PJRT_Buffer* buffer;
+    std::shared_ptr<Shard> shard;
+  };
+
+  absl::Status WhyGone(uint32_t index, const PJRT_Buffer* buffer) const {
+    const bool is_ours = std::any_of(taken_.begin(), taken_.end(), [buffer](const Taken& taken) {
+      return taken.buffer == buffer;
+    });
+    if (!is_ours) return AddContext(Deleted(), absl::StrCat("argument ", index));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "argument ", index, " is also another argument of this call, which donates it"));
+  }
+
+  std::vector<Taken> taken_;   // by argument, then device
+  std::vector<size_t> first_;  // of an argument, in taken_; empty if none is donated
+};
+
 absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, const Target& target,
-                         uint32_t index, Arguments& arguments) {
+                         uint32_t index, const Donated& donated, Arguments& arguments) {
   const size_t first = arguments.shards.size();
   bool is_whole = true;
   for (size_t i = 0; i < args.num_devices; ++i) {
     const PJRT_Buffer* const buffer = args.argument_lists[i][index];
-    GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, ShardIn(buffer), "argument ", index);
+    GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<Shard> shard, donated.ShardOf(index, i, buffer));
     const PJRT_Device* const device = target.devices[i];
     if (buffer->memory->device != device) {
+      GANGWAY_RETURN_IF_ERROR(CheckOwner(args.executable->client, buffer->memory->device));
       return absl::InvalidArgumentError(
           absl::StrCat("argument ", index, " is on ", buffer->memory->device->description.text,
                        ", the program runs on ", device->description.text, " at this place"));
@@ -75,27 +142,12 @@ absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, const T
   return absl::OkStatus();
 }
 
-bool IsKept(const PJRT_ExecuteOptions* options, uint32_t index) {
-  if (options == nullptr || options->num_non_donatable_input_indices == 0) return false;
-  const int64_t* const begin = options->non_donatable_input_indices;
-  return std::find(begin, begin + options->num_non_donatable_input_indices,
-                   static_cast<int64_t>(index)) != begin + options->num_non_donatable_input_indices;
-}
-
 std::vector<uint32_t> KeptOf(const PJRT_LoadedExecutable_Execute_Args& args) {
   std::vector<uint32_t> kept;
   for (uint32_t index : args.executable->program->info->donated) {
     if (IsKept(args.options, index)) kept.push_back(index);
   }
   return kept;
-}
-
-// The buffers of donated arguments are at their end, as their shards are in the cluster.
-void ReleaseDonated(const PJRT_LoadedExecutable_Execute_Args& args) {
-  for (uint32_t index : args.executable->program->info->donated) {
-    if (index >= args.num_args || IsKept(args.options, index)) continue;
-    for (size_t i = 0; i < args.num_devices; ++i) args.argument_lists[i][index]->Release();
-  }
 }
 
 absl::Status CheckDevices(const PJRT_LoadedExecutable_Execute_Args& args) {
@@ -117,6 +169,26 @@ absl::Status CheckDevices(const PJRT_LoadedExecutable_Execute_Args& args) {
       absl::StrCat("arguments for ", args.num_devices, " devices, the program runs on ", count));
 }
 
+absl::Status CheckOptions(const PJRT_ExecuteOptions* options) {
+  if (options == nullptr) return absl::OkStatus();
+  GANGWAY_RETURN_IF_ERROR(NeedSize(
+      options->struct_size, PJRT_STRUCT_SIZE(PJRT_ExecuteOptions, num_non_donatable_input_indices),
+      "the struct of the options"));
+  if (options->num_send_ops > 0 || options->num_recv_ops > 0)
+    return absl::UnimplementedError("send and receive callbacks are not known");
+  if (options->num_non_donatable_input_indices == 0) return absl::OkStatus();
+  return Need(options->non_donatable_input_indices, "the list of non-donatable arguments");
+}
+
+// One list per device.
+template <typename List>
+absl::Status CheckLists(const List* lists, size_t count, const char* what) {
+  bool are_there = lists != nullptr;
+  for (size_t i = 0; are_there && i < count; ++i) are_there = lists[i] != nullptr;
+  if (are_there) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the ", what, " are null, or one of them is"));
+}
+
 absl::Status CheckCall(const PJRT_LoadedExecutable_Execute_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.executable, kExecutable));
   const PJRT_LoadedExecutable& executable = *args.executable;
@@ -127,15 +199,11 @@ absl::Status CheckCall(const PJRT_LoadedExecutable_Execute_Args& args) {
     return absl::InvalidArgumentError(
         absl::StrCat(args.num_args, " arguments, the program takes ", expected));
   }
-  if (args.options != nullptr && args.options->num_send_ops + args.options->num_recv_ops > 0)
-    return absl::UnimplementedError("send and receive callbacks are not known");
+  GANGWAY_RETURN_IF_ERROR(CheckOptions(args.options));
   if (args.num_args > 0)
-    GANGWAY_RETURN_IF_ERROR(
-        Need(static_cast<const void*>(args.argument_lists), "the argument lists"));
-  if (!executable.program->results.empty())
-    GANGWAY_RETURN_IF_ERROR(
-        Need(static_cast<const void*>(args.output_lists), "the lists for the results"));
-  return absl::OkStatus();
+    GANGWAY_RETURN_IF_ERROR(CheckLists(args.argument_lists, args.num_devices, "argument lists"));
+  if (executable.program->results.empty()) return absl::OkStatus();
+  return CheckLists(args.output_lists, args.num_devices, "lists for the results");
 }
 
 void DropFromCluster(const PJRT_LoadedExecutable& executable) {
@@ -152,9 +220,12 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   Client* const client = executable.client->session.get();
   GANGWAY_ASSIGN_OR_RETURN(const Target target, TargetOf(args));
   AwaitRoom(client);
+  Donated donated;
+  GANGWAY_RETURN_IF_ERROR(donated.TakeAll(args));
   Arguments arguments;
   for (size_t i = 0; i < args.num_args; ++i)
-    GANGWAY_RETURN_IF_ERROR(AddArgument(args, target, static_cast<uint32_t>(i), arguments));
+    GANGWAY_RETURN_IF_ERROR(
+        AddArgument(args, target, static_cast<uint32_t>(i), donated, arguments));
   const auto count = static_cast<uint32_t>(args.num_devices);
   auto over = std::make_shared<Outcome>();  // the end of the call
   std::vector<std::shared_ptr<Array>> results;
@@ -169,7 +240,7 @@ absl::Status LoadedExecute(PJRT_LoadedExecutable_Execute_Args& args) {
   if (args.options != nullptr) options.launch_id = static_cast<uint32_t>(args.options->launch_id);
   options.ended = [over](const absl::Status& status) { over->Set(status); };
   client->Call(target.executable, arguments.arrays, outputs, std::move(options));
-  ReleaseDonated(args);  // after the call, which names their shards
+  donated.Submitted();
   for (uint32_t i = 0; i < count; ++i) {
     for (size_t r = 0; r < results.size(); ++r) {
       args.output_lists[i][r] = NewBuffer(target.devices[i]->memories[program.result_kinds[r]],

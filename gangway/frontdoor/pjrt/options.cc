@@ -13,6 +13,7 @@
 #include "gangway/base/private_file.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
+#include "gangway/frontdoor/pjrt/error.h"
 
 namespace gangway::pjrt {
 namespace {
@@ -21,8 +22,10 @@ constexpr const char* kNames[] = {"address", "port", "session_name", "state_dir"
 constexpr char kDefaultPort[] = "38600";
 
 absl::StatusOr<std::string> TextOf(const PJRT_NamedValue& value) {
-  if (value.type == PJRT_NamedValue_kString)
+  if (value.type == PJRT_NamedValue_kString) {
+    if (value.value_size > 0) GANGWAY_RETURN_IF_ERROR(Need(value.string_value, "the value"));
     return std::string(value.string_value, value.value_size);
+  }
   if (value.type == PJRT_NamedValue_kInt64) return absl::StrCat(value.int64_value);
   return absl::InvalidArgumentError("the value is neither a string nor an integer");
 }
@@ -30,6 +33,7 @@ absl::StatusOr<std::string> TextOf(const PJRT_NamedValue& value) {
 absl::StatusOr<std::map<std::string, std::string>> Texts(std::span<const PJRT_NamedValue> options) {
   std::map<std::string, std::string> texts;
   for (const PJRT_NamedValue& option : options) {
+    if (option.name_size > 0) GANGWAY_RETURN_IF_ERROR(Need(option.name, "an option's name"));
     const std::string name(option.name, option.name_size);
     if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
       return absl::InvalidArgumentError(absl::StrCat(

@@ -102,7 +102,14 @@ void AddExecutables(PJRT_Api& table) {
   GANGWAY_SERVED(Executable_Fingerprint, ExecutableFingerprint);
   GANGWAY_SERVED(Executable_Serialize, ExecutableSerialize);
   GANGWAY_SERVED(Executable_DeserializeAndLoad, ExecutableLoad);
-  GANGWAY_SERVED(Executable_GetCompiledMemoryStats, ExecutableMemory);
+  // Callers of older headers have fewer numbers.
+  table.PJRT_Executable_GetCompiledMemoryStats =
+      [](PJRT_Executable_GetCompiledMemoryStats_Args* args) {
+        return Guard(
+            "PJRT_Executable_GetCompiledMemoryStats",
+            PJRT_STRUCT_SIZE(PJRT_Executable_GetCompiledMemoryStats_Args, alias_size_in_bytes),
+            args, ExecutableMemory);
+      };
   GANGWAY_SERVED(ExecuteContext_Create, ContextCreate);
   GANGWAY_SERVED(ExecuteContext_Destroy, ContextDestroy);
   GANGWAY_SERVED(LoadedExecutable_GetDeviceAssignment, LoadedAssignment);
@@ -141,6 +148,7 @@ void AddTransfers(PJRT_Api& table) {
   GANGWAY_SERVED(AsyncHostToDeviceTransferManager_BufferCount, AsyncCount);
   GANGWAY_SERVED(AsyncHostToDeviceTransferManager_BufferSize, AsyncSize);
   GANGWAY_SERVED(AsyncHostToDeviceTransferManager_SetBufferError, AsyncError);
+  GANGWAY_SERVED(AsyncHostToDeviceTransferManager_AddMetadata, AsyncMetadata);
 }
 
 void AddNotServed(PJRT_Api& table) {
@@ -152,7 +160,6 @@ void AddNotServed(PJRT_Api& table) {
   GANGWAY_NOT_SERVED(TopologyDescription_Create);
   GANGWAY_NOT_SERVED(Compile);
   GANGWAY_NOT_SERVED(Client_CreateViewOfDeviceBuffer);
-  GANGWAY_NOT_SERVED(AsyncHostToDeviceTransferManager_AddMetadata);
   GANGWAY_NOT_SERVED(Client_DmaMap);
   GANGWAY_NOT_SERVED(Client_DmaUnmap);
   GANGWAY_NOT_SERVED(Client_CreateUninitializedBuffer);

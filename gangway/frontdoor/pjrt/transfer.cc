@@ -22,6 +22,8 @@ namespace gangway::pjrt {
 
 absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& shape) {
   if (layout == nullptr) return absl::OkStatus();
+  if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.minor_to_major_size > 0)
+    GANGWAY_RETURN_IF_ERROR(Need(layout->tiled.minor_to_major, "the layout's list of dimensions"));
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.num_tiles == 0 &&
       std::equal(shape.minor_to_major.begin(), shape.minor_to_major.end(),
                  layout->tiled.minor_to_major,
@@ -43,11 +45,21 @@ absl::StatusOr<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout*
   if (IsRowMajor(layout, shape).ok()) return std::vector<int64_t>();
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Strides) {
     const auto* strides = layout->strides.byte_strides;
-    return std::vector<int64_t>(strides, strides + layout->strides.num_byte_strides);
+    if (layout->strides.num_byte_strides != shape.dims.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a host layout of ", layout->strides.num_byte_strides,
+                       " byte strides for an array of ", shape.dims.size(), " dimensions"));
+    }
+    if (!shape.dims.empty()) GANGWAY_RETURN_IF_ERROR(Need(strides, "the host layout's strides"));
+    return std::vector<int64_t>(strides, strides + shape.dims.size());
   }
+  if (layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled)
+    return absl::InvalidArgumentError("the host layout's type is unknown");
   const PJRT_Buffer_MemoryLayout_Tiled& tiled = layout->tiled;
   if (tiled.num_tiles != 0 || tiled.minor_to_major_size != shape.dims.size())
     return absl::UnimplementedError("a host layout with tiles is not known");
+  if (!shape.dims.empty())
+    GANGWAY_RETURN_IF_ERROR(Need(tiled.minor_to_major, "the layout's list of dimensions"));
   GANGWAY_ASSIGN_OR_RETURN(int64_t stride, xla::ElementBytes(shape.element_type));
   std::vector<int64_t> strides(shape.dims.size(), 0);
   for (size_t i = 0; i < tiled.minor_to_major_size; ++i) {
@@ -167,6 +179,7 @@ std::shared_ptr<Outcome> Fetch(const Shard& shard, char* to, uint64_t offset, ui
 
 absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer** result) {
   GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(source));
+  GANGWAY_RETURN_IF_ERROR(CheckOwner(source->memory->device->client, memory->device));
   Client* const client = source->session();
   AwaitRoom(client);
   ArrayHandle from = shard->name().array;
@@ -190,11 +203,11 @@ absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer*
 
 absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
-  GANGWAY_ASSIGN_OR_RETURN(PJRT_Memory* const memory, MemoryOf(args.device, args.memory));
-  if (args.num_dims > 0) GANGWAY_RETURN_IF_ERROR(Need(args.dims, "the list of dimensions"));
-  GANGWAY_ASSIGN_OR_RETURN(
-      const std::shared_ptr<const Shape> shape,
-      MakeShape(xla::FromPjrtType(args.type), {args.dims, args.dims + args.num_dims}));
+  GANGWAY_ASSIGN_OR_RETURN(PJRT_Memory* const memory,
+                           MemoryOf(args.client, args.device, args.memory));
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<int64_t> dims, DimsOf(args.dims, args.num_dims));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const Shape> shape,
+                           MakeShape(xla::FromPjrtType(args.type), std::move(dims)));
   GANGWAY_RETURN_IF_ERROR(IsRowMajor(args.device_layout, *shape));
   GANGWAY_ASSIGN_OR_RETURN(const HostLayout layout, LayoutOf(args, *shape));
 
