@@ -5,7 +5,6 @@ not have: attributes, memory statistics, serialized executables, layouts, profil
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from faultlib import Console
-from harness import NATIVE_PROGRAMS, PATIENCE, ROOT, Cluster, client_environment
+from harness import PATIENCE, Cluster, client_environment
 
 BUDGET = 1 << 30
 
@@ -285,32 +284,3 @@ def test_live_arrays_and_cost_analysis(console: Console) -> None:
     # jaxlib asks no plugin about a program that is not compiled.
     assert console.do("result = lowered.cost_analysis()") is None
     assert console.do("result = lowered.compile().cost_analysis()['flops']") > 0
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        "PiecesBecomeBuffers",
-        "MistakesOfATransferAreErrors",
-        "BuffersThatDoNotBecomeWholeAreErrors",
-    ],
-)
-def test_asynchronous_transfers(case: str, cluster: Cluster) -> None:
-    def run() -> None:
-        program = NATIVE_PROGRAMS / "pjrt_plugin_e2e_test"
-        ran = subprocess.run(
-            [str(program), f"--gtest_filter=PjrtPluginE2eTest.{case}"],
-            env={
-                **client_environment(cluster.port, "pjrt"),
-                "GANGWAY_TEST_PLUGIN": os.environ.get(
-                    "GANGWAY_PJRT_PLUGIN", str(ROOT / "bin" / "libgangway_pjrt.so")
-                ),
-            },
-            capture_output=True,
-            text=True,
-            timeout=50 * PATIENCE,
-        )
-        assert ran.returncode == 0 and "[  PASSED  ] 1 test" in ran.stdout, ran.stdout + ran.stderr
-
-    with cluster.left_as_found(run):
-        run()

@@ -1,7 +1,7 @@
-// A C client of libgangway_pjrt.so: functions that JAX does not call. tests/test_pjrt_limits.py starts the cluster,
-// then one case of this program; GANGWAY_TEST_PLUGIN is the library, the environment names the cluster.
+// A C client of libgangway_pjrt.so that makes many calls. tests/test_pjrt_process.py starts the cluster, then this
+// program; GANGWAY_TEST_PLUGIN is the library, the environment names the cluster. What each function does:
+// conformance/.
 #include <dlfcn.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,8 +17,6 @@
 #include "pjrt_c_api.h"
 
 namespace {
-
-using testing::HasSubstr;
 
 struct Said {
   PJRT_Error_Code code = PJRT_Error_Code_OK;
@@ -39,10 +37,6 @@ class PjrtPluginE2eTest : public testing::Test {
     Do(api_->PJRT_Client_AddressableDevices, devices);
     ASSERT_GE(devices.num_addressable_devices, 2u);
     device_ = devices.addressable_devices[1];
-    auto memory = Make<PJRT_Device_DefaultMemory_Args>();
-    memory.device = device_;
-    Do(api_->PJRT_Device_DefaultMemory, memory);
-    memory_ = memory.memory;
   }
 
   void TearDown() override {
@@ -93,138 +87,10 @@ class PjrtPluginE2eTest : public testing::Test {
     return said;
   }
 
-  // A transfer of buffers of these many bytes.
-  PJRT_AsyncHostToDeviceTransferManager* Begin(std::vector<int64_t> sizes) {
-    std::vector<PJRT_ShapeSpec> specs;
-    for (int64_t& size : sizes)
-      specs.push_back({sizeof(PJRT_ShapeSpec), nullptr, &size, 1, PJRT_Buffer_Type_U8});
-    auto create = Make<PJRT_Client_CreateBuffersForAsyncHostToDevice_Args>();
-    create.client = client_;
-    create.memory = memory_;
-    create.shape_specs = specs.data();
-    create.num_shape_specs = specs.size();
-    Do(api_->PJRT_Client_CreateBuffersForAsyncHostToDevice, create);
-    return create.transfer_manager;
-  }
-
-  Said Send(PJRT_AsyncHostToDeviceTransferManager* manager, int index, int64_t offset,
-            const std::string& bytes, bool last) {
-    auto send = Make<PJRT_AsyncHostToDeviceTransferManager_TransferData_Args>();
-    send.transfer_manager = manager;
-    send.buffer_index = index;
-    send.data = bytes.data();
-    send.offset = offset;
-    send.transfer_size = static_cast<int64_t>(bytes.size());
-    send.is_last_transfer = last;
-    const Said said = Ask(api_->PJRT_AsyncHostToDeviceTransferManager_TransferData, send);
-    return said.code == PJRT_Error_Code_OK ? Await(send.done_with_h2d_transfer) : said;
-  }
-
-  PJRT_Buffer* Retrieve(PJRT_AsyncHostToDeviceTransferManager* manager, int index) {
-    auto retrieve = Make<PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args>();
-    retrieve.transfer_manager = manager;
-    retrieve.buffer_index = index;
-    Do(api_->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer, retrieve);
-    return retrieve.buffer_out;
-  }
-
-  void Destroy(PJRT_AsyncHostToDeviceTransferManager* manager) {
-    auto destroy = Make<PJRT_AsyncHostToDeviceTransferManager_Destroy_Args>();
-    destroy.transfer_manager = manager;
-    Do(api_->PJRT_AsyncHostToDeviceTransferManager_Destroy, destroy);
-  }
-
-  // The buffer's bytes, or its error; destroys it.
-  std::pair<std::string, Said> Read(PJRT_Buffer* buffer, size_t size) {
-    std::string bytes(size, '?');
-    auto read = Make<PJRT_Buffer_ToHostBuffer_Args>();
-    read.src = buffer;
-    read.dst = bytes.data();
-    read.dst_size = size;
-    Said said = Ask(api_->PJRT_Buffer_ToHostBuffer, read);
-    if (said.code == PJRT_Error_Code_OK) said = Await(read.event);
-    auto destroy = Make<PJRT_Buffer_Destroy_Args>();
-    destroy.buffer = buffer;
-    Do(api_->PJRT_Buffer_Destroy, destroy);
-    return {bytes, said};
-  }
-
   const PJRT_Api* api_ = nullptr;
   PJRT_Client* client_ = nullptr;
   PJRT_Device* device_ = nullptr;
-  PJRT_Memory* memory_ = nullptr;
 };
-
-TEST_F(PjrtPluginE2eTest, PiecesBecomeBuffers) {
-  auto* const manager = Begin({6, 0, 3});
-  auto count = Make<PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args>();
-  count.transfer_manager = manager;
-  Do(api_->PJRT_AsyncHostToDeviceTransferManager_BufferCount, count);
-  EXPECT_EQ(count.buffer_count, 3u);
-  auto size = Make<PJRT_AsyncHostToDeviceTransferManager_BufferSize_Args>();
-  size.transfer_manager = manager;
-  size.buffer_index = 2;
-  Do(api_->PJRT_AsyncHostToDeviceTransferManager_BufferSize, size);
-  EXPECT_EQ(size.buffer_size, 3u);
-  auto device = Make<PJRT_AsyncHostToDeviceTransferManager_Device_Args>();
-  device.transfer_manager = manager;
-  Do(api_->PJRT_AsyncHostToDeviceTransferManager_Device, device);
-  EXPECT_EQ(device.device_out, device_);
-
-  PJRT_Buffer* const early = Retrieve(manager, 0);  // before its bytes
-  EXPECT_EQ(Send(manager, 0, 4, "ef", false).code, PJRT_Error_Code_OK);
-  EXPECT_EQ(Send(manager, 0, 0, "abxx", false).code, PJRT_Error_Code_OK);
-  EXPECT_EQ(Send(manager, 0, 2, "cd", true).code, PJRT_Error_Code_OK);
-  EXPECT_EQ(Send(manager, 1, 0, "", true).code, PJRT_Error_Code_OK);
-  EXPECT_EQ(Send(manager, 2, 0, "xyz", true).code, PJRT_Error_Code_OK);
-  EXPECT_EQ(Read(early, 6).first, "abcdef");
-  EXPECT_EQ(Read(Retrieve(manager, 1), 0).second.code, PJRT_Error_Code_OK);
-  PJRT_Buffer* const late = Retrieve(manager, 2);
-  Destroy(manager);  // a complete transfer's buffers live on
-  EXPECT_EQ(Read(late, 3).first, "xyz");
-}
-
-TEST_F(PjrtPluginE2eTest, MistakesOfATransferAreErrors) {
-  auto* const manager = Begin({4});
-  EXPECT_EQ(Send(manager, 1, 0, "a", false).code, PJRT_Error_Code_INVALID_ARGUMENT);
-  EXPECT_EQ(Send(manager, -1, 0, "a", false).code, PJRT_Error_Code_INVALID_ARGUMENT);
-  EXPECT_EQ(Send(manager, 0, 2, "abc", false).code, PJRT_Error_Code_OUT_OF_RANGE);
-  EXPECT_EQ(Send(manager, 0, -1, "a", false).code, PJRT_Error_Code_OUT_OF_RANGE);
-  EXPECT_EQ(Send(manager, 0, 0, "abcd", true).code, PJRT_Error_Code_OK);
-  EXPECT_EQ(Send(manager, 0, 0, "a", true).code, PJRT_Error_Code_FAILED_PRECONDITION);
-  EXPECT_EQ(Read(Retrieve(manager, 0), 4).first, "abcd");
-  auto again = Make<PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args>();
-  again.transfer_manager = manager;
-  EXPECT_EQ(Ask(api_->PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer, again).code,
-            PJRT_Error_Code_FAILED_PRECONDITION);
-  Destroy(manager);
-}
-
-TEST_F(PjrtPluginE2eTest, BuffersThatDoNotBecomeWholeAreErrors) {
-  auto* const manager = Begin({4, 4, 4});
-  PJRT_Buffer* const cut = Retrieve(manager, 0);
-  PJRT_Buffer* const given_up = Retrieve(manager, 1);
-  PJRT_Buffer* const left = Retrieve(manager, 2);
-  EXPECT_EQ(Send(manager, 0, 0, "ab", true).code, PJRT_Error_Code_INVALID_ARGUMENT);
-  EXPECT_THAT(Read(cut, 4).second.message, HasSubstr("2 of the 4 bytes"));
-
-  auto error = Make<PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args>();
-  error.transfer_manager = manager;
-  error.buffer_index = 1;
-  error.error_code = PJRT_Error_Code_DATA_LOSS;
-  error.error_message = "the file is gone";
-  error.error_message_size = std::strlen(error.error_message);
-  Do(api_->PJRT_AsyncHostToDeviceTransferManager_SetBufferError, error);
-  const Said said = Read(given_up, 4).second;
-  EXPECT_EQ(said.code, PJRT_Error_Code_DATA_LOSS);
-  EXPECT_THAT(said.message, HasSubstr("the file is gone"));
-  EXPECT_EQ(Send(manager, 1, 0, "abcd", true).code, PJRT_Error_Code_FAILED_PRECONDITION);
-
-  Destroy(manager);
-  EXPECT_EQ(Read(left, 4).second.code, PJRT_Error_Code_CANCELLED);
-}
-
-// --- Many calls ---
 
 struct Footprint {
   int64_t resident_bytes = 0, threads = 0, descriptors = 0;

@@ -1,0 +1,99 @@
+// Implementation of expectations.h.
+#include "tests/native/conformance/expectations.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+namespace conformance {
+namespace {
+
+constexpr int kNotRun = -1;  // the case, or the rest of it, is left out
+
+constexpr int kOk = PJRT_Error_Code_OK, kInvalid = PJRT_Error_Code_INVALID_ARGUMENT,
+              kNotFound = PJRT_Error_Code_NOT_FOUND,
+              kPrecondition = PJRT_Error_Code_FAILED_PRECONDITION,
+              kUnimplemented = PJRT_Error_Code_UNIMPLEMENTED;
+
+struct Difference {
+  Topic topic;
+  int gangway, cpu;
+  const char* reason;
+};
+
+constexpr Difference kDifferences[] = {
+    // What a plugin whose devices are in other processes does not have.
+    {Topic::kAliasBuffer, kUnimplemented, kOk,
+     "a buffer's bytes are known by its call or transfer"},
+    {Topic::kCopyToDeviceStream, kUnimplemented, kInvalid, "programs send and receive nothing"},
+    {Topic::kUninitializedBuffer, kUnimplemented, kOk, "its bytes could not be written"},
+    {Topic::kUnsafePointer, kUnimplemented, kOk, "the bytes are another process's"},
+    {Topic::kViewOfDeviceBuffer, kUnimplemented, kOk, "no memory of this process is a device's"},
+    {Topic::kDeviceLayout, kUnimplemented, kOk, "arrays of the cluster are row-major"},
+    {Topic::kCompileForTopology, kUnimplemented, kNotFound, "the CPU plugin has no such compiler"},
+    {Topic::kTopologyDeserialize, kUnimplemented, kNotFound, "the CPU plugin has no such compiler"},
+    {Topic::kUpdateGlobalProcessInfo, kUnimplemented, kOk,
+     "the cluster knows its processes itself"},
+    // What Gangway has beyond the CPU plugin.
+    {Topic::kLoadedFingerprint, kOk, kUnimplemented, "deprecated, but older callers ask"},
+    {Topic::kMemoryDescriptions, kOk, kNotRun, "the CPU plugin describes no memories"},
+    {Topic::kMemoryStats, kOk, kUnimplemented, "the cluster's ledger counts"},
+    {Topic::kOutputMemoryKinds, kOk, kUnimplemented, "JAX asks for them"},
+    {Topic::kParameterLayouts, kOk, kNotRun, "the CPU plugin's extension is older"},
+    {Topic::kStridesToHost, kOk, kInvalid, "any strides are possible from host memory, too"},
+    {Topic::kHostLayout, kOk, kNotRun, "the CPU plugin copies the bytes as they lie"},
+    {Topic::kDonationRefused, kOk, kOk, "a call that is refused donates nothing"},
+    // Another code for the same mistake.
+    {Topic::kAssignmentTooSmall, kInvalid, kPrecondition, "an argument is wrong, not a state"},
+    {Topic::kExecuteDevice, kUnimplemented, kInvalid, "a device that the call names is one limit"},
+    {Topic::kNoReference, kPrecondition, kInvalid, "the call is right, the buffer's state is not"},
+    {Topic::kPortableAssignment, kPrecondition, kOk, "each call names the device"},
+    // Mistakes that the CPU plugin does not see.
+    {Topic::kTooManyReplicas, kInvalid, kOk, "the cluster has no such devices"},
+    {Topic::kUnknownOption, kInvalid, kOk, "a misspelled option would be a wrong cluster"},
+    {Topic::kWrongType, kInvalid, kOk, "the CPU plugin compares sizes in bytes alone"},
+    {Topic::kOlderMemoryStats, kOk, kNotRun, "the CPU plugin writes behind the caller's struct"},
+    // Mistakes that end the process of the CPU plugin.
+    {Topic::kDamagedExecutable, kOk, kNotRun, "the CPU plugin loads native code unchecked"},
+    {Topic::kDeletedExecutable, kOk, kNotRun, "it runs deleted executables, and crashes"},
+    {Topic::kErrorOfPendingEvent, kOk, kNotRun, "it ends the process"},
+    {Topic::kHugeReplicas, kOk, kNotRun, "it ends the process, or takes such options"},
+    {Topic::kIncompleteTransfer, kOk, kNotRun, "it ends the process"},
+    {Topic::kNoOptions, kOk, kNotRun, "it ends the process without a number of replicas"},
+    {Topic::kNullHandles, kOk, kNotRun, "it dereferences null"},
+    {Topic::kTransferMistakes, kOk, kNotRun, "it ends the process"},
+    {Topic::kUnknownType, kOk, kNotRun, "it ends the process"},
+    // Neither has it, with one answer.
+    {Topic::kDmaMap, kUnimplemented, kUnimplemented, "no device reads this memory by itself"},
+    {Topic::kTopologyLayout, kOk, kOk, "of the client's own topology"},
+};
+
+const Difference& Find(Topic topic) {
+  for (const Difference& each : kDifferences) {
+    if (each.topic == topic) return each;
+  }
+  std::abort();  // the table lacks a topic
+}
+
+int Answer(Topic topic) { return IsGangway() ? Find(topic).gangway : Find(topic).cpu; }
+
+}  // namespace
+
+bool IsGangway() {
+  static const bool is_gangway = [] {
+    const char* const name = std::getenv("GANGWAY_CONFORMANCE_PLUGIN");
+    const std::string_view plugin = name == nullptr ? "" : name;
+    if (plugin == "gangway" || plugin == "cpu") return plugin == "gangway";
+    std::fprintf(stderr, "GANGWAY_CONFORMANCE_PLUGIN is neither gangway nor cpu\n");
+    std::exit(1);
+  }();
+  return is_gangway;
+}
+
+PJRT_Error_Code Expected(Topic topic) { return static_cast<PJRT_Error_Code>(Answer(topic)); }
+
+bool Runs(Topic topic) { return Answer(topic) != kNotRun; }
+
+const char* Reason(Topic topic) { return Find(topic).reason; }
+
+}  // namespace conformance
