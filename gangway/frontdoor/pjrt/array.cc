@@ -1,6 +1,8 @@
 // Implementation of array.h.
 #include "gangway/frontdoor/pjrt/array.h"
 
+#include "gangway/frontdoor/pjrt/event.h"
+
 namespace gangway::pjrt {
 
 std::shared_ptr<Outcome> Array::Ready() {
@@ -21,6 +23,7 @@ std::shared_ptr<Outcome> Array::Ready() {
 void AwaitRoom(Client* client) {
   if (client->pending() < client->pending_max()) [[likely]]
     return;
+  if (IsInCallback()) return;  // it would wait for itself
   auto room = std::make_shared<Outcome>();
   client->WhenRoom([room] { room->Set(absl::OkStatus()); });
   room->Wait().IgnoreError();

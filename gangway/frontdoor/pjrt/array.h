@@ -78,7 +78,7 @@ class Shard {
 };
 
 // Waits until the session has room for another operation (TM-2), so that a script which dispatches far ahead is slowed
-// and not refused. Not from a callback of the client, which would wait for itself.
+// and not refused. Not in a callback of an event, which would wait for itself.
 void AwaitRoom(Client* client);
 
 }  // namespace gangway::pjrt

@@ -12,7 +12,34 @@ namespace {
 
 constexpr char kEvent[] = "the event";
 
+thread_local bool is_subscribing = false, is_in_callback = false;
+
+// Sets a flag of this thread for a scope.
+class Flagged {
+ public:
+  Flagged(bool& flag, bool value) : flag_(flag), before_(std::exchange(flag, value)) {}
+  ~Flagged() { flag_ = before_; }
+  Flagged(const Flagged&) = delete;
+  Flagged& operator=(const Flagged&) = delete;
+
+ private:
+  bool& flag_;
+  const bool before_;
+};
+
 }  // namespace
+
+bool IsInCallback() { return is_in_callback; }
+
+absl::Status WaitFor(Outcome& outcome) {
+  if (!is_in_callback) [[likely]]
+    return outcome.Wait();
+  if (const std::optional<absl::Status> status = outcome.Peek()) return *status;
+  return absl::FailedPreconditionError(
+      "a callback of an event cannot wait for the cluster: subscribe to that event, too, or wait "
+      "in "
+      "another thread");
+}
 
 PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome) {
   return new PJRT_Event{std::move(outcome)};
@@ -44,14 +71,17 @@ absl::Status EventError(PJRT_Event_Error_Args& args) {
 absl::Status EventAwait(PJRT_Event_Await_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.event, kEvent));
   const std::shared_ptr<Outcome> outcome = args.event->outcome;
-  return outcome->Wait();
+  return WaitFor(*outcome);
 }
 
 absl::Status EventOnReady(PJRT_Event_OnReady_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.event, kEvent));
   GANGWAY_RETURN_IF_ERROR(Need(reinterpret_cast<const void*>(args.callback), "the callback"));
+  const Flagged subscribing(is_subscribing, true);  // a callback that runs at once may wait
   args.event->outcome->Then(
       [callback = args.callback, user_arg = args.user_arg](const absl::Status& status) {
+        const Flagged in_callback(is_in_callback, is_in_callback || !is_subscribing);
+        const Flagged not_subscribing(is_subscribing, false);
         callback(ToError(status), user_arg);
       });
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 // Events of the C API: what a caller asks, awaits or subscribes to about something that the cluster has been asked for.
 //
-// Threading: any thread. Callbacks run on the client library's loop, or at once on the caller's thread.
+// Threading: any thread. Callbacks run on the client library's loop, where they cannot wait, or at once on the caller's
+// thread.
 #ifndef GANGWAY_FRONTDOOR_PJRT_EVENT_H_
 #define GANGWAY_FRONTDOOR_PJRT_EVENT_H_
 
@@ -19,6 +20,13 @@ namespace gangway::pjrt {
 
 PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome);
 PJRT_Event* ReadyEvent(const absl::Status& status);  // set already
+
+// Whether this is a callback of an event, on the thread that serves the session. What needs the cluster's answer would
+// wait there for itself.
+bool IsInCallback();
+
+// Waits for the outcome. FAILED_PRECONDITION, at once: it is not set, and this is such a callback.
+absl::Status WaitFor(Outcome& outcome);
 
 absl::Status EventDestroy(PJRT_Event_Destroy_Args& args);
 absl::Status EventIsReady(PJRT_Event_IsReady_Args& args);

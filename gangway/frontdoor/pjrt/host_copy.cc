@@ -146,7 +146,7 @@ absl::Status BufferPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args)
     }
   }
   const std::shared_ptr<HostCopy> copy = Copy(*args.buffer, shard);
-  if (!copy->is_known()) GANGWAY_RETURN_IF_ERROR(copy->arrived()->Wait());
+  if (!copy->is_known()) GANGWAY_RETURN_IF_ERROR(WaitFor(*copy->arrived()));
   args.device_memory_ptr = copy->bytes();
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "gangway/frontdoor/outcome.h"
 #include "gangway/frontdoor/pjrt/cluster.h"
 #include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/pjrt/event.h"
 
 namespace gangway::pjrt {
 
@@ -21,7 +22,7 @@ absl::Status DeviceMemoryStats(PJRT_Device_MemoryStats_Args& args) {
         if (usage.ok()) *devices = *usage;
         done->Set(usage.status());
       });
-  GANGWAY_RETURN_IF_ERROR(done->Wait());
+  GANGWAY_RETURN_IF_ERROR(WaitFor(*done));
   const int id = args.device->description.id;
   const auto device = std::find_if(
       devices->begin(), devices->end(),

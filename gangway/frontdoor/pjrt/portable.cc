@@ -23,7 +23,7 @@ absl::StatusOr<Compiled> CompileFor(Client* client, const Source& source,
                     if (made.ok()) *info = *made;
                     done->Set(made.status());
                   }));
-  GANGWAY_RETURN_IF_ERROR(done->Wait());
+  GANGWAY_RETURN_IF_ERROR(WaitFor(*done));
   compiled.info = *info;
   return compiled;
 }

@@ -176,6 +176,64 @@ TEST_F(EventsTest, CallbacksMayCallThePlugin) {
   EXPECT_FALSE(caller.promise.get_future().get());
 }
 
+TEST_F(EventsTest, CallbacksMayBeginWork) {
+  struct Working {
+    EventsTest* test;
+    Loaded twice;
+    Buffer argument;
+    Called called;
+    std::vector<Said> waits;
+    std::promise<void> promise;
+  } working{.test = this,
+            .twice = Compile(kTwice),
+            .argument = Upload(std::vector<float>{1, 2, 3, 4}),
+            .called = {},
+            .waits = {},
+            .promise = {}};
+  const Event event = NewEvent();
+  auto subscribe = Make<PJRT_Event_OnReady_Args>();
+  subscribe.event = event.get();
+  subscribe.user_arg = &working;
+  subscribe.callback = [](PJRT_Error* error, void* argument) {
+    EXPECT_TRUE(Take(error).ok());
+    auto* const self = static_cast<Working*>(argument);
+    self->called = self->test->Call(self->twice, {{self->argument.get()}});
+    self->waits.push_back(Await(self->called.ended[0]));
+    Loaded never;
+    self->waits.push_back(self->test->Compile(ProgramOf(kTwice), Serialized({}), never));
+    self->promise.set_value();
+  };
+  Do(Api().PJRT_Event_OnReady, subscribe);
+  Set();
+  working.promise.get_future().get();
+  ASSERT_TRUE(working.called.said.ok()) << working.called.said.message;
+  EXPECT_THAT(Values<float>(working.called.results[0][0]), testing::ElementsAre(2, 4, 6, 8));
+  for (const Said& wait : working.waits) {
+    EXPECT_EQ(wait.code, Expected(Topic::kWaitInCallback)) << wait.message;
+  }
+}
+
+// A callback runs in the call that subscribes to an event which is ready, and may wait there.
+TEST_F(EventsTest, CallbacksThatRunAtOnceMayWait) {
+  const Event event = NewEvent();
+  Set();
+  EXPECT_TRUE(Await(event).ok());
+  struct Waiting {
+    EventsTest* test;
+    Said said;
+  } waiting{.test = this, .said = {PJRT_Error_Code_UNKNOWN, "not called"}};
+  auto subscribe = Make<PJRT_Event_OnReady_Args>();
+  subscribe.event = event.get();
+  subscribe.user_arg = &waiting;
+  subscribe.callback = [](PJRT_Error* error, void* argument) {
+    EXPECT_TRUE(Take(error).ok());
+    auto* const self = static_cast<Waiting*>(argument);
+    self->said = self->test->Ready(self->test->Upload(std::vector<float>(4)));
+  };
+  Do(Api().PJRT_Event_OnReady, subscribe);
+  EXPECT_TRUE(waiting.said.ok()) << waiting.said.message;
+}
+
 TEST_F(EventsTest, CallbacksMayDestroyTheirEvent) {
   struct Destroying {
     Event event;

@@ -44,6 +44,7 @@ enum class Topic {
   kUnsafePointer,
   kUpdateGlobalProcessInfo,
   kViewOfDeviceBuffer,
+  kWaitInCallback,
   kWrongType,
 };
 

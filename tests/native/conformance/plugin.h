@@ -128,7 +128,7 @@ inline PJRT_Buffer_Type TypeOf<uint8_t>() {
 }
 
 class Conformance : public testing::Test {
- protected:
+ public:  // for callbacks, too
   void SetUp() override;
 
   PJRT_Client* client() const { return client_.get(); }

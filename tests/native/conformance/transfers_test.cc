@@ -141,6 +141,23 @@ TEST_F(TransfersTest, ErrorsOfABufferReachWhatUsesIt) {
   EXPECT_FALSE(Await(second.ended[0]).ok());
 }
 
+TEST_F(TransfersTest, PointersAreReadOnceTheBytesAreThere) {
+  const Manager manager = Begin({4});
+  const Buffer buffer = Retrieve(manager, 0);
+  auto increase = Make<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
+  increase.buffer = buffer.get();
+  Do(Api().PJRT_Buffer_IncreaseExternalReferenceCount, increase);
+  auto pointer = Make<PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args>();
+  pointer.buffer = buffer.get();
+  Do(Api().PJRT_Buffer_OpaqueDeviceMemoryDataPointer, pointer);
+  EXPECT_TRUE(Send(manager, 0, 0, "abcd", true).ok());
+  EXPECT_TRUE(Ready(buffer).ok());
+  EXPECT_EQ(std::string(static_cast<const char*>(pointer.device_memory_ptr), 4), "abcd");
+  auto decrease = Make<PJRT_Buffer_DecreaseExternalReferenceCount_Args>();
+  decrease.buffer = buffer.get();
+  Do(Api().PJRT_Buffer_DecreaseExternalReferenceCount, decrease);
+}
+
 TEST_F(TransfersTest, TakeMetadata) {
   const Manager manager = Begin({1});
   auto add = Make<PJRT_AsyncHostToDeviceTransferManager_AddMetadata_Args>();
