@@ -104,12 +104,14 @@ def outcomes(
     """The outcome of each selected case, on a backend with the given number of devices per mesh or on a
     kind of cluster. The first request runs all cases in one process.
     """
-    parameters = [getattr(item, "callspec", None) for item in request.session.items]
-    selected = [(p.params.get("kind"), p.params.get("case")) for p in parameters if p is not None]
+    parameters = [
+        item.callspec.params for item in request.session.items if hasattr(item, "callspec")
+    ]
+    selected = [(p["kind"], p["case"]) for p in parameters if {"kind", "case"} <= p.keys()]
 
     @functools.cache
     def run(backend: str, on: int | str) -> Outcomes:
-        wanted = {case for kind, case in selected if kind and on in (kind, PER_WORKER[kind])}
+        wanted = {case for kind, case in selected if on in (kind, PER_WORKER[kind])}
         names = [name for name in case_names() if name in wanted]
         folder = tmp_path_factory.mktemp("cases")
         if backend == "reference":

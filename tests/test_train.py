@@ -1,31 +1,64 @@
-"""The training example of the demo: its losses through Gangway equal those of the plugin alone."""
+"""The training example of the demo: its losses through Gangway equal those of the plugin alone, by either door."""
 
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
+from collections.abc import Callable
 
 import pytest
-from case_runs import DEVICES, reference_training
-from harness import ROOT, Cluster
+from case_runs import reference_training
+from harness import GANGWAY, PATIENCE, ROOT, Cluster
+from hosts import Hosts
 
 STEPS = 12
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
+SCRIPT = ROOT / "examples" / "train_lm.py"
+KINDS = ["1x1x8-ifrt", "1x1x8-pjrt", "2x2x2-tls-pjrt"]
+if os.environ.get("GANGWAY_NIGHTLY"):
+    KINDS += ["2x2x2-ifrt", "2x2x2-pjrt"]
+
+
+def train_over_tls(folder: pathlib.Path, flags: list[str]) -> subprocess.CompletedProcess[str]:
+    """On two islands of two workers, each process started by hand, without a front door."""
+    hosts = Hosts(folder, tls=True, islands=((2, 2), (2, 2)), schedulers=True)
+    hosts.start_controller()
+    try:
+        hosts.start_schedulers()
+        hosts.start_workers()
+        hosts.wait_for("controller", "ready: ")
+        return subprocess.run(
+            [str(GANGWAY), "run", *hosts.connect_flags(), str(SCRIPT), *flags],
+            capture_output=True,
+            text=True,
+            timeout=150 * PATIENCE,
+        )
+    finally:
+        hosts.stop()
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("trained_on", KINDS)
 def test_losses_are_bitwise_those_of_the_plugin_alone(
-    cluster: Cluster, tmp_path: pathlib.Path
+    trained_on: str, new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
 ) -> None:
-    script = ROOT / "examples" / "train_lm.py"
+    shape, *tls, door = trained_on.split("-")
+    islands, workers, devices = map(int, shape.split("x"))
+    flags = [*FLAGS, "--devices", str(devices)]
     ours, plot = tmp_path / "ours", tmp_path / "loss.png"
-    through = cluster.command(
-        *["run", "--port", str(cluster.port), str(script), *FLAGS],
-        *["--losses", str(ours), "--out", str(plot)],
-        timeout_s=150,
-    )
+    outputs = ["--losses", str(ours), "--out", str(plot)]
+    if tls:
+        through = train_over_tls(tmp_path, [*flags, *outputs])
+    else:
+        cluster = new_cluster(islands, workers, devices).start()
+        through = cluster.command(
+            *["run", "--port", str(cluster.port), "--door", door, str(SCRIPT), *flags, *outputs],
+            timeout_s=150,
+        )
     assert through.returncode == 0, through.stdout + through.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
-    alone = reference_training(FLAGS, DEVICES, tmp_path)
+    alone = reference_training(flags, devices, tmp_path)
     expected = alone.losses
     assert len(expected) == STEPS
     assert float.fromhex(expected[-1]) < float.fromhex(expected[0])

@@ -53,7 +53,8 @@ std::shared_ptr<HostCopy> Copy(PJRT_Buffer& buffer, const std::shared_ptr<Shard>
 
 }  // namespace
 
-std::shared_ptr<HostCopy> HostCopy::Begin(std::shared_ptr<Shard> shard, size_t size, Place place) {
+std::shared_ptr<HostCopy> HostCopy::Begin(const std::shared_ptr<Shard>& shard, size_t size,
+                                          Place place) {
   auto copy = std::make_shared<HostCopy>();
   copy->size_ = size;
   copy->may_lend_ = place == Place::kLent;

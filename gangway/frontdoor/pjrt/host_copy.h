@@ -22,7 +22,8 @@ class HostCopy {
   enum class Place { kKnown, kLent };
 
   // Requests the `size` bytes of the shard, and returns at once.
-  static std::shared_ptr<HostCopy> Begin(std::shared_ptr<Shard> shard, size_t size, Place place);
+  static std::shared_ptr<HostCopy> Begin(const std::shared_ptr<Shard>& shard, size_t size,
+                                         Place place);
 
   bool is_known() const { return !may_lend_; }
   // Set when the bytes are here.
