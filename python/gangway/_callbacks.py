@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TARGET = "xla_ffi_python_cpu_callback"
 EXTENSION_TYPE = 0x47575943
 KEPT_S = 1200.0  # after its program is dropped: calls of it may be pending
-ENDING_S = 5.0  # for callbacks that run when the interpreter ends
+ENDING_MS = 5000  # for callbacks that run when the interpreter ends
 
 _HANDLER = ctypes.CFUNCTYPE(
     None,
@@ -52,7 +52,7 @@ _Extension._fields_ = [
     ("struct_size", ctypes.c_size_t),
     ("type", ctypes.c_int),
     ("next", ctypes.POINTER(_Extension)),
-    ("set_handler", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)),
+    ("set_handler", ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)),
     (
         "add_result",
         ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
@@ -209,9 +209,7 @@ def _end() -> None:
         jax.effects_barrier()  # type: ignore[no-untyped-call]
     except Exception:  # the script has ended, with its own result
         _logger.debug("a program with host callbacks failed", exc_info=True)
-    until = time.monotonic() + ENDING_S
-    while _extension.set_handler(None) and time.monotonic() < until:
-        time.sleep(0.01)
+    _extension.set_handler(None, ENDING_MS)
 
 
 def install(library: pathlib.Path, backend: str) -> None:
@@ -230,5 +228,5 @@ def install(library: pathlib.Path, backend: str) -> None:
         return client is xla_bridge._backends.get(backend)
 
     jax_callback.emit_python_callback = _lower(jax_callback.emit_python_callback, is_cluster)
-    _extension.set_handler(ctypes.cast(_handler, ctypes.c_void_p))
+    _extension.set_handler(ctypes.cast(_handler, ctypes.c_void_p), 0)
     atexit.register(_end)

@@ -1,12 +1,15 @@
 // Implementation of callbacks.h.
 #include "gangway/frontdoor/pjrt/callbacks.h"
 
-#include <atomic>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+
+#include "gangway/base/fork.h"
+#include "gangway/base/mutex.h"
 
 struct GangwayHostCall {
   std::vector<std::string> results;
@@ -16,29 +19,60 @@ struct GangwayHostCall {
 namespace gangway::pjrt {
 namespace {
 
-std::atomic<GangwayHostHandler> handler_of_process = nullptr;
-std::atomic<size_t> calls_in_progress = 0;
+// The handler of this process, and the calls that run one.
+class Handler {
+ public:
+  size_t Set(GangwayHostHandler handler, std::chrono::milliseconds limit) GANGWAY_EXCLUDES(mutex_) {
+    if (ForkGeneration() != fork_generation_) return 0;
+    MutexLock lock(mutex_);
+    handler_ = handler;
+    idle_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return running_ == 0; });
+    return running_;
+  }
+
+  // Null: there is none. Otherwise Leave follows.
+  GangwayHostHandler Enter() GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (handler_ != nullptr) ++running_;
+    return handler_;
+  }
+  void Leave() GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (--running_ == 0) idle_.NotifyAll();
+  }
+
+ private:
+  const uint64_t fork_generation_ = ForkGeneration();
+  Mutex mutex_;
+  CondVar idle_;
+  GangwayHostHandler handler_ GANGWAY_GUARDED_BY(mutex_) = nullptr;
+  size_t running_ GANGWAY_GUARDED_BY(mutex_) = 0;
+};
+
+// Never destroyed: calls may run while the process ends.
+Handler& HandlerOfProcess() {
+  static auto* const handler = new Handler;
+  return *handler;
+}
 
 Result<std::vector<std::string>> CallHandler(uint64_t function,
                                              std::span<const std::string_view> operands) {
-  calls_in_progress.fetch_add(1);
-  GangwayHostCall call;
-  if (const GangwayHostHandler handler = handler_of_process.load()) {
-    std::vector<const void*> data;
-    std::vector<size_t> bytes;
-    for (std::string_view operand : operands) {
-      data.push_back(operand.data());
-      bytes.push_back(operand.size());
-    }
-    handler(&call, function, operands.size(), data.data(), bytes.data());
-  } else {
-    call.status = absl::FailedPreconditionError(
-        "the script's process runs no host callbacks: it is ending, or Gangway's Python package "
-        "did "
-        "not load the plugin");
+  const GangwayHostHandler handler = HandlerOfProcess().Enter();
+  if (handler == nullptr) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the script's process runs no host callbacks: it is ending, or Gangway's Python "
+                  "package did not load the plugin");
   }
-  calls_in_progress.fetch_sub(1);
-  if (!call.status.ok()) return Status(call.status);
+  std::vector<const void*> data;
+  std::vector<size_t> bytes;
+  for (std::string_view operand : operands) {
+    data.push_back(operand.data());
+    bytes.push_back(operand.size());
+  }
+  GangwayHostCall call;
+  handler(&call, function, operands.size(), data.data(), bytes.data());
+  HandlerOfProcess().Leave();
+  if (!call.status.ok()) return call.status;
   return std::move(call.results);
 }
 
@@ -50,9 +84,8 @@ PJRT_Extension_Base* CallbacksExtension() {
                .type = static_cast<PJRT_Extension_Type>(GANGWAY_CALLBACKS_EXTENSION_TYPE),
                .next = nullptr},
       .set_handler =
-          [](GangwayHostHandler handler) {
-            handler_of_process = handler;
-            return calls_in_progress.load();
+          [](GangwayHostHandler handler, size_t limit_ms) {
+            return HandlerOfProcess().Set(handler, std::chrono::milliseconds(limit_ms));
           },
       .add_result =
           [](GangwayHostCall* call, const void* data, size_t bytes) {

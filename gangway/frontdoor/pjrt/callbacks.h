@@ -27,8 +27,9 @@ using GangwayHostHandler = void (*)(GangwayHostCall* call, uint64_t function, si
 
 struct GangwayCallbacksExtension {
   PJRT_Extension_Base base;
-  // Null: calls fail from now on. Returns the calls that still run the handler before.
-  size_t (*set_handler)(GangwayHostHandler handler);
+  // Null: calls fail from now on. Waits until no call runs the handler before, for `limit_ms`. Returns how many still
+  // do; in a forked child, none.
+  size_t (*set_handler)(GangwayHostHandler handler, size_t limit_ms);
   void (*add_result)(GangwayHostCall* call, const void* data, size_t bytes);
   void (*fail)(GangwayHostCall* call, const char* text, size_t bytes);
 };
