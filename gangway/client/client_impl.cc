@@ -402,6 +402,12 @@ wire::Op* ClientImpl::NewOp(uint64_t nodes, StatusCallback ended) {
   return batches_.back().mutable_session_batch()->add_ops();
 }
 
+wire::Op* ClientImpl::LastOp() {
+  if (batches_.empty() || !batches_.back().has_session_batch()) return nullptr;
+  auto* const ops = batches_.back().mutable_session_batch()->mutable_ops();
+  return ops->empty() ? nullptr : ops->Mutable(ops->size() - 1);
+}
+
 void ClientImpl::SendSoon() {
   if (send_soon_) return;
   send_soon_ = true;

@@ -161,6 +161,7 @@ class ClientImpl final : public Client {
   void Shutdown();
   // Sending or SendSoon sends it. `ended`: at the end of its nodes.
   wire::Op* NewOp(uint64_t nodes, StatusCallback ended = nullptr) GANGWAY_REQUIRES(mutex_);
+  wire::Op* LastOp() GANGWAY_REQUIRES(mutex_);  // that no frame has taken yet; null: none
   void DeferEnd(StatusCallback ended) GANGWAY_REQUIRES(mutex_);
   // In a forked child, whose calls must not even take the lock.
   bool IsOrphan() const { return ForkGeneration() != fork_generation_; }

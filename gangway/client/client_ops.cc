@@ -14,6 +14,8 @@
 namespace gangway::client {
 namespace {
 
+constexpr size_t kDropHandlesMax = 4096;  // of one operation
+
 template <typename From, typename To>
 void Append(std::span<const From> from, To* to) {
   to->Add(from.begin(), from.end());
@@ -355,8 +357,12 @@ void ClientImpl::Drop(std::span<const ArrayHandle> arrays) {
   AppendDrop(arrays);
 }
 
+// Drops in a row are one operation.
 void ClientImpl::AppendDrop(std::span<const ArrayHandle> arrays) {
-  Append(arrays, NewOp(0)->mutable_drop()->mutable_handles());
+  wire::Op* const last = LastOp();
+  const bool joins = last != nullptr && last->has_drop() &&
+                     last->drop().handles_size() + arrays.size() <= kDropHandlesMax;
+  Append(arrays, (joins ? last : NewOp(0))->mutable_drop()->mutable_handles());
   for (ArrayHandle array : arrays) {
     placements_.erase(array);
     dropping_.erase(array);
@@ -370,6 +376,7 @@ void ClientImpl::DropShard(ShardOf shard, uint32_t shard_count) {
   MutexLock lock(mutex_);
   if (!lost_.ok()) return;
   SendSoon();
+  if (shard_count == 1) return AppendDrop(std::span<const ArrayHandle>(&shard.array, 1));
   auto [entry, is_new] = dropping_.try_emplace(shard.array);
   Dropping& dropping = entry->second;
   if (is_new) dropping.left = shard_count;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <thread>
 
 #include "gangway/client/control_watch.h"
@@ -184,6 +185,31 @@ TEST_F(ClientTest, ShardsDroppedTogetherAreOneDrop) {
   client_->DropShard({11, 1}, 3);
   ops = cluster_.controller().Ops(3);
   EXPECT_THAT(ops[2].drop().handles(), ElementsAre(11));
+}
+
+TEST_F(ClientTest, DropsInARowAreOneOperation) {
+  Open();
+  for (ArrayHandle array : {10, 11, 12}) client_->DropShard({array, 0}, 1);
+  client_->Drop(std::vector<ArrayHandle>{13, 14});
+  client_->Call(5, std::vector<ArrayHandle>{15}, std::vector<ArrayHandle>{16});
+  client_->DropShard({15, 0}, 1);
+  const std::vector<wire::Op> ops = cluster_.controller().Ops(3);
+  ASSERT_EQ(ops.size(), 3u) << "a drop stays behind what was submitted before it";
+  EXPECT_THAT(ops[0].drop().handles(), ElementsAre(10, 11, 12, 13, 14));
+  EXPECT_TRUE(ops[1].has_call());
+  EXPECT_THAT(ops[2].drop().handles(), ElementsAre(15));
+
+  std::vector<ArrayHandle> many(5000);
+  std::iota(many.begin(), many.end(), 100);
+  for (ArrayHandle array : many) client_->DropShard({array, 0}, 1);
+  size_t dropped = 0;
+  for (size_t count = 4; dropped < many.size(); ++count) {
+    const std::vector<wire::Op> all = cluster_.controller().Ops(count);
+    ASSERT_GE(all.size(), count);
+    ASSERT_LE(all[count - 1].drop().handles_size(), 4096);
+    dropped += all[count - 1].drop().handles_size();
+  }
+  EXPECT_EQ(dropped, many.size());
 }
 
 TEST_F(ClientTest, AnArgumentMayBeAListOfShards) {
