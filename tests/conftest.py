@@ -16,11 +16,7 @@ from harness import PATIENCE, Cluster
 Cluster.threads = reference.THREADS
 
 # Files that only the nightly run collects.
-collect_ignore = (
-    []
-    if os.environ.get("GANGWAY_NIGHTLY")
-    else ["test_examples.py", "test_other_jax.py", "test_wheel.py"]
-)
+collect_ignore = [] if os.environ.get("GANGWAY_NIGHTLY") else ["test_examples.py", "test_wheel.py"]
 # Tests that share an expensive fixture: if their names agree in the file and in these groups, one process runs
 # them all. Every other test is a group of its own.
 GROUPS = re.compile(

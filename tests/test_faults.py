@@ -25,6 +25,12 @@ NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
 
 
+@pytest.fixture(params=["ifrt", "pjrt"])
+def door(request: pytest.FixtureRequest) -> str:
+    """By which JAX reaches the cluster: a fault costs the same through both."""
+    return str(request.param)
+
+
 def only_worker(cluster: Cluster) -> dict[str, Any]:
     (worker,) = cluster.workers()
     return worker
@@ -55,9 +61,15 @@ def cpu_seconds(pid: int) -> float:
 
 
 @pytest.mark.alone
-def test_a_killed_client_is_freed_within_two_seconds_OB_2(new_cluster: NewCluster) -> None:
+def test_a_killed_client_is_freed_within_two_seconds_OB_2(
+    new_cluster: NewCluster, door: str
+) -> None:
     cluster = new_cluster(1, 1, 8).start()
-    with cluster.left_as_found(), Console(cluster) as survivor, Console(cluster) as victim:
+    with (
+        cluster.left_as_found(),
+        Console(cluster, door=door) as survivor,
+        Console(cluster, door=door) as victim,
+    ):
         survivor.do("x = jax.device_put(np.arange(8.0, dtype='float32')); x.block_until_ready()")
         before = cluster.status()
         victim.do(
@@ -85,10 +97,10 @@ def test_a_killed_client_is_freed_within_two_seconds_OB_2(new_cluster: NewCluste
 
 
 def test_a_killed_worker_is_an_error_on_its_arrays_and_the_client_goes_on_ER_1(
-    new_cluster: NewCluster,
+    new_cluster: NewCluster, door: str
 ) -> None:
     cluster = new_cluster(1, 1, 8).start()
-    with cluster.left_as_found(), Console(cluster) as client:
+    with cluster.left_as_found(), Console(cluster, door=door) as client:
         client.do("f = jax.jit(lambda x: x * 2 + 1); x = f(np.arange(8, dtype='float32'))")
         client.do("x.block_until_ready()")
         old = only_worker(cluster)
@@ -107,9 +119,13 @@ def test_a_killed_worker_is_an_error_on_its_arrays_and_the_client_goes_on_ER_1(
         wait_for("lost arrays no longer counted", lambda: cluster.status()["bytes"] < MIB, 5)
 
 
-def test_a_worker_killed_with_gangs_in_flight_ER_2(new_cluster: NewCluster) -> None:
+def test_a_worker_killed_with_gangs_in_flight_ER_2(new_cluster: NewCluster, door: str) -> None:
     cluster = new_cluster(1, 2, 4).start()
-    with cluster.left_as_found(), Console(cluster) as lost, Console(cluster) as other:
+    with (
+        cluster.left_as_found(),
+        Console(cluster, door=door) as lost,
+        Console(cluster, door=door) as other,
+    ):
         victim = next(w for w in cluster.workers() if w["name"] == "island0/worker0")
         other.do(
             "d = jax.devices()[7]; y = jax.device_put(np.ones(4, 'float32'), d); result = d.id"
@@ -129,9 +145,9 @@ def test_a_worker_killed_with_gangs_in_flight_ER_2(new_cluster: NewCluster) -> N
         )
 
 
-def test_a_silent_worker_is_declared_dead_TM_1(new_cluster: NewCluster) -> None:
+def test_a_silent_worker_is_declared_dead_TM_1(new_cluster: NewCluster, door: str) -> None:
     cluster = new_cluster(1, 1, 8).start()
-    with cluster.left_as_found(), Console(cluster) as client:
+    with cluster.left_as_found(), Console(cluster, door=door) as client:
         client.do("x = jax.device_put(np.ones(8, 'float32')); x.block_until_ready()")
         old = only_worker(cluster)
         os.kill(old["pid"], signal.SIGSTOP)
@@ -201,10 +217,14 @@ def test_a_client_of_another_version_is_told(cluster: Cluster) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_compiler_killed_in_mid_compile_costs_nobody_else_anything(
-    new_cluster: NewCluster,
+    new_cluster: NewCluster, door: str
 ) -> None:
     cluster = new_cluster(1, 1, 8).start()
-    with cluster.left_as_found(), Console(cluster) as client, Console(cluster) as other:
+    with (
+        cluster.left_as_found(),
+        Console(cluster, door=door) as client,
+        Console(cluster, door=door) as other,
+    ):
         client.do(
             "x = np.ones((8, 8), 'float32'); kept = jax.device_put(x); kept.block_until_ready()"
         )
@@ -235,7 +255,9 @@ def test_what_stays_behind_is_noticed(cluster: Cluster) -> None:
             stack.enter_context(Console(cluster))
 
 
-def test_wrong_use_by_a_jax_client_leaves_nothing(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+def test_wrong_use_by_a_jax_client_leaves_nothing(
+    cluster: Cluster, tmp_path: pathlib.Path, door: str
+) -> None:
     """The cases themselves assert the error messages; test_jax.py runs them too."""
     cases = [
         "programs.case_compile_error",
@@ -245,7 +267,8 @@ def test_wrong_use_by_a_jax_client_leaves_nothing(cluster: Cluster, tmp_path: pa
         "arrays.case_delete",
     ]
     with cluster.left_as_found():
-        for name, outcome in run_cases("gangway", cases, tmp_path, cluster.port).items():
+        backend = {"ifrt": "gangway", "pjrt": "gangway-pjrt"}[door]
+        for name, outcome in run_cases(backend, cases, tmp_path, cluster.port).items():
             assert not outcome.error, f"{name}: {outcome.error}"
 
 

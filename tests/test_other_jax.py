@@ -1,6 +1,6 @@
 """Clients with another jaxlib than the repository's, each in its own venv, on one cluster: CORE, compared with the same
-jaxlib's own CPU backend. Versions that need a newer Python run in a bare Debian 13. Only the nightly run, which may
-download, collects this file (`collect_ignore`).
+jaxlib's own CPU backend. Versions that need a newer Python run in a bare Debian 13. Outside the nightly run, the newest
+version alone.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from harness import PATIENCE, ROOT, Cluster, client_environment
 from test_jax import CORE
 
 Outcomes = dict[str, Outcome]
-SUITES = {"0.8": "", "0.9": "", "0.12": "trixie"}
+NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
+SUITES = {"0.12": "trixie"} | ({"0.8": "", "0.9": ""} if NIGHTLY else {})
+RUNS = [(version, "gangway-pjrt") for version in SUITES]
 # jaxlib's client of the IFRT door writes programs which are at most 12 weeks older than itself.
-RUNS = [("0.8", "gangway"), ("0.9", "gangway"), *((version, "gangway-pjrt") for version in SUITES)]
+if NIGHTLY:
+    RUNS += [("0.8", "gangway"), ("0.9", "gangway")]
 
 # What the package does for the plugin by JAX's private functions, and what JAX asks of a plugin beyond CORE.
 BEYOND = """
