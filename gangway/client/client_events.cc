@@ -73,7 +73,7 @@ void ClientImpl::OnAwaitDone(const wire::AwaitDone& done_event) {
 }
 
 // Its bytes need not be sent.
-void ClientImpl::ForgetUpload(uint64_t upload) {
+void ClientImpl::WithdrawUpload(uint64_t upload) {
   std::vector<std::function<void()>> released;
   {
     MutexLock lock(mutex_);
@@ -85,7 +85,13 @@ void ClientImpl::ForgetUpload(uint64_t upload) {
     });
   }
   for (auto& call : released) call();
-  data_links_->Forget(upload);
+  data_links_->Withdraw(upload);
+}
+
+// The cluster has failed it, so its bytes are of no use.
+void ClientImpl::ForgetUpload(uint64_t upload) {
+  WithdrawUpload(upload);
+  data_links_->TellDropped(upload);
 }
 
 void ClientImpl::OnProgress(const wire::Progress& progress) {

@@ -192,6 +192,7 @@ class ClientImpl final : public Client {
   void OnEvents(wire::SessionEvents& events);
   void OnCompiled(wire::Compiled& compiled);
   void OnAwaitDone(const wire::AwaitDone& done);
+  void WithdrawUpload(uint64_t upload);
   void ForgetUpload(uint64_t upload);
   void OnProgress(const wire::Progress& progress);
   void OnChunk(const wire::DataChunk& chunk);

@@ -220,7 +220,8 @@ void ClientImpl::Abandon(uint64_t upload, const absl::Status& why) {
   wire::AbandonOp* op = NewOp(0)->mutable_abandon();
   op->set_upload(upload);
   *op->mutable_failure() = wire::ToFailure(why);
-  loop_.Post([this, upload] { ForgetUpload(upload); });
+  // The workers are told once the controller has failed the upload: so its array has this error, not theirs.
+  loop_.Post([this, upload] { WithdrawUpload(upload); });
   Wake();
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <thread>
 
@@ -373,6 +374,26 @@ TEST_F(ClientTest, AbandonedAndWrongUploadsTellTheController) {
   EXPECT_EQ(ops[3].abandon().upload(), wrong);
   EXPECT_THAT(ops[3].abandon().failure().message(), HasSubstr("8 bytes, not the declared 9"));
   released.Get();
+}
+
+TEST_F(ClientTest, WorkersHearOfAnAbandonedUploadAfterTheController) {
+  Open();
+  const uint64_t upload = client_->Upload(1, Spec({0}, 8));
+  client_->AbandonUpload(upload, absl::DataLossError("the file is gone"));
+  ASSERT_EQ(cluster_.controller().Ops(2).size(), 2u);
+  const std::string data(8, 'x');  // what is sent after it, to see what came before
+  const uint64_t later = client_->Upload(2, Spec({0}, 8));
+  client_->Push(later, 0, data, {});
+  for (const wire::DataChunk& chunk : cluster_.worker(0).Chunks(1))
+    EXPECT_FALSE(chunk.dropped()) << "the worker's own error would be first";
+  wire::SessionEvent failed;
+  failed.mutable_upload_failed()->set_upload(upload);
+  cluster_.controller().SendEvent(failed);
+  EXPECT_TRUE(cluster_.worker(0).Wait([upload](const auto& frames) {
+    return std::any_of(frames.begin(), frames.end(), [upload](const wire::Frame& frame) {
+      return frame.data_chunk().dropped() && frame.data_chunk().upload() == upload;
+    });
+  }));
 }
 
 TEST_F(ClientTest, FetchIsPutTogetherFromTwoWorkers) {

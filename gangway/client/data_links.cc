@@ -125,14 +125,20 @@ bool DataLinks::IsFor(const WorkerLink& worker, const Destination& to) {
   return to.next && to.incarnation == incarnation;
 }
 
-void DataLinks::Forget(uint64_t upload) {
+void DataLinks::Withdraw(uint64_t upload) {
   for (auto& [key, to] : workers_) {
     if (to.attempt != nullptr) {
       std::erase_if(to.attempt->reserved,
                     [upload](const auto& reserved) { return reserved.first.first == upload; });
     }
     TakePushes(to, [upload](const Pushing& pushing) { return pushing.push.upload == upload; });
-    if (closed_ || !to.up) continue;
+  }
+}
+
+void DataLinks::TellDropped(uint64_t upload) {
+  if (closed_) return;
+  for (auto& [key, to] : workers_) {
+    if (!to.up) continue;
     to.dropped.push_back(upload);
     if (to.dropped.size() > kDroppedMax) to.dropped.pop_front();
     SchedulePump(key);

@@ -127,9 +127,10 @@ class DataLinks {
   void Reserve(WorkerKey worker, const Push& wish,
                std::function<void(std::shared_ptr<char> place)> placed);
 
-  // The controller has refused the upload or reports it as failed: drops its queued pushes and reservations, and tells
-  // the workers, which may hold bytes of it.
-  void Forget(uint64_t upload);
+  // Drops the queued pushes and reservations of the upload.
+  void Withdraw(uint64_t upload);
+  // The controller has refused the upload or reports it as failed: tells the workers, which may hold bytes of it.
+  void TellDropped(uint64_t upload);
 
   // To be called every kWatchInterval while an answer of a worker in `awaited` is awaited or Watch has returned true:
   // more is under way.
