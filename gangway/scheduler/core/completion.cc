@@ -105,7 +105,7 @@ void Island::End(Ordinal ordinal, Actions& actions) {
   StopWaitingForBytes(node);
   ready_light_.erase(ordinal);
   StopWaitingForMemory(node);
-  unsent_.erase(ordinal);
+  EndHolding(node);
   wire::Report report;
   report.mutable_done()->set_ordinal(ordinal.number());
   if (node.failure) *report.mutable_done()->mutable_failure() = *node.failure;

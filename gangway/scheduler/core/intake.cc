@@ -85,8 +85,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
     return FailUnreleased(kept.ordinal, std::move(failure), actions);
   }
   if (kept.unsent) {
-    ++kept.blockers;
-    unsent_.insert(kept.ordinal);
+    HoldBack(kept);
     kept.message = std::move(message);
   } else {
     SendNode(kept, std::move(message), actions);

@@ -144,11 +144,12 @@ class Island {
     std::vector<uint32_t> senders;    // copy: workers that send to other workers of this island
     std::vector<uint32_t> receivers;  // copy: workers that receive from a worker anywhere
     std::vector<wire::Worker> far_senders;  // copy: senders on other islands
-    bool unsent = false;                    // held back: a worker is down, or a producer is unsent
-    bool spans = false;                     // a launch that also has devices on other islands
-    bool offered = false;                   // spanning: reported ready, and waits for its turn
-    bool has_turn = false;                  // spanning: may take memory and slots
-    bool admitted = false;                  // holds memory and slots
+    bool unsent =
+        false;  // held back: a worker is down, or a producer or an earlier reader is unsent
+    bool spans = false;     // a launch that also has devices on other islands
+    bool offered = false;   // spanning: reported ready, and waits for its turn
+    bool has_turn = false;  // spanning: may take memory and slots
+    bool admitted = false;  // holds memory and slots
     bool released = false;
     std::vector<uint32_t> open_workers;  // workers that have not reported Done
     wire::FailureRef failure;
@@ -330,6 +331,8 @@ class Island {
   void LoseShards(uint32_t worker, Actions& actions);
   void OnWorkerDeadlines(Time now, Actions& actions);
   bool MustWaitForWorkers(const NodeState& node) const;
+  void HoldBack(NodeState& node);
+  void EndHolding(const NodeState& node);  // if it is held back
   // Whether its workers may wait for shards, bytes or gang members that will never arrive.
   static bool MayWaitForOthers(const NodeState& node) {
     return node.kind == Kind::kCopy || node.kind == Kind::kUpload || node.spans ||
@@ -365,7 +368,8 @@ class Island {
   bool memory_freed_ = false;                        // since memory_queue_ was looked through
   std::set<std::pair<Time, Ordinal>> uploads_;       // released uploads, by waits_since
   std::set<Ordinal> unsent_;
-  bool unsent_input_failed_ = false;  // an unsent node may have to fail
+  std::map<StorageId, std::set<Ordinal>> unsent_readers_;  // of them, by what they read
+  bool unsent_input_failed_ = false;                       // an unsent node may have to fail
   std::vector<Ordinal> exchanges_;    // two-way copies that wait only for the other island
   std::set<Ordinal> turns_;           // spanning gangs on their turn, not yet admitted
   std::set<ExecutableId> unloading_;  // to unload once no unsent node needs them

@@ -453,6 +453,42 @@ TEST_F(IslandTest, AReaderOfAnUnsentNodeFailsWithIt_ER1) {
   EXPECT_EQ(done_[2].gang(), 1u) << "root cause first";
 }
 
+TEST_F(IslandTest, ADonationWaitsForAnEarlierUnsentReader) {
+  Load(1, {0});
+  Have(50, {0});
+  Have(60, {0});
+  Down(1);
+  Copy(1, 50, {0}, 51, {2});  // needs both workers
+  EXPECT_EQ(SentNodes(0), 0);
+  Launch(2, 1, 50, 1, 52);  // reads only
+  EXPECT_EQ(SentNodes(0), 1);
+  Launch(3, 1, 60, 1, 53, /*donate=*/true);  // of another storage
+  EXPECT_EQ(SentNodes(0), 1);
+  Launch(4, 1, 50, 1, 54, /*donate=*/true);
+  EXPECT_EQ(SentNodes(0), 0);
+  Launch(5, 1, 54, 1, 55);  // reads what the donation makes
+  EXPECT_EQ(SentNodes(0), 0);
+  Up(1, 22);
+  std::vector<uint64_t> order;
+  for (const auto& [worker, item] : actions_.to_workers) {
+    if (worker == 0 && item.has_node()) order.push_back(item.node().ordinal());
+  }
+  EXPECT_THAT(order, ElementsAre(1, 4, 5));
+}
+
+TEST_F(IslandTest, ADonationGoesOnWhenTheReaderBeforeItFails_ER2) {
+  Load(1, {0});
+  Have(50, {0});
+  Down(1);
+  Copy(1, 50, {0}, 51, {2});
+  Launch(2, 1, 50, 1, 52, /*donate=*/true);  // at the same time: both limits pass at once
+  Tick(milliseconds(2000));
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(done_.count(2), 0u) << "none of its workers is down";
+  Done(0, 2);
+  EXPECT_EQ(done_[2].code(), 0);
+}
+
 TEST_F(IslandTest, AnExecutableIsKeptForLaunchesThatWaitForAWorker) {
   Load(1, {0});
   Down(0);

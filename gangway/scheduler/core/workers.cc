@@ -246,7 +246,8 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
   }
 }
 
-// A node that reads results of an unsent node must wait too: its workers would not know them.
+// A node that reads results of an unsent node must wait too: its workers would not know them. So must one that consumes
+// what an earlier unsent node reads: its workers would hear of the donation first.
 bool Island::MustWaitForWorkers(const NodeState& node) const {
   auto is_down = [this](uint32_t worker) { return workers_[worker].incarnation == Incarnation(); };
   auto is_unsent = [this](StorageId id) {
@@ -255,8 +256,28 @@ bool Island::MustWaitForWorkers(const NodeState& node) const {
         storage == storages_.end() ? nodes_.end() : nodes_.find(storage->second.producer);
     return producer != nodes_.end() && producer->second.unsent;
   };
+  auto is_read_before = [this, &node](StorageId id) {
+    auto readers = unsent_readers_.find(id);
+    return readers != unsent_readers_.end() && *readers->second.begin() < node.ordinal;
+  };
   return std::any_of(node.workers.begin(), node.workers.end(), is_down) ||
-         std::any_of(node.reads.begin(), node.reads.end(), is_unsent);
+         std::any_of(node.reads.begin(), node.reads.end(), is_unsent) ||
+         std::any_of(node.consumes.begin(), node.consumes.end(), is_read_before);
+}
+
+void Island::HoldBack(NodeState& node) {
+  ++node.blockers;
+  unsent_.insert(node.ordinal);
+  for (StorageId id : node.reads) unsent_readers_[id].insert(node.ordinal);
+}
+
+void Island::EndHolding(const NodeState& node) {
+  if (unsent_.erase(node.ordinal) == 0) return;
+  for (StorageId id : node.reads) {
+    auto readers = unsent_readers_.find(id);
+    readers->second.erase(node.ordinal);
+    if (readers->second.empty()) unsent_readers_.erase(readers);
+  }
 }
 
 // In ordinal order, so that a producer is sent, or fails, before its readers.
@@ -272,7 +293,7 @@ void Island::ResumeUnsent(Actions& actions) {
       continue;
     }
     if (MustWaitForWorkers(node)) continue;
-    unsent_.erase(ordinal);
+    EndHolding(node);
     node.unsent = false;
     SendNode(node, std::move(node.message), actions);
     Unblock(ordinal);
@@ -281,18 +302,19 @@ void Island::ResumeUnsent(Actions& actions) {
 }
 
 void Island::OnWorkerDeadlines(Time now, Actions& actions) {
-  while (!unsent_.empty()) {
-    NodeState& node = nodes_.at(*unsent_.begin());
+  for (auto next = unsent_.begin(); next != unsent_.end();) {
+    NodeState& node = nodes_.at(*next++);  // only its own entry goes when it fails
     if (now < node.arrived + config_.worker_wait_max) return;
     auto down = std::find_if(node.workers.begin(), node.workers.end(), [this](uint32_t w) {
       return workers_[w].incarnation == Incarnation();
     });
+    if (down == node.workers.end()) continue;  // it waits for a node that fails now: ResumeUnsent
     wire::Failure failure =
         wire::MakeFailure(absl::StatusCode::kDeadlineExceeded,
                           absl::StrCat("a worker that this needs has been down for ",
                                        config_.worker_wait_max.count(), " ms"),
                           "See `gangway status`; start the worker.");
-    if (down != node.workers.end()) failure.set_worker(WorkerName(*down));
+    failure.set_worker(WorkerName(*down));
     wire::SetProgram(node.program, failure);
     failure.set_gang(node.ordinal.number());
     FailUnreleased(node.ordinal, wire::Share(std::move(failure)), actions);
