@@ -94,10 +94,15 @@ def new_cluster() -> Iterator[Callable[..., Cluster]]:
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Adds the logs of the fixture `cluster` to the report of a failed test."""
+    """Adds the logs of the fixture `cluster`, and those in the test's own folder, to the report of a failed test."""
     if call.excinfo is None or call.when != "call":
         return
+    arguments = getattr(item, "funcargs", {})
     for name in ("cluster", "new_cluster"):
-        used = getattr(item, "funcargs", {}).get(name)
+        used = arguments.get(name)
         if isinstance(used, Cluster):
             item.add_report_section(call.when, "cluster logs", used.logs(3000))
+    if folder := arguments.get("tmp_path"):
+        for log in sorted(folder.rglob("*.log")):
+            text = log.read_text(errors="replace")[-3000:]
+            item.add_report_section(call.when, str(log.relative_to(folder)), text)

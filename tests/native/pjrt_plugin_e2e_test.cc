@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 #include <string>
 #include <utility>
 #include <vector>
@@ -191,7 +193,9 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
       auto* const self = static_cast<PjrtSoakE2eTest*>(test);
       (error == nullptr ? self->completed_ : self->failed_).fetch_add(1);
       if (error != nullptr) (void)self->Take(error);
+      self->Finish();
     };
+    outstanding_.fetch_add(1);
     Do(api_->PJRT_Event_OnReady, on_ready);
     auto destroy = Make<PJRT_Event_Destroy_Args>();
     destroy.event = over[0];
@@ -199,7 +203,13 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
     return results[0];
   }
 
+  void Finish() {
+    if (outstanding_.fetch_sub(1) == 1) over_.release();
+  }
+
+  /// Returns when every call is over and its callback has run: the last buffer is ready a moment earlier.
   void Run(int64_t calls) {
+    outstanding_ = 1;
     PJRT_Buffer* value = Upload();
     for (int64_t i = 0; i < calls && !HasFailure(); ++i) {
       PJRT_Buffer* const next = Call(value);
@@ -211,10 +221,13 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
     Do(api_->PJRT_Buffer_ReadyEvent, ready);
     EXPECT_EQ(Await(ready.event).code, PJRT_Error_Code_OK);
     Destroy(value);
+    Finish();
+    ASSERT_TRUE(over_.try_acquire_for(std::chrono::seconds(20))) << outstanding_ << " calls are not over";
   }
 
   PJRT_LoadedExecutable* executable_ = nullptr;
-  std::atomic<int64_t> completed_{0}, failed_{0};
+  std::atomic<int64_t> completed_{0}, failed_{0}, outstanding_{0};
+  std::binary_semaphore over_{0};
 };
 
 TEST_F(PjrtSoakE2eTest, CallsAndUploadsLeaveNothingBehind) {
