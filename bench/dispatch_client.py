@@ -154,15 +154,16 @@ def measure_calls() -> None:
         "call, 1 device, 100 in 100 out", chain(jax.jit(lambda xs: tuple(x + 1 for x in xs)), many)
     )
 
+    step = jax.jit(lambda x: x + 1)
+    total = jax.jit(lambda x: x.sum())
+
     def synchronous(count: int) -> None:
-        step = jax.jit(lambda x: x + 1)
         for _ in range(count):
             step(one).block_until_ready()
 
     measure("call and wait, 1 device", synchronous)
 
     def fetched(count: int) -> None:
-        total = jax.jit(lambda x: x.sum())
         for _ in range(count):
             float(total(one))
 

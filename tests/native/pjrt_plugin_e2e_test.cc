@@ -222,7 +222,8 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
     EXPECT_EQ(Await(ready.event).code, PJRT_Error_Code_OK);
     Destroy(value);
     Finish();
-    ASSERT_TRUE(over_.try_acquire_for(std::chrono::seconds(20))) << outstanding_ << " calls are not over";
+    ASSERT_TRUE(over_.try_acquire_for(std::chrono::seconds(20)))
+        << outstanding_ << " calls are not over";
   }
 
   PJRT_LoadedExecutable* executable_ = nullptr;

@@ -1,9 +1,14 @@
 // Implementation of event.h.
 #include "gangway/frontdoor/pjrt/event.h"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/pjrt/error.h"
 
@@ -12,7 +17,12 @@ namespace {
 
 constexpr char kEvent[] = "the event";
 
+constexpr std::chrono::microseconds kLookMax{100};
+constexpr int kVainLooksMax = 6;
+
 thread_local bool is_subscribing = false, is_in_callback = false;
+thread_local int vain_looks = 0;      // in a row; at most kVainLooksMax
+thread_local int looks_left_out = 0;  // since the last
 
 // Sets a flag of this thread for a scope.
 class Flagged {
@@ -31,7 +41,22 @@ class Flagged {
 
 bool IsInCallback() { return is_in_callback; }
 
+void LookFor(const Outcome& outcome) {
+  if (is_in_callback || outcome.Peek()) return;
+  if (++looks_left_out < 1 << vain_looks) return;
+  looks_left_out = 0;
+  const auto until = Clock::now() + kLookMax;
+  bool in_time = true;
+  for (bool found = false; !found && in_time;) {
+    sched_yield();
+    found = outcome.Peek().has_value();
+    in_time = Clock::now() < until;  // if not, another thread may have had this core for long
+  }
+  vain_looks = in_time ? 0 : std::min(vain_looks + 1, kVainLooksMax);
+}
+
 absl::Status WaitFor(Outcome& outcome) {
+  LookFor(outcome);
   if (!is_in_callback) [[likely]]
     return outcome.Wait();
   if (const std::optional<absl::Status> status = outcome.Peek()) return *status;

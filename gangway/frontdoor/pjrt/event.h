@@ -25,6 +25,11 @@ PJRT_Event* ReadyEvent(const absl::Status& status);  // set already
 // wait there for itself.
 bool IsInCallback();
 
+// For a caller that is about to wait: gives the outcome a moment to come, at most about 100 us, since to wake a thread
+// that sleeps takes as long as a short call. Other threads run meanwhile. After a look in vain, a growing number of
+// this thread's looks is left out. Returns at once in a callback.
+void LookFor(const Outcome& outcome);
+
 // Waits for the outcome. FAILED_PRECONDITION, at once: it is not set, and this is such a callback.
 absl::Status WaitFor(Outcome& outcome);
 

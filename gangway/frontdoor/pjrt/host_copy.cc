@@ -179,6 +179,7 @@ absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
     args.event = ReadyEvent(ShardIn(args.buffer).status());
   }
   buffer.session()->SendNow();  // the caller is about to wait
+  LookFor(*args.event->outcome);
   return absl::OkStatus();
 }
 

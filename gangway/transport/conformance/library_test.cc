@@ -1,5 +1,7 @@
 // Runs the conformance suite on links that cross the border of transport/library: this end's, while the other end is a
 // gRPC link of the same process.
+#include <future>
+
 #include "gangway/transport/conformance/conformance.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/transport/library/loaded.h"
@@ -44,8 +46,12 @@ TEST(Library, ReleasesTheCallbacksOfAClosedLink) {
                                    },
                                    {});
   ASSERT_TRUE(listener.ok()) << listener.status();
-  auto held = std::make_shared<std::shared_ptr<Link>>();
-  std::weak_ptr<std::shared_ptr<Link>> watched = held;
+  std::promise<void> released;
+  std::shared_ptr<std::shared_ptr<Link>> held(new std::shared_ptr<Link>,
+                                              [&released](std::shared_ptr<Link>* last) {
+                                                delete last;
+                                                released.set_value();
+                                              });
   auto link = transport.Connect((*listener)->address(),
                                 {.executor = &loop, .on_frame = [held](const wire::Frame&) {}},
                                 std::chrono::seconds(10), {});
@@ -54,11 +60,7 @@ TEST(Library, ReleasesTheCallbacksOfAClosedLink) {
   held.reset();
   (*link)->Close(absl::CancelledError("done"));
   link = absl::CancelledError("dropped");
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!watched.expired() && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(released.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
   listener->reset();
   loop.Stop();
 }
