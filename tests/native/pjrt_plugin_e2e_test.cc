@@ -3,6 +3,8 @@
 // conformance/.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,8 +13,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <semaphore>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -111,7 +115,7 @@ Footprint FootprintOfThisProcess() {
 }
 
 // As jaxlib calls: a subscription to each completion, no wait but now and then.
-class PjrtSoakE2eTest : public PjrtPluginE2eTest {
+class PjrtCallsE2eTest : public PjrtPluginE2eTest {
  protected:
   static constexpr char kProgram[] =
       "module @soak { func.func public @main(%x: tensor<512xf32>) -> tensor<512xf32> {\n"
@@ -170,13 +174,11 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
     Do(api_->PJRT_Buffer_Destroy, destroy);
   }
 
-  PJRT_Buffer* Call(PJRT_Buffer* argument) {
+  PJRT_Error* Execute(PJRT_Buffer* argument, PJRT_Buffer*& result, PJRT_Event*& over) {
     auto options = Make<PJRT_ExecuteOptions>();
     PJRT_Buffer* const arguments[] = {argument};
     PJRT_Buffer* const* const argument_lists[] = {arguments};
-    PJRT_Buffer* results[] = {nullptr};
-    PJRT_Buffer** const result_lists[] = {results};
-    PJRT_Event* over[] = {nullptr};
+    PJRT_Buffer** const result_lists[] = {&result};
     auto execute = Make<PJRT_LoadedExecutable_Execute_Args>();
     execute.executable = executable_;
     execute.options = &options;
@@ -184,13 +186,21 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
     execute.num_devices = 1;
     execute.num_args = 1;
     execute.output_lists = result_lists;
-    execute.device_complete_events = over;
-    Do(api_->PJRT_LoadedExecutable_Execute, execute);
+    execute.device_complete_events = &over;
+    return api_->PJRT_LoadedExecutable_Execute(&execute);
+  }
+
+  PJRT_Buffer* Call(PJRT_Buffer* argument) {
+    PJRT_Buffer* result = nullptr;
+    PJRT_Event* over = nullptr;
+    const Said said = Take(Execute(argument, result, over));
+    EXPECT_EQ(said.code, PJRT_Error_Code_OK) << said.message;
+    if (said.code != PJRT_Error_Code_OK) return nullptr;
     auto on_ready = Make<PJRT_Event_OnReady_Args>();
-    on_ready.event = over[0];
+    on_ready.event = over;
     on_ready.user_arg = this;
     on_ready.callback = [](PJRT_Error* error, void* test) {
-      auto* const self = static_cast<PjrtSoakE2eTest*>(test);
+      auto* const self = static_cast<PjrtCallsE2eTest*>(test);
       (error == nullptr ? self->completed_ : self->failed_).fetch_add(1);
       if (error != nullptr) (void)self->Take(error);
       self->Finish();
@@ -198,18 +208,32 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
     outstanding_.fetch_add(1);
     Do(api_->PJRT_Event_OnReady, on_ready);
     auto destroy = Make<PJRT_Event_Destroy_Args>();
-    destroy.event = over[0];
+    destroy.event = over;
     Do(api_->PJRT_Event_Destroy, destroy);
-    return results[0];
+    return result;
   }
 
   void Finish() {
     if (outstanding_.fetch_sub(1) == 1) over_.release();
   }
 
-  /// Returns when every call is over and its callback has run: the last buffer is ready a moment earlier.
-  void Run(int64_t calls) {
+  // Returns when each call of `calls` is over and its callback has run.
+  void Run(const std::function<void()>& calls) {
     outstanding_ = 1;
+    calls();
+    Finish();
+    ASSERT_TRUE(over_.try_acquire_for(std::chrono::seconds(20)))
+        << outstanding_ << " calls are not over";
+  }
+
+  PJRT_LoadedExecutable* executable_ = nullptr;
+  std::atomic<int64_t> completed_{0}, failed_{0}, outstanding_{0};
+  std::binary_semaphore over_{0};
+};
+
+class PjrtSoakE2eTest : public PjrtCallsE2eTest {
+ protected:
+  void Chain(int64_t calls) {
     PJRT_Buffer* value = Upload();
     for (int64_t i = 0; i < calls && !HasFailure(); ++i) {
       PJRT_Buffer* const next = Call(value);
@@ -221,28 +245,68 @@ class PjrtSoakE2eTest : public PjrtPluginE2eTest {
     Do(api_->PJRT_Buffer_ReadyEvent, ready);
     EXPECT_EQ(Await(ready.event).code, PJRT_Error_Code_OK);
     Destroy(value);
-    Finish();
-    ASSERT_TRUE(over_.try_acquire_for(std::chrono::seconds(20)))
-        << outstanding_ << " calls are not over";
   }
-
-  PJRT_LoadedExecutable* executable_ = nullptr;
-  std::atomic<int64_t> completed_{0}, failed_{0}, outstanding_{0};
-  std::binary_semaphore over_{0};
 };
 
 TEST_F(PjrtSoakE2eTest, CallsAndUploadsLeaveNothingBehind) {
   const char* const text = std::getenv("GANGWAY_SOAK_CALLS");
   const int64_t calls = text == nullptr ? 200'000 : std::atoll(text);
-  Run(calls / 10);  // caches and pools fill
+  Run([&] { Chain(calls / 10); });  // caches and pools fill
   const Footprint before = FootprintOfThisProcess();
-  Run(calls - calls / 10);
+  Run([&] { Chain(calls - calls / 10); });
   const Footprint after = FootprintOfThisProcess();
   EXPECT_LT(after.resident_bytes - before.resident_bytes, int64_t{24} << 20);
   EXPECT_LE(after.threads, before.threads);
   EXPECT_LE(after.descriptors, before.descriptors);
   EXPECT_EQ(completed_, calls);
   EXPECT_EQ(failed_, 0);
+}
+
+class PjrtForkE2eTest : public PjrtCallsE2eTest {
+ protected:
+  // The exit status of the child: 0 if all that it asks fails, and for the right reason.
+  int InChild(PJRT_Buffer* argument) {
+    PJRT_Buffer* result = nullptr;
+    PJRT_Event* over = nullptr;
+    Said said = Take(Execute(argument, result, over));
+    if (said.code == PJRT_Error_Code_OK) said = Await(over);
+    auto destroy = Make<PJRT_Buffer_Destroy_Args>();
+    destroy.buffer = argument;
+    (void)Ask(api_->PJRT_Buffer_Destroy, destroy);  // a destructor must not wait for a lock either
+    return said.message.find("was forked") == std::string::npos ? 1 : 0;
+  }
+};
+
+// A lock that another thread held at the fork stays locked in the child for ever. So the child uses what is its own, or
+// the session's; a buffer that another thread uses at that moment may stay locked.
+TEST_F(PjrtForkE2eTest, AChildOfABusyProcessGetsErrorsAndNeverWaits) {
+  PJRT_Buffer* const argument = Upload();
+  PJRT_Buffer* const argument_of_child = Upload();
+  Run([&] {
+    std::atomic<bool> busy{true};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&] {
+        while (busy && !HasFailure()) Destroy(Call(argument));
+      });
+    }
+    for (int i = 0; i < 100 && !HasFailure(); ++i) {
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        alarm(20);
+        _exit(InChild(argument_of_child));
+      }
+      int status = -1;
+      EXPECT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0) << "child " << i;
+    }
+    busy = false;
+    for (std::thread& thread : threads) thread.join();
+  });
+  EXPECT_EQ(failed_, 0);
+  Destroy(argument);
+  Destroy(argument_of_child);
 }
 
 }  // namespace
