@@ -2,12 +2,13 @@
 # tools/bench.sh [NAME...]: runs bench/NAME.py (all benchmarks without a name) against the release build. Each writes
 # bench/out/NAME.json and NAME.md. With GANGWAY_BENCH_RECORD=1 in the environment, each also replaces its table in
 # docs/internals/measurements.md, and adds its run to bench/history/. GANGWAY_BIN tells a benchmark which gangway to
-# start.
+# start, GANGWAY_PJRT_PLUGIN a script which plugin to load.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-tools/build.sh release gangway transport_benchmark || exit 1
+tools/build.sh release gangway gangway_pjrt transport_benchmark || exit 1
 mkdir -p bench/out
 export GANGWAY_BIN="$PWD/build/release/gangway/cli/gangway"
+export GANGWAY_PJRT_PLUGIN="$PWD/build/release/gangway/frontdoor/pjrt/libgangway_pjrt.so"
 export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 
 names=("$@")
