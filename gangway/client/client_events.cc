@@ -121,15 +121,14 @@ void ClientImpl::TellRoom() {
 
 void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
   if (chunk.name_case() != wire::DataChunk::kFetch) return;
-  std::shared_ptr<Fetching> fetching = FindFetch(chunk.fetch());
-  if (fetching == nullptr) return;
   if (chunk.failure().code() != 0) {
     EndFetch(chunk.fetch(), wire::ToStatus(chunk.failure()));
     return;
   }
-  auto index = fetching->index.find(chunk.shard());
-  if (index == fetching->index.end() || fetching->complete[index->second]) return;
-  uint64_t& received = fetching->received[index->second];
+  const std::shared_ptr<FetchPart> part = FindPart(chunk.fetch(), chunk.shard());
+  if (part == nullptr) return;
+  const size_t index = chunk.shard() - part->first;
+  uint64_t& received = part->received[index];
   if (chunk.offset() != received) {
     EndFetch(chunk.fetch(), absl::InternalError(absl::StrCat(
                                 "shard ", chunk.shard(), " of a fetch has a chunk at offset ",
@@ -137,38 +136,41 @@ void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
     return;
   }
   received += chunk.data().size();
-  if (!chunk.data().empty()) fetching->sink.on_data(index->second, chunk.offset(), chunk.data());
-  if (chunk.last()) CompleteShard(chunk.fetch(), *fetching, index->second);
+  if (!chunk.data().empty()) part->sink.on_data(index, chunk.offset(), chunk.data());
+  if (chunk.last()) CompleteShard(chunk.fetch(), chunk.shard());
 }
 
 void ClientImpl::OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                          size_t size) {
-  std::shared_ptr<Fetching> fetching = FindFetch(fetch);
-  if (fetching == nullptr) return;
-  auto index = fetching->index.find(shard);
-  if (index == fetching->index.end() || fetching->complete[index->second]) return;
-  if (fetching->sink.on_place) {
-    fetching->sink.on_place(index->second, std::move(bytes), size);
+  const std::shared_ptr<FetchPart> part = FindPart(fetch, shard);
+  if (part == nullptr) return;
+  const size_t index = shard - part->first;
+  if (part->sink.on_place) {
+    part->sink.on_place(index, std::move(bytes), size);
   } else {
-    fetching->sink.on_data(index->second, 0, {bytes.get(), size});
+    part->sink.on_data(index, 0, {bytes.get(), size});
   }
-  CompleteShard(fetch, *fetching, index->second);
+  CompleteShard(fetch, shard);
 }
 
-// Null if the fetch has ended.
-std::shared_ptr<ClientImpl::Fetching> ClientImpl::FindFetch(uint64_t fetch) {
+// Null if the fetch has ended, or its shard is complete.
+std::shared_ptr<ClientImpl::FetchPart> ClientImpl::FindPart(uint64_t fetch, uint32_t shard) {
   MutexLock lock(mutex_);
   auto it = pending_.fetches.find(fetch);
-  return it == pending_.fetches.end() ? nullptr : it->second;
+  if (it == pending_.fetches.end() || shard >= it->second.part_of.size()) return nullptr;
+  return it->second.part_of[shard];
 }
 
-void ClientImpl::CompleteShard(uint64_t fetch, Fetching& fetching, size_t index) {
+void ClientImpl::CompleteShard(uint64_t fetch, uint32_t shard) {
+  std::shared_ptr<FetchPart> part;  // its sink's captures end after the lock
   {
-    MutexLock lock(mutex_);  // OnWorkerLost reads it
-    fetching.complete[index] = true;
-    --fetching.left;
+    MutexLock lock(mutex_);
+    auto it = pending_.fetches.find(fetch);
+    if (it == pending_.fetches.end()) return;
+    part = std::move(it->second.part_of[shard]);
+    if (--it->second.left == 0) pending_.fetches.erase(it);
   }
-  if (fetching.left == 0) EndFetch(fetch, absl::OkStatus());
+  if (--part->left == 0) part->sink.on_done(absl::OkStatus());
 }
 
 void ClientImpl::OnWorkerLost(WorkerKey worker, const absl::Status& why) {
@@ -176,7 +178,7 @@ void ClientImpl::OnWorkerLost(WorkerKey worker, const absl::Status& why) {
   {
     MutexLock lock(mutex_);
     for (const auto& [id, fetching] : pending_.fetches) {
-      if (Awaited(*fetching).contains(worker)) ended.push_back(id);
+      if (Awaited(fetching).contains(worker)) ended.push_back(id);
     }
   }
   for (uint64_t id : ended) EndFetch(id, why);
@@ -184,26 +186,36 @@ void ClientImpl::OnWorkerLost(WorkerKey worker, const absl::Status& why) {
 
 std::set<WorkerKey> ClientImpl::Awaited(const Fetching& fetching) const {
   std::set<WorkerKey> awaited;
-  for (size_t i = 0; fetching.devices && i < fetching.shards.size(); ++i) {
-    const uint32_t shard = fetching.shards[i];
-    if (fetching.complete[i] || shard >= fetching.devices->size()) continue;
-    auto worker = worker_of_.find((*fetching.devices)[shard]);
-    if (worker != worker_of_.end()) awaited.insert(worker->second);
+  bool all = false;
+  for (size_t i = 0; i < fetching.part_of.size(); ++i) {
+    if (fetching.part_of[i] == nullptr) continue;
+    if (fetching.worker_of[i]) {
+      awaited.insert(*fetching.worker_of[i]);
+    } else {
+      all = true;
+    }
   }
-  if (fetching.devices) return awaited;
+  if (!all) return awaited;
   for (const auto& [key, destination] : workers_) awaited.insert(key);
   return awaited;
 }
 
 void ClientImpl::EndFetch(uint64_t fetch, const absl::Status& why) {
-  std::shared_ptr<Fetching> fetching;
+  Fetching fetching;
   {
     MutexLock lock(mutex_);
     auto node = pending_.fetches.extract(fetch);
     if (node.empty()) return;
     fetching = std::move(node.mapped());
   }
-  fetching->sink.on_done(why);
+  EndParts(fetching, why);
+}
+
+// Those that are complete have ended.
+void ClientImpl::EndParts(const Fetching& fetching, const absl::Status& why) {
+  for (const std::shared_ptr<FetchPart>& part : fetching.part_of) {
+    if (part != nullptr && std::exchange(part->left, 0) > 0) part->sink.on_done(why);
+  }
 }
 
 }  // namespace gangway::client

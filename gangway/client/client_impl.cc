@@ -361,7 +361,7 @@ void ClientImpl::EndPending(const absl::Status& why) {
   }
   for (auto& [id, done] : pending.compiles) done(why);
   for (auto& [id, done] : pending.awaits) done(why);
-  for (auto& [id, fetching] : pending.fetches) fetching->sink.on_done(why);
+  for (auto& [id, fetching] : pending.fetches) EndParts(fetching, why);
   for (auto& on_room : pending.room) on_room();
   std::vector<StatusCallback> ended;
   pending.ends.EndAll(ended);
@@ -433,7 +433,7 @@ void ClientImpl::OnWatch() {
     MutexLock lock(mutex_);
     watching_ = false;
     if (!lost_.ok() || !data_links_) return;
-    for (const auto& [id, fetching] : pending_.fetches) awaited.merge(Awaited(*fetching));
+    for (const auto& [id, fetching] : pending_.fetches) awaited.merge(Awaited(fetching));
     asks = AwaitsController();
   }
   const auto now = Clock::now();

@@ -92,14 +92,19 @@ class ClientImpl final : public Client {
     std::vector<bool> pushed;
     size_t left = 0;
   };
-  struct Fetching {
-    std::vector<uint32_t> shards;
-    absl::flat_hash_map<uint32_t, size_t> index;  // of a shard in `shards`
-    std::vector<uint64_t> received;               // bytes, per shard of the request
-    std::vector<bool> complete;
-    size_t left = 0;
-    Devices devices;  // null: unknown to this client
+  // What one call of Fetch asked for. Once it is submitted, only the loop uses it.
+  struct FetchPart {
+    size_t first = 0;                // place of its first shard in the operation
+    std::vector<uint64_t> received;  // bytes, per shard
+    size_t left = 0;                 // shards that are not complete
     FetchSink sink;
+  };
+  // One operation: the part of a call, or of several that have joined.
+  struct Fetching {
+    std::vector<std::shared_ptr<FetchPart>> part_of;  // by shard; null: it is complete
+    std::vector<std::optional<WorkerKey>> worker_of;  // by shard; null: unknown to this client
+    size_t left = 0;                                  // shards that are not complete
+    bool is_joint = false;                            // all its parts may join
   };
   // Sent by the next flush, beside the batch.
   struct OutgoingPush {
@@ -134,7 +139,7 @@ class ClientImpl final : public Client {
     std::optional<Profiling> profiling;
     std::map<uint64_t, CompileCallback> compiles;
     std::map<uint64_t, StatusCallback> awaits;
-    std::map<uint64_t, std::shared_ptr<Fetching>> fetches;
+    std::map<uint64_t, Fetching> fetches;
     std::vector<std::function<void()>> room;
     NodeEnds ends;
   };
@@ -167,6 +172,11 @@ class ClientImpl final : public Client {
   bool IsOrphan() const { return ForkGeneration() != fork_generation_; }
   static absl::Status Orphaned();
   void AppendDrop(std::span<const ArrayHandle> arrays) GANGWAY_REQUIRES(mutex_);
+  std::optional<WorkerKey> WorkerOf(ArrayHandle array, uint32_t shard) const
+      GANGWAY_REQUIRES(mutex_);
+  // The operation that is being filled with fetches from `worker`, if it takes one more; else a new one.
+  wire::FetchOp* JoinableFetch(const std::optional<WorkerKey>& worker, bool may_join)
+      GANGWAY_REQUIRES(mutex_);
   void AppendShardDrops() GANGWAY_REQUIRES(mutex_);
   void SendSoon() GANGWAY_REQUIRES(mutex_);
   void Wake() GANGWAY_REQUIRES(mutex_);
@@ -197,12 +207,13 @@ class ClientImpl final : public Client {
   void OnProgress(const wire::Progress& progress);
   void OnChunk(const wire::DataChunk& chunk);
   void OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes, size_t size);
-  std::shared_ptr<Fetching> FindFetch(uint64_t fetch) GANGWAY_EXCLUDES(mutex_);
-  void CompleteShard(uint64_t fetch, Fetching& fetching, size_t index) GANGWAY_EXCLUDES(mutex_);
+  std::shared_ptr<FetchPart> FindPart(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
+  void CompleteShard(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
   void OnWorkerLost(WorkerKey worker, const absl::Status& why);
-  // The workers that have not sent all of their shards of the fetch; all workers if its array's are not known.
+  // The workers that have not sent all of their shards of the fetch; all workers if one of these is not known.
   std::set<WorkerKey> Awaited(const Fetching& fetching) const GANGWAY_REQUIRES(mutex_);
   void EndFetch(uint64_t fetch, const absl::Status& why);
+  static void EndParts(const Fetching& fetching, const absl::Status& why);
   void TellRoom();
 
   // client_queries.cc: questions about the cluster.

@@ -15,6 +15,7 @@ namespace gangway::client {
 namespace {
 
 constexpr size_t kDropHandlesMax = 4096;  // of one operation
+constexpr int kFetchShardsMax = 256;      // of an operation that several calls have joined
 
 template <typename From, typename To>
 void Append(std::span<const From> from, To* to) {
@@ -306,30 +307,48 @@ void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSin
     return sink.on_done(Orphaned());
   Sending sending(this);
   MutexLock lock(mutex_);
-  auto fetching = std::make_shared<Fetching>();
-  fetching->received.resize(shards.size());
-  fetching->complete.resize(shards.size());
-  fetching->left = shards.size();
-  for (size_t i = 0; i < shards.size(); ++i) fetching->index.emplace(shards[i], i);
-  absl::Status refused = lost_;
-  if (refused.ok() && fetching->index.size() != shards.size()) {
-    refused = absl::InvalidArgumentError("a fetch lists a shard twice");
-  }
-  if (!refused.ok() || shards.empty()) {
-    Defer([done = std::move(sink.on_done), refused] { done(refused); });
+  if (!lost_.ok() || shards.empty()) {
+    Defer([done = std::move(sink.on_done), why = lost_] { done(why); });
     return;
   }
-  const uint64_t id = next_id_++;
-  wire::FetchOp* op = NewOp(1)->mutable_fetch();
-  op->set_fetch(id);
-  op->set_array(array);
-  op->mutable_shards()->Add(shards.begin(), shards.end());
-  auto it = placements_.find(array);
-  if (it != placements_.end()) fetching->devices = it->second;
-  fetching->shards = std::move(shards);
-  fetching->sink = std::move(sink);
-  pending_.fetches[id] = std::move(fetching);
+  const bool may_join = sink.may_join && shards.size() == 1;
+  wire::FetchOp* op = JoinableFetch(WorkerOf(array, shards[0]), may_join);
+  Fetching& fetching = pending_.fetches[op->fetch()];
+  fetching.is_joint = may_join;
+  fetching.left += shards.size();
+  auto part = std::make_shared<FetchPart>();
+  part->first = fetching.part_of.size();
+  part->received.resize(shards.size());
+  part->left = shards.size();
+  part->sink = std::move(sink);
+  for (uint32_t shard : shards) {
+    op->add_arrays(array);
+    op->add_shards(shard);
+    fetching.part_of.push_back(part);
+    fetching.worker_of.push_back(WorkerOf(array, shard));
+  }
   WatchLinks();
+}
+
+wire::FetchOp* ClientImpl::JoinableFetch(const std::optional<WorkerKey>& worker, bool may_join) {
+  wire::Op* const last = LastOp();
+  if (may_join && worker && last != nullptr && last->has_fetch() &&
+      last->fetch().shards_size() < kFetchShardsMax) {
+    auto it = pending_.fetches.find(last->fetch().fetch());
+    if (it != pending_.fetches.end() && it->second.is_joint && it->second.worker_of[0] == worker)
+      return last->mutable_fetch();
+  }
+  wire::FetchOp* op = NewOp(1)->mutable_fetch();
+  op->set_fetch(next_id_++);
+  return op;
+}
+
+std::optional<WorkerKey> ClientImpl::WorkerOf(ArrayHandle array, uint32_t shard) const {
+  auto devices = placements_.find(array);
+  if (devices == placements_.end() || shard >= devices->second->size()) return std::nullopt;
+  auto worker = worker_of_.find((*devices->second)[shard]);
+  if (worker == worker_of_.end()) return std::nullopt;
+  return worker->second;
 }
 
 void ClientImpl::Await(std::span<const ArrayHandle> arrays, StatusCallback done) {

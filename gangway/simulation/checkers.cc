@@ -54,22 +54,19 @@ void OrderChecker::Finish() {
 // --- GS-4 ---
 
 // `to`: a copy's destination. Both islands of shard i, source and destination, count as readers.
-void ReleaseChecker::AddInputs(const wire::ArrayRef& ref, const wire::ArraySpec& spec,
-                               const wire::ArraySpec* to, std::vector<Input>& inputs) const {
+void ReleaseChecker::AddInputs(const wire::ArrayRef& ref, const Devices& devices, const Devices* to,
+                               std::vector<Input>& inputs) const {
   int position = 0;
   for (const wire::ShardRun& run : ref.runs()) {
-    for (uint32_t i = 0; i < run.count() && position < spec.devices_size(); ++i, ++position) {
-      uint32_t island = island_of_.at(spec.devices(position));
+    for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
+      uint32_t island = island_of_.at(devices[position]);
       inputs.push_back({island, island, run.storage()});
-      if (to != nullptr)
-        inputs.push_back({island, island_of_.at(to->devices(position)), run.storage()});
+      if (to != nullptr) inputs.push_back({island, island_of_.at((*to)[position]), run.storage()});
     }
   }
 }
 
-void ReleaseChecker::OnLoad(const wire::Load& load) {
-  *places_[load.executable()].mutable_devices() = load.devices();
-}
+void ReleaseChecker::OnLoad(const wire::Load& load) { places_[load.executable()] = load.devices(); }
 
 void ReleaseChecker::OnAllEnded(uint32_t island) {
   for (auto it = sent_.lower_bound({island, 0}); it != sent_.end() && it->first == island; ++it)
@@ -91,10 +88,11 @@ void ReleaseChecker::OnSent(uint32_t island, const wire::Node& node) {
       break;
     case wire::Node::kCopy:
       producers_[node.copy().storage()] = {ordinal, false};
-      AddInputs(node.copy().source(), node.copy().source_spec(), &node.copy().spec(), inputs);
+      AddInputs(node.copy().source(), node.copy().source_spec().devices(),
+                &node.copy().spec().devices(), inputs);
       break;
     case wire::Node::kFetch:
-      AddInputs(node.fetch().source(), node.fetch().spec(), nullptr, inputs);
+      AddInputs(node.fetch().source(), node.fetch().devices(), nullptr, inputs);
       break;
     default:
       break;

@@ -64,13 +64,14 @@ class ReleaseChecker {
     uint64_t ordinal = 0;
     bool upload = false;
   };
-  void AddInputs(const wire::ArrayRef& ref, const wire::ArraySpec& spec, const wire::ArraySpec* to,
+  using Devices = google::protobuf::RepeatedField<uint32_t>;  // of an array's shards
+  void AddInputs(const wire::ArrayRef& ref, const Devices& devices, const Devices* to,
                  std::vector<Input>& inputs) const;
 
   Violations* const violations_;
   const std::map<uint32_t, uint32_t> island_of_;   // by device
   std::map<uint64_t, std::vector<Input>> inputs_;  // by ordinal
-  std::map<uint64_t, wire::ArraySpec> places_;     // by executable: its devices
+  std::map<uint64_t, Devices> places_;             // by executable
   std::map<uint64_t, Producer> producers_;         // by storage
   std::set<std::pair<uint32_t, uint64_t>> sent_;   // island, ordinal
   std::set<std::pair<uint32_t, uint64_t>> released_;

@@ -190,7 +190,7 @@ void HostileClient::AddOp(wire::SessionBatch& batch) {
       return FillRegroup(*op.mutable_regroup());
     case 6:
       op.mutable_fetch()->set_fetch(random_.Below(12));
-      op.mutable_fetch()->set_array(Handle());
+      AddHandles(*op.mutable_fetch()->mutable_arrays());
       for (uint64_t i = random_.Below(3); i > 0; --i)
         op.mutable_fetch()->add_shards(static_cast<uint32_t>(random_.Below(3)));
       return;

@@ -241,11 +241,28 @@ TEST(MessageCostTest, AFetchOfManyShards) {
       head.Send();
       wire::FetchOp* op = head.Add()->mutable_fetch();
       op->set_fetch(1);
-      op->set_array(1);
-      for (size_t i = 0; i < n; ++i) op->add_shards(distinct ? static_cast<uint32_t>(i) : 0);
+      for (size_t i = 0; i < n; ++i) {
+        op->add_arrays(1);
+        op->add_shards(distinct ? static_cast<uint32_t>(i) : 0);
+      }
       return head.Cost();
     });
   }
+}
+
+TEST(MessageCostTest, AFetchOfManyArrays) {
+  ExpectLinear([](size_t n) {
+    Head head(2);
+    for (size_t i = 0; i < n; ++i) head.Upload(i + 1, 0, 1);
+    head.Send();
+    wire::FetchOp* op = head.Add()->mutable_fetch();
+    op->set_fetch(1);
+    for (size_t i = 0; i < n; ++i) {
+      op->add_arrays(i + 1);
+      op->add_shards(0);
+    }
+    return head.Cost();
+  });
 }
 
 TEST(MessageCostTest, AnAwaitOfManyArrays) {
@@ -443,7 +460,7 @@ TEST(MessageCostTest, FetchesOfAFailedArrayAreAnsweredBriefly) {
         for (size_t i = 0; i < n; ++i) {
           wire::FetchOp* fetch = head.Add()->mutable_fetch();
           fetch->set_fetch(i + 1);
-          fetch->set_array(1);
+          fetch->add_arrays(1);
           fetch->add_shards(0);
         }
         return head.Cost();

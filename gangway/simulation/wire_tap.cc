@@ -133,7 +133,7 @@ void WireTap::OnNode(const Worker& worker, const wire::Node& node) {
     AddInputs(worker, node.copy().source(), node.copy().source_spec().devices(), shards);
     AddOutput(worker, node.copy().storage(), node.copy().spec().devices(), shards);
   } else if (node.has_fetch()) {
-    AddInputs(worker, node.fetch().source(), node.fetch().spec().devices(), shards);
+    AddInputs(worker, node.fetch().source(), node.fetch().devices(), shards);
   }
   references_->OnNode(worker.life, node.ordinal(), shards);
 }

@@ -149,7 +149,7 @@ TEST_F(NativeE2eTest, BareFramesReachNothingOfAnotherSession_OB_3) {
 
   wire::Op fetch;
   fetch.mutable_fetch()->set_fetch(7);
-  fetch.mutable_fetch()->set_array(foreign);
+  fetch.mutable_fetch()->add_arrays(foreign);
   fetch.mutable_fetch()->add_shards(0);
   link->Send(fetch);
   const wire::SessionEvent refused =

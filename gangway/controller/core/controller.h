@@ -296,6 +296,10 @@ class Controller {
                            Array& array) const;
   wire::FailureRef AddShard(const Session& session, const wire::RegroupOp::Shard& shard,
                             Array& array) const;
+  // The wanted shards: runs and devices only.
+  wire::FailureRef FindWanted(const Session& session, const wire::FetchOp& op, Array& view) const;
+  wire::FailureRef FindShard(const Session& session, uint64_t handle, uint32_t shard,
+                             Array& view) const;
   wire::FailureRef TakeReplica(const Session& session, uint64_t source, Array& array) const;
 
   // compile.cc

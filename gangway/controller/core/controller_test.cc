@@ -563,7 +563,7 @@ TEST_F(ControllerTest, AFetchOfWhatIsSpoiledFails_ER1) {
   Done(0, Upload(10, {0}), "no bytes came");
   wire::Op op;
   op.mutable_fetch()->set_fetch(70);
-  op.mutable_fetch()->set_array(10);
+  op.mutable_fetch()->add_arrays(10);
   op.mutable_fetch()->add_shards(0);
   EXPECT_EQ(OrdinalOf(op, 1), 0u);
   ASSERT_TRUE(events_.back().second.has_fetch_failed());
@@ -830,9 +830,10 @@ TEST_F(ControllerTest, LossIsPerShard_OB1_ER1) {
   EXPECT_NE(Copy(21, 31, {0}), 0u);
   wire::Op fetch;
   fetch.mutable_fetch()->set_fetch(1);
-  fetch.mutable_fetch()->set_array(10);
+  fetch.mutable_fetch()->add_arrays(10);
   fetch.mutable_fetch()->add_shards(2);
   EXPECT_NE(OrdinalOf(fetch, 1), 0u);
+  fetch.mutable_fetch()->add_arrays(10);
   fetch.mutable_fetch()->add_shards(0);
   EXPECT_EQ(OrdinalOf(fetch, 1), 0u);
   EXPECT_EQ(events_.back().second.fetch_failed().failure().worker(), "some worker");
@@ -855,10 +856,10 @@ TEST_F(ControllerTest, AReplicaIsTakenFromWhereOneIsLeft) {
   auto device_of = [this](uint64_t handle) {
     wire::Op op;
     op.mutable_fetch()->set_fetch(handle);
-    op.mutable_fetch()->set_array(handle);
+    op.mutable_fetch()->add_arrays(handle);
     op.mutable_fetch()->add_shards(0);
     EXPECT_NE(OrdinalOf(op, 1), 0u);
-    return items_.back().second.node().fetch().spec().devices(0);
+    return items_.back().second.node().fetch().devices(0);
   };
   EXPECT_EQ(replica(20, 10), 0);
   EXPECT_EQ(device_of(20), 0u);

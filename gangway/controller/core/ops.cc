@@ -411,14 +411,8 @@ void Controller::CopyOne(SessionId id, Session& session, const wire::CopyOp& op,
 void Controller::OnFetch(SessionId id, Session& session, const wire::FetchOp& op,
                          Actions& actions) {
   wire::FailureRef failure = CheckRoom(session.pending, config_.pending_nodes_max);
-  wire::RegroupOp::Result wanted;
-  for (uint32_t shard : op.shards()) {
-    wire::RegroupOp::Shard* out = wanted.add_shards();
-    out->set_array(op.array());
-    out->set_shard(shard);
-  }
-  Array view;
-  if (!failure) failure = Regroup(session, wanted, view);
+  Array view;  // of shards that may differ in type and shape
+  if (!failure) failure = FindWanted(session, op, view);
   if (failure) {
     CountRefused(id, session, failure);
     wire::SessionEvent event;
@@ -435,9 +429,8 @@ void Controller::OnFetch(SessionId id, Session& session, const wire::FetchOp& op
   item.mutable_node()->set_session(id.number());
   wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
   FillRef(view, *fetch->mutable_source());
-  *fetch->mutable_spec() = view.spec;
+  *fetch->mutable_devices() = view.spec.devices();
   fetch->set_fetch(op.fetch());
-  *fetch->mutable_shards() = op.shards();
   for (uint32_t island : islands) actions.to_islands.emplace_back(island, item);
 }
 

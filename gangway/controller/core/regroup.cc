@@ -58,24 +58,43 @@ wire::FailureRef Controller::Regroup(const Session& session, const wire::Regroup
 
 wire::FailureRef Controller::AddShard(const Session& session, const wire::RegroupOp::Shard& shard,
                                       Array& array) const {
-  const Array* source = FindArray(session, shard.array());
-  if (source == nullptr || source->failure) return CheckUsable(session, shard.array());
-  if (shard.shard() >= static_cast<uint32_t>(source->spec.devices_size())) {
-    return Refuse(absl::StrCat("array ", shard.array(), " has ", source->spec.devices_size(),
-                               " shards, shard ", shard.shard(), " was requested"));
-  }
-  const Run& run = RunOf(*source, shard.shard());
-  if (run.count == 0) return ConsumedFailure(shard.array());
-  const Storage& storage = storages_.at(run.storage);
-  const uint32_t index = run.first + (shard.shard() - run.position);
-  if (storage.holds.gone(index)) return ConsumedFailure(shard.array());
-  if (auto failure = storage.FailureOf(index)) return failure;
-  if (array.runs.empty()) {
-    CopyTensor(source->spec, array.spec);
-  } else if (!SameTensor(array.spec, source->spec)) {
+  const bool is_first = array.runs.empty();
+  if (auto failure = FindShard(session, shard.array(), shard.shard(), array)) return failure;
+  const wire::ArraySpec& spec = FindArray(session, shard.array())->spec;
+  if (is_first) {
+    CopyTensor(spec, array.spec);
+  } else if (!SameTensor(array.spec, spec)) {
     return Refuse("the shards of one array must have the same type and shape");
   }
-  AppendShard(*source, shard.shard(), array);
+  return nullptr;
+}
+
+wire::FailureRef Controller::FindWanted(const Session& session, const wire::FetchOp& op,
+                                        Array& view) const {
+  if (op.arrays().empty() || op.arrays_size() != op.shards_size()) {
+    return Refuse(absl::StrCat("a fetch lists ", op.arrays_size(), " arrays and ", op.shards_size(),
+                               " shards: it needs an array for each shard, and at least one"));
+  }
+  for (int i = 0; i < op.arrays_size(); ++i)
+    if (auto failure = FindShard(session, op.arrays(i), op.shards(i), view)) return failure;
+  return nullptr;
+}
+
+wire::FailureRef Controller::FindShard(const Session& session, uint64_t handle, uint32_t shard,
+                                       Array& view) const {
+  const Array* source = FindArray(session, handle);
+  if (source == nullptr || source->failure) return CheckUsable(session, handle);
+  if (shard >= static_cast<uint32_t>(source->spec.devices_size())) {
+    return Refuse(absl::StrCat("array ", handle, " has ", source->spec.devices_size(),
+                               " shards, shard ", shard, " was requested"));
+  }
+  const Run& run = RunOf(*source, shard);
+  if (run.count == 0) return ConsumedFailure(handle);
+  const Storage& storage = storages_.at(run.storage);
+  const uint32_t index = run.first + (shard - run.position);
+  if (storage.holds.gone(index)) return ConsumedFailure(handle);
+  if (auto failure = storage.FailureOf(index)) return failure;
+  AppendShard(*source, shard, view);
   return nullptr;
 }
 

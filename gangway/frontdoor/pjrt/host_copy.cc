@@ -20,6 +20,7 @@ namespace gangway::pjrt {
 namespace {
 
 constexpr int kAttempts = 3;
+constexpr size_t kJoinedBytesMax = size_t{64} << 10;  // larger copies are worth an operation each
 
 bool IsHostMemory(const PJRT_Buffer& buffer) {
   return buffer.memory->device->client->topology.platform == "cpu";
@@ -59,7 +60,8 @@ std::shared_ptr<HostCopy> HostCopy::Begin(const std::shared_ptr<Shard>& shard, s
   copy->size_ = size;
   copy->may_lend_ = place == Place::kLent;
   if (place == Place::kKnown) copy->Target();
-  Fetch(copy, shard, kAttempts);
+  const std::optional<absl::Status> ready = shard->array().Ready()->Peek();
+  Fetch(copy, shard, kAttempts, ready && ready->ok() && size <= kJoinedBytesMax);
   return copy;
 }
 
@@ -75,7 +77,7 @@ char* HostCopy::bytes() const {
 }
 
 void HostCopy::Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_ptr<Shard>& shard,
-                     int attempts) {
+                     int attempts, bool may_join) {
   const size_t size = copy->size_;
   auto wrong = [copy, size](size_t bytes) {
     copy->arrived_->Set(absl::InternalError(
@@ -99,12 +101,13 @@ void HostCopy::Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_pt
              copy->bytes_ = std::const_pointer_cast<char>(std::move(bytes));
            },
        .on_done =
-           [copy, shard, attempts](const absl::Status& status) {
-             if (absl::IsUnavailable(status) && attempts > 1)
-               return Fetch(copy, shard, attempts - 1);
+           [copy, shard, attempts, may_join](const absl::Status& status) {
+             if ((absl::IsUnavailable(status) || (may_join && !status.ok())) && attempts > 1)
+               return Fetch(copy, shard, attempts - 1, false);
              if (status.ok()) copy->Target();  // of an empty shard, nothing comes
              copy->arrived_->Set(status);
-           }});
+           },
+       .may_join = may_join});
 }
 
 // Callers ask when they want the bytes brought, or just before they read them, so the copy is begun. Elements narrower

@@ -33,7 +33,7 @@ class HostCopy {
 
  private:
   static void Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_ptr<Shard>& shard,
-                    int attempts);
+                    int attempts, bool may_join);
   char* Target() GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<Outcome> arrived_ = std::make_shared<Outcome>();

@@ -279,8 +279,8 @@ void Island::NoteShared(const wire::Copy& copy, const NodeState& node) {
 
 void Island::DescribeFetch(const wire::Fetch& fetch, NodeState& node) {
   node.kind = Kind::kFetch;
-  AddPlaces(fetch.spec().devices(), node, false);
-  AddReads(fetch.source(), fetch.spec().devices(), node);
+  AddPlaces(fetch.devices(), node, false);
+  AddReads(fetch.source(), fetch.devices(), node);
 }
 
 // Adds only runs with a shard on this island: an array may combine storages of several islands.

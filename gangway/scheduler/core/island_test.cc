@@ -273,7 +273,7 @@ TEST_F(IslandTest, ReadsOnlyTheShardsOfAnArrayThatAreHere) {
   wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
   Refer(fetch->mutable_source(), 50, 1);
   Refer(fetch->mutable_source(), 90, 1);  // a storage of another island
-  *fetch->mutable_spec() = Spec({0, 4});
+  *fetch->mutable_devices() = Spec({0, 4}).devices();
   Item(item);
   EXPECT_EQ(done_.count(1), 0u);
   EXPECT_THAT(TakeReleased(), ElementsAre(1));

@@ -177,7 +177,7 @@ class IslandTest : public ::testing::Test {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
     Refer(fetch->mutable_source(), storage, static_cast<uint32_t>(devices.size()));
-    *fetch->mutable_spec() = Spec(devices);
+    *fetch->mutable_devices() = Spec(devices).devices();
     Item(item);
   }
   void Free(const Ordinals& storages) {

@@ -66,7 +66,7 @@ TEST_F(LossTest, MemoryOfALostShardInUseIsFreeOnceItsReadersHaveEnded) {
   wire::IslandItem item = NodeItem(10);
   wire::Fetch* fetch = item.mutable_node()->mutable_fetch();
   Refer(fetch->mutable_source(), 50, 4);
-  *fetch->mutable_spec() = Spec({0, 1, 2, 3});
+  *fetch->mutable_devices() = Spec({0, 1, 2, 3}).devices();
   Item(item);
   Down(1);  // the fetch has failed, but worker 0 is still at it
   EXPECT_EQ(Used(2), 16u);

@@ -189,8 +189,7 @@ wire::FailureRef Island::LostShard(const wire::Node& message) const {
   if (!shards_lost_) return nullptr;
   if (message.has_copy())
     return LostShard(message.copy().source(), message.copy().source_spec().devices());
-  if (message.has_fetch())
-    return LostShard(message.fetch().source(), message.fetch().spec().devices());
+  if (message.has_fetch()) return LostShard(message.fetch().source(), message.fetch().devices());
   auto executable = executables_.find(ExecutableId(message.launch().executable()));
   if (executable == executables_.end()) return nullptr;
   for (const wire::ArrayRef& argument : message.launch().arguments()) {

@@ -204,17 +204,16 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
   const wire::Fetch& fetch = message.fetch();
   node.kind = Node::Kind::kFetch;
   node.fetch = fetch.fetch();
-  std::vector<int> devices = LocalDevices(fetch.spec().devices());
+  std::vector<int> devices = LocalDevices(fetch.devices());
   PrepareFetch prepare{
       .ordinal = Ordinal(message.ordinal()), .session = node.session, .fetch = fetch.fetch()};
-  for (size_t i = 0; i < devices.size(); ++i) {
+  for (uint32_t i = 0; i < devices.size(); ++i) {
     if (devices[i] < 0) continue;
-    uint32_t shard = static_cast<int>(i) < fetch.shards_size() ? fetch.shards(i) : i;
-    node.fetch_shards.push_back(shard);
-    prepare.parts.push_back({{}, devices[i], shard});
+    node.fetch_shards.push_back(i);
+    prepare.parts.push_back({{}, devices[i], i});
   }
   std::vector<ShardKey> shards;
-  if (auto failure = Resolve(fetch.source(), devices, "The array", node, shards)) return failure;
+  if (auto failure = Resolve(fetch.source(), devices, "The fetch", node, shards)) return failure;
   size_t next = 0;
   for (size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] >= 0) prepare.parts[next++].from = shards[i];

@@ -94,10 +94,8 @@ class WorkerCoreTest : public ::testing::Test {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Fetch& body = *item.mutable_node()->mutable_fetch();
     *body.mutable_source() = Ref(storage);
-    *body.mutable_spec() = Spec({10, 11});
+    *body.mutable_devices() = Spec({10, 11}).devices();
     body.set_fetch(fetch);
-    body.add_shards(4);
-    body.add_shards(5);
     return Item(item);
   }
   // Copies one shard of `source` per device.
@@ -361,7 +359,7 @@ TEST_F(WorkerCoreTest, CancelledNodesPoisonAndReportNothing) {
   std::vector<Action> actions = Item(cancel);
   EXPECT_EQ(All<Discard>(actions).size(), 2u);
   EXPECT_EQ(All<PoisonStorage>(actions).at(0).failure.message(), "the slice is gone");
-  EXPECT_THAT(All<FailFetch>(actions).at(0).shards, ElementsAre(4, 5));
+  EXPECT_THAT(All<FailFetch>(actions).at(0).shards, ElementsAre(0, 1));
   EXPECT_TRUE(Dones().empty());
   EXPECT_EQ(core_.counts().nodes, 0u);
 }
@@ -417,7 +415,7 @@ TEST_F(WorkerCoreTest, FetchOfAFailedArraySendsTheFailure_ER1) {
   std::vector<Action> actions = Release({2});
   FailFetch fail = All<FailFetch>(actions).at(0);
   EXPECT_EQ(fail.fetch, 60u);
-  EXPECT_THAT(fail.shards, ElementsAre(4, 5));
+  EXPECT_THAT(fail.shards, ElementsAre(0, 1));
   EXPECT_EQ(fail.failure.message(), "the root cause");
   EXPECT_EQ(Dones().size(), 2u);
 }

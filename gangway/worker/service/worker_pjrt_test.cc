@@ -153,7 +153,7 @@ TEST_F(WorkerPjrtTest, CopiesBetweenLocalDevicesAndInPlace) {
   FetchNode(5, 10, kFour, 1);
   wire::IslandItem fetch = NodeItem(6);
   *fetch.mutable_node()->mutable_fetch()->mutable_source() = Ref(11, 1);
-  *fetch.mutable_node()->mutable_fetch()->mutable_spec() = Spec(kFour, 1, 3);
+  *fetch.mutable_node()->mutable_fetch()->mutable_devices() = Spec(kFour, 1, 3).devices();
   fetch.mutable_node()->mutable_fetch()->set_fetch(6);
   Item(fetch);
   Release({2, 3, 4, 5, 6});

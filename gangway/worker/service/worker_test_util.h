@@ -225,9 +225,8 @@ class WorkerHarness : public testing::Test {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Fetch& fetch = *item.mutable_node()->mutable_fetch();
     *fetch.mutable_source() = Ref(storage, count);
-    *fetch.mutable_spec() = Spec(tensor, count);
+    *fetch.mutable_devices() = Spec(tensor, count).devices();
     fetch.set_fetch(ordinal);
-    for (int i = 0; i < count; ++i) fetch.add_shards(i);
     Item(item);
   }
   void Release(std::vector<uint64_t> ordinals) {

@@ -283,10 +283,8 @@ class TransferTest : public testing::TestWithParam<Medium> {
     wire::IslandItem item = NodeItem(ordinal);
     wire::Fetch& fetch = *item.mutable_node()->mutable_fetch();
     Refer(fetch.mutable_source(), storage, 2);
-    *fetch.mutable_spec() = Spec(worker(at).devices(), bytes);
+    for (uint32_t device : worker(at).devices()) fetch.add_devices(device);
     fetch.set_fetch(ordinal);
-    fetch.add_shards(0);
-    fetch.add_shards(1);
     worker(at).Item(item);
     worker(at).Release({ordinal});
     std::map<uint32_t, std::string> got = worker(at).Fetched(ordinal, 2);

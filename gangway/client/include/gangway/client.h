@@ -138,6 +138,10 @@ struct FetchSink {
   // all bytes come through on_data.
   std::function<void(size_t index, std::shared_ptr<const char> bytes, size_t size)> on_place;
   std::function<void(Status)> on_done;  // last, exactly once
+  // The fetch, of one shard, may become one operation with others from the same worker that are submitted just before
+  // or after it: its bytes then come no sooner than the others are ready, and what fails one fails all. For small
+  // arrays that are ready; one that fails may be fetched again without this.
+  bool may_join = false;
 };
 
 // Functions of this process that programs may call, by the numbers that the programs name. `operands` are dense and
