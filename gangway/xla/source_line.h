@@ -15,6 +15,9 @@ namespace gangway::xla {
 // "" if the program has no such frame.
 std::string SourceLine(const HloModuleProto& module);
 
+// "FILE:LINE" of the innermost user line that leads to the operation of stack frame `frame` (1-based); "" if none does.
+std::string SourceLine(const StackFrameIndexProto& frames, int64_t frame);
+
 }  // namespace gangway::xla
 
 #endif  // GANGWAY_XLA_SOURCE_LINE_H_

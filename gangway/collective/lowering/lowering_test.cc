@@ -1,0 +1,560 @@
+// The lowering of programs built by hand: what the table says, how the chain runs, and what is refused by which name.
+#include "gangway/collective/lowering/lowering.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+
+#include "gangway/collective/lowering/module_test_util.h"
+
+namespace gangway::collective {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using xla::Collective;
+using xla::HloInstructionEditProto;
+
+xla::HloModuleEditProto ProgramOf(const Lowered& lowered) {
+  xla::HloModuleEditProto module;
+  EXPECT_TRUE(module.ParseFromString(lowered.program));
+  EXPECT_EQ(ModuleChecker(module).Defect(), "");
+  return module;
+}
+
+// One instruction on a parameter of `shape`, for `replicas` x `partitions` positions.
+absl::StatusOr<Lowered> LowerOne(const std::string& opcode, const xla::ShapeProto& from,
+                                 const xla::ShapeProto& to,
+                                 const std::function<void(HloInstructionEditProto&)>& edit,
+                                 int64_t replicas = 4, int64_t partitions = 1,
+                                 const std::string& reducer = "add") {
+  ModuleBuilder builder(replicas, partitions);
+  std::vector<int64_t> calls;
+  if (opcode == "all-reduce" || opcode == "reduce-scatter") calls = {builder.Reducer(reducer)};
+  builder.Begin("main");
+  const int64_t parameter = builder.Parameter(from);
+  edit(builder.Add(opcode, to, {parameter}, calls));
+  return LowerCollectives(builder.Bytes());
+}
+
+std::vector<std::vector<uint32_t>> GroupsIn(const Lowered& lowered, int index = 0) {
+  std::vector<std::vector<uint32_t>> groups;
+  for (const auto& group : lowered.table.groups(index).groups())
+    groups.emplace_back(group.positions().begin(), group.positions().end());
+  return groups;
+}
+
+using GroupEdit = std::function<void(HloInstructionEditProto&)>;
+
+absl::StatusOr<Lowered> LowerReduce(const GroupEdit& edit, int64_t replicas, int64_t partitions) {
+  return LowerOne("all-reduce", F32({8}), F32({8}), edit, replicas, partitions);
+}
+
+TEST(LoweringTest, ACollectiveBecomesACallThatTheChainPasses) {
+  auto lowered = LowerReduce([](auto&) {}, 4, 1);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto module = ProgramOf(*lowered);
+  ASSERT_EQ(module.computations_size(), 1) << "the reduction is called no more";
+  const auto& main = module.computations(0);
+  std::vector<std::string> opcodes;
+  for (const auto& instruction : main.instructions()) opcodes.push_back(instruction.opcode());
+  EXPECT_THAT(opcodes, ElementsAre("parameter", "constant", "custom-call", "get-tuple-element",
+                                   "get-tuple-element"));
+  const auto& call = main.instructions(2);
+  EXPECT_EQ(call.custom_call_target(), kCollectiveTarget);
+  EXPECT_EQ(call.backend_config(), "{number = 0 : i64}");
+  EXPECT_EQ(main.root_id(), main.instructions(3).id()) << "the result keeps its id";
+  const Collective& collective = lowered->table.collectives(0);
+  EXPECT_EQ(collective.kind(), Collective::ALL_REDUCE);
+  EXPECT_EQ(collective.reduction(), Collective::SUM);
+  EXPECT_EQ(collective.operands(0).piece_bytes(), 32u);
+  EXPECT_EQ(collective.name(), "all-reduce.2");
+  EXPECT_THAT(GroupsIn(*lowered), ElementsAre(ElementsAre(0, 1, 2, 3)));
+}
+
+TEST(LoweringTest, GroupsInEveryFormThatPluginsWrite) {
+  const std::vector<std::vector<uint32_t>> expected = {{0, 2}, {1, 3}};
+  const std::vector<GroupEdit> forms = {
+      [](auto& all_reduce) {
+        AddGroup(all_reduce, {0, 2});
+        AddGroup(all_reduce, {1, 3});
+      },
+      [](auto& all_reduce) {
+        auto& list = *all_reduce.mutable_collective_device_list();
+        AddGroup(list, {0, 2});
+        AddGroup(list, {1, 3});
+      },
+      [](auto& all_reduce) {
+        FillIota(*all_reduce.mutable_collective_device_list()->mutable_iota_replica_group_list(), 2,
+                 2, {2, 2}, {1, 0});
+      },
+      [](auto& all_reduce) {
+        FillIota(*all_reduce.mutable_iota_collective_device_list(), 2, 2, {2, 2}, {1, 0});
+      },
+  };
+  for (size_t form = 0; form < forms.size(); ++form) {
+    auto lowered = LowerReduce(forms[form], 4, 1);
+    ASSERT_TRUE(lowered.ok()) << form << ": " << lowered.status();
+    EXPECT_EQ(GroupsIn(*lowered), expected) << form;
+  }
+  auto both = LowerReduce([&](auto& each) { forms[0](each), forms[2](each); }, 4, 1);
+  ASSERT_TRUE(both.ok()) << "said twice, alike";
+  EXPECT_EQ(GroupsIn(*both), expected);
+}
+
+// {8} <= {2, 2, 2} in another order: transposed as NumPy does.
+TEST(LoweringTest, IotaGroupsOfThreeDimensionsAreTransposed) {
+  auto lowered = LowerReduce(
+      [](auto& all_reduce) {
+        FillIota(*all_reduce.mutable_iota_collective_device_list(), 2, 4, {2, 2, 2}, {1, 2, 0});
+      },
+      8, 1);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_THAT(GroupsIn(*lowered), ElementsAre(ElementsAre(0, 4, 1, 5), ElementsAre(2, 6, 3, 7)));
+}
+
+TEST(LoweringTest, GroupsCountReplicasPartitionsOrBoth) {
+  auto groups_of = [](const std::string& opcode, const GroupEdit& edit) {
+    auto lowered = LowerOne(opcode, F32({8}), F32({8}), edit, 2, 3);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    return lowered.ok() ? GroupsIn(*lowered) : std::vector<std::vector<uint32_t>>();
+  };
+  EXPECT_THAT(groups_of("all-reduce", [](auto&) {}),
+              ElementsAre(ElementsAre(0, 3), ElementsAre(1, 4), ElementsAre(2, 5)));
+  EXPECT_THAT(groups_of("all-reduce", [](auto& each) { each.set_channel_id(1); }),
+              ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5)));
+  EXPECT_THAT(groups_of("all-reduce",
+                        [](auto& each) {
+                          each.set_channel_id(1);
+                          each.set_use_global_device_ids(true);
+                          AddGroup(each, {5, 0, 1});
+                          AddGroup(each, {2, 3, 4});
+                        }),
+              ElementsAre(ElementsAre(5, 0, 1), ElementsAre(2, 3, 4)));
+  EXPECT_THAT(groups_of("collective-broadcast", [](auto& each) { each.set_channel_id(1); }),
+              ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3, 4, 5)));
+}
+
+TEST(LoweringTest, PermutesAreOfPositions) {
+  auto pairs = [](bool of_partitions) {
+    auto lowered = LowerOne(
+        "collective-permute", F32({8}), F32({8}),
+        [&](auto& permute) {
+          if (of_partitions) permute.set_channel_id(7);
+          auto& pair = *permute.add_source_target_pairs();
+          pair.set_source(0);
+          pair.set_target(1);
+        },
+        2, 3);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    const Collective& permute = lowered->table.collectives(0);
+    std::vector<std::vector<uint32_t>> all;
+    for (int i = 0; i < permute.sources_size(); ++i)
+      all.push_back({permute.sources(i), permute.targets(i)});
+    return all;
+  };
+  EXPECT_THAT(pairs(true), ElementsAre(ElementsAre(0, 1), ElementsAre(3, 4)));
+  EXPECT_THAT(pairs(false), ElementsAre(ElementsAre(0, 3), ElementsAre(1, 4), ElementsAre(2, 5)));
+}
+
+TEST(LoweringTest, ExtentsFollowTheOrderInMemory) {
+  auto extents = [](const std::string& opcode, xla::ShapeProto from, xla::ShapeProto to,
+                    int64_t dimension, bool column_major) {
+    if (column_major) {
+      for (xla::ShapeProto* shape : {&from, &to})
+        std::ranges::reverse(*shape->mutable_layout()->mutable_minor_to_major());
+    }
+    auto lowered = LowerOne(opcode, from, to, [&](auto& each) { each.add_dimensions(dimension); });
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    const auto& operand = lowered->table.collectives(0).operands(0);
+    return std::vector<uint64_t>{operand.outer(), operand.piece_bytes()};
+  };
+  EXPECT_THAT(extents("all-gather", F32({2, 3}), F32({2, 12}), 1, false), ElementsAre(2, 12));
+  EXPECT_THAT(extents("all-gather", F32({2, 3}), F32({2, 12}), 1, true), ElementsAre(1, 24));
+  EXPECT_THAT(extents("all-gather", F32({2, 3}), F32({8, 3}), 0, false), ElementsAre(1, 24));
+  EXPECT_THAT(extents("reduce-scatter", F32({2, 12}), F32({2, 3}), 1, false), ElementsAre(2, 12));
+  EXPECT_THAT(extents("all-to-all", F32({5, 8, 2}), F32({5, 8, 2}), 1, false), ElementsAre(5, 16));
+  EXPECT_THAT(extents("all-gather", F32({0, 3}), F32({0, 12}), 1, false), ElementsAre(0, 0));
+}
+
+TEST(LoweringTest, TheTupleFormExchangesOperands) {
+  ModuleBuilder builder(2, 1);
+  builder.Begin("main");
+  const int64_t a = builder.Parameter(F32({4})), b = builder.Parameter(F32({4}));
+  builder.Add("all-to-all", TupleOf({F32({4}), F32({4})}), {a, b});
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  ProgramOf(*lowered);
+  EXPECT_EQ(lowered->table.collectives(0).kind(), Collective::ALL_TO_ALL_TUPLE);
+  EXPECT_EQ(lowered->table.collectives(0).operands_size(), 2);
+}
+
+TEST(LoweringTest, ARaggedExchangeIsOfRows) {
+  xla::ShapeProto counts = F32({4});
+  counts.set_element_type(xla::TYPE_S32);
+  auto lower = [&](const xla::ShapeProto& rows) {
+    ModuleBuilder builder(4, 1);
+    builder.Begin("main");
+    std::vector<int64_t> operands = {builder.Parameter(rows), builder.Parameter(F32({8, 2, 3}))};
+    for (int i = 0; i < 4; ++i) operands.push_back(builder.Parameter(counts));
+    builder.Add("ragged-all-to-all", F32({8, 2, 3}), operands);
+    return LowerCollectives(builder.Bytes());
+  };
+  auto lowered = lower(F32({5, 2, 3}));
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  ProgramOf(*lowered);
+  const Collective& ragged = lowered->table.collectives(0);
+  ASSERT_EQ(ragged.operands_size(), 6);
+  EXPECT_EQ(ragged.operands(0).outer(), 5u);
+  EXPECT_EQ(ragged.operands(0).piece_bytes(), 24u);
+  EXPECT_EQ(ragged.operands(1).outer(), 8u);
+  xla::ShapeProto columns = F32({5, 2, 3});
+  std::ranges::reverse(*columns.mutable_layout()->mutable_minor_to_major());
+  EXPECT_EQ(lower(columns).status().code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST(LoweringTest, ThePositionIsAskedFor) {
+  ModuleBuilder builder(1, 4);
+  builder.Begin("main");
+  xla::ShapeProto u32 = F32({});
+  u32.set_element_type(xla::TYPE_U32);
+  const int64_t partition = builder.Add("partition-id", u32).id();
+  const int64_t replica = builder.Add("replica-id", u32).id();
+  builder.Add("add", u32, {partition, replica});
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto module = ProgramOf(*lowered);
+  EXPECT_EQ(module.computations(0).instructions(0).backend_config(), "{replica = false}");
+  EXPECT_EQ(module.computations(0).instructions(1).backend_config(), "{replica = true}");
+  EXPECT_EQ(module.computations(0).instructions(1).custom_call_target(), kPositionTarget);
+  EXPECT_EQ(lowered->table.collectives_size(), 0);
+}
+
+// --- The chain ---
+
+// Adds a permute of `value` to the computation under construction.
+int64_t Permute(ModuleBuilder& builder, int64_t value) {
+  return builder.Add("collective-permute", F32({8}), {value}).id();
+}
+
+// The calls of collectives on the way that the chain takes to `id`, the last one first; callers count as one.
+std::vector<std::string> ChainTo(const xla::HloComputationEditProto& computation, int64_t id) {
+  std::map<int64_t, const HloInstructionEditProto*> by_id;
+  for (const auto& instruction : computation.instructions()) by_id[instruction.id()] = &instruction;
+  std::vector<std::string> way;
+  while (true) {
+    const HloInstructionEditProto& instruction = *by_id.at(id);
+    if (instruction.operand_ids().empty()) return way;
+    if (instruction.opcode() != "get-tuple-element" && instruction.opcode() != "tuple" &&
+        instruction.opcode() != "copy")
+      way.push_back(instruction.name());
+    id = instruction.operand_ids(instruction.operand_ids_size() - 1);
+  }
+}
+
+const xla::HloComputationEditProto& Named(const xla::HloModuleEditProto& module,
+                                          std::string_view name) {
+  for (const auto& computation : module.computations())
+    if (computation.name() == name) return computation;
+  ADD_FAILURE() << "no computation " << name;
+  return module.computations(0);
+}
+
+int64_t LastCall(const xla::HloComputationEditProto& computation) {
+  int64_t id = 0;
+  for (const auto& instruction : computation.instructions())
+    if (instruction.custom_call_target() == kCollectiveTarget) id = instruction.id();
+  return id;
+}
+
+TEST(LoweringTest, TheChainGoesThroughLoopsBranchesAndCalls) {
+  ModuleBuilder builder(4, 1);
+  const auto array = F32({8}), pred = F32({});
+  const int64_t callee = builder.Begin("callee");
+  Permute(builder, builder.Parameter(array));
+  const int64_t body = builder.Begin("body");
+  Permute(builder, builder.Parameter(array));
+  const int64_t condition = builder.Begin("condition");
+  builder.Parameter(array);
+  builder.Add("constant", pred);
+  const int64_t then = builder.Begin("then");
+  builder.Add("negate", array, {builder.Parameter(array)});
+  const int64_t otherwise = builder.Begin("otherwise");
+  Permute(builder, Permute(builder, builder.Parameter(array)));
+  builder.Begin("main");
+  int64_t value = builder.Parameter(array);
+  const int64_t choice = builder.Parameter(pred);
+  value = builder.Add("while", array, {value}, {body, condition}).id();
+  value = Permute(builder, value);
+  value = builder.Add("conditional", array, {choice, value, value}, {then, otherwise}).id();
+  value = builder.Add("call", array, {value}, {callee}).id();
+  value = builder.Add("call", array, {value}, {callee}).id();
+  Permute(builder, value);
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->table.collectives_size(), 6);
+  const auto module = ProgramOf(*lowered);
+  const auto& main = Named(module, "main");
+  EXPECT_THAT(ChainTo(main, LastCall(main)),
+              ElementsAre("collective-permute.8.call", "call.7.chained", "call.6.chained",
+                          "conditional.5.chained", "collective-permute.4.call", "while.3.chained"));
+  for (const char* name : {"callee", "body", "otherwise"}) {
+    const auto& computation = Named(module, name);
+    EXPECT_EQ(ChainTo(computation, computation.root_id()),
+              ChainTo(computation, LastCall(computation)))
+        << name << " returns the chain of its last collective";
+  }
+  // A branch without a collective passes it on, and a loop's condition only takes it.
+  EXPECT_THAT(ChainTo(Named(module, "then"), Named(module, "then").root_id()), ElementsAre());
+  EXPECT_EQ(Named(module, "condition").program_shape().parameters(0).tuple_shapes_size(), 2);
+  EXPECT_EQ(Named(module, "condition").program_shape().result().tuple_shapes_size(), 0);
+}
+
+TEST(LoweringTest, ABranchIsSharedOnlyWhereTheChainGoesEverywhere) {
+  ModuleBuilder builder(4, 1);
+  const auto array = F32({8}), pred = F32({});
+  const int64_t silent = builder.Begin("silent");
+  builder.Parameter(array);
+  const int64_t other = builder.Begin("other");
+  builder.Parameter(array);
+  const int64_t speaking = builder.Begin("speaking");
+  Permute(builder, builder.Parameter(array));
+  builder.Begin("main");
+  int64_t value = builder.Parameter(array);
+  const int64_t choice = builder.Parameter(pred);
+  value = builder.Add("conditional", array, {choice, value, value}, {silent, other}).id();
+  builder.Add("conditional", array, {choice, value, value}, {silent, speaking});
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto module = ProgramOf(*lowered);
+  EXPECT_EQ(Named(module, "other").program_shape().result().tuple_shapes_size(), 2);
+}
+
+TEST(LoweringTest, TheScheduleDecidesTheOrderOfTheChain) {
+  ModuleBuilder builder(4, 1);
+  builder.Begin("main");
+  const int64_t x = builder.Parameter(F32({8}));
+  const int64_t first = Permute(builder, x), second = Permute(builder, x);
+  const int64_t root = builder.Add("add", F32({8}), {first, second}).id();
+  auto& schedule = *builder.program().mutable_module()->mutable_schedule()->mutable_sequences();
+  auto& order = *schedule.begin()->second.mutable_instruction_ids();
+  order.Clear();
+  for (int64_t id : {x, second, first, root}) order.Add(id);
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto module = ProgramOf(*lowered);
+  EXPECT_THAT(ChainTo(module.computations(0), LastCall(module.computations(0))),
+              ElementsAre("collective-permute.2.call", "collective-permute.3.call"));
+}
+
+TEST(LoweringTest, FieldsThatItDoesNotKnowStay) {
+  ModuleBuilder builder(4, 1);
+  builder.Begin("main");
+  builder.Parameter(F32({8}));
+  auto& negate =
+      builder.Add("negate", F32({8}), {builder.program().module().computations(0).root_id()});
+  negate.GetReflection()->MutableUnknownFields(&negate)->AddVarint(999, 5);
+  Permute(builder, negate.id());
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto module = ProgramOf(*lowered);
+  const auto& kept = module.computations(0).instructions(1);
+  EXPECT_EQ(kept.opcode(), "negate");
+  EXPECT_EQ(kept.GetReflection()->GetUnknownFields(kept).field_count(), 1);
+}
+
+TEST(LoweringTest, TheSourceLineIsTheUsersOwn) {
+  ModuleBuilder builder(4, 1);
+  builder.Begin("main");
+  auto& permute = builder.Add("collective-permute", F32({8}), {builder.Parameter(F32({8}))});
+  permute.mutable_metadata()->set_stack_frame_id(2);
+  auto& frames = *builder.program().mutable_module()->mutable_stack_frame_index();
+  frames.add_file_names("/home/me/train.py");
+  frames.add_file_names("/usr/lib/site-packages/jax/lax.py");
+  frames.add_function_names("step");
+  for (int file : {1, 2}) {
+    auto& location = *frames.add_file_locations();
+    location.set_file_name_id(file);
+    location.set_function_name_id(1);
+    location.set_line(40 + file);
+    auto& frame = *frames.add_stack_frames();
+    frame.set_file_location_id(file);
+    frame.set_parent_frame_id(file - 1);
+  }
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->table.collectives(0).source(), "/home/me/train.py:41");
+}
+
+// --- Refusals ---
+
+struct Refusal {
+  std::string what;
+  absl::StatusCode code;
+  std::string opcode;
+  GroupEdit edit;
+  std::string reducer = "add";
+};
+
+TEST(LoweringTest, WhatIsNotKnownIsRefusedByItsName) {
+  auto group = [](std::vector<std::vector<int64_t>> groups) -> GroupEdit {
+    return [groups](auto& each) {
+      for (const auto& ids : groups) AddGroup(each, ids);
+    };
+  };
+  auto pair = [](std::vector<std::pair<int64_t, int64_t>> pairs) -> GroupEdit {
+    return [pairs](auto& each) {
+      for (auto [source, target] : pairs) {
+        each.add_source_target_pairs()->set_source(source);
+        each.mutable_source_target_pairs()->rbegin()->set_target(target);
+      }
+    };
+  };
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const auto kUnknown = absl::StatusCode::kUnimplemented;
+  const GroupEdit none = [](auto&) {};
+  const std::vector<Refusal> refusals = {
+      {"name 1 twice", kInvalid, "all-reduce", group({{0, 1}, {1, 2, 3}})},
+      {"3 of the 4 positions", kInvalid, "all-reduce", group({{0, 1, 2}})},
+      {"names 4", kInvalid, "all-reduce", group({{0, 1, 2, 4}})},
+      {"names -1", kInvalid, "all-reduce", group({{0, 1, 2, -1}})},
+      {"is empty", kInvalid, "all-reduce", group({{0, 1, 2, 3}, {}})},
+      {"differ in size", kInvalid, "reduce-scatter", group({{0, 1, 2}, {3}})},
+      {"without a channel", kInvalid, "all-reduce",
+       [](auto& each) { each.set_use_global_device_ids(true); }},
+      {"axes of a mesh", kUnknown, "all-reduce",
+       [](auto& each) { each.mutable_mesh_axes_replica_group_list(); }},
+      {"not a permutation", kInvalid, "all-reduce",
+       [](auto& each) {
+         FillIota(*each.mutable_iota_collective_device_list(), 2, 2, {2, 2}, {1, 1});
+       }},
+      {"do not fit", kInvalid, "all-reduce",
+       [](auto& each) {
+         FillIota(*each.mutable_iota_collective_device_list(), 2, 2, {int64_t{1} << 62, 8}, {});
+       }},
+      {"2 x 9", kInvalid, "all-reduce",
+       [](auto& each) { FillIota(*each.mutable_iota_collective_device_list(), 2, 9, {}, {}); }},
+      {"names its groups twice", kInvalid, "all-reduce",
+       [&](auto& each) {
+         group({{0, 1, 2, 3}})(each);
+         FillIota(*each.mutable_iota_collective_device_list(), 2, 2, {}, {});
+       }},
+      {"reduction is subtract", kUnknown, "all-reduce", none, "subtract"},
+      {"from 0 twice", kInvalid, "collective-permute", pair({{0, 1}, {0, 2}})},
+      {"to 1 twice", kInvalid, "collective-permute", pair({{0, 1}, {2, 1}})},
+      {"of 4 ids", kInvalid, "collective-permute", pair({{0, 4}})},
+      {"do not fit together", kInvalid, "collective-permute",
+       [](auto& each) { each.mutable_shape()->set_dimensions(0, 16); }},
+      {"tiled", kUnknown, "collective-permute",
+       [](auto& each) { each.mutable_shape()->mutable_layout()->add_tiles(); }},
+      {"names 0 dimensions", kInvalid, "all-gather", none},
+      {"along dimension 3", kInvalid, "all-gather", [](auto& each) { each.add_dimensions(3); }},
+      {"not known", kUnknown, "all-reduce-start", none},
+      {"not known", kUnknown, "collective-permute-done", none},
+      {"not known", kUnknown, "async-start", none},
+      {"not known", kUnknown, "send", none},
+      {"which no program may call", kInvalid, "custom-call",
+       [](auto& each) { each.set_custom_call_target(std::string(kCollectiveTarget)); }},
+      {"which no program may call", kInvalid, "custom-call",
+       [](auto& each) { each.set_custom_call_target(std::string(kPositionTarget)); }},
+  };
+  for (const Refusal& refusal : refusals) {
+    auto lowered =
+        LowerOne(refusal.opcode, F32({8}), F32({8}), refusal.edit, 4, 1, refusal.reducer);
+    EXPECT_EQ(lowered.status().code(), refusal.code) << refusal.what << ": " << lowered.status();
+    EXPECT_THAT(std::string(lowered.status().message()), HasSubstr(refusal.what));
+    EXPECT_THAT(std::string(lowered.status().message()), HasSubstr(refusal.opcode));
+  }
+}
+
+TEST(LoweringTest, ElementsThatAreNotWholeBytesAreRefused) {
+  xla::ShapeProto narrow = F32({8});
+  narrow.set_element_type(xla::TYPE_S4);
+  auto lowered = LowerOne("collective-permute", narrow, narrow, [](auto&) {});
+  EXPECT_EQ(lowered.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(lowered.status().message()), HasSubstr("its elements are s4"));
+}
+
+TEST(LoweringTest, CommunicationInsideOfAnOperationIsRefused) {
+  ModuleBuilder builder(4, 1);
+  const int64_t fused = builder.Begin("fused");
+  Permute(builder, builder.Parameter(F32({8})));
+  builder.Begin("main");
+  builder.Add("fusion", F32({8}), {builder.Parameter(F32({8}))}, {fused});
+  auto lowered = LowerCollectives(builder.Bytes());
+  EXPECT_EQ(lowered.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(lowered.status().message()), HasSubstr("fused, a part of an operation"));
+}
+
+TEST(LoweringTest, AComputationIsNotCalledInTwoWays) {
+  ModuleBuilder builder(4, 1);
+  const int64_t callee = builder.Begin("callee");
+  Permute(builder, builder.Parameter(F32({8})));
+  builder.Begin("main");
+  const int64_t called =
+      builder.Add("call", F32({8}), {builder.Parameter(F32({8}))}, {callee}).id();
+  const int64_t choice = builder.Parameter(F32({}));
+  builder.Add("conditional", F32({8}), {choice, called}, {callee});
+  auto lowered = LowerCollectives(builder.Bytes());
+  EXPECT_EQ(lowered.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(lowered.status().message()), HasSubstr("called in two ways"));
+}
+
+TEST(LoweringTest, MalformedModulesAreRefused) {
+  const std::vector<std::function<void(xla::HloModuleEditProto&)>> damages = {
+      [](auto& module) { module.set_entry_computation_id(77); },
+      [](auto& module) { module.mutable_computations(1)->set_id(4); },
+      [](auto& module) {  // two of one id
+        auto& main = *module.mutable_computations(1);
+        main.mutable_instructions(1)->set_id(main.instructions(0).id());
+      },
+      [](auto& module) { module.mutable_computations(1)->set_root_id(5); },
+      [](auto& module) {
+        module.mutable_computations(1)->mutable_instructions(1)->set_operand_ids(0, 9);
+      },
+      [](auto& module) {
+        module.mutable_computations(1)->mutable_instructions(1)->clear_operand_ids();
+      },
+      [](auto& module) {
+        module.mutable_computations(1)->mutable_instructions(1)->set_called_computation_ids(0, 8);
+      },
+      [](auto& module) { module.mutable_computations()->SwapElements(0, 1); },
+      [](auto& module) {
+        module.mutable_schedule()->mutable_sequences()->at(8).clear_instruction_ids();
+      },
+      [](auto& module) {
+        auto& order =
+            *module.mutable_schedule()->mutable_sequences()->at(8).mutable_instruction_ids();
+        order.SwapElements(0, 1);
+      },
+  };
+  for (size_t i = 0; i < damages.size(); ++i) {
+    ModuleBuilder builder(4, 1);
+    const int64_t reducer = builder.Reducer("add");
+    builder.Begin("main");
+    const int64_t parameter = builder.Parameter(F32({8}));
+    builder.Add("all-reduce", F32({8}), {parameter}, {reducer});
+    damages[i](*builder.program().mutable_module());
+    EXPECT_EQ(LowerCollectives(builder.Bytes()).status().code(), absl::StatusCode::kInvalidArgument)
+        << "damage " << i;
+  }
+  EXPECT_EQ(LowerCollectives("not a module").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LowerCollectives("").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LoweringTest, PositionsAreBounded) {
+  ModuleBuilder builder(int64_t{1} << 40, int64_t{1} << 40);
+  builder.Begin("main");
+  Permute(builder, builder.Parameter(F32({8})));
+  EXPECT_EQ(LowerCollectives(builder.Bytes()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace gangway::collective
