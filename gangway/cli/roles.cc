@@ -34,6 +34,7 @@
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/device/pjrt/position_call.h"
 #include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/scheduler/service/scheduler_service.h"
 #include "gangway/transport/handshake/handshake.h"
@@ -394,6 +395,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   device::OfferLinalg(**backend);
   device::OfferSimulatedWork(**backend);
   device::OfferHostCalls(**backend);
+  device::OfferPosition(**backend);
   auto access = ReadAccess(options.access);
   if (!access.ok()) return Fail(access.status());
   auto transport = OpenTransport(access->tls);
@@ -403,6 +405,12 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   compiler.transport = transport->get();
   compiler.head_address = options.control_address;
   compiler.backend = backend->get();
+  compiler.open = [&pjrt](int device_count) {
+    device::PjrtOptions larger = pjrt;
+    larger.device_count = device_count;
+    larger.nproc = 0;  // as it is: other threads may read the environment
+    return device::OpenPjrt(larger);
+  };
   compiler.plugin_path = options.plugin;
   if (!options.cache_folder.empty()) compiler.cache_folder = options.cache_folder;
   std::stop_source stop;

@@ -17,7 +17,7 @@
 namespace gangway::compiler {
 namespace {
 
-constexpr char kFormat[] = "gangway executable 4";  // raised when CompileResult's meaning changes
+constexpr char kFormat[] = "gangway executable 5";  // raised when CompileResult's meaning changes
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -57,7 +57,8 @@ absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
   GANGWAY_ASSIGN_OR_RETURN(auto options, xla::CanonicalOptions(request.options()));
   // The program, which may be large, is hashed in place.
   return Sha256Hex(JoinForHash({compiler_identity, request.format(), Sha256Hex(request.program()),
-                                options, std::to_string(request.device_count())}));
+                                options, std::to_string(request.device_count()),
+                                request.spans_workers() ? "for one position" : ""}));
 }
 
 }  // namespace gangway::compiler

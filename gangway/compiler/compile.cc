@@ -1,7 +1,9 @@
 // Implementation of compile.h.
 #include "gangway/compiler/compile.h"
 
+#include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/collective/lowering/lowering.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
+#include "gangway/xla/compile_options.pb.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
 
@@ -93,40 +97,116 @@ absl::Status ExplainCompile(const absl::Status& status) {
       status.message()));
 }
 
-}  // namespace
+// What is known from the program for clients, with costs and memory of `executable`.
+absl::Status Describe(const device::Executable& executable, std::string program,
+                      wire::ExecutableInfo& info) {
+  GANGWAY_RETURN_IF_ERROR(FillFromProgram(std::move(program), info));
+  return FillCosts(executable, info);
+}
 
-absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
-                                            const wire::CompileRequest& request) {
-  size_t available = backend.devices().size();
-  if (request.device_count() == 0)
-    return absl::InvalidArgumentError("a program for 0 devices cannot be compiled");
-  if (request.device_count() > available) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a program needs ", request.device_count(), " devices and the compiler has ",
-                     available, ": start the compiler with as many devices as the largest slice"));
-  }
+// The runtime's options for the program of one position, whose HLO is optimized already.
+absl::StatusOr<std::string> OptionsForOne(const std::string& serialized) {
+  xla::CompileOptionsProto options;
+  if (!options.ParseFromString(serialized))
+    return absl::InvalidArgumentError("malformed compile options");
+  xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  build.set_num_replicas(1);
+  build.set_num_partitions(1);
+  build.set_use_spmd_partitioning(false);
+  build.set_use_shardy_partitioner(false);
+  build.clear_device_assignment();
+  build.set_run_backend_only(true);
+  return options.SerializeAsString();
+}
+
+std::string Named(const xla::Collective& collective) {
+  return collective.source().empty() ? collective.name()
+                                     : absl::StrCat(collective.name(), " at ", collective.source());
+}
+
+absl::StatusOr<std::unique_ptr<device::Executable>> CompileFor(
+    device::Backend& backend, const wire::CompileRequest& request) {
   std::vector<int> positions(request.device_count());
   std::iota(positions.begin(), positions.end(), 0);
   auto compiled =
       backend.Compile({request.program(), request.format()}, request.options(), positions);
   if (!compiled.ok()) return ExplainCompile(compiled.status());
-  const auto executable = *std::move(compiled);
+  return compiled;
+}
 
+absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
+                                                    const wire::CompileRequest& request,
+                                                    const OpenBackend& open) {
+  // Other platforms' clients find real devices only, and bring collectives over processes of their own.
+  if (!open || !backend.capabilities().ffi_handlers || backend.capabilities().platform != "cpu") {
+    return absl::UnimplementedError(
+        absl::StrCat("a program cannot span devices of several workers on platform ",
+                     backend.capabilities().platform));
+  }
+  if (request.device_count() > kSpanMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("a program over ", request.device_count(),
+                                                     " devices is over the limit of ", kSpanMax));
+  }
+  GANGWAY_ASSIGN_OR_RETURN(auto partitioner, open(static_cast<int>(request.device_count())));
+  GANGWAY_ASSIGN_OR_RETURN(const auto partitioned, CompileFor(*partitioner, request));
+  GANGWAY_ASSIGN_OR_RETURN(std::string program, partitioned->OptimizedProgram());
+  GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered, collective::LowerCollectives(program));
+  if (!lowered.table.collectives().empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        "a program over several workers cannot communicate between its devices yet, and this one "
+        "has ",
+        lowered.table.collectives_size(), " collectives: ", Named(lowered.table.collectives(0)),
+        lowered.table.collectives_size() > 1 ? ", ..." : ""));
+  }
+  GANGWAY_ASSIGN_OR_RETURN(const std::string options, OptionsForOne(request.options()));
+  const int first = 0;
+  GANGWAY_ASSIGN_OR_RETURN(const auto executable,
+                           backend.Compile({lowered.program, "hlo"}, options, {&first, 1}));
+  wire::CompileResult result;
+  result.mutable_info()->set_device_count(request.device_count());
+  GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(program), *result.mutable_info()));
+  GANGWAY_ASSIGN_OR_RETURN(*result.mutable_serialized(), executable->Serialize());
+  result.mutable_positions()->set_replicas(lowered.table.replica_count());
+  result.mutable_positions()->set_partitions(lowered.table.partition_count());
+  return result;
+}
+
+absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
+                                                const wire::CompileRequest& request) {
+  if (const size_t available = backend.devices().size(); request.device_count() > available) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a program needs ", request.device_count(), " devices and the compiler has ",
+                     available, ": start the compiler with as many devices as the largest slice"));
+  }
+  GANGWAY_ASSIGN_OR_RETURN(const auto executable, CompileFor(backend, request));
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();
   info.set_device_count(request.device_count());
   auto program = executable->OptimizedProgram();
   if (program.ok()) {
-    GANGWAY_RETURN_IF_ERROR(FillFromProgram(*std::move(program), info));
+    GANGWAY_RETURN_IF_ERROR(Describe(*executable, *std::move(program), info));
   } else if (absl::IsUnimplemented(program.status())) {
     GANGWAY_RETURN_IF_ERROR(FillFromOutputs(*executable, info));
+    GANGWAY_RETURN_IF_ERROR(FillCosts(*executable, info));
   } else {
     return program.status();
   }
-  GANGWAY_RETURN_IF_ERROR(FillCosts(*executable, info));
-  GANGWAY_ASSIGN_OR_RETURN(auto serialized, executable->Serialize());
-  GANGWAY_RETURN_IF_ERROR(CheckSize(serialized.size() + info.optimized_program().size()));
-  result.set_serialized(std::move(serialized));
+  GANGWAY_ASSIGN_OR_RETURN(*result.mutable_serialized(), executable->Serialize());
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
+                                            const wire::CompileRequest& request,
+                                            const OpenBackend& open) {
+  if (request.device_count() == 0)
+    return absl::InvalidArgumentError("a program for 0 devices cannot be compiled");
+  GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result, request.spans_workers()
+                                                           ? CompileSpanning(backend, request, open)
+                                                           : CompileHere(backend, request));
+  GANGWAY_RETURN_IF_ERROR(
+      CheckSize(result.serialized().size() + result.info().optimized_program().size()));
   return result;
 }
 

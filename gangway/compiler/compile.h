@@ -1,6 +1,13 @@
 // Compiles one request with a device runtime and describes the result. Has no cache and no state.
+//
+// A program over several workers is partitioned by a runtime that is opened for it, with a device per position, and is
+// then compiled for one position. One that communicates is refused, since workers cannot do that yet.
 #ifndef GANGWAY_COMPILER_COMPILE_H_
 #define GANGWAY_COMPILER_COMPILE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
 
 #include "absl/status/statusor.h"
 
@@ -9,12 +16,23 @@
 
 namespace gangway::compiler {
 
+// A runtime of the same kind with so many devices, for one compile.
+using OpenBackend =
+    std::function<absl::StatusOr<std::unique_ptr<device::Backend>>(int device_count)>;
+
+// Positions of a program over several workers. Its runtime has about a thread for each.
+inline constexpr uint32_t kSpanMax = 2048;
+
 // Compiles for logical positions 0..device_count-1 and ignores local_devices: an executable loads
 // on any list of device_count devices. Blocks until the compiler is done. Errors: those of
 // Backend::Compile; INVALID_ARGUMENT if device_count is 0; FAILED_PRECONDITION if `backend` has
 // fewer devices than the program needs.
+//
+// Over several workers also: UNIMPLEMENTED if the runtime cannot (not XLA CPU, or `open` is null), or the program
+// communicates, naming where; RESOURCE_EXHAUSTED beyond kSpanMax positions; the errors of `open`.
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
-                                            const wire::CompileRequest& request);
+                                            const wire::CompileRequest& request,
+                                            const OpenBackend& open = nullptr);
 
 }  // namespace gangway::compiler
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/compiler/compile.h"
 #include "gangway/compiler/executable_cache.h"
 #include "gangway/device/device.h"
 #include "gangway/transport/transport.h"
@@ -23,7 +24,8 @@ struct CompilerOptions {
   std::string head_address;
   std::string token;                   // of the cluster
   device::Backend* backend = nullptr;  // not owned; has as many devices as the largest slice
-  std::string plugin_path;             // of the backend, part of the cache's key; empty: no plugin
+  OpenBackend open;         // partitions programs over several workers; null: they are refused
+  std::string plugin_path;  // of the backend, part of the cache's key; empty: no plugin
   std::string cache_folder = DefaultCacheFolder();  // empty: no cache
   uint64_t cache_bytes_max = uint64_t{2} << 30;
   std::string name = "compiler";

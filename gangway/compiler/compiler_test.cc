@@ -2,6 +2,7 @@
 // head.
 #include "gangway/compiler/compiler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
@@ -24,6 +26,7 @@ namespace gangway::compiler {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 constexpr std::chrono::seconds kLimit{60};
 constexpr int32_t kF32 = 11;
@@ -42,6 +45,23 @@ module @sharded attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1
       -> (tensor<8x4xf32> {mhlo.sharding = "{devices=[2,1]0,1}"}) {
     %y = stablehlo.multiply %x, %x : tensor<8x4xf32>
     return %y : tensor<8x4xf32>
+  }
+})";
+
+// Of `count` positions, which do not communicate.
+std::string ShardedOver(int count) {
+  return absl::StrReplaceAll(kSharded,
+                             {{"num_partitions = 2", absl::StrCat("num_partitions = ", count)},
+                              {"[2,1]0,1", absl::StrCat("[", count, ",1]<=[", count, "]")}});
+}
+
+constexpr char kSumOfAll[] = R"(
+module @sum attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%x: tensor<8xf32> {mhlo.sharding = "{devices=[2]0,1}"}) -> tensor<f32> {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+        : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
+    return %sum : tensor<f32>
   }
 })";
 
@@ -253,6 +273,65 @@ TEST_F(CompilerTest, AShardedProgramIsDescribedPerDevice) {
   EXPECT_EQ(result.info().results(0).shard_dims(0), 4);
   EXPECT_EQ(result.info().results(0).shard_bytes(), 64u);
   EXPECT_EQ(result.info().donated_size(), 0);
+}
+
+TEST_F(CompilerTest, AProgramOverWorkersIsForOnePosition) {
+  int opened = 0;
+  options_.open = [&opened](int device_count) {
+    ++opened;
+    return device::OpenPjrt(
+        {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
+  };
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  wire::CompileRequest wide = Request(1, ShardedOver(8), 8);  // more than the compiler has
+  wide.set_spans_workers(true);
+  Send(wide);
+  const wire::CompileResult result = WaitResult(1);
+  ASSERT_FALSE(result.has_failure()) << wire::ToText(result.failure());
+  EXPECT_EQ(opened, 1);
+  EXPECT_EQ(result.positions().partitions(), 8u);
+  EXPECT_EQ(result.positions().replicas(), 1u);
+  EXPECT_EQ(result.info().device_count(), 8u);
+  const int device = 1;
+  auto executable = Backend().Load(result.serialized(), std::span(&device, 1));
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  EXPECT_EQ((*executable)->num_partitions(), 1);
+  wide.set_request(2);
+  Send(wide);
+  EXPECT_TRUE(WaitResult(2).from_cache());
+  EXPECT_EQ(WaitResult(2).positions().partitions(), 8u);
+  wire::CompileRequest narrow = Request(3, kSharded, 2);
+  Send(narrow);
+  narrow.set_request(4);
+  narrow.set_spans_workers(true);
+  EXPECT_FALSE(WaitResult(3).has_positions());
+  Send(narrow);
+  EXPECT_FALSE(WaitResult(4).from_cache()) << "another executable of the same program";
+  EXPECT_TRUE(WaitResult(4).has_positions());
+}
+
+TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
+  wire::CompileRequest request = Request(1, kSharded, 2);
+  request.set_spans_workers(true);
+  auto refused = [&](const OpenBackend& open) {
+    return std::string(Compile(Backend(), request, open).status().ToString());
+  };
+  EXPECT_THAT(refused(nullptr), HasSubstr("UNIMPLEMENTED: a program cannot span"));
+  const OpenBackend open = [](int device_count) {
+    return device::OpenPjrt(
+        {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
+  };
+  request = Request(1, kSumOfAll, 2);
+  request.set_spans_workers(true);
+  EXPECT_THAT(refused(open), HasSubstr("UNIMPLEMENTED: a program over several workers cannot"));
+  EXPECT_THAT(refused(open), HasSubstr("1 collectives: all-reduce"));
+  request.set_device_count(kSpanMax + 1);
+  EXPECT_THAT(refused(open), HasSubstr("RESOURCE_EXHAUSTED"));
+  request.set_device_count(2);
+  EXPECT_THAT(refused([](int) { return absl::AbortedError("no threads"); }),
+              HasSubstr("no threads"));
 }
 
 TEST_F(CompilerTest, TheNextProcessFindsItInTheCache) {

@@ -8,18 +8,22 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "xla/ffi/api/ffi.h"
 
 #include "gangway/base/mutex.h"
 #include "gangway/collective/lowering/lowering.h"
+#include "gangway/device/each_device.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
+#include "gangway/device/pjrt/position_call.h"
 #include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/hlo_edit.pb.h"
 
@@ -55,10 +59,6 @@ class Meetings {
   void Fail(int64_t run) {
     MutexLock lock(mutex_);
     failing_run_ = run;
-  }
-  uint32_t Position(int device, bool replica) {
-    MutexLock lock(mutex_);
-    return replica ? device / table_.partition_count() : device % table_.partition_count();
   }
   // The numbers of the collectives that the device has called.
   std::vector<int64_t> OrderOf(int device) {
@@ -207,12 +207,6 @@ ffi::Error CallCollective(ffi::RunId run, int32_t device, ffi::RemainingArgs arg
   return ffi::Error::Success();
 }
 
-ffi::Error TellPosition(int32_t device, ffi::RemainingRets results, bool replica) {
-  const uint32_t position = TheMeetings().Position(device, replica);
-  std::memcpy((*results.get<ffi::AnyBuffer>(0))->untyped_data(), &position, sizeof(position));
-  return ffi::Error::Success();
-}
-
 XLA_FFI_DEFINE_HANDLER_SYMBOL(CollectiveHandler, CallCollective,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::RunId>()
@@ -220,9 +214,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(CollectiveHandler, CallCollective,
                                   .RemainingArgs()
                                   .RemainingRets()
                                   .Attr<int64_t>("number"));
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    PositionHandler, TellPosition,
-    ffi::Ffi::Bind().Ctx<ffi::DeviceOrdinal>().RemainingRets().Attr<bool>("replica"));
 
 // For one position, of an HLO module that is optimized already.
 std::string BackendOnly() {
@@ -245,9 +236,9 @@ class LoweredProgramTest : public ::testing::Test {
     ASSERT_TRUE(backend.ok()) << backend.status();
     backend_ = *std::move(backend);
     const std::vector<FfiHandler> handlers = {
-        {std::string(collective::kCollectiveTarget), reinterpret_cast<void*>(CollectiveHandler)},
-        {std::string(collective::kPositionTarget), reinterpret_cast<void*>(PositionHandler)}};
+        {std::string(collective::kCollectiveTarget), reinterpret_cast<void*>(CollectiveHandler)}};
     GANGWAY_ASSERT_OK(backend_->RegisterFfiHandlers(handlers));
+    OfferPosition(*backend_);
   }
 
   using Edit = std::function<void(xla::HloInstructionEditProto&)>;  // of a permute
@@ -272,12 +263,10 @@ class LoweredProgramTest : public ::testing::Test {
     auto compiled = backend_->Compile({lowered->program, "hlo"}, BackendOnly(), first);
     ASSERT_TRUE(compiled.ok()) << compiled.status();
     const std::string bytes = *(*compiled)->Serialize();
-    lowered_.clear();
-    for (int device = 0; device < kDevices; ++device) {
-      auto loaded = backend_->Load(bytes, std::vector<int>{device});
-      ASSERT_TRUE(loaded.ok()) << loaded.status();
-      lowered_.push_back(*std::move(loaded));
-    }
+    asks_ = MayAskPosition(bytes);
+    auto loaded = LoadOnEach(*backend_, bytes, std::vector<int>{0, 1, 2, 3});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    lowered_ = *std::move(loaded);
     TheMeetings().Begin(std::move(lowered->table));
   }
 
@@ -303,8 +292,12 @@ class LoweredProgramTest : public ::testing::Test {
   }
   Outputs RunLowered(int32_t launch, std::vector<absl::Status>& statuses,
                      size_t elements = kElements) {
-    return Run([this](int device) -> Executable& { return *lowered_[device]; }, launch, statuses,
-               elements);
+    for (int device = 0; device < kDevices; ++device)
+      SetPosition(launch, device, LogicalPosition{.partition = static_cast<uint32_t>(device)});
+    Outputs outputs =
+        Run([this](int) -> Executable& { return *lowered_; }, launch, statuses, elements);
+    for (int device = 0; device < kDevices; ++device) SetPosition(launch, device, std::nullopt);
+    return outputs;
   }
 
   // Several launches give what the original gives.
@@ -324,7 +317,8 @@ class LoweredProgramTest : public ::testing::Test {
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Executable> original_;
-  std::vector<std::unique_ptr<Executable>> lowered_;
+  std::unique_ptr<Executable> lowered_;
+  bool asks_ = false;  // for its position
 };
 
 // `body` makes %y from %x (tensor<4x4xf32>), and is of four replicas.
@@ -414,11 +408,18 @@ TEST_F(LoweredProgramTest, Broadcasts) {
 }
 
 TEST_F(LoweredProgramTest, AProgramOfPartitionsThatAsksForItsPosition) {
+  EXPECT_EQ(collective::kPositionTarget, kPositionCallTarget);
   ExpectEqual(GangProgram(kDevices), 1);
+  EXPECT_TRUE(asks_);
+  std::vector<absl::Status> statuses;
+  Run([this](int) -> Executable& { return *lowered_; }, 77, statuses, 1);
+  for (const absl::Status& status : statuses)
+    EXPECT_TRUE(absl::StrContains(status.message(), "no position on device")) << status;
 }
 
 TEST_F(LoweredProgramTest, AProgramWithoutCommunication) {
   ExpectEqual(Replicas("%y = stablehlo.add %x, %x : tensor<4x4xf32>"));
+  EXPECT_FALSE(asks_);
 }
 
 // Two collectives in a loop, one in a branch of it, and one behind it.

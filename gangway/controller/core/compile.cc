@@ -11,33 +11,49 @@ namespace gangway::controller {
 
 using absl::StatusCode;
 
+namespace {
+constexpr char kSpanAdvice[] =
+    "Use a mesh inside one worker; move arrays between meshes with device_put.";
+}  // namespace
+
 // Chooses where the executable runs, or returns why it cannot run.
 wire::FailureRef Controller::PlaceExecutable(const wire::CompileOp& op, Executable& executable,
                                              wire::CompileRequest& request) const {
   if (auto failure = CheckDevices(op.devices())) return failure;
-  std::set<std::pair<uint32_t, uint32_t>> places;
-  for (uint32_t device : op.devices()) {
-    const DeviceState& state = devices_.at(DeviceId(device));
-    places.emplace(state.island, state.worker);
-    request.add_local_devices(state.local);
-  }
-  Reach reach = places.size() == 1                                ? Reach::kWorker
-                : places.begin()->first == places.rbegin()->first ? Reach::kIsland
-                                                                  : Reach::kCluster;
-  if (reach > config_.program_reach) {
-    std::vector<std::string> names;
-    for (auto [island, worker] : places)
-      names.push_back(absl::StrCat("island", island, "/worker", worker));
-    return wire::Share(wire::MakeFailure(
-        StatusCode::kUnimplemented,
-        absl::StrCat("a program cannot span devices of several workers: ",
-                     absl::StrJoin(names, ", ")),
-        "Use a mesh inside one worker; move arrays between meshes with device_put."));
-  }
   executable.islands = IslandsOf(op.devices());
   executable.devices = {op.devices().begin(), op.devices().end()};
   request.set_device_count(static_cast<uint32_t>(op.devices_size()));
+  const std::vector<std::string> workers = WorkersOf(executable);
+  const Reach reach = workers.size() == 1              ? Reach::kWorker
+                      : executable.islands.size() == 1 ? Reach::kIsland
+                                                       : Reach::kCluster;
+  if (reach > config_.program_reach) {
+    return wire::Share(
+        wire::MakeFailure(StatusCode::kUnimplemented,
+                          absl::StrCat("a program cannot span devices of several ",
+                                       executable.islands.size() > 1 ? "islands: " : "workers: ",
+                                       absl::StrJoin(workers, ", ")),
+                          kSpanAdvice));
+  }
+  if (reach != Reach::kWorker) {
+    request.set_spans_workers(true);
+    return nullptr;
+  }
+  for (DeviceId device : executable.devices) request.add_local_devices(devices_.at(device).local);
   return nullptr;
+}
+
+// Their names.
+std::vector<std::string> Controller::WorkersOf(const Executable& executable) const {
+  std::set<std::pair<uint32_t, uint32_t>> places;
+  for (DeviceId device : executable.devices) {
+    const DeviceState& state = devices_.at(device);
+    places.emplace(state.island, state.worker);
+  }
+  std::vector<std::string> names;
+  for (auto [island, worker] : places)
+    names.push_back(absl::StrCat("island", island, "/worker", worker));
+  return names;
 }
 
 void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now,
@@ -84,7 +100,10 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   if (result.has_failure()) wire::Clip(*result.mutable_failure());
   wire::ClipText(*result.mutable_info()->mutable_name(), wire::kNameMax);
   wire::ClipText(*result.mutable_info()->mutable_source(), wire::kNameMax);
-  if (result.has_failure()) return FailCompile(compile, result.failure(), actions);
+  if (result.has_failure()) {
+    AddWorkers(compile, *result.mutable_failure());
+    return FailCompile(compile, result.failure(), actions);
+  }
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
@@ -101,6 +120,7 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   load->set_name(result.info().name());
   load->set_source(result.info().source());
   load->set_has_collectives(result.info().has_collectives());
+  if (result.has_positions()) *load->mutable_positions() = result.positions();
   *load->mutable_parameters() = result.info().parameters();
   *load->mutable_results() = result.info().results();
   *load->mutable_memory() = result.info().memory();
@@ -112,6 +132,19 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   event.mutable_compiled()->set_executable(compile.handle);
   event.mutable_compiled()->mutable_info()->Swap(result.mutable_info());
   actions.to_clients.emplace_back(compile.session, std::move(event));
+}
+
+// To what the compiler refuses because of several workers, of which it knows nothing.
+void Controller::AddWorkers(const PendingCompile& compile, wire::Failure& failure) const {
+  auto session = sessions_.find(compile.session);
+  if (session == sessions_.end()) return;
+  auto found = session->second.executables.find(compile.handle);
+  if (found == session->second.executables.end()) return;
+  const std::vector<std::string> workers = WorkersOf(found->second);
+  if (workers.size() == 1 || failure.code() != static_cast<int>(StatusCode::kUnimplemented)) return;
+  absl::StrAppend(failure.mutable_message(), " (its devices are of ", absl::StrJoin(workers, ", "),
+                  ")");
+  if (failure.advice().empty()) failure.set_advice(kSpanAdvice);
 }
 
 void Controller::FailCompile(const PendingCompile& compile, const wire::Failure& failure,

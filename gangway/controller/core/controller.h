@@ -46,7 +46,8 @@ namespace gangway::controller {
 
 using Time = std::chrono::steady_clock::time_point;
 
-// How far one program may span. Workers support only the first so far.
+// How far one program may span. Workers support the first two so far, the compiler the second for programs without
+// communication.
 enum class Reach { kWorker, kIsland, kCluster };
 
 struct ControllerConfig {
@@ -59,7 +60,7 @@ struct ControllerConfig {
   std::chrono::milliseconds scheduler_wait_max{20000};  // for a scheduler that is down
   // Makes 32 unguessable bytes for each copy between workers. Empty: no tokens (simulation, tests).
   std::function<std::string()> new_token;
-  Reach program_reach = Reach::kWorker;
+  Reach program_reach = Reach::kIsland;
 };
 
 struct SessionOpened {
@@ -304,6 +305,8 @@ class Controller {
 
   // compile.cc
   void OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now, Actions& actions);
+  std::vector<std::string> WorkersOf(const Executable& executable) const;
+  void AddWorkers(const PendingCompile& compile, wire::Failure& failure) const;
   wire::FailureRef PlaceExecutable(const wire::CompileOp& op, Executable& executable,
                                    wire::CompileRequest& request) const;
   void OnCompileResult(wire::CompileResult& result, Time now, Actions& actions);

@@ -207,7 +207,8 @@ struct DropShards {
   std::vector<uint32_t> shards;  // ascending
 };
 
-// Ends with ExecutableLoaded. `devices` in the order of the logical positions, all local.
+// Ends with ExecutableLoaded. `devices` in the order of the logical positions, all local; with `positions`, the local
+// ones among them, on each of which the executable is loaded apart.
 struct LoadExecutable {
   ExecutableId executable;
   std::string name;
@@ -215,6 +216,7 @@ struct LoadExecutable {
   std::vector<int> devices;
   bool has_collectives = false;  // of the device runtime, between its devices
   SessionId session;
+  std::optional<wire::Positions> positions;
 };
 
 struct UnloadExecutable {

@@ -2,6 +2,7 @@
 #include "gangway/worker/core/worker_core.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/strings/str_cat.h"
 
@@ -91,14 +92,21 @@ void WorkerCore::Load(wire::Load& load) {
   bool all = std::all_of(executable.devices.begin(), executable.devices.end(), is_local);
   wire::Report report;
   report.mutable_loaded()->set_executable(load.executable());
-  if (all && any) {
-    Emit(LoadExecutable{id, load.name(), std::move(*load.mutable_serialized()), executable.devices,
-                        load.has_collectives(), SessionId(load.session())});
+  if (any && (all || load.has_positions())) {
+    LoadExecutable action{id,
+                          load.name(),
+                          std::move(*load.mutable_serialized()),
+                          executable.devices,
+                          load.has_collectives(),
+                          SessionId(load.session())};
+    if (load.has_positions()) action.positions = load.positions();
+    std::erase_if(action.devices, std::not_fn(is_local));
+    Emit(std::move(action));
   } else if (any) {
     executable.failure =
         Fail(absl::StatusCode::kUnimplemented,
              absl::StrCat("Program ", load.name(), " spans ", identity_.name,
-                          " and other workers, which programs cannot do yet. Use devices of "
+                          " and other workers, but was compiled for one. Use devices of "
                           "one worker for one jit, and device_put between them."),
              {}, executable.label);
     *report.mutable_loaded()->mutable_failure() = *executable.failure;

@@ -518,6 +518,27 @@ TEST_F(WorkerCoreTest, LoadFailureIsReportedAndFailsItsGangs) {
   EXPECT_EQ(batch.reports(1).done().failure().source(), "train.py:42");
 }
 
+TEST_F(WorkerCoreTest, ItsPartOfAProgramForOnePositionIsLoadedOnItsOwnDevices) {
+  wire::IslandItem item;
+  wire::Load& load = *item.mutable_load();
+  load.set_executable(91);
+  for (uint32_t device : {24, 11, 25, 10}) load.add_devices(device);
+  load.mutable_positions()->set_partitions(4);
+  load.add_results();
+  const LoadExecutable action = All<LoadExecutable>(Item(item)).at(0);
+  EXPECT_THAT(action.devices, ElementsAre(1, 0)) << "in the order of the positions";
+  EXPECT_EQ(action.positions->partitions(), 4u);
+  core_.Step(ExecutableLoaded{ExecutableId(91), std::nullopt});
+  wire::IslandItem node = NodeItem(1);
+  node.mutable_node()->mutable_launch()->set_executable(91);
+  node.mutable_node()->mutable_launch()->add_results(200);
+  const PrepareLaunch launch = All<PrepareLaunch>(Item(node)).at(0);
+  ASSERT_EQ(launch.positions.size(), 2u);
+  EXPECT_EQ(launch.positions[0].position, 1u);
+  EXPECT_EQ(launch.positions[0].device, 1);
+  EXPECT_EQ(launch.positions[1].position, 3u);
+}
+
 TEST_F(WorkerCoreTest, ProgramAcrossWorkersIsUnimplemented) {
   LoadProgram(91, {10, 12}, 1);
   wire::ReportBatch batch = Round();

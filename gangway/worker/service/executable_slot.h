@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/device/device.h"
+#include "gangway/wire/wire.pb.h"
 #include "gangway/worker/service/device_thread.h"
 
 namespace gangway::worker {
@@ -25,10 +27,11 @@ namespace gangway::worker {
 class ExecutableSlot {
  public:
   ExecutableSlot(std::string name, DeviceThread::Turn turn, bool has_collectives,
-                 SessionId host_caller = {})
+                 SessionId host_caller = {}, std::optional<wire::Positions> asks = {})
       : turn_(turn),
         has_collectives_(has_collectives),
         host_caller_(host_caller),
+        asks_(std::move(asks)),
         name_(std::move(name)) {}
 
   // How its gangs enter a device.
@@ -37,6 +40,8 @@ class ExecutableSlot {
   bool has_collectives() const { return has_collectives_; }
   // The session whose client the program may call; 0: it calls none.
   SessionId host_caller() const { return host_caller_; }
+  // Of a program that asks for its position when it runs; null: it does not.
+  const std::optional<wire::Positions>& asks() const { return asks_; }
 
   void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable)
       GANGWAY_EXCLUDES(mutex_) {
@@ -63,6 +68,7 @@ class ExecutableSlot {
   const DeviceThread::Turn turn_;
   const bool has_collectives_;
   const SessionId host_caller_;
+  const std::optional<wire::Positions> asks_;
   const std::string name_;
   Mutex mutex_;
   CondVar changed_;

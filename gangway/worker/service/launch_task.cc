@@ -10,6 +10,7 @@
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
 #include "gangway/device/element_type.h"
+#include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::worker {
@@ -125,6 +126,12 @@ absl::Status LaunchTask::Execute(Position& position) {
     device::ReceiveHostCalls(options.launch_id, position.device,
                              std::make_shared<HostCaller>(self, position.device));
   }
+  if (executable_->asks()) {
+    const uint32_t partitions = std::max<uint32_t>(1, executable_->asks()->partitions());
+    device::SetPosition(options.launch_id, position.device,
+                        device::LogicalPosition{.replica = position.number / partitions,
+                                                .partition = position.number % partitions});
+  }
   std::optional<LateArgument> late;
   if (calls_host()) late = MakeLate(position, contents, arguments);
   thread.BeginCall(ordinal());
@@ -139,7 +146,7 @@ absl::Status LaunchTask::Execute(Position& position) {
   if (!outputs.ok()) {
     if (member != nullptr) member->begun_before = Member::kOutside;
     executes->End();  // a rejected execute runs no callback
-    if (calls_host()) EndHostCalls(position);
+    EndCalls(position);
     Trace(TraceKind::kExecuteEnd, place, {}, ordinal());
     return outputs.status();
   }
@@ -195,7 +202,7 @@ void LaunchTask::FillLate(LateArgument late) {
 
 void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
   const int device = position.device;
-  if (calls_host()) EndHostCalls(position);
+  EndCalls(position);
   environment().devices[device]->executes()->End();
   LeaveDevice(device);
   if (!status.ok()) {
@@ -206,7 +213,10 @@ void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
   EndPart();
 }
 
-void LaunchTask::EndHostCalls(const Position& position) {
+void LaunchTask::EndCalls(const Position& position) {
+  if (executable_->asks())
+    device::SetPosition(static_cast<int32_t>(launch_id_), position.device, std::nullopt);
+  if (!calls_host()) return;
   device::ReceiveHostCalls(static_cast<int32_t>(launch_id_), position.device, nullptr);
   host_callers(position)->End();
 }

@@ -21,6 +21,7 @@ namespace gangway::worker {
 class LaunchTask final : public NodeTask, public WatchedGang {
  public:
   struct Position {
+    uint32_t number = 0;  // logical
     int device = 0;
     std::vector<std::shared_ptr<store::Slot>> arguments;
     std::vector<std::shared_ptr<store::Slot>> results;
@@ -75,7 +76,7 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   bool IsLate() const { return calls_host() && executable_->has_collectives(); }
   // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
   void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);
-  void EndHostCalls(const Position& position);
+  void EndCalls(const Position& position);
   // A member will never reach its collectives.
   void NoteFailedMember(int device);
   size_t IndexOf(const Position& position) const {

@@ -20,6 +20,7 @@
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/device/pjrt/position_call.h"
 #include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/paced_sender.h"
@@ -67,6 +68,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
       device::OfferLinalg(**backend);
       device::OfferSimulatedWork(**backend);
       device::OfferHostCalls(**backend);
+      device::OfferPosition(**backend);
     }
   }
   GANGWAY_RETURN_IF_ERROR(backend);

@@ -10,6 +10,8 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/trace.h"
+#include "gangway/device/each_device.h"
+#include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/fetch_task.h"
@@ -172,7 +174,7 @@ void WorkerService::Do(CreateStorage& action) {
 void WorkerService::Do(PrepareLaunch& action) {
   std::vector<LaunchTask::Position> positions;
   for (const LaunchPosition& each : action.positions) {
-    LaunchTask::Position position{.device = each.device};
+    LaunchTask::Position position{.number = each.position, .device = each.device};
     for (const ShardKey& key : each.arguments)
       position.arguments.push_back(FindSlot(key, each.device));
     for (StorageId result : action.results)
@@ -286,11 +288,13 @@ void WorkerService::Do(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
   auto slot = std::make_shared<ExecutableSlot>(
       action.name, alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
-      action.has_collectives,
-      device::MayCallHost(action.serialized) ? action.session : SessionId());
+      action.has_collectives, device::MayCallHost(action.serialized) ? action.session : SessionId(),
+      device::MayAskPosition(action.serialized) ? action.positions : std::nullopt);
   executables_[action.executable] = slot;
   loader_.Post([this, slot, action = std::move(action)] {
-    auto executable = backend_->Load(action.serialized, action.devices);
+    auto executable = action.positions
+                          ? device::LoadOnEach(*backend_, action.serialized, action.devices)
+                          : backend_->Load(action.serialized, action.devices);
     std::optional<wire::Failure> failure;
     if (!executable.ok()) failure = wire::ToFailure(executable.status());
     slot->Set(std::move(executable));

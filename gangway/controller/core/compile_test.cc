@@ -1,0 +1,151 @@
+// The controller core's compiles: where a program may run, when it is answered, and what is loaded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gangway/controller/core/controller_test_util.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::controller {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_F(ControllerTest, ACompileWaitsForTheCompilerButOnlySoLong) {
+  Step(CompilerDown{});
+  Compile(5, {0});
+  EXPECT_THAT(requests_, IsEmpty());
+  ASSERT_TRUE(controller_->next_deadline().has_value());
+  Tick(milliseconds(999));
+  EXPECT_THAT(CompiledEvents(5), IsEmpty());
+  Compile(6, {0});
+  Tick(milliseconds(1));
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_EQ(CompiledEvents(5)[0].failure().code(), static_cast<int>(StatusCode::kUnavailable));
+  Step(CompilerUp{2});
+  ASSERT_EQ(requests_.size(), 1u);
+  FinishCompile(requests_[0].request());
+  EXPECT_FALSE(CompiledEvents(6).at(0).has_failure());
+  EXPECT_FALSE(controller_->next_deadline().has_value());
+}
+
+TEST_F(ControllerTest, ACompilerThatDiesIsAskedAgain) {
+  Compile(5, {0});
+  requests_.clear();
+  Step(CompilerDown{});
+  EXPECT_THAT(CompiledEvents(5), IsEmpty());
+  Step(CompilerUp{2});
+  ASSERT_EQ(requests_.size(), 1u);
+  FinishCompile(requests_[0].request());
+  EXPECT_FALSE(CompiledEvents(5).at(0).has_failure());
+}
+
+TEST_F(ControllerTest, AProgramThatKillsTheCompilerIsQuarantinedForAllSessions) {
+  Compile(5, {0});
+  for (int i = 0; i < 2; ++i) {
+    Step(CompilerDown{});
+    Step(CompilerUp{2});
+  }
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_THAT(CompiledEvents(5)[0].failure().message(), HasSubstr("is quarantined"));
+  requests_.clear();
+  Compile(6, {2}, 2);
+  EXPECT_THAT(CompiledEvents(6).at(0).failure().message(), HasSubstr("is quarantined"));
+  EXPECT_THAT(requests_, IsEmpty());
+}
+
+TEST_F(ControllerTest, ARefusedCompileRequestIsAnswered) {
+  Compile(5, {0});
+  controller::CompileNotSent refused{.request = requests_.back().request()};
+  refused.failure.set_message("too large for the link");
+  Step(refused);
+  EXPECT_EQ(CompiledEvents(5).at(0).failure().message(), "too large for the link");
+}
+
+TEST_F(ControllerTest, TheCompilesOfALostSessionAreDropped_OB2) {
+  Compile(5, {0}, 2);
+  Compile(6, {0}, 2);
+  Compile(7, {0});
+  Step(SessionLost{SessionId(2)});
+  FinishCompile(requests_[0].request());
+  FinishCompile(requests_.back().request());
+  EXPECT_FALSE(CompiledEvents(7).at(0).has_failure());
+  EXPECT_THAT(CompiledEvents(6), IsEmpty());
+}
+
+TEST_F(ControllerTest, ACompileThatWasDroppedIsAnswered) {
+  Compile(5, {0});
+  wire::Op op;
+  op.mutable_drop_executables()->add_handles(5);
+  Do(op);
+  items_.clear();
+  FinishCompile(requests_.back().request());
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_EQ(CompiledEvents(5)[0].failure().code(), static_cast<int>(StatusCode::kCancelled));
+  EXPECT_THAT(items_, IsEmpty()) << "nothing to load";
+}
+
+TEST_F(ControllerTest, AHandleUsedTwiceDoesNotTakeTheFirstCompileDown) {
+  Compile(5, {0});
+  uint64_t first = requests_.back().request();
+  Compile(5, {1});
+  EXPECT_TRUE(CompiledEvents(5).at(0).has_failure());
+  FinishCompile(first);
+  EXPECT_FALSE(CompiledEvents(5).at(1).has_failure());
+  Have(10, {0});
+  EXPECT_NE(Call(5, {10}, {11}), 0u);
+}
+
+TEST_F(ControllerTest, DevicesOfSeveralWorkersAreRefusedByName) {
+  Compile(5, {1, 2});
+  EXPECT_EQ(CompiledEvents(5).at(0).failure().code(), static_cast<int>(StatusCode::kUnimplemented));
+  EXPECT_THAT(CompiledEvents(5)[0].failure().message(),
+              HasSubstr("island0/worker0, island0/worker1"));
+  Compile(6, {0, 0});
+  EXPECT_THAT(CompiledEvents(6).at(0).failure().message(), HasSubstr("twice"));
+  Compile(7, {});
+  EXPECT_THAT(CompiledEvents(7).at(0).failure().message(), HasSubstr("no device"));
+}
+
+TEST_F(ControllerTest, AProgramOverAnIslandIsCompiledForOnePosition) {
+  Make(Reach::kIsland);
+  Compile(5, {2, 1});
+  ASSERT_EQ(requests_.size(), 1u);
+  EXPECT_TRUE(requests_[0].spans_workers());
+  EXPECT_EQ(requests_[0].device_count(), 2u);
+  EXPECT_THAT(requests_[0].local_devices(), IsEmpty());
+  items_.clear();
+  FromCompiler compiled;
+  compiled.result.set_request(requests_[0].request());
+  compiled.result.mutable_positions()->set_partitions(2);
+  Step(std::move(compiled));
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].first, 0u);
+  EXPECT_EQ(items_[0].second.load().positions().partitions(), 2u);
+  EXPECT_THAT(items_[0].second.load().devices(), ElementsAre(2, 1));
+  Compile(6, {0, 1});
+  EXPECT_FALSE(requests_.back().spans_workers()) << "both are on one worker";
+  Compile(7, {0, 4});
+  EXPECT_THAT(CompiledEvents(7).at(0).failure().message(), HasSubstr("several islands"));
+}
+
+TEST_F(ControllerTest, WhatTheCompilerRefusesOverWorkersNamesThem) {
+  Make(Reach::kIsland);
+  for (const Devices& devices : {Devices{1, 2}, Devices{0, 1}}) {
+    const uint64_t handle = 5 + devices[0];
+    Compile(handle, devices);
+    FromCompiler refused;
+    refused.result.set_request(requests_.back().request());
+    *refused.result.mutable_failure() =
+        wire::MakeFailure(StatusCode::kUnimplemented, "it communicates");
+    Step(std::move(refused));
+  }
+  EXPECT_EQ(CompiledEvents(6).at(0).failure().message(),
+            "it communicates (its devices are of island0/worker0, island0/worker1)");
+  EXPECT_THAT(CompiledEvents(6)[0].failure().advice(), HasSubstr("one worker"));
+  EXPECT_EQ(CompiledEvents(5).at(0).failure().message(), "it communicates");
+}
+
+}  // namespace
+}  // namespace gangway::controller
