@@ -17,6 +17,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
+#include "gangway/device/pjrt/position_call.h"
 #include "gangway/transport/inproc/inproc.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
@@ -332,6 +333,23 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   request.set_device_count(2);
   EXPECT_THAT(refused([](int) { return absl::AbortedError("no threads"); }),
               HasSubstr("no threads"));
+}
+
+// The target's handler is registered, so the plugin itself would not refuse the program.
+TEST_F(CompilerTest, AProgramMayNotCallWhatOnlyTheLoweringCalls) {
+  device::OfferPosition(Backend());
+  constexpr char kCall[] = R"(
+module @call {
+  func.func public @main() -> tensor<ui32> {
+    %y = stablehlo.custom_call @gangway.position() {api_version = 4 : i32,
+        backend_config = {replica = false}} : () -> tensor<ui32>
+    return %y : tensor<ui32>
+  }
+})";
+  const absl::Status refused = Compile(Backend(), Request(1, kCall, 1)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("calls gangway.position, which no program"));
 }
 
 TEST_F(CompilerTest, TheNextProcessFindsItInTheCache) {
