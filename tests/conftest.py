@@ -24,7 +24,7 @@ GROUPS = re.compile(
     r"|test_hosts\.py"
     r"|test_jax\.py::test_case\[(\dx\dx\d)"
     r"|test_linalg\.py::\w+\[(?:\w+-)?(\w+)\]"
-    r"|test_span\.py"
+    r"|test_span\.py::\w+\[(together|apart)"
     r"|test_other_jax\.py::\w+\[(0\.\d+)"
     r"|test_wheel\.py"
     r"|test_transfers\.py::\w+\[(shared|streams|small-pool)"

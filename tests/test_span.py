@@ -43,9 +43,10 @@ step = jax.jit(lambda x: x * 2 + 1)
 """
 
 
-@pytest.fixture(scope="module")
-def island() -> Iterator[Cluster]:
-    running = Cluster(1, WORKERS, DEVICES).start()
+@pytest.fixture(scope="module", params=["together", "apart"])
+def island(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    flags = ["--separate-schedulers", "--shared-memory", "0"] if request.param == "apart" else []
+    running = Cluster(1, WORKERS, DEVICES, *flags).start()
     yield running
     running.stop()
 

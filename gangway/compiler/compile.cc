@@ -110,6 +110,7 @@ absl::StatusOr<std::string> OptionsForOne(const std::string& serialized) {
   xla::CompileOptionsProto options;
   if (!options.ParseFromString(serialized))
     return absl::InvalidArgumentError("malformed compile options");
+  options.set_compile_portable_executable(true);
   xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
   build.set_num_replicas(1);
   build.set_num_partitions(1);

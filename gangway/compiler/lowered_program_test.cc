@@ -1,5 +1,5 @@
-// Programs whose collectives are taken out, on the real plugin: compiled for one position, loaded on each device apart,
-// with handlers that exchange by way of the process's memory. They give the bits that XLA's own collectives give.
+// Programs whose collectives are taken out, on the real plugin: compiled for one position, loaded once, run on each
+// device, with handlers that exchange by way of the process's memory. They give the bits of XLA's own collectives.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,6 @@
 
 #include "gangway/base/mutex.h"
 #include "gangway/collective/lowering/lowering.h"
-#include "gangway/device/each_device.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/xla/collectives.pb.h"
@@ -222,7 +221,7 @@ std::string BackendOnly() {
     AppendVarint(build, static_cast<uint64_t>(field) << 3);
     AppendVarint(build, 1);
   }
-  std::string options = "\x1a";
+  std::string options = "\x20\x01\x1a";  // compile_portable_executable, executable_build_options
   AppendVarint(options, build.size());
   return options + build;
 }
@@ -243,7 +242,7 @@ class LoweredProgramTest : public ::testing::Test {
 
   using Edit = std::function<void(xla::HloInstructionEditProto&)>;  // of a permute
 
-  // Compiles the original for all devices, and loads what is lowered from it on each device apart.
+  // Compiles the original for all devices, and loads what is lowered from it, for one position, on all.
   void Lower(const TestProgram& program, const Edit& edit = nullptr) {
     auto original = backend_->Compile({program.code, program.format}, program.compile_options, {});
     ASSERT_TRUE(original.ok()) << original.status();
@@ -264,7 +263,7 @@ class LoweredProgramTest : public ::testing::Test {
     ASSERT_TRUE(compiled.ok()) << compiled.status();
     const std::string bytes = *(*compiled)->Serialize();
     asks_ = MayAskPosition(bytes);
-    auto loaded = LoadOnEach(*backend_, bytes, std::vector<int>{0, 1, 2, 3});
+    auto loaded = backend_->Load(bytes, std::vector<int>{0, 1, 2, 3});
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     lowered_ = *std::move(loaded);
     TheMeetings().Begin(std::move(lowered->table));

@@ -183,7 +183,8 @@ class Executable {
   virtual std::string_view name() const = 0;
   virtual int num_replicas() const = 0;
   virtual int num_partitions() const = 0;
-  // devices()[i] runs logical position i. Size num_replicas x num_partitions.
+  // devices()[i] runs logical position i. Size num_replicas x num_partitions; of a program for one position whose
+  // options say compile_portable_executable, any number: each of them can run it.
   virtual std::span<const int> devices() const = 0;
   // Per-device shapes.
   virtual std::span<const ArraySpec> outputs() const = 0;

@@ -23,6 +23,7 @@ constexpr int kReplicaCount = 1;
 constexpr int kComputationCount = 2;
 constexpr int kComputationDevices = 3;
 constexpr int kReplicaDeviceIds = 1;
+constexpr int kPortable = 4;
 constexpr int kEnvOptionOverrides = 7;
 constexpr int kMapKey = 1, kMapValue = 2;
 constexpr int kOverrideString = 1;
@@ -104,7 +105,20 @@ std::string DeviceAssignment(const LogicalShape& shape, std::span<const int64_t>
 absl::StatusOr<LogicalShape> ReadLogicalShape(std::string_view compile_options) {
   UnknownFieldSet options, build;
   GANGWAY_RETURN_IF_ERROR(ParseBoth(compile_options, &options, &build));
-  return ShapeOf(build);
+  GANGWAY_ASSIGN_OR_RETURN(LogicalShape shape, ShapeOf(build));
+  const UnknownField* const portable = Find(options, kPortable);
+  shape.is_portable = portable != nullptr && portable->varint() != 0;
+  return shape;
+}
+
+absl::StatusOr<std::string> WithoutDeviceAssignment(std::string_view compile_options) {
+  UnknownFieldSet options, build;
+  GANGWAY_RETURN_IF_ERROR(ParseBoth(compile_options, &options, &build));
+  build.DeleteByNumber(kDeviceAssignment);
+  if (Find(build, kDeviceOrdinal) == nullptr) build.AddVarint(kDeviceOrdinal, ~uint64_t{0});
+  options.DeleteByNumber(kExecutableBuildOptions);
+  options.AddLengthDelimited(kExecutableBuildOptions, Serialize(build));
+  return Serialize(options);
 }
 
 absl::StatusOr<std::string> WithDeviceAssignment(std::string_view compile_options,

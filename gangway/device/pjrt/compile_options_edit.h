@@ -16,6 +16,7 @@ namespace gangway::device {
 struct LogicalShape {
   int64_t num_replicas = 1;
   int64_t num_partitions = 1;
+  bool is_portable = false;  // compiled for no device, to run on any
 };
 
 // The numbers of logical positions in the options (absent or 0 counts as 1). INVALID_ARGUMENT: not
@@ -27,6 +28,10 @@ absl::StatusOr<LogicalShape> ReadLogicalShape(std::string_view compile_options);
 // xla.CompileOptionsProto, or not one device per position.
 absl::StatusOr<std::string> WithDeviceAssignment(std::string_view compile_options,
                                                  std::span<const int64_t> device_ids);
+
+// The options without a device assignment, as a portable program needs them. INVALID_ARGUMENT: not an
+// xla.CompileOptionsProto.
+absl::StatusOr<std::string> WithoutDeviceAssignment(std::string_view compile_options);
 
 // The options with XLA's option `name` (a field of xla.DebugOptions) set to `value`, over any
 // earlier value. A plugin without that option rejects them with INVALID_ARGUMENT and names it.

@@ -82,7 +82,10 @@ absl::StatusOr<Placement> Place(const PjrtClient& client, std::string_view compi
         "the program is placed on local devices ", absl::StrJoin(placement.devices, ","),
         ": one device appears twice. Give each logical position its own device"));
   }
-  GANGWAY_ASSIGN_OR_RETURN(placement.compile_options, WithDeviceAssignment(compile_options, ids));
+  const bool is_portable = shape.is_portable && shape.num_replicas * shape.num_partitions == 1;
+  GANGWAY_ASSIGN_OR_RETURN(placement.compile_options,
+                           is_portable ? WithoutDeviceAssignment(compile_options)
+                                       : WithDeviceAssignment(compile_options, ids));
   return placement;
 }
 

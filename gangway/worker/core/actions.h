@@ -208,7 +208,7 @@ struct DropShards {
 };
 
 // Ends with ExecutableLoaded. `devices` in the order of the logical positions, all local; with `positions`, the local
-// ones among them, on each of which the executable is loaded apart.
+// ones among them, each of which runs the executable, which is for one position.
 struct LoadExecutable {
   ExecutableId executable;
   std::string name;

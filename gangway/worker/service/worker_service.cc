@@ -10,7 +10,6 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/trace.h"
-#include "gangway/device/each_device.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
@@ -292,9 +291,7 @@ void WorkerService::Do(LoadExecutable& action) {
       device::MayAskPosition(action.serialized) ? action.positions : std::nullopt);
   executables_[action.executable] = slot;
   loader_.Post([this, slot, action = std::move(action)] {
-    auto executable = action.positions
-                          ? device::LoadOnEach(*backend_, action.serialized, action.devices)
-                          : backend_->Load(action.serialized, action.devices);
+    auto executable = backend_->Load(action.serialized, action.devices);
     std::optional<wire::Failure> failure;
     if (!executable.ok()) failure = wire::ToFailure(executable.status());
     slot->Set(std::move(executable));
