@@ -128,11 +128,27 @@ std::string Named(const xla::Collective& collective) {
 
 // Only the lowering puts calls of Gangway's own into a program.
 absl::Status CheckCalls(const std::string& program) {
-  if (program.find(collective::kPositionTarget) == std::string::npos &&
-      program.find(collective::kCollectiveTarget) == std::string::npos)
-    return absl::OkStatus();
-  const absl::Status status = collective::LowerCollectives(program).status();
-  return absl::IsInvalidArgument(status) ? status : absl::OkStatus();
+  const bool may_call = program.find(collective::kPositionTarget) != std::string::npos ||
+                        program.find(collective::kCollectiveTarget) != std::string::npos;
+  return may_call ? collective::CheckNoOwnCalls(program) : absl::OkStatus();
+}
+
+// A client's programs have their devices: only OptionsForOne asks for a portable one.
+std::string WithDevices(const std::string& serialized) {
+  xla::CompileOptionsProto options;
+  if (!options.ParseFromString(serialized) || !options.compile_portable_executable())
+    return serialized;  // malformed ones are the runtime's to refuse
+  options.clear_compile_portable_executable();
+  return options.SerializeAsString();
+}
+
+wire::CompileResult RefusedOverWorkers(const std::string& why) {
+  wire::CompileResult result;
+  result.set_refused_over_workers(true);
+  *result.mutable_failure() = wire::MakeFailure(
+      absl::StatusCode::kUnimplemented, why,
+      "Use a mesh inside one worker; move arrays between meshes with device_put.");
+  return result;
 }
 
 absl::StatusOr<std::unique_ptr<device::Executable>> CompileFor(device::Backend& backend,
@@ -140,7 +156,8 @@ absl::StatusOr<std::unique_ptr<device::Executable>> CompileFor(device::Backend& 
                                                                const std::string& options) {
   std::vector<int> positions(request.device_count());
   std::iota(positions.begin(), positions.end(), 0);
-  auto compiled = backend.Compile({request.program(), request.format()}, options, positions);
+  auto compiled =
+      backend.Compile({request.program(), request.format()}, WithDevices(options), positions);
   if (!compiled.ok()) return ExplainCompile(compiled.status());
   return compiled;
 }
@@ -150,7 +167,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
                                                     const OpenBackend& open) {
   // Other platforms' clients find real devices only, and bring collectives over processes of their own.
   if (!open || !backend.capabilities().ffi_handlers || backend.capabilities().platform != "cpu") {
-    return absl::UnimplementedError(
+    return RefusedOverWorkers(
         absl::StrCat("a program cannot span devices of several workers on platform ",
                      backend.capabilities().platform));
   }
@@ -167,7 +184,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   GANGWAY_ASSIGN_OR_RETURN(std::string program, partitioned->OptimizedProgram());
   GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered, collective::LowerCollectives(program));
   if (!lowered.table.collectives().empty()) {
-    return absl::UnimplementedError(absl::StrCat(
+    return RefusedOverWorkers(absl::StrCat(
         "a program over several workers cannot communicate between its devices yet, and this one "
         "has ",
         lowered.table.collectives_size(), " collectives: ", Named(lowered.table.collectives(0)),

@@ -28,8 +28,9 @@ inline constexpr uint32_t kSpanMax = 2048;
 // Backend::Compile; INVALID_ARGUMENT if device_count is 0; FAILED_PRECONDITION if `backend` has
 // fewer devices than the program needs.
 //
-// Over several workers also: UNIMPLEMENTED if the runtime cannot (not XLA CPU, or `open` is null), or the program
-// communicates, naming where; RESOURCE_EXHAUSTED beyond kSpanMax positions; the errors of `open`.
+// Over several workers also: a result that is a refusal (UNIMPLEMENTED) if the runtime cannot (not XLA CPU, or `open`
+// is null), or if the program communicates, naming where; RESOURCE_EXHAUSTED beyond kSpanMax positions; the errors of
+// `open`.
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request,
                                             const OpenBackend& open = nullptr);

@@ -280,6 +280,7 @@ wire::CompileResult Compiler::Serve(const wire::CompileRequest& request, const s
     *failed.mutable_failure() = wire::ToFailure(compiled.status());
     return failed;
   }
+  if (compiled->has_failure()) return *std::move(compiled);
   compiled->mutable_info()->set_fingerprint(key);
   MutexLock lock(cache_mutex_);
   cache_.Store(key, *compiled);

@@ -317,7 +317,11 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   wire::CompileRequest request = Request(1, kSharded, 2);
   request.set_spans_workers(true);
   auto refused = [&](const OpenBackend& open) {
-    return std::string(Compile(Backend(), request, open).status().ToString());
+    const auto result = Compile(Backend(), request, open);
+    if (!result.ok()) return result.status().ToString();
+    EXPECT_TRUE(result->refused_over_workers());
+    EXPECT_THAT(result->failure().advice(), HasSubstr("one worker"));
+    return wire::ToStatus(result->failure()).ToString();
   };
   EXPECT_THAT(refused(nullptr), HasSubstr("UNIMPLEMENTED: a program cannot span"));
   const OpenBackend open = [](int device_count) {
@@ -350,6 +354,18 @@ module @call {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("calls gangway.position, which no program"));
+}
+
+// Else it would run on each of the devices apart.
+TEST_F(CompilerTest, AClientsProgramIsNotPortable) {
+  wire::CompileRequest request = Request(1, kDouble, 2);
+  xla::CompileOptionsProto options;
+  options.set_compile_portable_executable(true);
+  options.mutable_executable_build_options()->set_num_replicas(1);
+  request.set_options(options.SerializeAsString());
+  EXPECT_EQ(Compile(Backend(), request).status().code(), absl::StatusCode::kInvalidArgument);
+  request.set_device_count(1);
+  EXPECT_TRUE(Compile(Backend(), request).ok());
 }
 
 TEST_F(CompilerTest, TheNextProcessFindsItInTheCache) {

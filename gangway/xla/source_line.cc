@@ -103,14 +103,16 @@ std::string SourceLine(const HloModuleProto& module) {
   return best == nullptr ? "" : absl::StrCat(std::string(best->file), ":", best->line);
 }
 
-std::string SourceLine(const StackFrameIndexProto& table, int64_t frame) {
-  const std::vector<Frame> frames = ReadFrames(table);
-  if (frame < 1 || frame > static_cast<int64_t>(frames.size())) return "";
-  for (; frame != 0; frame = frames[frame - 1].parent) {
-    const Frame& each = frames[frame - 1];
-    if (IsUsers(each)) return absl::StrCat(std::string(each.file), ":", each.line);
+std::vector<std::string> SourceLines(const StackFrameIndexProto& table) {
+  std::vector<std::string> lines;
+  for (const Frame& frame : ReadFrames(table)) {
+    if (IsUsers(frame)) {
+      lines.push_back(absl::StrCat(std::string(frame.file), ":", frame.line));
+    } else {
+      lines.push_back(frame.parent == 0 ? "" : lines[frame.parent - 1]);
+    }
   }
-  return "";
+  return lines;
 }
 
 }  // namespace gangway::xla

@@ -4,6 +4,7 @@
 #define GANGWAY_XLA_SOURCE_LINE_H_
 
 #include <string>
+#include <vector>
 
 #include "gangway/xla/hlo.pb.h"
 
@@ -15,8 +16,8 @@ namespace gangway::xla {
 // "" if the program has no such frame.
 std::string SourceLine(const HloModuleProto& module);
 
-// "FILE:LINE" of the innermost user line that leads to the operation of stack frame `frame` (1-based); "" if none does.
-std::string SourceLine(const StackFrameIndexProto& frames, int64_t frame);
+// For each stack frame, "FILE:LINE" of the innermost user line that leads to its operation; "" if none does.
+std::vector<std::string> SourceLines(const StackFrameIndexProto& frames);
 
 }  // namespace gangway::xla
 

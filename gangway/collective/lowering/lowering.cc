@@ -25,7 +25,7 @@ using xla::HloInstructionEditProto;
 using xla::ShapeProto;
 
 constexpr int64_t kPositionsMax = int64_t{1} << 16;
-constexpr int64_t kMembersMax = int64_t{1} << 24;  // of all groups of a program
+constexpr int64_t kMembersMax = int64_t{1} << 24;  // of all groups and pairs of a program
 
 ShapeProto ChainShape() {
   ShapeProto shape;
@@ -46,7 +46,7 @@ ShapeProto WithChain(ShapeProto shape) {
 class Table {
  public:
   Table(const Positions& positions, const xla::StackFrameIndexProto& frames)
-      : positions_(positions), frames_(frames) {
+      : positions_(positions), lines_(xla::SourceLines(frames)) {
     table_.set_replica_count(static_cast<uint32_t>(positions.replicas));
     table_.set_partition_count(static_cast<uint32_t>(positions.partitions));
   }
@@ -62,7 +62,10 @@ class Table {
     GANGWAY_ASSIGN_OR_RETURN(xla::Collective collective,
                              Describe(instruction, operands, reducer, groups, positions_));
     collective.set_name(instruction.name());
-    collective.set_source(xla::SourceLine(frames_, instruction.metadata().stack_frame_id()));
+    const int64_t frame = instruction.metadata().stack_frame_id();
+    if (frame >= 1 && frame <= static_cast<int64_t>(lines_.size()))
+      collective.set_source(lines_[frame - 1]);
+    GANGWAY_RETURN_IF_ERROR(Count(collective.sources_size()));
     if (!groups.groups().empty()) {
       GANGWAY_ASSIGN_OR_RETURN(const uint32_t index, AddGroups(std::move(groups)));
       collective.set_groups(index);
@@ -77,19 +80,24 @@ class Table {
   absl::StatusOr<uint32_t> AddGroups(xla::CollectiveGroups groups) {
     auto [it, is_new] = index_.emplace(groups.SerializeAsString(), table_.groups_size());
     if (is_new) {
-      for (const auto& group : groups.groups()) members_ += group.positions_size();
-      if (members_ > kMembersMax)
-        return absl::ResourceExhaustedError("the program's groups are too many");
+      for (const auto& group : groups.groups())
+        GANGWAY_RETURN_IF_ERROR(Count(group.positions_size()));
       *table_.add_groups() = std::move(groups);
     }
     return it->second;
   }
 
+  absl::Status Count(int64_t members) {
+    members_ += members;
+    if (members_ <= kMembersMax) return absl::OkStatus();
+    return absl::ResourceExhaustedError("the program's groups and pairs are too many");
+  }
+
   const Positions positions_;
-  const xla::StackFrameIndexProto& frames_;
+  const std::vector<std::string> lines_;  // by stack frame
   xla::CollectiveTable table_;
   std::map<std::string, uint32_t> index_;  // of groups
-  int64_t members_ = 0;
+  int64_t members_ = 0;                    // of all groups and pairs
 };
 
 // Rewrites one computation, in the order of its schedule.
@@ -323,13 +331,18 @@ class Rewriter {
   int64_t root_ = 0;
 };
 
+absl::Status Parse(std::string_view bytes, xla::HloWithConfigEditProto& program) {
+  if (bytes.size() <= INT32_MAX &&
+      program.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return absl::OkStatus();
+  return Malformed("not a serialized HLO module with its configuration");
+}
+
 }  // namespace
 
 absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
   xla::HloWithConfigEditProto program;
-  if (hlo_with_config.size() > INT32_MAX ||
-      !program.ParseFromArray(hlo_with_config.data(), static_cast<int>(hlo_with_config.size())))
-    return Malformed("not a serialized HLO module with its configuration");
+  GANGWAY_RETURN_IF_ERROR(Parse(hlo_with_config, program));
   const Positions positions{std::max<int64_t>(1, program.config().replica_count()),
                             std::max<int64_t>(1, program.config().num_partitions())};
   if (positions.replicas > kPositionsMax || positions.partitions > kPositionsMax ||
@@ -346,6 +359,15 @@ absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
   }
   module.RemoveUncalled();
   return Lowered{.program = proto.SerializeAsString(), .table = table.Take()};
+}
+
+absl::Status CheckNoOwnCalls(std::string_view hlo_with_config) {
+  xla::HloWithConfigEditProto program;
+  GANGWAY_RETURN_IF_ERROR(Parse(hlo_with_config, program));
+  for (const HloComputationEditProto& computation : program.module().computations())
+    for (const HloInstructionEditProto& instruction : computation.instructions())
+      GANGWAY_RETURN_IF_ERROR(CheckNoOwnCall(instruction));
+  return absl::OkStatus();
 }
 
 }  // namespace gangway::collective

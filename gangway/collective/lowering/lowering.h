@@ -19,6 +19,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "gangway/xla/collectives.pb.h"
@@ -38,6 +39,9 @@ struct Lowered {
 // `hlo_with_config`: what PJRT_Executable_OptimizedProgram yields. Errors: INVALID_ARGUMENT: malformed, or a program
 // that calls our targets itself; UNIMPLEMENTED: a form of communication that is not known, named with its instruction.
 absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config);
+
+// INVALID_ARGUMENT, with the instruction: a program that was not lowered calls one of the targets.
+absl::Status CheckNoOwnCalls(std::string_view hlo_with_config);
 
 }  // namespace gangway::collective
 

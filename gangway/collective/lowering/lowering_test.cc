@@ -525,6 +525,7 @@ TEST(LoweringTest, MalformedModulesAreRefused) {
         module.mutable_computations(1)->mutable_instructions(1)->set_called_computation_ids(0, 8);
       },
       [](auto& module) { module.mutable_computations()->SwapElements(0, 1); },
+      [](auto& module) { module.clear_schedule(); },
       [](auto& module) {
         module.mutable_schedule()->mutable_sequences()->at(8).clear_instruction_ids();
       },
@@ -546,6 +547,32 @@ TEST(LoweringTest, MalformedModulesAreRefused) {
   }
   EXPECT_EQ(LowerCollectives("not a module").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(LowerCollectives("").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LoweringTest, AnOwnCallIsFoundBehindWhateverElseIsRefused) {
+  ModuleBuilder builder(4, 1);
+  builder.Begin("main");
+  const int64_t started = builder.Add("async-start", F32({8}), {builder.Parameter(F32({8}))}).id();
+  builder.Add("custom-call", F32({8}), {started})
+      .set_custom_call_target(std::string(kPositionTarget));
+  EXPECT_EQ(CheckNoOwnCalls(builder.Bytes()).code(), absl::StatusCode::kInvalidArgument);
+  builder.Begin("other");
+  builder.Parameter(F32({8}));
+  builder.program().mutable_module()->mutable_computations()->DeleteSubrange(0, 1);
+  EXPECT_TRUE(CheckNoOwnCalls(builder.Bytes()).ok());
+}
+
+TEST(LoweringTest, PairsAreBounded) {
+  ModuleBuilder builder(2, 1 << 15);
+  builder.Begin("main");
+  int64_t value = builder.Parameter(F32({8}));
+  for (int i = 0; i < 600; ++i) {
+    auto& permute = builder.Add("collective-permute", F32({8}), {value});
+    permute.add_source_target_pairs()->set_target(1);
+    value = permute.id();
+  }
+  EXPECT_EQ(LowerCollectives(builder.Bytes()).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(LoweringTest, PositionsAreBounded) {

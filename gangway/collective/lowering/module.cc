@@ -42,11 +42,7 @@ absl::Status CheckKnown(const HloInstructionEditProto& instruction) {
     return absl::UnimplementedError(
         absl::StrCat(Named(instruction), " is a form of communication that is not known"));
   }
-  const std::string_view target = instruction.custom_call_target();
-  if (target == kCollectiveTarget || target == kPositionTarget)
-    return absl::InvalidArgumentError(absl::StrCat(
-        Named(instruction), " calls ", std::string(target), ", which no program may call itself"));
-  return absl::OkStatus();
+  return CheckNoOwnCall(instruction);
 }
 
 }  // namespace
@@ -55,11 +51,19 @@ absl::Status Malformed(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("malformed compiled program: ", why));
 }
 
+absl::Status CheckNoOwnCall(const HloInstructionEditProto& instruction) {
+  const std::string_view target = instruction.custom_call_target();
+  if (target != kCollectiveTarget && target != kPositionTarget) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(Named(instruction), " calls ", std::string(target),
+                                                 ", which no program may call itself"));
+}
+
 std::string Named(const HloInstructionEditProto& instruction) {
   return absl::StrCat(instruction.name(), " (", instruction.opcode(), ")");
 }
 
 absl::StatusOr<Module> Module::Open(xla::HloModuleEditProto& proto) {
+  if (!proto.has_schedule()) return Malformed("it is not scheduled");
   Module module(proto);
   GANGWAY_RETURN_IF_ERROR(module.Index());
   GANGWAY_RETURN_IF_ERROR(module.FindChained());

@@ -67,6 +67,8 @@ class Module {
 };
 
 absl::Status Malformed(const std::string& why);
+// INVALID_ARGUMENT: it calls one of Gangway's targets.
+absl::Status CheckNoOwnCall(const xla::HloInstructionEditProto& instruction);
 std::string Named(const xla::HloInstructionEditProto& instruction);  // "all-reduce.4 (all-reduce)"
 
 }  // namespace gangway::collective

@@ -97,13 +97,11 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   Take(compiles, actions);
   if (!answered) return;
   const PendingCompile& compile = *answered;
+  if (result.refused_over_workers()) AddWorkers(compile, *result.mutable_failure());
   if (result.has_failure()) wire::Clip(*result.mutable_failure());
   wire::ClipText(*result.mutable_info()->mutable_name(), wire::kNameMax);
   wire::ClipText(*result.mutable_info()->mutable_source(), wire::kNameMax);
-  if (result.has_failure()) {
-    AddWorkers(compile, *result.mutable_failure());
-    return FailCompile(compile, result.failure(), actions);
-  }
+  if (result.has_failure()) return FailCompile(compile, result.failure(), actions);
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
@@ -134,17 +132,14 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   actions.to_clients.emplace_back(compile.session, std::move(event));
 }
 
-// To what the compiler refuses because of several workers, of which it knows nothing.
+// The compiler knows positions, not workers.
 void Controller::AddWorkers(const PendingCompile& compile, wire::Failure& failure) const {
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
   if (found == session->second.executables.end()) return;
-  const std::vector<std::string> workers = WorkersOf(found->second);
-  if (workers.size() == 1 || failure.code() != static_cast<int>(StatusCode::kUnimplemented)) return;
-  absl::StrAppend(failure.mutable_message(), " (its devices are of ", absl::StrJoin(workers, ", "),
-                  ")");
-  if (failure.advice().empty()) failure.set_advice(kSpanAdvice);
+  absl::StrAppend(failure.mutable_message(), " (its devices are of ",
+                  absl::StrJoin(WorkersOf(found->second), ", "), ")");
 }
 
 void Controller::FailCompile(const PendingCompile& compile, const wire::Failure& failure,
