@@ -337,7 +337,7 @@ TEST_P(TransportConformance, WritableComesBelowALimitOfItsOwn) {
   EXPECT_EQ(link_->writable_bytes(), options.writable_bytes_max);
   EXPECT_GT(link_->frame_bytes_max(), size_t{1} << 20);
   size_t sent = 0;
-  // The network may take some of it late: then the event comes before the gate opens.
+  // The network may take some of it late: then events come before the gate opens.
   for (bool is_over = false; !is_over; ++sent) {
     ASSERT_LT(sent, 200u) << "the network and the receiver take all of it";
     ASSERT_TRUE(link_->Send(Bulk(sent, 1 << 20)).ok());
@@ -345,7 +345,9 @@ TEST_P(TransportConformance, WritableComesBelowALimitOfItsOwn) {
   }
   gate_.Open();
   ASSERT_TRUE(client_.WaitWritable(1));
-  EXPECT_LE(link_->queued_bytes(), options.writable_bytes_max);
+  for (int count = 2; link_->queued_bytes() > options.writable_bytes_max; ++count) {
+    ASSERT_TRUE(client_.WaitWritable(count));  // the earlier ones were of what the network took late
+  }
   ASSERT_TRUE(server_.WaitFrames(sent));
 }
 
