@@ -346,7 +346,8 @@ TEST_P(TransportConformance, WritableComesBelowALimitOfItsOwn) {
   gate_.Open();
   ASSERT_TRUE(client_.WaitWritable(1));
   for (int count = 2; link_->queued_bytes() > options.writable_bytes_max; ++count) {
-    ASSERT_TRUE(client_.WaitWritable(count));  // the earlier ones were of what the network took late
+    ASSERT_TRUE(
+        client_.WaitWritable(count));  // the earlier ones were of what the network took late
   }
   ASSERT_TRUE(server_.WaitFrames(sent));
 }

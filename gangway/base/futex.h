@@ -1,0 +1,28 @@
+// Waits for a word of memory that processes may share. Words are the operating system's: nothing here is for threads of
+// a World. Thread-safe.
+#ifndef GANGWAY_BASE_FUTEX_H_
+#define GANGWAY_BASE_FUTEX_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace gangway {
+
+using FutexWord = std::atomic<uint32_t>;
+static_assert(sizeof(FutexWord) == sizeof(uint32_t) && FutexWord::is_always_lock_free);
+
+// Returns when the word is not `expected`, at a FutexWake, or after `limit`; perhaps before. The memory may be mapped
+// for reading only.
+void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit);
+
+// Wakes all threads that wait for the word, also in other processes.
+void FutexWake(const FutexWord& word);
+
+// In a loop that looks at memory: a few cycles without, or with, giving the core to another thread.
+void PauseCore();
+void YieldCore();
+
+}  // namespace gangway
+
+#endif  // GANGWAY_BASE_FUTEX_H_

@@ -1,0 +1,91 @@
+// The memory by which the devices of a host's workers exchange messages. Each worker has one arena, a sealed memfd, and
+// in it a region for each of its devices. A device writes only its own region; workers map the arenas of others for
+// reading. So a worker that ends at any instruction leaves nobody a lock or half a counter, and its arena vanishes with
+// the last mapping.
+//
+// A region has kSlots messages, which the device writes in turns, and says how far the device has read the messages of
+// each other device. A message is identified by its gang (the launch's ordinal), the collective's number, the round
+// (loops call a collective again) and the part, so nobody takes a message for another one.
+#ifndef GANGWAY_COLLECTIVE_EXECUTION_ARENA_H_
+#define GANGWAY_COLLECTIVE_EXECUTION_ARENA_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/base/file_descriptor.h"
+#include "gangway/base/futex.h"
+#include "gangway/collective/execution/plan.h"
+
+namespace gangway::collective {
+
+inline constexpr size_t kSlots = 4;
+// Of an island: workers, and devices of each.
+inline constexpr uint32_t kWorkersMax = 256;
+inline constexpr uint32_t kDevicesMax = 64;
+
+// A device's number among all of its island.
+constexpr uint32_t PeerNumber(uint32_t worker, uint32_t device) {
+  return worker * kDevicesMax + device;
+}
+
+struct MessageKey {
+  uint64_t gang = 0;
+  uint32_t number = 0;
+  uint32_t round = 0;
+  uint32_t part = 0;
+};
+
+// Memory of all zeros is a valid region.
+struct Region {
+  struct Header {
+    std::atomic<uint64_t>
+        sequence;  // 0: being written. Each message of the region has a larger one
+    std::atomic<uint64_t> gang;
+    std::atomic<uint32_t> number;
+    std::atomic<uint32_t> round;
+    std::atomic<uint32_t> part;
+  };
+  alignas(64) FutexWord pulse;    // changes whenever something else here does
+  std::atomic<uint32_t> awaited;  // 1 + the peer number whose pulse this device sleeps at; 0: none
+  std::atomic<uint64_t> left;     // gangs up to this one have ended on this device
+  alignas(64) std::array<Header, kSlots> headers;
+  // By peer number: the sequence of the last message of that device that this one has read.
+  alignas(64) std::array<std::atomic<uint64_t>, size_t{kWorkersMax} * kDevicesMax> consumed;
+  alignas(4096) std::array<std::array<std::byte, kMessageBytes>, kSlots> data;
+};
+
+class Arena {
+ public:
+  // This worker's own. RESOURCE_EXHAUSTED: the system has no memory for it.
+  static absl::StatusOr<std::shared_ptr<Arena>> Create(uint32_t devices);
+  // Another worker's, for reading. INVALID_ARGUMENT: not an arena for so many devices.
+  static absl::StatusOr<std::shared_ptr<Arena>> Map(FileDescriptor descriptor, uint32_t devices);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  Region& own(uint32_t device) { return regions_[device]; }  // not of a mapped one
+  const Region& region(uint32_t device) const { return regions_[device]; }
+  uint32_t devices() const { return devices_; }
+  size_t bytes() const { return devices_ * sizeof(Region); }
+  int descriptor() const { return descriptor_.get(); }
+
+ private:
+  Arena(FileDescriptor descriptor, Region* regions, uint32_t devices)
+      : descriptor_(std::move(descriptor)), regions_(regions), devices_(devices) {}
+  static absl::StatusOr<std::shared_ptr<Arena>> MapAs(FileDescriptor descriptor, uint32_t devices,
+                                                      int access);
+
+  const FileDescriptor descriptor_;
+  Region* const regions_;
+  const uint32_t devices_;
+};
+
+}  // namespace gangway::collective
+
+#endif  // GANGWAY_COLLECTIVE_EXECUTION_ARENA_H_

@@ -1,0 +1,424 @@
+// Implementation of member.h.
+#include "gangway/collective/execution/member.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+#include "gangway/collective/execution/reduce.h"
+
+namespace gangway::collective {
+namespace {
+
+using xla::Collective;
+
+constexpr int kLooks = 200;  // some microseconds
+constexpr int kLooksWithYield = 50;
+// A sleeping wait looks again for what has no pulse: the end of a peer.
+constexpr std::chrono::milliseconds kSleepMax{100};
+// Of memory that stays in the nearest cache while it is reduced.
+constexpr size_t kReducedAtOnce = size_t{4} << 10;
+
+bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() &&
+         b.data() < a.data() + a.size();
+}
+
+// Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is among
+// the units of `members` members, of member `member`.
+template <typename Each>
+void ForPieces(const Segment& segment, size_t piece, size_t members, size_t member, Each each) {
+  for (size_t unit = segment.begin; unit < segment.begin + segment.bytes;) {
+    const size_t outer = unit / piece, within = unit % piece;
+    const size_t bytes = std::min(piece - within, segment.begin + segment.bytes - unit);
+    each(unit - segment.begin, bytes, (outer * members + member) * piece + within);
+    unit += bytes;
+  }
+}
+
+}  // namespace
+
+void LocalDevice::Enter(uint64_t gang) {
+  MutexLock lock(mutex_);
+  gangs_.insert(gang);
+  last_gang_ = std::max(last_gang_, gang);
+}
+
+void LocalDevice::Leave(uint64_t gang) {
+  {
+    MutexLock lock(mutex_);
+    gangs_.erase(gang);
+    region().left.store(gangs_.empty() ? last_gang_ : *gangs_.begin() - 1,
+                        std::memory_order_seq_cst);
+  }
+  Pulse();
+  FutexWake(region().pulse);
+}
+
+void Launch::Abort(const absl::Status& why) {
+  {
+    MutexLock lock(mutex_);
+    if (!reason_.ok()) return;
+    reason_ = why;
+  }
+  is_aborted_.store(true, std::memory_order_release);
+  // Its members here may sleep at the pulse of any other; one that has not yet gone to sleep looks again soon.
+  for (const Place& place : *places_) FutexWake(place.region().pulse);
+}
+
+absl::Status Launch::reason() const {
+  MutexLock lock(mutex_);
+  return reason_;
+}
+
+Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> device,
+               uint32_t position)
+    : launch_(std::move(launch)),
+      device_(std::move(device)),
+      position_(position),
+      rounds_(launch_->plan().size()) {}
+
+absl::Status Member::Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready) {
+  for (int i = 0; i < kLooks; ++i) {
+    if (ready()) return absl::OkStatus();
+    PauseCore();
+  }
+  for (int i = 0; i < kLooksWithYield; ++i) {
+    if (ready()) return absl::OkStatus();
+    if (launch_->is_aborted()) return launch_->reason();
+    YieldCore();
+  }
+  return AwaitAsleep(place, number, ready);
+}
+
+absl::Status Member::AwaitAsleep(const Place& place, uint32_t number,
+                                 absl::FunctionRef<bool()> ready) {
+  const Clock::time_point deadline = Clock::now() + launch_->wait_max();
+  const FutexWord& pulse = place.region().pulse;
+  std::atomic<uint32_t>& awaited = device_->region().awaited;
+  while (true) {
+    const uint32_t seen = pulse.load(std::memory_order_seq_cst);
+    if (ready()) return absl::OkStatus();
+    if (launch_->is_aborted()) return launch_->reason();
+    if (Clock::now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "collective ", launch_->plan().at(number).Name(), " has waited for ", place.peer->name,
+          ", local device ", place.device, ", for ", launch_->wait_max().count(), " ms"));
+    }
+    // Who changes the pulse looks at `awaited` after that: either it sees this, or the pulse is not `seen` any more.
+    awaited.store(1 + place.number(), std::memory_order_seq_cst);
+    if (pulse.load(std::memory_order_seq_cst) == seen) FutexWait(pulse, seen, kSleepMax);
+    awaited.store(0, std::memory_order_relaxed);
+  }
+}
+
+void Member::Wake(const PositionList& positions) {
+  device_->Pulse();
+  const uint32_t me = 1 + device_->number_;
+  const bool any = std::ranges::any_of(*positions, [&](uint32_t position) {
+    return (*launch_->places())[position].region().awaited.load(std::memory_order_seq_cst) == me;
+  });
+  if (any) FutexWake(device_->region().pulse);
+}
+
+absl::StatusOr<std::byte*> Member::BeginMessage(uint32_t number) {
+  const uint64_t sequence = device_->sequence_ + 1;
+  LocalDevice::Sent& sent = device_->sent_[sequence % kSlots];
+  if (sent.launch != nullptr) {
+    const Launch& launch = *sent.launch;
+    for (uint32_t position : *sent.readers) {
+      const Place& reader = (*launch.places())[position];
+      if (reader.number() == device_->number_) continue;
+      const Region& region = reader.region();
+      GANGWAY_RETURN_IF_ERROR(Await(reader, number, [&] {
+        return region.consumed[device_->number_].load(std::memory_order_acquire) >= sent.sequence ||
+               region.left.load(std::memory_order_acquire) >= launch.gang() ||
+               launch.is_aborted() ||  // its readers know that it may be written over
+               reader.peer->is_gone.load(std::memory_order_relaxed);
+      }));
+    }
+    sent = {};
+  }
+  Region& region = device_->region();
+  region.headers[sequence % kSlots].sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  return region.data[sequence % kSlots].data();
+}
+
+void Member::EndMessage(const MessageKey& key, const PositionList& readers) {
+  const uint64_t sequence = ++device_->sequence_;
+  Region::Header& header = device_->region().headers[sequence % kSlots];
+  header.gang.store(key.gang, std::memory_order_relaxed);
+  header.number.store(key.number, std::memory_order_relaxed);
+  header.round.store(key.round, std::memory_order_relaxed);
+  header.part.store(key.part, std::memory_order_relaxed);
+  header.sequence.store(sequence, std::memory_order_release);
+  device_->sent_[sequence % kSlots] = {sequence, readers, launch_};
+  Wake(readers);
+}
+
+absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey& key) {
+  const Place& place = (*launch_->places())[source];
+  const Region& region = place.region();
+  Found found;
+  GANGWAY_RETURN_IF_ERROR(Await(place, key.number, [&] {
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      const Region::Header& header = region.headers[slot];
+      const uint64_t sequence = header.sequence.load(std::memory_order_acquire);
+      if (sequence == 0 || header.gang.load(std::memory_order_relaxed) != key.gang ||
+          header.number.load(std::memory_order_relaxed) != key.number ||
+          header.round.load(std::memory_order_relaxed) != key.round ||
+          header.part.load(std::memory_order_relaxed) != key.part)
+        continue;
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (header.sequence.load(std::memory_order_relaxed) != sequence) continue;
+      found = {region.data[slot].data(), &header, sequence};
+      return true;
+    }
+    return false;
+  }));
+  return found;
+}
+
+absl::Status Member::Consume(uint32_t source, const Found& found) {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  const Place& place = (*launch_->places())[source];
+  if (found.header->sequence.load(std::memory_order_relaxed) != found.sequence) {
+    return absl::UnavailableError(
+        absl::StrCat(place.peer->name, ", local device ", place.device,
+                     ", has left the gang in the middle of a collective"));
+  }
+  if (place.number() != device_->number_)
+    device_->region().consumed[place.number()].store(found.sequence, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+// One call of a collective.
+class Member::Call {
+ public:
+  Call(Member& member, uint32_t number, uint32_t round,
+       std::span<const std::span<const std::byte>> operands,
+       std::span<const std::span<std::byte>> results)
+      : member_(member),
+        planned_(member.launch_->plan().at(number)),
+        role_(planned_.roles[member.position_]),
+        key_{member.launch_->gang(), number, round, 0},
+        operands_(operands.begin(), operands.end()),
+        results_(results) {}
+
+  absl::Status Run() {
+    SaveOperands();
+    GANGWAY_RETURN_IF_ERROR(Send(0));
+    for (size_t i = 0; i < planned_.messages.size(); ++i) GANGWAY_RETURN_IF_ERROR(Receive(i));
+    return absl::OkStatus();
+  }
+
+ private:
+  Collective::Kind kind() const { return planned_.meaning.kind(); }
+  size_t piece(size_t operand) const {
+    return planned_.meaning.operands(static_cast<int>(operand)).piece_bytes();
+  }
+  size_t members() const { return planned_.group_size; }
+  MessageKey Key(size_t message, bool is_result) const {
+    MessageKey key = key_;
+    key.part = static_cast<uint32_t>(message * 2 + (is_result ? 1 : 0));
+    return key;
+  }
+
+  // Whether writing a result would change what is yet to be sent. The kinds that keep the order of bytes write only what
+  // they have sent.
+  bool WouldSpoil(size_t operand) const {
+    const bool keeps_order = kind() == Collective::ALL_REDUCE || kind() == Collective::PERMUTE ||
+                             kind() == Collective::BROADCAST;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      const bool in_place =
+          keeps_order && i == operand && results_[i].data() == operands_[i].data();
+      if (!in_place && Overlap(operands_[operand], results_[i])) return true;
+    }
+    return false;
+  }
+
+  void SaveOperands() {
+    for (size_t i = 0; i < operands_.size(); ++i) {
+      if (!WouldSpoil(i)) continue;
+      saved_.emplace_back(operands_[i].begin(), operands_[i].end());
+      operands_[i] = saved_.back();
+    }
+  }
+
+  absl::Status Send(size_t index) {
+    if (role_.readers == nullptr || index == planned_.messages.size()) return absl::OkStatus();
+    const Message& message = planned_.messages[index];
+    GANGWAY_ASSIGN_OR_RETURN(std::byte* const data, member_.BeginMessage(key_.number));
+    for (const Segment& segment : message.segments) Pack(segment, data + segment.offset);
+    member_.EndMessage(Key(index, false), role_.readers);
+    return absl::OkStatus();
+  }
+
+  void Pack(const Segment& segment, std::byte* into) const {
+    const std::byte* const operand = operands_[segment.operand].data();
+    switch (kind()) {
+      case Collective::REDUCE_SCATTER:
+      case Collective::ALL_TO_ALL:
+        for (size_t to = 0; to < members(); ++to) {
+          ForPieces(segment, piece(segment.operand), members(), to,
+                    [&](size_t at, size_t bytes, size_t from) {
+                      std::memcpy(into + to * segment.stride + at, operand + from, bytes);
+                    });
+        }
+        return;
+      case Collective::ALL_TO_ALL_TUPLE:
+        for (size_t to = 0; to < members(); ++to)
+          std::memcpy(into + to * segment.stride, operands_[to].data() + segment.begin,
+                      segment.bytes);
+        return;
+      default:
+        std::memcpy(into, operand + segment.begin, segment.bytes);
+    }
+  }
+
+  // The next message goes out before this one is awaited, so that others need not wait for it.
+  absl::Status Receive(size_t index) {
+    const Message& message = planned_.messages[index];
+    if (message.in_parts) return ReceiveInParts(index, message);
+    GANGWAY_RETURN_IF_ERROR(Send(index + 1));
+    if (role_.sources == nullptr) {  // nobody sends to it
+      for (const Segment& segment : message.segments)
+        std::memset(results_[segment.operand].data() + segment.begin, 0, segment.bytes);
+      return absl::OkStatus();
+    }
+    GANGWAY_RETURN_IF_ERROR(ReceiveFrom(Key(index, false)));
+    for (const Segment& segment : message.segments) Unpack(segment);
+    return ConsumeAll();
+  }
+
+  // The message of each source, in the group's order.
+  absl::Status ReceiveFrom(const MessageKey& key) {
+    found_.clear();
+    for (uint32_t source : *role_.sources) {
+      GANGWAY_ASSIGN_OR_RETURN(Found found, member_.Receive(source, key));
+      found_.push_back(found);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ConsumeAll() {
+    for (size_t i = 0; i < found_.size(); ++i)
+      GANGWAY_RETURN_IF_ERROR(member_.Consume((*role_.sources)[i], found_[i]));
+    member_.Wake(role_.sources);
+    return absl::OkStatus();
+  }
+
+  void Unpack(const Segment& segment) {
+    const size_t own = role_.rank * segment.stride;
+    switch (kind()) {
+      case Collective::ALL_REDUCE:
+        return Reduce(segment, segment.offset, segment.bytes,
+                      results_[segment.operand].data() + segment.begin);
+      case Collective::REDUCE_SCATTER:
+        return Reduce(segment, segment.offset + own, segment.bytes,
+                      results_[segment.operand].data() + segment.begin);
+      case Collective::ALL_GATHER:
+      case Collective::ALL_TO_ALL:
+        for (size_t from = 0; from < found_.size(); ++from) {
+          const std::byte* const data =
+              found_[from].data + segment.offset + (kind() == Collective::ALL_TO_ALL ? own : 0);
+          std::byte* const result = results_[segment.operand].data();
+          ForPieces(segment, piece(segment.operand), members(), from,
+                    [&](size_t at, size_t bytes, size_t into) {
+                      std::memcpy(result + into, data + at, bytes);
+                    });
+        }
+        return;
+      case Collective::ALL_TO_ALL_TUPLE:
+        for (size_t from = 0; from < found_.size(); ++from)
+          std::memcpy(results_[from].data() + segment.begin,
+                      found_[from].data + segment.offset + own, segment.bytes);
+        return;
+      default:
+        std::memcpy(results_[segment.operand].data() + segment.begin,
+                    found_[0].data + segment.offset, segment.bytes);
+    }
+  }
+
+  // The bytes [offset, offset + bytes) of all messages, in the group's order.
+  void Reduce(const Segment& segment, size_t offset, size_t bytes, std::byte* into) const {
+    const Reducer reducer =
+        FindReduction(planned_.meaning.reduction(),
+                      planned_.meaning.operands(static_cast<int>(segment.operand)).element_type())
+            .reducer;
+    const ReductionMode mode;
+    for (size_t at = 0; at < bytes; at += kReducedAtOnce) {
+      const size_t size = std::min(kReducedAtOnce, bytes - at);
+      std::memcpy(into + at, found_[0].data + offset + at, size);
+      for (size_t i = 1; i < found_.size(); ++i)
+        reducer(into + at, found_[i].data + offset + at, size);
+    }
+  }
+
+  // A large operand: this member reduces its part of the message, sends that, and gathers the others' parts.
+  absl::Status ReceiveInParts(size_t index, const Message& message) {
+    const Segment& segment = message.segments[0];
+    const size_t part = PartBytes(segment, role_.sources->size());
+    GANGWAY_RETURN_IF_ERROR(ReceiveFrom(Key(index, false)));
+    GANGWAY_ASSIGN_OR_RETURN(std::byte* const data, member_.BeginMessage(key_.number));
+    const size_t begin = std::min(role_.rank * part, segment.bytes);
+    Reduce(segment, segment.offset + begin, std::min(part, segment.bytes - begin), data);
+    for (size_t i = 0; i < found_.size(); ++i)
+      GANGWAY_RETURN_IF_ERROR(member_.Consume((*role_.sources)[i], found_[i]));
+    member_.EndMessage(Key(index, true), role_.readers);
+    // Behind that: a device reads another one's messages in the order in which they were sent.
+    GANGWAY_RETURN_IF_ERROR(Send(index + 1));
+    std::byte* const result = results_[segment.operand].data() + segment.begin;
+    for (size_t i = 0; i < role_.sources->size(); ++i) {
+      const uint32_t source = (*role_.sources)[i];
+      GANGWAY_ASSIGN_OR_RETURN(const Found found, member_.Receive(source, Key(index, true)));
+      const size_t from = std::min(i * part, segment.bytes);
+      std::memcpy(result + from, found.data, std::min(part, segment.bytes - from));
+      GANGWAY_RETURN_IF_ERROR(member_.Consume(source, found));
+    }
+    member_.Wake(role_.sources);
+    return absl::OkStatus();
+  }
+
+  static size_t PartBytes(const Segment& segment, size_t members) {
+    const size_t least = (segment.bytes + members - 1) / members;
+    return (least + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
+  }
+
+  Member& member_;
+  const PlannedCollective& planned_;
+  const Role& role_;
+  const MessageKey key_;
+  std::vector<std::span<const std::byte>> operands_;
+  const std::span<const std::span<std::byte>> results_;
+  std::vector<std::vector<std::byte>> saved_;
+  std::vector<Found> found_;
+};
+
+absl::Status Member::Run(int64_t number, std::span<const std::span<const std::byte>> operands,
+                         std::span<const std::span<std::byte>> results) {
+  if (number < 0 || static_cast<size_t>(number) >= rounds_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program calls collective ", number, " of ", rounds_.size()));
+  }
+  const PlannedCollective& planned = launch_->plan().at(number);
+  bool fits = operands.size() == planned.operand_bytes.size() &&
+              results.size() == planned.result_bytes.size();
+  for (size_t i = 0; fits && i < operands.size(); ++i) {
+    fits = operands[i].size() == planned.operand_bytes[i] &&
+           results[i].size() == planned.result_bytes[i];
+  }
+  if (!fits) {
+    return absl::InvalidArgumentError(absl::StrCat("the operands of collective ", planned.Name(),
+                                                   " are not those of its description"));
+  }
+  if (launch_->is_aborted()) return launch_->reason();
+  return Call(*this, static_cast<uint32_t>(number), rounds_[number]++, operands, results).Run();
+}
+
+}  // namespace gangway::collective

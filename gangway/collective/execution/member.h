@@ -1,0 +1,158 @@
+// A launch's members on this worker, and how they run collectives with all others, by the arenas of their workers.
+//
+// A collective's member writes what others need into messages of its own region, waits for the messages of others, and
+// makes its results from them. Reductions are done in the group's order, one member after another, so that the same
+// bits come out whatever the timing and wherever the members are. Small operands are reduced by every member; of large
+// ones each reduces a part, and the parts are gathered. A slot is written again when all that read it have done so, or
+// have left its gang.
+//
+// Waits look at memory for a short time, then sleep. A wait ends with an error when the launch is aborted, or after the
+// limit. What others do never ends this process, and nobody waits for a lock that another process holds.
+//
+// Threading: Member::Run on one thread at a time; all else from any.
+#ifndef GANGWAY_COLLECTIVE_EXECUTION_MEMBER_H_
+#define GANGWAY_COLLECTIVE_EXECUTION_MEMBER_H_
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gangway/base/clock.h"
+#include "gangway/base/mutex.h"
+#include "gangway/collective/execution/arena.h"
+#include "gangway/collective/execution/plan.h"
+
+namespace gangway::collective {
+
+// A worker's incarnation as the collectives of another one see it, or its own.
+struct Peer {
+  std::string name;    // for errors
+  uint32_t index = 0;  // in the island
+  std::shared_ptr<Arena> arena;
+  std::atomic<bool> is_gone = false;
+};
+
+// Where the positions of a program run.
+struct Place {
+  std::shared_ptr<const Peer> peer;
+  uint32_t device = 0;  // of that worker
+
+  uint32_t number() const { return PeerNumber(peer->index, device); }
+  const Region& region() const { return peer->arena->region(device); }
+};
+using Places = std::vector<Place>;
+
+class Launch;
+
+// What a device of this worker keeps from launch to launch.
+class LocalDevice {
+ public:
+  LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device)
+      : arena_(std::move(arena)), number_(PeerNumber(worker, device)), device_(device) {}
+
+  // A gang is queued on the device, in the order of its gangs; and has ended there, or never will begin.
+  void Enter(uint64_t gang) GANGWAY_EXCLUDES(mutex_);
+  void Leave(uint64_t gang) GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  friend class Member;
+  struct Sent {
+    uint64_t sequence = 0;
+    PositionList readers;
+    std::shared_ptr<const Launch> launch;  // null: nothing is in the slot
+  };
+
+  Region& region() { return arena_->own(device_); }
+  void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
+
+  const std::shared_ptr<Arena> arena_;
+  const uint32_t number_;
+  const uint32_t device_;
+  // Used by the member that runs now: launches of one device do not overlap.
+  uint64_t sequence_ = 0;
+  std::array<Sent, kSlots> sent_;
+  Mutex mutex_;
+  std::set<uint64_t> gangs_ GANGWAY_GUARDED_BY(mutex_);  // queued or running
+  uint64_t last_gang_ GANGWAY_GUARDED_BY(mutex_) = 0;
+};
+
+// What the members of a launch on one worker share.
+class Launch {
+ public:
+  Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places, uint64_t gang,
+         std::chrono::milliseconds wait_max)
+      : plan_(std::move(plan)), places_(std::move(places)), gang_(gang), wait_max_(wait_max) {}
+
+  const Plan& plan() const { return *plan_; }
+  const std::shared_ptr<const Places>& places() const { return places_; }
+  uint64_t gang() const { return gang_; }
+  std::chrono::milliseconds wait_max() const { return wait_max_; }
+
+  // Ends the collectives of its members here, those that wait and those to come. The first reason stays.
+  void Abort(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
+  bool is_aborted() const { return is_aborted_.load(std::memory_order_acquire); }
+  absl::Status reason() const GANGWAY_EXCLUDES(mutex_);  // OK: not aborted
+
+ private:
+  const std::shared_ptr<const Plan> plan_;
+  const std::shared_ptr<const Places> places_;
+  const uint64_t gang_;
+  const std::chrono::milliseconds wait_max_;
+  std::atomic<bool> is_aborted_ = false;
+  mutable Mutex mutex_;
+  absl::Status reason_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+class Member {
+ public:
+  Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> device, uint32_t position);
+
+  // One collective. The operands and results are those of the program's call, without the chain. A result may be the
+  // memory of an operand. Errors: INVALID_ARGUMENT: the call does not fit the plan; DEADLINE_EXCEEDED: a member did not
+  // come; the reason of an abort; UNAVAILABLE: another member was aborted while this one read its message.
+  absl::Status Run(int64_t number, std::span<const std::span<const std::byte>> operands,
+                   std::span<const std::span<std::byte>> results);
+
+ private:
+  class Call;
+  friend class Call;
+
+  // Where a message is.
+  struct Found {
+    const std::byte* data = nullptr;
+    const Region::Header* header = nullptr;
+    uint64_t sequence = 0;
+  };
+
+  // Waits until `ready`, which something in `place`'s region makes true.
+  absl::Status Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
+  absl::Status AwaitAsleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
+  // The next slot, once its message has been read.
+  absl::StatusOr<std::byte*> BeginMessage(uint32_t number);
+  void EndMessage(const MessageKey& key, const PositionList& readers);
+  absl::StatusOr<Found> Receive(uint32_t source, const MessageKey& key);
+  // What was read was the message, and its sender may write over it.
+  absl::Status Consume(uint32_t source, const Found& found);
+  // Wakes those of `positions` that sleep at this device's pulse.
+  void Wake(const PositionList& positions);
+
+  const std::shared_ptr<Launch> launch_;
+  const std::shared_ptr<LocalDevice> device_;
+  const uint32_t position_;
+  std::vector<uint32_t> rounds_;  // by collective
+};
+
+}  // namespace gangway::collective
+
+#endif  // GANGWAY_COLLECTIVE_EXECUTION_MEMBER_H_

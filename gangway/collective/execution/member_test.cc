@@ -1,0 +1,441 @@
+// Collectives between threads that stand for the devices of several workers, each of which maps the arenas of the
+// others: every kind gives what its description says, with the same bits however the devices are spread; a slow, a
+// failed and a missing member hinder nobody longer than the contract says.
+#include "gangway/collective/execution/member.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/thread.h"
+
+namespace gangway::collective {
+namespace {
+
+using xla::Collective;
+using Bytes = std::vector<std::byte>;
+using Arrays = std::vector<Bytes>;
+
+constexpr int32_t kF32 = 11;
+constexpr std::chrono::milliseconds kWaitMax{60'000};
+
+// Devices of `workers` workers, in the order of the positions.
+class Host {
+ public:
+  Host(uint32_t workers, uint32_t devices) : devices_(devices) {
+    for (uint32_t w = 0; w < workers; ++w) own_.push_back(*Arena::Create(devices));
+    for (uint32_t w = 0; w < workers; ++w) {
+      for (uint32_t d = 0; d < devices; ++d)
+        local_.push_back(std::make_shared<LocalDevice>(own_[w], w, d));
+      std::vector<std::shared_ptr<Peer>> seen;
+      for (uint32_t other = 0; other < workers; ++other) {
+        auto peer = std::make_shared<Peer>();
+        peer->name = absl::StrCat("worker", other);
+        peer->index = other;
+        const int copy = fcntl(own_[other]->descriptor(), F_DUPFD_CLOEXEC, 0);
+        peer->arena = other == w ? own_[w] : *Arena::Map(FileDescriptor(copy), devices);
+        seen.push_back(std::move(peer));
+      }
+      peers_.push_back(std::move(seen));
+    }
+  }
+
+  size_t size() const { return local_.size(); }
+  Peer& peer(uint32_t worker, uint32_t other) { return *peers_[worker][other]; }
+
+  // A launch of positions on these devices: one Launch for each worker.
+  std::vector<std::shared_ptr<Launch>> Begin(const std::shared_ptr<const Plan>& plan,
+                                             std::chrono::milliseconds wait_max = kWaitMax) {
+    std::vector<std::shared_ptr<Launch>> launches;
+    ++gang_;
+    for (auto& seen : peers_) {
+      auto places = std::make_shared<Places>();
+      for (uint32_t i = 0; i < size(); ++i) places->push_back({seen[i / devices_], i % devices_});
+      launches.push_back(std::make_shared<Launch>(plan, std::move(places), gang_, wait_max));
+    }
+    for (auto& device : local_) device->Enter(gang_);
+    return launches;
+  }
+
+  using Body = std::function<absl::Status(Member&, uint32_t position)>;
+  // Each position's member on a thread of its own.
+  std::vector<absl::Status> Run(const std::vector<std::shared_ptr<Launch>>& launches,
+                                const Body& body) {
+    std::vector<absl::Status> statuses(size());
+    std::vector<Thread> threads;
+    for (uint32_t i = 0; i < size(); ++i) {
+      threads.emplace_back("member", [&, i] {
+        const std::shared_ptr<Launch>& launch = launches[i / devices_];
+        {
+          Member member(launch, local_[i], i);
+          statuses[i] = body(member, i);
+        }
+        local_[i]->Leave(launch->gang());
+      });
+    }
+    for (Thread& thread : threads) thread.Join();
+    return statuses;
+  }
+
+ private:
+  const uint32_t devices_;
+  std::vector<std::shared_ptr<Arena>> own_;
+  std::vector<std::shared_ptr<LocalDevice>> local_;        // by position
+  std::vector<std::vector<std::shared_ptr<Peer>>> peers_;  // by the worker that sees them
+  uint64_t gang_ = 0;
+};
+
+// A table for positions 0 .. count-1, with these groups for all its collectives.
+xla::CollectiveTable Table(uint32_t count, const std::vector<std::vector<uint32_t>>& groups) {
+  xla::CollectiveTable table;
+  table.set_replica_count(1);
+  table.set_partition_count(count);
+  xla::CollectiveGroups& all = *table.add_groups();
+  for (const auto& positions : groups)
+    all.add_groups()->mutable_positions()->Add(positions.begin(), positions.end());
+  return table;
+}
+
+Collective& Add(xla::CollectiveTable& table, Collective::Kind kind,
+                const std::vector<std::pair<uint64_t, uint64_t>>& extents) {
+  Collective& collective = *table.add_collectives();
+  collective.set_kind(kind);
+  collective.set_reduction(Collective::SUM);
+  collective.set_name("it");
+  for (auto [outer, floats] : extents) {
+    Collective::Operand& operand = *collective.add_operands();
+    operand.set_element_type(kF32);
+    operand.set_outer(outer);
+    operand.set_piece_bytes(floats * sizeof(float));
+  }
+  return collective;
+}
+
+float At(const Bytes& bytes, size_t index) {
+  float value;
+  std::memcpy(&value, bytes.data() + index * sizeof(float), sizeof(float));
+  return value;
+}
+
+void Put(Bytes& bytes, size_t index, float value) {
+  std::memcpy(bytes.data() + index * sizeof(float), &value, sizeof(float));
+}
+
+Arrays Inputs(const PlannedCollective& planned, uint32_t position, uint32_t seed = 0) {
+  Arrays inputs;
+  for (size_t i = 0; i < planned.operand_bytes.size(); ++i) {
+    Bytes bytes(planned.operand_bytes[i]);
+    for (size_t at = 0; at < bytes.size() / sizeof(float); ++at)
+      Put(bytes, at, 0.1f * static_cast<float>((at * 31 + position * 17 + i * 7 + seed) % 1009));
+    inputs.push_back(std::move(bytes));
+  }
+  return inputs;
+}
+
+// What the collective's description says, one element at a time.
+Arrays Expected(const PlannedCollective& planned, uint32_t position, uint32_t seed = 0) {
+  const Role& role = planned.roles[position];
+  Arrays results;
+  for (size_t bytes : planned.result_bytes) results.emplace_back(bytes);
+  if (role.sources == nullptr) return results;
+  std::vector<Arrays> from;
+  for (uint32_t source : *role.sources) from.push_back(Inputs(planned, source, seed));
+  const size_t size = from.size();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const size_t piece =
+        planned.meaning.operands(static_cast<int>(i)).piece_bytes() / sizeof(float);
+    for (size_t at = 0; at < results[i].size() / sizeof(float); ++at) {
+      const size_t row = at / (piece * size), member = at / piece % size;
+      switch (planned.meaning.kind()) {
+        case Collective::ALL_REDUCE:
+        case Collective::REDUCE_SCATTER: {
+          const bool scatters = planned.meaning.kind() == Collective::REDUCE_SCATTER;
+          const size_t source =
+              scatters ? (at / piece * size + role.rank) * piece + at % piece : at;
+          float sum = At(from[0][i], source);
+          for (size_t other = 1; other < size; ++other) sum += At(from[other][i], source);
+          Put(results[i], at, sum);
+          break;
+        }
+        case Collective::ALL_GATHER:
+          Put(results[i], at, At(from[member][i], row * piece + at % piece));
+          break;
+        case Collective::ALL_TO_ALL:
+          Put(results[i], at, At(from[member][i], (row * size + role.rank) * piece + at % piece));
+          break;
+        case Collective::ALL_TO_ALL_TUPLE:
+          Put(results[i], at, At(from[i][role.rank], at));
+          break;
+        default:
+          Put(results[i], at, At(from[0][i], at));
+      }
+    }
+  }
+  return results;
+}
+
+absl::Status RunOnce(Member& member, int64_t number, const Arrays& inputs, Arrays& results) {
+  const std::vector<std::span<const std::byte>> operands(inputs.begin(), inputs.end());
+  std::vector<std::span<std::byte>> places(results.begin(), results.end());
+  return member.Run(number, operands, places);
+}
+
+Arrays Empty(const PlannedCollective& planned) {
+  Arrays results;
+  for (size_t bytes : planned.result_bytes) results.emplace_back(bytes, std::byte{0xee});
+  return results;
+}
+
+// All collectives of the table, several rounds each, in two launches.
+void ExpectDescribed(Host& host, const xla::CollectiveTable& table, uint32_t rounds = 2) {
+  auto plan = Plan::Make(table);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  for (uint32_t launch = 0; launch < 2; ++launch) {
+    const auto statuses =
+        host.Run(host.Begin(*plan), [&](Member& member, uint32_t position) -> absl::Status {
+          for (uint32_t seed = 0; seed < rounds; ++seed) {
+            for (size_t number = 0; number < (*plan)->size(); ++number) {
+              const PlannedCollective& planned = (*plan)->at(number);
+              Arrays results = Empty(planned);
+              const Arrays inputs = Inputs(planned, position, seed);
+              if (auto status = RunOnce(member, static_cast<int64_t>(number), inputs, results);
+                  !status.ok())
+                return status;
+              if (results != Expected(planned, position, seed))
+                return absl::DataLossError(absl::StrCat("collective ", number, " of position ",
+                                                        position, " in round ", seed));
+            }
+          }
+          return absl::OkStatus();
+        });
+    for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+const std::vector<std::vector<uint32_t>> kAll = {{0, 1, 2, 3, 4, 5, 6, 7}};
+const std::vector<std::vector<uint32_t>> kFours = {{6, 0, 2, 4}, {7, 5, 3, 1}};
+
+struct Layout {
+  uint32_t workers, devices;
+};
+
+class MemberTest : public ::testing::TestWithParam<Layout> {
+ protected:
+  Host host_{GetParam().workers, GetParam().devices};
+};
+
+TEST_P(MemberTest, EveryKindGivesWhatItsDescriptionSays) {
+  for (const auto& groups : {kAll, kFours}) {
+    const uint64_t size = groups[0].size();
+    xla::CollectiveTable table = Table(8, groups);
+    for (uint64_t floats : {1u, 100u, 5000u, 33'001u}) {
+      Add(table, Collective::ALL_REDUCE, {{1, floats}});
+      Add(table, Collective::ALL_GATHER, {{3, floats}});
+      Add(table, Collective::REDUCE_SCATTER, {{2, floats}});
+      Add(table, Collective::ALL_TO_ALL, {{2, floats}});
+      Add(table, Collective::ALL_TO_ALL_TUPLE, {size, {1, floats}});
+      Add(table, Collective::BROADCAST, {{1, floats}});
+      Collective& permute = Add(table, Collective::PERMUTE, {{1, floats}});
+      for (uint32_t i = 0; i < 6; ++i) {
+        permute.add_sources(i);
+        permute.add_targets((i + 3) % 8);
+      }
+    }
+    Add(table, Collective::ALL_REDUCE, {{1, 3}, {1, 70'000}, {0, 0}, {1, 40}, {1, 4'500}, {1, 2}});
+    Add(table, Collective::ALL_GATHER, {{1, 3}, {5, 15'000}, {2, 40}});
+    Add(table, Collective::REDUCE_SCATTER, {{1, 3}, {5, 15'000}, {2, 40}});
+    ExpectDescribed(host_, table);
+  }
+}
+
+TEST_P(MemberTest, GroupsMayGoRoundALoopATheirOwnPace) {
+  xla::CollectiveTable table = Table(8, kFours);
+  Add(table, Collective::ALL_REDUCE, {{1, 5000}});
+  xla::CollectiveGroups& all = *table.add_groups();
+  auto& everyone = *all.add_groups();
+  for (uint32_t i = 0; i < 8; ++i) everyone.add_positions(i);
+  Add(table, Collective::ALL_REDUCE, {{1, 10}}).set_groups(1);
+  auto plan = *Plan::Make(table);
+  const auto statuses =
+      host_.Run(host_.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+        for (uint32_t seed = 0; seed < (position % 2 == 0 ? 30u : 3u); ++seed) {
+          Arrays results = Empty(plan->at(0));
+          const absl::Status status =
+              RunOnce(member, 0, Inputs(plan->at(0), position, seed), results);
+          if (!status.ok()) return status;
+          if (results != Expected(plan->at(0), position, seed)) return absl::DataLossError("wrong");
+        }
+        Arrays results = Empty(plan->at(1));
+        const absl::Status status = RunOnce(member, 1, Inputs(plan->at(1), position), results);
+        if (!status.ok()) return status;
+        return results == Expected(plan->at(1), position) ? absl::OkStatus()
+                                                          : absl::DataLossError("wrong after");
+      });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_P(MemberTest, AResultMayLieWhereItsOperandOrAnotherOneDoes) {
+  xla::CollectiveTable table = Table(8, kAll);
+  for (uint64_t floats : {8u, 5000u, 70'000u}) {
+    Add(table, Collective::ALL_REDUCE, {{1, floats}});
+    Add(table, Collective::ALL_TO_ALL, {{3, floats}});
+    Add(table, Collective::ALL_REDUCE, {{1, floats}, {1, floats}});
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, floats}});
+    for (uint32_t i = 0; i < 8; ++i) {
+      permute.add_sources(i);
+      permute.add_targets((i + 1) % 8);
+    }
+  }
+  auto plan = *Plan::Make(table);
+  const auto statuses =
+      host_.Run(host_.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+        for (size_t number = 0; number < plan->size(); ++number) {
+          Arrays memory = Inputs(plan->at(number), position);
+          std::vector<std::span<const std::byte>> operands(memory.begin(), memory.end());
+          std::vector<std::span<std::byte>> results(memory.rbegin(), memory.rend());
+          const absl::Status status = member.Run(static_cast<int64_t>(number), operands, results);
+          if (!status.ok()) return status;
+          std::reverse(memory.begin(), memory.end());
+          if (memory != Expected(plan->at(number), position))
+            return absl::DataLossError(absl::StrCat("collective ", number));
+        }
+        return absl::OkStatus();
+      });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+// Eight gangs of many small collectives, with other groups in each: slots are written again by the next gang.
+TEST_P(MemberTest, GangsFollowOneAnotherOnTheSameMemory) {
+  for (int gang = 0; gang < 8; ++gang) {
+    xla::CollectiveTable table = Table(8, gang % 2 == 0 ? kAll : kFours);
+    for (int i = 0; i < 20; ++i) Add(table, Collective::ALL_REDUCE, {{1, 64}});
+    ExpectDescribed(host_, table, 1);
+  }
+}
+
+TEST_P(MemberTest, AnAbortEndsAllThatWaitAndTheNextGangRuns) {
+  xla::CollectiveTable table = Table(8, kAll);
+  Add(table, Collective::ALL_REDUCE, {{1, 5000}});
+  auto plan = *Plan::Make(table);
+  for (int round = 0; round < 3; ++round) {
+    const auto launches = host_.Begin(plan);
+    const auto begun = Clock::now();
+    const auto statuses =
+        host_.Run(launches, [&](Member& member, uint32_t position) -> absl::Status {
+          if (position == 5) {  // as its worker's scheduler would do
+            for (const auto& launch : launches) launch->Abort(absl::AbortedError("position 5"));
+            return absl::AbortedError("position 5");
+          }
+          Arrays results = Empty(plan->at(0));
+          return RunOnce(member, 0, Inputs(plan->at(0), position), results);
+        });
+    for (const absl::Status& status : statuses) {
+      EXPECT_TRUE(absl::IsAborted(status)) << status;
+      EXPECT_EQ(status.message(), "position 5");
+    }
+    EXPECT_LT(Clock::now() - begun, std::chrono::seconds(5));
+    ExpectDescribed(host_, table, 1);
+  }
+}
+
+TEST_P(MemberTest, AMissingMemberIsNamedAfterTheLimit) {
+  xla::CollectiveTable table = Table(8, kAll);
+  Add(table, Collective::ALL_REDUCE, {{1, 4}}).set_source("train.py:7");
+  auto plan = *Plan::Make(table);
+  const auto statuses =
+      host_.Run(host_.Begin(plan, std::chrono::milliseconds(200)),
+                [&](Member& member, uint32_t position) -> absl::Status {
+                  Arrays results = Empty(plan->at(0));
+                  if (position == 5) return absl::OkStatus();
+                  return RunOnce(member, 0, Inputs(plan->at(0), position), results);
+                });
+  const std::string device = absl::StrCat("worker", 5 / GetParam().devices, ", local device ",
+                                          5 % GetParam().devices, ", for 200 ms");
+  for (uint32_t i = 0; i < 8; ++i) {
+    if (i == 5) continue;
+    EXPECT_EQ(statuses[i].code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_NE(statuses[i].message().find("it at train.py:7"), std::string::npos) << statuses[i];
+    EXPECT_NE(statuses[i].message().find(device), std::string::npos) << statuses[i];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, MemberTest,
+                         ::testing::Values(Layout{1, 8}, Layout{2, 4}, Layout{4, 2}, Layout{8, 1}),
+                         [](const auto& each) {
+                           return absl::StrCat(each.param.workers, "x", each.param.devices);
+                         });
+
+// A sender is ahead of its reader by as many messages as there are slots, and then waits for it.
+TEST(MemberSlots, AreWrittenAgainOnlyWhenTheyAreReadOrTheReaderIsGone) {
+  Host host(2, 1);
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  for (size_t i = 0; i < kSlots + 1; ++i) {
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
+    permute.add_sources(0);
+    permute.add_targets(1);
+  }
+  auto plan = *Plan::Make(table);
+  auto send = [&](Member& member, uint32_t position) -> absl::Status {
+    if (position == 1) return absl::OkStatus();  // it leaves without reading
+    for (size_t i = 0; i < plan->size(); ++i) {
+      Arrays results = Empty(plan->at(i));
+      const absl::Status status =
+          RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), position), results);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  };
+  for (const absl::Status& status : host.Run(host.Begin(plan), send))
+    EXPECT_TRUE(status.ok()) << status;
+
+  auto launches = host.Begin(plan, std::chrono::milliseconds(100));
+  Member sender(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0), 0);
+  EXPECT_EQ(send(sender, 0).code(), absl::StatusCode::kDeadlineExceeded);
+  host.peer(0, 1).is_gone = true;
+  Member again(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0), 0);
+  EXPECT_EQ(send(again, 0), absl::OkStatus());
+}
+
+TEST(Member, RefusesACallThatIsNotAsDescribed) {
+  Host host(1, 1);
+  xla::CollectiveTable table = Table(1, {{0}});
+  Add(table, Collective::ALL_REDUCE, {{1, 4}});
+  auto plan = *Plan::Make(table);
+  const auto statuses = host.Run(host.Begin(plan), [&](Member& member, uint32_t) -> absl::Status {
+    Bytes memory(16), small(12);
+    const std::vector<std::span<const std::byte>> good = {memory}, bad = {small}, none;
+    const std::vector<std::span<std::byte>> results = {memory}, bad_results = {small};
+    for (int64_t number : {-1, 1, 1 << 20})
+      EXPECT_TRUE(absl::IsInvalidArgument(member.Run(number, good, results)));
+    EXPECT_TRUE(absl::IsInvalidArgument(member.Run(0, bad, results)));
+    EXPECT_TRUE(absl::IsInvalidArgument(member.Run(0, none, results)));
+    EXPECT_TRUE(absl::IsInvalidArgument(member.Run(0, good, bad_results)));
+    return member.Run(0, good, results);
+  });
+  EXPECT_TRUE(statuses[0].ok()) << statuses[0];
+}
+
+TEST(Arena, RejectsWhatIsNotOne) {
+  auto arena = *Arena::Create(2);
+  auto copy = [&] { return FileDescriptor(fcntl(arena->descriptor(), F_DUPFD_CLOEXEC, 0)); };
+  EXPECT_TRUE(Arena::Map(copy(), 2).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(copy(), 1).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(copy(), 0).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(FileDescriptor(), 2).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Arena::Map(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)), 2).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Create(kDevicesMax + 1).status()));
+}
+
+}  // namespace
+}  // namespace gangway::collective

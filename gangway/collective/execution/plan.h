@@ -1,0 +1,91 @@
+// What each position of a lowered program does in its collectives: whom it meets, in which pieces its operands travel,
+// and where pieces of others belong in its results. Made once when a program is loaded, from the compiler's table, and
+// read by all positions.
+//
+// A collective's operands travel as messages of at most kMessageBytes, the same number of them from each member, in the
+// same order. Small operands share a message. A segment of a message covers a range of one operand's units: bytes of
+// the smaller side of the collective, see Segment.
+//
+// Immutable, so thread-safe. The table is not trusted: what does not fit together is an error, never a wrong answer.
+#ifndef GANGWAY_COLLECTIVE_EXECUTION_PLAN_H_
+#define GANGWAY_COLLECTIVE_EXECUTION_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/xla/collectives.pb.h"
+
+namespace gangway::collective {
+
+inline constexpr size_t kMessageBytes = size_t{256} << 10;
+// Segments begin at multiples of it, in a message.
+inline constexpr size_t kSegmentAlignment = 64;
+// Operands of a reduction up to this size are reduced by every member. Of larger ones each member reduces a part.
+inline constexpr size_t kFlatBytes = size_t{16} << 10;
+
+// Units [begin, begin + bytes) of an operand. A unit is a byte of the operand or, where members send different bytes to
+// different members (reduce-scatter, all-to-all), a byte for each of them: then the message holds a block for each
+// member, `stride` bytes apart.
+struct Segment {
+  size_t operand = 0;
+  size_t begin = 0;
+  size_t bytes = 0;
+  size_t offset = 0;  // in the message
+  size_t stride = 0;
+};
+
+struct Message {
+  std::vector<Segment> segments;
+  size_t bytes = 0;
+  // Of a reduction: each member reduces a part of it, and sends the part's result in a second message.
+  bool in_parts = false;
+};
+
+using PositionList = std::shared_ptr<const std::vector<uint32_t>>;
+
+// A position's part in a collective. Members of a group share its list.
+struct Role {
+  // The group's members in its order, which is the order of reductions. Of a permutation and a broadcast: the one that
+  // this position reads. Null: none.
+  PositionList sources;
+  PositionList
+      readers;  // positions that read what this one sends, perhaps itself; null: it sends nothing
+  size_t rank = 0;  // of this position in the group
+};
+
+struct PlannedCollective {
+  xla::Collective meaning;
+  size_t group_size = 0;              // of the largest group
+  std::vector<size_t> units;          // by operand: of one member's range, in bytes
+  std::vector<size_t> operand_bytes;  // that the program passes
+  std::vector<size_t> result_bytes;
+  std::vector<Message> messages;
+  std::vector<Role> roles;   // by position
+  std::string Name() const;  // for errors: what it is, and where
+};
+
+class Plan {
+ public:
+  // INVALID_ARGUMENT: the table does not fit together. UNIMPLEMENTED: a collective or an element type that cannot be
+  // executed, named.
+  static absl::StatusOr<std::shared_ptr<const Plan>> Make(const xla::CollectiveTable& table);
+
+  uint32_t position_count() const { return position_count_; }
+  size_t size() const { return collectives_.size(); }
+  const PlannedCollective& at(size_t number) const { return collectives_[number]; }
+
+ private:
+  Plan() = default;
+
+  uint32_t position_count_ = 0;
+  std::vector<PlannedCollective> collectives_;
+};
+
+}  // namespace gangway::collective
+
+#endif  // GANGWAY_COLLECTIVE_EXECUTION_PLAN_H_

@@ -1,0 +1,177 @@
+// Tables that do not fit together are refused by name; messages cover all operands, within their limit.
+#include "gangway/collective/execution/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace gangway::collective {
+namespace {
+
+using ::testing::HasSubstr;
+using xla::Collective;
+
+xla::CollectiveTable Table(Collective::Kind kind) {
+  xla::CollectiveTable table;
+  table.set_replica_count(2);
+  table.set_partition_count(2);
+  for (const std::vector<uint32_t>& positions : {std::vector<uint32_t>{0, 1}, {2, 3}}) {
+    if (table.groups().empty()) table.add_groups();
+    table.mutable_groups(0)->add_groups()->mutable_positions()->Add(positions.begin(),
+                                                                    positions.end());
+  }
+  Collective& collective = *table.add_collectives();
+  collective.set_kind(kind);
+  collective.set_reduction(Collective::SUM);
+  collective.set_name("all-reduce.7");
+  collective.set_source("train.py:3");
+  Collective::Operand& operand = *collective.add_operands();
+  operand.set_element_type(11);
+  operand.set_outer(1);
+  operand.set_piece_bytes(64);
+  return table;
+}
+
+using Break = std::function<void(xla::CollectiveTable&)>;
+
+void ExpectRefused(Collective::Kind kind, const Break& break_it, absl::StatusCode code,
+                   const std::string& why) {
+  xla::CollectiveTable table = Table(kind);
+  break_it(table);
+  auto plan = Plan::Make(table);
+  EXPECT_EQ(plan.status().code(), code) << plan.status();
+  EXPECT_THAT(std::string(plan.status().message()), HasSubstr(why));
+}
+
+TEST(PlanTest, RefusesWhatDoesNotFit) {
+  const auto wrong = absl::StatusCode::kInvalidArgument;
+  const auto unknown = absl::StatusCode::kUnimplemented;
+  auto one = [](xla::CollectiveTable& t) -> Collective& { return *t.mutable_collectives(0); };
+  const auto reduce = Collective::ALL_REDUCE;
+  ExpectRefused(reduce, [](auto& t) { t.set_replica_count(0); }, wrong, "0 positions");
+  ExpectRefused(
+      reduce,
+      [](auto& t) {
+        t.set_replica_count(1u << 31);
+        t.set_partition_count(1u << 31);
+      },
+      wrong, "positions");
+  ExpectRefused(
+      reduce, [&](auto& t) { one(t).set_groups(1); }, wrong,
+      "all-reduce.7 at train.py:3: its groups are not in the table");
+  ExpectRefused(
+      reduce, [](auto& t) { t.mutable_groups(0)->mutable_groups(1)->set_positions(0, 1); }, wrong,
+      "position 1 is in two groups");
+  ExpectRefused(
+      reduce, [](auto& t) { t.mutable_groups(0)->mutable_groups(1)->set_positions(0, 4); }, wrong,
+      "position 4 of a group does not exist");
+  ExpectRefused(
+      reduce,
+      [](auto& t) { t.mutable_groups(0)->mutable_groups(1)->mutable_positions()->RemoveLast(); },
+      wrong, "in none of its groups");
+  ExpectRefused(reduce, [&](auto& t) { one(t).clear_operands(); }, wrong, "no operands");
+  ExpectRefused(
+      reduce, [&](auto& t) { one(t).mutable_operands(0)->set_element_type(20); }, unknown,
+      "f8e4m3fn");
+  ExpectRefused(reduce, [&](auto& t) { one(t).clear_reduction(); }, unknown, "f32");
+  ExpectRefused(
+      reduce, [&](auto& t) { one(t).mutable_operands(0)->set_piece_bytes(63); }, wrong,
+      "whole elements");
+  ExpectRefused(
+      reduce,
+      [&](auto& t) {
+        one(t).mutable_operands(0)->set_piece_bytes(uint64_t{1} << 40);
+        one(t).mutable_operands(0)->set_outer(uint64_t{1} << 40);
+      },
+      absl::StatusCode::kResourceExhausted, "too large");
+  ExpectRefused(
+      Collective::ALL_GATHER,
+      [](auto& t) {
+        t.mutable_groups(0)->mutable_groups(1)->mutable_positions()->RemoveLast();
+        t.mutable_groups(0)->mutable_groups(0)->add_positions(3);
+      },
+      wrong, "not of one size");
+  ExpectRefused(Collective::ALL_TO_ALL_TUPLE, [](auto&) {}, wrong, "an operand for each member");
+  ExpectRefused(
+      Collective::ALL_TO_ALL_TUPLE,
+      [&](auto& t) {
+        *one(t).add_operands() = one(t).operands(0);
+        one(t).mutable_operands(1)->set_piece_bytes(32);
+      },
+      wrong, "not of one size");
+  const auto permute = Collective::PERMUTE;
+  auto pair = [&](xla::CollectiveTable& t, uint32_t source, uint32_t target) {
+    one(t).add_sources(source);
+    one(t).add_targets(target);
+  };
+  ExpectRefused(permute, [&](auto& t) { pair(t, 4, 0); }, wrong, "does not exist");
+  ExpectRefused(permute, [&](auto& t) { one(t).add_sources(0); }, wrong, "not whole");
+  ExpectRefused(
+      permute,
+      [&](auto& t) {
+        pair(t, 0, 1);
+        pair(t, 2, 1);
+      },
+      wrong, "position 1 has two sources");
+  ExpectRefused(
+      permute,
+      [&](auto& t) {
+        pair(t, 0, 1);
+        pair(t, 0, 2);
+      },
+      wrong, "position 0 has two targets");
+  ExpectRefused(Collective::RAGGED_ALL_TO_ALL, [](auto&) {}, unknown, "not implemented");
+  ExpectRefused(Collective::KIND_UNSPECIFIED, [](auto&) {}, wrong, "not known");
+}
+
+TEST(PlanTest, MessagesCoverAllOperandsWithinTheirLimit) {
+  for (auto kind : {Collective::ALL_REDUCE, Collective::ALL_GATHER, Collective::REDUCE_SCATTER,
+                    Collective::ALL_TO_ALL}) {
+    xla::CollectiveTable table = Table(kind);
+    Collective& collective = *table.mutable_collectives(0);
+    for (uint64_t floats : {1u, 0u, 3u, 4000u, 5000u, 1u << 17, 7u, 65'535u}) {
+      Collective::Operand& operand = *collective.add_operands();
+      operand.set_element_type(11);
+      operand.set_outer(floats == 0 ? 0 : 3);
+      operand.set_piece_bytes(floats * 4);
+    }
+    auto plan = Plan::Make(table);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const PlannedCollective& planned = (*plan)->at(0);
+    const bool blocks = kind != Collective::ALL_REDUCE && kind != Collective::ALL_GATHER;
+    std::vector<size_t> covered(planned.units.size());
+    for (const Message& message : planned.messages) {
+      EXPECT_LE(message.bytes, kMessageBytes);
+      size_t end = 0;
+      for (const Segment& segment : message.segments) {
+        EXPECT_EQ(segment.begin, covered[segment.operand]);
+        EXPECT_GE(segment.offset, end);
+        EXPECT_EQ(segment.offset % kSegmentAlignment, 0u);
+        EXPECT_GE(segment.stride, segment.bytes);
+        EXPECT_EQ(message.in_parts,
+                  kind == Collective::ALL_REDUCE && planned.units[segment.operand] > kFlatBytes);
+        covered[segment.operand] += segment.bytes;
+        end = segment.offset + segment.stride * (blocks ? 2 : 1);
+      }
+      EXPECT_LE(end, message.bytes);
+      EXPECT_TRUE(!message.in_parts || message.segments.size() == 1);
+    }
+    EXPECT_EQ(covered, planned.units);
+  }
+}
+
+TEST(PlanTest, AGroupTooLargeForAMessageIsRefused) {
+  xla::CollectiveTable table = Table(Collective::ALL_TO_ALL);
+  table.set_partition_count(4096);
+  table.set_replica_count(2);
+  table.mutable_groups(0)->clear_groups();
+  auto& group = *table.mutable_groups(0)->add_groups();
+  for (uint32_t i = 0; i < 8192; ++i) group.add_positions(i);
+  EXPECT_TRUE(absl::IsUnimplemented(Plan::Make(table).status()));
+}
+
+}  // namespace
+}  // namespace gangway::collective
