@@ -16,6 +16,7 @@ import collections
 import functools
 import os
 import pathlib
+import random
 import sys
 import time
 from typing import Any, NamedTuple
@@ -42,10 +43,13 @@ class Model(NamedTuple):
     context: int = 128
 
 
-def make_mesh(devices: list[jax.Device], heads: int) -> Mesh:
-    """A mesh data x tensor, 2x4 on eight devices. `tensor` is the largest power of two that divides
-    both counts.
+def make_mesh(devices: list[jax.Device], heads: int, shape: str | None = None) -> Mesh:
+    """A mesh data x tensor, 2x4 on eight devices. Without a `shape`, `tensor` is the largest power of two that
+    divides both counts.
     """
+    if shape:
+        data, tensor = map(int, shape.split("x"))
+        return Mesh(np.array(devices).reshape(data, tensor), ("data", "tensor"))
     tensor = 1
     while len(devices) % (tensor * 2) == 0 and heads % (tensor * 2) == 0:
         tensor *= 2
@@ -336,6 +340,8 @@ def parse_args() -> argparse.Namespace:
         "--batch", type=int, default=16, help="sequences per step (rounded up to the data axis)"
     )
     parser.add_argument("--devices", type=int, help="use only the first N devices")
+    parser.add_argument("--mesh", help="DATAxTENSOR, as 4x2 (default: chosen for the devices)")
+    parser.add_argument("--shuffle", type=int, help="seed of the devices' order in the mesh")
     parser.add_argument("--rate", type=float, default=4e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -353,7 +359,11 @@ def main() -> None:
     model = Model()
     began = time.monotonic()
     devices = jax.devices()[: args.devices]
-    mesh = make_mesh(devices, model.heads)
+    if args.shuffle is not None:
+        random.Random(args.shuffle).shuffle(devices)
+    mesh = make_mesh(devices, model.heads, args.mesh)
+    if model.heads % mesh.shape["tensor"]:
+        model = model._replace(heads=mesh.shape["tensor"])
     args.batch = -(-args.batch // mesh.shape["data"]) * mesh.shape["data"]
     print(
         f"{len(devices)} devices of {devices[0].client.platform_version!r}, mesh {dict(mesh.shape)}"

@@ -26,6 +26,8 @@ Outcomes = dict[str, Outcome]
 PER_WORKER = {
     "1x1x8": 8,
     "1x1x8-pjrt": 8,
+    "1x4x2": 8,
+    "1x4x2-pjrt": 8,
     "2x2x2": 2,
     "2x2x2-pjrt": 2,
     "2x2x2-by-hand": 2,
@@ -89,8 +91,8 @@ def by_hand(folder: pathlib.Path, *, tls: bool, door: str = "ifrt") -> Iterator[
 
 
 @contextlib.contextmanager
-def two_islands() -> Iterator[dict[str, Any]]:
-    cluster = Cluster(islands=2, workers=2, devices=2).start()
+def a_cluster(islands: int, workers: int, devices: int) -> Iterator[dict[str, Any]]:
+    cluster = Cluster(islands, workers, devices).start()
     try:
         yield {"port": cluster.port}
     finally:
@@ -123,8 +125,10 @@ def outcomes(
         ways: dict[str, contextlib.AbstractContextManager[dict[str, Any]]] = {
             "1x1x8": contextlib.nullcontext({"port": cluster.port}),
             "1x1x8-pjrt": contextlib.nullcontext({"port": cluster.port}),
-            "2x2x2": two_islands(),
-            "2x2x2-pjrt": two_islands(),
+            "1x4x2": a_cluster(1, 4, 2),
+            "1x4x2-pjrt": a_cluster(1, 4, 2),
+            "2x2x2": a_cluster(2, 2, 2),
+            "2x2x2-pjrt": a_cluster(2, 2, 2),
             "2x2x2-by-hand": by_hand(folder, tls=False),
             "2x2x2-tls": by_hand(folder, tls=True),
             "2x2x2-tls-pjrt": by_hand(folder, tls=True, door="pjrt"),

@@ -1,4 +1,4 @@
-"""Programs over the devices of several workers, which do not communicate: one compile, a part on each worker."""
+"""Programs over the devices of several workers, which do not communicate (test_collectives has the others): one compile, a part on each worker."""
 
 from __future__ import annotations
 
@@ -109,32 +109,6 @@ def test_a_part_knows_its_position(island: Cluster, tmp_path: pathlib.Path, door
         alike(lambda x: x + jnp.arange(64.0)[:, None] - jnp.arange(32.0), x, sharding=grid)
         """,
     )
-
-
-@pytest.mark.parametrize("door", ["ifrt", "pjrt"])
-def test_communication_is_refused_by_its_line(
-    island: Cluster, tmp_path: pathlib.Path, door: str
-) -> None:
-    output = run(
-        island,
-        tmp_path,
-        door,
-        """
-        def total(x):
-            return jnp.sum(x)  # the line
-        try:
-            jax.jit(total)(jax.device_put(x, rows))
-        except jax.errors.JaxRuntimeError as refused:
-            print(refused)
-        alike(lambda x: x + 1, x)  # all others go on
-        """,
-    )
-    script = (tmp_path / "script.py").read_text().splitlines()
-    line = 1 + next(i for i, text in enumerate(script) if "# the line" in text)
-    assert "UNIMPLEMENTED" in output
-    assert "cannot communicate between its devices yet" in output
-    assert f"script.py:{line}" in output
-    assert "island0/worker0, island0/worker1, island0/worker2, island0/worker3" in output
 
 
 def test_several_islands_are_refused(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:

@@ -15,9 +15,12 @@ from hosts import Hosts
 STEPS = 12
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
 SCRIPT = ROOT / "examples" / "train_lm.py"
-KINDS = ["1x1x8-ifrt", "1x1x8-pjrt", "2x2x2-tls-pjrt"]
+# Islands x workers x devices, perhaps TLS, the door, perhaps the mesh and the seed of its devices' order. Over several
+# islands a mesh is inside a worker, else over all workers of the island.
+KINDS = ["1x1x8-ifrt", "1x1x8-pjrt", "2x2x2-tls-pjrt", "1x4x2-ifrt", "1x4x2-pjrt-4x2-7"]
 if os.environ.get("GANGWAY_NIGHTLY"):
     KINDS += ["2x2x2-ifrt", "2x2x2-pjrt"]
+    KINDS += [f"1x4x2-{door}-{mesh}" for door in ("ifrt", "pjrt") for mesh in ("8x1", "4x2", "1x8")]
 
 
 def train_over_tls(folder: pathlib.Path, flags: list[str]) -> subprocess.CompletedProcess[str]:
@@ -43,9 +46,14 @@ def train_over_tls(folder: pathlib.Path, flags: list[str]) -> subprocess.Complet
 def test_losses_are_bitwise_those_of_the_plugin_alone(
     trained_on: str, new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
 ) -> None:
-    shape, *tls, door = trained_on.split("-")
-    islands, workers, devices = map(int, shape.split("x"))
-    flags = [*FLAGS, "--devices", str(devices)]
+    parts = trained_on.split("-")
+    islands, workers, devices = map(int, parts.pop(0).split("x"))
+    tls = parts[0] == "tls" and parts.pop(0)
+    door, mesh, shuffle = (*parts, "", "")[:3]
+    count = devices if islands > 1 else workers * devices
+    flags = [*FLAGS, "--devices", str(count)]
+    flags += ["--mesh", mesh] if mesh else []
+    flags += ["--shuffle", shuffle] if shuffle else []
     ours, plot = tmp_path / "ours", tmp_path / "loss.png"
     outputs = ["--losses", str(ours), "--out", str(plot)]
     if tls:
@@ -58,7 +66,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
         )
     assert through.returncode == 0, through.stdout + through.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
-    alone = reference_training(flags, devices, tmp_path)
+    alone = reference_training(flags, count, tmp_path)
     expected = alone.losses
     assert len(expected) == STEPS
     assert float.fromhex(expected[-1]) < float.fromhex(expected[0])

@@ -79,6 +79,7 @@ absl::Status ControlPlane::StartController() {
   controller::ControllerOptions controller;
   controller.core.epoch = NewEpoch();
   controller.core.workers = DeclareWorkers(options_);
+  controller.core.own_collectives = options_.own_collectives;
   controller.core.scheduler_wait_max = options_.worker_wait_max;
   for (const auto& [island, where] : options_.remote_schedulers)
     controller.core.remote_islands.insert(island);

@@ -29,9 +29,10 @@ struct ControlPlaneOptions {
   std::vector<std::vector<uint32_t>> islands;         // device count of each worker
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
   uint64_t budget_bytes = 0;                          // per device; 0 = no limit
-  transport::Verifiers verifiers;                     // of the tokens that the roles present
-  std::string token;            // instead, one token for all roles: for a cluster of one process
-  std::string control_address;  // in the form of the network's transport
+  bool own_collectives = false;    // Gangway's instead of the device runtime's, where both can
+  transport::Verifiers verifiers;  // of the tokens that the roles present
+  std::string token;               // instead, one token for all roles: for a cluster of one process
+  std::string control_address;     // in the form of the network's transport
   std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
   std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
   std::chrono::milliseconds memory_wait_max{30000};

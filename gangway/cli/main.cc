@@ -62,6 +62,15 @@ void AddMemory(CLI::App* command, Options& options) {
       ->transform(size);
 }
 
+void AddCollectives(CLI::App* command, std::string& collectives) {
+  command
+      ->add_option("--collectives", collectives,
+                   "of programs inside a worker: xla, the device runtime's, or gangway. Programs "
+                   "over several workers have Gangway's")
+      ->check(CLI::IsMember({"xla", "gangway"}))
+      ->capture_default_str();
+}
+
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
   CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
   command->add_option("--islands", up.islands, "groups of workers that share a fast network")
@@ -81,6 +90,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                    "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
                    "per worker plus cores, at least 10)")
       ->check(CLI::Range(1, 4096));
+  AddCollectives(command, up.collectives);
   command->add_flag("--separate-schedulers", up.separate_schedulers,
                     "run each island's scheduler in its own process, not in the controller's");
   command->add_flag("--detach", up.detach,
@@ -155,6 +165,7 @@ void AddDrain(CLI::App& app, DrainOptions& drain, int& result) {
 struct Uniform {
   uint32_t islands = 1, workers = 1, devices = 1;
   bool separate_schedulers = false;
+  std::string collectives = "xla";
 };
 
 void AddAccess(CLI::App* command, AccessFiles& access) {
@@ -285,6 +296,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--front-door", head.front_door_address);
   command->add_option("--front-door-socket", head.front_door_socket);
   command->add_option("--metrics-port", head.metrics_port);
+  AddCollectives(command, uniform.collectives);
   command->add_flag("--separate-schedulers", uniform.separate_schedulers);
   command->add_option("--config", hosts.config, "instead of all that");
   AddAccess(command, access);
@@ -293,6 +305,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
     head.islands.assign(uniform.islands, std::vector<uint32_t>(uniform.workers, uniform.devices));
     for (uint32_t i = 0; uniform.separate_schedulers && i < uniform.islands; ++i)
       head.remote_schedulers[i] = "an address that its supervisor chose";
+    head.own_collectives = uniform.collectives == "gangway";
     head.welcome_max = std::chrono::seconds(waits.session_s);
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
     result = StartHead(head, access, hosts.config);

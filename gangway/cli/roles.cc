@@ -30,6 +30,7 @@
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
+#include "gangway/collective/execution/collective_call.h"
 #include "gangway/compiler/compiler.h"
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
@@ -396,6 +397,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   device::OfferSimulatedWork(**backend);
   device::OfferHostCalls(**backend);
   device::OfferPosition(**backend);
+  collective::OfferCollectives(**backend);
   auto access = ReadAccess(options.access);
   if (!access.ok()) return Fail(access.status());
   auto transport = OpenTransport(access->tls);

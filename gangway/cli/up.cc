@@ -220,6 +220,7 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                   "--token-file",   dir.File(TokenFile(wire::ROLE_TOOL))};
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
+  head.insert(head.end(), {"--collectives", options.collectives});
   children.push_back({"head", [head](const std::string&) { return head; }});
   children.push_back(CompilerChild(options.devices, threads, options.plugin, dir,
                                    {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}));

@@ -32,6 +32,7 @@ struct UpOptions {
   std::optional<uint64_t> staging_bytes;        // per worker
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
   bool separate_schedulers = false;             // each a process of its own
+  std::string collectives = "xla";              // or "gangway", of programs inside a worker
   bool detach = false;
   std::string state_root;
   uint32_t ready_limit_s = 30;

@@ -58,7 +58,8 @@ absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
   // The program, which may be large, is hashed in place.
   return Sha256Hex(JoinForHash({compiler_identity, request.format(), Sha256Hex(request.program()),
                                 options, std::to_string(request.device_count()),
-                                request.spans_workers() ? "for one position" : ""}));
+                                request.spans_workers() ? "lowered for one position" : "",
+                                request.own_collectives() ? "own collectives" : ""}));
 }
 
 }  // namespace gangway::compiler

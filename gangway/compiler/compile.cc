@@ -11,16 +11,21 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/collective/execution/collective_call.h"
+#include "gangway/collective/execution/plan.h"
 #include "gangway/collective/lowering/lowering.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
+#include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/compile_options.pb.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
 
 namespace gangway::compiler {
 namespace {
+
+static_assert(collective::kCollectiveTarget == collective::kCollectiveCallTarget);
 
 absl::Status FillTensor(int32_t element_type, const std::vector<int64_t>& shard_dims,
                         wire::TensorSpec& tensor) {
@@ -121,11 +126,6 @@ absl::StatusOr<std::string> OptionsForOne(const std::string& serialized) {
   return options.SerializeAsString();
 }
 
-std::string Named(const xla::Collective& collective) {
-  return collective.source().empty() ? collective.name()
-                                     : absl::StrCat(collective.name(), " at ", collective.source());
-}
-
 // Only the lowering puts calls of Gangway's own into a program.
 absl::Status CheckCalls(const std::string& program) {
   const bool may_call = program.find(collective::kPositionTarget) != std::string::npos ||
@@ -183,12 +183,9 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
                  device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0")));
   GANGWAY_ASSIGN_OR_RETURN(std::string program, partitioned->OptimizedProgram());
   GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered, collective::LowerCollectives(program));
-  if (!lowered.table.collectives().empty()) {
-    return RefusedOverWorkers(absl::StrCat(
-        "a program over several workers cannot communicate between its devices yet, and this one "
-        "has ",
-        lowered.table.collectives_size(), " collectives: ", Named(lowered.table.collectives(0)),
-        lowered.table.collectives_size() > 1 ? ", ..." : ""));
+  if (absl::Status plan = collective::Plan::Make(lowered.table).status(); !plan.ok()) {
+    if (!absl::IsUnimplemented(plan)) return plan;
+    return RefusedOverWorkers(std::string(plan.message()));
   }
   GANGWAY_ASSIGN_OR_RETURN(const std::string options, OptionsForOne(request.options()));
   const int first = 0;
@@ -197,9 +194,12 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   wire::CompileResult result;
   result.mutable_info()->set_device_count(request.device_count());
   GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(program), *result.mutable_info()));
-  GANGWAY_ASSIGN_OR_RETURN(*result.mutable_serialized(), executable->Serialize());
-  result.mutable_positions()->set_replicas(lowered.table.replica_count());
-  result.mutable_positions()->set_partitions(lowered.table.partition_count());
+  xla::LoweredExecutable serialized;
+  GANGWAY_ASSIGN_OR_RETURN(*serialized.mutable_executable(), executable->Serialize());
+  *serialized.mutable_table() = std::move(lowered.table);
+  result.mutable_positions()->set_replicas(serialized.table().replica_count());
+  result.mutable_positions()->set_partitions(serialized.table().partition_count());
+  serialized.SerializeToString(result.mutable_serialized());
   return result;
 }
 
@@ -228,6 +228,17 @@ absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
   return result;
 }
 
+absl::StatusOr<wire::CompileResult> CompileAsAsked(device::Backend& backend,
+                                                   const wire::CompileRequest& request,
+                                                   const OpenBackend& open) {
+  if (request.spans_workers()) return CompileSpanning(backend, request, open);
+  if (request.own_collectives() && request.device_count() > 1) {
+    GANGWAY_ASSIGN_OR_RETURN(auto result, CompileSpanning(backend, request, open));
+    if (!result.refused_over_workers()) return result;  // else the runtime's own may do
+  }
+  return CompileHere(backend, request);
+}
+
 }  // namespace
 
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
@@ -235,9 +246,7 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const OpenBackend& open) {
   if (request.device_count() == 0)
     return absl::InvalidArgumentError("a program for 0 devices cannot be compiled");
-  GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result, request.spans_workers()
-                                                           ? CompileSpanning(backend, request, open)
-                                                           : CompileHere(backend, request));
+  GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result, CompileAsAsked(backend, request, open));
   GANGWAY_RETURN_IF_ERROR(
       CheckSize(result.serialized().size() + result.info().optimized_program().size()));
   return result;

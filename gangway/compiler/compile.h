@@ -1,7 +1,8 @@
 // Compiles one request with a device runtime and describes the result. Has no cache and no state.
 //
-// A program over several workers is partitioned by a runtime that is opened for it, with a device per position, and is
-// then compiled for one position. One that communicates is refused, since workers cannot do that yet.
+// A program over several workers is partitioned by a runtime that is opened for it, with a device per position; its
+// collectives are taken out, and it is compiled for one position. So is one inside a worker, if Gangway's own
+// collectives are asked for and the runtime has them.
 #ifndef GANGWAY_COMPILER_COMPILE_H_
 #define GANGWAY_COMPILER_COMPILE_H_
 
@@ -29,8 +30,8 @@ inline constexpr uint32_t kSpanMax = 2048;
 // fewer devices than the program needs.
 //
 // Over several workers also: a result that is a refusal (UNIMPLEMENTED) if the runtime cannot (not XLA CPU, or `open`
-// is null), or if the program communicates, naming where; RESOURCE_EXHAUSTED beyond kSpanMax positions; the errors of
-// `open`.
+// is null), or for a collective that workers cannot run, naming it; RESOURCE_EXHAUSTED beyond kSpanMax positions; the
+// errors of `open`.
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request,
                                             const OpenBackend& open = nullptr);

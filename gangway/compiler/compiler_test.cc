@@ -16,11 +16,13 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/collective/execution/collective_call.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/transport/inproc/inproc.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
+#include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/compile_options.h"
 
 namespace gangway::compiler {
@@ -89,6 +91,8 @@ device::Backend& Backend() {
     options.device_count = 2;
     auto opened = device::OpenPjrt(options);
     EXPECT_TRUE(opened.ok()) << opened.status();
+    collective::OfferCollectives(**opened);
+    device::OfferPosition(**opened);
     return opened->release();  // lives as long as the process
   }();
   return *backend;
@@ -296,7 +300,10 @@ TEST_F(CompilerTest, AProgramOverWorkersIsForOnePosition) {
   EXPECT_EQ(result.positions().replicas(), 1u);
   EXPECT_EQ(result.info().device_count(), 8u);
   const int device = 1;
-  auto executable = Backend().Load(result.serialized(), std::span(&device, 1));
+  xla::LoweredExecutable lowered;
+  ASSERT_TRUE(lowered.ParseFromString(result.serialized()));
+  EXPECT_EQ(lowered.table().partition_count(), 8u);
+  auto executable = Backend().Load(lowered.executable(), std::span(&device, 1));
   ASSERT_TRUE(executable.ok()) << executable.status();
   EXPECT_EQ((*executable)->num_partitions(), 1);
   wide.set_request(2);
@@ -311,6 +318,30 @@ TEST_F(CompilerTest, AProgramOverWorkersIsForOnePosition) {
   Send(narrow);
   EXPECT_FALSE(WaitResult(4).from_cache()) << "another executable of the same program";
   EXPECT_TRUE(WaitResult(4).has_positions());
+}
+
+TEST_F(CompilerTest, CollectivesAreTakenOutOverWorkersAndWhereTheyAreAskedFor) {
+  const OpenBackend open = [](int device_count) {
+    return device::OpenPjrt(
+        {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
+  };
+  wire::CompileRequest request = Request(1, kSumOfAll, 2);
+  auto table = [&](const OpenBackend& how) {
+    auto result = Compile(Backend(), request, how);
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->info().has_collectives());
+    xla::LoweredExecutable lowered;
+    EXPECT_TRUE(!result->has_positions() || lowered.ParseFromString(result->serialized()));
+    return lowered.table();
+  };
+  EXPECT_EQ(table(open).collectives_size(), 0);
+  request.set_spans_workers(true);
+  EXPECT_EQ(table(open).collectives_size(), 1);
+  request.set_spans_workers(false);
+  request.set_own_collectives(true);
+  ASSERT_EQ(table(open).collectives_size(), 1);
+  EXPECT_EQ(table(open).collectives(0).kind(), xla::Collective::ALL_REDUCE);
+  EXPECT_EQ(table(nullptr).collectives_size(), 0) << "then the runtime's own do";
 }
 
 TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
@@ -328,10 +359,6 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
     return device::OpenPjrt(
         {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
   };
-  request = Request(1, kSumOfAll, 2);
-  request.set_spans_workers(true);
-  EXPECT_THAT(refused(open), HasSubstr("UNIMPLEMENTED: a program over several workers cannot"));
-  EXPECT_THAT(refused(open), HasSubstr("1 collectives: all-reduce"));
   request.set_device_count(kSpanMax + 1);
   EXPECT_THAT(refused(open), HasSubstr("RESOURCE_EXHAUSTED"));
   request.set_device_count(2);
@@ -341,7 +368,6 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
 
 // The target's handler is registered, so the plugin itself would not refuse the program.
 TEST_F(CompilerTest, AProgramMayNotCallWhatOnlyTheLoweringCalls) {
-  device::OfferPosition(Backend());
   constexpr char kCall[] = R"(
 module @call {
   func.func public @main() -> tensor<ui32> {

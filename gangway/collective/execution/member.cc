@@ -28,8 +28,8 @@ bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
          b.data() < a.data() + a.size();
 }
 
-// Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is among
-// the units of `members` members, of member `member`.
+// Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is
+// among the units of `members` members, of member `member`.
 template <typename Each>
 void ForPieces(const Segment& segment, size_t piece, size_t members, size_t member, Each each) {
   for (size_t unit = segment.begin; unit < segment.begin + segment.bytes;) {
@@ -42,21 +42,31 @@ void ForPieces(const Segment& segment, size_t piece, size_t members, size_t memb
 
 }  // namespace
 
-void LocalDevice::Enter(uint64_t gang) {
+void LocalDevice::Enter(uint64_t place) {
   MutexLock lock(mutex_);
-  gangs_.insert(gang);
-  last_gang_ = std::max(last_gang_, gang);
+  gangs_.insert(place);
+  last_gang_ = std::max(last_gang_, place);
 }
 
-void LocalDevice::Leave(uint64_t gang) {
+void LocalDevice::Leave(uint64_t place) {
   {
     MutexLock lock(mutex_);
-    gangs_.erase(gang);
+    gangs_.erase(place);
     region().left.store(gangs_.empty() ? last_gang_ : *gangs_.begin() - 1,
                         std::memory_order_seq_cst);
   }
   Pulse();
   FutexWake(region().pulse);
+}
+
+std::optional<Waiting> LocalDevice::waiting() const {
+  MutexLock lock(mutex_);
+  if (!sleep_) return std::nullopt;
+  return Waiting{.gang = sleep_->launch->gang().ordinal,
+                 .collective = sleep_->launch->plan().at(sleep_->number).Name(),
+                 .peer = sleep_->place.peer->name,
+                 .peer_device = sleep_->place.device,
+                 .since = sleep_->since};
 }
 
 void Launch::Abort(const absl::Status& why) {
@@ -97,6 +107,17 @@ absl::Status Member::Await(const Place& place, uint32_t number, absl::FunctionRe
 
 absl::Status Member::AwaitAsleep(const Place& place, uint32_t number,
                                  absl::FunctionRef<bool()> ready) {
+  {
+    MutexLock lock(device_->mutex_);
+    device_->sleep_ = {launch_, number, place, Clock::now()};
+  }
+  absl::Status status = Sleep(place, number, ready);
+  MutexLock lock(device_->mutex_);
+  device_->sleep_ = std::nullopt;
+  return status;
+}
+
+absl::Status Member::Sleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready) {
   const Clock::time_point deadline = Clock::now() + launch_->wait_max();
   const FutexWord& pulse = place.region().pulse;
   std::atomic<uint32_t>& awaited = device_->region().awaited;
@@ -136,7 +157,7 @@ absl::StatusOr<std::byte*> Member::BeginMessage(uint32_t number) {
       const Region& region = reader.region();
       GANGWAY_RETURN_IF_ERROR(Await(reader, number, [&] {
         return region.consumed[device_->number_].load(std::memory_order_acquire) >= sent.sequence ||
-               region.left.load(std::memory_order_acquire) >= launch.gang() ||
+               region.left.load(std::memory_order_acquire) >= launch.gang().place ||
                launch.is_aborted() ||  // its readers know that it may be written over
                reader.peer->is_gone.load(std::memory_order_relaxed);
       }));
@@ -206,7 +227,7 @@ class Member::Call {
       : member_(member),
         planned_(member.launch_->plan().at(number)),
         role_(planned_.roles[member.position_]),
-        key_{member.launch_->gang(), number, round, 0},
+        key_{member.launch_->gang().place, number, round, 0},
         operands_(operands.begin(), operands.end()),
         results_(results) {}
 
@@ -229,8 +250,8 @@ class Member::Call {
     return key;
   }
 
-  // Whether writing a result would change what is yet to be sent. The kinds that keep the order of bytes write only what
-  // they have sent.
+  // Whether writing a result would change what is yet to be sent. The kinds that keep the order of bytes write only
+  // what they have sent.
   bool WouldSpoil(size_t operand) const {
     const bool keeps_order = kind() == Collective::ALL_REDUCE || kind() == Collective::PERMUTE ||
                              kind() == Collective::BROADCAST;

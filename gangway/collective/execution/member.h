@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -55,15 +56,32 @@ using Places = std::vector<Place>;
 
 class Launch;
 
+// A member that sleeps until another one has come as far.
+struct Waiting {
+  uint64_t gang = 0;       // its ordinal
+  std::string collective;  // PlannedCollective::Name
+  std::string peer;        // the worker of the other member
+  uint32_t peer_device = 0;
+  Clock::time_point since;
+};
+
+// A gang, as its members on all workers name it.
+struct GangName {
+  uint64_t place = 0;    // never 0; larger than those of all gangs before it, on any worker
+  uint64_t ordinal = 0;  // for people
+};
+
 // What a device of this worker keeps from launch to launch.
 class LocalDevice {
  public:
   LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device)
       : arena_(std::move(arena)), number_(PeerNumber(worker, device)), device_(device) {}
 
-  // A gang is queued on the device, in the order of its gangs; and has ended there, or never will begin.
-  void Enter(uint64_t gang) GANGWAY_EXCLUDES(mutex_);
-  void Leave(uint64_t gang) GANGWAY_EXCLUDES(mutex_);
+  // A gang is queued on the device, in the order of the places; and has ended there, or never will begin.
+  void Enter(uint64_t place) GANGWAY_EXCLUDES(mutex_);
+  void Leave(uint64_t place) GANGWAY_EXCLUDES(mutex_);
+  // What the member that runs here sleeps for, if it does. Any thread.
+  std::optional<Waiting> waiting() const GANGWAY_EXCLUDES(mutex_);
 
  private:
   friend class Member;
@@ -82,21 +100,28 @@ class LocalDevice {
   // Used by the member that runs now: launches of one device do not overlap.
   uint64_t sequence_ = 0;
   std::array<Sent, kSlots> sent_;
-  Mutex mutex_;
-  std::set<uint64_t> gangs_ GANGWAY_GUARDED_BY(mutex_);  // queued or running
+  mutable Mutex mutex_;
+  struct Sleep {
+    std::shared_ptr<const Launch> launch;
+    uint32_t number = 0;
+    Place place;
+    Clock::time_point since;
+  };
+  std::optional<Sleep> sleep_ GANGWAY_GUARDED_BY(mutex_);
+  std::set<uint64_t> gangs_ GANGWAY_GUARDED_BY(mutex_);  // queued or running, by place
   uint64_t last_gang_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
 // What the members of a launch on one worker share.
 class Launch {
  public:
-  Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places, uint64_t gang,
+  Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places, GangName gang,
          std::chrono::milliseconds wait_max)
       : plan_(std::move(plan)), places_(std::move(places)), gang_(gang), wait_max_(wait_max) {}
 
   const Plan& plan() const { return *plan_; }
   const std::shared_ptr<const Places>& places() const { return places_; }
-  uint64_t gang() const { return gang_; }
+  const GangName& gang() const { return gang_; }
   std::chrono::milliseconds wait_max() const { return wait_max_; }
 
   // Ends the collectives of its members here, those that wait and those to come. The first reason stays.
@@ -107,7 +132,7 @@ class Launch {
  private:
   const std::shared_ptr<const Plan> plan_;
   const std::shared_ptr<const Places> places_;
-  const uint64_t gang_;
+  const GangName gang_;
   const std::chrono::milliseconds wait_max_;
   std::atomic<bool> is_aborted_ = false;
   mutable Mutex mutex_;
@@ -138,6 +163,7 @@ class Member {
   // Waits until `ready`, which something in `place`'s region makes true.
   absl::Status Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
   absl::Status AwaitAsleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
+  absl::Status Sleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
   // The next slot, once its message has been read.
   absl::StatusOr<std::byte*> BeginMessage(uint32_t number);
   void EndMessage(const MessageKey& key, const PositionList& readers);

@@ -39,6 +39,7 @@ wire::FailureRef Controller::PlaceExecutable(const wire::CompileOp& op, Executab
     request.set_spans_workers(true);
     return nullptr;
   }
+  request.set_own_collectives(config_.own_collectives && executable.devices.size() > 1);
   for (DeviceId device : executable.devices) request.add_local_devices(devices_.at(device).local);
   return nullptr;
 }

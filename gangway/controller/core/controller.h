@@ -46,8 +46,7 @@ namespace gangway::controller {
 
 using Time = std::chrono::steady_clock::time_point;
 
-// How far one program may span. Workers support the first two so far, the compiler the second for programs without
-// communication.
+// How far one program may span. Workers support the first two so far.
 enum class Reach { kWorker, kIsland, kCluster };
 
 struct ControllerConfig {
@@ -61,6 +60,7 @@ struct ControllerConfig {
   // Makes 32 unguessable bytes for each copy between workers. Empty: no tokens (simulation, tests).
   std::function<std::string()> new_token;
   Reach program_reach = Reach::kIsland;
+  bool own_collectives = false;  // Gangway's also inside of a worker, where they are to be had
 };
 
 struct SessionOpened {

@@ -368,18 +368,29 @@ wire::FailureRef Island::Link(NodeState& node) {
 }
 
 void Island::OnLoad(const wire::Load& load, Actions& actions) {
-  wire::IslandItem item;
-  *item.mutable_load() = load;
+  const ExecutableId id(load.executable());
+  executables_[id] = {load, wire::LabelOf(load.name(), load.source())};
+  load_failures_.erase(id);
+  SendToWorkers(WorkersOf(load), MakeLoad(load), actions);
+}
+
+std::vector<uint32_t> Island::WorkersOf(const wire::Load& load) const {
   std::vector<uint32_t> workers;
   for (uint32_t id : load.devices()) {
     auto it = device_index_.find(DeviceId(id));
     if (it != device_index_.end()) workers.push_back(StateOf(it->second).worker);
   }
   DropRepeats(workers);
-  const ExecutableId id(load.executable());
-  executables_[id] = {load, wire::LabelOf(load.name(), load.source())};
-  load_failures_.erase(id);
-  SendToWorkers(workers, item, actions);
+  return workers;
+}
+
+// With the members of a program whose collectives are Gangway's own.
+wire::IslandItem Island::MakeLoad(const wire::Load& load) const {
+  wire::IslandItem item;
+  *item.mutable_load() = load;
+  if (!HasMembers(load)) return item;
+  for (uint32_t worker : WorkersOf(load)) *item.mutable_load()->add_members() = MemberOn(worker);
+  return item;
 }
 
 // A load may have failed for want of memory or descriptors, which the next use may find. The Load
@@ -390,8 +401,7 @@ void Island::LoadAgain(ExecutableId executable, Time now, Actions& actions) {
   const auto code = static_cast<absl::StatusCode>(failed->second.failure->code());
   if (code == absl::StatusCode::kUnimplemented || code == absl::StatusCode::kInvalidArgument)
     return;  // of the executable itself
-  wire::IslandItem item;
-  *item.mutable_load() = executables_.at(executable).load;
+  const wire::IslandItem item = MakeLoad(executables_.at(executable).load);
   SendToWorkers({failed->second.workers.begin(), failed->second.workers.end()}, item, actions);
   load_failures_.erase(failed);
 }

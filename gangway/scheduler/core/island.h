@@ -235,6 +235,8 @@ class Island {
   void SendNode(const NodeState& node, wire::Node message, Actions& actions);
   wire::FailureRef LostBytes(const wire::Node& message) const;
   void OnLoad(const wire::Load& load, Actions& actions);
+  std::vector<uint32_t> WorkersOf(const wire::Load& load) const;
+  wire::IslandItem MakeLoad(const wire::Load& load) const;
   void OnUnload(const wire::Unload& unload, Actions& actions);
   void Unload(Actions& actions);
   void LoadAgain(ExecutableId executable, Time now, Actions& actions);
@@ -327,6 +329,12 @@ class Island {
   void OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions);
   void NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actions& actions) const;
   void ReportUp(uint32_t worker, Actions& actions) const;
+  // Whether the collectives of the program are Gangway's own, so that its workers must know one another.
+  static bool HasMembers(const wire::Load& load) {
+    return load.has_positions() && load.has_collectives();
+  }
+  wire::Worker MemberOn(uint32_t worker) const;
+  void NameMember(uint32_t worker, Actions& actions);
   void EndLost(uint32_t worker, const wire::Failure& lost, Actions& actions);
   void LoseShards(uint32_t worker, Actions& actions);
   void OnWorkerDeadlines(Time now, Actions& actions);
@@ -375,6 +383,7 @@ class Island {
   std::set<ExecutableId> unloading_;  // to unload once no unsent node needs them
   bool shards_lost_ = false;          // since the start
   Ordinal latest_;                    // node that came
+  uint64_t releases_ = 0;             // so far: the place of the latest in the order
   wire::FailureRef last_loss_;        // the latest lost worker, to explain missing inputs
 };
 

@@ -50,6 +50,8 @@ class IslandTest : public ::testing::Test {
     island_->Step(std::move(event), now_, actions_);
     for (auto& [worker, item] : actions_.to_workers) {
       for (uint64_t ordinal : item.release().ordinals()) released_.push_back(ordinal);
+      for (int i = 0; i < item.release().places_size(); ++i)
+        places_[item.release().ordinals(i)].push_back(item.release().places(i));
     }
     for (const wire::Report& report : actions_.to_controller) {
       if (report.has_done()) done_[report.done().ordinal()] = report.done().failure();
@@ -66,6 +68,8 @@ class IslandTest : public ::testing::Test {
     event.registration.set_index(worker);
     event.registration.set_incarnation(incarnation);
     event.registration.set_data_address(absl::StrCat("address", worker));
+    event.registration.set_host(absl::StrCat("host", worker));
+    event.registration.mutable_collectives()->set_name(absl::StrCat("socket", incarnation));
     event.registration.set_device_bytes(device_bytes);
     Step(event);
     incarnations_[worker] = incarnation;
@@ -258,8 +262,9 @@ class IslandTest : public ::testing::Test {
   Time now_ = Time() + std::chrono::hours(1);
   std::unique_ptr<Island> island_;
   std::map<uint32_t, uint64_t> incarnations_;
-  Actions actions_;    // of the last step
-  Ordinals released_;  // one entry per worker that takes part
+  Actions actions_;                      // of the last step
+  Ordinals released_;                    // one entry per worker that takes part
+  std::map<uint64_t, Ordinals> places_;  // in the order, by ordinal
   std::map<uint64_t, wire::Failure> done_;
 };
 

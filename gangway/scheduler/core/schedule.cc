@@ -208,6 +208,7 @@ void Island::Release(NodeState& node, Actions& actions) {
   ready_.Erase(node.ordinal, node.devices);
   ready_light_.erase(node.ordinal);
   if (!node.receivers.empty()) SendPeers(node, actions);
+  ++releases_;
   for (uint32_t worker : node.workers) SendRelease(worker, node.ordinal, actions);
   if (node.to_other_island) {
     wire::Report report;
@@ -253,12 +254,14 @@ void Island::SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions) {
     if (it->first != worker) continue;
     if (it->second.has_release()) {
       it->second.mutable_release()->add_ordinals(ordinal.number());
+      it->second.mutable_release()->add_places(releases_);
       return;
     }
     break;
   }
   wire::IslandItem item;
   item.mutable_release()->add_ordinals(ordinal.number());
+  item.mutable_release()->add_places(releases_);
   out.emplace_back(worker, std::move(item));
 }
 

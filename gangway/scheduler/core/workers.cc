@@ -62,19 +62,37 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   memory_freed_ = true;  // its devices may have more than before
   SendToWorkers({index}, open, actions);
   for (const auto& [id, executable] : executables_) {
-    const wire::Load& load = executable.load;
-    bool mine = std::any_of(load.devices().begin(), load.devices().end(), [&](uint32_t device) {
-      auto it = device_index_.find(DeviceId(device));
-      return it != device_index_.end() && StateOf(it->second).worker == index;
-    });
-    if (!mine) continue;
+    const std::vector<uint32_t> workers = WorkersOf(executable.load);
+    if (std::ranges::find(workers, index) == workers.end()) continue;
     load_failures_.erase(id);
-    wire::IslandItem item;
-    *item.mutable_load() = load;
-    SendToWorkers({index}, item, actions);
+    SendToWorkers({index}, MakeLoad(executable.load), actions);
   }
+  NameMember(index, actions);
   ResumeUnsent(actions);
   ReportUp(index, actions);
+}
+
+wire::Worker Island::MemberOn(uint32_t index) const {
+  wire::Worker member = DescribeWorker(index);
+  member.set_host(workers_[index].registration.host());
+  *member.mutable_collectives() = workers_[index].registration.collectives();
+  return member;
+}
+
+// To those that have members of the same programs.
+void Island::NameMember(uint32_t index, Actions& actions) {
+  std::set<uint32_t> others;
+  for (const auto& [id, executable] : executables_) {
+    if (!HasMembers(executable.load)) continue;
+    const std::vector<uint32_t> workers = WorkersOf(executable.load);
+    if (std::ranges::find(workers, index) == workers.end()) continue;
+    others.insert(workers.begin(), workers.end());
+  }
+  others.erase(index);
+  if (others.empty()) return;
+  wire::IslandItem item;
+  *item.mutable_member() = MemberOn(index);
+  SendToWorkers({others.begin(), others.end()}, item, actions);
 }
 
 void Island::ReportUp(uint32_t index, Actions& actions) const {
@@ -157,6 +175,7 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
     state->mutable_worker()->add_devices(id.number());
   actions.to_controller.push_back(std::move(report));  // before the node ends that it causes
   EndLost(event.worker, lost, actions);
+  NameMember(event.worker, actions);  // after they know why their gangs have failed
   LoseShards(event.worker,
              actions);  // after the node ends, which settle the memory that donation saved
   unsent_input_failed_ |= !unsent_.empty();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gangway/base/clock.h"
+#include "gangway/transport/shm/descriptor_mail.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/shm/shared_pool.h"
@@ -226,6 +227,44 @@ TEST(DescriptorSocket, AMessageWithoutADescriptorIsNone) {
   EXPECT_FALSE(ReceiveDescriptor(receiver).has_value());
   receiver.Reset();
   EXPECT_FALSE(SendDescriptor(*sender, name, STDIN_FILENO).ok());
+}
+
+TEST(DescriptorMail, ReachesWhoTheSenderKnows) {
+  auto box = DescriptorMailbox::Open(), other = DescriptorMailbox::Open();
+  ASSERT_TRUE(box.ok() && other.ok()) << box.status();
+  EXPECT_FALSE((*box)->Receive().has_value());
+  auto pool = Pool(4 * kMiB);
+  auto block = pool->Allocate(kMiB);
+  const std::string name = (*box)->name(), secret = (*box)->secret();
+  EXPECT_TRUE((*other)->Send(name, NewDescriptorSecret(), 1, block->descriptor()).ok());
+  EXPECT_TRUE((*other)->Send(name, secret, 7, block->descriptor()).ok());
+  auto mail = (*box)->Receive();
+  ASSERT_TRUE(mail.has_value()) << "the wrong secret is dropped";
+  EXPECT_EQ(mail->sender, 7u);
+  MappedSegments mapped;
+  EXPECT_TRUE(mapped.Add({{1, block->segment_bytes()}, std::move(mail->descriptor)}).ok());
+  EXPECT_FALSE((*box)->Receive().has_value());
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send("gangway-nobody", secret, 1, STDIN_FILENO)));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, "short", 1, STDIN_FILENO)));
+  box->reset();
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, secret, 1, STDIN_FILENO)));
+}
+
+TEST(DescriptorMail, AFullBoxIsSaidAndEmptiedLater_TM2) {
+  auto box = DescriptorMailbox::Open(), other = DescriptorMailbox::Open();
+  ASSERT_TRUE(box.ok() && other.ok());
+  absl::Status sent;
+  size_t count = 0;
+  for (; sent.ok() && count < 100'000; ++count)
+    sent = (*other)->Send((*box)->name(), (*box)->secret(), count, STDIN_FILENO);
+  EXPECT_TRUE(absl::IsResourceExhausted(sent)) << sent;
+  for (size_t i = 0; i + 1 < count; ++i) {
+    auto mail = (*box)->Receive();
+    ASSERT_TRUE(mail.has_value());
+    EXPECT_EQ(mail->sender, i);
+  }
+  EXPECT_FALSE((*box)->Receive().has_value());
+  EXPECT_TRUE((*other)->Send((*box)->name(), (*box)->secret(), 1, STDIN_FILENO).ok());
 }
 
 }  // namespace

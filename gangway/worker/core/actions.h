@@ -147,6 +147,18 @@ struct CancelTransfers {
   wire::Failure failure;
 };
 
+// End the waits of a released launch for its members on other workers, and those that are yet to begin. It still ends
+// with NodeEnded.
+struct CancelLaunch {
+  Ordinal ordinal;
+  wire::Failure failure;
+};
+
+// A worker that has members of the same programs as this one has started, or has ended (incarnation 0).
+struct KnowMember {
+  wire::Worker worker;
+};
+
 struct PrepareFetch {
   struct Part {
     ShardKey from;
@@ -162,11 +174,13 @@ struct PrepareFetch {
 // Queue a prepared node on its devices, behind all earlier ones (GS-1). Ends with NodeEnded.
 struct Run {
   Ordinal ordinal;
+  uint64_t place = 0;  // in the island's order of releases
 };
 
-// A prepared node will never run.
+// A prepared node will never run, or has ended. `place`: as in Run; 0: it was not released.
 struct Discard {
   Ordinal ordinal;
+  uint64_t place = 0;
 };
 
 // Create the buffers of a released upload whose bytes are all staged. Ends with NodeEnded.
@@ -214,9 +228,12 @@ struct LoadExecutable {
   std::string name;
   std::string serialized;
   std::vector<int> devices;
-  bool has_collectives = false;  // of the device runtime, between its devices
+  bool has_collectives = false;
   SessionId session;
   std::optional<wire::Positions> positions;
+  // With positions and collectives: where each position runs, and on which workers.
+  std::vector<DeviceId> places;
+  std::vector<wire::Worker> members;
 };
 
 struct UnloadExecutable {
@@ -242,10 +259,11 @@ struct Complain {
   std::string text;
 };
 
-using Action = std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
-                            PrepareFetch, Run, Discard, FillUpload, DropUpload, PoisonStorage,
-                            FailFetch, DropStorage, DropShards, LoadExecutable, UnloadExecutable,
-                            EndStreams, ReportUsage, SendReports, Complain>;
+using Action =
+    std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
+                 CancelLaunch, KnowMember, PrepareFetch, Run, Discard, FillUpload, DropUpload,
+                 PoisonStorage, FailFetch, DropStorage, DropShards, LoadExecutable,
+                 UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
 
 }  // namespace gangway::worker
 

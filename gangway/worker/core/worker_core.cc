@@ -32,7 +32,10 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kNode:
       return Prepare(item.node());
     case wire::IslandItem::kRelease:
-      for (uint64_t number : item.release().ordinals()) Release(Ordinal(number));
+      for (int i = 0; i < item.release().ordinals_size(); ++i) {
+        Release(Ordinal(item.release().ordinals(i)),
+                i < item.release().places_size() ? item.release().places(i) : 0);
+      }
       return;
     case wire::IslandItem::kCancel:
       for (uint64_t number : item.cancel().ordinals())
@@ -58,6 +61,8 @@ void WorkerCore::On(ItemArrived& event) {
       if (!nodes_.contains(Ordinal(item.peers().ordinal()))) return;
       return Emit(NamePeers{Ordinal(item.peers().ordinal()),
                             {item.peers().workers().begin(), item.peers().workers().end()}});
+    case wire::IslandItem::kMember:
+      return Emit(KnowMember{std::move(*item.mutable_member())});
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
     case wire::IslandItem::kLeave:  // handled by the service
@@ -100,6 +105,10 @@ void WorkerCore::Load(wire::Load& load) {
                           load.has_collectives(),
                           SessionId(load.session())};
     if (load.has_positions()) action.positions = load.positions();
+    if (load.has_positions() && load.has_collectives()) {
+      action.places = {load.devices().begin(), load.devices().end()};
+      action.members = {load.members().begin(), load.members().end()};
+    }
     std::erase_if(action.devices, std::not_fn(is_local));
     Emit(std::move(action));
   } else if (any) {
@@ -189,7 +198,7 @@ void WorkerCore::On(RoundEnded&) {
   if (reports_.reports_size() != 0) Emit(SendReports{std::exchange(reports_, {})});
 }
 
-void WorkerCore::Release(Ordinal ordinal) {
+void WorkerCore::Release(Ordinal ordinal, uint64_t place) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
     return Report(ordinal,
@@ -201,6 +210,7 @@ void WorkerCore::Release(Ordinal ordinal) {
   Node& node = entry->second;
   if (node.released) return Emit(Complain{absl::StrCat("Node ", ordinal, " was released twice")});
   node.released = true;
+  node.place = place;
   if (std::optional<wire::Failure> failure = FailureBefore(ordinal, node))
     return Finish(ordinal, std::move(failure));
   RunNode(ordinal, node);
@@ -213,7 +223,7 @@ void WorkerCore::RunNode(Ordinal ordinal, Node& node) {
     if (upload != uploads_.end() && upload->second.ordinal == ordinal)
       return TryFill(key, upload->second);
   }
-  if (node.prepared) return Emit(Run{ordinal});
+  if (node.prepared) return Emit(Run{ordinal, node.place});
   Finish(ordinal, std::nullopt);  // no part of it is on this worker
 }
 
@@ -283,6 +293,8 @@ void WorkerCore::Cancel(Ordinal ordinal, const wire::Failure& failure) {
 
 void WorkerCore::CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure) {
   if (node.transfers && node.prepared) return Emit(CancelTransfers{ordinal, failure});
+  if (node.kind == Node::Kind::kLaunch && node.prepared)
+    return Emit(CancelLaunch{ordinal, failure});
   bool waits_for_bytes = node.kind == Node::Kind::kUpload && !node.prepared;
   if (!waits_for_bytes) return;  // it ends by itself
   wire::Failure reason = failure;
@@ -370,7 +382,7 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   auto entry = nodes_.find(ordinal);
   Node node = std::move(entry->second);
   nodes_.erase(entry);
-  if (node.prepared) Emit(Discard{ordinal});
+  if (node.prepared) Emit(Discard{ordinal, node.place});
   for (StorageId output : node.outputs) Settle(output, failure);
   if (failure && !node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, *failure});

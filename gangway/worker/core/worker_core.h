@@ -12,7 +12,7 @@
 //     gang's error before the gang that caused it has ended, the verdict waits for that gang.
 //   * Each released node gets one Done; a node that was cancelled before its release gets none. A
 //     Cancel of a released node ends a node that waits for others (an upload for its client, a copy
-//     for other workers), and is ignored for a node that ends by itself.
+//     or the members of a gang for other workers), and is ignored for a node that ends by itself.
 //   * No message can break the core: a reference to a missing object fails the node (DATA_LOSS).
 //
 // The core sees only the part of a node on this worker's devices, and keeps no storage without a
@@ -77,6 +77,7 @@ class WorkerCore {
     enum class Kind { kLaunch, kUpload, kCopy, kFetch };
     Kind kind = Kind::kLaunch;
     bool released = false;
+    uint64_t place = 0;     // in the island's order of releases
     bool prepared = false;  // the service holds a task for it
     SessionId session;
     wire::ProgramLabelRef program;  // of a launch
@@ -125,7 +126,7 @@ class WorkerCore {
   // Items.
   void Open(const wire::OpenDevices& open);
   void Load(wire::Load& load);
-  void Release(Ordinal ordinal);
+  void Release(Ordinal ordinal, uint64_t place);
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
   void CancelReleased(Ordinal ordinal, Node& node, const wire::Failure& failure);
   void Free(StorageId storage);

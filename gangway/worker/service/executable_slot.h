@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +19,7 @@
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
+#include "gangway/collective/execution/plan.h"
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/service/device_thread.h"
@@ -26,22 +28,25 @@ namespace gangway::worker {
 
 class ExecutableSlot {
  public:
-  ExecutableSlot(std::string name, DeviceThread::Turn turn, bool has_collectives,
-                 SessionId host_caller = {}, std::optional<wire::Positions> asks = {})
-      : turn_(turn),
-        has_collectives_(has_collectives),
-        host_caller_(host_caller),
-        asks_(std::move(asks)),
-        name_(std::move(name)) {}
+  struct Traits {
+    std::string name;
+    DeviceThread::Turn turn = DeviceThread::Turn::kGang;  // how its gangs enter a device
+    bool has_collectives = false;                         // its members wait for one another
+    SessionId host_caller;  // the session whose client the program may call; 0: it calls none
+    std::optional<wire::Positions> asks;  // of a program that asks for its position when it runs
+    // Of a program whose collectives are Gangway's own, else null; and where its positions run.
+    std::shared_ptr<const collective::Plan> plan;
+    std::vector<DeviceId> places;
+  };
+  explicit ExecutableSlot(Traits traits) : traits_(std::move(traits)) {}
 
-  // How its gangs enter a device.
-  DeviceThread::Turn turn() const { return turn_; }
-  // Of the device runtime: its members wait for one another.
-  bool has_collectives() const { return has_collectives_; }
-  // The session whose client the program may call; 0: it calls none.
-  SessionId host_caller() const { return host_caller_; }
-  // Of a program that asks for its position when it runs; null: it does not.
-  const std::optional<wire::Positions>& asks() const { return asks_; }
+  DeviceThread::Turn turn() const { return traits_.turn; }
+  // Members wait for one another in the device runtime, which cannot end such a wait.
+  bool waits_in_runtime() const { return traits_.has_collectives && traits_.plan == nullptr; }
+  SessionId host_caller() const { return traits_.host_caller; }
+  const std::optional<wire::Positions>& asks() const { return traits_.asks; }
+  const std::shared_ptr<const collective::Plan>& plan() const { return traits_.plan; }
+  const std::vector<DeviceId>& places() const { return traits_.places; }
 
   void Set(absl::StatusOr<std::unique_ptr<device::Executable>> executable)
       GANGWAY_EXCLUDES(mutex_) {
@@ -58,18 +63,14 @@ class ExecutableSlot {
     if (!set_ &&
         !changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return set_; })) {
       return absl::DeadlineExceededError(
-          absl::StrCat("Program ", name_, " is still being loaded."));
+          absl::StrCat("Program ", traits_.name, " is still being loaded."));
     }
     GANGWAY_RETURN_IF_ERROR(executable_);
     return executable_->get();
   }
 
  private:
-  const DeviceThread::Turn turn_;
-  const bool has_collectives_;
-  const SessionId host_caller_;
-  const std::optional<wire::Positions> asks_;
-  const std::string name_;
+  const Traits traits_;
   Mutex mutex_;
   CondVar changed_;
   bool set_ GANGWAY_GUARDED_BY(mutex_) = false;

@@ -9,6 +9,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/base/trace.h"
+#include "gangway/collective/execution/collective_call.h"
 #include "gangway/device/element_type.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/failure.h"
@@ -24,6 +25,8 @@ constexpr size_t kPartsPerPosition = 2;
 constexpr size_t kLateBytesMax = size_t{1} << 20;
 // Of one run of a gang with collectives. Zeros may keep a loop of the program from ending.
 constexpr int kFailedCallsMax = 1000;
+// For the memory of a gang's other workers, which they send when they learn of its program.
+constexpr std::chrono::seconds kPeersMax{15};
 
 }  // namespace
 
@@ -53,13 +56,14 @@ class LaunchTask::HostCaller final : public device::HostCallReceiver {
 
 LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
                        const PrepareLaunch& launch, std::shared_ptr<ExecutableSlot> executable,
-                       std::vector<Position> positions)
+                       std::vector<Position> positions, Collectives collectives)
     : NodeTask(std::move(environment), launch.ordinal, launch.program,
                positions.size() * kPartsPerPosition),
       executable_(std::move(executable)),
       positions_(std::move(positions)),
       launch_id_(launch.launch_id),
-      members_(executable_->has_collectives() ? positions_.size() : 0) {
+      members_(executable_->waits_in_runtime() ? positions_.size() : 0),
+      collectives_(std::move(collectives)) {
   donated_.resize(positions_.empty() ? 0 : positions_[0].arguments.size(), false);
   for (uint32_t k : launch.donated) donated_.at(k) = true;  // the core has checked the range
   MutexLock lock(late_mutex_);
@@ -69,6 +73,8 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
 void LaunchTask::Enqueue() {
   auto self = std::static_pointer_cast<LaunchTask>(shared_from_this());
   const bool alone = executable_->turn() == DeviceThread::Turn::kGangAlone;
+  for (const auto& device : collectives_.devices)
+    if (device != nullptr) device->Enter(place_);
   for (Position& position : positions_) {
     Ordinal follows;
     for (const auto& argument : position.arguments)
@@ -89,6 +95,8 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
     Note(status, position.device);
     FailResults(*failure());
     NoteFailedMember(position.device);
+    AbortCollectives(wire::ToStatus(*failure()));
+    LeaveCollectives(position);
     if (entry.ok()) LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
   }
@@ -109,6 +117,7 @@ absl::Status LaunchTask::Execute(Position& position) {
     arguments.push_back(content.buffer.get());
     contents.push_back(std::move(content));
   }
+  GANGWAY_RETURN_IF_ERROR(JoinCollectives(position, deadline));
   DeviceThread& thread = *environment().devices[position.device];
   const std::shared_ptr<InFlight>& executes = thread.executes();
   const bool may_call = !calls_host() || host_callers(position)->Begin(deadline);
@@ -203,12 +212,14 @@ void LaunchTask::FillLate(LateArgument late) {
 void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
   const int device = position.device;
   EndCalls(position);
-  environment().devices[device]->executes()->End();
-  LeaveDevice(device);
   if (!status.ok()) {
     Note(status, device);
     NoteFailedMember(device);
+    AbortCollectives(wire::ToStatus(*failure()));
   }
+  LeaveCollectives(position);
+  environment().devices[device]->executes()->End();
+  LeaveDevice(device);
   if (IsLate()) SettleLate(position, std::nullopt);
   EndPart();
 }
@@ -219,6 +230,58 @@ void LaunchTask::EndCalls(const Position& position) {
   if (!calls_host()) return;
   device::ReceiveHostCalls(static_cast<int32_t>(launch_id_), position.device, nullptr);
   host_callers(position)->End();
+}
+
+absl::StatusOr<std::shared_ptr<collective::Launch>> LaunchTask::CollectiveLaunch(
+    Clock::time_point deadline) {
+  MutexLock lock(launch_mutex_);
+  if (launch_ == nullptr) {
+    GANGWAY_ASSIGN_OR_RETURN(
+        auto places, collectives_.places->Wait(std::min(deadline, Clock::now() + kPeersMax)));
+    launch_ = std::make_shared<collective::Launch>(
+        executable_->plan(), std::move(places),
+        collective::GangName{.place = place_, .ordinal = ordinal().number()},
+        environment().wait_limit);
+  }
+  // A failure that came before the launch was made did not abort it.
+  if (std::optional<wire::Failure> failed = failure()) launch_->Abort(wire::ToStatus(*failed));
+  return launch_;
+}
+
+absl::Status LaunchTask::JoinCollectives(const Position& position, Clock::time_point deadline) {
+  if (collectives_.places == nullptr) return absl::OkStatus();
+  GANGWAY_ASSIGN_OR_RETURN(auto launch, CollectiveLaunch(deadline));
+  collective::SetMember(
+      static_cast<int32_t>(launch_id_), position.device,
+      std::make_shared<collective::Member>(
+          std::move(launch), collectives_.devices[IndexOf(position)], position.number));
+  return absl::OkStatus();
+}
+
+void LaunchTask::LeaveCollectives(const Position& position) {
+  if (collectives_.places == nullptr) return;
+  collective::SetMember(static_cast<int32_t>(launch_id_), position.device, nullptr);
+  const auto& device = collectives_.devices[IndexOf(position)];
+  if (device != nullptr) device->Leave(place_);
+}
+
+void LaunchTask::Skip(uint64_t place) const {
+  for (const auto& device : collectives_.devices) {
+    if (device == nullptr) continue;
+    device->Enter(place);
+    device->Leave(place);
+  }
+}
+
+void LaunchTask::AbortCollectives(const absl::Status& why) {
+  MutexLock lock(launch_mutex_);
+  if (launch_ != nullptr) launch_->Abort(why);
+}
+
+void LaunchTask::Cancel(const wire::Failure& failed) {
+  if (collectives_.places == nullptr) return;  // it waits for nobody elsewhere
+  Note(wire::ToStatus(failed), positions_[0].device);
+  AbortCollectives(wire::ToStatus(failed));
 }
 
 void LaunchTask::SettleLate(Position& position, std::optional<Buffers> outputs) {

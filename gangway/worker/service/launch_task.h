@@ -2,7 +2,9 @@
 // The first device thread that reaches it takes the verdict for all: if an argument is known to
 // have failed, or a device could not execute, no further device executes and all result shards get
 // that failure. An error that a device reports after its execute was enqueued cannot stop the
-// others; if they stand in a collective of the runtime, the gang watch finds them.
+// others; if they stand in a collective of the runtime, the gang watch finds them. If the collectives are
+// Gangway's own, the first failure ends the waits of all members here, and the scheduler cancels the gang on its other
+// workers.
 #ifndef GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 
@@ -13,6 +15,8 @@
 #include <optional>
 #include <vector>
 
+#include "gangway/collective/execution/member.h"
+#include "gangway/worker/service/collective_peers.h"
 #include "gangway/worker/service/executable_slot.h"
 #include "gangway/worker/service/node_task.h"
 
@@ -27,10 +31,24 @@ class LaunchTask final : public NodeTask, public WatchedGang {
     std::vector<std::shared_ptr<store::Slot>> results;
   };
 
+  // What a gang needs whose collectives are Gangway's own.
+  struct Collectives {
+    std::shared_ptr<PromisedPlaces> places;  // null: the gang has none of its own
+    std::vector<std::shared_ptr<collective::LocalDevice>>
+        devices;  // by position; null: none could be made
+  };
+
   LaunchTask(std::shared_ptr<const TaskEnvironment> environment, const PrepareLaunch& launch,
-             std::shared_ptr<ExecutableSlot> executable, std::vector<Position> positions);
+             std::shared_ptr<ExecutableSlot> executable, std::vector<Position> positions,
+             Collectives collectives);
 
   void Enqueue() override;
+  // Of a gang whose collectives are Gangway's own, in the order in which all workers run their gangs: before Enqueue,
+  // or that it will not run here.
+  void SetPlace(uint64_t place) { place_ = place; }
+  void Skip(uint64_t place) const;
+  // Fails the gang, and ends the waits of its members for others, if its collectives are Gangway's own. Any thread.
+  void Cancel(const wire::Failure& failure) GANGWAY_EXCLUDES(launch_mutex_);
 
   // WatchedGang.
   std::vector<int> Standing() const override;
@@ -73,7 +91,13 @@ class LaunchTask final : public NodeTask, public WatchedGang {
     return environment().host_callers[position.device];
   }
   bool calls_host() const { return executable_->host_caller() != SessionId(); }
-  bool IsLate() const { return calls_host() && executable_->has_collectives(); }
+  bool IsLate() const { return calls_host() && executable_->waits_in_runtime(); }
+  // The launch of a gang whose collectives are Gangway's own, made by the first position that asks.
+  absl::StatusOr<std::shared_ptr<collective::Launch>> CollectiveLaunch(Clock::time_point deadline)
+      GANGWAY_EXCLUDES(launch_mutex_);
+  void AbortCollectives(const absl::Status& why) GANGWAY_EXCLUDES(launch_mutex_);
+  absl::Status JoinCollectives(const Position& position, Clock::time_point deadline);
+  void LeaveCollectives(const Position& position);
   // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
   void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);
   void EndCalls(const Position& position);
@@ -100,6 +124,10 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   std::atomic<int> failed_device_ = -1;  // of the first member that failed
   Mutex late_mutex_;
   std::vector<Late> late_ GANGWAY_GUARDED_BY(late_mutex_);  // by position, if IsLate()
+  const Collectives collectives_;
+  uint64_t place_ = 0;
+  Mutex launch_mutex_;
+  std::shared_ptr<collective::Launch> launch_ GANGWAY_GUARDED_BY(launch_mutex_);
   Mutex verdict_mutex_;
   bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
 };

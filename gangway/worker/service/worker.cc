@@ -17,6 +17,7 @@
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
+#include "gangway/collective/execution/collective_call.h"
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
@@ -69,6 +70,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
       device::OfferSimulatedWork(**backend);
       device::OfferHostCalls(**backend);
       device::OfferPosition(**backend);
+      collective::OfferCollectives(**backend);
     }
   }
   GANGWAY_RETURN_IF_ERROR(backend);
@@ -102,7 +104,8 @@ class ControlLink {
  public:
   ControlLink(Incarnation incarnation, StopFlag& stop) : incarnation_(incarnation), stop_(stop) {}
 
-  void Set(std::shared_ptr<transport::Link> link) {
+  // Nothing is sent before `hello`.
+  void Set(std::shared_ptr<transport::Link> link, wire::Frame hello) {
     Heard();
     MutexLock lock(mutex_);
     link_ = std::move(link);
@@ -114,6 +117,7 @@ class ControlLink {
     };
     sender_ =
         std::make_unique<transport::PacedSender>(link_, stamp, transport::PacedSender::Options());
+    StopUnless(sender_->Send(std::move(hello)));
   }
 
   // Restarts the silence timer: the scheduler sent a message, or the link is new.
@@ -187,7 +191,8 @@ void ToWire(const device::Attribute& attribute, wire::PluginAttribute& to) {
 }
 
 wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& service,
-                      const device::Backend& backend, const std::string& data_address) {
+                      const device::Backend& backend, const std::string& data_address,
+                      const wire::DescriptorSocket& collectives) {
   wire::Frame frame;
   wire::Hello& hello = *frame.mutable_hello();
   hello.set_protocol_version(wire::kProtocolVersion);
@@ -212,6 +217,7 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   worker.set_device_count(backend.devices().size());
   worker.set_device_kind(backend.devices().empty() ? "" : backend.devices()[0].kind);
   worker.set_device_bytes(service.memory_budget_bytes);
+  if (!collectives.name().empty()) *worker.mutable_collectives() = collectives;
   return frame;
 }
 
@@ -273,12 +279,34 @@ class CallbackLog {
   std::map<int, Ordinal> named_;
 };
 
+// Names the members that others wait for in a collective for long, each once. A device that waits so is not stuck.
+class LateLog {
+ public:
+  using Waits = std::map<int, collective::Waiting>;
+
+  void Look(const Waits& waits, std::chrono::milliseconds limit, Clock::time_point now) {
+    for (const auto& [device, wait] : waits) {
+      if (now - wait.since < limit || named_[device] == wait.since) continue;
+      named_[device] = wait.since;
+      spdlog::warn(
+          "local device {} has waited for {} ms in collective {} of gang {} for {}, local "
+          "device {}",
+          device, std::chrono::duration_cast<std::chrono::milliseconds>(now - wait.since).count(),
+          wait.collective, wait.gang, wait.peer, wait.peer_device);
+    }
+  }
+
+ private:
+  std::map<int, Clock::time_point> named_;  // since when it waits
+};
+
 // Sends heartbeats, which name stuck devices, and checks for those of the scheduler, until `stop`.
 // Does nothing that blocks.
 void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, ControlLink& link,
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
   CallbackLog callbacks;
+  LateLog late;
   IdleWatch idle(options.heap_idle_max);
   auto last = Clock::now();
   auto leave_by = StuckWatch::Time::max();
@@ -304,7 +332,10 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
     wire::Frame beat;
     beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
     const std::vector<DeviceThread::Call> calls = service.Calls();
+    const LateLog::Waits waits = service.WaitingForMembers();
+    late.Look(waits, options.late_after, now);
     for (const StuckCall& call : watch.Look(calls, now)) {
+      if (waits.contains(static_cast<int>(call.device))) continue;
       if (callbacks.Explains(call, service.WaitingForClients())) continue;
       wire::StuckDevice& stuck = *beat.mutable_heartbeat()->add_stuck();
       stuck.set_device(call.device);
@@ -314,6 +345,23 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
     link.Send(std::move(beat));
     if (idle.Look(calls, now) && GetHeapUse().kept_bytes > 0) ReleaseHeap(kReleasedPerBeat);
   }
+}
+
+ServiceOptions MakeServiceOptions(const WorkerOptions& options, const device::Backend& backend,
+                                  StopFlag& stop) {
+  return {.identity = {.name = absl::StrCat("island", options.island, "/worker", options.index),
+                       .incarnation = NewIncarnation(),
+                       .device_count = options.device_count},
+          .memory_budget_bytes = DeviceBytes(options, backend),
+          .host_bytes_max = options.host_bytes_max.value_or(HostMemoryBytes() / 4),
+          .wait_limit = options.wait_limit,
+          .transfer_silence_max = options.transfer_silence_max,
+          .callback_limit = options.callback_limit,
+          .shared_bytes_max = options.shared_bytes_max.value_or(HostMemoryBytes() / 4 * 3),
+          .shared_shard_min = options.shared_shard_min,
+          .index = options.index,
+          .host = options.host,
+          .on_left = [&stop] { stop.Stop(); }};
 }
 
 absl::StatusOr<std::shared_ptr<transport::Link>> ConnectScheduler(
@@ -371,18 +419,7 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
                        transport::Transport& data, StopFlag& stop) {
   if (options.heap_bytes_max > 0) LimitHeap(options.heap_bytes_max);
   GANGWAY_ASSIGN_OR_RETURN(std::unique_ptr<device::Backend> backend, OpenBackend(options));
-  ServiceOptions service_options{
-      .identity = {.name = absl::StrCat("island", options.island, "/worker", options.index),
-                   .incarnation = NewIncarnation(),
-                   .device_count = options.device_count},
-      .memory_budget_bytes = DeviceBytes(options, *backend),
-      .host_bytes_max = options.host_bytes_max.value_or(HostMemoryBytes() / 4),
-      .wait_limit = options.wait_limit,
-      .transfer_silence_max = options.transfer_silence_max,
-      .callback_limit = options.callback_limit,
-      .shared_bytes_max = options.shared_bytes_max.value_or(HostMemoryBytes() / 4 * 3),
-      .shared_shard_min = options.shared_shard_min,
-      .on_left = [&stop] { stop.Stop(); }};
+  const ServiceOptions service_options = MakeServiceOptions(options, *backend, stop);
   const std::string& name = service_options.identity.name;
   Incarnation incarnation = service_options.identity.incarnation;
   ControlLink link(incarnation, stop);
@@ -413,8 +450,9 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
     auto connected = ConnectScheduler(options, control, events, stop);
     if (!connected.ok()) stop.Stop(connected.status());
     if (connected.ok()) {
-      link.Set(*std::move(connected));
-      link.Send(MakeHello(options, service_options, *backend, (*listener)->address()));
+      link.Set(*std::move(connected),
+               MakeHello(options, service_options, *backend, (*listener)->address(),
+                         service.collectives_socket()));
       spdlog::info("{} incarnation {} registers {} {} devices with {}", name, incarnation.number(),
                    options.device_count, backend->capabilities().platform,
                    options.scheduler_address);

@@ -9,13 +9,15 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/status.h"
 #include "gangway/base/trace.h"
+#include "gangway/collective/execution/plan.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/fetch_task.h"
-#include "gangway/worker/service/launch_task.h"
 #include "gangway/worker/service/upload_task.h"
+#include "gangway/xla/collectives.pb.h"
 
 namespace gangway::worker {
 namespace {
@@ -74,14 +76,13 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                     [this](SessionId session, const absl::Status& why) {
                       host_calls_->Fail(session, why);
                     }}),
+      peers_({.identity = options_.identity,
+              .index = options_.index,
+              .host = options_.host,
+              .loop = loop_.get(),
+              .shared_memory = options_.shared_bytes_max > 0}),
       loader_("loader") {
-  // One below the runtime's limit, whose count may fall shortly after our callback.
-  int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
-  for (int i = 0; i < options_.identity.device_count; ++i) {
-    devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max,
-                                                      options_.wait_limit));
-    host_callers_.push_back(std::make_shared<InFlight>(kHostCallersMax));
-  }
+  StartDeviceThreads();
   OpenDevices({});
   loop_->AddRoundEnd([this] {
     Step(RoundEnded{});
@@ -95,6 +96,16 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
 }
 
 WorkerService::~WorkerService() = default;
+
+void WorkerService::StartDeviceThreads() {
+  // One below the runtime's limit, whose count may fall shortly after our callback.
+  int inflight_max = std::max(1, backend_->capabilities().inflight_max - 1);
+  for (int i = 0; i < options_.identity.device_count; ++i) {
+    devices_.push_back(std::make_shared<DeviceThread>(absl::StrCat("device", i), inflight_max,
+                                                      options_.wait_limit));
+    host_callers_.push_back(std::make_shared<InFlight>(kHostCallersMax));
+  }
+}
 
 void WorkerService::OnBatch(wire::IslandBatch batch) {
   for (wire::IslandItem& item : *batch.mutable_items()) {
@@ -124,6 +135,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
 
 void WorkerService::OnEnded(NodeEnded event) {
   copies_.erase(event.ordinal);
+  launches_.erase(event.ordinal);
   Step(std::move(event));
 }
 
@@ -180,10 +192,38 @@ void WorkerService::Do(PrepareLaunch& action) {
       position.results.push_back(FindSlot({result, each.position}, each.device));
     positions.push_back(std::move(position));
   }
-  tasks_[action.ordinal] = std::make_shared<LaunchTask>(
-      environment_, action, executables_.at(action.executable), std::move(positions));
+  const std::shared_ptr<ExecutableSlot>& executable = executables_.at(action.executable);
+  LaunchTask::Collectives collectives = MakeCollectives(action, *executable);
+  const bool waits = collectives.places != nullptr;
+  auto task = std::make_shared<LaunchTask>(environment_, action, executable, std::move(positions),
+                                           std::move(collectives));
+  if (waits) launches_[action.ordinal] = task;
+  tasks_[action.ordinal] = std::move(task);
   Trace(TraceKind::kPrepare, 0, {}, action.ordinal, action.executable.number());
 }
+
+// Empty for a program without collectives of Gangway's own.
+LaunchTask::Collectives WorkerService::MakeCollectives(const PrepareLaunch& action,
+                                                       const ExecutableSlot& executable) {
+  LaunchTask::Collectives collectives;
+  if (executable.plan() == nullptr) return collectives;
+  KnownPlaces& known = places_[action.executable];
+  if (known.places == nullptr || known.version != peers_.version()) {
+    known.version = peers_.version();
+    known.places = peers_.PlacesOf(executable.places());
+  }
+  collectives.places = known.places;
+  for (const LaunchPosition& each : action.positions)
+    collectives.devices.push_back(peers_.local(each.device));
+  return collectives;
+}
+
+void WorkerService::Do(CancelLaunch& action) {
+  auto launch = launches_.find(action.ordinal);
+  if (launch != launches_.end()) launch->second->Cancel(action.failure);
+}
+
+void WorkerService::Do(KnowMember& action) { peers_.Know(action.worker); }
 
 void WorkerService::Do(PrepareCopy& action) {
   CopyTask::Parts parts{.memory_kind = std::move(action.memory_kind),
@@ -235,13 +275,19 @@ void WorkerService::Do(PrepareFetch& action) {
 }
 
 void WorkerService::Do(Run& action) {
+  if (auto launch = launches_.find(action.ordinal); launch != launches_.end())
+    launch->second->SetPlace(action.place);
   auto task = tasks_.extract(action.ordinal);
   if (!task.empty()) task.mapped()->Enqueue();
 }
 
 void WorkerService::Do(Discard& action) {
+  // One that runs is not among them when it ends.
+  if (auto launch = launches_.find(action.ordinal); launch != launches_.end() && action.place != 0)
+    launch->second->Skip(action.place);
   tasks_.erase(action.ordinal);
   copies_.erase(action.ordinal);
+  launches_.erase(action.ordinal);
 }
 
 void WorkerService::Do(FillUpload& action) {
@@ -283,15 +329,42 @@ void WorkerService::Do(DropShards& action) {
   });
 }
 
+// What a serialized executable for one position says of its collectives, and the executable itself.
+absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
+  std::shared_ptr<const collective::Plan> plan;
+  if (!action.positions) return plan;
+  xla::LoweredExecutable lowered;
+  if (!lowered.ParseFromString(action.serialized))
+    return absl::InvalidArgumentError("the executable is malformed; compile the program again");
+  if (!lowered.table().collectives().empty()) {
+    GANGWAY_ASSIGN_OR_RETURN(plan, collective::Plan::Make(lowered.table()));
+    if (plan->position_count() != action.places.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("the collectives are of ",
+                                                     plan->position_count(), " positions, for ",
+                                                     action.places.size(), " devices"));
+    }
+  }
+  action.serialized = std::move(*lowered.mutable_executable());
+  return plan;
+}
+
 void WorkerService::Do(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
-  auto slot = std::make_shared<ExecutableSlot>(
-      action.name, alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
-      action.has_collectives, device::MayCallHost(action.serialized) ? action.session : SessionId(),
-      device::MayAskPosition(action.serialized) ? action.positions : std::nullopt);
+  auto plan = TakePlan(action);
+  for (const wire::Worker& member : action.members) peers_.Know(member);
+  auto slot = std::make_shared<ExecutableSlot>(ExecutableSlot::Traits{
+      .name = action.name,
+      .turn = alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
+      .has_collectives = action.has_collectives,
+      .host_caller = device::MayCallHost(action.serialized) ? action.session : SessionId(),
+      .asks = device::MayAskPosition(action.serialized) ? action.positions : std::nullopt,
+      .plan = plan.ok() ? *plan : nullptr,
+      .places = std::move(action.places)});
   executables_[action.executable] = slot;
-  loader_.Post([this, slot, action = std::move(action)] {
-    auto executable = backend_->Load(action.serialized, action.devices);
+  places_.erase(action.executable);
+  loader_.Post([this, slot, failed = plan.status(), action = std::move(action)] {
+    auto executable = failed.ok() ? backend_->Load(action.serialized, action.devices)
+                                  : absl::StatusOr<std::unique_ptr<device::Executable>>(failed);
     std::optional<wire::Failure> failure;
     if (!executable.ok()) failure = wire::ToFailure(executable.status());
     slot->Set(std::move(executable));
@@ -300,6 +373,7 @@ void WorkerService::Do(LoadExecutable& action) {
 }
 
 void WorkerService::Do(UnloadExecutable& action) {
+  places_.erase(action.executable);
   auto slot = executables_.extract(action.executable);
   if (slot.empty()) return;
   loader_.Post([slot = std::move(slot.mapped())] {});  // freed on the loader's thread
@@ -405,8 +479,10 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
     for (auto& [id, storage] : storages_) {
       for (auto& [index, slot] : storage.shards) slot->Fail(ends);
     }
+    for (auto& [ordinal, launch] : launches_) launch->Cancel(ends);
     tasks_.clear();
     copies_.clear();
+    launches_.clear();
   });
   for (size_t i = 0; i < devices_.size(); ++i) {
     if (devices_[i]->Stop(deadline)) continue;

@@ -25,11 +25,13 @@
 #include "gangway/store/ledger.h"
 #include "gangway/store/slot.h"
 #include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/collective_peers.h"
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/data_streams.h"
 #include "gangway/worker/service/executable_slot.h"
 #include "gangway/worker/service/gang_watch.h"
 #include "gangway/worker/service/host_calls.h"
+#include "gangway/worker/service/launch_task.h"
 #include "gangway/worker/service/node_task.h"
 #include "gangway/worker/service/stream_transfers.h"
 
@@ -44,6 +46,8 @@ struct ServiceOptions {
   std::chrono::milliseconds callback_limit{120'000};  // as in WorkerOptions
   size_t shared_bytes_max = 0;                        // as in WorkerOptions; 0: none
   size_t shared_shard_min = 0;                        // smaller shards go on streams
+  uint32_t index = 0;                                 // in the island
+  std::string host;
   std::function<void()> on_left;  // on the loop, after a Leave: all work is done
 };
 
@@ -66,10 +70,15 @@ class WorkerService {
     return streams_.Accept(std::move(link));
   }
 
+  // For the registration: where this worker takes the collectives' memory of others.
+  const wire::DescriptorSocket& collectives_socket() const { return peers_.socket(); }
+
   // The current call of each device's thread into the device runtime. Any thread.
   std::vector<DeviceThread::Call> Calls() const;
   // One host callback per local device that waits for one. Any thread.
   std::map<int, HostCalls::Caller> WaitingForClients() const { return host_calls_->Waiting(); }
+  // What members of gangs sleep for in collectives, by local device. Any thread.
+  std::map<int, collective::Waiting> WaitingForMembers() const { return peers_.Waiting(); }
   // The failure of a gang that can never end (gang_watch.h). Always from the same thread.
   std::optional<wire::Failure> StandingGang(Clock::time_point now,
                                             std::chrono::milliseconds limit) {
@@ -101,6 +110,8 @@ class WorkerService {
   void Do(PrepareCopy& action);
   void Do(NamePeers& action);
   void Do(CancelTransfers& action);
+  void Do(CancelLaunch& action);
+  void Do(KnowMember& action);
   void Do(PrepareFetch& action);
   void Do(Run& action);
   void Do(Discard& action);
@@ -117,6 +128,9 @@ class WorkerService {
   void Do(SendReports& action);
   void Do(Complain& action);
 
+  LaunchTask::Collectives MakeCollectives(const PrepareLaunch& action,
+                                          const ExecutableSlot& executable);
+  void StartDeviceThreads();
   void OpenDevices(const wire::OpenDevices& open);
   void OnEnded(NodeEnded event);
   // Never null: a shard that is not here gives a failed slot.
@@ -145,8 +159,16 @@ class WorkerService {
   std::unordered_map<Ordinal, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
   // Copies that send or receive, prepared or running.
   std::unordered_map<Ordinal, std::shared_ptr<CopyTask>> copies_;
-  bool leaving_ = false;             // the controller sends no new work
-  wire::ReportBatch usage_reports_;  // of this round
+  // Launches with collectives of Gangway's own, prepared or running.
+  std::unordered_map<Ordinal, std::shared_ptr<LaunchTask>> launches_;
+  CollectivePeers peers_;
+  struct KnownPlaces {
+    uint64_t version = 0;
+    std::shared_ptr<PromisedPlaces> places;
+  };
+  std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
+  bool leaving_ = false;                                  // the controller sends no new work
+  wire::ReportBatch usage_reports_;                       // of this round
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
   EventLoop loader_;           // last: its tasks use the other members

@@ -1,0 +1,89 @@
+// Which workers are told of one another, so that they can run collectives of one gang.
+#include <gmock/gmock.h>
+
+#include "gangway/scheduler/core/island_test_util.h"
+
+namespace gangway::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class MembersTest : public IslandTest {
+ protected:
+  void LoadFor(uint64_t id, const Devices& devices, bool positions, bool collectives) {
+    wire::IslandItem item;
+    wire::Load* load = item.mutable_load();
+    load->set_executable(id);
+    load->set_name("step");
+    load->set_has_collectives(collectives);
+    if (positions) load->mutable_positions()->set_partitions(4);
+    load->mutable_devices()->Add(devices.begin(), devices.end());
+    Item(item);
+  }
+  // The incarnations that the last step's Loads named to a worker.
+  Ordinals Named(uint32_t worker) const {
+    Ordinals incarnations;
+    for (const auto& [to, item] : actions_.to_workers) {
+      if (to != worker) continue;
+      for (const wire::Worker& member : item.load().members())
+        incarnations.push_back(member.incarnation());
+    }
+    return incarnations;
+  }
+  // The incarnations of members that the last step told a worker of; 0: one is down.
+  Ordinals Told(uint32_t worker) const {
+    Ordinals incarnations;
+    for (const auto& [to, item] : actions_.to_workers)
+      if (to == worker && item.has_member()) incarnations.push_back(item.member().incarnation());
+    return incarnations;
+  }
+};
+
+TEST_F(MembersTest, ALoadNamesTheWorkersOfAProgramWithOwnCollectives) {
+  LoadFor(1, {0, 1, 2, 3}, true, true);
+  EXPECT_THAT(Named(0), ElementsAre(11, 21));
+  EXPECT_THAT(Named(1), ElementsAre(11, 21));
+  for (const auto& [worker, item] : actions_.to_workers) {
+    EXPECT_EQ(item.load().members(1).index(), 1u);
+    EXPECT_EQ(item.load().members(1).host(), "host1");
+    EXPECT_EQ(item.load().members(1).collectives().name(), "socket21");
+    EXPECT_THAT(item.load().members(1).devices(), ElementsAre(2, 3));
+  }
+  LoadFor(2, {2, 3}, true, true);
+  EXPECT_THAT(Named(0), IsEmpty());
+  EXPECT_THAT(Named(1), ElementsAre(21));
+  LoadFor(3, {0, 1, 2, 3}, true, false);
+  EXPECT_THAT(Named(0), IsEmpty()) << "its devices do not communicate";
+  LoadFor(4, {0, 1}, false, true);
+  EXPECT_THAT(Named(0), IsEmpty()) << "they do so by the runtime";
+}
+
+TEST_F(MembersTest, AWorkerThatEndsOrStartsIsToldToThoseWhoNeedIt) {
+  Down(1);
+  EXPECT_THAT(Told(0), IsEmpty());
+  Up(1, 22);
+  EXPECT_THAT(Told(0), IsEmpty());
+  LoadFor(1, {0, 1, 2, 3}, true, true);
+  Down(1);
+  EXPECT_THAT(Told(0), ElementsAre(0));
+  Up(1, 23);
+  EXPECT_THAT(Told(0), ElementsAre(23));
+  EXPECT_THAT(Told(1), IsEmpty()) << "its Load names all";
+  EXPECT_THAT(Named(1), ElementsAre(11, 23));
+  Unload(1);
+  Down(1);
+  EXPECT_THAT(Told(0), IsEmpty());
+}
+
+// What is told to clients and to senders of copies has no secrets.
+TEST_F(MembersTest, SocketsAreNamedToMembersOnly) {
+  Up(1, 24);
+  for (const wire::Report& report : actions_.to_controller) {
+    ASSERT_TRUE(report.has_worker_state());
+    EXPECT_FALSE(report.worker_state().worker().has_collectives());
+  }
+}
+
+}  // namespace
+}  // namespace gangway::scheduler

@@ -1,0 +1,128 @@
+// The other workers with which this one runs collectives: it gives its arena to those of its host, and takes theirs.
+//
+// Each worker has a socket of datagrams. When a scheduler names a member, this worker sends a descriptor of its own
+// arena to the member's socket, and the member does the same. Nothing blocks: a launch waits for the arenas of its
+// members, with a deadline, on its device's thread.
+//
+// Threading: the event loop owns this; a PeerPromise is for any thread.
+#ifndef GANGWAY_WORKER_SERVICE_COLLECTIVE_PEERS_H_
+#define GANGWAY_WORKER_SERVICE_COLLECTIVE_PEERS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/base/clock.h"
+#include "gangway/base/executor.h"
+#include "gangway/base/file_descriptor.h"
+#include "gangway/base/mutex.h"
+#include "gangway/base/poller.h"
+#include "gangway/collective/execution/member.h"
+#include "gangway/transport/shm/descriptor_mail.h"
+#include "gangway/wire/wire.pb.h"
+#include "gangway/worker/core/worker_core.h"
+
+namespace gangway::worker {
+
+// One incarnation of a member, which becomes known once its arena is here.
+class PeerPromise {
+ public:
+  void Set(absl::StatusOr<std::shared_ptr<collective::Peer>> peer) GANGWAY_EXCLUDES(mutex_);
+  // Its process is gone: nobody waits for it any more.
+  void SetGone() GANGWAY_EXCLUDES(mutex_);
+  // DEADLINE_EXCEEDED: its arena has not come; the errors of Set.
+  absl::StatusOr<std::shared_ptr<const collective::Peer>> Wait(Clock::time_point deadline)
+      GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool is_set_ GANGWAY_GUARDED_BY(mutex_) = false;
+  absl::StatusOr<std::shared_ptr<collective::Peer>> peer_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+// Where the positions of a program run, with the incarnations that are known now.
+class PromisedPlaces {
+ public:
+  struct Place {
+    std::shared_ptr<PeerPromise> peer;
+    uint32_t device = 0;  // of that worker
+  };
+  explicit PromisedPlaces(std::vector<Place> places) : places_(std::move(places)) {}
+
+  // Any thread. The errors of PeerPromise::Wait.
+  absl::StatusOr<std::shared_ptr<const collective::Places>> Wait(Clock::time_point deadline)
+      GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  const std::vector<Place> places_;
+  Mutex mutex_;
+  std::shared_ptr<const collective::Places> known_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+class CollectivePeers {
+ public:
+  struct Options {
+    Identity identity;
+    uint32_t index = 0;  // in the island
+    std::string host;
+    EventLoop* loop = nullptr;   // outlives this
+    bool shared_memory = false;  // with other processes
+  };
+  explicit CollectivePeers(Options options);
+  ~CollectivePeers();
+
+  // For the registration; no name: there is none. Any thread.
+  const wire::DescriptorSocket& socket() const { return socket_; }
+
+  // A worker of the island, or that it is down.
+  void Know(const wire::Worker& member);
+
+  // The devices of the positions, by their ids. Of a worker that is not known, waits for it end with an error.
+  std::shared_ptr<PromisedPlaces> PlacesOf(std::span<const DeviceId> devices);
+  // Changes when a member does: then PlacesOf gives others.
+  uint64_t version() const { return version_; }
+
+  // This worker's devices. Null before the first Know.
+  std::shared_ptr<collective::LocalDevice> local(int device) const GANGWAY_EXCLUDES(mutex_);
+  // What members on this worker's devices sleep for, by device. Any thread.
+  std::map<int, collective::Waiting> Waiting() const GANGWAY_EXCLUDES(mutex_);
+
+ private:
+  class Arrival;
+  struct Member {
+    wire::Worker worker;
+    std::shared_ptr<PeerPromise> promise;
+  };
+
+  // Creates this worker's arena, and begins to listen.
+  absl::Status Begin() GANGWAY_EXCLUDES(mutex_);
+  void SendArena(const wire::Worker& member, Clock::time_point deadline);
+  void Receive();
+  void Take(Member& member, FileDescriptor descriptor);
+
+  const Options options_;
+  std::unique_ptr<transport::DescriptorMailbox> mailbox_;  // null: none
+  wire::DescriptorSocket socket_;
+  std::shared_ptr<Poller> poller_;
+  uint64_t watch_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  absl::Status begun_ = absl::UnknownError("not begun");
+  std::shared_ptr<collective::Arena> arena_;
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<collective::LocalDevice>> devices_ GANGWAY_GUARDED_BY(mutex_);
+  std::map<uint32_t, Member> members_;  // by index
+  std::map<uint64_t, FileDescriptor>
+      early_;  // by incarnation: arenas of workers that are not known yet
+  std::map<DeviceId, std::pair<uint32_t, uint32_t>> places_;  // index, and its device
+  uint64_t version_ = 0;
+};
+
+}  // namespace gangway::worker
+
+#endif  // GANGWAY_WORKER_SERVICE_COLLECTIVE_PEERS_H_

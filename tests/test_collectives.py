@@ -1,0 +1,270 @@
+"""Programs over several workers whose devices communicate: the same bits on every layout, and no wait without an end.
+`test_jax` and `test_train` run whole programs so.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+
+import pytest
+from faultlib import Console
+from harness import PATIENCE, Cluster, client_environment
+from test_faults import wait_for_restart
+
+NewCluster = Callable[..., Cluster]
+NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
+SETUP = """
+import gangway; gangway.connect()
+import hashlib, jax, jax.numpy as jnp, numpy as np
+from functools import partial
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+devices = np.array(jax.devices())
+mesh = Mesh(devices.reshape(2, 4), ("a", "b"))
+both = NamedSharding(mesh, P("a", "b"))
+draw = np.random.default_rng(0).standard_normal
+"""
+# Reductions of every size, whose order shows in the bits, in a loop and a branch; and what only moves bytes.
+BITS = """
+digest = hashlib.sha256()
+def keep(*arrays):
+    for array in jax.tree.leaves(arrays):
+        digest.update(np.asarray(array).tobytes())
+shard = partial(jax.shard_map, mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False)
+for rows, columns, kind in ((8, 8, np.float32), (64, 500, np.float32), (256, 1024, np.float64), (64, 64, jnp.bfloat16),
+                            (64, 64, np.float16), (40, 40, np.int8), (512, 2048, np.float32)):
+    x = jax.device_put(jnp.asarray(draw((rows, columns)) * 3).astype(kind), both)
+    for axes in ("a", "b", ("a", "b"), ("b", "a")):
+        keep(jax.jit(shard(lambda v: jax.lax.psum(v, axes)))(x))
+        keep(jax.jit(shard(lambda v: jax.lax.pmax(v, axes) - jax.lax.pmin(v, axes)))(x))
+    keep(jax.jit(shard(lambda v: jax.lax.all_gather(v, "b").sum(0)))(x))
+    keep(jax.jit(shard(lambda v: jax.lax.ppermute(v, "b", [(0, 2), (2, 3), (1, 1)])))(x))
+    keep(jax.jit(shard(lambda v: jax.lax.all_to_all(v, "a", 0, 1, tiled=True)))(x))
+    keep(jax.jit(shard(lambda v: jax.lax.psum_scatter(v, "a", scatter_dimension=0, tiled=True).repeat(2, 0)))(x))
+x = jax.device_put(draw((64, 128)).astype(np.float32), both)
+@jax.jit
+def looped(x):
+    def body(i, v):
+        v = jax.lax.cond(i % 3 == 0, lambda v: v - v.mean(0), lambda v: v * 0.7 + v.sum(1, keepdims=True) / 999, v)
+        return jnp.tanh(v @ v.T @ x / 999)
+    return jax.lax.fori_loop(0, 25, body, x)
+keep(looped(x))
+def loss(w, x): return jnp.square(jnp.tanh(x @ w) - 1).mean()
+keep(jax.jit(jax.value_and_grad(loss))(jax.device_put(draw((128, 128)).astype(np.float32), both), x))
+keep(jnp.sort(x, axis=0), jnp.cumsum(x, axis=1), jnp.fft.fft(x, axis=0).real)
+print("bits", digest.hexdigest())
+"""
+STEP = """
+step = jax.jit(lambda x: x - (x.sum() - 2047) / 2048)
+ones = lambda: jax.device_put(np.ones((64, 32), np.float32), both)
+def run(count):
+    v = ones()
+    for _ in range(count): v = step(v)
+    return v
+result = float(run(3).sum())
+"""
+LARGE = """
+row = NamedSharding(Mesh(devices, ("x",)), P("x"))
+wide = lambda: jax.device_put(np.ones((8, 1 << 19), np.float32), row)
+total = lambda v: jax.lax.psum(v, "x")
+large = jax.jit(jax.shard_map(total, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+result = float(large(wide())[0, 0])
+"""
+
+
+def run(cluster: Cluster, folder: pathlib.Path, text: str, door: str = "pjrt") -> str:
+    """Runs a JAX script, which must succeed; returns its output."""
+    script = folder / "script.py"
+    script.write_text(SETUP + textwrap.dedent(text))
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=client_environment(cluster.port, door),
+        capture_output=True,
+        text=True,
+        timeout=240 * PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def bits(output: str) -> str:
+    return output.split("bits ")[1].split()[0]
+
+
+@pytest.mark.timeout(600)
+def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
+    layouts = {"1x8": (1, 8), "4x2": (4, 2)}
+    if NIGHTLY:
+        layouts |= {"2x4": (2, 4), "8x1": (8, 1)}
+    found = {}
+    for name, (workers, count) in layouts.items():
+        # One size of the thread pool, which the bits of products depend on.
+        cluster = new_cluster(
+            1, workers, count, "--collectives", "gangway", "--threads", "16"
+        ).start()
+        found[name] = bits(run(cluster, tmp_path, BITS))
+        cluster.stop()
+    assert len(set(found.values())) == 1, found
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("door", ["ifrt", "pjrt"])
+def test_a_lost_member_ends_the_wait_of_all(new_cluster: NewCluster, door: str) -> None:
+    """A killed member fails its gangs at once, a stopped one by its limit; both are named, and the next gang runs."""
+    running = new_cluster(1, 4, 2).start()
+    with Console(running, door=door) as client:
+        client.do(f"exec({SETUP!r}, globals())")
+        assert client.do(f"exec({STEP!r}, globals())", timeout_s=60) == 2047.0
+        for how, limit_s in ((signal.SIGKILL, 2), (signal.SIGSTOP, 8)):
+            client.do("v = run(200)")
+            victim = running.workers()[2]
+            os.kill(victim["pid"], how)
+            began = time.monotonic()
+            client.do("exec('for _ in range(40): v = step(v)', globals())")
+            answer = client.ask("jax.block_until_ready(v)")
+            took = time.monotonic() - began
+            assert "island0/worker2" in str(answer), answer
+            assert took < limit_s * PATIENCE, took
+            wait_for_restart(running, victim)
+            others = {w["pid"] for w in running.workers() if w["name"] != victim["name"]}
+            assert client.do("result = float(run(3).sum())") == 2047.0
+            assert others <= {w["pid"] for w in running.workers()}, (
+                "no process ends because a peer did"
+            )
+
+
+def one_fault(running: Cluster, client: Console, rng: random.Random, round_: int) -> None:
+    stops = rng.random() < 0.2
+    client.do(f"v = run({rng.choice([1, 5, 100])}); w = large(wide())")
+    client.do("exec('for _ in range(30): v = step(v); w = large(w)', globals())")
+    time.sleep(rng.random() * 0.05)
+    victim = rng.choice(running.workers())
+    os.kill(victim["pid"], signal.SIGSTOP if stops else signal.SIGKILL)
+    began = time.monotonic()
+    client.do("exec('for _ in range(30): v = step(v); w = large(w)', globals())")
+    for value in ("v", "w"):
+        answer = str(client.ask(f"jax.block_until_ready({value})"))
+        assert victim["name"] in answer, (round_, answer)
+    took = time.monotonic() - began
+    assert took < (8 if stops else 2) * PATIENCE, (round_, took)
+    wait_for_restart(running, victim)
+    assert client.do("result = float(run(3).sum())") == 2047.0, round_
+    assert client.do("result = float(large(wide())[0, 0])") == 8.0, round_
+
+
+@pytest.mark.timeout(1200)
+def test_random_faults_of_members(new_cluster: NewCluster) -> None:
+    """Before, in and between collectives of every size, a worker is killed, or stopped until it is counted as gone."""
+    rng = random.Random(7)
+    for _ in range(
+        10 if NIGHTLY else 1
+    ):  # a worker that ends too often soon after its start is given up
+        running = new_cluster(1, 4, 2).start()
+        with Console(running, door="pjrt") as client:
+            client.do(f"exec({SETUP!r}, globals())")
+            client.do(f"exec({STEP!r}, globals())", timeout_s=60)
+            client.do(f"exec({LARGE!r}, globals())", timeout_s=60)
+            for round_ in range(5):
+                one_fault(running, client, rng, round_)
+        running.stop()
+
+
+def test_a_failed_member_is_the_cause_everywhere(new_cluster: NewCluster) -> None:
+    """A member whose callback fails never reaches the collective: all others get its error, and other gangs go on."""
+    running = new_cluster(1, 2, 2).start()
+    with Console(running, door="pjrt") as client:
+        client.do("exec(" + repr(SETUP.replace("reshape(2, 4)", "reshape(2, 2)")) + ", globals())")
+        client.do(
+            "exec("
+            + repr("""
+def fail_on(position, flag):
+    if flag and position == 3: raise ValueError("member 3 has had enough")
+    return np.float32(0)
+def body(v, flag):
+    position = jax.lax.axis_index(("a", "b"))
+    zero = jax.pure_callback(fail_on, jax.ShapeDtypeStruct((), np.float32), position, flag)
+    return jax.lax.psum(v + zero, ("a", "b"))
+f = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(P("a", "b"), P()), out_specs=P(), check_vma=False))
+x = jax.device_put(np.ones((4, 4), np.float32), both)
+good = jax.device_put(np.bool_(False), NamedSharding(mesh, P()))
+bad = jax.device_put(np.bool_(True), NamedSharding(mesh, P()))
+""")
+            + ", globals())"
+        )
+        assert client.do("result = float(f(x, good).sum())", timeout_s=60) == 16.0
+        began = time.monotonic()
+        client.do("y = f(x, bad)")
+        for shard in range(4):
+            answer = str(client.ask(f"np.asarray(y.addressable_shards[{shard}].data)"))
+            assert "member 3 has had enough" in answer, answer
+        assert time.monotonic() - began < 5 * PATIENCE
+        assert client.do("result = float(f(x, good).sum())") == 16.0
+
+
+def test_clients_take_turns_and_leave_nothing(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    """Gangs of several sessions over the same devices, some in opposite order of their meshes."""
+    running = new_cluster(1, 4, 2).start()
+    script = tmp_path / "turns.py"
+    script.write_text(
+        SETUP
+        + textwrap.dedent("""
+        import sys
+        order = [0, 3, 5, 6, 1, 2, 7, 4] if sys.argv[1] == "1" else range(8)
+        mesh = Mesh(devices[list(order)].reshape(4, 2), ("a", "b"))
+        both = NamedSharding(mesh, P("a", "b"))
+        step = jax.jit(lambda x: x * 0.5 + x.mean() * 0.5)
+        for _ in range(8):
+            values = [jax.device_put(np.full((8, 8), i, np.float32), both) for i in range(4)]
+            for _ in range(25): values = [step(v) for v in values]
+            for i, v in enumerate(values): np.testing.assert_array_equal(np.asarray(v), np.full((8, 8), i))
+        """)
+    )
+
+    def all_at_once() -> None:
+        clients = [
+            subprocess.Popen(
+                [sys.executable, str(script), str(i % 2)],
+                env=client_environment(running.port, "pjrt"),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for i in range(3)
+        ]
+        for client in clients:
+            output, _ = client.communicate(timeout=120 * PATIENCE)
+            assert client.returncode == 0, output
+
+    with running.left_as_found(all_at_once):
+        all_at_once()
+
+
+def test_without_shared_memory_it_is_refused_by_name(
+    new_cluster: NewCluster, tmp_path: pathlib.Path
+) -> None:
+    running = new_cluster(1, 2, 4, "--shared-memory", "0").start()
+    output = run(
+        running,
+        tmp_path,
+        """
+        x = jax.device_put(np.ones((8, 8), np.float32), both)
+        try:
+            jax.block_until_ready(jax.jit(jnp.sum)(x))
+        except jax.errors.JaxRuntimeError as refused:
+            print(refused)
+        here = NamedSharding(Mesh(devices[:4], ("x",)), P("x"))
+        assert float(jnp.sum(jax.device_put(np.ones(8, np.float32), here))) == 8
+        """,
+    )
+    assert "UNIMPLEMENTED" in output
+    assert "have no shared memory: collectives between them are not implemented" in output
