@@ -101,14 +101,20 @@ def bits(output: str) -> str:
 
 @pytest.mark.timeout(600)
 def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
-    layouts = {"1x8": (1, 8), "4x2": (4, 2)}
+    # Without shared memory, workers exchange streams.
+    streams = ("--shared-memory", "0")
+    layouts: dict[str, tuple[int, int, tuple[str, ...]]] = {
+        "1x8": (1, 8, ()),
+        "4x2": (4, 2, ()),
+        "4x2 by streams": (4, 2, streams),
+    }
     if NIGHTLY:
-        layouts |= {"2x4": (2, 4), "8x1": (8, 1)}
+        layouts |= {"2x4": (2, 4, ()), "8x1": (8, 1, ()), "8x1 by streams": (8, 1, streams)}
     found = {}
-    for name, (workers, count) in layouts.items():
+    for name, (workers, count, options) in layouts.items():
         # One size of the thread pool, which the bits of products depend on.
         cluster = new_cluster(
-            1, workers, count, "--collectives", "gangway", "--threads", "16"
+            1, workers, count, "--collectives", "gangway", "--threads", "16", *options
         ).start()
         found[name] = bits(run(cluster, tmp_path, BITS))
         cluster.stop()
@@ -116,10 +122,16 @@ def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathli
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("door", ["ifrt", "pjrt"])
-def test_a_lost_member_ends_the_wait_of_all(new_cluster: NewCluster, door: str) -> None:
+@pytest.mark.parametrize(
+    ("door", "options"),
+    [("ifrt", ()), ("pjrt", ()), ("pjrt", ("--shared-memory", "0"))],
+    ids=["ifrt", "pjrt", "streams"],
+)
+def test_a_lost_member_ends_the_wait_of_all(
+    new_cluster: NewCluster, door: str, options: tuple[str, ...]
+) -> None:
     """A killed member fails its gangs at once, a stopped one by its limit; both are named, and the next gang runs."""
-    running = new_cluster(1, 4, 2).start()
+    running = new_cluster(1, 4, 2, *options).start()
     with Console(running, door=door) as client:
         client.do(f"exec({SETUP!r}, globals())")
         assert client.do(f"exec({STEP!r}, globals())", timeout_s=60) == 2047.0
@@ -247,24 +259,3 @@ def test_clients_take_turns_and_leave_nothing(
 
     with running.left_as_found(all_at_once):
         all_at_once()
-
-
-def test_without_shared_memory_it_is_refused_by_name(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
-    running = new_cluster(1, 2, 4, "--shared-memory", "0").start()
-    output = run(
-        running,
-        tmp_path,
-        """
-        x = jax.device_put(np.ones((8, 8), np.float32), both)
-        try:
-            jax.block_until_ready(jax.jit(jnp.sum)(x))
-        except jax.errors.JaxRuntimeError as refused:
-            print(refused)
-        here = NamedSharding(Mesh(devices[:4], ("x",)), P("x"))
-        assert float(jnp.sum(jax.device_put(np.ones(8, np.float32), here))) == 8
-        """,
-    )
-    assert "UNIMPLEMENTED" in output
-    assert "have no shared memory: collectives between them are not implemented" in output

@@ -11,16 +11,20 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::collective {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+// Once it is mapped here: nobody else can map it for writing.
+constexpr int kWriteSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::MapAs(FileDescriptor descriptor, uint32_t devices,
-                                                    int access) {
-  void* base = mmap(nullptr, devices * sizeof(Region), access, MAP_SHARED, descriptor.get(), 0);
+                                                    int access, int flags) {
+  void* base = mmap(nullptr, devices * sizeof(Region), access, flags, descriptor.get(), 0);
   if (base == MAP_FAILED) {
     return absl::ResourceExhaustedError(absl::StrCat("no memory for the collectives of ", devices,
                                                      " devices (", devices * sizeof(Region),
@@ -30,21 +34,51 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::MapAs(FileDescriptor descriptor, u
       new Arena(std::move(descriptor), static_cast<Region*>(base), devices));
 }
 
+MessageWriter::MessageWriter(Region& region, uint64_t sequence)
+    : region_(region), sequence_(sequence), slot_(sequence % kSlots) {
+  region_.headers[slot_].sequence.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
+void MessageWriter::Publish(const MessageKey& key) const {
+  Region::Header& header = region_.headers[slot_];
+  header.gang.store(key.gang, std::memory_order_relaxed);
+  header.number.store(key.number, std::memory_order_relaxed);
+  header.round.store(key.round, std::memory_order_relaxed);
+  header.part.store(key.part, std::memory_order_relaxed);
+  header.sequence.store(sequence_, std::memory_order_release);
+}
+
+absl::Status Arena::CheckDevices(uint32_t devices) {
+  if (devices != 0 && devices <= kDevicesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("collectives of a worker with ", devices,
+                                                 " devices; at most ", kDevicesMax, " can be"));
+}
+
+absl::StatusOr<std::shared_ptr<Arena>> Arena::Anonymous(uint32_t devices) {
+  GANGWAY_RETURN_IF_ERROR(CheckDevices(devices));
+  return MapAs(FileDescriptor(), devices, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
+}
+
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(uint32_t devices) {
-  if (devices == 0 || devices > kDevicesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("collectives of a worker with ", devices,
-                                                   " devices; at most ", kDevicesMax, " can be"));
-  }
+  GANGWAY_RETURN_IF_ERROR(CheckDevices(devices));
   FileDescriptor descriptor(memfd_create("gangway-collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto bytes = static_cast<off_t>(devices * sizeof(Region));
   // With its pages, so that a lack of memory is an error here and not a signal at a write.
   if (!descriptor.valid() || ftruncate(descriptor.get(), bytes) != 0 ||
-      fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0 ||
+      fcntl(descriptor.get(), F_ADD_SEALS, kSizeSeals) != 0 ||
       fallocate(descriptor.get(), 0, 0, bytes) != 0) {
     return absl::ResourceExhaustedError(absl::StrCat("no memory for the collectives of ", devices,
                                                      " devices: ", std::strerror(errno)));
   }
-  return MapAs(std::move(descriptor), devices, PROT_READ | PROT_WRITE);
+  GANGWAY_ASSIGN_OR_RETURN(
+      auto arena, MapAs(std::move(descriptor), devices, PROT_READ | PROT_WRITE, MAP_SHARED));
+  if (fcntl(arena->descriptor(), F_ADD_SEALS, kWriteSeals) != 0) {
+    return absl::InternalError(
+        absl::StrCat("the collectives' memory cannot be sealed: ", std::strerror(errno)));
+  }
+  return arena;
 }
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::Map(FileDescriptor descriptor, uint32_t devices) {
@@ -56,7 +90,7 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Map(FileDescriptor descriptor, uin
     return absl::InvalidArgumentError(absl::StrCat(
         "a descriptor that is not of the collectives' memory of ", devices, " devices"));
   }
-  return MapAs(std::move(descriptor), devices, PROT_READ);
+  return MapAs(std::move(descriptor), devices, PROT_READ, MAP_SHARED);
 }
 
 Arena::~Arena() { munmap(regions_, bytes()); }

@@ -33,6 +33,13 @@ constexpr uint32_t PeerNumber(uint32_t worker, uint32_t device) {
   return worker * kDevicesMax + device;
 }
 
+// A device numbers its messages from a random number on: `consumed` may still be of an earlier incarnation of it, and
+// then means nothing. A run of messages is shorter than kRunMax.
+inline constexpr uint64_t kRunMax = uint64_t{1} << 40;
+constexpr bool IsReadUpTo(uint64_t consumed, uint64_t sequence) {
+  return consumed - sequence < kRunMax;  // modulo 2^64
+}
+
 struct MessageKey {
   uint64_t gang = 0;
   uint32_t number = 0;
@@ -43,8 +50,7 @@ struct MessageKey {
 // Memory of all zeros is a valid region.
 struct Region {
   struct Header {
-    std::atomic<uint64_t>
-        sequence;  // 0: being written. Each message of the region has a larger one
+    std::atomic<uint64_t> sequence;  // 0: being written. Of the next message: one more
     std::atomic<uint64_t> gang;
     std::atomic<uint32_t> number;
     std::atomic<uint32_t> round;
@@ -59,12 +65,28 @@ struct Region {
   alignas(4096) std::array<std::array<std::byte, kMessageBytes>, kSlots> data;
 };
 
+// Writes the device's message with this sequence number into its slot: from the constructor on, readers do not take the
+// slot for what it was; from Publish on, they find the new message.
+class MessageWriter {
+ public:
+  MessageWriter(Region& region, uint64_t sequence);
+  std::byte* data() const { return region_.data[slot_].data(); }
+  void Publish(const MessageKey& key) const;
+
+ private:
+  Region& region_;
+  const uint64_t sequence_;
+  const size_t slot_;
+};
+
 class Arena {
  public:
   // This worker's own. RESOURCE_EXHAUSTED: the system has no memory for it.
   static absl::StatusOr<std::shared_ptr<Arena>> Create(uint32_t devices);
   // Another worker's, for reading. INVALID_ARGUMENT: not an arena for so many devices.
   static absl::StatusOr<std::shared_ptr<Arena>> Map(FileDescriptor descriptor, uint32_t devices);
+  // Of this process alone (peer.h: Mirror). RESOURCE_EXHAUSTED as Create, but its pages are used only once written.
+  static absl::StatusOr<std::shared_ptr<Arena>> Anonymous(uint32_t devices);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -79,7 +101,8 @@ class Arena {
   Arena(FileDescriptor descriptor, Region* regions, uint32_t devices)
       : descriptor_(std::move(descriptor)), regions_(regions), devices_(devices) {}
   static absl::StatusOr<std::shared_ptr<Arena>> MapAs(FileDescriptor descriptor, uint32_t devices,
-                                                      int access);
+                                                      int access, int flags);
+  static absl::Status CheckDevices(uint32_t devices);
 
   const FileDescriptor descriptor_;
   Region* const regions_;

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/collective/execution/reduce.h"
 
@@ -20,6 +24,12 @@ constexpr int kLooks = 200;  // some microseconds
 constexpr int kLooksWithYield = 50;
 // A sleeping wait looks again for what has no pulse: the end of a peer.
 constexpr std::chrono::milliseconds kSleepMax{100};
+// For the reason of a failure to come from another worker, and how often a member that waits for it looks.
+constexpr std::chrono::milliseconds kReasonMax{1000};
+constexpr std::chrono::milliseconds kLookMax{20};
+// Messages of a device on another worker that are read before its courier tells that worker, if nothing else goes there.
+// Below kSlots, so that a sender does not wait for a device that does something else.
+constexpr uint32_t kUnsaidMax = 2;
 // Of memory that stays in the nearest cache while it is reduced.
 constexpr size_t kReducedAtOnce = size_t{4} << 10;
 
@@ -40,23 +50,55 @@ void ForPieces(const Segment& segment, size_t piece, size_t members, size_t memb
   }
 }
 
+// Ranges that are next to each other, or overlap, as one.
+std::vector<ByteRange> Joined(std::vector<ByteRange> ranges) {
+  std::ranges::sort(ranges, {}, &ByteRange::offset);
+  std::vector<ByteRange> joined;
+  for (const ByteRange& range : ranges) {
+    if (range.bytes == 0) continue;
+    const size_t end = joined.empty() ? 0 : joined.back().offset + joined.back().bytes;
+    if (joined.empty() || range.offset > end + kSegmentAlignment) {
+      joined.push_back(range);
+    } else {
+      joined.back().bytes = std::max(end, range.offset + range.bytes) - joined.back().offset;
+    }
+  }
+  return joined;
+}
+
 }  // namespace
+
+LocalDevice::LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device,
+                         std::shared_ptr<const Couriers> couriers)
+    : arena_(std::move(arena)),
+      number_(PeerNumber(worker, device)),
+      device_(device),
+      couriers_(std::move(couriers)),
+      sequence_(RandomBits() >> 2 | 1) {}
 
 void LocalDevice::Enter(uint64_t place) {
   MutexLock lock(mutex_);
+  const bool was_idle = gangs_.empty();
   gangs_.insert(place);
   last_gang_ = std::max(last_gang_, place);
+  if (!was_idle) return;
+  // Gangs between the last one here and this one are not of this device, or never came.
+  region().left.store(place - 1, std::memory_order_seq_cst);
+  Pulse();
+  FutexWake(region().pulse);
 }
 
-void LocalDevice::Leave(uint64_t place) {
+void LocalDevice::Leave(uint64_t place, Ending ending) {
+  uint64_t left;
   {
     MutexLock lock(mutex_);
     gangs_.erase(place);
-    region().left.store(gangs_.empty() ? last_gang_ : *gangs_.begin() - 1,
-                        std::memory_order_seq_cst);
+    left = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
+    region().left.store(left, std::memory_order_seq_cst);
   }
   Pulse();
   FutexWake(region().pulse);
+  if (ending == Ending::kEarly && couriers_ != nullptr) couriers_->SendLeft(device_, left);
 }
 
 std::optional<Waiting> LocalDevice::waiting() const {
@@ -64,9 +106,30 @@ std::optional<Waiting> LocalDevice::waiting() const {
   if (!sleep_) return std::nullopt;
   return Waiting{.gang = sleep_->launch->gang().ordinal,
                  .collective = sleep_->launch->plan().at(sleep_->number).Name(),
-                 .peer = sleep_->place.peer->name,
+                 .peer = sleep_->place.peer->name(),
                  .peer_device = sleep_->place.device,
                  .since = sleep_->since};
+}
+
+Launch::Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places,
+               GangName gang, std::chrono::milliseconds wait_max)
+    : plan_(std::move(plan)),
+      places_(std::move(places)),
+      gang_(gang),
+      wait_max_(wait_max),
+      needs_couriers_(std::ranges::any_of(
+          *places_, [](const Place& place) { return place.peer->courier() != nullptr; })) {}
+
+std::shared_ptr<Launch> Launch::Begin(std::shared_ptr<const Plan> plan,
+                                      std::shared_ptr<const Places> places, GangName gang,
+                                      std::chrono::milliseconds wait_max) {
+  std::shared_ptr<Launch> launch(new Launch(std::move(plan), std::move(places), gang, wait_max));
+  if (!launch->needs_couriers()) return launch;
+  std::set<const Peer*> peers;
+  for (const Place& place : *launch->places()) peers.insert(place.peer.get());
+  for (const Peer* peer : peers)
+    if (peer->courier() != nullptr) peer->Join(launch);
+  return launch;
 }
 
 void Launch::Abort(const absl::Status& why) {
@@ -92,6 +155,8 @@ Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> devi
       position_(position),
       rounds_(launch_->plan().size()) {}
 
+Member::~Member() { SayReads(); }
+
 absl::Status Member::Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready) {
   for (int i = 0; i < kLooks; ++i) {
     if (ready()) return absl::OkStatus();
@@ -111,6 +176,7 @@ absl::Status Member::AwaitAsleep(const Place& place, uint32_t number,
     MutexLock lock(device_->mutex_);
     device_->sleep_ = {launch_, number, place, Clock::now()};
   }
+  SayReads();
   absl::Status status = Sleep(place, number, ready);
   MutexLock lock(device_->mutex_);
   device_->sleep_ = std::nullopt;
@@ -127,7 +193,7 @@ absl::Status Member::Sleep(const Place& place, uint32_t number, absl::FunctionRe
     if (launch_->is_aborted()) return launch_->reason();
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "collective ", launch_->plan().at(number).Name(), " has waited for ", place.peer->name,
+          "collective ", launch_->plan().at(number).Name(), " has waited for ", place.peer->name(),
           ", local device ", place.device, ", for ", launch_->wait_max().count(), " ms"));
     }
     // Who changes the pulse looks at `awaited` after that: either it sees this, or the pulse is not `seen` any more.
@@ -146,7 +212,7 @@ void Member::Wake(const PositionList& positions) {
   if (any) FutexWake(device_->region().pulse);
 }
 
-absl::StatusOr<std::byte*> Member::BeginMessage(uint32_t number) {
+absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
   const uint64_t sequence = device_->sequence_ + 1;
   LocalDevice::Sent& sent = device_->sent_[sequence % kSlots];
   if (sent.launch != nullptr) {
@@ -156,30 +222,74 @@ absl::StatusOr<std::byte*> Member::BeginMessage(uint32_t number) {
       if (reader.number() == device_->number_) continue;
       const Region& region = reader.region();
       GANGWAY_RETURN_IF_ERROR(Await(reader, number, [&] {
-        return region.consumed[device_->number_].load(std::memory_order_acquire) >= sent.sequence ||
+        return IsReadUpTo(region.consumed[device_->number_].load(std::memory_order_acquire),
+                          sent.sequence) ||
                region.left.load(std::memory_order_acquire) >= launch.gang().place ||
                launch.is_aborted() ||  // its readers know that it may be written over
-               reader.peer->is_gone.load(std::memory_order_relaxed);
+               reader.peer->is_gone();
       }));
     }
     sent = {};
   }
-  Region& region = device_->region();
-  region.headers[sequence % kSlots].sequence.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  return region.data[sequence % kSlots].data();
+  return MessageWriter(device_->region(), sequence);
 }
 
-void Member::EndMessage(const MessageKey& key, const PositionList& readers) {
+absl::Status Member::EndMessage(const MessageWriter& message, const MessageKey& key,
+                                const PositionList& readers, NeedOf need) {
   const uint64_t sequence = ++device_->sequence_;
-  Region::Header& header = device_->region().headers[sequence % kSlots];
-  header.gang.store(key.gang, std::memory_order_relaxed);
-  header.number.store(key.number, std::memory_order_relaxed);
-  header.round.store(key.round, std::memory_order_relaxed);
-  header.part.store(key.part, std::memory_order_relaxed);
-  header.sequence.store(sequence, std::memory_order_release);
+  message.Publish(key);
   device_->sent_[sequence % kSlots] = {sequence, readers, launch_};
   Wake(readers);
+  return launch_->needs_couriers() ? SendByCourier(message, key, readers, need) : absl::OkStatus();
+}
+
+// To each worker once, what its readers need together.
+absl::Status Member::SendByCourier(const MessageWriter& message, const MessageKey& key,
+                                   const PositionList& readers, NeedOf need) {
+  std::map<const Peer*, std::vector<ByteRange>> needed;
+  for (size_t rank = 0; rank < readers->size(); ++rank) {
+    const Place& place = (*launch_->places())[(*readers)[rank]];
+    if (place.peer->courier() != nullptr) need(rank, needed[place.peer.get()]);
+  }
+  for (auto& [peer, ranges] : needed) {
+    const Published published{.device = device_->device_,
+                              .sequence = device_->sequence_,
+                              .key = key,
+                              .ranges = Joined(std::move(ranges)),
+                              .data = message.data()};
+    GANGWAY_RETURN_IF_ERROR(peer->courier()->Send(&published, TakeUnsaid(*peer)));
+  }
+  return absl::OkStatus();
+}
+
+void Member::NoteRead(const Place& place, uint64_t sequence) {
+  auto unsaid = std::ranges::find_if(unsaid_, [&place](const Unsaid& each) {
+    return each.peer == place.peer.get() && each.read.source == place.device;
+  });
+  if (unsaid == unsaid_.end()) {
+    unsaid_.push_back({place.peer.get(), {.device = device_->device_, .source = place.device}});
+    unsaid = std::prev(unsaid_.end());
+  }
+  unsaid->read.sequence = sequence;
+  if (++unsaid->messages < kUnsaidMax) return;
+  // If the way is broken, its end ends the launch.
+  place.peer->courier()->Send(nullptr, TakeUnsaid(*place.peer)).IgnoreError();
+}
+
+std::vector<ReadUpTo> Member::TakeUnsaid(const Peer& peer) {
+  std::vector<ReadUpTo> reads;
+  std::erase_if(unsaid_, [&](const Unsaid& each) {
+    if (each.peer == &peer) reads.push_back(each.read);
+    return each.peer == &peer;
+  });
+  return reads;
+}
+
+void Member::SayReads() {
+  while (!unsaid_.empty()) {
+    const Peer& peer = *unsaid_.back().peer;
+    peer.courier()->Send(nullptr, TakeUnsaid(peer)).IgnoreError();
+  }
 }
 
 absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey& key) {
@@ -208,14 +318,25 @@ absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey&
 absl::Status Member::Consume(uint32_t source, const Found& found) {
   std::atomic_thread_fence(std::memory_order_acquire);
   const Place& place = (*launch_->places())[source];
-  if (found.header->sequence.load(std::memory_order_relaxed) != found.sequence) {
-    return absl::UnavailableError(
-        absl::StrCat(place.peer->name, ", local device ", place.device,
-                     ", has left the gang in the middle of a collective"));
-  }
+  if (found.header->sequence.load(std::memory_order_relaxed) != found.sequence)
+    return LostMessage(place);
   if (place.number() != device_->number_)
     device_->region().consumed[place.number()].store(found.sequence, std::memory_order_release);
+  if (place.peer->courier() != nullptr) NoteRead(place, found.sequence);
   return absl::OkStatus();
+}
+
+// A sender writes over what was not read only if the launch has failed there. Why it has, is on its way.
+absl::Status Member::LostMessage(const Place& place) {
+  const Clock::time_point deadline = Clock::now() + kReasonMax;
+  const FutexWord& pulse = place.region().pulse;
+  while (Clock::now() < deadline) {
+    const uint32_t seen = pulse.load(std::memory_order_seq_cst);
+    if (launch_->is_aborted()) return launch_->reason();
+    FutexWait(pulse, seen, kLookMax);
+  }
+  return absl::UnavailableError(absl::StrCat(place.peer->name(), ", local device ", place.device,
+                                             ", has left the gang in the middle of a collective"));
 }
 
 // One call of a collective.
@@ -274,10 +395,23 @@ class Member::Call {
   absl::Status Send(size_t index) {
     if (role_.readers == nullptr || index == planned_.messages.size()) return absl::OkStatus();
     const Message& message = planned_.messages[index];
-    GANGWAY_ASSIGN_OR_RETURN(std::byte* const data, member_.BeginMessage(key_.number));
-    for (const Segment& segment : message.segments) Pack(segment, data + segment.offset);
-    member_.EndMessage(Key(index, false), role_.readers);
-    return absl::OkStatus();
+    GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+    for (const Segment& segment : message.segments) Pack(segment, out.data() + segment.offset);
+    return member_.EndMessage(out, Key(index, false), role_.readers,
+                              [&](size_t rank, std::vector<ByteRange>& ranges) {
+                                for (const Segment& segment : message.segments)
+                                  ranges.push_back(NeedOf(message, segment, rank));
+                              });
+  }
+
+  // What the reader of this rank needs of a segment.
+  ByteRange NeedOf(const Message& message, const Segment& segment, size_t rank) const {
+    if (message.in_parts) {
+      const ByteRange part = PartOf(segment, rank);
+      return {segment.offset + part.offset, part.bytes};
+    }
+    if (SendsBlocks(kind())) return {segment.offset + rank * segment.stride, segment.bytes};
+    return {segment.offset, segment.bytes};
   }
 
   void Pack(const Segment& segment, std::byte* into) const {
@@ -384,31 +518,35 @@ class Member::Call {
   // A large operand: this member reduces its part of the message, sends that, and gathers the others' parts.
   absl::Status ReceiveInParts(size_t index, const Message& message) {
     const Segment& segment = message.segments[0];
-    const size_t part = PartBytes(segment, role_.sources->size());
     GANGWAY_RETURN_IF_ERROR(ReceiveFrom(Key(index, false)));
-    GANGWAY_ASSIGN_OR_RETURN(std::byte* const data, member_.BeginMessage(key_.number));
-    const size_t begin = std::min(role_.rank * part, segment.bytes);
-    Reduce(segment, segment.offset + begin, std::min(part, segment.bytes - begin), data);
+    GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+    const ByteRange own = PartOf(segment, role_.rank);
+    Reduce(segment, segment.offset + own.offset, own.bytes, out.data());
     for (size_t i = 0; i < found_.size(); ++i)
       GANGWAY_RETURN_IF_ERROR(member_.Consume((*role_.sources)[i], found_[i]));
-    member_.EndMessage(Key(index, true), role_.readers);
+    GANGWAY_RETURN_IF_ERROR(member_.EndMessage(
+        out, Key(index, true), role_.readers,
+        [&](size_t, std::vector<ByteRange>& ranges) { ranges.push_back({0, own.bytes}); }));
     // Behind that: a device reads another one's messages in the order in which they were sent.
     GANGWAY_RETURN_IF_ERROR(Send(index + 1));
     std::byte* const result = results_[segment.operand].data() + segment.begin;
     for (size_t i = 0; i < role_.sources->size(); ++i) {
       const uint32_t source = (*role_.sources)[i];
       GANGWAY_ASSIGN_OR_RETURN(const Found found, member_.Receive(source, Key(index, true)));
-      const size_t from = std::min(i * part, segment.bytes);
-      std::memcpy(result + from, found.data, std::min(part, segment.bytes - from));
+      const ByteRange part = PartOf(segment, i);
+      std::memcpy(result + part.offset, found.data, part.bytes);
       GANGWAY_RETURN_IF_ERROR(member_.Consume(source, found));
     }
     member_.Wake(role_.sources);
     return absl::OkStatus();
   }
 
-  static size_t PartBytes(const Segment& segment, size_t members) {
-    const size_t least = (segment.bytes + members - 1) / members;
-    return (least + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
+  // Of a segment that is reduced in parts: the part of the member of this rank.
+  ByteRange PartOf(const Segment& segment, size_t rank) const {
+    const size_t least = (segment.bytes + role_.sources->size() - 1) / role_.sources->size();
+    const size_t part = (least + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
+    const size_t begin = std::min(rank * part, segment.bytes);
+    return {begin, std::min(part, segment.bytes - begin)};
   }
 
   Member& member_;

@@ -1,4 +1,5 @@
-// A launch's members on this worker, and how they run collectives with all others, by the arenas of their workers.
+// A launch's members on this worker, and how they run collectives with all others, by the arenas of their workers, or
+// by mirrors of them (peer.h).
 //
 // A collective's member writes what others need into messages of its own region, waits for the messages of others, and
 // makes its results from them. Reductions are done in the group's order, one member after another, so that the same
@@ -32,25 +33,18 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/collective/execution/arena.h"
+#include "gangway/collective/execution/peer.h"
 #include "gangway/collective/execution/plan.h"
 
 namespace gangway::collective {
-
-// A worker's incarnation as the collectives of another one see it, or its own.
-struct Peer {
-  std::string name;    // for errors
-  uint32_t index = 0;  // in the island
-  std::shared_ptr<Arena> arena;
-  std::atomic<bool> is_gone = false;
-};
 
 // Where the positions of a program run.
 struct Place {
   std::shared_ptr<const Peer> peer;
   uint32_t device = 0;  // of that worker
 
-  uint32_t number() const { return PeerNumber(peer->index, device); }
-  const Region& region() const { return peer->arena->region(device); }
+  uint32_t number() const { return PeerNumber(peer->index(), device); }
+  const Region& region() const { return peer->arena().region(device); }
 };
 using Places = std::vector<Place>;
 
@@ -74,12 +68,16 @@ struct GangName {
 // What a device of this worker keeps from launch to launch.
 class LocalDevice {
  public:
-  LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device)
-      : arena_(std::move(arena)), number_(PeerNumber(worker, device)), device_(device) {}
+  LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device,
+              std::shared_ptr<const Couriers> couriers);
 
   // A gang is queued on the device, in the order of the places; and has ended there, or never will begin.
+  enum class Ending {
+    kComplete,  // it has read all messages to it
+    kEarly,
+  };
   void Enter(uint64_t place) GANGWAY_EXCLUDES(mutex_);
-  void Leave(uint64_t place) GANGWAY_EXCLUDES(mutex_);
+  void Leave(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
   // What the member that runs here sleeps for, if it does. Any thread.
   std::optional<Waiting> waiting() const GANGWAY_EXCLUDES(mutex_);
 
@@ -97,8 +95,9 @@ class LocalDevice {
   const std::shared_ptr<Arena> arena_;
   const uint32_t number_;
   const uint32_t device_;
+  const std::shared_ptr<const Couriers> couriers_;
   // Used by the member that runs now: launches of one device do not overlap.
-  uint64_t sequence_ = 0;
+  uint64_t sequence_;  // of its last message
   std::array<Sent, kSlots> sent_;
   mutable Mutex mutex_;
   struct Sleep {
@@ -115,14 +114,16 @@ class LocalDevice {
 // What the members of a launch on one worker share.
 class Launch {
  public:
-  Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places, GangName gang,
-         std::chrono::milliseconds wait_max)
-      : plan_(std::move(plan)), places_(std::move(places)), gang_(gang), wait_max_(wait_max) {}
+  // It is aborted when the way to one of its workers breaks.
+  static std::shared_ptr<Launch> Begin(std::shared_ptr<const Plan> plan,
+                                       std::shared_ptr<const Places> places, GangName gang,
+                                       std::chrono::milliseconds wait_max);
 
   const Plan& plan() const { return *plan_; }
   const std::shared_ptr<const Places>& places() const { return places_; }
   const GangName& gang() const { return gang_; }
   std::chrono::milliseconds wait_max() const { return wait_max_; }
+  bool needs_couriers() const { return needs_couriers_; }
 
   // Ends the collectives of its members here, those that wait and those to come. The first reason stays.
   void Abort(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
@@ -130,10 +131,14 @@ class Launch {
   absl::Status reason() const GANGWAY_EXCLUDES(mutex_);  // OK: not aborted
 
  private:
+  Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places, GangName gang,
+         std::chrono::milliseconds wait_max);
+
   const std::shared_ptr<const Plan> plan_;
   const std::shared_ptr<const Places> places_;
   const GangName gang_;
   const std::chrono::milliseconds wait_max_;
+  const bool needs_couriers_;
   std::atomic<bool> is_aborted_ = false;
   mutable Mutex mutex_;
   absl::Status reason_ GANGWAY_GUARDED_BY(mutex_);
@@ -142,6 +147,7 @@ class Launch {
 class Member {
  public:
   Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> device, uint32_t position);
+  ~Member();
 
   // One collective. The operands and results are those of the program's call, without the chain. A result may be the
   // memory of an operand. Errors: INVALID_ARGUMENT: the call does not fit the plan; DEADLINE_EXCEEDED: a member did not
@@ -164,12 +170,29 @@ class Member {
   absl::Status Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
   absl::Status AwaitAsleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
   absl::Status Sleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
+  // Of what was read of a device on another worker, what the courier has not told yet.
+  struct Unsaid {
+    const Peer* peer = nullptr;
+    ReadUpTo read;
+    uint32_t messages = 0;
+  };
+  // Adds what the reader of this rank needs of a message, in increasing order.
+  using NeedOf = absl::FunctionRef<void(size_t rank, std::vector<ByteRange>&)>;
+
   // The next slot, once its message has been read.
-  absl::StatusOr<std::byte*> BeginMessage(uint32_t number);
-  void EndMessage(const MessageKey& key, const PositionList& readers);
+  absl::StatusOr<MessageWriter> BeginMessage(uint32_t number);
+  absl::Status EndMessage(const MessageWriter& message, const MessageKey& key,
+                          const PositionList& readers, NeedOf need);
+  absl::Status SendByCourier(const MessageWriter& message, const MessageKey& key,
+                             const PositionList& readers, NeedOf need);
+  void NoteRead(const Place& place, uint64_t sequence);
+  std::vector<ReadUpTo> TakeUnsaid(const Peer& peer);
+  // Tells all that was read, before this device waits or ends.
+  void SayReads();
   absl::StatusOr<Found> Receive(uint32_t source, const MessageKey& key);
   // What was read was the message, and its sender may write over it.
   absl::Status Consume(uint32_t source, const Found& found);
+  absl::Status LostMessage(const Place& place);
   // Wakes those of `positions` that sleep at this device's pulse.
   void Wake(const PositionList& positions);
 
@@ -177,6 +200,7 @@ class Member {
   const std::shared_ptr<LocalDevice> device_;
   const uint32_t position_;
   std::vector<uint32_t> rounds_;  // by collective
+  std::vector<Unsaid> unsaid_;
 };
 
 }  // namespace gangway::collective

@@ -1,5 +1,5 @@
 // Collectives between threads that stand for the devices of several workers, each of which maps the arenas of the
-// others: every kind gives what its description says, with the same bits however the devices are spread; a slow, a
+// others, or has mirrors of them: every kind gives what its description says, with the same bits however the devices are spread; a slow, a
 // failed and a missing member hinder nobody longer than the contract says.
 #include "gangway/collective/execution/member.h"
 
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -29,27 +30,85 @@ using Arrays = std::vector<Bytes>;
 constexpr int32_t kF32 = 11;
 constexpr std::chrono::milliseconds kWaitMax{60'000};
 
+// Passes what one worker publishes to another one's mirror, at once.
+class DirectCourier final : public Courier {
+ public:
+  DirectCourier(Mirror mirror, const Arena* reader, uint32_t reader_index)
+      : mirror_(std::move(mirror)), reader_(reader), reader_index_(reader_index) {}
+
+  absl::Status Send(const Published* message, std::span<const ReadUpTo> reads) override {
+    MutexLock lock(mutex_);
+    if (message != nullptr) {
+      Bytes ranges;
+      for (const ByteRange& range : message->ranges)
+        ranges.insert(ranges.end(), message->data + range.offset,
+                      message->data + range.offset + range.bytes);
+      bytes_ += ranges.size();
+      EXPECT_TRUE(mirror_.Take(*message, ranges, *reader_).ok());
+    }
+    for (const ReadUpTo& read : reads)
+      EXPECT_TRUE(mirror_.Take(read, *reader_, reader_index_).ok());
+    return absl::OkStatus();
+  }
+  void SendLeft(uint32_t device, uint64_t place) override {
+    MutexLock lock(mutex_);
+    EXPECT_TRUE(mirror_.TakeLeft(device, place, *reader_).ok());
+  }
+  void Begin() override {}
+
+  size_t bytes() const { return bytes_; }
+
+ private:
+  Mutex mutex_;
+  Mirror mirror_;
+  const Arena* const reader_;
+  const uint32_t reader_index_;
+  size_t bytes_ = 0;
+};
+
+// How workers see one another.
+enum class Sight { kMapped, kMirrored };
+
 // Devices of `workers` workers, in the order of the positions.
 class Host {
  public:
-  Host(uint32_t workers, uint32_t devices) : devices_(devices) {
+  Host(uint32_t workers, uint32_t devices, Sight sight = Sight::kMapped) : devices_(devices) {
     for (uint32_t w = 0; w < workers; ++w) own_.push_back(*Arena::Create(devices));
+    peers_.resize(workers);
+    for (uint32_t w = 0; w < workers; ++w) {
+      auto couriers = std::make_shared<Couriers>();
+      for (uint32_t other = 0; other < workers; ++other)
+        peers_[w].push_back(sight == Sight::kMapped || other == w ? Mapped(w, other) : nullptr);
+      couriers_.push_back(std::move(couriers));
+    }
+    if (sight == Sight::kMirrored) MakeMirrors();
     for (uint32_t w = 0; w < workers; ++w) {
       for (uint32_t d = 0; d < devices; ++d)
-        local_.push_back(std::make_shared<LocalDevice>(own_[w], w, d));
-      std::vector<std::shared_ptr<Peer>> seen;
-      for (uint32_t other = 0; other < workers; ++other) {
-        auto peer = std::make_shared<Peer>();
-        peer->name = absl::StrCat("worker", other);
-        peer->index = other;
-        const int copy = fcntl(own_[other]->descriptor(), F_DUPFD_CLOEXEC, 0);
-        peer->arena = other == w ? own_[w] : *Arena::Map(FileDescriptor(copy), devices);
-        seen.push_back(std::move(peer));
-      }
-      peers_.push_back(std::move(seen));
+        local_.push_back(std::make_shared<LocalDevice>(own_[w], w, d, couriers_[w]));
     }
   }
 
+  // Of `worker`: all its devices are new, as after a restart; the others keep what they know.
+  void Restart(uint32_t worker) {
+    own_[worker] = *Arena::Create(devices_);
+    for (uint32_t d = 0; d < devices_; ++d) {
+      local_[worker * devices_ + d] =
+          std::make_shared<LocalDevice>(own_[worker], worker, d, couriers_[worker]);
+    }
+    for (uint32_t w = 0; w < peers_.size(); ++w) peers_[w][worker] = Mapped(w, worker);
+    for (uint32_t other = 0; other < peers_.size(); ++other)
+      peers_[worker][other] = Mapped(worker, other);
+  }
+
+  // Sent to other workers by couriers so far.
+  size_t carried_bytes() const {
+    size_t all = 0;
+    for (const auto& courier : direct_) all += courier->bytes();
+    return all;
+  }
+
+  LocalDevice& local(uint32_t position) { return *local_[position]; }
+  const std::shared_ptr<LocalDevice>& shared(uint32_t position) { return local_[position]; }
   size_t size() const { return local_.size(); }
   Peer& peer(uint32_t worker, uint32_t other) { return *peers_[worker][other]; }
 
@@ -61,8 +120,8 @@ class Host {
     for (auto& seen : peers_) {
       auto places = std::make_shared<Places>();
       for (uint32_t i = 0; i < size(); ++i) places->push_back({seen[i / devices_], i % devices_});
-      launches.push_back(std::make_shared<Launch>(plan, std::move(places),
-                                                  GangName{gang_, gang_ + 100}, wait_max));
+      launches.push_back(
+          Launch::Begin(plan, std::move(places), GangName{gang_, gang_ + 100}, wait_max));
     }
     for (auto& device : local_) device->Enter(gang_);
     return launches;
@@ -81,7 +140,8 @@ class Host {
           Member member(launch, local_[i], i);
           statuses[i] = body(member, i);
         }
-        local_[i]->Leave(launch->gang().place);
+        local_[i]->Leave(launch->gang().place, statuses[i].ok() ? LocalDevice::Ending::kComplete
+                                                                : LocalDevice::Ending::kEarly);
       });
     }
     for (Thread& thread : threads) thread.Join();
@@ -89,9 +149,40 @@ class Host {
   }
 
  private:
+  std::shared_ptr<Peer> Mapped(uint32_t worker, uint32_t other) const {
+    const int copy = fcntl(own_[other]->descriptor(), F_DUPFD_CLOEXEC, 0);
+    return std::make_shared<Peer>(
+        absl::StrCat("worker", other), other,
+        other == worker ? own_[worker] : *Arena::Map(FileDescriptor(copy), devices_));
+  }
+
+  // The mirror that `to` has of `from` is written by the courier of `from` to `to`.
+  void MakeMirrors() {
+    const auto workers = static_cast<uint32_t>(own_.size());
+    for (uint32_t to = 0; to < workers; ++to) {
+      for (uint32_t from = 0; from < workers; ++from) {
+        if (from == to) continue;
+        Mirror mirror = *Mirror::Create(from, devices_);
+        mirrors_[{to, from}] = mirror.arena();
+        direct_.push_back(std::make_shared<DirectCourier>(std::move(mirror), own_[to].get(), to));
+        couriers_[from]->Set(to, direct_.back());
+        by_way_[{from, to}] = direct_.back();
+      }
+    }
+    for (const auto& [way, courier] : by_way_) {
+      const auto [worker, other] = way;
+      peers_[worker][other] = std::make_shared<Peer>(absl::StrCat("worker", other), other,
+                                                     mirrors_.at({worker, other}), courier);
+    }
+  }
+
   const uint32_t devices_;
   std::vector<std::shared_ptr<Arena>> own_;
-  std::vector<std::shared_ptr<LocalDevice>> local_;        // by position
+  std::vector<std::shared_ptr<Couriers>> couriers_;  // by worker
+  std::vector<std::shared_ptr<DirectCourier>> direct_;
+  std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<DirectCourier>> by_way_;  // from, to
+  std::map<std::pair<uint32_t, uint32_t>, std::shared_ptr<Arena>> mirrors_;         // of whom
+  std::vector<std::shared_ptr<LocalDevice>> local_;                                 // by position
   std::vector<std::vector<std::shared_ptr<Peer>>> peers_;  // by the worker that sees them
   uint64_t gang_ = 0;
 };
@@ -229,11 +320,12 @@ const std::vector<std::vector<uint32_t>> kFours = {{6, 0, 2, 4}, {7, 5, 3, 1}};
 
 struct Layout {
   uint32_t workers, devices;
+  Sight sight = Sight::kMapped;
 };
 
 class MemberTest : public ::testing::TestWithParam<Layout> {
  protected:
-  Host host_{GetParam().workers, GetParam().devices};
+  Host host_{GetParam().workers, GetParam().devices, GetParam().sight};
 };
 
 void AddEveryKind(xla::CollectiveTable& table, uint64_t size, uint64_t floats) {
@@ -379,9 +471,14 @@ TEST_P(MemberTest, AMissingMemberIsNamedAfterTheLimit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MemberTest,
-                         ::testing::Values(Layout{1, 8}, Layout{2, 4}, Layout{4, 2}, Layout{8, 1}),
+                         ::testing::Values(Layout{1, 8}, Layout{2, 4}, Layout{4, 2}, Layout{8, 1},
+                                           Layout{2, 4, Sight::kMirrored},
+                                           Layout{4, 2, Sight::kMirrored},
+                                           Layout{8, 1, Sight::kMirrored}),
                          [](const auto& each) {
-                           return absl::StrCat(each.param.workers, "x", each.param.devices);
+                           return absl::StrCat(
+                               each.param.workers, "x", each.param.devices,
+                               each.param.sight == Sight::kMirrored ? "mirrored" : "");
                          });
 
 // A sender is ahead of its reader by as many messages as there are slots, and then waits for it.
@@ -408,11 +505,111 @@ TEST(MemberSlots, AreWrittenAgainOnlyWhenTheyAreReadOrTheReaderIsGone) {
     EXPECT_TRUE(status.ok()) << status;
 
   auto launches = host.Begin(plan, std::chrono::milliseconds(100));
-  Member sender(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0), 0);
+  Member sender(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0, nullptr), 0);
   EXPECT_EQ(send(sender, 0).code(), absl::StatusCode::kDeadlineExceeded);
-  host.peer(0, 1).is_gone = true;
-  Member again(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0), 0);
+  host.peer(0, 1).SetGone();
+  Member again(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0, nullptr), 0);
   EXPECT_EQ(send(again, 0), absl::OkStatus());
+}
+
+// Position 0 sends `count` messages to position 1.
+xla::CollectiveTable Chain(size_t count) {
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  for (size_t i = 0; i < count; ++i) {
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
+    permute.add_sources(0);
+    permute.add_targets(1);
+  }
+  return table;
+}
+
+// What a device has read of an earlier process says nothing of the messages of the next one.
+TEST(MemberSlots, AreNotWrittenAgainForWhatAnEarlierProcessSent) {
+  Host host(2, 1);
+  ExpectDescribed(host, Chain(50), 1);
+  host.Restart(0);
+  auto plan = *Plan::Make(Chain(kSlots + 2));
+  std::atomic<size_t> sent = 0;
+  const auto statuses =
+      host.Run(host.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+        while (position == 1 && sent < kSlots) YieldCore();  // it is late
+        for (size_t i = 0; i < plan->size(); ++i) {
+          Arrays results = Empty(plan->at(i));
+          const Arrays inputs = Inputs(plan->at(i), position);
+          const absl::Status status = RunOnce(member, static_cast<int64_t>(i), inputs, results);
+          if (!status.ok()) return status;
+          if (position == 0) ++sent;
+          if (results != Expected(plan->at(i), position)) return absl::DataLossError("wrong");
+        }
+        return absl::OkStatus();
+      });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+// A gang that a worker never had: its device neither entered nor left it, and is in a later one.
+TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
+  Host host(2, 1);
+  auto plan = *Plan::Make(Chain(kSlots));
+  auto launches = host.Begin(plan);
+  host.local(1).Leave(launches[0]->gang().place, LocalDevice::Ending::kEarly);
+  {
+    Member sender(launches[0], host.shared(0), 0);
+    for (size_t i = 0; i < kSlots; ++i) {
+      Arrays results = Empty(plan->at(i));
+      EXPECT_TRUE(RunOnce(sender, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
+    }
+  }
+  host.local(0).Leave(launches[0]->gang().place, LocalDevice::Ending::kComplete);
+  ExpectDescribed(host, Chain(kSlots), 1);
+}
+
+// Of a large reduction each worker is sent what its members reduce, and their results.
+TEST(Couriers, CarryWhatTheOtherWorkerNeeds) {
+  Host host(4, 1, Sight::kMirrored);
+  constexpr size_t kFloats = 64'000;
+  xla::CollectiveTable table = Table(4, {{0, 1, 2, 3}});
+  Add(table, Collective::ALL_REDUCE, {{1, kFloats}});
+  ExpectDescribed(host, table, 1);  // two launches
+  // A quarter to each of three others, and a quarter's result to each of them, from four members.
+  const size_t least = size_t{2} * 4 * 3 * 2 * kFloats * sizeof(float) / 4;
+  EXPECT_GE(host.carried_bytes(), least);
+  EXPECT_LE(host.carried_bytes(), least + least / 50);
+}
+
+TEST(Mirror, RefusesWhatNoWorkerSays) {
+  const auto own = *Arena::Create(2);
+  Mirror mirror = *Mirror::Create(3, 2);
+  const Bytes data(64);
+  const auto take = [&](uint32_t device, std::vector<ByteRange> ranges, size_t bytes) {
+    return mirror.Take(Published{.device = device, .sequence = 5, .ranges = std::move(ranges)},
+                       std::span(data).first(bytes), *own);
+  };
+  EXPECT_TRUE(take(1, {{0, 16}, {64, 16}}, 32).ok());
+  EXPECT_TRUE(take(1, {{kMessageBytes - 16, 16}}, 16).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(take(2, {{0, 16}}, 16)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{0, 16}}, 15)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{64, 16}, {0, 16}}, 32)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{0, 16}, {8, 16}}, 32)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{kMessageBytes - 8, 16}}, 16)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{SIZE_MAX - 7, 16}}, 16)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{16, SIZE_MAX - 7}}, 16)));
+  EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 5}, *own, 0).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{2, 0, 5}, *own, 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{0, 2, 5}, *own, 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.TakeLeft(2, 5, *own)));
+}
+
+TEST(Peer, FailsTheLaunchesThatHaveMembersThere) {
+  Host host(2, 1, Sight::kMirrored);
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  Add(table, Collective::ALL_REDUCE, {{1, 4}});
+  auto plan = *Plan::Make(table);
+  const auto before = host.Begin(plan);
+  host.peer(0, 1).Fail(absl::DataLossError("its way is broken"));
+  EXPECT_EQ(before[0]->reason().message(), "its way is broken");
+  EXPECT_TRUE(before[1]->reason().ok());
+  const auto after = host.Begin(plan);
+  EXPECT_EQ(after[0]->reason().message(), "its way is broken");
 }
 
 TEST(Member, RefusesACallThatIsNotAsDescribed) {

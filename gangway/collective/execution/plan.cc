@@ -20,11 +20,6 @@ using xla::Collective;
 constexpr uint64_t kPositionsMax = uint64_t{1} << 20;
 constexpr uint64_t kOperandBytesMax = uint64_t{1} << 46;
 
-bool SendsBlocks(Collective::Kind kind) {
-  return kind == Collective::REDUCE_SCATTER || kind == Collective::ALL_TO_ALL ||
-         kind == Collective::ALL_TO_ALL_TUPLE;
-}
-
 bool Reduces(Collective::Kind kind) {
   return kind == Collective::ALL_REDUCE || kind == Collective::REDUCE_SCATTER;
 }
@@ -187,6 +182,11 @@ absl::Status PlanOne(const xla::CollectiveTable& table, PlannedCollective& plann
 }
 
 }  // namespace
+
+bool SendsBlocks(Collective::Kind kind) {
+  return kind == Collective::REDUCE_SCATTER || kind == Collective::ALL_TO_ALL ||
+         kind == Collective::ALL_TO_ALL_TUPLE;
+}
 
 std::string PlannedCollective::Name() const {
   return meaning.source().empty() ? meaning.name()

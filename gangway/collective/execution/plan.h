@@ -46,6 +46,9 @@ struct Message {
   bool in_parts = false;
 };
 
+// Whether a member sends different bytes to different members.
+bool SendsBlocks(xla::Collective::Kind kind);
+
 using PositionList = std::shared_ptr<const std::vector<uint32_t>>;
 
 // A position's part in a collective. Members of a group share its list.

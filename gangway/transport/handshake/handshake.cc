@@ -181,7 +181,7 @@ absl::Status CheckCertificate(const Peer& peer, const wire::Hello& hello) {
   if (slash == std::string::npos || hello.role() == wire::ROLE_PROBE) return absl::OkStatus();
   const std::string role = peer.certificate.substr(0, slash);
   wire::Role asked = hello.role();
-  if (asked == wire::ROLE_PEER) asked = wire::ROLE_WORKER;
+  if (asked == wire::ROLE_PEER || asked == wire::ROLE_MEMBER) asked = wire::ROLE_WORKER;
   if (asked == wire::ROLE_DATA) asked = wire::ROLE_CLIENT;
   if (role == RoleName(asked)) return absl::OkStatus();
   if (role == kController && asked != wire::ROLE_WORKER && asked != wire::ROLE_SCHEDULER)

@@ -183,6 +183,12 @@ struct Discard {
   uint64_t place = 0;
 };
 
+// No node runs here at this place in the island's order: it was released, and this worker does not have it, or could not
+// prepare it.
+struct SkipPlace {
+  uint64_t place = 0;
+};
+
 // Create the buffers of a released upload whose bytes are all staged. Ends with NodeEnded.
 struct FillUpload {
   Ordinal ordinal;
@@ -261,8 +267,8 @@ struct Complain {
 
 using Action =
     std::variant<CreateStorage, PrepareLaunch, PrepareCopy, NamePeers, CancelTransfers,
-                 CancelLaunch, KnowMember, PrepareFetch, Run, Discard, FillUpload, DropUpload,
-                 PoisonStorage, FailFetch, DropStorage, DropShards, LoadExecutable,
+                 CancelLaunch, KnowMember, PrepareFetch, Run, Discard, SkipPlace, FillUpload,
+                 DropUpload, PoisonStorage, FailFetch, DropStorage, DropShards, LoadExecutable,
                  UnloadExecutable, EndStreams, ReportUsage, SendReports, Complain>;
 
 }  // namespace gangway::worker

@@ -201,6 +201,7 @@ void WorkerCore::On(RoundEnded&) {
 void WorkerCore::Release(Ordinal ordinal, uint64_t place) {
   auto entry = nodes_.find(ordinal);
   if (entry == nodes_.end()) {
+    Emit(SkipPlace{place});
     return Report(ordinal,
                   Fail(absl::StatusCode::kDataLoss,
                        "A node was released that this worker does not have; the worker was "
@@ -382,7 +383,11 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   auto entry = nodes_.find(ordinal);
   Node node = std::move(entry->second);
   nodes_.erase(entry);
-  if (node.prepared) Emit(Discard{ordinal, node.place});
+  if (node.prepared) {
+    Emit(Discard{ordinal, node.place});
+  } else if (node.released && node.kind == Node::Kind::kLaunch) {
+    Emit(SkipPlace{node.place});
+  }
   for (StorageId output : node.outputs) Settle(output, failure);
   if (failure && !node.fetch_shards.empty())
     Emit(FailFetch{node.session, node.fetch, node.fetch_shards, *failure});

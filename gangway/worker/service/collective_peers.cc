@@ -14,8 +14,11 @@
 namespace gangway::worker {
 namespace {
 
+// Until a full mailbox is tried again; doubled each time.
 constexpr std::chrono::milliseconds kSendAgain{20};
-constexpr std::chrono::seconds kSendMax{10};
+constexpr std::chrono::milliseconds kSendAgainMax{1000};
+// A launch that waits for its members looks as often whether it is still wanted.
+constexpr std::chrono::milliseconds kLookMax{50};
 // Of workers that knew of this one before it knew of them.
 constexpr size_t kEarlyMax = collective::kWorkersMax;
 
@@ -25,41 +28,26 @@ std::string NameOf(const wire::Worker& worker) {
 
 }  // namespace
 
-void PeerPromise::Set(absl::StatusOr<std::shared_ptr<collective::Peer>> peer) {
-  MutexLock lock(mutex_);
-  if (is_set_) return;
-  is_set_ = true;
-  peer_ = std::move(peer);
-  changed_.NotifyAll();
-}
-
-void PeerPromise::SetGone() {
-  Set(absl::UnavailableError("the worker of a member is gone"));
-  MutexLock lock(mutex_);
-  if (peer_.ok()) (*peer_)->is_gone.store(true, std::memory_order_relaxed);
-}
-
-absl::StatusOr<std::shared_ptr<const collective::Peer>> PeerPromise::Wait(
-    Clock::time_point deadline) {
-  MutexLock lock(mutex_);
-  if (!changed_.WaitUntil(mutex_, deadline, [this]() GANGWAY_NO_ANALYSIS { return is_set_; }))
-    return absl::DeadlineExceededError("the memory of a member's worker has not come");
-  GANGWAY_RETURN_IF_ERROR(peer_);
-  return std::shared_ptr<const collective::Peer>(*peer_);
-}
-
 absl::StatusOr<std::shared_ptr<const collective::Places>> PromisedPlaces::Wait(
-    Clock::time_point deadline) {
-  MutexLock lock(mutex_);
-  if (known_ != nullptr) return known_;
+    Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted) {
+  {
+    MutexLock lock(mutex_);
+    if (known_ != nullptr) return known_;
+  }
   auto places = std::make_shared<collective::Places>();
   for (const Place& place : places_) {
-    GANGWAY_ASSIGN_OR_RETURN(auto peer, place.peer->Wait(deadline));
-    if (place.device >= peer->arena->devices())
-      return absl::InternalError(absl::StrCat(peer->name, " has no device ", place.device));
-    places->push_back({std::move(peer), place.device});
+    absl::StatusOr<std::shared_ptr<const collective::Peer>> peer;
+    do {
+      GANGWAY_RETURN_IF_ERROR(unwanted());
+      peer = place.peer->Wait(std::min(deadline, Clock::now() + kLookMax));
+    } while (absl::IsDeadlineExceeded(peer.status()) && Clock::now() < deadline);
+    GANGWAY_RETURN_IF_ERROR(peer);
+    if (place.device >= (*peer)->arena().devices())
+      return absl::InternalError(absl::StrCat((*peer)->name(), " has no device ", place.device));
+    places->push_back({*std::move(peer), place.device});
   }
-  known_ = std::move(places);
+  MutexLock lock(mutex_);
+  if (known_ == nullptr) known_ = std::move(places);
   return known_;
 }
 
@@ -76,7 +64,16 @@ class CollectivePeers::Arrival final : public Poller::Watched {
   const std::shared_ptr<const bool> alive_;
 };
 
-CollectivePeers::CollectivePeers(Options options) : options_(std::move(options)) {
+CollectivePeers::CollectivePeers(Options options)
+    : options_(std::move(options)),
+      streams_({.identity = options_.identity,
+                .island = options_.island,
+                .index = options_.index,
+                .loop = options_.loop,
+                .transport = options_.transport,
+                .couriers = couriers_,
+                .on_refused = options_.on_refused,
+                .on_broken = [this] { ++version_; }}) {
   if (!options_.shared_memory) return;
   auto mailbox = transport::DescriptorMailbox::Open();
   if (!mailbox.ok()) {
@@ -104,7 +101,8 @@ absl::Status CollectivePeers::Begin() {
   {
     MutexLock lock(mutex_);
     for (uint32_t i = 0; i < devices; ++i)
-      devices_.push_back(std::make_shared<collective::LocalDevice>(arena_, options_.index, i));
+      devices_.push_back(
+          std::make_shared<collective::LocalDevice>(arena_, options_.index, i, couriers_));
   }
   if (mailbox_ == nullptr) return begun_;
   auto poller = options_.loop->poller();
@@ -115,13 +113,21 @@ absl::Status CollectivePeers::Begin() {
                                  std::make_shared<Arrival>(this, alive_));
 }
 
+// Both workers come to the same answer.
+bool CollectivePeers::SharesMemory(const wire::Worker& worker) const {
+  return mailbox_ != nullptr && worker.host() == options_.host &&
+         !worker.collectives().name().empty();
+}
+
 void CollectivePeers::Know(const wire::Worker& worker) {
-  Member& member = members_[worker.index()];
-  if (member.promise != nullptr && member.worker.incarnation() == worker.incarnation()) return;
+  const auto [entry, is_new] = members_.try_emplace(worker.index());
+  Member& member = entry->second;
+  if (!is_new && member.worker.incarnation() == worker.incarnation()) return;
   if (member.promise != nullptr) member.promise->SetGone();
+  streams_.Forget(worker.index());
   ++version_;
   member.worker = worker;
-  member.promise = std::make_shared<PeerPromise>();
+  member.promise = std::make_shared<PeerPromise>(NameOf(worker));
   for (int i = 0; i < worker.devices_size(); ++i)
     places_[DeviceId(worker.devices(i))] = {worker.index(), static_cast<uint32_t>(i)};
   if (const absl::Status begun = Begin(); !begun.ok()) return member.promise->Set(begun);
@@ -130,37 +136,33 @@ void CollectivePeers::Know(const wire::Worker& worker) {
         "collectives of an island with more than ", collective::kWorkersMax, " workers")));
   }
   if (worker.incarnation() == options_.identity.incarnation.number()) {
-    auto self = std::make_shared<collective::Peer>();
-    self->name = options_.identity.name;
-    self->index = worker.index();
-    self->arena = arena_;
-    return member.promise->Set(std::move(self));
+    return member.promise->Set(
+        std::make_shared<collective::Peer>(options_.identity.name, worker.index(), arena_));
   }
   if (worker.incarnation() == 0) return member.promise->SetGone();
-  if (worker.host() != options_.host || mailbox_ == nullptr ||
-      worker.collectives().name().empty()) {
-    return member.promise->Set(absl::UnimplementedError(absl::StrCat(
-        options_.identity.name, " and ", NameOf(worker),
-        worker.host() != options_.host ? " are on different hosts" : " have no shared memory",
-        ": collectives between them are not implemented. Use a mesh over workers of one host with "
-        "shared memory.")));
+  if (!SharesMemory(worker)) {
+    member.promise = nullptr;
+    return streams_.Open(worker, arena_);
   }
-  SendArena(worker, Clock::now() + kSendMax);
-  if (auto early = early_.extract(worker.incarnation()); !early.empty())
-    Take(member, std::move(early.mapped()));
+  SendArena(worker, kSendAgain);
+  auto early =
+      std::ranges::find(early_, worker.incarnation(), [](const auto& each) { return each.first; });
+  if (early == early_.end()) return;
+  Take(member, std::move(early->second));
+  early_.erase(early);
 }
 
-void CollectivePeers::SendArena(const wire::Worker& worker, Clock::time_point deadline) {
+// Until it is there, or the worker is gone: then the scheduler says so.
+void CollectivePeers::SendArena(const wire::Worker& worker, std::chrono::milliseconds pause) {
   const absl::Status sent =
       mailbox_->Send(worker.collectives().name(), worker.collectives().secret(),
                      options_.identity.incarnation.number(), arena_->descriptor());
   if (sent.ok()) return;
-  if (!absl::IsResourceExhausted(sent) || Clock::now() >= deadline) {
-    // The scheduler says when it is gone; until then its members wait for ours, and so do ours for its.
+  if (!absl::IsResourceExhausted(sent))
     return spdlog::warn("No collectives with {}: {}", NameOf(worker), std::string(sent.message()));
-  }
-  options_.loop->PostAt(Clock::now() + kSendAgain, [this, alive = alive_, worker, deadline] {
-    if (*alive) SendArena(worker, deadline);
+  options_.loop->PostAt(Clock::now() + pause, [this, alive = alive_, worker, pause] {
+    if (!*alive || members_[worker.index()].worker.incarnation() != worker.incarnation()) return;
+    SendArena(worker, std::min(2 * pause, kSendAgainMax));
   });
 }
 
@@ -171,21 +173,20 @@ void CollectivePeers::Receive() {
     });
     if (sender != members_.end()) {
       Take(sender->second, std::move(mail->descriptor));
-    } else if (early_.size() < kEarlyMax) {
-      early_[mail->sender] = std::move(mail->descriptor);
+    } else {
+      early_.emplace_back(mail->sender, std::move(mail->descriptor));
+      if (early_.size() > kEarlyMax) early_.pop_front();
     }
   }
 }
 
 void CollectivePeers::Take(Member& member, FileDescriptor descriptor) {
+  if (member.promise == nullptr) return;  // it is heard by a stream
   auto arena = collective::Arena::Map(std::move(descriptor),
                                       static_cast<uint32_t>(member.worker.devices_size()));
   if (!arena.ok()) return member.promise->Set(arena.status());
-  auto peer = std::make_shared<collective::Peer>();
-  peer->name = NameOf(member.worker);
-  peer->index = member.worker.index();
-  peer->arena = *std::move(arena);
-  member.promise->Set(std::move(peer));
+  member.promise->Set(std::make_shared<collective::Peer>(NameOf(member.worker),
+                                                         member.worker.index(), *std::move(arena)));
 }
 
 std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const DeviceId> devices) {
@@ -193,16 +194,28 @@ std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const Device
   for (DeviceId device : devices) {
     auto found = places_.find(device);
     if (found != places_.end()) {
-      places.push_back({members_.at(found->second.first).promise, found->second.second});
+      const auto [worker, number] = found->second;
+      const auto& promise = members_.at(worker).promise;
+      places.push_back({promise != nullptr ? promise : streams_.PromiseOf(worker), number});
       continue;
     }
-    auto unknown = std::make_shared<PeerPromise>();
+    auto unknown = std::make_shared<PeerPromise>("a member");
     unknown->Set(
         absl::InternalError(absl::StrCat("the worker of device ", device, " was not named")));
     places.push_back({std::move(unknown), 0});
   }
   return std::make_shared<PromisedPlaces>(std::move(places));
 }
+
+void CollectivePeers::Skip(uint64_t place) {
+  MutexLock lock(mutex_);
+  for (const auto& device : devices_) {
+    device->Enter(place);
+    device->Leave(place, collective::LocalDevice::Ending::kEarly);
+  }
+}
+
+void CollectivePeers::Close() { streams_.Close(); }
 
 std::shared_ptr<collective::LocalDevice> CollectivePeers::local(int device) const {
   MutexLock lock(mutex_);

@@ -1,20 +1,25 @@
-// The other workers with which this one runs collectives: it gives its arena to those of its host, and takes theirs.
+// The other workers with which this one runs collectives: it gives its arena to those of its host, and takes theirs;
+// with all others it exchanges streams (collective_streams.h).
 //
 // Each worker has a socket of datagrams. When a scheduler names a member, this worker sends a descriptor of its own
-// arena to the member's socket, and the member does the same. Nothing blocks: a launch waits for the arenas of its
-// members, with a deadline, on its device's thread.
+// arena to the member's socket, and the member does the same. Nothing blocks: a launch waits for its members, with a
+// deadline, on its device's thread.
 //
 // Threading: the event loop owns this; a PeerPromise is for any thread.
 #ifndef GANGWAY_WORKER_SERVICE_COLLECTIVE_PEERS_H_
 #define GANGWAY_WORKER_SERVICE_COLLECTIVE_PEERS_H_
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "gangway/base/clock.h"
@@ -26,25 +31,10 @@
 #include "gangway/transport/shm/descriptor_mail.h"
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/collective_streams.h"
+#include "gangway/worker/service/peer_promise.h"
 
 namespace gangway::worker {
-
-// One incarnation of a member, which becomes known once its arena is here.
-class PeerPromise {
- public:
-  void Set(absl::StatusOr<std::shared_ptr<collective::Peer>> peer) GANGWAY_EXCLUDES(mutex_);
-  // Its process is gone: nobody waits for it any more.
-  void SetGone() GANGWAY_EXCLUDES(mutex_);
-  // DEADLINE_EXCEEDED: its arena has not come; the errors of Set.
-  absl::StatusOr<std::shared_ptr<const collective::Peer>> Wait(Clock::time_point deadline)
-      GANGWAY_EXCLUDES(mutex_);
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool is_set_ GANGWAY_GUARDED_BY(mutex_) = false;
-  absl::StatusOr<std::shared_ptr<collective::Peer>> peer_ GANGWAY_GUARDED_BY(mutex_);
-};
 
 // Where the positions of a program run, with the incarnations that are known now.
 class PromisedPlaces {
@@ -55,8 +45,9 @@ class PromisedPlaces {
   };
   explicit PromisedPlaces(std::vector<Place> places) : places_(std::move(places)) {}
 
-  // Any thread. The errors of PeerPromise::Wait.
-  absl::StatusOr<std::shared_ptr<const collective::Places>> Wait(Clock::time_point deadline)
+  // Any thread. The errors of PeerPromise::Wait, and what `unwanted` returns while it waits.
+  absl::StatusOr<std::shared_ptr<const collective::Places>> Wait(
+      Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted)
       GANGWAY_EXCLUDES(mutex_);
 
  private:
@@ -69,16 +60,22 @@ class CollectivePeers {
  public:
   struct Options {
     Identity identity;
+    uint32_t island = 0;
     uint32_t index = 0;  // in the island
     std::string host;
-    EventLoop* loop = nullptr;   // outlives this
-    bool shared_memory = false;  // with other processes
+    EventLoop* loop = nullptr;                    // outlives this
+    transport::Transport* transport = nullptr;    // to other workers; outlives this
+    bool shared_memory = false;                   // with other processes
+    std::function<void(uint64_t id)> on_refused;  // as of CollectiveStreams
   };
   explicit CollectivePeers(Options options);
   ~CollectivePeers();
 
   // For the registration; no name: there is none. Any thread.
   const wire::DescriptorSocket& socket() const { return socket_; }
+
+  // Of members that do not share memory with this worker.
+  CollectiveStreams& streams() { return streams_; }
 
   // A worker of the island, or that it is down.
   void Know(const wire::Worker& member);
@@ -88,8 +85,12 @@ class CollectivePeers {
   // Changes when a member does: then PlacesOf gives others.
   uint64_t version() const { return version_; }
 
+  // No gang runs on this worker at this place in the island's order.
+  void Skip(uint64_t place) GANGWAY_EXCLUDES(mutex_);
+
   // This worker's devices. Null before the first Know.
   std::shared_ptr<collective::LocalDevice> local(int device) const GANGWAY_EXCLUDES(mutex_);
+  void Close();
   // What members on this worker's devices sleep for, by device. Any thread.
   std::map<int, collective::Waiting> Waiting() const GANGWAY_EXCLUDES(mutex_);
 
@@ -97,12 +98,13 @@ class CollectivePeers {
   class Arrival;
   struct Member {
     wire::Worker worker;
-    std::shared_ptr<PeerPromise> promise;
+    std::shared_ptr<PeerPromise> promise;  // null: it has a way in streams_
   };
 
   // Creates this worker's arena, and begins to listen.
   absl::Status Begin() GANGWAY_EXCLUDES(mutex_);
-  void SendArena(const wire::Worker& member, Clock::time_point deadline);
+  bool SharesMemory(const wire::Worker& worker) const;
+  void SendArena(const wire::Worker& member, std::chrono::milliseconds pause);
   void Receive();
   void Take(Member& member, FileDescriptor descriptor);
 
@@ -117,10 +119,12 @@ class CollectivePeers {
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<collective::LocalDevice>> devices_ GANGWAY_GUARDED_BY(mutex_);
   std::map<uint32_t, Member> members_;  // by index
-  std::map<uint64_t, FileDescriptor>
-      early_;  // by incarnation: arenas of workers that are not known yet
+  // Arenas of workers that are not known yet, by incarnation, in the order in which they came.
+  std::deque<std::pair<uint64_t, FileDescriptor>> early_;
   std::map<DeviceId, std::pair<uint32_t, uint32_t>> places_;  // index, and its device
   uint64_t version_ = 0;
+  const std::shared_ptr<collective::Couriers> couriers_ = std::make_shared<collective::Couriers>();
+  CollectiveStreams streams_;
 };
 
 }  // namespace gangway::worker

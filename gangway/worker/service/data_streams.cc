@@ -41,7 +41,6 @@ size_t Part(const DataStreams::Options& options, size_t part) {
 DataStreams::DataStreams(const Options& options, Events events)
     : options_(options),
       loop_(options.loop),
-      transfers_(options.transfers),
       events_(std::move(events)),
       pool_(transport::SharedPool::Make({.bytes_max = options.shared_bytes_max,
                                          .writable = true,
@@ -64,7 +63,8 @@ transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link)
     streams_[id].link = link;
     loop_->PostAt(Clock::now() + kHelloLimit, [this, id] {
       auto stream = streams_.find(id);
-      if (stream != streams_.end() && stream->second.session == SessionId() && !stream->second.peer)
+      if (stream != streams_.end() && stream->second.session == SessionId() &&
+          stream->second.owner == nullptr)
         Refuse(id, absl::DeadlineExceededError("No Hello arrived within 10 s."));
     });
   });
@@ -86,7 +86,7 @@ void DataStreams::SetKey(std::string key) {
 void DataStreams::OnWritable(uint64_t id) {
   auto stream = streams_.find(id);
   if (stream == streams_.end()) return;
-  if (stream->second.peer) return transfers_->OnPeerWritable(id);
+  if (stream->second.owner != nullptr) return stream->second.owner->OnPeerWritable(id);
   for (wire::Frame& frame : std::exchange(stream->second.answers, {}))
     Answer(stream->second, std::move(frame));
   if (stream->second.session != SessionId()) Pump(stream->second.session);
@@ -102,7 +102,7 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
                   absl::ResourceExhaustedError(absl::StrCat(
                       "More than ", kEarlyFramesMax, " frames came before the worker was ready.")));
   }
-  if (stream.peer) return transfers_->OnPeerFrame(id, std::move(frame));
+  if (stream.owner != nullptr) return stream.owner->OnPeerFrame(id, std::move(frame));
   if (stream.session == SessionId()) {
     if (!frame.has_hello())
       return Refuse(id, absl::InvalidArgumentError("The first frame must be a Hello."));
@@ -129,7 +129,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   if (absl::Status same = transport::CheckVersions(hello); !same.ok()) return Refuse(id, same);
   if (absl::Status own = transport::CheckCertificate(stream.link->peer(), hello); !own.ok())
     return Refuse(id, own);
-  if (hello.role() == wire::ROLE_PEER) return OnPeerHello(id, stream, hello);
+  if (options_.peers.contains(hello.role())) return OnPeerHello(id, stream, hello);
   if (hello.role() != wire::ROLE_DATA || hello.session() == 0) {
     return Refuse(id, absl::InvalidArgumentError(
                           "This address accepts only data streams that name their session."));
@@ -167,15 +167,15 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   Pump(stream.session);
 }
 
-// A worker proves that it knows the cluster's key; the tokens of copies decide what it may read.
+// A worker proves that it knows the cluster's key; what it may then read, the owner of the stream decides.
 void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
   if (!transport::IsDataToken(key_, kPeerSession, hello.token())) {
     return Refuse(id, absl::PermissionDeniedError(
                           "The token is not one of this cluster's workers; only they may open "
                           "streams to one another."));
   }
-  stream.peer = true;
-  transfers_->AcceptPeer(id, stream.link, hello.name());
+  stream.owner = options_.peers.at(hello.role());
+  stream.owner->AcceptPeer(id, stream.link, hello);
 }
 
 void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
@@ -346,7 +346,7 @@ void DataStreams::OnClosed(uint64_t id) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;
   SessionId session_id = entry->second.session;
-  if (entry->second.peer) transfers_->OnPeerClosed(id);
+  if (entry->second.owner != nullptr) entry->second.owner->OnPeerClosed(id);
   ForgetDescriptors(entry->second);
   streams_.erase(entry);
   auto session = sessions_.find(session_id);

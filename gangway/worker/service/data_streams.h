@@ -1,7 +1,7 @@
 // The data streams of clients: uploads arrive, fetched shards are sent. A session has one stream; a
 // new one replaces it, because its client has given the old one up. A stream belongs to the session
 // whose token its Hello carries (OB-3). Streams of other workers arrive at the same address and are
-// handed to StreamTransfers. Every call but Accept belongs to the event loop.
+// handed to their owners (peer_streams.h). Every call but Accept belongs to the event loop.
 //
 // A client on this host may request blocks of shared memory to write upload shards into, and reads
 // fetched shards in shared memory until it acknowledges them (docs/internals/transfers.md); the
@@ -35,7 +35,7 @@
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/service/fetched_shard.h"
-#include "gangway/worker/service/stream_transfers.h"
+#include "gangway/worker/service/peer_streams.h"
 #include "gangway/worker/service/upload_staging.h"
 
 namespace gangway::worker {
@@ -57,7 +57,8 @@ class DataStreams {
     Incarnation incarnation;
     std::shared_ptr<StagingMemory> staging;  // what uploads and fetched shards are charged to
     size_t shared_bytes_max = 0;             // of memory shared with clients; 0: none
-    StreamTransfers* transfers = nullptr;    // outlives this
+    // Of other workers' streams, by the role in their Hello. They outlive this.
+    std::map<wire::Role, PeerStreams*> peers;
   };
   DataStreams(const Options& options, Events events);
   ~DataStreams() { pool_->Close(); }
@@ -86,7 +87,7 @@ class DataStreams {
   void RefuseUpload(SessionId session, uint64_t upload);
   std::vector<UploadsMoved> TakeMoved();
 
-  // StreamTransfers has closed this stream of another worker.
+  // Its owner has closed this stream of another worker.
   void ForgetPeer(uint64_t id) { streams_.erase(id); }
 
   // Closes the session's streams and forgets it.
@@ -106,7 +107,7 @@ class DataStreams {
     uint64_t id = 0;
     std::shared_ptr<transport::Link> link;
     SessionId session;               // 0: no Hello yet
-    bool peer = false;               // a worker's, handed to StreamTransfers
+    PeerStreams* owner = nullptr;    // of another worker's stream
     std::vector<wire::Frame> early;  // arrived before the key
     uint64_t sequence = 0;
     std::string secret;               // of its descriptor connection
@@ -198,7 +199,6 @@ class DataStreams {
 
   const Options options_;
   EventLoop* const loop_;
-  StreamTransfers* const transfers_;
   const Events events_;
   const std::shared_ptr<transport::SharedPool> pool_;
   const std::shared_ptr<FetchShare> fetched_;                // of all sessions

@@ -96,7 +96,7 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
     FailResults(*failure());
     NoteFailedMember(position.device);
     AbortCollectives(wire::ToStatus(*failure()));
-    LeaveCollectives(position);
+    LeaveCollectives(position, collective::LocalDevice::Ending::kEarly);
     if (entry.ok()) LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
   }
@@ -217,7 +217,8 @@ void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
     NoteFailedMember(device);
     AbortCollectives(wire::ToStatus(*failure()));
   }
-  LeaveCollectives(position);
+  LeaveCollectives(position, status.ok() ? collective::LocalDevice::Ending::kComplete
+                                         : collective::LocalDevice::Ending::kEarly);
   environment().devices[device]->executes()->End();
   LeaveDevice(device);
   if (IsLate()) SettleLate(position, std::nullopt);
@@ -234,14 +235,19 @@ void LaunchTask::EndCalls(const Position& position) {
 
 absl::StatusOr<std::shared_ptr<collective::Launch>> LaunchTask::CollectiveLaunch(
     Clock::time_point deadline) {
+  const auto unwanted = [this] {
+    const std::optional<wire::Failure> failed = failure();
+    return failed ? wire::ToStatus(*failed) : absl::OkStatus();
+  };
+  // Without the lock, which the event loop takes when it cancels the launch.
+  GANGWAY_ASSIGN_OR_RETURN(
+      auto places,
+      collectives_.places->Wait(std::min(deadline, Clock::now() + kPeersMax), unwanted));
   MutexLock lock(launch_mutex_);
   if (launch_ == nullptr) {
-    GANGWAY_ASSIGN_OR_RETURN(
-        auto places, collectives_.places->Wait(std::min(deadline, Clock::now() + kPeersMax)));
-    launch_ = std::make_shared<collective::Launch>(
-        executable_->plan(), std::move(places),
-        collective::GangName{.place = place_, .ordinal = ordinal().number()},
-        environment().wait_limit);
+    launch_ = collective::Launch::Begin(executable_->plan(), std::move(places),
+                                        {.place = place_, .ordinal = ordinal().number()},
+                                        environment().wait_limit);
   }
   // A failure that came before the launch was made did not abort it.
   if (std::optional<wire::Failure> failed = failure()) launch_->Abort(wire::ToStatus(*failed));
@@ -258,18 +264,19 @@ absl::Status LaunchTask::JoinCollectives(const Position& position, Clock::time_p
   return absl::OkStatus();
 }
 
-void LaunchTask::LeaveCollectives(const Position& position) {
+void LaunchTask::LeaveCollectives(const Position& position,
+                                  collective::LocalDevice::Ending ending) {
   if (collectives_.places == nullptr) return;
   collective::SetMember(static_cast<int32_t>(launch_id_), position.device, nullptr);
   const auto& device = collectives_.devices[IndexOf(position)];
-  if (device != nullptr) device->Leave(place_);
+  if (device != nullptr) device->Leave(place_, ending);
 }
 
 void LaunchTask::Skip(uint64_t place) const {
   for (const auto& device : collectives_.devices) {
     if (device == nullptr) continue;
     device->Enter(place);
-    device->Leave(place);
+    device->Leave(place, collective::LocalDevice::Ending::kEarly);
   }
 }
 

@@ -97,7 +97,7 @@ class LaunchTask final : public NodeTask, public WatchedGang {
       GANGWAY_EXCLUDES(launch_mutex_);
   void AbortCollectives(const absl::Status& why) GANGWAY_EXCLUDES(launch_mutex_);
   absl::Status JoinCollectives(const Position& position, Clock::time_point deadline);
-  void LeaveCollectives(const Position& position);
+  void LeaveCollectives(const Position& position, collective::LocalDevice::Ending ending);
   // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
   void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);
   void EndCalls(const Position& position);

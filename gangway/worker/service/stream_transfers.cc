@@ -53,8 +53,8 @@ void StreamTransfers::Cancel(TransferKey key, absl::Status why) {
 }
 
 void StreamTransfers::AcceptPeer(uint64_t id, std::shared_ptr<transport::Link> link,
-                                 std::string peer) {
-  loop_.Post([this, id, link = std::move(link), peer = std::move(peer)]() mutable {
+                                 const wire::Hello& hello) {
+  loop_.Post([this, id, link = std::move(link), peer = hello.name()]() mutable {
     sender_.Accept(id, std::move(link), std::move(peer));
   });
 }

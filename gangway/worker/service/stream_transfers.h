@@ -13,16 +13,14 @@
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/in_flight.h"
+#include "gangway/worker/service/peer_streams.h"
 #include "gangway/worker/service/shard_receiver.h"
 #include "gangway/worker/service/shard_sender.h"
 #include "gangway/worker/service/transfer_plane.h"
 
 namespace gangway::worker {
 
-// The session id in the data tokens of streams between workers (data_token.h); no client has it.
-inline constexpr SessionId kPeerSession;
-
-class StreamTransfers final : public TransferPlane {
+class StreamTransfers final : public TransferPlane, public PeerStreams {
  public:
   struct Options {
     Identity identity;
@@ -46,11 +44,12 @@ class StreamTransfers final : public TransferPlane {
   void Ask(Asking asking) override;
   void Cancel(TransferKey key, absl::Status why) override;
 
-  // An incoming stream whose Hello names a worker, and its events. Any thread.
-  void AcceptPeer(uint64_t id, std::shared_ptr<transport::Link> link, std::string peer);
-  void OnPeerFrame(uint64_t id, wire::Frame frame);
-  void OnPeerWritable(uint64_t id);
-  void OnPeerClosed(uint64_t id);
+  // Streams that request shards. Any thread.
+  void AcceptPeer(uint64_t id, std::shared_ptr<transport::Link> link,
+                  const wire::Hello& hello) override;
+  void OnPeerFrame(uint64_t id, wire::Frame frame) override;
+  void OnPeerWritable(uint64_t id) override;
+  void OnPeerClosed(uint64_t id) override;
 
   uint64_t sent_bytes() const { return sender_.sent_bytes(); }
   uint64_t received_bytes() const { return receiver_.received_bytes(); }

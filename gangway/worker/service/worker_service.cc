@@ -61,11 +61,19 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
            .charge_received = !backend->capabilities().host_zero_copy,
            .shared_bytes_max = options_.shared_bytes_max / 2,
            .shared_shard_min = options_.shared_shard_min}),
+      peers_({.identity = options_.identity,
+              .island = options_.island,
+              .index = options_.index,
+              .host = options_.host,
+              .loop = loop_.get(),
+              .transport = data,
+              .shared_memory = options_.shared_bytes_max > 0,
+              .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); }}),
       streams_({.loop = loop_.get(),
                 .incarnation = options_.identity.incarnation,
                 .staging = staging_,
                 .shared_bytes_max = options_.shared_bytes_max / 2,
-                .transfers = &transfers_},
+                .peers = {{wire::ROLE_PEER, &transfers_}, {wire::ROLE_MEMBER, &peers_.streams()}}},
                {.on_staged = [this](UploadShardStaged event) { Step(event); },
                 .on_refused = [this](UploadRefused event) { Step(std::move(event)); },
                 .on_reply =
@@ -76,11 +84,6 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                     [this](SessionId session, const absl::Status& why) {
                       host_calls_->Fail(session, why);
                     }}),
-      peers_({.identity = options_.identity,
-              .index = options_.index,
-              .host = options_.host,
-              .loop = loop_.get(),
-              .shared_memory = options_.shared_bytes_max > 0}),
       loader_("loader") {
   StartDeviceThreads();
   OpenDevices({});
@@ -223,7 +226,12 @@ void WorkerService::Do(CancelLaunch& action) {
   if (launch != launches_.end()) launch->second->Cancel(action.failure);
 }
 
-void WorkerService::Do(KnowMember& action) { peers_.Know(action.worker); }
+void WorkerService::Do(KnowMember& action) {
+  const uint64_t before = peers_.version();
+  peers_.Know(action.worker);
+  // They hold the memory of members that are gone.
+  if (peers_.version() != before) places_.clear();
+}
 
 void WorkerService::Do(PrepareCopy& action) {
   CopyTask::Parts parts{.memory_kind = std::move(action.memory_kind),
@@ -289,6 +297,8 @@ void WorkerService::Do(Discard& action) {
   copies_.erase(action.ordinal);
   launches_.erase(action.ordinal);
 }
+
+void WorkerService::Do(SkipPlace& action) { peers_.Skip(action.place); }
 
 void WorkerService::Do(FillUpload& action) {
   Storage& storage = storages_[action.storage];
@@ -472,6 +482,7 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
   host_calls_->Stop(absl::UnavailableError("The worker is shutting down."));
   loop_->Post([this] {
     staging_->Close();
+    peers_.Close();
     streams_.CloseAll();
     // Wakes device threads that wait for a shard.
     wire::Failure ends =

@@ -24,6 +24,7 @@
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
 #include "gangway/store/slot.h"
+#include "gangway/transport/handshake/data_token.h"
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/collective_peers.h"
 #include "gangway/worker/service/copy_task.h"
@@ -46,7 +47,8 @@ struct ServiceOptions {
   std::chrono::milliseconds callback_limit{120'000};  // as in WorkerOptions
   size_t shared_bytes_max = 0;                        // as in WorkerOptions; 0: none
   size_t shared_shard_min = 0;                        // smaller shards go on streams
-  uint32_t index = 0;                                 // in the island
+  uint32_t island = 0;
+  uint32_t index = 0;  // in the island
   std::string host;
   std::function<void()> on_left;  // on the loop, after a Leave: all work is done
 };
@@ -63,6 +65,7 @@ class WorkerService {
   void OnBatch(wire::IslandBatch batch);
   void SetDataKey(std::string key) {
     transfers_.SetDataKey(key);
+    peers_.streams().SetToken(transport::DataToken(key, kPeerSession));
     streams_.SetKey(std::move(key));
   }
 
@@ -115,6 +118,7 @@ class WorkerService {
   void Do(PrepareFetch& action);
   void Do(Run& action);
   void Do(Discard& action);
+  void Do(SkipPlace& action);
   void Do(FillUpload& action);
   void Do(DropUpload& action);
   void Do(PoisonStorage& action);
@@ -149,6 +153,7 @@ class WorkerService {
   WorkerCore core_;
   const std::shared_ptr<StagingMemory> staging_;
   StreamTransfers transfers_;
+  CollectivePeers peers_;
   DataStreams streams_;
   std::vector<std::shared_ptr<DeviceThread>> devices_;
   std::vector<std::shared_ptr<InFlight>> host_callers_;  // by device
@@ -161,7 +166,6 @@ class WorkerService {
   std::unordered_map<Ordinal, std::shared_ptr<CopyTask>> copies_;
   // Launches with collectives of Gangway's own, prepared or running.
   std::unordered_map<Ordinal, std::shared_ptr<LaunchTask>> launches_;
-  CollectivePeers peers_;
   struct KnownPlaces {
     uint64_t version = 0;
     std::shared_ptr<PromisedPlaces> places;

@@ -1,0 +1,133 @@
+// Implementation of peer.h.
+#include "gangway/collective/execution/peer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+#include "gangway/collective/execution/member.h"
+
+namespace gangway::collective {
+
+size_t Published::bytes() const {
+  size_t all = 0;
+  for (const ByteRange& range : ranges) all += range.bytes;
+  return all;
+}
+
+void Peer::Join(const std::shared_ptr<Launch>& launch) const {
+  if (courier_ != nullptr) courier_->Begin();
+  absl::Status failed;
+  {
+    MutexLock lock(mutex_);
+    failed = failed_;
+    ForgetEnded();
+    launches_.push_back(launch);
+  }
+  if (!failed.ok()) launch->Abort(failed);
+}
+
+void Peer::Fail(const absl::Status& why) {
+  std::vector<std::shared_ptr<Launch>> launches;
+  {
+    MutexLock lock(mutex_);
+    if (failed_.ok()) failed_ = why;
+    for (const auto& each : launches_)
+      if (auto launch = each.lock()) launches.push_back(std::move(launch));
+  }
+  for (const auto& launch : launches) launch->Abort(why);
+}
+
+bool Peer::is_busy() const {
+  MutexLock lock(mutex_);
+  return std::ranges::any_of(launches_, [](const auto& launch) { return !launch.expired(); });
+}
+
+void Peer::ForgetEnded() const {
+  std::erase_if(launches_, [](const auto& launch) { return launch.expired(); });
+}
+
+void Couriers::Set(uint32_t worker, std::shared_ptr<Courier> courier) {
+  MutexLock lock(mutex_);
+  if (courier == nullptr) {
+    by_worker_.erase(worker);
+  } else {
+    by_worker_[worker] = std::move(courier);
+  }
+}
+
+void Couriers::SendLeft(uint32_t device, uint64_t place) const {
+  std::vector<std::shared_ptr<Courier>> all;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [worker, courier] : by_worker_) all.push_back(courier);
+  }
+  for (const auto& courier : all) courier->SendLeft(device, place);
+}
+
+absl::StatusOr<Mirror> Mirror::Create(uint32_t worker, uint32_t devices) {
+  GANGWAY_ASSIGN_OR_RETURN(auto arena, Arena::Anonymous(devices));
+  return Mirror(std::move(arena), worker);
+}
+
+absl::Status Mirror::CheckDevice(uint32_t device) const {
+  if (device < arena_->devices()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("it told of its device ", device, ", but has ", arena_->devices(), " devices"));
+}
+
+absl::Status Mirror::Take(const Published& message, std::span<const std::byte> ranges,
+                          const Arena& local) {
+  GANGWAY_RETURN_IF_ERROR(CheckDevice(message.device));
+  size_t end = 0, all = 0;
+  for (const ByteRange& range : message.ranges) {
+    if (range.offset < end || range.offset > kMessageBytes ||
+        range.bytes > kMessageBytes - range.offset)
+      return absl::InvalidArgumentError("the parts of a message do not fit into one");
+    end = range.offset + range.bytes;
+    all += range.bytes;
+  }
+  if (all != ranges.size() || message.sequence == 0)
+    return absl::InvalidArgumentError("a message is not as long as its parts");
+  const MessageWriter writer(arena_->own(message.device), message.sequence);
+  for (const ByteRange& range : message.ranges) {
+    std::memcpy(writer.data() + range.offset, ranges.data(), range.bytes);
+    ranges = ranges.subspan(range.bytes);
+  }
+  writer.Publish(message.key);
+  Wake(message.device, local);
+  return absl::OkStatus();
+}
+
+absl::Status Mirror::Take(const ReadUpTo& read, const Arena& local, uint32_t local_worker) {
+  GANGWAY_RETURN_IF_ERROR(CheckDevice(read.device));
+  if (read.source >= local.devices()) {
+    return absl::InvalidArgumentError(absl::StrCat("it has read messages of device ", read.source,
+                                                   ", and there are ", local.devices()));
+  }
+  auto& consumed = arena_->own(read.device).consumed[PeerNumber(local_worker, read.source)];
+  consumed.store(read.sequence, std::memory_order_release);
+  Wake(read.device, local);
+  return absl::OkStatus();
+}
+
+absl::Status Mirror::TakeLeft(uint32_t device, uint64_t place, const Arena& local) {
+  GANGWAY_RETURN_IF_ERROR(CheckDevice(device));
+  arena_->own(device).left.store(place, std::memory_order_seq_cst);
+  Wake(device, local);
+  return absl::OkStatus();
+}
+
+void Mirror::Wake(uint32_t device, const Arena& local) {
+  FutexWord& pulse = arena_->own(device).pulse;
+  pulse.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t me = 1 + PeerNumber(worker_, device);
+  for (uint32_t i = 0; i < local.devices(); ++i) {
+    if (local.region(i).awaited.load(std::memory_order_seq_cst) == me) return FutexWake(pulse);
+  }
+}
+
+}  // namespace gangway::collective
