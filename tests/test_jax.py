@@ -1,8 +1,10 @@
 """Compares plain JAX through Gangway with the same plugin without Gangway, bit by bit; the nightly run also
 compares with jaxlib's own CPU backend, within the tolerance of another build of XLA. One test per function in `cases/`
 and kind of cluster: one worker; two islands of two workers; the same with the controller, each scheduler and each
-worker started by hand; and those over TLS, with the front door beside the script. Outside the nightly run, clusters of
-several workers run only CORE, and those by hand without TLS run nothing.
+worker started by hand; and those over TLS, with the front door beside the script. On one island of four workers, meshes
+are over all of them, which share memory, exchange streams on one host, or are on hosts of their own over TLS. Outside
+the nightly run, clusters of several workers run only CORE, hosts of their own only SPANNING, and those by hand without
+TLS and those of streams run nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +30,17 @@ PER_WORKER = {
     "1x1x8-pjrt": 8,
     "1x4x2": 8,
     "1x4x2-pjrt": 8,
+    "1x4x2-streams": 8,
+    "1x4x2-streams-pjrt": 8,
+    "1x4x2-tls": 8,
+    "1x4x2-tls-pjrt": 8,
     "2x2x2": 2,
     "2x2x2-pjrt": 2,
     "2x2x2-by-hand": 2,
     "2x2x2-tls": 2,
     "2x2x2-tls-pjrt": 2,
 }
+FOUR_HOSTS = ((2, 2, 2, 2),)
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 # The cases that `make test` runs on several workers: each data path and each kind of program. The nightly run
 # runs all cases.
@@ -60,18 +67,37 @@ CORE = [
     "sharded.case_two_disjoint_meshes",
     "sharded.case_device_put_to_more_devices",
 ]
-RUNS = [
-    (kind, case)
-    for kind in PER_WORKER
-    for case in case_names()
-    if NIGHTLY or kind.startswith("1x1x8") or (kind != "2x2x2-by-hand" and case in CORE)
+# Of CORE, whose devices communicate.
+SPANNING = [
+    "compute.case_training",
+    "sharded.case_grad_2d",
+    "sharded.case_psum",
+    "sharded.case_all_to_all",
+    "sharded.case_two_disjoint_meshes",
 ]
 
 
+def runs_on(kind: str, case: str) -> bool:
+    if NIGHTLY or kind.startswith("1x1x8"):
+        return True
+    if kind == "2x2x2-by-hand" or "streams" in kind:
+        return False
+    return case in (SPANNING if kind.startswith("1x4x2-tls") else CORE)
+
+
+RUNS = [(kind, case) for kind in PER_WORKER for case in case_names() if runs_on(kind, case)]
+
+
 @contextlib.contextmanager
-def by_hand(folder: pathlib.Path, *, tls: bool, door: str = "ifrt") -> Iterator[dict[str, Any]]:
+def by_hand(
+    folder: pathlib.Path,
+    *,
+    tls: bool,
+    door: str = "ifrt",
+    islands: tuple[tuple[int, ...], ...] = ((2, 2), (2, 2)),
+) -> Iterator[dict[str, Any]]:
     """Arguments with which `run_cases` reaches a cluster that was started process by process."""
-    hosts = Hosts(folder, tls=tls, islands=((2, 2), (2, 2)), schedulers=True)
+    hosts = Hosts(folder, tls=tls, islands=islands, schedulers=True)
     hosts.start_controller()
     try:
         if not tls:
@@ -91,8 +117,8 @@ def by_hand(folder: pathlib.Path, *, tls: bool, door: str = "ifrt") -> Iterator[
 
 
 @contextlib.contextmanager
-def a_cluster(islands: int, workers: int, devices: int) -> Iterator[dict[str, Any]]:
-    cluster = Cluster(islands, workers, devices).start()
+def a_cluster(islands: int, workers: int, devices: int, *options: str) -> Iterator[dict[str, Any]]:
+    cluster = Cluster(islands, workers, devices, *options).start()
     try:
         yield {"port": cluster.port}
     finally:
@@ -127,6 +153,10 @@ def outcomes(
             "1x1x8-pjrt": contextlib.nullcontext({"port": cluster.port}),
             "1x4x2": a_cluster(1, 4, 2),
             "1x4x2-pjrt": a_cluster(1, 4, 2),
+            "1x4x2-streams": a_cluster(1, 4, 2, "--shared-memory", "0"),
+            "1x4x2-streams-pjrt": a_cluster(1, 4, 2, "--shared-memory", "0"),
+            "1x4x2-tls": by_hand(folder, tls=True, islands=FOUR_HOSTS),
+            "1x4x2-tls-pjrt": by_hand(folder, tls=True, door="pjrt", islands=FOUR_HOSTS),
             "2x2x2": a_cluster(2, 2, 2),
             "2x2x2-pjrt": a_cluster(2, 2, 2),
             "2x2x2-by-hand": by_hand(folder, tls=False),

@@ -15,17 +15,20 @@ from hosts import Hosts
 STEPS = 12
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
 SCRIPT = ROOT / "examples" / "train_lm.py"
-# Islands x workers x devices, perhaps TLS, the door, perhaps the mesh and the seed of its devices' order. Over several
-# islands a mesh is inside a worker, else over all workers of the island.
+# Islands x workers x devices, perhaps over TLS or without shared memory, the door, perhaps the mesh and the seed of its
+# devices' order. Over several islands a mesh is inside a worker, else over all workers of the island.
 KINDS = ["1x1x8-ifrt", "1x1x8-pjrt", "2x2x2-tls-pjrt", "1x4x2-ifrt", "1x4x2-pjrt-4x2-7"]
 if os.environ.get("GANGWAY_NIGHTLY"):
     KINDS += ["2x2x2-ifrt", "2x2x2-pjrt"]
     KINDS += [f"1x4x2-{door}-{mesh}" for door in ("ifrt", "pjrt") for mesh in ("8x1", "4x2", "1x8")]
+    KINDS += [f"1x4x2-{way}-pjrt-{mesh}" for way in ("tls", "streams") for mesh in ("8x1", "4x2-7")]
 
 
-def train_over_tls(folder: pathlib.Path, flags: list[str]) -> subprocess.CompletedProcess[str]:
-    """On two islands of two workers, each process started by hand, without a front door."""
-    hosts = Hosts(folder, tls=True, islands=((2, 2), (2, 2)), schedulers=True)
+def train_over_tls(
+    folder: pathlib.Path, islands: list[list[int]], flags: list[str]
+) -> subprocess.CompletedProcess[str]:
+    """Each worker on a host of its own, each process started by hand, without a front door."""
+    hosts = Hosts(folder, tls=True, islands=islands, schedulers=True)
     hosts.start_controller()
     try:
         hosts.start_schedulers()
@@ -48,7 +51,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
 ) -> None:
     parts = trained_on.split("-")
     islands, workers, devices = map(int, parts.pop(0).split("x"))
-    tls = parts[0] == "tls" and parts.pop(0)
+    way = parts.pop(0) if parts[0] in ("tls", "streams") else ""
     door, mesh, shuffle = (*parts, "", "")[:3]
     count = devices if islands > 1 else workers * devices
     flags = [*FLAGS, "--devices", str(count)]
@@ -56,10 +59,11 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
     flags += ["--shuffle", shuffle] if shuffle else []
     ours, plot = tmp_path / "ours", tmp_path / "loss.png"
     outputs = ["--losses", str(ours), "--out", str(plot)]
-    if tls:
-        through = train_over_tls(tmp_path, [*flags, *outputs])
+    if way == "tls":
+        through = train_over_tls(tmp_path, [[devices] * workers] * islands, [*flags, *outputs])
     else:
-        cluster = new_cluster(islands, workers, devices).start()
+        options = ["--shared-memory", "0"] if way == "streams" else []
+        cluster = new_cluster(islands, workers, devices, *options).start()
         through = cluster.command(
             *["run", "--port", str(cluster.port), "--door", door, str(SCRIPT), *flags, *outputs],
             timeout_s=150,

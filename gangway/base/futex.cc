@@ -9,9 +9,15 @@
 #include <ctime>
 #include <thread>
 
+#include "gangway/base/world.h"
+
 namespace gangway {
 
 void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit) {
+  if (World* world = World::installed()) {
+    if (word.load() == expected) world->Wait(&word, world->Now() + limit);
+    return;
+  }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
   const timespec timeout{.tv_sec = seconds.count(),
                          .tv_nsec = std::chrono::nanoseconds(limit - seconds).count()};
@@ -19,6 +25,7 @@ void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::millisecon
 }
 
 void FutexWake(const FutexWord& word) {
+  if (World* world = World::installed()) return world->NotifyAll(&word);
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 

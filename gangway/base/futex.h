@@ -1,5 +1,4 @@
-// Waits for a word of memory that processes may share. Words are the operating system's: nothing here is for threads of
-// a World. Thread-safe.
+// Waits for a word of memory that processes may share, or threads of a World. Thread-safe.
 #ifndef GANGWAY_BASE_FUTEX_H_
 #define GANGWAY_BASE_FUTEX_H_
 

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kSleepMax{100};
 // For the reason of a failure to come from another worker, and how often a member that waits for it looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
 constexpr std::chrono::milliseconds kLookMax{20};
-// Messages of a device on another worker that are read before its courier tells that worker, if nothing else goes there.
+// Messages of a device on another worker that are read before a courier tells that worker, if nothing else goes there.
 // Below kSlots, so that a sender does not wait for a device that does something else.
 constexpr uint32_t kUnsaidMax = 2;
 // Of memory that stays in the nearest cache while it is reduced.
@@ -246,18 +246,26 @@ absl::Status Member::EndMessage(const MessageWriter& message, const MessageKey& 
 // To each worker once, what its readers need together.
 absl::Status Member::SendByCourier(const MessageWriter& message, const MessageKey& key,
                                    const PositionList& readers, NeedOf need) {
-  std::map<const Peer*, std::vector<ByteRange>> needed;
+  struct Needed {
+    const Place* place = nullptr;  // one of its readers
+    std::vector<ByteRange> ranges;
+  };
+  std::map<const Peer*, Needed> needed;
   for (size_t rank = 0; rank < readers->size(); ++rank) {
     const Place& place = (*launch_->places())[(*readers)[rank]];
-    if (place.peer->courier() != nullptr) need(rank, needed[place.peer.get()]);
+    if (place.peer->courier() == nullptr) continue;
+    Needed& of = needed[place.peer.get()];
+    of.place = &place;
+    need(rank, of.ranges);
   }
-  for (auto& [peer, ranges] : needed) {
+  for (auto& [peer, of] : needed) {
     const Published published{.device = device_->device_,
                               .sequence = device_->sequence_,
                               .key = key,
-                              .ranges = Joined(std::move(ranges)),
+                              .ranges = Joined(std::move(of.ranges)),
                               .data = message.data()};
-    GANGWAY_RETURN_IF_ERROR(peer->courier()->Send(&published, TakeUnsaid(*peer)));
+    const absl::Status sent = peer->courier()->Send(&published, TakeUnsaid(*peer));
+    if (!sent.ok()) return AwaitReason(*of.place, sent);
   }
   return absl::OkStatus();
 }
@@ -318,16 +326,20 @@ absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey&
 absl::Status Member::Consume(uint32_t source, const Found& found) {
   std::atomic_thread_fence(std::memory_order_acquire);
   const Place& place = (*launch_->places())[source];
-  if (found.header->sequence.load(std::memory_order_relaxed) != found.sequence)
-    return LostMessage(place);
+  if (found.header->sequence.load(std::memory_order_relaxed) != found.sequence) {
+    return AwaitReason(place, absl::UnavailableError(absl::StrCat(
+                                  place.peer->name(), ", local device ", place.device,
+                                  ", has left the gang in the middle of a collective")));
+  }
   if (place.number() != device_->number_)
     device_->region().consumed[place.number()].store(found.sequence, std::memory_order_release);
   if (place.peer->courier() != nullptr) NoteRead(place, found.sequence);
   return absl::OkStatus();
 }
 
-// A sender writes over what was not read only if the launch has failed there. Why it has, is on its way.
-absl::Status Member::LostMessage(const Place& place) {
+// A sender writes over what was not read only if the launch has failed there, and a way breaks only if its launches
+// fail. Why they do, is on its way.
+absl::Status Member::AwaitReason(const Place& place, absl::Status otherwise) {
   const Clock::time_point deadline = Clock::now() + kReasonMax;
   const FutexWord& pulse = place.region().pulse;
   while (Clock::now() < deadline) {
@@ -335,8 +347,7 @@ absl::Status Member::LostMessage(const Place& place) {
     if (launch_->is_aborted()) return launch_->reason();
     FutexWait(pulse, seen, kLookMax);
   }
-  return absl::UnavailableError(absl::StrCat(place.peer->name(), ", local device ", place.device,
-                                             ", has left the gang in the middle of a collective"));
+  return otherwise;
 }
 
 // One call of a collective.

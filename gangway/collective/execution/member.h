@@ -192,7 +192,8 @@ class Member {
   absl::StatusOr<Found> Receive(uint32_t source, const MessageKey& key);
   // What was read was the message, and its sender may write over it.
   absl::Status Consume(uint32_t source, const Found& found);
-  absl::Status LostMessage(const Place& place);
+  // The reason of the launch's failure, if it comes soon.
+  absl::Status AwaitReason(const Place& place, absl::Status otherwise);
   // Wakes those of `positions` that sleep at this device's pulse.
   void Wake(const PositionList& positions);
 

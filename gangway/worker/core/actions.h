@@ -183,8 +183,8 @@ struct Discard {
   uint64_t place = 0;
 };
 
-// No node runs here at this place in the island's order: it was released, and this worker does not have it, or could not
-// prepare it.
+// No node runs here at this place in the island's order: it was released, and this worker does not have it, or could
+// not prepare it.
 struct SkipPlace {
   uint64_t place = 0;
 };

@@ -417,7 +417,7 @@ void CollectiveStreams::GiveUp(Way& way, const absl::Status& why) {
 }
 
 void CollectiveStreams::WatchOpening(uint32_t worker, const std::shared_ptr<PeerPromise>& promise) {
-  options_.loop->PostAt(Clock::now() + kOpenMax, [this, alive = alive_, worker, promise] {
+  options_.loop->PostAt(Clock::now() + options_.open_max, [this, alive = alive_, worker, promise] {
     if (!*alive) return;
     auto entry = ways_.find(worker);
     if (entry == ways_.end()) return;
@@ -426,7 +426,7 @@ void CollectiveStreams::WatchOpening(uint32_t worker, const std::shared_ptr<Peer
     GiveUp(way, !way.why.ok() ? way.why
                               : BrokenStatus(way, absl::UnavailableError(absl::StrCat(
                                                       "it has opened no stream to this worker for ",
-                                                      kOpenMax.count(), " s"))));
+                                                      options_.open_max.count(), " ms"))));
   });
 }
 

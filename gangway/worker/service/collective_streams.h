@@ -6,7 +6,7 @@
 // members there fail, and a new way is opened, with a new mirror: what was sent on an old way never counts on a new
 // one. A worker that opens its stream again is taken at its word: the old way is broken first, then it is answered.
 //
-// A way that cannot be opened within kOpenMax makes launches fail; the next launch tries again.
+// A way that cannot be opened within a limit makes launches fail; the next launch tries again.
 //
 // Threading: belongs to the worker's event loop. What devices publish is taken in by a thread of its own, so that other
 // work of the loop delays no collective.
@@ -35,7 +35,6 @@ namespace gangway::worker {
 
 class CollectiveStreams final : public PeerStreams {
  public:
-  static constexpr std::chrono::seconds kOpenMax{15};
   static constexpr std::chrono::milliseconds kRetryFirst{20};  // doubled each time
   static constexpr std::chrono::milliseconds kRetryMax{1000};
   static constexpr std::chrono::milliseconds kBeatInterval{1000};
@@ -51,6 +50,7 @@ class CollectiveStreams final : public PeerStreams {
     transport::Transport* transport = nullptr;  // outlives this
     std::shared_ptr<collective::Couriers> couriers;
     std::chrono::milliseconds connect_limit{5000};
+    std::chrono::milliseconds open_max{15'000};  // until a way that is not open makes launches fail
     std::chrono::milliseconds silence_max{5000};  // of a member, while launches are under way
     std::function<void(uint64_t id)> on_refused;  // this side has closed an incoming stream
     std::function<void()> on_broken;              // PromiseOf now gives another one

@@ -1,5 +1,5 @@
-// An owner of streams that other workers have opened to this one. DataStreams accepts them at the worker's data address,
-// checks their Hello, and hands them over with all that comes on them.
+// An owner of streams that other workers have opened to this one. DataStreams accepts them at the worker's data
+// address, checks their Hello, and hands them over with all that comes on them.
 //
 // Threading: called on the worker's event loop, for each stream in order.
 #ifndef GANGWAY_WORKER_SERVICE_PEER_STREAMS_H_

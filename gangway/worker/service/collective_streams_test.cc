@@ -1,0 +1,299 @@
+// Two workers that hear each other's devices over streams, and one that is not a worker: ways open from both sides,
+// carry what devices publish, fail launches by name when they break or are silent, and open again.
+#include "gangway/worker/service/collective_streams.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/collective/execution/member.h"
+#include "gangway/transport/inproc/inproc.h"
+#include "gangway/wire/failure.h"
+
+namespace gangway::worker {
+namespace {
+
+using collective::Launch;
+using collective::LocalDevice;
+using collective::Member;
+using xla::Collective;
+
+constexpr std::chrono::seconds kPatience{20};
+
+template <typename Done>
+bool Until(Done done) {
+  const auto deadline = Clock::now() + kPatience;
+  while (!done()) {
+    if (Clock::now() > deadline) return false;
+    YieldCore();
+  }
+  return true;
+}
+
+std::shared_ptr<const collective::Plan> AllReduce(uint32_t members) {
+  xla::CollectiveTable table;
+  table.set_replica_count(1);
+  table.set_partition_count(members);
+  auto& group = *table.add_groups()->add_groups();
+  for (uint32_t i = 0; i < members; ++i) group.add_positions(i);
+  Collective& collective = *table.add_collectives();
+  collective.set_kind(Collective::ALL_REDUCE);
+  collective.set_reduction(Collective::SUM);
+  collective.set_name("it");
+  Collective::Operand& operand = *collective.add_operands();
+  operand.set_element_type(11);  // f32
+  operand.set_outer(1);
+  operand.set_piece_bytes(sizeof(float));
+  return *collective::Plan::Make(table);
+}
+
+// A worker of one device.
+class Side {
+ public:
+  Side(transport::Transport* hub, uint32_t index, std::chrono::milliseconds open_max)
+      : index_(index), loop_(absl::StrCat("side", index)), arena_(*collective::Arena::Create(1)) {
+    device_ = std::make_shared<LocalDevice>(arena_, index, 0, couriers_);
+    streams_ = std::make_unique<CollectiveStreams>(
+        CollectiveStreams::Options{.identity = {.name = absl::StrCat("island0/worker", index),
+                                                .incarnation = Incarnation(100 + index),
+                                                .device_count = 1},
+                                   .index = index,
+                                   .loop = &loop_,
+                                   .transport = hub,
+                                   .couriers = couriers_,
+                                   .open_max = open_max,
+                                   .silence_max = std::chrono::milliseconds(1500),
+                                   .on_refused = [](uint64_t) {},
+                                   .on_broken = [this] { ++broken_; }});
+    listener_ = *hub->Listen(Address(index), [this](std::shared_ptr<transport::Link> link) {
+      return Accept(std::move(link));
+    });
+  }
+  ~Side() {
+    Do([this] {
+      streams_->Close();
+      for (auto& [id, link] : links_) link->Close(absl::CancelledError("over"));
+      links_.clear();
+    });
+    listener_.reset();
+    loop_.Stop();
+    streams_.reset();
+  }
+
+  static std::string Address(uint32_t index) { return absl::StrCat("worker", index); }
+  static wire::Worker Describe(uint32_t index) {
+    wire::Worker worker;
+    worker.set_index(index);
+    worker.set_incarnation(100 + index);
+    worker.add_devices(index);
+    worker.set_data_address(Address(index));
+    return worker;
+  }
+
+  void Do(std::function<void()> task) {
+    std::promise<void> done;
+    loop_.Post([&] {
+      task();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  void Open(uint32_t other) {
+    Do([&] { streams_->Open(Describe(other), arena_); });
+  }
+  // Of streams that others have opened here.
+  void CutIncoming() {
+    Do([this] {
+      for (auto& [id, link] : links_) {
+        link->Close(absl::UnavailableError("cut"));
+        streams_->OnPeerClosed(id);
+      }
+      links_.clear();
+    });
+  }
+  absl::StatusOr<std::shared_ptr<const collective::Peer>> Peer(uint32_t other) {
+    std::shared_ptr<PeerPromise> promise;
+    Do([&] { promise = streams_->PromiseOf(other); });
+    return promise->Wait(Clock::now() + kPatience);
+  }
+  int broken() const { return broken_; }
+  int accepted() const { return accepted_; }
+
+  // A gang of this side's device and one of `other`, at this place.
+  absl::StatusOr<std::shared_ptr<Launch>> Begin(uint32_t other, uint64_t place) {
+    auto peer = Peer(other);
+    if (!peer.ok()) return peer.status();
+    auto self = std::make_shared<collective::Peer>("self", index_, arena_);
+    auto places = std::make_shared<collective::Places>();
+    places->push_back({index_ == 0 ? self : *peer, 0});
+    places->push_back({index_ == 0 ? *peer : self, 0});
+    device_->Enter(place);
+    return Launch::Begin(AllReduce(2), std::move(places), {.place = place, .ordinal = place},
+                         std::chrono::seconds(30));
+  }
+  // The sum, or why not.
+  absl::StatusOr<float> Run(const std::shared_ptr<Launch>& launch, float value, int rounds = 1) {
+    absl::Status status;
+    {
+      Member member(launch, device_, index_);
+      const std::span<const std::byte> operand = std::as_bytes(std::span(&value, 1));
+      const std::span<std::byte> result = std::as_writable_bytes(std::span(&value, 1));
+      for (int i = 0; i < rounds && status.ok(); ++i)
+        status = member.Run(0, std::span(&operand, 1), std::span(&result, 1));
+    }
+    device_->Leave(launch->gang().place,
+                   status.ok() ? LocalDevice::Ending::kComplete : LocalDevice::Ending::kEarly);
+    if (!status.ok()) return status;
+    return value;
+  }
+
+ private:
+  transport::LinkEvents Accept(std::shared_ptr<transport::Link> link) {
+    const uint64_t id = ++accepted_;
+    loop_.Post([this, id, link = std::move(link)] { links_[id] = link; });
+    return {.executor = &loop_,
+            .on_frame =
+                [this, id](wire::Frame frame) {
+                  if (!links_.contains(id)) return;
+                  if (!frame.has_hello()) return streams_->OnPeerFrame(id, std::move(frame));
+                  streams_->AcceptPeer(id, links_[id], frame.hello());
+                },
+            .on_writable = [this, id] { streams_->OnPeerWritable(id); },
+            .on_closed =
+                [this, id](const absl::Status&) {
+                  links_.erase(id);
+                  streams_->OnPeerClosed(id);
+                }};
+  }
+
+  const uint32_t index_;
+  EventLoop loop_;
+  std::shared_ptr<collective::Arena> arena_;
+  std::shared_ptr<collective::Couriers> couriers_ = std::make_shared<collective::Couriers>();
+  std::shared_ptr<LocalDevice> device_;
+  std::unique_ptr<CollectiveStreams> streams_;
+  std::unique_ptr<transport::Listener> listener_;
+  std::map<uint64_t, std::shared_ptr<transport::Link>> links_;
+  std::atomic<int> broken_ = 0;
+  std::atomic<int> accepted_ = 0;
+};
+
+class CollectiveStreamsTest : public ::testing::Test {
+ protected:
+  // Both members of a gang, at once.
+  std::vector<absl::StatusOr<float>> RunBoth(Side& a, Side& b, uint64_t place, int rounds = 1) {
+    std::vector<absl::StatusOr<float>> sums(2, absl::UnknownError("not run"));
+    auto first = a.Begin(1, place), second = b.Begin(0, place);
+    if (!first.ok() || !second.ok()) return {first.status(), second.status()};
+    Thread other("other", [&] { sums[1] = b.Run(*second, 2, rounds); });
+    sums[0] = a.Run(*first, 1, rounds);
+    other.Join();
+    return sums;
+  }
+  void ExpectSum(Side& a, Side& b, uint64_t place, int rounds = 1) {
+    for (const auto& sum : RunBoth(a, b, place, rounds)) {
+      ASSERT_TRUE(sum.ok()) << sum.status();
+      EXPECT_EQ(*sum, 3.0f * static_cast<float>(1 << (rounds - 1)));
+    }
+  }
+
+  std::unique_ptr<transport::Transport> hub_ = transport::NewInprocTransport();
+};
+
+TEST_F(CollectiveStreamsTest, CarryCollectivesInBothDirections) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
+  a.Open(1);
+  EXPECT_TRUE(Until([&] { return b.accepted() > 0; }));  // before b knows of it
+  b.Open(0);
+  for (uint64_t place = 1; place < 20; ++place) ExpectSum(a, b, place);
+  ExpectSum(a, b, 20, 20);
+  EXPECT_EQ(a.broken() + b.broken(), 0);
+}
+
+TEST_F(CollectiveStreamsTest, FailTheLaunchesOfABrokenWayByNameAndOpenItAgain_ER1) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
+  a.Open(1);
+  b.Open(0);
+  ExpectSum(a, b, 1);
+  for (uint64_t place = 2; place < 8; place += 2) {
+    auto waits = a.Begin(1, place);
+    ASSERT_TRUE(waits.ok());
+    const auto begun = Clock::now();
+    absl::StatusOr<float> ended = absl::UnknownError("not ended");
+    Thread member("member", [&] { ended = a.Run(*waits, 1); });
+    (place % 4 == 2 ? a : b).CutIncoming();
+    member.Join();
+    EXPECT_LT(Clock::now() - begun, std::chrono::seconds(1));
+    EXPECT_TRUE(absl::IsDataLoss(ended.status())) << ended.status();
+    EXPECT_EQ(wire::ToFailure(ended.status()).worker(), "island0/worker1");
+    EXPECT_TRUE(Until([&] { return a.broken() > 0 && b.broken() > 0; }));
+    ExpectSum(a, b, place + 1, 5);
+  }
+}
+
+// Answers a Hello, opens its own stream, and says nothing more.
+TEST_F(CollectiveStreamsTest, NoticeASilentMember_TM1) {
+  Side a(hub_.get(), 0, kPatience);
+  EventLoop loop("silent");
+  std::shared_ptr<transport::Link> told;
+  auto listener = *hub_->Listen(Side::Address(1), [&](std::shared_ptr<transport::Link> link) {
+    told = std::move(link);
+    return transport::LinkEvents{.executor = &loop, .on_frame = [&](const wire::Frame& frame) {
+                                   if (!frame.has_hello()) return;
+                                   wire::Frame reply;
+                                   reply.mutable_hello_reply();
+                                   EXPECT_TRUE(told->Send(std::move(reply)).ok());
+                                 }};
+  });
+  a.Open(1);
+  auto hears = hub_->Connect(Side::Address(0), {.executor = &loop}, kPatience);
+  wire::Frame hello;
+  hello.mutable_hello()->mutable_worker()->set_index(1);
+  hello.mutable_hello()->mutable_worker()->set_incarnation(101);
+  ASSERT_TRUE((*hears)->Send(std::move(hello)).ok());
+  auto waits = a.Begin(1, 1);
+  ASSERT_TRUE(waits.ok()) << waits.status();
+  const auto ended = a.Run(*waits, 1);
+  EXPECT_TRUE(absl::IsDataLoss(ended.status())) << ended.status();
+  EXPECT_NE(ended.status().message().find("silent for 1500 ms"), std::string::npos)
+      << ended.status();
+  listener.reset();
+  loop.Stop();
+}
+
+TEST_F(CollectiveStreamsTest, BreakAWayWhoseMemberSaysWhatNoneSays) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
+  a.Open(1);
+  b.Open(0);
+  ExpectSum(a, b, 1);
+  auto waits = a.Begin(1, 2);
+  ASSERT_TRUE(waits.ok());
+  // As b's courier: a message of a device that b does not have.
+  auto courier = b.Peer(0);
+  ASSERT_TRUE(courier.ok());
+  const collective::Published wrong{.device = 5, .sequence = 7};
+  EXPECT_TRUE((*courier)->courier()->Send(&wrong, {}).ok());
+  const auto ended = a.Run(*waits, 1);
+  EXPECT_TRUE(absl::IsDataLoss(ended.status())) << ended.status();
+  EXPECT_NE(ended.status().message().find("device 5"), std::string::npos) << ended.status();
+  ExpectSum(a, b, 3);
+}
+
+TEST_F(CollectiveStreamsTest, GiveUpAMemberThatCannotBeReachedAndTryAgainForTheNextLaunch) {
+  Side a(hub_.get(), 0, std::chrono::milliseconds(300));
+  a.Open(1);
+  const auto refused = a.Peer(1);
+  EXPECT_TRUE(absl::IsDataLoss(refused.status())) << refused.status();
+  EXPECT_EQ(wire::ToFailure(refused.status()).worker(), "island0/worker1");
+  EXPECT_TRUE(Until([&] { return a.broken() > 0; }));  // so the next launch asks again
+  Side b(hub_.get(), 1, kPatience);
+  b.Open(0);
+  ExpectSum(a, b, 1);
+}
+
+}  // namespace
+}  // namespace gangway::worker
