@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +17,6 @@ namespace {
 
 using xla::Collective;
 
-constexpr uint64_t kPositionsMax = uint64_t{1} << 20;
 constexpr uint64_t kOperandBytesMax = uint64_t{1} << 46;
 
 bool Reduces(Collective::Kind kind) {
@@ -30,25 +29,30 @@ PositionList One(uint32_t position) {
   return std::make_shared<const std::vector<uint32_t>>(1, position);
 }
 
-// The roles of a collective whose groups are in the table.
-absl::Status AddGroupRoles(const xla::CollectiveTable& table, PlannedCollective& planned) {
-  const Collective::Kind kind = planned.meaning.kind();
-  if (planned.meaning.groups() >= static_cast<uint32_t>(table.groups_size()))
-    return Wrong("its groups are not in the table");
-  const bool broadcasts = kind == Collective::BROADCAST;
-  size_t members = 0, least = std::numeric_limits<size_t>::max();
-  for (const auto& group : table.groups(static_cast<int>(planned.meaning.groups())).groups()) {
+struct Grouping {
+  Roles roles;
+  size_t largest = 0;  // members of a group
+  size_t least = 0;
+  size_t members = 0;  // of all groups
+};
+
+// The roles in these groups. `broadcasts`: only the first member of a group sends.
+absl::StatusOr<Grouping> MakeGrouping(const xla::CollectiveGroups& groups, size_t position_count,
+                                      bool broadcasts) {
+  std::vector<Role> roles(position_count);
+  Grouping grouping{.least = std::numeric_limits<size_t>::max()};
+  for (const auto& group : groups.groups()) {
     const auto shared = std::make_shared<const std::vector<uint32_t>>(group.positions().begin(),
                                                                       group.positions().end());
     const std::vector<uint32_t>& positions = *shared;
     const PositionList sources = broadcasts && !positions.empty() ? One(positions[0]) : shared;
-    planned.group_size = std::max(planned.group_size, positions.size());
-    least = std::min(least, positions.size());
-    members += positions.size();
+    grouping.largest = std::max(grouping.largest, positions.size());
+    grouping.least = std::min(grouping.least, positions.size());
+    grouping.members += positions.size();
     for (size_t rank = 0; rank < positions.size(); ++rank) {
-      if (positions[rank] >= planned.roles.size())
+      if (positions[rank] >= position_count)
         return Wrong(absl::StrCat("position ", positions[rank], " of a group does not exist"));
-      Role& role = planned.roles[positions[rank]];
+      Role& role = roles[positions[rank]];
       if (role.sources != nullptr)
         return Wrong(absl::StrCat("position ", positions[rank], " is in two groups"));
       role.rank = rank;
@@ -56,30 +60,89 @@ absl::Status AddGroupRoles(const xla::CollectiveTable& table, PlannedCollective&
       if (!broadcasts || rank == 0) role.readers = shared;
     }
   }
-  if (!broadcasts && members != planned.roles.size())
-    return Wrong("a position is in none of its groups");
-  if (kind != Collective::ALL_REDUCE && !broadcasts && least != planned.group_size)
-    return Wrong("its groups are not of one size");
-  return absl::OkStatus();
+  grouping.roles = Roles(std::move(roles));
+  return grouping;
 }
 
-absl::Status AddPermuteRoles(PlannedCollective& planned) {
-  const Collective& meaning = planned.meaning;
-  planned.group_size = 1;
+absl::StatusOr<Roles> MakePermutation(const Collective& meaning, size_t position_count) {
   if (meaning.sources_size() != meaning.targets_size()) return Wrong("a pair of it is not whole");
+  std::vector<Role> roles(position_count);
   for (int i = 0; i < meaning.sources_size(); ++i) {
     const uint32_t source = meaning.sources(i), target = meaning.targets(i);
-    if (source >= planned.roles.size() || target >= planned.roles.size())
+    if (source >= position_count || target >= position_count)
       return Wrong("a position of its pairs does not exist");
-    if (planned.roles[target].sources != nullptr)
+    if (roles[target].sources != nullptr)
       return Wrong(absl::StrCat("position ", target, " has two sources"));
-    if (planned.roles[source].readers != nullptr)
+    if (roles[source].readers != nullptr)
       return Wrong(absl::StrCat("position ", source, " has two targets"));
-    planned.roles[target].sources = One(source);
-    planned.roles[source].readers = One(target);
+    roles[target].sources = One(source);
+    roles[source].readers = One(target);
   }
-  return absl::OkStatus();
+  return Roles(std::move(roles));
 }
+
+// Makes the roles of one table's collectives, each set of groups and pairs once.
+class RoleMaker {
+ public:
+  RoleMaker(const xla::CollectiveTable& table, size_t position_count)
+      : table_(table), position_count_(position_count) {}
+
+  absl::Status Add(PlannedCollective& planned) {
+    return planned.meaning.kind() == Collective::PERMUTE ? AddPermute(planned) : AddGroups(planned);
+  }
+
+ private:
+  absl::Status Count() {
+    made_ += position_count_;
+    if (made_ <= kRolesMax) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the program has more than ", kRolesMax / position_count_,
+                     " different sets of groups of ", position_count_, " positions"));
+  }
+
+  absl::Status AddGroups(PlannedCollective& planned) {
+    const Collective::Kind kind = planned.meaning.kind();
+    const uint32_t index = planned.meaning.groups();
+    if (index >= static_cast<uint32_t>(table_.groups_size()))
+      return Wrong("its groups are not in the table");
+    const bool broadcasts = kind == Collective::BROADCAST;
+    auto [found, is_new] = groupings_.try_emplace({index, broadcasts});
+    if (is_new) {
+      GANGWAY_RETURN_IF_ERROR(Count());
+      GANGWAY_ASSIGN_OR_RETURN(found->second, MakeGrouping(table_.groups(static_cast<int>(index)),
+                                                           position_count_, broadcasts));
+    }
+    const Grouping& grouping = found->second;
+    if (!broadcasts && grouping.members != position_count_)
+      return Wrong("a position is in none of its groups");
+    if (kind != Collective::ALL_REDUCE && !broadcasts && grouping.least != grouping.largest)
+      return Wrong("its groups are not of one size");
+    planned.group_size = grouping.largest;
+    planned.roles = grouping.roles;
+    return absl::OkStatus();
+  }
+
+  absl::Status AddPermute(PlannedCollective& planned) {
+    const Collective& meaning = planned.meaning;
+    auto [found, is_new] =
+        permutations_.try_emplace({{meaning.sources().begin(), meaning.sources().end()},
+                                   {meaning.targets().begin(), meaning.targets().end()}});
+    if (is_new) {
+      GANGWAY_RETURN_IF_ERROR(Count());
+      GANGWAY_ASSIGN_OR_RETURN(found->second, MakePermutation(meaning, position_count_));
+    }
+    planned.group_size = 1;
+    planned.roles = found->second;
+    return absl::OkStatus();
+  }
+
+  using Positions = std::vector<uint32_t>;
+  const xla::CollectiveTable& table_;
+  const size_t position_count_;
+  size_t made_ = 0;
+  std::map<std::pair<uint32_t, bool>, Grouping> groupings_;  // by index; whether it broadcasts
+  std::map<std::pair<Positions, Positions>, Roles> permutations_;
+};
 
 absl::Status AddOperands(PlannedCollective& planned) {
   const Collective& meaning = planned.meaning;
@@ -119,8 +182,8 @@ size_t Aligned(size_t bytes) {
   return (bytes + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
 }
 
-// Puts as much into each message as goes: all members do the same.
-absl::Status AddMessages(PlannedCollective& planned) {
+// Puts as much into each message as goes: all members do the same. At most `count_max` messages.
+absl::Status AddMessages(size_t count_max, PlannedCollective& planned) {
   const Collective::Kind kind = planned.meaning.kind();
   const size_t blocks = SendsBlocks(kind) ? std::max<size_t>(planned.group_size, 1) : 1;
   const size_t units_max = kMessageBytes / blocks / kSegmentAlignment * kSegmentAlignment;
@@ -130,6 +193,10 @@ absl::Status AddMessages(PlannedCollective& planned) {
   }
   // The operands of a tuple's exchange travel together, as blocks of one.
   const size_t operands = kind == Collective::ALL_TO_ALL_TUPLE ? 1 : planned.units.size();
+  for (size_t i = 0, count = 0; i < operands; ++i) {
+    count += planned.units[i] / units_max + 1;  // at least as many as there will be
+    if (count > count_max) return absl::ResourceExhaustedError("its operands are too large");
+  }
   Message open;
   auto close = [&] {
     if (!open.segments.empty()) planned.messages.push_back(std::exchange(open, {}));
@@ -159,26 +226,32 @@ absl::Status AddMessages(PlannedCollective& planned) {
   return absl::OkStatus();
 }
 
-absl::Status PlanOne(const xla::CollectiveTable& table, PlannedCollective& planned) {
-  switch (planned.meaning.kind()) {
+absl::Status CheckKind(Collective::Kind kind) {
+  switch (kind) {
     case Collective::ALL_REDUCE:
     case Collective::ALL_GATHER:
     case Collective::REDUCE_SCATTER:
     case Collective::ALL_TO_ALL:
     case Collective::ALL_TO_ALL_TUPLE:
     case Collective::BROADCAST:
-      GANGWAY_RETURN_IF_ERROR(AddGroupRoles(table, planned));
-      break;
     case Collective::PERMUTE:
-      GANGWAY_RETURN_IF_ERROR(AddPermuteRoles(planned));
-      break;
+      return absl::OkStatus();
     case Collective::RAGGED_ALL_TO_ALL:
       return absl::UnimplementedError("it is not implemented");
     default:
       return Wrong("its kind is not known");
   }
+}
+
+absl::Status PlanOne(size_t messages_max, RoleMaker& roles, PlannedCollective& planned) {
+  GANGWAY_RETURN_IF_ERROR(CheckKind(planned.meaning.kind()));
+  GANGWAY_RETURN_IF_ERROR(roles.Add(planned));
   GANGWAY_RETURN_IF_ERROR(AddOperands(planned));
-  return AddMessages(planned);
+  return AddMessages(messages_max, planned);
+}
+
+uint64_t PositionsOf(const xla::CollectiveTable& table) {
+  return uint64_t{table.replica_count()} * table.partition_count();
 }
 
 }  // namespace
@@ -194,21 +267,39 @@ std::string PlannedCollective::Name() const {
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> Plan::Make(const xla::CollectiveTable& table) {
-  const uint64_t positions = uint64_t{table.replica_count()} * table.partition_count();
+  const uint64_t positions = PositionsOf(table);
   if (positions == 0 || positions > kPositionsMax)
     return Wrong(absl::StrCat("a table of collectives for ", positions, " positions"));
   std::shared_ptr<Plan> plan(new Plan());
   plan->position_count_ = static_cast<uint32_t>(positions);
+  RoleMaker roles(table, positions);
+  size_t messages_left = kMessagesMax;
   for (const Collective& collective : table.collectives()) {
     PlannedCollective& planned = plan->collectives_.emplace_back();
     planned.meaning = collective;
-    planned.roles.resize(positions);
-    if (const absl::Status status = PlanOne(table, planned); !status.ok()) {
+    if (const absl::Status status = PlanOne(messages_left, roles, planned); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat("collective ", planned.Name(), ": ",
                                                       std::string(status.message())));
     }
+    messages_left -= planned.messages.size();
   }
   return plan;
+}
+
+absl::StatusOr<Unpacked> Unpack(const std::string& serialized, size_t positions) {
+  xla::LoweredExecutable lowered;
+  if (!lowered.ParseFromString(serialized))
+    return Wrong("the executable is malformed; compile the program again");
+  Unpacked unpacked;
+  if (!lowered.table().collectives().empty()) {
+    if (const uint64_t expected = PositionsOf(lowered.table()); expected != positions) {
+      return Wrong(absl::StrCat("the collectives are of ", expected, " positions, for ", positions,
+                                " devices"));
+    }
+    GANGWAY_ASSIGN_OR_RETURN(unpacked.plan, Plan::Make(lowered.table()));
+  }
+  unpacked.executable = std::move(*lowered.mutable_executable());
+  return unpacked;
 }
 
 }  // namespace gangway::collective

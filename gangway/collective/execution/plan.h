@@ -7,6 +7,7 @@
 // the smaller side of the collective, see Segment.
 //
 // Immutable, so thread-safe. The table is not trusted: what does not fit together is an error, never a wrong answer.
+// The memory of a plan has a limit.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_PLAN_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_PLAN_H_
 
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,6 +29,11 @@ inline constexpr size_t kMessageBytes = size_t{256} << 10;
 inline constexpr size_t kSegmentAlignment = 64;
 // Operands of a reduction up to this size are reduced by every member. Of larger ones each member reduces a part.
 inline constexpr size_t kFlatBytes = size_t{16} << 10;
+// Of a program: its positions, the messages of one member in all collectives (256 GiB of large operands), and the roles
+// in all different sets of groups and pairs.
+inline constexpr size_t kPositionsMax = size_t{1} << 14;
+inline constexpr size_t kMessagesMax = size_t{1} << 20;
+inline constexpr size_t kRolesMax = size_t{1} << 21;
 
 // Units [begin, begin + bytes) of an operand. A unit is a byte of the operand or, where members send different bytes to
 // different members (reduce-scatter, all-to-all), a byte for each of them: then the message holds a block for each
@@ -61,6 +68,20 @@ struct Role {
   size_t rank = 0;  // of this position in the group
 };
 
+// By position. Collectives with the same groups or pairs share one list.
+class Roles {
+ public:
+  Roles() = default;
+  explicit Roles(std::vector<Role> roles)
+      : list_(std::make_shared<const std::vector<Role>>(std::move(roles))) {}
+
+  const Role& operator[](size_t position) const { return (*list_)[position]; }
+  size_t size() const { return list_ == nullptr ? 0 : list_->size(); }
+
+ private:
+  std::shared_ptr<const std::vector<Role>> list_;
+};
+
 struct PlannedCollective {
   xla::Collective meaning;
   size_t group_size = 0;              // of the largest group
@@ -68,14 +89,14 @@ struct PlannedCollective {
   std::vector<size_t> operand_bytes;  // that the program passes
   std::vector<size_t> result_bytes;
   std::vector<Message> messages;
-  std::vector<Role> roles;   // by position
+  Roles roles;
   std::string Name() const;  // for errors: what it is, and where
 };
 
 class Plan {
  public:
   // INVALID_ARGUMENT: the table does not fit together. UNIMPLEMENTED: a collective or an element type that cannot be
-  // executed, named.
+  // executed, named. RESOURCE_EXHAUSTED: a collective's operands or groups are over a limit above.
   static absl::StatusOr<std::shared_ptr<const Plan>> Make(const xla::CollectiveTable& table);
 
   uint32_t position_count() const { return position_count_; }
@@ -88,6 +109,14 @@ class Plan {
   uint32_t position_count_ = 0;
   std::vector<PlannedCollective> collectives_;
 };
+
+// What a serialized LoweredExecutable says of its collectives (null: it has none), and the executable itself.
+struct Unpacked {
+  std::shared_ptr<const Plan> plan;
+  std::string executable;
+};
+// INVALID_ARGUMENT: it is malformed, or not of so many positions; the errors of Plan::Make.
+absl::StatusOr<Unpacked> Unpack(const std::string& serialized, size_t positions);
 
 }  // namespace gangway::collective
 

@@ -173,5 +173,67 @@ TEST(PlanTest, AGroupTooLargeForAMessageIsRefused) {
   EXPECT_TRUE(absl::IsUnimplemented(Plan::Make(table).status()));
 }
 
+// A table of a few bytes must not make a worker allocate all memory that there is.
+TEST(PlanTest, TheMemoryOfAPlanHasALimit) {
+  const auto exhausted = absl::StatusCode::kResourceExhausted;
+  auto one = [](xla::CollectiveTable& t) -> Collective& { return *t.mutable_collectives(0); };
+  ExpectRefused(
+      Collective::ALL_GATHER,
+      [&](auto& t) { one(t).mutable_operands(0)->set_piece_bytes(uint64_t{1} << 40); }, exhausted,
+      "all-reduce.7 at train.py:3: its operands are too large");
+  ExpectRefused(
+      Collective::ALL_GATHER,
+      [&](auto& t) {
+        one(t).mutable_operands(0)->set_piece_bytes(kMessagesMax / 2 * kMessageBytes);
+        *t.add_collectives() = one(t);
+        *t.add_collectives() = one(t);
+      },
+      exhausted, "its operands are too large");
+  ExpectRefused(
+      Collective::PERMUTE, [](auto& t) { t.set_replica_count(1u << 14); },
+      absl::StatusCode::kInvalidArgument, "32768 positions");
+  ExpectRefused(
+      Collective::PERMUTE,
+      [&](auto& t) {
+        t.set_replica_count(1u << 13);
+        for (uint32_t i = 0; i < kRolesMax / kPositionsMax; ++i) {
+          Collective& other = *t.add_collectives() = one(t);
+          other.add_sources(i);
+          other.add_targets(0);
+        }
+      },
+      exhausted, "128 different sets of groups of 16384 positions");
+}
+
+TEST(PlanTest, CollectivesWithTheSameGroupsShareTheirRoles) {
+  xla::CollectiveTable table = Table(Collective::ALL_REDUCE);
+  *table.add_collectives() = table.collectives(0);
+  table.mutable_collectives(1)->set_kind(Collective::ALL_GATHER);
+  *table.add_collectives() = table.collectives(0);
+  table.mutable_collectives(2)->set_kind(Collective::BROADCAST);
+  auto plan = Plan::Make(table);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(&(*plan)->at(0).roles[0], &(*plan)->at(1).roles[0]);
+  EXPECT_NE(&(*plan)->at(0).roles[0], &(*plan)->at(2).roles[0]) << "one sends in a broadcast";
+  EXPECT_EQ((*plan)->at(2).roles[1].readers, nullptr);
+}
+
+TEST(PlanTest, WhatIsLoadedIsForItsDevices) {
+  xla::LoweredExecutable lowered;
+  *lowered.mutable_table() = Table(Collective::ALL_REDUCE);
+  lowered.set_executable("code");
+  auto unpacked = Unpack(lowered.SerializeAsString(), 4);
+  ASSERT_TRUE(unpacked.ok()) << unpacked.status();
+  EXPECT_EQ(unpacked->executable, "code");
+  EXPECT_EQ(unpacked->plan->size(), 1u);
+  EXPECT_THAT(std::string(Unpack(lowered.SerializeAsString(), 8).status().message()),
+              HasSubstr("of 4 positions, for 8 devices"));
+  lowered.mutable_table()->clear_collectives();
+  unpacked = Unpack(lowered.SerializeAsString(), 8);
+  ASSERT_TRUE(unpacked.ok()) << unpacked.status();
+  EXPECT_EQ(unpacked->plan, nullptr);
+  EXPECT_TRUE(absl::IsInvalidArgument(Unpack("\xff", 4).status()));
+}
+
 }  // namespace
 }  // namespace gangway::collective

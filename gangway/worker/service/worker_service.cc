@@ -17,7 +17,6 @@
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/fetch_task.h"
 #include "gangway/worker/service/upload_task.h"
-#include "gangway/xla/collectives.pb.h"
 
 namespace gangway::worker {
 namespace {
@@ -25,6 +24,15 @@ namespace {
 constexpr std::chrono::seconds kReportInterval{1};
 constexpr int kHostCallersMax =
     4;  // per device: those of 8 devices leave half of the pool to others
+
+// The plan of an executable for one position that has collectives; else null. Leaves the runtime's own part of it.
+absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
+  if (!action.positions) return std::shared_ptr<const collective::Plan>();
+  GANGWAY_ASSIGN_OR_RETURN(collective::Unpacked unpacked,
+                           collective::Unpack(action.serialized, action.places.size()));
+  action.serialized = std::move(unpacked.executable);
+  return std::move(unpacked.plan);
+}
 
 }  // namespace
 
@@ -337,25 +345,6 @@ void WorkerService::Do(DropShards& action) {
     each.second->Empty();
     return true;
   });
-}
-
-// What a serialized executable for one position says of its collectives, and the executable itself.
-absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
-  std::shared_ptr<const collective::Plan> plan;
-  if (!action.positions) return plan;
-  xla::LoweredExecutable lowered;
-  if (!lowered.ParseFromString(action.serialized))
-    return absl::InvalidArgumentError("the executable is malformed; compile the program again");
-  if (!lowered.table().collectives().empty()) {
-    GANGWAY_ASSIGN_OR_RETURN(plan, collective::Plan::Make(lowered.table()));
-    if (plan->position_count() != action.places.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("the collectives are of ",
-                                                     plan->position_count(), " positions, for ",
-                                                     action.places.size(), " devices"));
-    }
-  }
-  action.serialized = std::move(*lowered.mutable_executable());
-  return plan;
 }
 
 void WorkerService::Do(LoadExecutable& action) {
