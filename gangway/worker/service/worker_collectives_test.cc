@@ -1,0 +1,212 @@
+// Tests a real worker on simulated devices as a member of gangs whose other member is the test: how the two exchange
+// the memory of their collectives, and what the worker tells of gangs that fail.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gangway/base/file_descriptor.h"
+#include "gangway/collective/execution/arena.h"
+#include "gangway/device/sim/sim_backend.h"
+#include "gangway/transport/shm/descriptor_mail.h"
+#include "gangway/worker/service/worker_test_util.h"
+#include "gangway/xla/collectives.pb.h"
+
+namespace gangway::worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Tensor kFour{{4}, 16};
+constexpr uint64_t kPeer = 77;         // its incarnation
+constexpr uint32_t kPeerDevice = 900;  // its only device
+constexpr uint64_t kProgram = 1, kInput = 10;
+
+// Programs have two positions: one on the worker's only device, and one on the peer's.
+class WorkerCollectivesTest : public WorkerHarness {
+ protected:
+  void SetUp() override {
+    auto sim = device::OpenSim({.device_count = 1});
+    sim_ = sim.get();
+    auto shared = std::make_shared<std::unique_ptr<device::Backend>>(std::move(sim));
+    WorkerOptions options;
+    options.host = "here";
+    Start(
+        1,
+        [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
+          return std::move(*shared);
+        },
+        options);
+    auto box = transport::DescriptorMailbox::Open();
+    ASSERT_TRUE(box.ok()) << box.status();
+    box_ = *std::move(box);
+    arena_ = *collective::Arena::Create(1);
+  }
+
+  static std::string Lowered() {
+    xla::LoweredExecutable lowered;
+    auto compiler = device::OpenSim({.device_count = 1});
+    const int device = 0;
+    constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 4\n";
+    auto executable = compiler->Compile({kUnary, "sim"}, "", {&device, 1});
+    EXPECT_TRUE(executable.ok()) << executable.status();
+    lowered.set_executable(*(*executable)->Serialize());
+    xla::CollectiveTable& table = *lowered.mutable_table();
+    table.set_replica_count(1);
+    table.set_partition_count(2);
+    xla::Collective& collective = *table.add_collectives();
+    collective.set_kind(xla::Collective::PERMUTE);
+    collective.add_sources(0);
+    collective.add_targets(1);
+    collective.add_operands()->set_element_type(11);
+    return lowered.SerializeAsString();
+  }
+
+  void LoadProgram(uint32_t peer_index = 1) {
+    wire::IslandItem item;
+    wire::Load& load = *item.mutable_load();
+    load.set_executable(kProgram);
+    load.set_name("step");
+    load.set_serialized(Lowered());
+    load.set_has_collectives(true);
+    load.mutable_positions()->set_replicas(1);
+    load.mutable_positions()->set_partitions(2);
+    load.add_devices(100);
+    load.add_devices(kPeerDevice);
+    wire::TensorSpec& result = *load.add_results();
+    result.set_element_type(11);
+    result.add_shard_dims(4);
+    result.set_shard_bytes(16);
+    wire::Worker& self = *load.add_members();
+    self.set_incarnation(hello_.worker().incarnation());
+    self.add_devices(100);
+    self.set_host("here");
+    wire::Worker& peer = *load.add_members();
+    peer.set_index(peer_index);
+    peer.set_incarnation(kPeer);
+    peer.add_devices(kPeerDevice);
+    peer.set_host("here");
+    peer.mutable_collectives()->set_name(box_->name());
+    peer.mutable_collectives()->set_secret(box_->secret());
+    Item(item);
+    ASSERT_EQ(WaitLoaded(kProgram).code(), 0);
+  }
+
+  // The input of every launch that is not given another one.
+  void MakeInput() {
+    OpenStream();
+    wire::IslandItem item = NodeItem(1);
+    wire::Upload& upload = *item.mutable_node()->mutable_upload();
+    upload.set_storage(kInput);
+    upload.set_upload(1);
+    *upload.mutable_spec() = Spec(kFour, 1);
+    upload.mutable_spec()->add_devices(kPeerDevice);
+    Item(item);
+    Release({1});
+    SendShard(1, 0, Floats({1, 2, 3, 4}));
+    ASSERT_EQ(WaitDone(1).code(), 0);
+  }
+
+  void SendArena(const FileDescriptor& descriptor) {
+    const wire::DescriptorSocket& socket = hello_.worker().collectives();
+    ASSERT_TRUE(box_->Send(socket.name(), socket.secret(), kPeer, descriptor.get()).ok());
+  }
+  void SendArena() { SendArena(FileDescriptor(dup(arena_->descriptor()))); }
+
+  // The worker's arena, which it has sent to the peer; null: none has come.
+  std::shared_ptr<collective::Arena> ReceiveArena() {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < deadline) {
+      auto mail = box_->Receive();
+      if (mail && mail->sender == hello_.worker().incarnation())
+        return *collective::Arena::Map(std::move(mail->descriptor), 1);
+      if (!mail) std::this_thread::yield();
+    }
+    return nullptr;
+  }
+
+  void ReleaseAt(uint64_t ordinal, uint64_t place) {
+    wire::IslandItem item;
+    item.mutable_release()->add_ordinals(ordinal);
+    item.mutable_release()->add_places(place);
+    Item(item);
+  }
+
+  device::SimBackend* sim_ = nullptr;
+  std::unique_ptr<transport::DescriptorMailbox> box_;  // the peer's
+  std::shared_ptr<collective::Arena> arena_;           // the peer's
+};
+
+// Others may write over what they have sent for a gang once its members have left it.
+TEST_F(WorkerCollectivesTest, AGangThatFailsBeforeItRunsIsLeft) {
+  LoadProgram();
+  MakeInput();
+  SendArena();
+  const auto theirs = ReceiveArena();
+  ASSERT_NE(theirs, nullptr);
+  sim_->Inject({.kind = device::SimFault::Kind::kFail,
+                .device = 0,
+                .error = absl::InternalError("a bit flipped")});
+  LaunchNode(2, kProgram, {kInput}, {11}, 2);
+  ReleaseAt(2, 5);
+  EXPECT_THAT(WaitDone(2).message(), HasSubstr("a bit flipped"));
+  EXPECT_EQ(theirs->region(0).left.load(), 5u);
+  LaunchNode(3, kProgram, {11}, {12}, 2);  // its input has failed before it is released
+  ReleaseAt(3, 8);
+  EXPECT_THAT(WaitDone(3).message(), HasSubstr("a bit flipped"));
+  EXPECT_EQ(theirs->region(0).left.load(), 8u);
+}
+
+TEST_F(WorkerCollectivesTest, AFullMailboxGetsTheArenaOnceItHasRoom) {
+  absl::Status sent;
+  while (sent.ok()) sent = box_->Send(box_->name(), box_->secret(), kPeer, arena_->descriptor());
+  ASSERT_TRUE(absl::IsResourceExhausted(sent)) << sent;
+  LoadProgram();  // by then, the worker has tried
+  EXPECT_NE(ReceiveArena(), nullptr);
+}
+
+TEST_F(WorkerCollectivesTest, AnIslandLargerThanRegionsCanNameIsRefusedByName) {
+  LoadProgram(collective::kWorkersMax);
+  MakeInput();
+  LaunchNode(2, kProgram, {kInput}, {11}, 2);
+  ReleaseAt(2, 5);
+  const wire::Failure failure = WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kUnimplemented));
+  EXPECT_THAT(failure.message(), HasSubstr("more than 256 workers"));
+}
+
+// A broken or hostile peer: what it sends is not memory that a worker could read without a signal.
+TEST_F(WorkerCollectivesTest, MemoryThatCouldShrinkIsRefused) {
+  LoadProgram();
+  MakeInput();
+  FileDescriptor open(memfd_create("not-sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(open.get(), static_cast<off_t>(arena_->bytes())), 0);
+  SendArena(open);
+  LaunchNode(2, kProgram, {kInput}, {11}, 2);
+  ReleaseAt(2, 5);
+  const wire::Failure failure = WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(failure.message(), HasSubstr("not of the collectives' memory"));
+}
+
+TEST_F(WorkerCollectivesTest, APlanForOtherDevicesIsRefused) {
+  wire::IslandItem item;
+  wire::Load& load = *item.mutable_load();
+  load.set_executable(kProgram);
+  load.set_serialized(Lowered());
+  load.set_has_collectives(true);
+  load.mutable_positions()->set_replicas(1);
+  load.mutable_positions()->set_partitions(3);
+  for (uint32_t device : {100u, kPeerDevice, kPeerDevice + 1}) load.add_devices(device);
+  Item(item);
+  EXPECT_THAT(WaitLoaded(kProgram).message(), HasSubstr("of 2 positions, for 3 devices"));
+}
+
+}  // namespace
+}  // namespace gangway::worker
