@@ -463,6 +463,13 @@ void Island::OnEndSession(SessionId session, Actions& actions) {
              absl::StrCat("session ", session, " has ended: the controller lost its client"),
              "Connect again.");
   for (Ordinal ordinal : unreleased) FailUnreleased(ordinal, ended, actions);
+  for (auto& [ordinal, node] : nodes_) {
+    // Members of a gang may wait for one that never comes, and others' gangs behind them.
+    if (node.session != session || node.kind != Kind::kLaunch || node.failure) continue;
+    if (!node.released || !MayWaitForOthers(node)) continue;
+    node.failure = ended;
+    CancelOpenWorkers(node, actions);
+  }
   wire::IslandItem item;
   item.mutable_end_session()->set_session(session.number());
   for (uint32_t worker = 0; worker < workers_.size(); ++worker)

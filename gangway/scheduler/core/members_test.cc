@@ -76,6 +76,26 @@ TEST_F(MembersTest, AWorkerThatEndsOrStartsIsToldToThoseWhoNeedIt) {
   EXPECT_THAT(Told(0), IsEmpty());
 }
 
+// Gangs of others on the same devices wait behind it.
+TEST_F(MembersTest, ASessionsEndEndsTheWaitsOfItsGangs_OB2) {
+  Load(1, {0, 1, 2, 3});
+  Have(50, {0, 1, 2, 3});
+  Launch(1, 1, 50, 4, 51);
+  Done(1, 1);
+  wire::IslandItem end;
+  end.mutable_end_session()->set_session(kSession);
+  Item(end);
+  EXPECT_EQ(SentCancels(0), 1);
+  EXPECT_EQ(SentCancels(1), 0) << "it has ended there";
+  for (const auto& [worker, item] : actions_.to_workers) {
+    if (!item.has_cancel()) continue;
+    EXPECT_THAT(item.cancel().ordinals(), ElementsAre(1));
+    EXPECT_EQ(item.cancel().failure().code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  }
+  Done(0, 1);
+  EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kUnavailable));
+}
+
 // What is told to clients and to senders of copies has no secrets.
 TEST_F(MembersTest, SocketsAreNamedToMembersOnly) {
   Up(1, 24);
