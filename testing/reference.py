@@ -22,7 +22,9 @@ NO_YNN_FUSIONS = "--xla_cpu_experimental_ynn_fusion_type="
 DEVICES = 8
 # Of the pool. In-process, a launch blocks up to a thread per device beside those in a collective, while 32 launches are
 # in flight (docs/internals/thread-pool.md), so `gangway up`'s own choice would be too small.
-THREADS = "16"
+THREADS = str(
+    max(16, DEVICES + (os.cpu_count() or 1))
+)  # a worker refuses fewer than devices and cores
 
 
 def register(devices: int = DEVICES) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import pytest
 from faultlib import Console
 from harness import PATIENCE, Cluster, client_environment
+from reference import THREADS
 from test_faults import wait_for_restart
 
 NewCluster = Callable[..., Cluster]
@@ -114,7 +115,7 @@ def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathli
     for name, (workers, count, options) in layouts.items():
         # One size of the thread pool, which the bits of products depend on.
         cluster = new_cluster(
-            1, workers, count, "--collectives", "gangway", "--threads", "16", *options
+            1, workers, count, "--collectives", "gangway", "--threads", THREADS, *options
         ).start()
         found[name] = bits(run(cluster, tmp_path, BITS))
         cluster.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import textwrap
@@ -14,6 +15,7 @@ from harness import PATIENCE, Cluster, client_environment, wait_for
 
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
+CORES = os.cpu_count() or 1
 MEMORY_WAIT_S = 30
 
 
@@ -309,7 +311,7 @@ def test_programs_of_many_collectives_finish_on_the_smallest_pool(
     """Two sessions, all launches in flight at once: without the gate that admits one such gang to a device at a
     time, the collectives of several gangs block every thread of the pool.
     """
-    cluster = new_cluster(1, 1, 8, "--threads", "10").start()
+    cluster = new_cluster(1, 1, 8, "--threads", str(8 + CORES)).start()
     script = tmp_path / "collectives.py"
     script.write_text(
         textwrap.dedent(

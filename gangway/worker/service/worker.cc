@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -78,6 +79,11 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
     return absl::FailedPreconditionError(
         absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices, but ",
                      options.device_count, " were declared for this worker; make the two agree."));
+  }
+  if ((*backend)->capabilities().collectives_block_threads && !options.open_backend) {
+    GANGWAY_RETURN_IF_ERROR(
+        CheckThreadPool(options.thread_pool_size, options.device_count,
+                        static_cast<int>(std::thread::hardware_concurrency())));
   }
   return backend;
 }
@@ -414,6 +420,16 @@ bool StopFlag::TakeLeave() {
 absl::Status StopFlag::reason() const {
   MutexLock lock(mutex_);
   return reason_.value_or(absl::OkStatus());
+}
+
+absl::Status CheckThreadPool(int threads, int devices, int cores) {
+  const int least = devices + cores;
+  if (threads >= least) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "a thread pool of ", threads, " is too small for ", devices, " devices on ", cores,
+      " cores: devices that wait in collectives block a thread each, and programs could wait for "
+      "one another for ever. Start the cluster with at least ",
+      least, " threads (--threads, or `threads` in the cluster's file), or with fewer devices."));
 }
 
 absl::Status RunWorker(const WorkerOptions& options, transport::Transport& control,

@@ -102,6 +102,10 @@ class StopFlag {
   bool leave_taken_ GANGWAY_GUARDED_BY(mutex_) = false;
 };
 
+// Whether a pool of `threads` is enough for a worker's devices: each may block a thread in a collective, and each core
+// still has one then. FAILED_PRECONDITION: it is not; the message says how many would be.
+absl::Status CheckThreadPool(int threads, int devices, int cores);
+
 // Returns when `stop` is set, with its reason. It also sets `stop` itself: with UNAVAILABLE if the
 // scheduler cannot be reached within connect_limit, is gone or is silent; with the scheduler's
 // failure if that rejects the worker. Errors of opening the devices or the data address are

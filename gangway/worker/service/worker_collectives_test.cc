@@ -195,6 +195,13 @@ TEST_F(WorkerCollectivesTest, MemoryThatCouldShrinkIsRefused) {
   EXPECT_THAT(failure.message(), HasSubstr("not of the collectives' memory"));
 }
 
+TEST(ThreadPoolTest, HasAThreadForEachDeviceAndEachCore) {
+  EXPECT_TRUE(CheckThreadPool(10, 8, 2).ok());
+  const absl::Status refused = CheckThreadPool(9, 8, 2);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("at least 10 threads"));
+}
+
 TEST_F(WorkerCollectivesTest, APlanForOtherDevicesIsRefused) {
   wire::IslandItem item;
   wire::Load& load = *item.mutable_load();
