@@ -100,9 +100,11 @@ class Blocker:
         cluster.environment["GANGWAY_TEST_BLOCK_DIR"] = str(folder)
 
     @contextlib.contextmanager
-    def blocked(self, pid: int) -> Iterator[None]:
-        """While the `with` block runs, a call of Execute in process `pid` does not return."""
-        fifo = self._folder / str(pid)
+    def blocked(self, pid: int, what: str = "") -> Iterator[None]:
+        """While the `with` block runs, a call of Execute in process `pid` does not return; with ".load", the load of
+        an executable.
+        """
+        fifo = self._folder / f"{pid}{what}"
         os.mkfifo(fifo)
         try:
             yield
@@ -116,6 +118,16 @@ class Blocker:
         """While the `with` block runs, Execute fails in process `pid` on its local device `device`."""
         file = self._folder / f"{pid}.refuse"
         file.write_text(str(device))
+        try:
+            yield
+        finally:
+            file.unlink()
+
+    @contextlib.contextmanager
+    def refused_loads(self, pid: int) -> Iterator[None]:
+        """While the `with` block runs, the load of an executable fails in process `pid`."""
+        file = self._folder / f"{pid}.refuse_load"
+        file.touch()
         try:
             yield
         finally:

@@ -1,8 +1,9 @@
 // The real PJRT plugin, except that a test can block Execute: while the folder GANGWAY_TEST_BLOCK_DIR
 // holds a FIFO named after the process id, a thread that calls Execute blocks in the kernel until the
 // test opens the other end. While it holds a file named after the process id and ".refuse", whose text is a device's id
-// in this process, Execute is refused on that device. Compile of programs whose text has the name blocks_the_compiler
-// blocks, too. A program whose text has the name ends_the_compiler ends the process that compiles it.
+// in this process, Execute is refused on that device. A FIFO with the suffix ".load" blocks the load of an executable,
+// and a file with ".refuse_load" refuses it. Compile of programs whose text has the name blocks_the_compiler blocks,
+// too. A program whose text has the name ends_the_compiler ends the process that compiles it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,8 +29,8 @@ std::string TestFile() {
   return folder == nullptr ? "" : std::string(folder) + "/" + std::to_string(getpid());
 }
 
-void Block() {
-  if (const int fd = open(TestFile().c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) close(fd);
+void Block(const std::string& fifo = TestFile()) {
+  if (const int fd = open(fifo.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) close(fd);
 }
 
 PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
@@ -37,6 +38,16 @@ PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
   if (code.find("ends_the_compiler") != std::string_view::npos) std::abort();
   if (code.find("blocks_the_compiler") != std::string_view::npos) Block();
   return Real()->PJRT_Client_Compile(args);
+}
+
+// The real plugin refuses bytes that are not an executable.
+PJRT_Error* Load(PJRT_Executable_DeserializeAndLoad_Args* args) {
+  Block(TestFile() + ".load");
+  PJRT_Executable_DeserializeAndLoad_Args copy = *args;
+  if (access((TestFile() + ".refuse_load").c_str(), F_OK) == 0) copy.serialized_executable_size = 1;
+  PJRT_Error* const error = Real()->PJRT_Executable_DeserializeAndLoad(&copy);
+  args->loaded_executable = copy.loaded_executable;
+  return error;
 }
 
 int IdOf(PJRT_Device* device) {
@@ -80,6 +91,7 @@ extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
     std::memcpy(&copy, Real(), sizeof(copy));
     copy.PJRT_Client_Compile = &Compile;
     copy.PJRT_LoadedExecutable_Execute = &Execute;
+    copy.PJRT_Executable_DeserializeAndLoad = &Load;
     return copy;
   }();
   return &api;
