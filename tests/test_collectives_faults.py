@@ -1,0 +1,270 @@
+"""Faults of programs over several workers, other than a worker that ends (test_collectives): who fails, how soon, by
+whose fault, and that all else goes on and nothing is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from faultlib import Blocker, Console, elapsed, stop_process
+from harness import PATIENCE, Cluster, wait_for
+from test_collectives import NIGHTLY, SETUP, STEP
+from test_faults import wait_for_restart
+
+pytestmark = pytest.mark.faults
+NewCluster = Callable[..., Cluster]
+VICTIM = "island0/worker2"
+# `around` runs on all workers but the victim.
+GANGS = (
+    STEP
+    + """
+around = Mesh(devices[[6, 0, 3, 2, 1, 7]], ("x",))
+rest = jax.jit(lambda x: x * 0.5 + x.sum() / 12, out_shardings=NamedSharding(around, P("x")))
+others = jax.device_put(np.ones(6, np.float32), NamedSharding(around, P("x")))
+others.block_until_ready()
+spoil = jax.jit(lambda x: x + 1)
+start = ones()
+pieces = [spoil(shard.data) for shard in start.addressable_shards]
+jax.block_until_ready(pieces)
+def joined(pieces): return jax.make_array_from_single_device_arrays((64, 32), both, pieces)
+def chain(count, value):
+    made = []
+    for _ in range(count):
+        value = step(value)
+        made.append(value)
+    return made
+def errors(values):
+    found = []
+    for value in values:
+        try: jax.block_until_ready(value)
+        except Exception as error: found.append(str(error))
+    return found
+def other_gang(): return float(np.asarray(rest(others)).sum())
+result = other_gang()
+"""
+)
+
+
+def load_in(client: Console) -> None:
+    client.do(f"exec({SETUP!r}, globals())")
+    assert client.do(f"exec({GANGS!r}, globals())", timeout_s=60) == 6.0
+
+
+def victim_of(cluster: Cluster) -> dict[str, Any]:
+    return next(worker for worker in cluster.workers() if worker["name"] == VICTIM)
+
+
+def pids(cluster: Cluster) -> dict[str, int]:
+    return {worker["name"]: worker["pid"] for worker in cluster.workers()}
+
+
+def arenas(cluster: Cluster) -> dict[str, int]:
+    """How many workers' memory for collectives each worker maps."""
+    found = {}
+    for name, pid in pids(cluster).items():
+        with contextlib.suppress(OSError):  # it has ended
+            maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+            found[name] = len(set(re.findall(r" (\d+) +/memfd:gangway-collectives", maps)))
+    return found
+
+
+class Faulty:
+    """A cluster of 4 x 2 devices whose parts can be blocked, with two clients that have run their programs."""
+
+    def __init__(self, running: Cluster, blocker: Blocker, client: Console, other: Console) -> None:
+        self.running = running
+        self.blocker = blocker
+        self.client = client
+        self.other = other
+
+    @property
+    def victim_pid(self) -> int:
+        return int(victim_of(self.running)["pid"])
+
+    def expect_all_fail(self, values: str, count: int, words: str, since: float) -> None:
+        """All `values` of the client fail for this reason, within a second."""
+        found = self.client.do(f"result = errors({values})")
+        took = elapsed(since)
+        assert len(found) == count, found
+        assert all(VICTIM in each and words in each for each in found), found
+        assert took < 1, took
+
+    def expect_others_go_on(self, since: float) -> None:
+        assert self.other.do("result = other_gang()") == 6.0
+        assert elapsed(since) < 1
+
+    def expect_good_again(self) -> None:
+        for client in (self.client, self.other):
+            assert client.do("result = float(run(3).sum())") == 2047.0
+
+
+@pytest.fixture
+def faulty(new_cluster: NewCluster, tmp_path: pathlib.Path) -> Iterator[Faulty]:
+    running = new_cluster(1, 4, 2, *Blocker.FLAGS)
+    blocker = Blocker(running, tmp_path)
+    running.start()
+
+    def first() -> None:  # memory for collectives is made once and stays
+        with Console(running, door="pjrt") as client:
+            load_in(client)
+
+    with running.left_as_found(first):
+        with Console(running, door="pjrt") as client, Console(running, door="ifrt") as other:
+            load_in(client)
+            load_in(other)
+            yield Faulty(running, blocker, client, other)
+        wait_for(
+            "no memory of workers that are gone",
+            lambda: max(arenas(running).values(), default=0) <= 4,
+            10,
+        )
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_a_failed_execute_fails_its_gang_and_what_depends_on_it(faulty: Faulty) -> None:
+    before = pids(faulty.running)
+    with faulty.blocker.refused(faulty.victim_pid, 1):
+        began = time.monotonic()
+        faulty.client.do("vs = chain(100, start)")
+        faulty.expect_all_fail("vs", 100, "", began)
+        faulty.expect_others_go_on(time.monotonic())
+    faulty.expect_good_again()
+    assert pids(faulty.running) == before, "no process ends because a gang did"
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_a_shard_that_fails_late_fails_the_gang_that_waits_for_it(faulty: Faulty) -> None:
+    """The gang has been released, and its other members wait in their first collective."""
+    before = pids(faulty.running)
+    with faulty.blocker.refused(faulty.victim_pid, 0):
+        with faulty.blocker.blocked(faulty.victim_pid):
+            faulty.client.do(
+                "pieces[4] = spoil(start.addressable_shards[4].data); vs = chain(100, joined(pieces))"
+            )
+            time.sleep(0.2)  # so that members wait; earlier is a case, too
+        faulty.expect_all_fail("vs", 100, "", time.monotonic())
+    faulty.expect_good_again()
+    assert pids(faulty.running) == before
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_a_slow_member_is_waited_for_and_an_ended_session_is_not(faulty: Faulty) -> None:
+    before = pids(faulty.running)
+    with faulty.blocker.blocked(faulty.victim_pid):
+        faulty.client.do("vs = chain(20, start)")
+        time.sleep(1)
+    assert faulty.client.do("result = float(vs[-1].sum())") == 2047.0
+    with faulty.blocker.blocked(faulty.victim_pid):
+        faulty.client.do("vs = chain(20, start)")
+        faulty.other.send("result = other_gang()")  # behind the first of them
+        time.sleep(0.2)
+        os.kill(faulty.client.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        assert faulty.other.answer(20)["ok"] == 6.0
+        assert elapsed(killed) < 1
+    assert faulty.other.do("result = float(run(3).sum())") == 2047.0
+    assert pids(faulty.running) == before
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_a_load_that_fails_on_one_worker_fails_the_gang_everywhere_by_its_name(
+    faulty: Faulty,
+) -> None:
+    faulty.client.do("fresh = jax.jit(lambda x: x * 3 - x.sum())")
+    with faulty.blocker.refused_loads(faulty.victim_pid):
+        faulty.client.do("vs = [fresh(start)]", timeout_s=60)
+        for shard in range(8):
+            failed = faulty.client.ask(f"np.asarray(vs[0].addressable_shards[{shard}].data)")
+            assert VICTIM in failed["error"], failed
+        faulty.expect_others_go_on(time.monotonic())
+    # A load is tried again at the next use, once its failure is a second old.
+    wait_for(
+        "the program loaded",
+        lambda: "ok" in faulty.client.ask("fresh(start).block_until_ready()"),
+        10,
+    )
+    faulty.expect_good_again()
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+def test_a_worker_killed_in_a_load_ends_the_wait_of_all(faulty: Faulty) -> None:
+    """And survivors run a cached gang of the smaller slice at once."""
+    old = victim_of(faulty.running)
+    faulty.client.do("fresh = jax.jit(lambda x: x * 5 - x.sum())")
+    with faulty.blocker.blocked(old["pid"], ".load"):
+        faulty.client.do("vs = chain(100, fresh(start))", timeout_s=60)
+        time.sleep(0.2)
+        os.kill(old["pid"], signal.SIGKILL)
+        killed = time.monotonic()
+        faulty.expect_others_go_on(killed)
+        faulty.expect_all_fail("vs", 100, "", killed)
+    wait_for_restart(faulty.running, old)
+    faulty.client.do("start = ones()")
+    faulty.expect_good_again()
+    assert faulty.client.do("result = float(np.asarray(fresh(start))[0, 0])") == 5 - 2048
+
+
+def random_fault(faulty: Faulty, rng: random.Random, round_: int) -> None:
+    """One kind of fault at a random moment of a stream of gangs."""
+    kind = rng.choice(["refuse", "refuse_load", "slow", "stop", "kill_in_load", "stop_in_load"])
+    old = victim_of(faulty.running)
+    pid = int(old["pid"])
+    faulty.client.do("vs = chain(30, start)")
+    if kind.endswith("load"):
+        faulty.client.do(f"f = jax.jit(lambda x: x * {round_ + 2} - x.sum())")
+    time.sleep(rng.random() * 0.02)
+    dies = kind.startswith(("stop", "kill"))
+    with contextlib.ExitStack() as ends:
+        if kind == "refuse":
+            ends.enter_context(faulty.blocker.refused(pid, rng.randrange(2)))
+        elif kind == "refuse_load":
+            ends.enter_context(faulty.blocker.refused_loads(pid))
+        elif kind != "stop":
+            what = ".load" if kind.endswith("load") else ""
+            ends.enter_context(faulty.blocker.blocked(pid, what))
+        if kind == "stop":
+            stop_process(pid)
+        began = time.monotonic()
+        value = "f(start)" if kind.endswith("load") else "start"
+        faulty.client.do(f"vs = chain(30, {value})", timeout_s=60)
+        time.sleep(rng.random() * 0.05)
+        if kind.endswith("in_load"):
+            began = time.monotonic()
+            os.kill(pid, signal.SIGKILL if kind.startswith("kill") else signal.SIGSTOP)
+        if kind == "slow":
+            ends.close()
+        found = faulty.client.do("result = errors(vs)", timeout_s=30)
+        took = elapsed(began)
+    if kind == "slow":
+        assert not found, (round_, found)
+    else:
+        assert len(found) == 30 and all(VICTIM in each for each in found), (round_, kind, found)
+        assert took < (9 if "stop" in kind else 2) * PATIENCE, (round_, kind, took)
+    if dies:
+        wait_for_restart(faulty.running, old)
+    for client in (faulty.client, faulty.other):
+        client.do("start = ones()")
+    faulty.expect_good_again()
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="random faults")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(5))
+def test_random_faults_of_every_kind(faulty: Faulty, seed: int) -> None:
+    rng = random.Random(seed)
+    for round_ in range(10):
+        random_fault(faulty, rng, round_)
