@@ -2,19 +2,17 @@
 #include "gangway/compiler/compile.h"
 
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
 #include "gangway/collective/execution/collective_call.h"
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/lowering/lowering.h"
-#include "gangway/device/pjrt/compile_options_edit.h"
+#include "gangway/compiler/partition.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
 #include "gangway/xla/collectives.pb.h"
@@ -91,18 +89,6 @@ absl::Status CheckSize(uint64_t bytes) {
                    ": pass large constants as arguments"));
 }
 
-// JAX marks values for another kind of memory with a custom call that XLA's CPU plugin lacks, and
-// that its partitioner rejects. Neither error names the cause.
-absl::Status ExplainCompile(const absl::Status& status) {
-  if (!absl::StrContains(status.message(), "annotate_device_placement")) return status;
-  return absl::UnimplementedError(absl::StrCat(
-      "this program places a value in another kind of memory (memory_kind, such as pinned_host, in "
-      "out_shardings or in a device_put inside of a jit), and the devices' runtime cannot: call "
-      "jax.device_put(result, sharding.with_memory_kind(...)) outside of the jit instead. The "
-      "runtime says: ",
-      status.message()));
-}
-
 // What is known from the program for clients, with costs and memory of `executable`.
 absl::Status Describe(const device::Executable& executable, std::string program,
                       wire::ExecutableInfo& info) {
@@ -133,15 +119,6 @@ absl::Status CheckCalls(const std::string& program) {
   return may_call ? collective::CheckNoOwnCalls(program) : absl::OkStatus();
 }
 
-// A client's programs have their devices: only OptionsForOne asks for a portable one.
-std::string WithDevices(const std::string& serialized) {
-  xla::CompileOptionsProto options;
-  if (!options.ParseFromString(serialized) || !options.compile_portable_executable())
-    return serialized;  // malformed ones are the runtime's to refuse
-  options.clear_compile_portable_executable();
-  return options.SerializeAsString();
-}
-
 wire::CompileResult RefusedOverWorkers(const std::string& why) {
   wire::CompileResult result;
   result.set_refused_over_workers(true);
@@ -149,17 +126,6 @@ wire::CompileResult RefusedOverWorkers(const std::string& why) {
       absl::StatusCode::kUnimplemented, why,
       "Use a mesh inside one worker; move arrays between meshes with device_put.");
   return result;
-}
-
-absl::StatusOr<std::unique_ptr<device::Executable>> CompileFor(device::Backend& backend,
-                                                               const wire::CompileRequest& request,
-                                                               const std::string& options) {
-  std::vector<int> positions(request.device_count());
-  std::iota(positions.begin(), positions.end(), 0);
-  auto compiled =
-      backend.Compile({request.program(), request.format()}, WithDevices(options), positions);
-  if (!compiled.ok()) return ExplainCompile(compiled.status());
-  return compiled;
 }
 
 absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
@@ -171,17 +137,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
         absl::StrCat("a program cannot span devices of several workers on platform ",
                      backend.capabilities().platform));
   }
-  if (request.device_count() > kSpanMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("a program over ", request.device_count(),
-                                                     " devices is over the limit of ", kSpanMax));
-  }
-  GANGWAY_ASSIGN_OR_RETURN(auto partitioner, open(static_cast<int>(request.device_count())));
-  // Its code is not used, so it need not be good: that halves the time, and the optimized HLO is the same.
-  GANGWAY_ASSIGN_OR_RETURN(
-      const auto partitioned,
-      CompileFor(*partitioner, request,
-                 device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0")));
-  GANGWAY_ASSIGN_OR_RETURN(std::string program, partitioned->OptimizedProgram());
+  GANGWAY_ASSIGN_OR_RETURN(std::string program, Partition(request, open));
   GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered, collective::LowerCollectives(program));
   if (absl::Status plan = collective::Plan::Make(lowered.table).status(); !plan.ok()) {
     if (!absl::IsUnimplemented(plan)) return plan;
@@ -210,7 +166,8 @@ absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
         absl::StrCat("a program needs ", request.device_count(), " devices and the compiler has ",
                      available, ": start the compiler with as many devices as the largest slice"));
   }
-  GANGWAY_ASSIGN_OR_RETURN(const auto executable, CompileFor(backend, request, request.options()));
+  GANGWAY_ASSIGN_OR_RETURN(const auto executable,
+                           CompileForPositions(backend, request, request.options()));
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();
   info.set_device_count(request.device_count());

@@ -6,23 +6,13 @@
 #ifndef GANGWAY_COMPILER_COMPILE_H_
 #define GANGWAY_COMPILER_COMPILE_H_
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-
 #include "absl/status/statusor.h"
 
+#include "gangway/compiler/partition.h"
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::compiler {
-
-// A runtime of the same kind with so many devices, for one compile.
-using OpenBackend =
-    std::function<absl::StatusOr<std::unique_ptr<device::Backend>>(int device_count)>;
-
-// Positions of a program over several workers. Its runtime has about a thread for each.
-inline constexpr uint32_t kSpanMax = 2048;
 
 // Compiles for logical positions 0..device_count-1 and ignores local_devices: an executable loads
 // on any list of device_count devices. Blocks until the compiler is done. Errors: those of

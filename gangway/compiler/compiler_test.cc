@@ -5,33 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <filesystem>
-#include <map>
-#include <optional>
-#include <thread>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
-#include "gangway/base/executor.h"
-#include "gangway/base/mutex.h"
-#include "gangway/collective/execution/collective_call.h"
-#include "gangway/device/pjrt/pjrt_backend.h"
-#include "gangway/device/pjrt/position_call.h"
-#include "gangway/transport/inproc/inproc.h"
-#include "gangway/wire/failure.h"
-#include "gangway/wire/version.h"
+#include "gangway/compiler/compiler_test_util.h"
 #include "gangway/xla/collectives.pb.h"
-#include "gangway/xla/compile_options.h"
 
 namespace gangway::compiler {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-constexpr std::chrono::seconds kLimit{60};
 constexpr int32_t kF32 = 11;
 
 constexpr char kDouble[] = R"(
@@ -82,135 +68,6 @@ std::string SlowProgram() {
   absl::StrAppend(&text, "    return %x", kSteps, " : tensor<64x64xf32>\n  }\n}");
   return text;
 }
-
-// One backend per process, with two devices, since the plugin is costly to open.
-device::Backend& Backend() {
-  static device::Backend* backend = [] {
-    device::PjrtOptions options;
-    options.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
-    options.device_count = 2;
-    auto opened = device::OpenPjrt(options);
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    collective::OfferCollectives(**opened);
-    device::OfferPosition(**opened);
-    return opened->release();  // lives as long as the process
-  }();
-  return *backend;
-}
-
-wire::CompileRequest Request(uint64_t number, std::string program, int devices) {
-  wire::CompileRequest request;
-  request.set_request(number);
-  request.set_program(std::move(program));
-  request.set_format("mlir");
-  request.set_device_count(devices);
-  xla::CompileOptionsProto options;
-  auto& build = *options.mutable_executable_build_options();
-  build.set_num_replicas(1);
-  build.set_num_partitions(devices);
-  build.set_use_spmd_partitioning(devices > 1);
-  request.set_options(options.SerializeAsString());
-  return request;
-}
-
-class CompilerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "gangway-compiler-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    options_.transport = transport_.get();
-    options_.head_address = "head";
-    options_.backend = &Backend();
-    options_.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
-    options_.cache_folder = folder_ / "cache";
-  }
-  void TearDown() override {
-    Stop();
-    listener_.reset();
-    transport_.reset();
-    loop_.Stop();
-    fs::remove_all(folder_);
-  }
-
-  void Listen() {
-    auto listener = transport_->Listen("head", [this](std::shared_ptr<transport::Link> link) {
-      MutexLock lock(mutex_);
-      link_ = std::move(link);
-      transport::LinkEvents events;
-      events.executor = &loop_;
-      events.on_frame = [this](wire::Frame frame) { OnFrame(std::move(frame)); };
-      return events;
-    });
-    ASSERT_TRUE(listener.ok()) << listener.status();
-    listener_ = *std::move(listener);
-  }
-  void Start() {
-    thread_ = std::jthread([this](std::stop_token stop) {
-      absl::Status status = RunCompiler(options_, stop);
-      MutexLock lock(mutex_);
-      ended_ = status;
-      changed_.NotifyAll();
-    });
-  }
-  void Stop() {
-    thread_.request_stop();
-    if (thread_.joinable()) thread_.join();
-  }
-
-  void OnFrame(wire::Frame frame) {
-    MutexLock lock(mutex_);
-    EXPECT_EQ(frame.sequence(), ++sequence_);
-    if (frame.has_hello()) {
-      hello_ = frame.hello();
-      wire::Frame reply;
-      *reply.mutable_hello_reply() = reply_;
-      EXPECT_TRUE(link_->Send(std::move(reply)).ok());
-    }
-    heartbeats_ += frame.has_heartbeat();
-    if (frame.has_compile_result())
-      results_[frame.compile_result().request()] = frame.compile_result();
-    changed_.NotifyAll();
-  }
-  bool WaitHello() {
-    MutexLock lock(mutex_);
-    return changed_.WaitFor(mutex_, kLimit,
-                            [this]() GANGWAY_NO_ANALYSIS { return hello_.has_value(); });
-  }
-  absl::Status WaitRunEnded() {
-    MutexLock lock(mutex_);
-    changed_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return ended_.has_value(); });
-    return ended_.value_or(absl::UnknownError("still running"));
-  }
-  void Send(wire::CompileRequest request) {
-    wire::Frame frame;
-    *frame.mutable_compile_request() = std::move(request);
-    MutexLock lock(mutex_);
-    EXPECT_TRUE(link_->Send(std::move(frame)).ok());
-  }
-  wire::CompileResult WaitResult(uint64_t request) {
-    MutexLock lock(mutex_);
-    EXPECT_TRUE(changed_.WaitFor(
-        mutex_, kLimit, [&]() GANGWAY_NO_ANALYSIS { return results_.count(request) > 0; }));
-    return results_[request];
-  }
-
-  fs::path folder_;
-  CompilerOptions options_;
-  wire::HelloReply reply_;
-  std::unique_ptr<transport::Transport> transport_ = transport::NewInprocTransport();
-  EventLoop loop_{"head"};
-  std::unique_ptr<transport::Listener> listener_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::shared_ptr<transport::Link> link_ GANGWAY_GUARDED_BY(mutex_);
-  std::optional<wire::Hello> hello_ GANGWAY_GUARDED_BY(mutex_);
-  std::map<uint64_t, wire::CompileResult> results_ GANGWAY_GUARDED_BY(mutex_);
-  std::optional<absl::Status> ended_ GANGWAY_GUARDED_BY(mutex_);
-  uint64_t sequence_ GANGWAY_GUARDED_BY(mutex_) = 0;
-  int heartbeats_ GANGWAY_GUARDED_BY(mutex_) = 0;
-  std::jthread thread_;
-};
 
 TEST_F(CompilerTest, WhatItCompilesLoadsAndRunsOnAnyDevice) {
   Start();  // before the head listens
@@ -284,8 +141,7 @@ TEST_F(CompilerTest, AProgramOverWorkersIsForOnePosition) {
   int opened = 0;
   options_.open = [&opened](int device_count) {
     ++opened;
-    return device::OpenPjrt(
-        {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
+    return OpenPartitioner(device_count);
   };
   Listen();
   Start();
@@ -318,13 +174,20 @@ TEST_F(CompilerTest, AProgramOverWorkersIsForOnePosition) {
   Send(narrow);
   EXPECT_FALSE(WaitResult(4).from_cache()) << "another executable of the same program";
   EXPECT_TRUE(WaitResult(4).has_positions());
+  narrow.set_request(5);
+  narrow.set_spans_workers(false);
+  narrow.set_own_collectives(true);
+  Send(narrow);
+  EXPECT_FALSE(WaitResult(5).from_cache()) << "another mode";
+  narrow.set_request(6);
+  narrow.add_local_devices(1);
+  narrow.add_local_devices(0);
+  narrow.set_options(*xla::WithDevices(narrow.options(), std::vector<uint32_t>{1, 0}));
+  Send(narrow);
+  EXPECT_TRUE(WaitResult(6).from_cache()) << "elsewhere";
 }
 
 TEST_F(CompilerTest, CollectivesAreTakenOutOverWorkersAndWhereTheyAreAskedFor) {
-  const OpenBackend open = [](int device_count) {
-    return device::OpenPjrt(
-        {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
-  };
   wire::CompileRequest request = Request(1, kSumOfAll, 2);
   auto table = [&](const OpenBackend& how) {
     auto result = Compile(Backend(), request, how);
@@ -334,13 +197,13 @@ TEST_F(CompilerTest, CollectivesAreTakenOutOverWorkersAndWhereTheyAreAskedFor) {
     EXPECT_TRUE(!result->has_positions() || lowered.ParseFromString(result->serialized()));
     return lowered.table();
   };
-  EXPECT_EQ(table(open).collectives_size(), 0);
+  EXPECT_EQ(table(OpenPartitioner).collectives_size(), 0);
   request.set_spans_workers(true);
-  EXPECT_EQ(table(open).collectives_size(), 1);
+  EXPECT_EQ(table(OpenPartitioner).collectives_size(), 1);
   request.set_spans_workers(false);
   request.set_own_collectives(true);
-  ASSERT_EQ(table(open).collectives_size(), 1);
-  EXPECT_EQ(table(open).collectives(0).kind(), xla::Collective::ALL_REDUCE);
+  ASSERT_EQ(table(OpenPartitioner).collectives_size(), 1);
+  EXPECT_EQ(table(OpenPartitioner).collectives(0).kind(), xla::Collective::ALL_REDUCE);
   EXPECT_EQ(table(nullptr).collectives_size(), 0) << "then the runtime's own do";
 }
 
@@ -355,12 +218,8 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
     return wire::ToStatus(result->failure()).ToString();
   };
   EXPECT_THAT(refused(nullptr), HasSubstr("UNIMPLEMENTED: a program cannot span"));
-  const OpenBackend open = [](int device_count) {
-    return device::OpenPjrt(
-        {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
-  };
   request.set_device_count(kSpanMax + 1);
-  EXPECT_THAT(refused(open), HasSubstr("RESOURCE_EXHAUSTED"));
+  EXPECT_THAT(refused(OpenPartitioner), HasSubstr("RESOURCE_EXHAUSTED"));
   request.set_device_count(2);
   EXPECT_THAT(refused([](int) { return absl::AbortedError("no threads"); }),
               HasSubstr("no threads"));

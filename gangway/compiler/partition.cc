@@ -1,0 +1,161 @@
+// Implementation of partition.h.
+#include "gangway/compiler/partition.h"
+
+#include <google/protobuf/unknown_field_set.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+#include "gangway/compiler/thread_room.h"
+#include "gangway/device/pjrt/compile_options_edit.h"
+#include "gangway/xla/compile_options.pb.h"
+#include "gangway/xla/hlo_edit.pb.h"
+
+namespace gangway::compiler {
+namespace {
+
+namespace fs = std::filesystem;
+
+// JAX marks values for another kind of memory with a custom call that XLA's CPU plugin lacks, and
+// that its partitioner rejects. Neither error names the cause.
+absl::Status ExplainCompile(const absl::Status& status) {
+  if (!absl::StrContains(status.message(), "annotate_device_placement")) return status;
+  return absl::UnimplementedError(absl::StrCat(
+      "this program places a value in another kind of memory (memory_kind, such as pinned_host, in "
+      "out_shardings or in a device_put inside of a jit), and the devices' runtime cannot: call "
+      "jax.device_put(result, sharding.with_memory_kind(...)) outside of the jit instead. The "
+      "runtime says: ",
+      status.message()));
+}
+
+// A client's programs have their devices: only OptionsForOne (compile.cc) asks for a portable one.
+std::string WithDevices(const std::string& serialized) {
+  xla::CompileOptionsProto options;
+  if (!options.ParseFromString(serialized) || !options.compile_portable_executable())
+    return serialized;  // malformed ones are the runtime's to refuse
+  options.clear_compile_portable_executable();
+  return options.SerializeAsString();
+}
+
+// A new folder that only this user may read, gone with this object.
+class TemporaryFolder {
+ public:
+  static absl::StatusOr<TemporaryFolder> Make() {
+    std::error_code none;
+    const fs::path parent = fs::temp_directory_path(none);
+    std::string name = (parent.empty() ? fs::path("/tmp") : parent) / "gangway-partition-XXXXXX";
+    if (mkdtemp(name.data()) == nullptr)
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", name));
+    return TemporaryFolder(name);
+  }
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) {}
+  fs::path path_;
+};
+
+// The contents of the file whose name ends so.
+std::optional<std::string> ReadFileLike(const fs::path& folder, std::string_view end) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (!entry.path().native().ends_with(end)) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  return std::nullopt;
+}
+
+// What OptimizedProgram would be, from a serialized xla.HloProto. Its module passes through as it is.
+absl::StatusOr<std::string> AddConfig(const std::string& hlo, const device::LogicalShape& shape) {
+  constexpr int kModule = 1;
+  google::protobuf::UnknownFieldSet fields;
+  if (hlo.size() > INT32_MAX || !fields.ParseFromString(hlo))
+    return absl::InternalError("the runtime wrote a malformed program");
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const google::protobuf::UnknownField& field = fields.field(i);
+    if (field.number() != kModule ||
+        field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
+      continue;
+    xla::HloWithConfigEditProto config;
+    config.mutable_config()->set_replica_count(shape.num_replicas);
+    config.mutable_config()->set_num_partitions(shape.num_partitions);
+    google::protobuf::UnknownFieldSet module;
+    module.AddLengthDelimited(kModule, field.length_delimited());
+    std::string serialized;
+    module.SerializeToString(&serialized);
+    return absl::StrCat(serialized, config.SerializeAsString());
+  }
+  return absl::InternalError("the runtime wrote a program without its module");
+}
+
+// XLA CPU partitions and optimizes some collectives for which it has no code.
+bool LacksOnlyCode(const absl::Status& status) {
+  return absl::IsUnimplemented(status) && absl::StrContains(status.message(), "ThunkEmitter");
+}
+
+// The optimized program of a compile that then fails for lack of code: the runtime writes it to a file before that.
+absl::StatusOr<std::string> ReadWhatWasOptimized(device::Backend& partitioner,
+                                                 const wire::CompileRequest& request,
+                                                 const std::string& options,
+                                                 const absl::Status& failure) {
+  GANGWAY_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
+  GANGWAY_ASSIGN_OR_RETURN(const device::LogicalShape shape, device::ReadLogicalShape(options));
+  const std::string writes =
+      device::WithXlaOption(device::WithXlaOption(options, "xla_dump_to", folder.path().native()),
+                            "xla_dump_hlo_as_proto", "True");
+  (void)CompileForPositions(partitioner, request, writes);  // fails as before
+  const std::optional<std::string> hlo =
+      ReadFileLike(folder.path(), "cpu_after_optimizations.hlo.pb");
+  if (!hlo) return failure;
+  return AddConfig(*hlo, shape);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
+    device::Backend& backend, const wire::CompileRequest& request, const std::string& options) {
+  std::vector<int> positions(request.device_count());
+  std::iota(positions.begin(), positions.end(), 0);
+  auto compiled =
+      backend.Compile({request.program(), request.format()}, WithDevices(options), positions);
+  if (!compiled.ok()) return ExplainCompile(compiled.status());
+  return compiled;
+}
+
+absl::StatusOr<std::string> Partition(const wire::CompileRequest& request,
+                                      const OpenBackend& open) {
+  if (request.device_count() > kSpanMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("a program over ", request.device_count(),
+                                                     " devices is over the limit of ", kSpanMax));
+  }
+  GANGWAY_RETURN_IF_ERROR(CheckThreadRoom(request.device_count() + kPartitionThreads));
+  GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
+  // Its code is not used, so it need not be good: that halves the time, and the optimized HLO is the same.
+  const std::string options =
+      device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
+  const auto partitioned = CompileForPositions(*partitioner, request, options);
+  if (partitioned.ok()) return (*partitioned)->OptimizedProgram();
+  if (!LacksOnlyCode(partitioned.status())) return partitioned.status();
+  return ReadWhatWasOptimized(*partitioner, request, options, partitioned.status());
+}
+
+}  // namespace gangway::compiler

@@ -1,0 +1,45 @@
+// Partitions a program for all of its logical positions, with a runtime that is opened for this and closed again. Has
+// no state.
+//
+// The runtime has a device per position. On XLA CPU that costs a thread for each and up to kPartitionThreads more, and
+// some kPartitionBytes of memory for each: all of it is given back when Partition returns. A compiler partitions one
+// program at a time, so there is never more than one such runtime; other compiles wait for their turn, and what is in
+// the cache does not wait. A program of more than kSpanMax positions is refused before anything is opened.
+#ifndef GANGWAY_COMPILER_PARTITION_H_
+#define GANGWAY_COMPILER_PARTITION_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+#include "gangway/device/device.h"
+#include "gangway/wire/wire.pb.h"
+
+namespace gangway::compiler {
+
+// A runtime of the same kind with this number of devices, for one compile.
+using OpenBackend =
+    std::function<absl::StatusOr<std::unique_ptr<device::Backend>>(int device_count)>;
+
+inline constexpr uint32_t kSpanMax = 2048;  // positions of one program
+// Of a runtime with a device for each of n positions: at most n + kPartitionThreads threads, and n * kPartitionBytes
+// of memory beside what the program itself needs.
+inline constexpr uint32_t kPartitionThreads = 320;
+inline constexpr uint64_t kPartitionBytes = uint64_t{160} << 10;
+
+// The optimized program of one position, as device::Executable::OptimizedProgram yields it. Errors:
+// RESOURCE_EXHAUSTED beyond kSpanMax positions, or if the process may not start that many threads; those of `open` and
+// Backend::Compile. The code that the runtime makes is thrown away, so a collective that it has no code for is no
+// error.
+absl::StatusOr<std::string> Partition(const wire::CompileRequest& request, const OpenBackend& open);
+
+// Compiles for logical positions 0..device_count-1. `options` are the request's, or what was made of them.
+absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
+    device::Backend& backend, const wire::CompileRequest& request, const std::string& options);
+
+}  // namespace gangway::compiler
+
+#endif  // GANGWAY_COMPILER_PARTITION_H_
