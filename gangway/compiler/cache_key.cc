@@ -53,13 +53,16 @@ absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabil
 }
 
 absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
-                                     const wire::CompileRequest& request) {
+                                     const wire::CompileRequest& request,
+                                     uint32_t lowering_version) {
   GANGWAY_ASSIGN_OR_RETURN(auto options, xla::CanonicalOptions(request.options()));
+  const bool lowers = request.spans_workers() || request.own_collectives();
   // The program, which may be large, is hashed in place.
   return Sha256Hex(JoinForHash({compiler_identity, request.format(), Sha256Hex(request.program()),
                                 options, std::to_string(request.device_count()),
                                 request.spans_workers() ? "lowered for one position" : "",
-                                request.own_collectives() ? "own collectives" : ""}));
+                                request.own_collectives() ? "own collectives" : "",
+                                lowers ? absl::StrCat("lowering ", lowering_version) : ""}));
 }
 
 }  // namespace gangway::compiler

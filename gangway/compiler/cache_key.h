@@ -4,11 +4,13 @@
 #ifndef GANGWAY_COMPILER_CACHE_KEY_H_
 #define GANGWAY_COMPILER_CACHE_KEY_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 
+#include "gangway/collective/lowering/lowering.h"
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -21,11 +23,12 @@ namespace gangway::compiler {
 absl::StatusOr<std::string> CompilerIdentity(const device::Capabilities& capabilities,
                                              const std::string& plugin_path);
 
-// The key of a request: it covers the program, its options without their device assignment, and the
-// device count. It does not cover the devices to run on, since an executable loads on any of them.
-// INVALID_ARGUMENT: the options do not parse.
+// The key of a request: it covers the program, its options without their device assignment, the
+// device count, whose collectives it uses, and the version of the lowering that takes them out. It does not cover the
+// devices to run on, since an executable loads on any of them. INVALID_ARGUMENT: the options do not parse.
 absl::StatusOr<std::string> CacheKey(const std::string& compiler_identity,
-                                     const wire::CompileRequest& request);
+                                     const wire::CompileRequest& request,
+                                     uint32_t lowering_version = collective::kLoweringVersion);
 
 }  // namespace gangway::compiler
 

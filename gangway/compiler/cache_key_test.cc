@@ -51,12 +51,30 @@ TEST(CacheKey, DependsOnWhatTheCodeDependsOn) {
 }
 
 TEST(CacheKey, DoesNotDependOnPlaceOrRequestNumber) {
+  for (const bool spans : {false, true}) {
+    wire::CompileRequest request = Request();
+    request.set_spans_workers(spans);
+    std::string key = Key("a", request);
+    request.set_request(77);
+    request.add_local_devices(3);
+    request.set_options(*xla::WithDevices(request.options(), std::vector<uint32_t>{5, 4}));
+    EXPECT_EQ(Key("a", request), key);
+  }
+}
+
+TEST(CacheKey, DependsOnWhoseCollectivesItUses) {
   wire::CompileRequest request = Request();
-  std::string key = Key("a", request);
-  request.set_request(77);
-  request.add_local_devices(3);
-  request.set_options(*xla::WithDevices(request.options(), std::vector<uint32_t>{5, 4}));
-  EXPECT_EQ(Key("a", request), key);
+  std::set<std::string> keys = {Key("a", request)};
+  EXPECT_EQ(*CacheKey("a", request, collective::kLoweringVersion + 1), *keys.begin())
+      << "a program that is not lowered";
+  for (auto set :
+       {&wire::CompileRequest::set_spans_workers, &wire::CompileRequest::set_own_collectives}) {
+    request = Request();
+    (request.*set)(true);
+    keys.insert(Key("a", request));
+    keys.insert(*CacheKey("a", request, collective::kLoweringVersion + 1));
+  }
+  EXPECT_EQ(keys.size(), 5u);
 }
 
 TEST(CacheKey, RefusesWhatAreNoOptions) {

@@ -16,6 +16,7 @@
 #ifndef GANGWAY_COLLECTIVE_LOWERING_LOWERING_H_
 #define GANGWAY_COLLECTIVE_LOWERING_LOWERING_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,9 @@ namespace gangway::collective {
 // replica is asked for, else the partition; its result is u32[].
 inline constexpr std::string_view kCollectiveTarget = "gangway.collective";
 inline constexpr std::string_view kPositionTarget = "gangway.position";
+
+// Raised when another program or table is made of the same input: executables made before are not found in a cache.
+inline constexpr uint32_t kLoweringVersion = 1;
 
 struct Lowered {
   std::string program;  // a serialized HloModuleProto, scheduled, for run_backend_only
