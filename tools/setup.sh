@@ -2,9 +2,12 @@
 # Brings a Debian 12 machine to the versions in tools/versions/: packages, .venv/ and .deps/. A step whose result is in
 # place does nothing, so that setup can run before every build. Downloads are cached in ~/.cache/gangway and tried 3
 # times. GANGWAY_SETUP_PYTHON names the Python 3.11 to use if `python3` is another version.
+#
+#   tools/setup.sh [--packages NAME]    --packages: only the Debian packages of tools/versions/NAME.txt
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly versions=tools/versions
+packages=$versions/apt.txt
 readonly cache="${GANGWAY_CACHE:-$HOME/.cache/gangway}"
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -26,13 +29,13 @@ packages_missing() {
   declare -A have
   # shellcheck disable=SC2016  # dpkg-query expands them
   while read -r name installed; do have[$name]=$installed; done < <(
-    sed -n 's/^\([^# ][^ ]*\) .*/\1/p' $versions/apt.txt |
+    sed -n 's/^\([^# ][^ ]*\) .*/\1/p' "$packages" |
       xargs dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\n' 2>/dev/null | sed -n 's/ installed$//p')
   while read -r name pattern; do
     case "$name" in ''|'#'*) continue ;; esac
     # shellcheck disable=SC2053  # the right side is a pattern
     [[ ${have[$name]:-} == $pattern ]] || printf '%s=%s\n' "$name" "$pattern"
-  done < $versions/apt.txt
+  done < "$packages"
 }
 
 install_packages() {
@@ -48,9 +51,9 @@ install_packages() {
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
   retry "${apt[@]}" update || fail "apt-get update failed; is the package mirror reachable?"
   retry "${apt[@]}" install --no-install-recommends "${missing[@]}" ||
-    fail "apt-get could not install ${missing[*]}; tools/versions/apt.txt is written for Debian 12 (bookworm)"
+    fail "apt-get could not install ${missing[*]}; $packages is written for Debian 12 (bookworm)"
   mapfile -t missing < <(packages_missing)
-  [ ${#missing[@]} -eq 0 ] || fail "installed packages do not match tools/versions/apt.txt: ${missing[*]}"
+  [ ${#missing[@]} -eq 0 ] || fail "installed packages do not match $packages: ${missing[*]}"
 }
 
 is_python_311() { "$1" -c 'import sys; raise SystemExit(sys.version_info[:2] != (3, 11))' 2>/dev/null; }
@@ -144,6 +147,11 @@ main() {
   mkdir -p .cache "$cache"
   exec 9> .cache/setup.lock  # `make test` and `make demo` may start together
   flock -w 1800 9 || fail "another tools/setup.sh has held .cache/setup.lock for half an hour"
+  if [ "${1:-}" = --packages ]; then
+    packages=$versions/${2:?usage: tools/setup.sh [--packages NAME]}.txt
+    install_packages
+    return
+  fi
   install_packages
   python=$(find_python)
   make_venv "$python"

@@ -1,0 +1,40 @@
+"""The names, sizes and repetitions of bench/spmd.py's cases, which its clients read as well. Standard library only.
+
+A case is a line of words: "scalar one", "scalar chain", "scalar fused", "OPERATION BYTES", "step SHARDING",
+"step SHARDING awaited", "example", "compile SHARDING", "load SHARDING".
+
+The bytes of a collective are those of the larger one of a device's operand and its result: of an all-gather, the
+result; of a reduce-scatter, the operand. Its algorithm bandwidth is these bytes over the time.
+"""
+
+from __future__ import annotations
+
+KIB, MIB = 1 << 10, 1 << 20
+CHAIN = 128  # scalar all-reduces + additions in one chain, or in one program
+SCALARS = ("scalar one", "scalar chain", "scalar fused")
+OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
+SIZES = (64 * KIB, MIB, 16 * MIB, 64 * MIB)
+# One after the other in one program, so that what a call costs does not hide what a collective costs.
+REPEATED = {64 * KIB: 64, MIB: 16, 16 * MIB: 4, 64 * MIB: 2}
+SHARDINGS = ("tp", "fsdp", "sp", "mix")
+
+
+def size_name(size: int) -> str:
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+def units(case: str) -> int:
+    """What one call of the case is worth: computations, collectives, or steps."""
+    words = case.split()
+    if words[0] == "scalar":
+        return 1 if words[1] == "one" else CHAIN
+    return REPEATED[int(words[1])] if words[0] in OPERATIONS else 1
+
+
+def copied_bytes(operation: str, size: int, devices: int) -> float:
+    """The traffic that all devices together need at least, in bytes of a copy, which reads and writes each of them: an
+    operand is read at least once where it is reduced, a result is written once, and what is written was read.
+    """
+    if operation == "reduce-scatter":
+        return (devices * size + size) / 2
+    return devices * size

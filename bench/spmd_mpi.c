@@ -1,0 +1,102 @@
+/* The Open MPI half of bench/spmd.py: one rank for each device, blocking collectives, and copies of memory, which bound
+ * what any collective can reach.
+ *
+ *   mpirun -n RANKS spmd_mpi FOLDER
+ *
+ * Each rank reads commands from the named pipe FOLDER/RANK, so that a rank that waits for one takes no CPU, which it
+ * would inside of MPI. A command is a line "OPERATION BYTES TIMES COUNT": make COUNT x TIMES calls, one after the other.
+ * Rank 0 answers with one line of JSON, the seconds that all ranks took together. An unknown operation, or no memory, ends the
+ * program. What BYTES means is in spmd_cases.py.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, ranks;
+
+static void fail(const char* what, const char* which) {
+  fprintf(stderr, "spmd_mpi: %s: %s\n", what, which);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+  exit(1);
+}
+
+/* Of `count` floats in all: a part is count / ranks. */
+static void call(const char* operation, const float* from, float* to, int count) {
+  const int part = count / ranks;
+  const int next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks;
+  if (strcmp(operation, "copy") == 0) {
+    memcpy(to, from, (size_t)count * sizeof(float));
+  } else if (strcmp(operation, "all-reduce") == 0) {
+    MPI_Allreduce(from, to, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  } else if (strcmp(operation, "all-gather") == 0) {
+    MPI_Allgather(from, part, MPI_FLOAT, to, part, MPI_FLOAT, MPI_COMM_WORLD);
+  } else if (strcmp(operation, "reduce-scatter") == 0) {
+    MPI_Reduce_scatter_block(from, to, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  } else if (strcmp(operation, "all-to-all") == 0) {
+    MPI_Alltoall(from, part, MPI_FLOAT, to, part, MPI_FLOAT, MPI_COMM_WORLD);
+  } else if (strcmp(operation, "permute") == 0) {
+    MPI_Sendrecv(from, count, MPI_FLOAT, next, 0, to, count, MPI_FLOAT, last, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+  } else {
+    fail("no such operation", operation);
+  }
+}
+
+/* Seconds from the first rank's begin to the last one's end of `calls` calls, on rank 0. The buffers change places, as
+ * values do in a chain of calls. */
+static double measure(const char* operation, float* from, float* to, int count, long calls) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double began = MPI_Wtime();
+  for (long i = 0; i < calls; ++i) {
+    const int swapped = (int)(i % 2);
+    call(operation, swapped ? to : from, swapped ? from : to, count);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double mine = MPI_Wtime() - began;
+  double longest = 0;  /* that of the rank which began first */
+  MPI_Reduce(&mine, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  return longest;
+}
+
+static float* room(size_t bytes) {
+  float* memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  if (memory == NULL) fail("no memory", "of a command");
+  for (size_t i = 0; i < bytes / sizeof(float); ++i) memory[i] = 1.0F;
+  return memory;
+}
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (argc != 2) fail("usage", "spmd_mpi FOLDER");
+  char path[4096];
+  snprintf(path, sizeof(path), "%s/%d", argv[1], rank);
+  FILE* commands = fopen(path, "r");
+  if (commands == NULL) fail("cannot open", path);
+
+  char operation[32];
+  size_t bytes = 0, held = 0;
+  long times = 0, count = 0;
+  float *from = NULL, *to = NULL;
+  while (fscanf(commands, "%31s %zu %ld %ld", operation, &bytes, &times, &count) == 4) {
+    if (bytes != held) {
+      free(from);
+      free(to);
+      from = room(bytes);
+      to = room(bytes);
+      held = bytes;
+    }
+    const double seconds = measure(operation, from, to, (int)(bytes / sizeof(float)), times * count);
+    if (rank == 0) {
+      printf("{\"seconds\": %.9f}\n", seconds);
+      fflush(stdout);
+    }
+  }
+  free(from);
+  free(to);
+  fclose(commands);
+  MPI_Finalize();
+  return 0;
+}

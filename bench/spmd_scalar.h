@@ -1,0 +1,71 @@
+// The scalar program of bench/spmd.py as StableHLO, x <- sum(x) / D + b on D devices, and the commands by which it runs:
+// a line "scalar one|chain|fused<tab>COUNT" on stdin, answered by a line of JSON with the seconds. Header-only; one
+// thread.
+#ifndef GANGWAY_BENCH_SPMD_SCALAR_H_
+#define GANGWAY_BENCH_SPMD_SCALAR_H_
+
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <string>
+
+namespace gangway::bench {
+
+inline constexpr int kChain = 128;  // computations of a chain, and of one fused program
+
+// `sum` defines %sum from %x, both tensor<f32>.
+inline std::string ScalarProgram(const std::string& sum, int devices, bool fused) {
+  const std::string share = std::to_string(1.0 / devices);
+  const std::string node =
+      sum + "\n%share = stablehlo.constant dense<" + share +
+      "> : tensor<f32>\n%mean = stablehlo.multiply %sum, %share : tensor<f32>\n"
+      "%y = stablehlo.add %mean, %b : tensor<f32>\n";
+  const auto open = [](const std::string& argument) {
+    return "module @scalar {\nfunc.func public @main(" + argument +
+           ": tensor<f32>, %b: tensor<f32>) -> tensor<f32> {\n";
+  };
+  if (!fused) return open("%x") + node + "return %y : tensor<f32>\n}\n}\n";
+  return open("%start") + "%zero = stablehlo.constant dense<0> : tensor<i32>\n" +
+         "%one = stablehlo.constant dense<1> : tensor<i32>\n" +
+         "%count = stablehlo.constant dense<" + std::to_string(kChain) + "> : tensor<i32>\n" +
+         "%end:2 = stablehlo.while(%i = %zero, %x = %start) : tensor<i32>, tensor<f32>\ncond {\n"
+         "%more = stablehlo.compare LT, %i, %count : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+         "stablehlo.return %more : tensor<i1>\n} do {\n" +
+         node +
+         "%next = stablehlo.add %i, %one : tensor<i32>\n"
+         "stablehlo.return %next, %y : tensor<i32>, tensor<f32>\n}\n"
+         "return %end#1 : tensor<f32>\n}\n}\n";
+}
+
+// Of the biases, whose mean is 1: so the mean of x counts the computations.
+inline float Bias(int position, int devices) {
+  return static_cast<float>(position) - static_cast<float>(devices - 1) / 2 + 1;
+}
+
+// `run(fused, calls, awaited_every)` makes the calls, waits after each `awaited_every` of them and after the last, and
+// returns the seconds. Returns at the end of stdin, or with false at a line that is not a command.
+inline bool ServeCommands(const std::function<double(bool, int, int)>& run) {
+  std::cout << "{\"ready\": true}" << std::endl;
+  std::string scalar, kind;
+  int count = 0;
+  while (std::cin >> scalar >> kind >> count) {
+    double seconds = 0;
+    if (kind == "one") {
+      seconds = run(false, count, count);
+    } else if (kind == "chain") {
+      seconds = run(false, count * kChain, kChain);
+    } else if (kind == "fused") {
+      seconds = run(true, count, count);
+    } else {
+      std::cerr << "not a command: " << scalar << " " << kind << "\n";
+      return false;
+    }
+    std::printf("{\"seconds\": %.9f}\n", seconds);
+    std::fflush(stdout);
+  }
+  return true;
+}
+
+}  // namespace gangway::bench
+
+#endif  // GANGWAY_BENCH_SPMD_SCALAR_H_
