@@ -37,6 +37,9 @@ void PauseCore() {
 #endif
 }
 
-void YieldCore() { std::this_thread::yield(); }
+void YieldCore() {
+  if (World* world = World::installed()) return world->Wait(world, world->Now());
+  std::this_thread::yield();
+}
 
 }  // namespace gangway

@@ -20,6 +20,7 @@
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/futex.h"
 #include "gangway/collective/execution/plan.h"
+#include "gangway/collective/execution/shown.h"
 
 namespace gangway::collective {
 
@@ -39,13 +40,6 @@ inline constexpr uint64_t kRunMax = uint64_t{1} << 40;
 constexpr bool IsReadUpTo(uint64_t consumed, uint64_t sequence) {
   return consumed - sequence < kRunMax;  // modulo 2^64
 }
-
-struct MessageKey {
-  uint64_t gang = 0;
-  uint32_t number = 0;
-  uint32_t round = 0;
-  uint32_t part = 0;
-};
 
 // Memory of all zeros is a valid region.
 struct Region {
@@ -93,13 +87,18 @@ class Arena {
 
   Region& own(uint32_t device) { return regions_[device]; }  // not of a mapped one
   const Region& region(uint32_t device) const { return regions_[device]; }
+  // To members of this worker. Not of a mapped one.
+  Shown& shown(uint32_t device) const { return shown_[device]; }
   uint32_t devices() const { return devices_; }
   size_t bytes() const { return devices_ * sizeof(Region); }
   int descriptor() const { return descriptor_.get(); }
 
  private:
   Arena(FileDescriptor descriptor, Region* regions, uint32_t devices)
-      : descriptor_(std::move(descriptor)), regions_(regions), devices_(devices) {}
+      : descriptor_(std::move(descriptor)),
+        regions_(regions),
+        devices_(devices),
+        shown_(std::make_unique<Shown[]>(devices)) {}
   static absl::StatusOr<std::shared_ptr<Arena>> MapAs(FileDescriptor descriptor, uint32_t devices,
                                                       int access, int flags);
   static absl::Status CheckDevices(uint32_t devices);
@@ -107,6 +106,7 @@ class Arena {
   const FileDescriptor descriptor_;
   Region* const regions_;
   const uint32_t devices_;
+  const std::unique_ptr<Shown[]> shown_;
 };
 
 }  // namespace gangway::collective

@@ -13,12 +13,10 @@
 
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
-#include "gangway/collective/execution/reduce.h"
+#include "gangway/collective/execution/exchange.h"
 
 namespace gangway::collective {
 namespace {
-
-using xla::Collective;
 
 constexpr int kLooks = 200;  // some microseconds
 constexpr int kLooksWithYield = 50;
@@ -30,25 +28,6 @@ constexpr std::chrono::milliseconds kLookMax{20};
 // Messages of a device on another worker that are read before a courier tells that worker, if nothing else goes there.
 // Below kSlots, so that a sender does not wait for a device that does something else.
 constexpr uint32_t kUnsaidMax = 2;
-// Of memory that stays in the nearest cache while it is reduced.
-constexpr size_t kReducedAtOnce = size_t{4} << 10;
-
-bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
-  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() &&
-         b.data() < a.data() + a.size();
-}
-
-// Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is
-// among the units of `members` members, of member `member`.
-template <typename Each>
-void ForPieces(const Segment& segment, size_t piece, size_t members, size_t member, Each each) {
-  for (size_t unit = segment.begin; unit < segment.begin + segment.bytes;) {
-    const size_t outer = unit / piece, within = unit % piece;
-    const size_t bytes = std::min(piece - within, segment.begin + segment.bytes - unit);
-    each(unit - segment.begin, bytes, (outer * members + member) * piece + within);
-    unit += bytes;
-  }
-}
 
 // Ranges that are next to each other, or overlap, as one.
 std::vector<ByteRange> Joined(std::vector<ByteRange> ranges) {
@@ -220,6 +199,7 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
     for (uint32_t position : *sent.readers) {
       const Place& reader = (*launch.places())[position];
       if (reader.number() == device_->number_) continue;
+      if (sent.reach == Reach::kElsewhere && IsHere(reader)) continue;
       const Region& region = reader.region();
       GANGWAY_RETURN_IF_ERROR(Await(reader, number, [&] {
         return IsReadUpTo(region.consumed[device_->number_].load(std::memory_order_acquire),
@@ -235,10 +215,10 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
 }
 
 absl::Status Member::EndMessage(const MessageWriter& message, const MessageKey& key,
-                                const PositionList& readers, NeedOf need) {
+                                const PositionList& readers, Reach reach, NeedOf need) {
   const uint64_t sequence = ++device_->sequence_;
   message.Publish(key);
-  device_->sent_[sequence % kSlots] = {sequence, readers, launch_};
+  device_->sent_[sequence % kSlots] = {sequence, readers, reach, launch_};
   Wake(readers);
   return launch_->needs_couriers() ? SendByCourier(message, key, readers, need) : absl::OkStatus();
 }
@@ -350,226 +330,6 @@ absl::Status Member::AwaitReason(const Place& place, absl::Status otherwise) {
   return otherwise;
 }
 
-// One call of a collective.
-class Member::Call {
- public:
-  Call(Member& member, uint32_t number, uint32_t round,
-       std::span<const std::span<const std::byte>> operands,
-       std::span<const std::span<std::byte>> results)
-      : member_(member),
-        planned_(member.launch_->plan().at(number)),
-        role_(planned_.roles[member.position_]),
-        key_{member.launch_->gang().place, number, round, 0},
-        operands_(operands.begin(), operands.end()),
-        results_(results) {}
-
-  absl::Status Run() {
-    SaveOperands();
-    GANGWAY_RETURN_IF_ERROR(Send(0));
-    for (size_t i = 0; i < planned_.messages.size(); ++i) GANGWAY_RETURN_IF_ERROR(Receive(i));
-    return absl::OkStatus();
-  }
-
- private:
-  Collective::Kind kind() const { return planned_.meaning.kind(); }
-  size_t piece(size_t operand) const {
-    return planned_.meaning.operands(static_cast<int>(operand)).piece_bytes();
-  }
-  size_t members() const { return planned_.group_size; }
-  MessageKey Key(size_t message, bool is_result) const {
-    MessageKey key = key_;
-    key.part = static_cast<uint32_t>(message * 2 + (is_result ? 1 : 0));
-    return key;
-  }
-
-  // Whether writing a result would change what is yet to be sent. The kinds that keep the order of bytes write only
-  // what they have sent.
-  bool WouldSpoil(size_t operand) const {
-    const bool keeps_order = kind() == Collective::ALL_REDUCE || kind() == Collective::PERMUTE ||
-                             kind() == Collective::BROADCAST;
-    for (size_t i = 0; i < results_.size(); ++i) {
-      const bool in_place =
-          keeps_order && i == operand && results_[i].data() == operands_[i].data();
-      if (!in_place && Overlap(operands_[operand], results_[i])) return true;
-    }
-    return false;
-  }
-
-  void SaveOperands() {
-    for (size_t i = 0; i < operands_.size(); ++i) {
-      if (!WouldSpoil(i)) continue;
-      saved_.emplace_back(operands_[i].begin(), operands_[i].end());
-      operands_[i] = saved_.back();
-    }
-  }
-
-  absl::Status Send(size_t index) {
-    if (role_.readers == nullptr || index == planned_.messages.size()) return absl::OkStatus();
-    const Message& message = planned_.messages[index];
-    GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
-    for (const Segment& segment : message.segments) Pack(segment, out.data() + segment.offset);
-    return member_.EndMessage(out, Key(index, false), role_.readers,
-                              [&](size_t rank, std::vector<ByteRange>& ranges) {
-                                for (const Segment& segment : message.segments)
-                                  ranges.push_back(NeedOf(message, segment, rank));
-                              });
-  }
-
-  // What the reader of this rank needs of a segment.
-  ByteRange NeedOf(const Message& message, const Segment& segment, size_t rank) const {
-    if (message.in_parts) {
-      const ByteRange part = PartOf(segment, rank);
-      return {segment.offset + part.offset, part.bytes};
-    }
-    if (SendsBlocks(kind())) return {segment.offset + rank * segment.stride, segment.bytes};
-    return {segment.offset, segment.bytes};
-  }
-
-  void Pack(const Segment& segment, std::byte* into) const {
-    const std::byte* const operand = operands_[segment.operand].data();
-    switch (kind()) {
-      case Collective::REDUCE_SCATTER:
-      case Collective::ALL_TO_ALL:
-        for (size_t to = 0; to < members(); ++to) {
-          ForPieces(segment, piece(segment.operand), members(), to,
-                    [&](size_t at, size_t bytes, size_t from) {
-                      std::memcpy(into + to * segment.stride + at, operand + from, bytes);
-                    });
-        }
-        return;
-      case Collective::ALL_TO_ALL_TUPLE:
-        for (size_t to = 0; to < members(); ++to)
-          std::memcpy(into + to * segment.stride, operands_[to].data() + segment.begin,
-                      segment.bytes);
-        return;
-      default:
-        std::memcpy(into, operand + segment.begin, segment.bytes);
-    }
-  }
-
-  // The next message goes out before this one is awaited, so that others need not wait for it.
-  absl::Status Receive(size_t index) {
-    const Message& message = planned_.messages[index];
-    if (message.in_parts) return ReceiveInParts(index, message);
-    GANGWAY_RETURN_IF_ERROR(Send(index + 1));
-    if (role_.sources == nullptr) {  // nobody sends to it
-      for (const Segment& segment : message.segments)
-        std::memset(results_[segment.operand].data() + segment.begin, 0, segment.bytes);
-      return absl::OkStatus();
-    }
-    GANGWAY_RETURN_IF_ERROR(ReceiveFrom(Key(index, false)));
-    for (const Segment& segment : message.segments) Unpack(segment);
-    return ConsumeAll();
-  }
-
-  // The message of each source, in the group's order.
-  absl::Status ReceiveFrom(const MessageKey& key) {
-    found_.clear();
-    for (uint32_t source : *role_.sources) {
-      GANGWAY_ASSIGN_OR_RETURN(Found found, member_.Receive(source, key));
-      found_.push_back(found);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ConsumeAll() {
-    for (size_t i = 0; i < found_.size(); ++i)
-      GANGWAY_RETURN_IF_ERROR(member_.Consume((*role_.sources)[i], found_[i]));
-    member_.Wake(role_.sources);
-    return absl::OkStatus();
-  }
-
-  void Unpack(const Segment& segment) {
-    const size_t own = role_.rank * segment.stride;
-    switch (kind()) {
-      case Collective::ALL_REDUCE:
-        return Reduce(segment, segment.offset, segment.bytes,
-                      results_[segment.operand].data() + segment.begin);
-      case Collective::REDUCE_SCATTER:
-        return Reduce(segment, segment.offset + own, segment.bytes,
-                      results_[segment.operand].data() + segment.begin);
-      case Collective::ALL_GATHER:
-      case Collective::ALL_TO_ALL:
-        for (size_t from = 0; from < found_.size(); ++from) {
-          const std::byte* const data =
-              found_[from].data + segment.offset + (kind() == Collective::ALL_TO_ALL ? own : 0);
-          std::byte* const result = results_[segment.operand].data();
-          ForPieces(segment, piece(segment.operand), members(), from,
-                    [&](size_t at, size_t bytes, size_t into) {
-                      std::memcpy(result + into, data + at, bytes);
-                    });
-        }
-        return;
-      case Collective::ALL_TO_ALL_TUPLE:
-        for (size_t from = 0; from < found_.size(); ++from)
-          std::memcpy(results_[from].data() + segment.begin,
-                      found_[from].data + segment.offset + own, segment.bytes);
-        return;
-      default:
-        std::memcpy(results_[segment.operand].data() + segment.begin,
-                    found_[0].data + segment.offset, segment.bytes);
-    }
-  }
-
-  // The bytes [offset, offset + bytes) of all messages, in the group's order.
-  void Reduce(const Segment& segment, size_t offset, size_t bytes, std::byte* into) const {
-    const Reducer reducer =
-        FindReduction(planned_.meaning.reduction(),
-                      planned_.meaning.operands(static_cast<int>(segment.operand)).element_type())
-            .reducer;
-    const ReductionMode mode;
-    for (size_t at = 0; at < bytes; at += kReducedAtOnce) {
-      const size_t size = std::min(kReducedAtOnce, bytes - at);
-      std::memcpy(into + at, found_[0].data + offset + at, size);
-      for (size_t i = 1; i < found_.size(); ++i)
-        reducer(into + at, found_[i].data + offset + at, size);
-    }
-  }
-
-  // A large operand: this member reduces its part of the message, sends that, and gathers the others' parts.
-  absl::Status ReceiveInParts(size_t index, const Message& message) {
-    const Segment& segment = message.segments[0];
-    GANGWAY_RETURN_IF_ERROR(ReceiveFrom(Key(index, false)));
-    GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
-    const ByteRange own = PartOf(segment, role_.rank);
-    Reduce(segment, segment.offset + own.offset, own.bytes, out.data());
-    for (size_t i = 0; i < found_.size(); ++i)
-      GANGWAY_RETURN_IF_ERROR(member_.Consume((*role_.sources)[i], found_[i]));
-    GANGWAY_RETURN_IF_ERROR(member_.EndMessage(
-        out, Key(index, true), role_.readers,
-        [&](size_t, std::vector<ByteRange>& ranges) { ranges.push_back({0, own.bytes}); }));
-    // Behind that: a device reads another one's messages in the order in which they were sent.
-    GANGWAY_RETURN_IF_ERROR(Send(index + 1));
-    std::byte* const result = results_[segment.operand].data() + segment.begin;
-    for (size_t i = 0; i < role_.sources->size(); ++i) {
-      const uint32_t source = (*role_.sources)[i];
-      GANGWAY_ASSIGN_OR_RETURN(const Found found, member_.Receive(source, Key(index, true)));
-      const ByteRange part = PartOf(segment, i);
-      std::memcpy(result + part.offset, found.data, part.bytes);
-      GANGWAY_RETURN_IF_ERROR(member_.Consume(source, found));
-    }
-    member_.Wake(role_.sources);
-    return absl::OkStatus();
-  }
-
-  // Of a segment that is reduced in parts: the part of the member of this rank.
-  ByteRange PartOf(const Segment& segment, size_t rank) const {
-    const size_t least = (segment.bytes + role_.sources->size() - 1) / role_.sources->size();
-    const size_t part = (least + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
-    const size_t begin = std::min(rank * part, segment.bytes);
-    return {begin, std::min(part, segment.bytes - begin)};
-  }
-
-  Member& member_;
-  const PlannedCollective& planned_;
-  const Role& role_;
-  const MessageKey key_;
-  std::vector<std::span<const std::byte>> operands_;
-  const std::span<const std::span<std::byte>> results_;
-  std::vector<std::vector<std::byte>> saved_;
-  std::vector<Found> found_;
-};
-
 absl::Status Member::Run(int64_t number, std::span<const std::span<const std::byte>> operands,
                          std::span<const std::span<std::byte>> results) {
   if (number < 0 || static_cast<size_t>(number) >= rounds_.size()) {
@@ -588,7 +348,7 @@ absl::Status Member::Run(int64_t number, std::span<const std::span<const std::by
                                                    " are not those of its description"));
   }
   if (launch_->is_aborted()) return launch_->reason();
-  return Call(*this, static_cast<uint32_t>(number), rounds_[number]++, operands, results).Run();
+  return Exchange(*this, static_cast<uint32_t>(number), rounds_[number]++, operands, results).Run();
 }
 
 }  // namespace gangway::collective

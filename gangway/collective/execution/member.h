@@ -48,6 +48,7 @@ struct Place {
 };
 using Places = std::vector<Place>;
 
+class Exchange;
 class Launch;
 
 // A member that sleeps until another one has come as far.
@@ -64,6 +65,9 @@ struct GangName {
   uint64_t place = 0;    // never 0; larger than those of all gangs before it, on any worker
   uint64_t ordinal = 0;  // for people
 };
+
+// Whom a message is for: members on the sender's own worker may read its buffers instead (shown.h).
+enum class Reach { kAll, kElsewhere };
 
 // What a device of this worker keeps from launch to launch.
 class LocalDevice {
@@ -82,10 +86,12 @@ class LocalDevice {
   std::optional<Waiting> waiting() const GANGWAY_EXCLUDES(mutex_);
 
  private:
+  friend class Exchange;
   friend class Member;
   struct Sent {
     uint64_t sequence = 0;
     PositionList readers;
+    Reach reach = Reach::kAll;
     std::shared_ptr<const Launch> launch;  // null: nothing is in the slot
   };
 
@@ -156,8 +162,7 @@ class Member {
                    std::span<const std::span<std::byte>> results);
 
  private:
-  class Call;
-  friend class Call;
+  friend class Exchange;
 
   // Where a message is.
   struct Found {
@@ -166,6 +171,9 @@ class Member {
     uint64_t sequence = 0;
   };
 
+  const Place& PlaceOf(uint32_t position) const { return (*launch_->places())[position]; }
+  // Whether it is a device of this worker.
+  bool IsHere(const Place& place) const { return &place.peer->arena() == device_->arena_.get(); }
   // Waits until `ready`, which something in `place`'s region makes true.
   absl::Status Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
   absl::Status AwaitAsleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
@@ -182,7 +190,7 @@ class Member {
   // The next slot, once its message has been read.
   absl::StatusOr<MessageWriter> BeginMessage(uint32_t number);
   absl::Status EndMessage(const MessageWriter& message, const MessageKey& key,
-                          const PositionList& readers, NeedOf need);
+                          const PositionList& readers, Reach reach, NeedOf need);
   absl::Status SendByCourier(const MessageWriter& message, const MessageKey& key,
                              const PositionList& readers, NeedOf need);
   void NoteRead(const Place& place, uint64_t sequence);

@@ -107,6 +107,7 @@ class Host {
     return all;
   }
 
+  const Arena& arena(uint32_t worker) const { return *own_[worker]; }
   LocalDevice& local(uint32_t position) { return *local_[position]; }
   const std::shared_ptr<LocalDevice>& shared(uint32_t position) { return local_[position]; }
   size_t size() const { return local_.size(); }
@@ -561,6 +562,20 @@ TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
   }
   host.local(0).Leave(launches[0]->gang().place, LocalDevice::Ending::kComplete);
   ExpectDescribed(host, Chain(kSlots), 1);
+}
+
+TEST(Exchange, OfMembersOnOneWorkerSendsNoMessage) {
+  for (const uint64_t floats : {4'500u, 200'000u}) {
+    xla::CollectiveTable table = Table(8, {{6, 0, 2, 4}, {7, 5, 3, 1}});
+    AddEveryKind(table, 4, floats);
+    table.mutable_collectives(0)->mutable_operands(0)->set_piece_bytes(20'000);  // in parts
+    Host host(1, 8);
+    ExpectDescribed(host, table);
+    for (uint32_t device = 0; device < 8; ++device) {
+      for (const Region::Header& header : host.arena(0).region(device).headers)
+        EXPECT_EQ(header.sequence, 0u) << "of device " << device << ", " << floats << " floats";
+    }
+  }
 }
 
 // Of a large reduction each worker is sent what its members reduce, and their results.

@@ -81,9 +81,8 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
                      options.device_count, " were declared for this worker; make the two agree."));
   }
   if ((*backend)->capabilities().collectives_block_threads && !options.open_backend) {
-    GANGWAY_RETURN_IF_ERROR(
-        CheckThreadPool(options.thread_pool_size, options.device_count,
-                        static_cast<int>(std::thread::hardware_concurrency())));
+    GANGWAY_RETURN_IF_ERROR(CheckThreadPool(options.thread_pool_size, options.device_count,
+                                            static_cast<int>(std::thread::hardware_concurrency())));
   }
   return backend;
 }

@@ -1,0 +1,390 @@
+// Implementation of exchange.h.
+#include "gangway/collective/execution/exchange.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "gangway/base/status.h"
+#include "gangway/collective/execution/reduce.h"
+
+namespace gangway::collective {
+namespace {
+
+using xla::Collective;
+
+// Of memory that stays in the nearest cache while it is reduced.
+constexpr size_t kReducedAtOnce = size_t{4} << 10;
+
+bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return !a.empty() && !b.empty() && a.data() < b.data() + b.size() &&
+         b.data() < a.data() + a.size();
+}
+
+void Copy(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from) std::memcpy(to, from, bytes);
+}
+
+// Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is
+// among the units of `members` members, of member `member`.
+template <typename Each>
+void ForPieces(const Segment& segment, size_t piece, size_t members, size_t member, Each each) {
+  for (size_t unit = segment.begin; unit < segment.begin + segment.bytes;) {
+    const size_t outer = unit / piece, within = unit % piece;
+    const size_t bytes = std::min(piece - within, segment.begin + segment.bytes - unit);
+    each(unit - segment.begin, bytes, (outer * members + member) * piece + within);
+    unit += bytes;
+  }
+}
+
+// Whether members on one worker read it where it is. All members of a group come to the same answer.
+bool IsLarge(const PlannedCollective& planned, const Message& message) {
+  if (planned.meaning.kind() == Collective::ALL_REDUCE) return message.in_parts;
+  return planned.messages.size() > 1 || message.bytes > kFlatBytes;
+}
+
+}  // namespace
+
+Exchange::Exchange(Member& member, uint32_t number, uint32_t round,
+                   std::span<const std::span<const std::byte>> operands,
+                   std::span<const std::span<std::byte>> results)
+    : member_(member),
+      planned_(member.launch_->plan().at(number)),
+      role_(planned_.roles[member.position_]),
+      key_{member.launch_->gang().place, number, round, 0},
+      operands_(operands.begin(), operands.end()),
+      results_(results) {}
+
+absl::Status Exchange::Run() {
+  FindMembersHere();
+  SaveOperands();
+  if (readers_here_.empty()) return ExchangeAll();
+  own_shown().Open(key_, operands_, {results_.begin(), results_.end()});
+  is_open_ = true;
+  member_.Wake(role_.readers);
+  absl::Status status = ExchangeAll();
+  if (status.ok()) status = AwaitReadersHere();
+  if (!status.ok()) member_.launch_->Abort(status);  // members here that read must end, too
+  is_over_ = true;
+  return status;
+}
+
+// Also after an exception.
+Exchange::~Exchange() {
+  LeaveSources();
+  if (!is_open_) return;
+  if (!is_over_)
+    member_.launch_->Abort(absl::ResourceExhaustedError("not enough memory for a collective"));
+  own_shown().Close();
+}
+
+void Exchange::FindMembersHere() {
+  has_large_ =
+      std::ranges::any_of(planned_.messages, [this](const Message& each) { return IsRead(each); });
+  if (role_.sources != nullptr) {
+    for (uint32_t source : *role_.sources)
+      sources_.push_back({.position = source, .is_self = source == member_.position_});
+  }
+  if (role_.readers == nullptr || !has_large_) return;
+  for (uint32_t reader : *role_.readers) {
+    if (!member_.IsHere(member_.PlaceOf(reader))) {
+      has_readers_elsewhere_ = true;
+    } else if (reader != member_.position_) {
+      readers_here_.push_back(reader);
+    }
+  }
+}
+
+MessageKey Exchange::Key(size_t message, bool is_result) const {
+  MessageKey key = key_;
+  key.part = static_cast<uint32_t>(message * 2 + (is_result ? 1 : 0));
+  return key;
+}
+
+bool Exchange::IsRead(const Message& message) const { return IsLarge(planned_, message); }
+
+// Whether writing a result would change what others are yet to read. The kinds that keep the order of bytes write only
+// what they have sent, and a reduction in parts what others have read.
+bool Exchange::WouldSpoil(size_t operand) const {
+  const bool keeps_order =
+      kind() == Collective::ALL_REDUCE ||
+      (readers_here_.empty() && (kind() == Collective::PERMUTE || kind() == Collective::BROADCAST));
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const bool in_place = keeps_order && i == operand && results_[i].data() == operands_[i].data();
+    if (!in_place && Overlap(operands_[operand], results_[i])) return true;
+  }
+  return false;
+}
+
+void Exchange::SaveOperands() {
+  saved_.reserve(operands_.size());
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (WouldSpoil(i)) {
+      saved_.emplace_back(operands_[i].begin(), operands_[i].end());
+      operands_[i] = saved_.back();
+    } else {
+      overlaps_ |= i < results_.size() && Overlap(operands_[i], results_[i]);
+    }
+  }
+}
+
+absl::Status Exchange::ExchangeAll() {
+  absl::Status status = Send(0);
+  for (size_t i = 0; status.ok() && i < planned_.messages.size(); ++i) status = Receive(i);
+  LeaveSources();
+  return status;
+}
+
+void Exchange::LeaveSources() {
+  bool has_read = false;
+  for (Source& source : sources_) {
+    if (source.shown == nullptr) continue;
+    std::exchange(source.shown, nullptr)->Leave(member_.device_->device_);
+    has_read = true;
+  }
+  if (has_read) member_.Wake(role_.sources);
+}
+
+absl::Status Exchange::AwaitReadersHere() {
+  const Shown& shown = own_shown();
+  for (uint32_t reader : readers_here_) {
+    const Place& place = member_.PlaceOf(reader);
+    GANGWAY_RETURN_IF_ERROR(
+        member_.Await(place, key_.number, [&] { return shown.IsReadBy(place.device); }));
+  }
+  return absl::OkStatus();
+}
+
+Shown& Exchange::own_shown() const {
+  return member_.device_->arena_->shown(member_.device_->device_);
+}
+
+absl::Status Exchange::Send(size_t index) {
+  if (role_.readers == nullptr || index == planned_.messages.size()) return absl::OkStatus();
+  const Message& message = planned_.messages[index];
+  if (!IsSent(message)) return absl::OkStatus();
+  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+  for (const Segment& segment : message.segments) Pack(segment, out.data() + segment.offset);
+  return member_.EndMessage(out, Key(index, false), role_.readers, ReachOf(message),
+                            [&](size_t rank, std::vector<ByteRange>& ranges) {
+                              for (const Segment& segment : message.segments)
+                                ranges.push_back(NeedOf(message, segment, rank));
+                            });
+}
+
+// What the reader of this rank needs of a segment.
+ByteRange Exchange::NeedOf(const Message& message, const Segment& segment, size_t rank) const {
+  if (message.in_parts) {
+    const ByteRange part = PartOf(segment, rank);
+    return {segment.offset + part.offset, part.bytes};
+  }
+  if (SendsBlocks(kind())) return {segment.offset + rank * segment.stride, segment.bytes};
+  return {segment.offset, segment.bytes};
+}
+
+void Exchange::Pack(const Segment& segment, std::byte* into) const {
+  const std::byte* const operand = operands_[segment.operand].data();
+  switch (kind()) {
+    case Collective::REDUCE_SCATTER:
+    case Collective::ALL_TO_ALL:
+      for (size_t to = 0; to < members(); ++to) {
+        ForPieces(segment, piece(segment.operand), members(), to,
+                  [&](size_t at, size_t bytes, size_t from) {
+                    std::memcpy(into + to * segment.stride + at, operand + from, bytes);
+                  });
+      }
+      return;
+    case Collective::ALL_TO_ALL_TUPLE:
+      for (size_t to = 0; to < members(); ++to)
+        std::memcpy(into + to * segment.stride, operands_[to].data() + segment.begin,
+                    segment.bytes);
+      return;
+    default:
+      std::memcpy(into, operand + segment.begin, segment.bytes);
+  }
+}
+
+// The next message goes out before this one is awaited, so that others need not wait for it.
+absl::Status Exchange::Receive(size_t index) {
+  const Message& message = planned_.messages[index];
+  if (message.in_parts) return ReceiveInParts(index, message);
+  GANGWAY_RETURN_IF_ERROR(Send(index + 1));
+  if (role_.sources == nullptr) {  // no member sends to it
+    for (const Segment& segment : message.segments)
+      std::memset(results_[segment.operand].data() + segment.begin, 0, segment.bytes);
+    return absl::OkStatus();
+  }
+  GANGWAY_RETURN_IF_ERROR(ReceiveFrom(index, message));
+  for (const Segment& segment : message.segments) Unpack(message, segment);
+  return ConsumeAll(message);
+}
+
+absl::Status Exchange::ReceiveFrom(size_t index, const Message& message) {
+  const bool is_read = IsRead(message);
+  for (Source& source : sources_) {
+    if (is_read && (source.is_self || source.shown != nullptr)) continue;
+    const Place& place = member_.PlaceOf(source.position);
+    if (is_read && member_.IsHere(place)) {
+      Shown& shown = place.peer->arena().shown(place.device);
+      GANGWAY_RETURN_IF_ERROR(member_.Await(
+          place, key_.number, [&] { return shown.Enter(key_, member_.device_->device_); }));
+      source.shown = &shown;
+      continue;
+    }
+    GANGWAY_ASSIGN_OR_RETURN(source.found, member_.Receive(source.position, Key(index, false)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::ConsumeAll(const Message& message) {
+  const bool is_read = IsRead(message);
+  bool has_messages = false;
+  for (const Source& source : sources_) {
+    if (is_read && (source.is_self || source.shown != nullptr)) continue;
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
+    has_messages = true;
+  }
+  if (has_messages) member_.Wake(role_.sources);
+  return absl::OkStatus();
+}
+
+const std::byte* Exchange::Whole(const Message& message, const Segment& segment,
+                                 size_t rank) const {
+  const Source& source = sources_[rank];
+  if (IsRead(message) && (source.is_self || source.shown != nullptr))
+    return operand(source, segment.operand) + segment.begin;
+  return source.found.data + segment.offset;
+}
+
+const std::byte* Exchange::Block(const Message& message, const Segment& segment, size_t rank,
+                                 size_t at, size_t place) const {
+  const Source& source = sources_[rank];
+  if (IsRead(message) && (source.is_self || source.shown != nullptr))
+    return operand(source, segment.operand) + place;
+  return source.found.data + segment.offset + role_.rank * segment.stride + at;
+}
+
+void Exchange::Unpack(const Message& message, const Segment& segment) const {
+  std::byte* const result = results_[segment.operand].data();
+  switch (kind()) {
+    case Collective::ALL_REDUCE:
+      return Reduce(segment, segment.bytes, result + segment.begin,
+                    [&](size_t rank) { return Whole(message, segment, rank); });
+    case Collective::ALL_GATHER:
+      for (size_t from = 0; from < sources_.size(); ++from) {
+        const std::byte* const data = Whole(message, segment, from);
+        ForPieces(segment, piece(segment.operand), members(), from,
+                  [&](size_t at, size_t bytes, size_t into) {
+                    std::memcpy(result + into, data + at, bytes);
+                  });
+      }
+      return;
+    case Collective::REDUCE_SCATTER:
+    case Collective::ALL_TO_ALL:
+    case Collective::ALL_TO_ALL_TUPLE:
+      return UnpackBlocks(message, segment);
+    default:
+      Copy(result + segment.begin, Whole(message, segment, 0), segment.bytes);
+  }
+}
+
+void Exchange::UnpackBlocks(const Message& message, const Segment& segment) const {
+  std::byte* const result = results_[segment.operand].data();
+  if (kind() == Collective::ALL_TO_ALL_TUPLE) {
+    for (size_t from = 0; from < sources_.size(); ++from) {
+      const Source& source = sources_[from];
+      const bool is_read = IsRead(message) && (source.is_self || source.shown != nullptr);
+      std::memcpy(results_[from].data() + segment.begin,
+                  is_read ? operand(source, role_.rank) + segment.begin
+                          : source.found.data + segment.offset + role_.rank * segment.stride,
+                  segment.bytes);
+    }
+    return;
+  }
+  const size_t each = piece(segment.operand);
+  ForPieces(segment, each, members(), role_.rank, [&](size_t at, size_t bytes, size_t place) {
+    const auto block = [&](size_t rank) { return Block(message, segment, rank, at, place); };
+    if (kind() == Collective::REDUCE_SCATTER)
+      return Reduce(segment, bytes, result + segment.begin + at, block);
+    for (size_t from = 0; from < sources_.size(); ++from)
+      std::memcpy(result + place + from * each - role_.rank * each, block(from), bytes);
+  });
+}
+
+// In the group's order.
+void Exchange::Reduce(const Segment& segment, size_t bytes, std::byte* into,
+                      BytesOf bytes_of) const {
+  const Reducer reducer =
+      FindReduction(planned_.meaning.reduction(),
+                    planned_.meaning.operands(static_cast<int>(segment.operand)).element_type())
+          .reducer;
+  const ReductionMode mode;
+  alignas(64) std::array<std::byte, kReducedAtOnce>
+      aside;  // where the sum would spoil an operand that it needs
+  for (size_t at = 0; at < bytes; at += kReducedAtOnce) {
+    const size_t size = std::min(kReducedAtOnce, bytes - at);
+    std::byte* const sum = overlaps_ ? aside.data() : into + at;
+    std::memcpy(sum, bytes_of(0) + at, size);
+    for (size_t i = 1; i < sources_.size(); ++i) reducer(sum, bytes_of(i) + at, size);
+    if (overlaps_) std::memcpy(into + at, sum, size);
+  }
+}
+
+// A large operand: this member reduces its part of the message, passes that on, and gathers the others' parts.
+absl::Status Exchange::ReceiveInParts(size_t index, const Message& message) {
+  const Segment& segment = message.segments[0];
+  GANGWAY_RETURN_IF_ERROR(ReceiveFrom(index, message));
+  const ByteRange own = PartOf(segment, role_.rank);
+  Reduce(segment, own.bytes, results_[segment.operand].data() + segment.begin + own.offset,
+         [&](size_t rank) { return Whole(message, segment, rank) + own.offset; });
+  GANGWAY_RETURN_IF_ERROR(ConsumeAll(message));
+  GANGWAY_RETURN_IF_ERROR(SendPart(index, segment, own));
+  // Behind that: a device reads another one's messages in the order in which they were sent.
+  GANGWAY_RETURN_IF_ERROR(Send(index + 1));
+  for (size_t rank = 0; rank < sources_.size(); ++rank)
+    GANGWAY_RETURN_IF_ERROR(GatherPart(index, segment, rank));
+  member_.Wake(role_.sources);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::SendPart(size_t index, const Segment& segment, const ByteRange& own) {
+  if (!readers_here_.empty()) {
+    own_shown().SetReduced(index + 1);
+    member_.Wake(role_.readers);
+  }
+  if (!has_readers_elsewhere_) return absl::OkStatus();
+  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+  std::memcpy(out.data(), results_[segment.operand].data() + segment.begin + own.offset, own.bytes);
+  return member_.EndMessage(
+      out, Key(index, true), role_.readers, Reach::kElsewhere,
+      [&](size_t, std::vector<ByteRange>& ranges) { ranges.push_back({0, own.bytes}); });
+}
+
+absl::Status Exchange::GatherPart(size_t index, const Segment& segment, size_t rank) {
+  const Source& source = sources_[rank];
+  if (source.is_self) return absl::OkStatus();
+  const ByteRange part = PartOf(segment, rank);
+  std::byte* const result = results_[segment.operand].data() + segment.begin + part.offset;
+  if (source.shown == nullptr) {
+    GANGWAY_ASSIGN_OR_RETURN(const Member::Found found,
+                             member_.Receive(source.position, Key(index, true)));
+    std::memcpy(result, found.data, part.bytes);
+    return member_.Consume(source.position, found);
+  }
+  GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), key_.number,
+                                        [&] { return source.shown->reduced() > index; }));
+  std::memcpy(result, source.shown->result(segment.operand) + segment.begin + part.offset,
+              part.bytes);
+  return absl::OkStatus();
+}
+
+// Of a segment that is reduced in parts: the part of the member of this rank.
+ByteRange Exchange::PartOf(const Segment& segment, size_t rank) const {
+  const size_t least = (segment.bytes + role_.sources->size() - 1) / role_.sources->size();
+  const size_t part = (least + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
+  const size_t begin = std::min(rank * part, segment.bytes);
+  return {begin, std::min(part, segment.bytes - begin)};
+}
+
+}  // namespace gangway::collective

@@ -1,0 +1,110 @@
+// One call of a collective by one member: which of its operands' bytes go into which message, and how its results are
+// made of what others have sent.
+//
+// Large operands of members on the same worker are not sent: each shows its operands and results (shown.h), and the
+// others read them there. A member then ends its call when they have. Writing a result may not change what another
+// member has yet to read: of a large all-reduce in place, a member writes a part only when the member that reduces it
+// has read it; operands of other kinds are copied first if a result overlaps them.
+#ifndef GANGWAY_COLLECTIVE_EXECUTION_EXCHANGE_H_
+#define GANGWAY_COLLECTIVE_EXECUTION_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+#include "gangway/collective/execution/member.h"
+
+namespace gangway::collective {
+
+class Exchange {
+ public:
+  Exchange(Member& member, uint32_t number, uint32_t round,
+           std::span<const std::span<const std::byte>> operands,
+           std::span<const std::span<std::byte>> results);
+
+  // Once no member here reads what this one shows.
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  // The errors of Member::Run.
+  absl::Status Run();
+
+ private:
+  // Where the bytes of one source are: in a message, or where a member of this worker has them.
+  struct Source {
+    uint32_t position = 0;
+    Shown* shown = nullptr;  // of another member here, which this one has entered
+    bool is_self = false;
+    Member::Found found;  // neither: the message
+  };
+  // The bytes of a source of this rank, from some place on.
+  using BytesOf = absl::FunctionRef<const std::byte*(size_t rank)>;
+
+  xla::Collective::Kind kind() const { return planned_.meaning.kind(); }
+  size_t piece(size_t operand) const {
+    return planned_.meaning.operands(static_cast<int>(operand)).piece_bytes();
+  }
+  size_t members() const { return planned_.group_size; }
+  MessageKey Key(size_t message, bool is_result) const;
+  bool IsRead(const Message& message) const;
+  Reach ReachOf(const Message& message) const {
+    return IsRead(message) ? Reach::kElsewhere : Reach::kAll;
+  }
+  bool IsSent(const Message& message) const { return !IsRead(message) || has_readers_elsewhere_; }
+  const std::byte* operand(const Source& source, size_t index) const {
+    return source.is_self ? operands_[index].data() : source.shown->operand(index);
+  }
+
+  void FindMembersHere();
+  bool WouldSpoil(size_t operand) const;
+  void SaveOperands();
+  absl::Status ExchangeAll();
+  void LeaveSources();
+  // Until the members here have read what this one shows.
+  absl::Status AwaitReadersHere();
+  Shown& own_shown() const;
+
+  absl::Status Send(size_t index);
+  ByteRange NeedOf(const Message& message, const Segment& segment, size_t rank) const;
+  void Pack(const Segment& segment, std::byte* into) const;
+  absl::Status Receive(size_t index);
+  absl::Status ReceiveInParts(size_t index, const Message& message);
+  absl::Status SendPart(size_t index, const Segment& segment, const ByteRange& own);
+  absl::Status GatherPart(size_t index, const Segment& segment, size_t rank);
+  // Finds the bytes of each source, in the group's order.
+  absl::Status ReceiveFrom(size_t index, const Message& message);
+  absl::Status ConsumeAll(const Message& message);
+  void Unpack(const Message& message, const Segment& segment) const;
+  void UnpackBlocks(const Message& message, const Segment& segment) const;
+  // What source `rank` has of a segment that all members get whole.
+  const std::byte* Whole(const Message& message, const Segment& segment, size_t rank) const;
+  // What it has for this member of a segment in blocks: of the piece at unit `at`, which is at `place` of its operand.
+  const std::byte* Block(const Message& message, const Segment& segment, size_t rank, size_t at,
+                         size_t place) const;
+  void Reduce(const Segment& segment, size_t bytes, std::byte* into, BytesOf bytes_of) const;
+  ByteRange PartOf(const Segment& segment, size_t rank) const;
+
+  Member& member_;
+  const PlannedCollective& planned_;
+  const Role& role_;
+  const MessageKey key_;
+  std::vector<std::span<const std::byte>> operands_;
+  const std::span<const std::span<std::byte>> results_;
+  std::vector<std::vector<std::byte>> saved_;
+  bool has_large_ = false;              // messages that members here read where they are
+  bool has_readers_elsewhere_ = false;  // on other workers
+  bool overlaps_ = false;               // a result and an operand
+  bool is_open_ = false;                // this device shows its operands
+  bool is_over_ = false;                // Run has come to its end
+  std::vector<uint32_t> readers_here_;  // positions, without this one
+  std::vector<Source> sources_;
+};
+
+}  // namespace gangway::collective
+
+#endif  // GANGWAY_COLLECTIVE_EXECUTION_EXCHANGE_H_
