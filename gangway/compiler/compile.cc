@@ -1,6 +1,7 @@
 // Implementation of compile.h.
 #include "gangway/compiler/compile.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -96,8 +97,24 @@ absl::Status Describe(const device::Executable& executable, std::string program,
   return FillCosts(executable, info);
 }
 
+bool HasNarrowElements(const xla::ShapeProto& shape) {
+  return xla::IsNarrow(shape.element_type()) ||
+         std::ranges::any_of(shape.tuple_shapes(), HasNarrowElements);
+}
+
+// The runtime packs elements of less than a byte as its clients do, unless it takes a program as optimized: then the
+// options have to say that they are packed.
+void KeepPacked(const xla::ProgramShapeProto& shape, xla::CompileOptionsProto& options) {
+  if (!HasNarrowElements(shape.result()) &&
+      std::ranges::none_of(shape.parameters(), HasNarrowElements))
+    return;
+  *options.mutable_argument_layouts() = shape.parameters();
+  *options.mutable_executable_build_options()->mutable_result_layout() = shape.result();
+}
+
 // The runtime's options for the program of one position, whose HLO is optimized already.
-absl::StatusOr<std::string> OptionsForOne(const std::string& serialized) {
+absl::StatusOr<std::string> OptionsForOne(const std::string& serialized,
+                                          const xla::ProgramShapeProto& shape) {
   xla::CompileOptionsProto options;
   if (!options.ParseFromString(serialized))
     return absl::InvalidArgumentError("malformed compile options");
@@ -109,6 +126,7 @@ absl::StatusOr<std::string> OptionsForOne(const std::string& serialized) {
   build.set_use_shardy_partitioner(false);
   build.clear_device_assignment();
   build.set_run_backend_only(true);
+  KeepPacked(shape, options);
   return options.SerializeAsString();
 }
 
@@ -143,7 +161,8 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
     if (!absl::IsUnimplemented(plan)) return plan;
     return RefusedOverWorkers(std::string(plan.message()));
   }
-  GANGWAY_ASSIGN_OR_RETURN(const std::string options, OptionsForOne(request.options()));
+  GANGWAY_ASSIGN_OR_RETURN(const std::string options,
+                           OptionsForOne(request.options(), lowered.shape));
   const int first = 0;
   GANGWAY_ASSIGN_OR_RETURN(const auto executable,
                            backend.Compile({lowered.program, "hlo"}, options, {&first, 1}));

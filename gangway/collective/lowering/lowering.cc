@@ -358,7 +358,9 @@ absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
       GANGWAY_RETURN_IF_ERROR(Rewriter(module, table, computation).Run());
   }
   module.RemoveUncalled();
-  return Lowered{.program = proto.SerializeAsString(), .table = table.Take()};
+  return Lowered{.program = proto.SerializeAsString(),
+                 .table = table.Take(),
+                 .shape = module.Find(proto.entry_computation_id())->program_shape()};
 }
 
 absl::Status CheckNoOwnCalls(std::string_view hlo_with_config) {

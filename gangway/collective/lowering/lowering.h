@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/xla/collectives.pb.h"
+#include "gangway/xla/hlo.pb.h"
 
 namespace gangway::collective {
 
@@ -38,6 +39,7 @@ inline constexpr uint32_t kLoweringVersion = 1;
 struct Lowered {
   std::string program;  // a serialized HloModuleProto, scheduled, for run_backend_only
   xla::CollectiveTable table;
+  xla::ProgramShapeProto shape;  // of what one position passes and gets, with layouts
 };
 
 // `hlo_with_config`: what PJRT_Executable_OptimizedProgram yields. Errors: INVALID_ARGUMENT: malformed, or a program

@@ -481,6 +481,25 @@ TEST(LoweringTest, ElementsThatAreNotWholeBytesAreRefused) {
   EXPECT_THAT(std::string(lowered.status().message()), HasSubstr("its elements are s4"));
 }
 
+// The runtime has to be told that they are packed.
+TEST(LoweringTest, TheShapesOfArgumentsAndResultsKeepTheirLayouts) {
+  xla::ShapeProto narrow = F32({8});
+  narrow.set_element_type(xla::TYPE_S4);
+  narrow.mutable_layout()->set_element_size_in_bits(4);
+  ModuleBuilder builder(4, 1);
+  builder.Begin("callee");
+  builder.Parameter(F32({3}));
+  builder.Begin("main");
+  builder.Parameter(F32({2}));
+  builder.Parameter(narrow);
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  ASSERT_EQ(lowered->shape.parameters_size(), 2);
+  EXPECT_EQ(lowered->shape.parameters(0).SerializeAsString(), F32({2}).SerializeAsString());
+  EXPECT_EQ(lowered->shape.parameters(1).layout().element_size_in_bits(), 4);
+  EXPECT_EQ(lowered->shape.result().SerializeAsString(), narrow.SerializeAsString());
+}
+
 TEST(LoweringTest, CommunicationInsideOfAnOperationIsRefused) {
   ModuleBuilder builder(4, 1);
   const int64_t fused = builder.Begin("fused");
