@@ -45,12 +45,13 @@ def start_cases(
     env: dict[str, str] | None = None,
     per_worker: int = DEVICES,
     launcher: Sequence[str] = (sys.executable,),
+    package: str = "cases",
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [
             *[*launcher, str(ROOT / "tests" / "run_cases.py")],
             *["--backend", backend, "--out", str(out)],
-            *["--per-worker", str(per_worker), "--cases", *names],
+            *["--per-worker", str(per_worker), "--package", package, "--cases", *names],
         ],
         env={**client_environment(port), **(env or {})},
         stdout=subprocess.PIPE,
@@ -146,18 +147,20 @@ def kept(key: str, compute: Callable[[], Any]) -> Any:
 
 
 def reference_outcomes(
-    names: list[str], folder: pathlib.Path, per_worker: int
+    names: list[str], folder: pathlib.Path, per_worker: int, package: str = "cases"
 ) -> dict[str, Outcome]:
     """The outcome of each case on the same plugin in-process."""
     found: dict[str, Outcome] = {}
 
     def compute() -> dict[str, Any] | None:
-        found.update(run_cases("reference", names, folder, per_worker=per_worker))
+        found.update(run_cases("reference", names, folder, per_worker=per_worker, package=package))
         if any(outcome.error for outcome in found.values()):
             return None
         return {name: outcome.value for name, outcome in found.items()}
 
-    sources = [*(ROOT / "tests" / "cases").glob("*.py"), ROOT / "tests" / "run_cases.py"]
+    sources = [ROOT / "tests" / "run_cases.py"]
+    for each in sorted({"cases", package}):
+        sources += (ROOT / "tests" / each).glob("*.py")
     values = kept(reference_key([names, per_worker], sources), compute)
     if values is None:
         return found

@@ -20,7 +20,8 @@ collect_ignore = [] if os.environ.get("GANGWAY_NIGHTLY") else ["test_examples.py
 # Tests that share an expensive fixture: if their names agree in the file and in these groups, one process runs
 # them all. Every other test is a group of its own.
 GROUPS = re.compile(
-    r"test_go_client\.py"
+    r"test_corpus\.py"
+    r"|test_go_client\.py"
     r"|test_hosts\.py"
     r"|test_jax\.py::test_case\[(\dx\dx\d)"
     r"|test_linalg\.py::\w+\[(?:\w+-)?(\w+)\]"

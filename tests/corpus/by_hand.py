@@ -1,0 +1,171 @@
+"""Programs of collectives that JAX has no names for: StableHLO text, compiled for replicas, partitions or both, with
+groups in any form and any mode of XLA's. Each device passes one array and gets its results.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import compiler
+from jax._src.interpreters import mlir
+from jax._src.lib import xla_client
+from jax._src.lib.mlir import ir
+
+from corpus.meshes import place
+
+ROWS, COLUMNS = 8, 4  # of a device's array
+# NumPy's name: MLIR's.
+TYPES = {
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "ui8",
+    "uint16": "ui16",
+    "uint32": "ui32",
+    "uint64": "ui64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+    "complex64": "complex<f32>",
+    "complex128": "complex<f64>",
+}
+Groups = Sequence[Sequence[int]]
+
+
+def dense(groups: Groups) -> str:
+    """Groups as an attribute; shorter ones are filled up, as StableHLO wants it."""
+    columns = max((len(group) for group in groups), default=0)
+    rows = [[*group, *[-1] * (columns - len(group))] for group in groups]
+    return f"dense<{rows if rows else ''}> : tensor<{len(rows)}x{columns}xi64>"
+
+
+def reduces(function: str, kind: str) -> str:
+    return (
+        f"({{\n^bb0(%a: tensor<{kind}>, %b: tensor<{kind}>):\n"
+        f"  %c = stablehlo.{function} %a, %b : tensor<{kind}>\n"
+        f"  stablehlo.return %c : tensor<{kind}>\n}})"
+    )
+
+
+class Program:
+    """A module under construction. `mode` is "replicas" (ids are of replicas), "partitions", "flattened" (of both) or
+    "mixed" (of replicas, and all their partitions meet).
+    """
+
+    def __init__(self, dtype: str, replicas: int, partitions: int, mode: str, groups: Groups):
+        self._kind, self._replicas, self._partitions = TYPES[dtype], replicas, partitions
+        self._mode, self._groups = mode, groups
+        self._lines: list[str] = []
+        self._results: list[tuple[str, tuple[int, int]]] = []
+
+    def _shape(self, rows: int, columns: int) -> str:
+        return f"tensor<{rows}x{columns}x{self._kind}>"
+
+    def _add(
+        self, operation: str, attributes: str, shape: tuple[int, int], region: str = ""
+    ) -> None:
+        name = f"%y{len(self._results)}"
+        self._lines.append(
+            f'{name} = "stablehlo.{operation}"(%x) {region} {{{attributes}}}'
+            f" : ({self._shape(ROWS, COLUMNS)}) -> {self._shape(*shape)}"
+        )
+        self._results.append((name, shape))
+
+    def _attributes(self, may_be_flattened: bool = True) -> str:
+        channel = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>"
+        parts = [f"replica_groups = {dense(self._groups)}"]
+        if self._mode != "replicas":
+            parts.append(channel)
+        if self._mode == "flattened" and may_be_flattened:
+            parts.append("use_global_device_ids")
+        return ", ".join(parts)
+
+    def all_reduce(self, function: str) -> None:
+        self._add("all_reduce", self._attributes(), (ROWS, COLUMNS), reduces(function, self._kind))
+
+    def reduce_scatter(self, function: str, members: int) -> None:
+        attributes = f"scatter_dimension = 0 : i64, {self._attributes()}"
+        shape = (ROWS // members, COLUMNS)
+        self._add("reduce_scatter", attributes, shape, reduces(function, self._kind))
+
+    def all_gather(self, dimension: int, members: int) -> None:
+        shape = (ROWS * members, COLUMNS) if dimension == 0 else (ROWS, COLUMNS * members)
+        attributes = f"all_gather_dim = {dimension} : i64, {self._attributes()}"
+        self._add("all_gather", attributes, shape)
+
+    def all_to_all(self, members: int) -> None:
+        attributes = (
+            "split_dimension = 0 : i64, concat_dimension = 1 : i64, "
+            f"split_count = {members} : i64, {self._attributes(may_be_flattened=False)}"
+        )
+        self._add("all_to_all", attributes, (ROWS // members, COLUMNS * members))
+
+    def permute(self, pairs: Groups) -> None:
+        attributes = f"source_target_pairs = {dense(pairs)}"
+        if self._mode != "replicas":
+            attributes += ", channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>"
+        self._add("collective_permute", attributes, (ROWS, COLUMNS))
+
+    def broadcast(self) -> None:
+        self._add("collective_broadcast", self._attributes(may_be_flattened=False), (ROWS, COLUMNS))
+
+    def text(self) -> str:
+        """The partitioner believes that all arrays are replicated, and leaves what is between alone."""
+        replicated, manual = (
+            f'{{mhlo.sharding = "{{{sharding}}}"}}' for sharding in ("replicated", "manual")
+        )
+
+        def turn(call: str, name: str, sharding: str, shape: str) -> str:
+            return f"stablehlo.custom_call @{call}({name}) {sharding} : ({shape}) -> {shape}"
+
+        local = self._shape(ROWS, COLUMNS)
+        lines = [
+            f"%s = {turn('Sharding', '%arg', replicated, local)}",
+            f"%x = {turn('SPMDFullToShardShape', '%s', manual, local)}",
+            *self._lines,
+        ]
+        shapes = [self._shape(*shape) for _, shape in self._results]
+        for (name, _), shape in zip(self._results, shapes, strict=True):
+            lines.append(f"{name}m = {turn('Sharding', name, manual, shape)}")
+            lines.append(f"{name}f = {turn('SPMDShardToFullShape', name + 'm', replicated, shape)}")
+        body = "\n".join(lines)
+        return (
+            f"module @by_hand attributes {{mhlo.num_partitions = {self._partitions} : i32, "
+            f"mhlo.num_replicas = {self._replicas} : i32}} {{\n"
+            f"func.func public @main(%arg: {local} {replicated}) -> "
+            f"({', '.join(f'{shape} {replicated}' for shape in shapes)}) {{\n{body}\n"
+            f"return {', '.join(f'{name}f' for name, _ in self._results)} : {', '.join(shapes)}\n}}\n}}"
+        )
+
+    def run(self, arrays: np.ndarray, order: Sequence[int] = range(8)) -> list[list[np.ndarray]]:
+        return run(self.text(), self._replicas, self._partitions, arrays, order)
+
+
+def run(
+    text: str, replicas: int, partitions: int, arrays: np.ndarray, order: Sequence[int] = range(8)
+) -> list[list[np.ndarray]]:
+    """The results at each position (replica x partitions + partition), which is on the device `order[position]`, of
+    the program on `arrays`, one for each position. Works on every backend that JAX has.
+    """
+    devices = [jax.devices()[device] for device in order]
+    options = compiler.get_compile_options(
+        num_replicas=replicas,
+        num_partitions=partitions,
+        device_assignment=np.array([device.id for device in devices]).reshape(replicas, partitions),
+    )
+    options.executable_build_options.use_spmd_partitioning = True
+    options.executable_build_options.use_shardy_partitioner = False
+    with mlir.make_ir_context():
+        module = ir.Module.parse(text)
+        code = mlir.module_to_bytecode(module)
+    executable = devices[0].client.compile_and_load(
+        code, xla_client.DeviceList(tuple(devices)), options
+    )
+    mesh = jax.sharding.Mesh(np.array(devices), ("i",))
+    argument = place(mesh, arrays.reshape(-1, *arrays.shape[2:]), "i")
+    results: Any = executable.execute_sharded([argument]).disassemble_into_single_device_arrays()
+    return [[np.asarray(shard) for shard in result] for result in results]
