@@ -468,12 +468,13 @@ TEST(MessageCostTest, FetchesOfAFailedArrayAreAnsweredBriefly) {
       2 * wire::kFailureTextMax);
 }
 
-// The scheduler of an island with two workers of n devices each.
+// The scheduler of an island with workers of n devices each.
 class IslandHead {
  public:
-  explicit IslandHead(size_t devices, uint64_t budget_bytes = 0)
-      : island_(ConfigOf(devices, budget_bytes)) {
-    for (uint32_t worker : {0, 1}) {
+  explicit IslandHead(size_t devices, uint64_t budget_bytes = 0, size_t workers = 2,
+                      uint32_t window = 16)
+      : workers_(workers), island_(ConfigOf(devices, budget_bytes, workers, window)) {
+    for (uint32_t worker = 0; worker < workers; ++worker) {
       scheduler::WorkerUp up;
       up.registration.set_index(worker);
       up.registration.set_incarnation(worker + 1);
@@ -497,9 +498,9 @@ class IslandHead {
   CountedWork Cost() {
     return WorkOf([this] { Send(); });
   }
-  // Both workers end these nodes.
+  // All workers end these nodes.
   void End(uint64_t first, uint64_t last, const wire::Failure* failure = nullptr) {
-    for (uint32_t worker : {0, 1}) {
+    for (uint32_t worker = 0; worker < workers_; ++worker) {
       scheduler::FromWorker event{worker, Incarnation(worker + 1), {}};
       for (uint64_t each = first; each <= last; ++each) {
         wire::Done* done = event.batch.add_reports()->mutable_done();
@@ -534,21 +535,23 @@ class IslandHead {
     launch->set_executable(1);
     return launch;
   }
-  static void Refer(wire::ArrayRef* ref, uint64_t storage) {
+  static void Refer(wire::ArrayRef* ref, uint64_t storage, uint32_t count = 1) {
     wire::ShardRun* run = ref->add_runs();
     run->set_storage(storage);
-    run->set_count(1);
+    run->set_count(count);
   }
 
   scheduler::Actions actions;
   uint64_t ordinal = 0;
 
  private:
-  static scheduler::IslandConfig ConfigOf(size_t devices, uint64_t budget_bytes) {
+  static scheduler::IslandConfig ConfigOf(size_t devices, uint64_t budget_bytes, size_t workers,
+                                          uint32_t window) {
     scheduler::IslandConfig config;
+    config.window = window;
     config.budget_bytes = budget_bytes;
     config.memory_wait_max = milliseconds(1000);
-    for (size_t worker = 0; worker < 2; ++worker) {
+    for (size_t worker = 0; worker < workers; ++worker) {
       config.workers.emplace_back();
       for (size_t i = 0; i < devices; ++i)
         config.workers.back().devices.emplace_back(static_cast<uint32_t>(worker * devices + i));
@@ -556,6 +559,7 @@ class IslandHead {
     return config;
   }
 
+  const size_t workers_;
   scheduler::Island island_;
   wire::IslandBatch batch_;
   Time now_ = Time() + std::chrono::hours(1);
@@ -660,16 +664,50 @@ TEST(MessageCostTest, AWorkerThatIsLostWithMuch) {
       1024);
 }
 
-// The core of a worker with one device, which has executable 1.
+// A gang over n workers with two devices each: from its launch to the last report of its end, with another one behind
+// it that waits for the devices.
+TEST(MessageCostTest, AGangOverManyWorkers) {
+  ExpectLinear([](size_t n) {
+    IslandHead head(2, 0, n, /*window=*/1);
+    wire::Load* load = head.Add()->mutable_load();
+    load->set_executable(1);
+    for (size_t i = 0; i < 2 * n; ++i) load->add_devices(static_cast<uint32_t>(2 * n - 1 - i));
+    for (size_t i = 0; i < 2; ++i) load->add_results()->set_shard_bytes(8);
+    head.Send();
+    wire::Launch* first = head.AddLaunch();
+    first->add_results(1);
+    first->add_results(2);
+    head.Send();
+    head.End(1, 1);
+    wire::Launch* launch = head.AddLaunch();
+    IslandHead::Refer(launch->add_arguments(), 1, static_cast<uint32_t>(2 * n));
+    launch->add_donated(0);
+    launch->add_results(3);
+    launch->add_results(4);
+    head.Add()->mutable_free()->add_storages(1);
+    wire::Launch* behind = head.AddLaunch();
+    behind->add_results(5);
+    behind->add_results(6);
+    const CountedWork cost = head.Cost();
+    const CountedWork end = WorkOf([&] { head.End(2, 2); });
+    return CountedWork{cost.blocks + end.blocks, cost.bytes + end.bytes};
+  });
+}
+
+// The core of a worker with device 0, which has executable 1, of a number of positions.
 class WorkerHead {
  public:
-  explicit WorkerHead(size_t results) : core_({"island0/worker0", Incarnation(1), 1}) {
+  explicit WorkerHead(size_t results, size_t positions = 1)
+      : core_({"island0/worker0", Incarnation(1), 1}) {
     wire::IslandItem open;
     open.mutable_open_devices()->add_devices(0);
     Step(std::move(open));
     wire::IslandItem load;
     load.mutable_load()->set_executable(1);
-    load.mutable_load()->add_devices(0);
+    for (size_t i = 0; i < positions; ++i)
+      load.mutable_load()->add_devices(static_cast<uint32_t>(positions - 1 - i));
+    if (positions > 1)
+      load.mutable_load()->mutable_positions()->set_partitions(static_cast<uint32_t>(positions));
     for (size_t i = 0; i < results; ++i) load.mutable_load()->add_results()->set_shard_bytes(8);
     Step(std::move(load));
   }
@@ -707,6 +745,171 @@ TEST(MessageCostTest, ALaunchOfManyArgumentsOnItsWorker) {
     wire::IslandItem launch = LaunchOf(n, 1, true);
     return WorkOf([&] { head.Step(std::move(launch)); });
   });
+}
+
+// Of a program over n devices, of which the worker has one: what the others have costs it nothing.
+TEST(MessageCostTest, ALaunchCostsAWorkerNoMoreForDevicesElsewhere) {
+  const auto cost = [](size_t n) {
+    WorkerHead head(4, n);
+    for (uint64_t storage : {1, 2, 3, 4}) {
+      wire::IslandItem item;
+      item.mutable_node()->set_ordinal(storage);
+      wire::Upload* upload = item.mutable_node()->mutable_upload();
+      upload->set_storage(storage);
+      upload->set_upload(storage);
+      for (size_t i = 0; i < n; ++i)
+        upload->mutable_spec()->add_devices(static_cast<uint32_t>(n - 1 - i));
+      head.Step(std::move(item));
+    }
+    wire::IslandItem launch = LaunchOf(4, 4, true);
+    for (wire::ArrayRef& argument : *launch.mutable_node()->mutable_launch()->mutable_arguments())
+      argument.mutable_runs(0)->set_count(static_cast<uint32_t>(n));
+    return WorkOf([&] { head.Step(std::move(launch)); });
+  };
+  const CountedWork few = cost(kParts), many = cost(4 * kParts);
+  EXPECT_GT(few.blocks, 100u) << "nothing was counted";
+  EXPECT_LT(many.blocks, few.blocks + few.blocks / 10);
+  EXPECT_LT(many.bytes, few.bytes + few.bytes / 10);
+}
+
+// The cores of a cluster: one island of workers with four devices each. Every message between them is passed on, and
+// what workers do on devices has happened at once.
+class Cluster {
+ public:
+  explicit Cluster(size_t workers)
+      : device_count_(4 * workers), controller_(ControllerOf(workers)), island_(IslandOf(workers)) {
+    for (uint32_t index = 0; index < workers; ++index) {
+      workers_.emplace_back(worker::Identity{"worker", Incarnation(index + 1), 4});
+      scheduler::WorkerUp up;
+      up.registration.set_index(index);
+      up.registration.set_incarnation(index + 1);
+      Step(std::move(up));
+    }
+    Step(controller::CompilerUp{1});
+    Step(controller::SessionOpened{SessionId(1), "one"});
+  }
+
+  // Executable `handle`, over all devices, which takes no array or one, which it consumes, and makes one.
+  void Compile(uint64_t handle, bool takes_one) {
+    wire::SessionBatch batch;
+    wire::CompileOp* op = batch.add_ops()->mutable_compile();
+    op->set_executable(handle);
+    for (size_t i = 0; i < device_count_; ++i) op->add_devices(static_cast<uint32_t>(i));
+    Step(controller::FromClient{SessionId(1), std::move(batch)});
+    controller::FromCompiler compiled;
+    compiled.result.set_request(handle);
+    compiled.result.mutable_positions()->set_partitions(static_cast<uint32_t>(device_count_));
+    wire::ExecutableInfo* info = compiled.result.mutable_info();
+    if (takes_one) Tensor(info->add_parameters());
+    if (takes_one) info->add_donated(0);
+    Tensor(info->add_results());
+    Step(std::move(compiled));
+  }
+  // Makes `result`, of `argument` if that is not 0.
+  void Call(uint64_t executable, uint64_t argument, uint64_t result) {
+    wire::SessionBatch batch;
+    wire::CallOp* op = batch.add_ops()->mutable_call();
+    op->set_executable(executable);
+    if (argument != 0) op->add_arguments(argument);
+    op->add_results(result);
+    if (argument != 0) batch.add_ops()->mutable_drop()->add_handles(argument);
+    Step(controller::FromClient{SessionId(1), std::move(batch)});
+  }
+
+  size_t launches = 0;  // on workers, so far
+  size_t nodes() const { return island_.node_count(); }
+
+ private:
+  static void Tensor(wire::TensorSpec* spec) {
+    spec->set_element_type(11);
+    spec->add_shard_dims(2);
+    spec->set_shard_bytes(8);
+  }
+  static controller::ControllerConfig ControllerOf(size_t workers) {
+    controller::ControllerConfig config;
+    for (size_t index = 0; index < workers; ++index) {
+      wire::Worker worker;
+      worker.set_index(static_cast<uint32_t>(index));
+      for (size_t i = 0; i < 4; ++i) worker.add_devices(static_cast<uint32_t>(4 * index + i));
+      config.workers.push_back(std::move(worker));
+    }
+    return config;
+  }
+  static scheduler::IslandConfig IslandOf(size_t workers) {
+    scheduler::IslandConfig config;
+    for (size_t index = 0; index < workers; ++index) {
+      config.workers.emplace_back();
+      for (size_t i = 0; i < 4; ++i)
+        config.workers.back().devices.emplace_back(static_cast<uint32_t>(4 * index + i));
+    }
+    return config;
+  }
+
+  void Step(controller::Event event) {
+    controller::Actions actions;
+    controller_.Step(std::move(event), now_, actions);
+    if (actions.to_islands.empty()) return;
+    wire::IslandBatch batch;
+    for (auto& [island, item] : actions.to_islands) *batch.add_items() = std::move(item);
+    Step(scheduler::FromController{std::move(batch)});
+  }
+  void Step(scheduler::Event event) {
+    scheduler::Actions actions;
+    island_.Step(std::move(event), now_, actions);
+    if (!actions.to_controller.empty()) {
+      wire::ReportBatch batch;
+      for (wire::Report& report : actions.to_controller) *batch.add_reports() = std::move(report);
+      Step(controller::FromScheduler{0, std::move(batch)});
+    }
+    for (auto& [index, item] : actions.to_workers)
+      Step(index, worker::ItemArrived{std::move(item)});
+  }
+  void Step(uint32_t index, worker::Event event) {
+    std::vector<worker::Event> next;
+    next.push_back(std::move(event));
+    next.emplace_back(worker::RoundEnded{});
+    for (size_t i = 0; i < next.size(); ++i) {
+      for (worker::Action& action : workers_[index].Step(std::move(next[i]))) {
+        if (auto* load = std::get_if<worker::LoadExecutable>(&action))
+          next.emplace_back(worker::ExecutableLoaded{load->executable, {}});
+        if (auto* run = std::get_if<worker::Run>(&action)) {
+          ++launches;
+          next.emplace_back(worker::NodeEnded{run->ordinal, {}, {}});
+          next.emplace_back(worker::RoundEnded{});
+        }
+        if (auto* reports = std::get_if<worker::SendReports>(&action))
+          Step(scheduler::FromWorker{index, Incarnation(index + 1), std::move(reports->batch)});
+      }
+    }
+  }
+
+  const size_t device_count_;
+  controller::Controller controller_;
+  scheduler::Island island_;
+  std::vector<worker::WorkerCore> workers_;
+  Time now_ = Time() + std::chrono::hours(1);
+};
+
+// All of a cluster's work for one gang over all of its devices, whose step consumes the last one's array.
+TEST(MessageCostTest, AGangOverAllDevicesOfACluster) {
+  const auto cost = [](size_t devices) {
+    Cluster cluster(devices / 4);
+    cluster.Compile(1, false);
+    cluster.Compile(2, true);
+    cluster.Call(1, 0, 1);
+    cluster.Call(2, 1, 2);
+    const size_t before = cluster.launches;
+    const CountedWork work = WorkOf([&] { cluster.Call(2, 2, 3); });
+    EXPECT_EQ(cluster.launches, before + devices / 4);
+    EXPECT_EQ(cluster.nodes(), 0u);
+    return work;
+  };
+  const CountedWork half = cost(1024), all = cost(2048);
+  EXPECT_GT(half.blocks, 1024u) << "nothing was counted";
+  EXPECT_LE(static_cast<double>(all.blocks), 2.2 * static_cast<double>(half.blocks))
+      << "blocks: " << half.blocks << ", " << all.blocks;
+  EXPECT_LE(static_cast<double>(all.bytes), 2.2 * static_cast<double>(half.bytes))
+      << "bytes: " << half.bytes << ", " << all.bytes;
 }
 
 }  // namespace

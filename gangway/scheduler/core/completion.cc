@@ -9,6 +9,7 @@
 namespace gangway::scheduler {
 
 void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions) {
+  only_parts_ended_ &= report.has_done();
   switch (report.report_case()) {
     case wire::Report::kDone:
       return OnWorkerDone(worker, *report.mutable_done(), actions);
@@ -47,6 +48,7 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
   auto it = nodes_.find(Ordinal(done.ordinal()));
   if (it == nodes_.end()) return;  // failed here already
   NodeState& node = it->second;
+  only_parts_ended_ &= node.released && !done.has_failure() && node.open_workers.size() > 1;
   if (done.has_failure()) wire::Clip(*done.mutable_failure());
   if (!node.released) {  // the worker could not even prepare it
     wire::Failure failure =
@@ -56,15 +58,20 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
                                 "a worker reported the end of work that was never released");
     return FailUnreleased(node.ordinal, wire::Share(std::move(failure)), actions);
   }
-  auto& open = node.open_workers;
-  auto position = std::find(open.begin(), open.end(), worker);
-  if (position == open.end()) return;
-  open.erase(position);
+  if (!CloseFor(worker, node)) return;
   if (done.has_failure() && !node.failure) {
     node.failure = wire::Share(std::move(*done.mutable_failure()));
     if (MayWaitForOthers(node)) CancelOpenWorkers(node, actions);
   }
-  if (open.empty()) End(node.ordinal, actions);
+  if (node.open_workers.empty()) End(node.ordinal, actions);
+}
+
+bool Island::CloseFor(uint32_t worker, NodeState& node) {
+  auto& open = node.open_workers;
+  auto position = std::lower_bound(open.begin(), open.end(), worker);
+  if (position == open.end() || *position != worker) return false;
+  open.erase(position);
+  return true;
 }
 
 // All or none: the failure of one part ends the wait of the other workers.
@@ -72,7 +79,7 @@ void Island::CancelOpenWorkers(const NodeState& node, Actions& actions) {
   wire::IslandItem item;
   item.mutable_cancel()->add_ordinals(node.ordinal.number());
   *item.mutable_cancel()->mutable_failure() = *node.failure;
-  SendToWorkers(node.open_workers, item, actions);
+  SendToWorkers(node.open_workers, std::move(item), actions);
 }
 
 // ER-2: spoils the node's results and cancels it on its workers. Its dependents fail once they are
@@ -87,7 +94,7 @@ void Island::FailUnreleased(Ordinal ordinal, wire::FailureRef failure, Actions& 
     wire::IslandItem item;
     item.mutable_cancel()->add_ordinals(ordinal.number());
     *item.mutable_cancel()->mutable_failure() = *failure;
-    SendToWorkers(node.workers, item, actions);
+    SendToWorkers(node.workers, std::move(item), actions);
   }
   node.failure = std::move(failure);
   EndReads(node);
@@ -214,7 +221,7 @@ void Island::Reclaim(StorageId id, Actions& actions) {
   if (reclaimed) return;
   wire::IslandItem item;
   item.mutable_free()->add_storages(id.number());
-  SendToWorkers(workers, item, actions);
+  SendToWorkers(workers, std::move(item), actions);
 }
 
 // OB-1, for shards alone: the storage keeps its other ones.
@@ -234,7 +241,7 @@ void Island::ReclaimShards(const Shards& shards, Actions& actions) {
   run->set_storage(shards.storage.number());
   run->set_first(shards.first);
   run->set_count(shards.count);
-  SendToWorkers(WorkersOf(devices), item, actions);
+  SendToWorkers(WorkersOf(devices), std::move(item), actions);
 }
 
 }  // namespace gangway::scheduler

@@ -148,7 +148,7 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
   Ordinal earlier;
   for (IslandDevice device : node.devices) {
     const auto& open = node.open_workers;
-    if (std::find(open.begin(), open.end(), StateOf(device).worker) == open.end()) continue;
+    if (!std::binary_search(open.begin(), open.end(), StateOf(device).worker)) continue;
     wait.add_devices(StateOf(device).id.number());
     const Ordinal head = heads.released[device.number()];
     if (head != Ordinal() && head < node.ordinal && (earlier == Ordinal() || head < earlier))

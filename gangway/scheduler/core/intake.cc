@@ -77,6 +77,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
   if (!failure) failure = LostShard(message);
   if (!failure) failure = LostBytes(message);
   node.open_workers = node.workers;
+  std::sort(node.open_workers.begin(), node.open_workers.end());
   NodeState& kept = nodes_.emplace(node.ordinal, std::move(node)).first->second;
   kept.unsent = MustWaitForWorkers(kept);
   if (failure) {
@@ -97,7 +98,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
 void Island::SendNode(const NodeState& node, wire::Node message, Actions& actions) {
   wire::IslandItem item;
   *item.mutable_node() = std::move(message);
-  SendToWorkers(node.workers, item, actions);
+  SendToWorkers(node.workers, std::move(item), actions);
 }
 
 // DATA_LOSS if an upload's bytes went to a worker incarnation that is gone: its successor would
@@ -401,8 +402,8 @@ void Island::LoadAgain(ExecutableId executable, Time now, Actions& actions) {
   const auto code = static_cast<absl::StatusCode>(failed->second.failure->code());
   if (code == absl::StatusCode::kUnimplemented || code == absl::StatusCode::kInvalidArgument)
     return;  // of the executable itself
-  const wire::IslandItem item = MakeLoad(executables_.at(executable).load);
-  SendToWorkers({failed->second.workers.begin(), failed->second.workers.end()}, item, actions);
+  SendToWorkers({failed->second.workers.begin(), failed->second.workers.end()},
+                MakeLoad(executables_.at(executable).load), actions);
   load_failures_.erase(failed);
 }
 
@@ -519,7 +520,7 @@ void Island::OnCancel(const wire::Cancel& cancel, Actions& actions) {
       wire::IslandItem item;
       item.mutable_cancel()->add_ordinals(ordinal.number());
       *item.mutable_cancel()->mutable_failure() = cancel.failure();
-      SendToWorkers(it->second.open_workers, item, actions);
+      SendToWorkers(it->second.open_workers, std::move(item), actions);
     }
   }
 }

@@ -28,6 +28,8 @@ Island::Island(IslandConfig config)
 }
 
 void Island::Step(Event event, Time now, Actions& actions) {
+  ++step_;
+  only_parts_ended_ = std::holds_alternative<FromWorker>(event);
   if (auto* batch = std::get_if<FromController>(&event)) {
     for (wire::IslandItem& item : *batch->batch.mutable_items()) OnItem(item, now, actions);
   } else if (auto* reports = std::get_if<FromWorker>(&event)) {
@@ -45,6 +47,9 @@ void Island::Step(Event event, Time now, Actions& actions) {
   } else if (auto* beat = std::get_if<WorkerBeat>(&event)) {
     OnWorkerBeat(*beat, now, actions);
   }
+  // Then nothing is free that was not. A gang over many workers ends in as many steps, behind which others may wait.
+  const std::optional<Time> deadline = next_deadline();
+  if (only_parts_ended_ && !memory_freed_ && (!deadline || now < *deadline)) return;
   OnWorkerDeadlines(now, actions);
   if (unsent_input_failed_) ResumeUnsent(actions);
   if (!unloading_.empty()) Unload(actions);

@@ -151,7 +151,7 @@ class Island {
     bool has_turn = false;  // spanning: may take memory and slots
     bool admitted = false;  // holds memory and slots
     bool released = false;
-    std::vector<uint32_t> open_workers;  // workers that have not reported Done
+    std::vector<uint32_t> open_workers;  // workers that have not reported Done, ascending
     wire::FailureRef failure;
     Time arrived;
     Time released_at;
@@ -207,6 +207,9 @@ class Island {
       Time since;
     };
     std::vector<Stuck> stuck;
+    // The latest item for it in the actions of step `sent_in`.
+    uint64_t sent_in = 0;
+    size_t sent_at = 0;
   };
 
   struct DeviceState {
@@ -347,8 +350,10 @@ class Island {
            (node.kind == Kind::kLaunch && node.workers.size() > 1);
   }
   void ResumeUnsent(Actions& actions);
-  void SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
-                     Actions& actions);
+  void SendToWorkers(const std::vector<uint32_t>& workers, wire::IslandItem item, Actions& actions);
+  void Emit(uint32_t worker, wire::IslandItem item, Actions& actions);
+  // Whether the worker had not ended the node yet; now it has.
+  static bool CloseFor(uint32_t worker, NodeState& node);
   DeviceState& StateOf(IslandDevice device) { return devices_[device.number()]; }
   const DeviceState& StateOf(IslandDevice device) const { return devices_[device.number()]; }
   std::string WorkerName(uint32_t worker) const;
@@ -384,7 +389,10 @@ class Island {
   bool shards_lost_ = false;          // since the start
   Ordinal latest_;                    // node that came
   uint64_t releases_ = 0;             // so far: the place of the latest in the order
-  wire::FailureRef last_loss_;        // the latest lost worker, to explain missing inputs
+  uint64_t step_ = 0;                 // number of the step
+  bool only_parts_ended_ =
+      false;  // in this step so far: all that came is that workers ended nodes of others too
+  wire::FailureRef last_loss_;  // the latest lost worker, to explain missing inputs
 };
 
 }  // namespace gangway::scheduler

@@ -244,25 +244,18 @@ void Island::SendPeers(const NodeState& node, Actions& actions) {
   peers->set_ordinal(node.ordinal.number());
   for (uint32_t sender : node.senders) *peers->add_workers() = DescribeWorker(sender);
   for (const wire::Worker& sender : node.far_senders) *peers->add_workers() = sender;
-  SendToWorkers(node.receivers, item, actions);
+  SendToWorkers(node.receivers, std::move(item), actions);
 }
 
 void Island::SendRelease(uint32_t worker, Ordinal ordinal, Actions& actions) {
-  auto& out = actions.to_workers;
+  const WorkerState& state = workers_[worker];
+  const bool follows = state.sent_in == step_ && state.sent_at < actions.to_workers.size() &&
+                       actions.to_workers[state.sent_at].second.has_release();
   // Consecutive releases share one item: this is the hot path of a busy island.
-  for (auto it = out.rbegin(); it != out.rend(); ++it) {
-    if (it->first != worker) continue;
-    if (it->second.has_release()) {
-      it->second.mutable_release()->add_ordinals(ordinal.number());
-      it->second.mutable_release()->add_places(releases_);
-      return;
-    }
-    break;
-  }
-  wire::IslandItem item;
-  item.mutable_release()->add_ordinals(ordinal.number());
-  item.mutable_release()->add_places(releases_);
-  out.emplace_back(worker, std::move(item));
+  if (!follows) Emit(worker, {}, actions);
+  wire::Release* release = actions.to_workers[state.sent_at].second.mutable_release();
+  release->add_ordinals(ordinal.number());
+  release->add_places(releases_);
 }
 
 void Island::OnMemoryDeadlines(Time now, Actions& actions) {
@@ -317,7 +310,7 @@ void Island::OnUploadDeadlines(Time now, Actions& actions) {
         "Check whether the client still runs; then make the array again.");
     cancel->mutable_failure()->set_gang(node.ordinal.number());
     actions.notices.push_back(cancel->failure().message());
-    SendToWorkers(node.open_workers, item, actions);
+    SendToWorkers(node.open_workers, std::move(item), actions);
   }
 }
 

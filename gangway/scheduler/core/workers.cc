@@ -28,12 +28,21 @@ wire::Worker Island::DescribeWorker(uint32_t index) const {
 }
 
 // Drops items for a worker that is down: OnWorkerUp() sends it all that it needs.
-void Island::SendToWorkers(const std::vector<uint32_t>& workers, const wire::IslandItem& item,
+void Island::SendToWorkers(const std::vector<uint32_t>& workers, wire::IslandItem item,
                            Actions& actions) {
+  std::optional<uint32_t> latest;  // gets the item itself, the ones before it copies
   for (uint32_t worker : workers) {
-    if (workers_[worker].incarnation != Incarnation())
-      actions.to_workers.emplace_back(worker, item);
+    if (workers_[worker].incarnation == Incarnation()) continue;
+    if (latest) Emit(*latest, item, actions);
+    latest = worker;
   }
+  if (latest) Emit(*latest, std::move(item), actions);
+}
+
+void Island::Emit(uint32_t worker, wire::IslandItem item, Actions& actions) {
+  workers_[worker].sent_in = step_;
+  workers_[worker].sent_at = actions.to_workers.size();
+  actions.to_workers.emplace_back(worker, std::move(item));
 }
 
 void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
@@ -60,7 +69,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
     ledger_.SetOwnBudget(device_index_.at(id), event.registration.device_bytes());
   }
   memory_freed_ = true;  // its devices may have more than before
-  SendToWorkers({index}, open, actions);
+  SendToWorkers({index}, std::move(open), actions);
   for (const auto& [id, executable] : executables_) {
     const std::vector<uint32_t> workers = WorkersOf(executable.load);
     if (std::ranges::find(workers, index) == workers.end()) continue;
@@ -92,7 +101,7 @@ void Island::NameMember(uint32_t index, Actions& actions) {
   if (others.empty()) return;
   wire::IslandItem item;
   *item.mutable_member() = MemberOn(index);
-  SendToWorkers({others.begin(), others.end()}, item, actions);
+  SendToWorkers({others.begin(), others.end()}, std::move(item), actions);
 }
 
 void Island::ReportUp(uint32_t index, Actions& actions) const {
@@ -255,7 +264,7 @@ void Island::EndLost(uint32_t worker, const wire::Failure& lost, Actions& action
       continue;
     }
     if (!node.failure) node.failure = wire::Share(std::move(failure));
-    std::erase(node.open_workers, worker);
+    CloseFor(worker, node);
     if (node.open_workers.empty()) {
       End(ordinal, actions);
     } else if (MayWaitForOthers(node)) {

@@ -412,8 +412,10 @@ void SchedulerService::Step(Event event) {
   const Time now = Clock::now();
   island_->Step(std::move(event), now, actions);
   Record(actions, options_.island, now);
-  for (auto& [worker, item] : actions.to_workers)
+  for (auto& [worker, item] : actions.to_workers) {
+    if (workers_[worker].batch.items().empty()) to_flush_.push_back(worker);
     *workers_[worker].batch.add_items() = std::move(item);
+  }
   for (const std::string& notice : actions.notices)
     Say(absl::StrCat("island", options_.island, ": ", notice));
   unloaded_.insert(unloaded_.end(), actions.unloaded.begin(), actions.unloaded.end());
@@ -433,7 +435,8 @@ void SchedulerService::Arm() {
 }
 
 void SchedulerService::Flush() {
-  for (uint32_t index = 0; index < workers_.size(); ++index) {
+  for (size_t i = 0; i < to_flush_.size(); ++i) {  // a link that is closed here may add to it
+    const uint32_t index = to_flush_[i];
     WorkerLink& worker = workers_[index];
     if (worker.batch.items().empty()) continue;
     wire::Frame frame;
@@ -443,6 +446,7 @@ void SchedulerService::Flush() {
       return ProgramOf(load);
     }));
   }
+  to_flush_.clear();
   for (ExecutableId executable : unloaded_) programs_.erase(executable);
   unloaded_.clear();
   if (reports_.reports().empty() || !controller_) return;

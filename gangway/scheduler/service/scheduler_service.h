@@ -116,6 +116,7 @@ class SchedulerService {
   IslandConfig config_;
   std::unique_ptr<Island> island_;
   std::vector<WorkerLink> workers_;
+  std::vector<uint32_t> to_flush_;               // workers with items of this round
   std::shared_ptr<transport::Link> controller_;  // null once it is lost
   std::unique_ptr<transport::PacedSender> controller_sender_;
   // Of each loaded executable. Kept apart from the core, so that what waits for a worker shares them.

@@ -94,17 +94,14 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                         .results = Storages(launch.results()),
                         .donated = {launch.donated().begin(), launch.donated().end()},
                         .launch_id = launch.launch_id()};
-  for (size_t i = 0; i < executable.devices.size(); ++i) {
-    if (executable.devices[i] < 0) continue;
-    prepare.positions.push_back({static_cast<uint32_t>(i), executable.devices[i], {}});
-  }
+  for (const auto& [position, device] : executable.places.local)
+    prepare.positions.push_back({position, device, {}});
   std::vector<ShardKey> shards;
   for (int k = 0; k < launch.arguments_size(); ++k) {
-    if (auto failure = Resolve(launch.arguments(k), executable.devices,
-                               absl::StrCat("Argument ", k), node, shards))
+    if (auto failure = Resolve(launch.arguments(k), executable.places, absl::StrCat("Argument ", k),
+                               node, shards))
       return failure;
-    for (LaunchPosition& position : prepare.positions)
-      position.arguments.push_back(shards[position.position]);
+    for (size_t i = 0; i < shards.size(); ++i) prepare.positions[i].arguments.push_back(shards[i]);
   }
   for (uint32_t k : prepare.donated) {
     if (k >= static_cast<uint32_t>(launch.arguments_size())) {
@@ -123,7 +120,7 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                          .dims = {spec.shard_dims().begin(), spec.shard_dims().end()},
                          .shard_bytes = spec.shard_bytes(),
                          .memory_kind = spec.memory_kind()};
-    if (auto failure = AddResult(node, std::move(result), executable.devices)) return failure;
+    if (auto failure = AddResult(node, std::move(result), executable.places)) return failure;
   }
   if (prepare.positions.empty()) return std::nullopt;
   node.prepared = true;
@@ -134,10 +131,10 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
 std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& message, Node& node) {
   const wire::Upload& upload = message.upload();
   node.kind = Node::Kind::kUpload;
-  std::vector<int> devices = LocalDevices(upload.spec().devices());
+  const LocalPlaces places = PlacesOf(upload.spec().devices());
   UploadKey key{node.session, upload.upload()};
   auto failure = AddResult(
-      node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), devices);
+      node, MakeStorage(StorageId(upload.storage()), node.session, upload.spec()), places);
   if (failure || node.outputs.empty()) {
     DropUnclaimed(key);
     return failure;
@@ -151,9 +148,7 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
   state.ordinal = Ordinal(message.ordinal());
   state.storage = StorageId(upload.storage());
   state.shard_bytes = upload.spec().shard_bytes();
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i] >= 0) state.wanted.push_back(i);
-  }
+  for (const LocalPlaces::Place& place : places.local) state.wanted.push_back(place.position);
   TryFill(key, state);  // detects a failure or a wrong size of bytes that arrived earlier
   return std::nullopt;
 }
@@ -161,12 +156,12 @@ std::optional<wire::Failure> WorkerCore::PrepareUploadNode(const wire::Node& mes
 std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& message, Node& node) {
   const wire::Copy& copy = message.copy();
   node.kind = Node::Kind::kCopy;
-  std::vector<int> from = LocalDevices(copy.source_spec().devices());
-  std::vector<int> to = LocalDevices(copy.spec().devices());
-  if (from.size() != to.size()) {
-    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                             absl::StrCat("A copy from ", from.size(), " to ", to.size(),
-                                          " shards needs equal counts."));
+  const LocalPlaces from = PlacesOf(copy.source_spec().devices());
+  const LocalPlaces to = PlacesOf(copy.spec().devices());
+  if (from.count != to.count) {
+    return wire::MakeFailure(
+        absl::StatusCode::kInvalidArgument,
+        absl::StrCat("A copy from ", from.count, " to ", to.count, " shards needs equal counts."));
   }
   std::vector<ShardKey> shards;
   if (auto failure = Resolve(copy.source(), from, "The source", node, shards)) return failure;
@@ -174,8 +169,16 @@ std::optional<wire::Failure> WorkerCore::PrepareCopyNode(const wire::Node& messa
                       .session = node.session,
                       .memory_kind = copy.spec().memory_kind(),
                       .token = copy.token()};
-  for (size_t i = 0; i < from.size(); ++i)
-    AddShard(copy, static_cast<uint32_t>(i), shards[i], from[i], to[i], prepare);
+  auto source = from.local.begin();
+  auto sink = to.local.begin();
+  while (source != from.local.end() || sink != to.local.end()) {
+    const uint32_t first_from = source == from.local.end() ? UINT32_MAX : source->position;
+    const uint32_t first_to = sink == to.local.end() ? UINT32_MAX : sink->position;
+    const uint32_t shard = std::min(first_from, first_to);
+    const ShardKey key = first_from == shard ? shards[source - from.local.begin()] : ShardKey();
+    const int from_device = first_from == shard ? (source++)->device : -1;
+    AddShard(copy, shard, key, from_device, first_to == shard ? (sink++)->device : -1, prepare);
+  }
   node.transfers = !prepare.sends.empty() || !prepare.receives.empty();
   if (auto failure =
           AddResult(node, MakeStorage(StorageId(copy.storage()), node.session, copy.spec()), to))
@@ -204,20 +207,16 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
   const wire::Fetch& fetch = message.fetch();
   node.kind = Node::Kind::kFetch;
   node.fetch = fetch.fetch();
-  std::vector<int> devices = LocalDevices(fetch.devices());
+  const LocalPlaces places = PlacesOf(fetch.devices());
   PrepareFetch prepare{
       .ordinal = Ordinal(message.ordinal()), .session = node.session, .fetch = fetch.fetch()};
-  for (uint32_t i = 0; i < devices.size(); ++i) {
-    if (devices[i] < 0) continue;
-    node.fetch_shards.push_back(i);
-    prepare.parts.push_back({{}, devices[i], i});
+  for (const auto& [position, device] : places.local) {
+    node.fetch_shards.push_back(position);
+    prepare.parts.push_back({{}, device, position});
   }
   std::vector<ShardKey> shards;
-  if (auto failure = Resolve(fetch.source(), devices, "The fetch", node, shards)) return failure;
-  size_t next = 0;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i] >= 0) prepare.parts[next++].from = shards[i];
-  }
+  if (auto failure = Resolve(fetch.source(), places, "The fetch", node, shards)) return failure;
+  for (size_t i = 0; i < shards.size(); ++i) prepare.parts[i].from = shards[i];
   if (prepare.parts.empty()) return std::nullopt;
   node.prepared = true;
   Emit(std::move(prepare));
@@ -225,23 +224,30 @@ std::optional<wire::Failure> WorkerCore::PrepareFetchNode(const wire::Node& mess
 }
 
 std::optional<wire::Failure> WorkerCore::Resolve(const wire::ArrayRef& ref,
-                                                 const std::vector<int>& devices,
-                                                 const std::string& what, Node& node,
-                                                 std::vector<ShardKey>& shards) {
-  shards.assign(devices.size(), {});
-  size_t position = 0;
+                                                 const LocalPlaces& places, const std::string& what,
+                                                 Node& node, std::vector<ShardKey>& shards) {
+  shards.clear();
+  size_t begin = 0;  // position of the run's first shard
   for (const wire::ShardRun& run : ref.runs()) {
-    for (uint32_t i = 0; i < run.count() && position < devices.size(); ++i, ++position) {
-      if (devices[position] < 0) continue;
-      shards[position] = {StorageId(run.storage()), run.first() + i};
-      if (auto failure = CheckShard(shards[position], devices[position], what)) return failure;
-      node.inputs.push_back(shards[position].storage);
+    const size_t end = std::min<size_t>(begin + run.count(), places.count);
+    for (; shards.size() < places.local.size(); node.inputs.push_back(shards.back().storage)) {
+      const LocalPlaces::Place& place = places.local[shards.size()];
+      if (place.position >= end) break;
+      const auto at = static_cast<uint32_t>(place.position - begin);
+      shards.push_back({StorageId(run.storage()), run.first() + at});
+      if (auto failure = CheckShard(shards.back(), place.device, what)) return failure;
     }
+    begin = end;
   }
-  if (position == devices.size()) return std::nullopt;
+  if (begin == places.count) return std::nullopt;
   return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
-                           absl::StrCat(what, " has ", position, " shards where ", devices.size(),
+                           absl::StrCat(what, " has ", begin, " shards where ", places.count,
                                         " devices each need one."));
+}
+
+const WorkerCore::Storage::Shard* WorkerCore::Storage::Find(uint32_t number) const {
+  auto found = std::ranges::lower_bound(shards, number, {}, &Shard::number);
+  return found == shards.end() || found->number != number ? nullptr : &*found;
 }
 
 std::optional<wire::Failure> WorkerCore::CheckShard(const ShardKey& key, int device,
@@ -255,19 +261,19 @@ std::optional<wire::Failure> WorkerCore::CheckShard(const ShardKey& key, int dev
                      "the storage was freed."));
   }
   const Storage& storage = entry->second;
-  if (storage.devices.empty()) return std::nullopt;  // failed before its shards were known
-  if (key.shard >= storage.devices.size()) {
+  if (storage.shard_count == 0) return std::nullopt;  // failed before its shards were known
+  if (key.shard >= storage.shard_count) {
+    return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
+                             absl::StrCat(what, " refers to shard ", key.shard, " of storage ",
+                                          key.storage, ", which has ", storage.shard_count, "."));
+  }
+  const Storage::Shard* const shard = storage.Find(key.shard);
+  if (shard != nullptr && shard->consumed_by != Ordinal()) {
     return wire::MakeFailure(
         absl::StatusCode::kInvalidArgument,
-        absl::StrCat(what, " refers to shard ", key.shard, " of storage ", key.storage,
-                     ", which has ", storage.devices.size(), "."));
+        absl::StrCat(what, " was already donated to gang ", shard->consumed_by, "."));
   }
-  if (!storage.consumed_by.empty() && storage.consumed_by[key.shard] != Ordinal()) {
-    return wire::MakeFailure(
-        absl::StatusCode::kInvalidArgument,
-        absl::StrCat(what, " was already donated to gang ", storage.consumed_by[key.shard], "."));
-  }
-  int actual = storage.devices[key.shard];
+  const int actual = shard == nullptr ? -1 : shard->device;
   if (actual == device) return std::nullopt;
   return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                            absl::StrCat(what, " has shard ", key.shard, " of storage ", key.storage,
@@ -279,23 +285,22 @@ std::optional<wire::Failure> WorkerCore::CheckShard(const ShardKey& key, int dev
 void WorkerCore::Consume(const ShardKey& key, Ordinal launch) {
   auto entry = storages_.find(key.storage);
   if (entry == storages_.end()) return;
-  Storage& storage = entry->second;
-  storage.consumed_by.resize(storage.devices.size());
-  if (key.shard < storage.consumed_by.size()) storage.consumed_by[key.shard] = launch;
+  if (Storage::Shard* const shard = entry->second.Find(key.shard)) shard->consumed_by = launch;
 }
 
 std::optional<wire::Failure> WorkerCore::AddResult(Node& node, CreateStorage result,
-                                                   const std::vector<int>& devices) {
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i] >= 0) result.shards.push_back({static_cast<uint32_t>(i), devices[i]});
-  }
-  if (result.shards.empty()) return std::nullopt;
+                                                   const LocalPlaces& places) {
+  if (places.local.empty()) return std::nullopt;
   auto [entry, is_new] = storages_.try_emplace(result.storage);
   if (!is_new) {
     return wire::MakeFailure(absl::StatusCode::kInvalidArgument,
                              absl::StrCat("Storage ", result.storage, " exists already."));
   }
-  entry->second.devices = devices;
+  entry->second.shard_count = places.count;
+  for (const auto& [position, device] : places.local) {
+    entry->second.shards.push_back({position, device, {}});
+    result.shards.push_back({position, device});
+  }
   node.outputs.push_back(result.storage);
   Emit(std::move(result));
   return std::nullopt;
@@ -313,15 +318,15 @@ void WorkerCore::PoisonResultsOf(const wire::Node& message, Node& node) {
   for (StorageId output : node.outputs) Settle(output, node.failure);
 }
 
-std::vector<int> WorkerCore::LocalDevices(
-    const google::protobuf::RepeatedField<uint32_t>& global) const {
-  std::vector<int> local;
-  local.reserve(global.size());
-  for (uint32_t device : global) {
-    auto entry = local_devices_.find(DeviceId(device));
-    local.push_back(entry == local_devices_.end() ? -1 : entry->second);
+WorkerCore::LocalPlaces WorkerCore::PlacesOf(
+    const google::protobuf::RepeatedField<uint32_t>& devices) const {
+  LocalPlaces places{.count = static_cast<size_t>(devices.size()), .local = {}};
+  for (int i = 0; i < devices.size(); ++i) {
+    auto entry = local_devices_.find(DeviceId(devices.Get(i)));
+    if (entry != local_devices_.end())
+      places.local.push_back({static_cast<uint32_t>(i), entry->second});
   }
-  return local;
+  return places;
 }
 
 std::string WorkerCore::DeviceName(int local) const {

@@ -90,18 +90,17 @@ void WorkerCore::Open(const wire::OpenDevices& open) {
 void WorkerCore::Load(wire::Load& load) {
   const ExecutableId id(load.executable());
   Executable executable{.label = wire::LabelOf(load.name(), load.source()),
-                        .devices = LocalDevices(load.devices())};
+                        .places = PlacesOf(load.devices())};
   executable.results.assign(load.results().begin(), load.results().end());
-  auto is_local = [](int device) { return device >= 0; };
-  bool any = std::any_of(executable.devices.begin(), executable.devices.end(), is_local);
-  bool all = std::all_of(executable.devices.begin(), executable.devices.end(), is_local);
+  const LocalPlaces& places = executable.places;
+  const bool any = !places.local.empty(), all = places.local.size() == places.count;
   wire::Report report;
   report.mutable_loaded()->set_executable(load.executable());
   if (any && (all || load.has_positions())) {
     LoadExecutable action{id,
                           load.name(),
                           std::move(*load.mutable_serialized()),
-                          executable.devices,
+                          {},
                           load.has_collectives(),
                           SessionId(load.session())};
     if (load.has_positions()) action.positions = load.positions();
@@ -109,7 +108,7 @@ void WorkerCore::Load(wire::Load& load) {
       action.places = {load.devices().begin(), load.devices().end()};
       action.members = {load.members().begin(), load.members().end()};
     }
-    std::erase_if(action.devices, std::not_fn(is_local));
+    for (const LocalPlaces::Place& place : places.local) action.devices.push_back(place.device);
     Emit(std::move(action));
   } else if (any) {
     executable.failure =
@@ -333,13 +332,13 @@ void WorkerCore::Free(StorageId storage) {
 void WorkerCore::FreeShards(const wire::ShardRun& run) {
   auto entry = storages_.find(StorageId(run.storage()));
   if (entry == storages_.end()) return;
-  std::vector<int>& devices = entry->second.devices;
+  std::vector<Storage::Shard>& shards = entry->second.shards;
   DropShards drop{.storage = entry->first};
-  for (size_t shard = run.first(); shard < devices.size() && shard - run.first() < run.count();
-       ++shard) {
-    if (devices[shard] < 0) continue;
-    devices[shard] = -1;
-    drop.shards.push_back(static_cast<uint32_t>(shard));
+  for (auto it = std::ranges::lower_bound(shards, run.first(), {}, &Storage::Shard::number);
+       it != shards.end() && it->number - run.first() < run.count(); ++it) {
+    if (it->device < 0) continue;
+    it->device = -1;
+    drop.shards.push_back(it->number);
   }
   if (!drop.shards.empty()) Emit(std::move(drop));
 }

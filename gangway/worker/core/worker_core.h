@@ -62,14 +62,31 @@ class WorkerCore {
   Counts counts() const;
 
  private:
+  // Which of the positions 0 to count - 1 of a program, or shards of an array, are on this worker. What a worker does
+  // for a launch is in proportion to these, however many there are elsewhere.
+  struct LocalPlaces {
+    struct Place {
+      uint32_t position = 0;
+      int device = 0;
+    };
+    size_t count = 0;
+    std::vector<Place> local;  // by position
+  };
+
   struct Storage {
     enum class State { kPending, kThere, kFailed };
+    struct Shard {
+      uint32_t number = 0;
+      int device = 0;       // -1: freed
+      Ordinal consumed_by;  // the launch that it was donated to; 0: none
+    };
+    // None: another worker's.
+    const Shard* Find(uint32_t number) const;
+    Shard* Find(uint32_t number) { return const_cast<Shard*>(std::as_const(*this).Find(number)); }
     State state = State::kPending;
-    std::vector<int>
-        devices;  // of shard i; -1: not on this worker. Empty: unknown, only if it has failed
-    wire::Failure failure;  // if kFailed
-    std::vector<Ordinal>
-        consumed_by;               // by shard: the launch that it was donated to, or 0; empty: none
+    size_t shard_count = 0;        // 0: unknown, only if it has failed
+    std::vector<Shard> shards;     // that are, or were, on this worker, by number
+    wire::Failure failure;         // if kFailed
     std::vector<Ordinal> waiters;  // ended nodes whose verdict waits for this storage
   };
 
@@ -109,7 +126,7 @@ class WorkerCore {
 
   struct Executable {
     wire::ProgramLabelRef label;
-    std::vector<int> devices;  // of position i; -1: not on this worker
+    LocalPlaces places;
     std::vector<wire::TensorSpec> results;
     std::optional<wire::Failure> failure;  // of loading
   };
@@ -141,18 +158,18 @@ class WorkerCore {
   static void AddShard(const wire::Copy& copy, uint32_t shard, const ShardKey& source, int from,
                        int to, PrepareCopy& prepare);
   std::optional<wire::Failure> PrepareFetchNode(const wire::Node& message, Node& node);
-  // Finds the storage shard at each position of `ref` that is local according to `devices`, and
-  // checks that it exists on that device. Non-local positions stay {0, 0}.
-  std::optional<wire::Failure> Resolve(const wire::ArrayRef& ref, const std::vector<int>& devices,
+  // Finds the storage shard of `ref` at each local place, in their order, and checks that it exists
+  // on that device.
+  std::optional<wire::Failure> Resolve(const wire::ArrayRef& ref, const LocalPlaces& places,
                                        const std::string& what, Node& node,
                                        std::vector<ShardKey>& shards);
   std::optional<wire::Failure> CheckShard(const ShardKey& key, int device,
                                           const std::string& what) const;
   void Consume(const ShardKey& key, Ordinal launch);
   std::optional<wire::Failure> AddResult(Node& node, CreateStorage result,
-                                         const std::vector<int>& devices);
+                                         const LocalPlaces& places);
   void PoisonResultsOf(const wire::Node& message, Node& node);
-  std::vector<int> LocalDevices(const google::protobuf::RepeatedField<uint32_t>& global) const;
+  LocalPlaces PlacesOf(const google::protobuf::RepeatedField<uint32_t>& devices) const;
   std::string DeviceName(int local) const;
 
   // Ends of nodes.
