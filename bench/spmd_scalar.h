@@ -1,8 +1,8 @@
-// The scalar program of bench/spmd.py as StableHLO, x <- sum(x) / D + b on D devices, and the commands by which it runs:
-// a line "scalar one|chain|fused<tab>COUNT" on stdin, answered by a line of JSON with the seconds. Header-only; one
-// thread.
-#ifndef GANGWAY_BENCH_SPMD_SCALAR_H_
-#define GANGWAY_BENCH_SPMD_SCALAR_H_
+// The scalar program of bench/spmd.py as StableHLO, x <- sum(x) / D + b on D devices, and the commands by which it
+// runs: a line "scalar one|chain|fused<tab>COUNT" on stdin, answered by a line of JSON with the seconds. Header-only;
+// one thread.
+#ifndef BENCH_SPMD_SCALAR_H_
+#define BENCH_SPMD_SCALAR_H_
 
 #include <cstdio>
 #include <functional>
@@ -68,4 +68,4 @@ inline bool ServeCommands(const std::function<double(bool, int, int)>& run) {
 
 }  // namespace gangway::bench
 
-#endif  // GANGWAY_BENCH_SPMD_SCALAR_H_
+#endif  // BENCH_SPMD_SCALAR_H_
