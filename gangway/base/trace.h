@@ -41,7 +41,19 @@ enum class TraceKind : uint8_t {
   kReceive = 15,       // transport: frames arrived on link `place`; value = bytes
   kCompileBegin = 16,  // compiler; value = request
   kCompileEnd = 17,
+  // worker: a member on device `place` has come out of a collective, or of several short ones; value = PackSpan of the
+  // collective's number in its program, or of how many they were
+  kCollective = 18,
+  kCollectives = 19,
 };
+
+// A number below 2^24 and how long something took, up to 18 minutes, in one value.
+inline constexpr uint64_t kSpanNsMax = (uint64_t{1} << 40) - 1;
+constexpr uint64_t PackSpan(uint32_t number, uint64_t ns) {
+  return (uint64_t{number} << 40) | (ns < kSpanNsMax ? ns : kSpanNsMax);
+}
+constexpr uint32_t SpanNumber(uint64_t value) { return static_cast<uint32_t>(value >> 40); }
+constexpr uint64_t SpanNs(uint64_t value) { return value & kSpanNsMax; }
 
 struct TraceRecord {     // as stored and sent: plain numbers
   uint64_t time_ns = 0;  // of the steady clock
@@ -59,7 +71,11 @@ void Trace(TraceKind kind, uint32_t place, SessionId session, Ordinal gang, uint
 void TraceAt(Clock::time_point when, TraceKind kind, uint32_t place, SessionId session,
              Ordinal gang, uint64_t value = 0);
 
-enum class TraceNameOf : uint8_t { kLink = 1, kExecutable = 2, kSession = 3 };
+enum class TraceNameOf : uint8_t { kLink = 1, kExecutable = 2, kSession = 3, kCollective = 4 };
+// The id of a kCollective.
+constexpr uint64_t CollectiveNameId(ExecutableId executable, uint32_t number) {
+  return (executable.number() << 24) | number;
+}
 void NameTrace(TraceNameOf what, uint64_t id, std::string name);
 
 struct TraceName {

@@ -165,14 +165,16 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   const toml::table* table = node->as_table();
   if (table == nullptr)
     return reader.Complain(node->source(), "controller must be a table: [controller]");
-  reader.Keys(*table, {"client_silence", "control_port", "front_door_port", "host", "session_wait",
-                       "worker_wait"});
+  reader.Keys(*table, {"client_silence", "collective_limit", "control_port", "front_door_port",
+                       "host", "late_after", "session_wait", "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Integer(*table, "control_port", 1, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
   reader.Integer(*table, "client_silence", 2, kWaitMaxS, config.client_silence_s);
   reader.Integer(*table, "session_wait", 0, kWaitMaxS, config.session_wait_s);
   reader.Integer(*table, "worker_wait", 0, kWaitMaxS, config.worker_wait_s);
+  reader.Integer(*table, "late_after", 1, kWaitMaxS, config.late_after_s);
+  reader.Integer(*table, "collective_limit", 1, kCollectiveLimitMaxS, config.collective_limit_s);
   if (config.control_port == config.front_door_port) {
     reader.Complain(table->source(),
                     "control_port and front_door_port are the same: give each a "

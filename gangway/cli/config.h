@@ -15,6 +15,9 @@
 
 namespace gangway::cli {
 
+// Below the 600 s for which a device's thread waits.
+inline constexpr uint32_t kCollectiveLimitMaxS = 540;
+
 struct HostWorker {
   std::string host = "127.0.0.1";  // where peers reach its data port
   uint32_t devices = 1;
@@ -39,6 +42,8 @@ struct ClusterConfig {
   uint32_t client_silence_s = 60;  // a client whose host vanishes is lost
   uint32_t session_wait_s = 15;
   uint32_t worker_wait_s = 20;
+  uint32_t late_after_s = 5;
+  uint32_t collective_limit_s = 300;
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the
   // hosts' cores are not known here: at least the devices and the cores of the largest worker.

@@ -31,6 +31,8 @@ front_door_port = 7000
 client_silence = 9
 session_wait = 1
 worker_wait = 2
+late_after = 3
+collective_limit = 4
 [[island]]
 workers = [ { host = "a.example", devices = 4 }, { host = "::2", devices = 2, data_port = 7002 } ]
 [[island]]
@@ -47,6 +49,8 @@ workers = [ { } ]
   EXPECT_EQ(config->client_silence_s, 9u);
   EXPECT_EQ(config->session_wait_s, 1u);
   EXPECT_EQ(config->worker_wait_s, 2u);
+  EXPECT_EQ(config->late_after_s, 3u);
+  EXPECT_EQ(config->collective_limit_s, 4u);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
   EXPECT_EQ(config->DevicesMax(), 4u);
   EXPECT_EQ(config->Devices(), 7u);

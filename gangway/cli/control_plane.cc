@@ -90,6 +90,9 @@ absl::Status ControlPlane::StartController() {
   controller.terms.set_budget_bytes(options_.budget_bytes);
   controller.terms.set_memory_wait_ms(static_cast<uint64_t>(options_.memory_wait_max.count()));
   controller.terms.set_worker_wait_ms(static_cast<uint64_t>(options_.worker_wait_max.count()));
+  controller.terms.set_late_after_ms(static_cast<uint64_t>(options_.late_after.count()));
+  controller.terms.set_collective_limit_ms(
+      static_cast<uint64_t>(options_.collective_limit.count()));
   controller_ = std::make_unique<controller::ControllerService>(&loop_, std::move(controller));
   auto welcome = [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
     return controller_->Welcome(link, hello);

@@ -36,6 +36,8 @@ struct ControlPlaneOptions {
   std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
   std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
   std::chrono::milliseconds memory_wait_max{30000};
+  std::chrono::milliseconds late_after{5000};  // members in a collective: the absent are logged
+  std::chrono::milliseconds collective_limit{300000};  // likewise: their gang is aborted
   std::function<void(uint64_t process_id)> on_silent;  // a process declared dead for its silence
   std::function<void(const std::string&)> on_event;    // for people, one line each; on the loop
 };

@@ -137,6 +137,8 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   head.client_silence_max = std::chrono::seconds(config.client_silence_s);
   head.welcome_max = std::chrono::seconds(config.session_wait_s);
   head.worker_wait_max = std::chrono::seconds(config.worker_wait_s);
+  head.late_after = std::chrono::seconds(config.late_after_s);
+  head.collective_limit = std::chrono::seconds(config.collective_limit_s);
   return config.ControlAddress();
 }
 

@@ -6,6 +6,7 @@
 
 #include "gangway/cli/certs.h"
 #include "gangway/cli/commands.h"
+#include "gangway/cli/config.h"
 #include "gangway/cli/doctor.h"
 #include "gangway/cli/drain.h"
 #include "gangway/cli/front_door.h"
@@ -38,6 +39,16 @@ void AddWaits(CLI::App* command, WaitLimits& waits) {
       ->add_option("--worker-wait", waits.worker_s,
                    "seconds that work waits for a worker that is down")
       ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  command
+      ->add_option("--late-after", waits.late_s,
+                   "seconds in a collective after which the log names the missing members")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  command
+      ->add_option("--collective-limit", waits.collective_s,
+                   "seconds in a collective after which the gang is aborted")
+      ->check(CLI::Range(uint32_t{1}, kCollectiveLimitMaxS))
       ->capture_default_str();
 }
 
@@ -308,6 +319,8 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
     head.own_collectives = uniform.collectives == "gangway";
     head.welcome_max = std::chrono::seconds(waits.session_s);
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
+    head.late_after = std::chrono::seconds(waits.late_s);
+    head.collective_limit = std::chrono::seconds(waits.collective_s);
     result = StartHead(head, access, hosts.config);
   });
   command = app.add_subcommand("front-door", "JAX's front door, beside a script")->group("roles");

@@ -77,6 +77,37 @@ TEST(TraceFileTest, WhatIsGivenToABusyDeviceIsDrawnBehindIt) {
   EXPECT_THAT(events, Contains(Has({{"ts", 3.0}, {"dur", 2.0}, {"name", "gang #2"}})));
 }
 
+TEST(TraceFileTest, CollectivesAreNamedByTheirPrograms) {
+  auto head = Process(
+      "controller",
+      {{.time_ns = 100, .kind = TraceKind::kQueue, .session = 4, .gang = 9, .value = 5 * 8 + 3}});
+  auto worker = Process("island0/worker0", {{.time_ns = 5000,
+                                             .kind = TraceKind::kCollective,
+                                             .place = 2,
+                                             .gang = 9,
+                                             .value = PackSpan(1, 3000)},
+                                            {.time_ns = 9000,
+                                             .kind = TraceKind::kCollectives,
+                                             .place = 2,
+                                             .gang = 9,
+                                             .value = PackSpan(37, 2000)}});
+  worker.names[{TraceNameOf::kCollective, CollectiveNameId(ExecutableId(5), 1)}] =
+      "64 bytes, all-reduce.7 at train.py:57";
+  const std::vector<Json> events = Events(ToPerfetto({head, worker}));
+  EXPECT_THAT(events, Contains(Has({{"ph", "X"},
+                                    {"name", "64 bytes, all-reduce.7 at train.py:57"},
+                                    {"pid", 2},
+                                    {"tid", 150002},
+                                    {"ts", 2.0},
+                                    {"dur", 3.0},
+                                    {"args", {{"gang", 9}}}})));
+  EXPECT_THAT(events, Contains(Has({{"name", "37 short collectives"}, {"ts", 7.0}})));
+  EXPECT_THAT(
+      events,
+      Contains(
+          Has({{"ph", "M"}, {"tid", 150002}, {"args", {{"name", "collectives of device 2"}}}})));
+}
+
 TEST(TraceFramesTest, RecordsGoThereAndBackInPieces) {
   for (uint64_t i = 1; i <= kTraceCapacity; ++i)
     Trace(TraceKind::kRelease, 3, SessionId(5), Ordinal(i), i);
@@ -174,6 +205,46 @@ TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("source":"train.py:42")"));
   EXPECT_THAT(WhyJson(reply), HasSubstr(R"("for_source":"other.py:7")"));
   EXPECT_THAT(WhyText(reply), Not(HasSubstr("nothing")));
+}
+
+TEST(WhyTextTest, AGangThatStandsInACollectiveIsExplainedByItsMissingMembers) {
+  wire::WhyReply reply;
+  wire::Wait& wait = *reply.add_waits();
+  wait.set_kind("call");
+  wait.set_gang(12);
+  wait.set_session(3);
+  wait.set_program("jit_step");
+  wait.set_reason(wire::Wait::REASON_COLLECTIVE);
+  wait.set_collective("all-reduce.7 at train.py:57");
+  wait.set_waited_ms(2500);
+  wait.set_limit_ms(300000);
+  wait.set_members(8);
+  wait.set_members_waiting(4);
+  wire::Wait::Missing& silent = *wait.add_missing();
+  silent.set_worker("island0/worker2");
+  silent.add_devices(4);
+  silent.add_devices(5);
+  silent.set_cause(wire::Wait::Missing::CAUSE_SILENT);
+  silent.set_for_ms(2100);
+  wire::Wait::Missing& behind = *wait.add_missing();
+  behind.set_worker("island0/worker3");
+  behind.add_devices(6);
+  behind.set_cause(wire::Wait::Missing::CAUSE_BEHIND_GANG);
+  behind.set_for_gang(9);
+  behind.set_for_session(2);
+  behind.set_for_program("jit_eval");
+  behind.set_for_source("eval.py:3");
+  wait.set_missing_left_out(1);
+  EXPECT_EQ(WaitText(wait),
+            "gang 12, call (jit_step) of session 3, stands in collective all-reduce.7 at "
+            "train.py:57, where 4 of 8 members wait for device 4, device 5 of island0/worker2, "
+            "which is silent (no heartbeat for 2.1 s); device 6 of island0/worker3, which is "
+            "behind gang 9 (jit_eval at eval.py:3) of session 2; and 1 more, for 2.5 s (at most "
+            "300 s)");
+  const std::string json = WhyJson(reply);
+  EXPECT_THAT(json, HasSubstr(R"("reason":"collective")"));
+  EXPECT_THAT(json, HasSubstr(R"("cause":"behind_gang")"));
+  EXPECT_THAT(json, HasSubstr(R"("devices":[4,5])"));
 }
 
 }  // namespace

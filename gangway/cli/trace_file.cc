@@ -25,9 +25,10 @@ enum Thread : uint32_t {
   kUploads = 6,
   kFetches = 7,
   kCompiles = 8,
-  kRequests = 1000,   // + session
-  kDevices = 100000,  // + device
-  kLinks = 200000,    // + 2 * link, + 1 for incoming frames
+  kRequests = 1000,         // + session
+  kDevices = 100000,        // + device
+  kInCollectives = 150000,  // + device
+  kLinks = 200000,          // + 2 * link, + 1 for incoming frames
 };
 
 struct TrackId {
@@ -67,6 +68,7 @@ Flow DoneFlow(uint64_t gang, uint32_t device) {
 
 struct Gang {
   std::string name;
+  ExecutableId executable;  // of a call
   uint32_t island = 0;
   std::set<uint32_t> devices;
   int64_t queued = 0;
@@ -98,6 +100,7 @@ class Writer {
     for (const auto& [key, name] : process.names) {
       if (key.first == TraceNameOf::kExecutable) programs_[key.second] = name;
       if (key.first == TraceNameOf::kSession) sessions_[key.second] = name;
+      if (key.first == TraceNameOf::kCollective) collectives_[key.second] = name;
     }
   }
 
@@ -109,6 +112,7 @@ class Writer {
       Gang& gang = gangs_[record.gang];
       if (record.kind == TraceKind::kQueue) {
         uint64_t kind = record.value % 8;
+        if (kind == 3) gang.executable = ExecutableId(record.value / 8);
         auto program = programs_.find(record.value / 8);
         gang.name =
             kind == 3 && program != programs_.end() ? program->second : kKinds[kind < 7 ? kind : 0];
@@ -128,6 +132,16 @@ class Writer {
     auto it = gangs_.find(ordinal);
     return absl::StrCat(it == gangs_.end() || it->second.name.empty() ? "gang" : it->second.name,
                         " #", ordinal);
+  }
+
+  std::string CollectiveName(const TraceRecord& record) const {
+    const uint32_t number = SpanNumber(record.value);
+    if (record.kind == TraceKind::kCollectives) return absl::StrCat(number, " short collectives");
+    auto gang = gangs_.find(record.gang);
+    auto name = gang == gangs_.end()
+                    ? collectives_.end()
+                    : collectives_.find(CollectiveNameId(gang->second.executable, number));
+    return name == collectives_.end() ? absl::StrCat("collective ", number) : name->second;
   }
 
   Slice& Add(TrackId track, int64_t begin, int64_t end, std::string name,
@@ -154,6 +168,11 @@ class Writer {
           if (auto it = compiling.find(record.value); it != compiling.end()) {
             Add({group, kCompiles}, it->second, at, "compile", record);
           }
+          break;
+        case TraceKind::kCollective:
+        case TraceKind::kCollectives:
+          Add({group, kInCollectives + record.place},
+              at - static_cast<int64_t>(SpanNs(record.value)), at, CollectiveName(record), record);
           break;
         default:
           AddMoment(group, at, record);
@@ -303,6 +322,8 @@ class Writer {
       return absl::StrCat("link ", link, (id.thread - kLinks) % 2 == 0 ? " out, to " : " in, from ",
                           name == names.end() ? "?" : name->second);
     }
+    if (id.thread >= kInCollectives)
+      return absl::StrCat("collectives of device ", id.thread - kInCollectives);
     if (id.thread >= kDevices) return absl::StrCat("device ", id.thread - kDevices);
     uint64_t session = id.thread - kRequests;
     auto name = sessions_.find(session);
@@ -333,6 +354,7 @@ class Writer {
   const std::vector<Process>& processes_;
   std::map<uint64_t, std::string> programs_;
   std::map<uint64_t, std::string> sessions_;
+  std::map<uint64_t, std::string> collectives_;
   std::map<uint64_t, Gang> gangs_;
   std::map<TrackId, std::vector<Slice>> tracks_;
   std::set<std::pair<uint64_t, uint64_t>> lowered_;

@@ -196,6 +196,35 @@ ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin
           /*restart_forever=*/true};
 }
 
+namespace {
+
+std::vector<std::string> HeadCommand(const UpOptions& options, const StateDir& dir) {
+  auto text = [](auto number) { return absl::StrCat(number); };
+  std::vector<std::string> head = {RoleBinary(), "head"};
+  auto add = [&head](const char* flag, std::string value) {
+    head.emplace_back(flag);
+    head.push_back(std::move(value));
+  };
+  add("--islands", text(options.islands));
+  add("--workers", text(options.workers));
+  add("--devices", text(options.devices));
+  add("--memory", text(options.memory_bytes.value_or(0)));
+  add("--session-wait", text(options.waits.session_s));
+  add("--worker-wait", text(options.waits.worker_s));
+  add("--late-after", text(options.waits.late_s));
+  add("--collective-limit", text(options.waits.collective_s));
+  add("--front-door", absl::StrCat("127.0.0.1:", options.port));
+  add("--control", LocalAddress(dir, "control.sock"));
+  add("--metrics-port", text(options.metrics_port));
+  add("--token-file", dir.File(TokenFile(wire::ROLE_TOOL)));
+  for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
+  if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
+  add("--collectives", options.collectives);
+  return head;
+}
+
+}  // namespace
+
 std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   using Command = std::vector<std::string>;
   const std::string binary = RoleBinary();
@@ -207,20 +236,7 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   const WorkerMemory memory =
       PlanWorker(HostMemoryBytes(), workers, options.devices, options.plugin, options.memory_bytes);
   std::vector<ChildSpec> children;
-  Command head = {binary,           "head",
-                  "--islands",      text(options.islands),
-                  "--workers",      text(options.workers),
-                  "--devices",      text(options.devices),
-                  "--memory",       text(options.memory_bytes.value_or(0)),
-                  "--session-wait", text(options.waits.session_s),
-                  "--worker-wait",  text(options.waits.worker_s),
-                  "--front-door",   absl::StrCat("127.0.0.1:", options.port),
-                  "--control",      LocalAddress(dir, "control.sock"),
-                  "--metrics-port", text(options.metrics_port),
-                  "--token-file",   dir.File(TokenFile(wire::ROLE_TOOL))};
-  for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
-  if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
-  head.insert(head.end(), {"--collectives", options.collectives});
+  const Command head = HeadCommand(options, dir);
   children.push_back({"head", [head](const std::string&) { return head; }});
   children.push_back(CompilerChild(options.devices, threads, options.plugin, dir,
                                    {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}));

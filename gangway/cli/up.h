@@ -14,10 +14,12 @@
 
 namespace gangway::cli {
 
-// How long the head waits, in seconds, before an error names the absent processes.
+// How long work waits, in seconds, before an error or, for `late_s`, a line in the log names what is absent.
 struct WaitLimits {
-  uint32_t session_s = 15;  // a new session, for the declared workers
-  uint32_t worker_s = 20;   // work, for a worker that is down
+  uint32_t session_s = 15;      // a new session, for the declared workers
+  uint32_t worker_s = 20;       // work, for a worker that is down
+  uint32_t late_s = 5;          // members of a gang in a collective, for another member
+  uint32_t collective_s = 300;  // likewise; then the gang is aborted
 };
 
 struct UpOptions {

@@ -6,20 +6,15 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 #include "gangway/cli/json.h"
 #include "gangway/wire/failure.h"
+#include "gangway/wire/late_text.h"
 
 namespace gangway::cli {
 namespace {
 
 using wire::Wait;
-
-std::string Seconds(uint64_t ms) {
-  return ms < 10000 ? absl::StrFormat("%.1f s", static_cast<double>(ms) / 1000)
-                    : absl::StrCat(ms / 1000, " s");
-}
 
 template <typename List>
 std::string Names(const List& list, const char* prefix = "") {
@@ -86,6 +81,8 @@ std::string Reason(const Wait& wait) {
       return absl::StrCat(
           " is stuck on ", Names(wait.devices(), "device "), " of ", workers,
           ": the device runtime does not return, although the worker sends heartbeats");
+    case Wait::REASON_COLLECTIVE:
+      return absl::StrCat(" stands in ", wire::CollectiveText(wait));
     case Wait::REASON_UPLOAD_BYTES:
       return absl::StrCat(" waits for the client of session ", wait.session(), " to send bytes to ",
                           workers);
@@ -114,10 +111,30 @@ std::string Reason(const Wait& wait) {
   }
 }
 
-Json WaitJson(const Wait& wait) {
-  std::string reason = Wait::Reason_Name(wait.reason()).substr(7);  // without REASON_
-  std::transform(reason.begin(), reason.end(), reason.begin(),
+// `name` without its first `prefix` characters, in lower case.
+std::string EnumText(const std::string& name, size_t prefix) {
+  std::string text = name.size() > prefix ? name.substr(prefix) : "";
+  std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+Json MissingJson(const Wait::Missing& missing) {
+  return {{"worker", missing.worker()},
+          {"devices", missing.devices()},
+          {"cause", EnumText(Wait::Missing::Cause_Name(missing.cause()), sizeof("CAUSE_") - 1)},
+          {"for_ms", missing.for_ms()},
+          {"for_gang", missing.for_gang()},
+          {"for_session", missing.for_session()},
+          {"for_program", missing.for_program()},
+          {"for_source", missing.for_source()},
+          {"client", missing.client()}};
+}
+
+Json WaitJson(const Wait& wait) {
+  std::string reason = EnumText(Wait::Reason_Name(wait.reason()), sizeof("REASON_") - 1);
+  Json missing = Json::array();
+  for (const Wait::Missing& each : wait.missing()) missing.push_back(MissingJson(each));
   Json holders = Json::array();
   for (const Wait::Holder& holder : wait.holders())
     holders.push_back({{"session", holder.session()}, {"bytes", holder.bytes()}});
@@ -139,6 +156,11 @@ Json WaitJson(const Wait& wait) {
           {"used_bytes", wait.used_bytes()},
           {"budget_bytes", wait.budget_bytes()},
           {"holders", std::move(holders)},
+          {"collective", wait.collective()},
+          {"members_waiting", wait.members_waiting()},
+          {"members", wait.members()},
+          {"missing", std::move(missing)},
+          {"missing_left_out", wait.missing_left_out()},
           {"text", WaitText(wait)}};
 }
 
@@ -168,8 +190,9 @@ void Arrange(wire::WhyReply& reply, const wire::WhyRequest& scope) {
 
 std::string WaitText(const Wait& wait) {
   std::string text = absl::StrCat(Subject(wait), Reason(wait));
-  if (wait.waited_ms() != 0) absl::StrAppend(&text, ", for ", Seconds(wait.waited_ms()));
-  if (wait.limit_ms() != 0) absl::StrAppend(&text, " (at most ", Seconds(wait.limit_ms()), ")");
+  if (wait.waited_ms() != 0) absl::StrAppend(&text, ", for ", wire::SecondsText(wait.waited_ms()));
+  if (wait.limit_ms() != 0)
+    absl::StrAppend(&text, " (at most ", wire::SecondsText(wait.limit_ms()), ")");
   return text;
 }
 

@@ -128,11 +128,12 @@ absl::Status Launch::reason() const {
 }
 
 Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> device,
-               uint32_t position)
+               uint32_t position, uint32_t device_id)
     : launch_(std::move(launch)),
       device_(std::move(device)),
       position_(position),
-      rounds_(launch_->plan().size()) {}
+      rounds_(launch_->plan().size()),
+      flight_(device_id, launch_->gang().ordinal) {}
 
 Member::~Member() { SayReads(); }
 
@@ -348,7 +349,11 @@ absl::Status Member::Run(int64_t number, std::span<const std::span<const std::by
                                                    " are not those of its description"));
   }
   if (launch_->is_aborted()) return launch_->reason();
-  return Exchange(*this, static_cast<uint32_t>(number), rounds_[number]++, operands, results).Run();
+  const auto which = static_cast<uint32_t>(number);
+  const Clock::time_point began = Clock::now();
+  absl::Status status = Exchange(*this, which, rounds_[number]++, operands, results).Run();
+  flight_.Add(which, began, Clock::now());
+  return status;
 }
 
 }  // namespace gangway::collective

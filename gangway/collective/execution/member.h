@@ -33,6 +33,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
 #include "gangway/collective/execution/arena.h"
+#include "gangway/collective/execution/flight_record.h"
 #include "gangway/collective/execution/peer.h"
 #include "gangway/collective/execution/plan.h"
 
@@ -152,7 +153,9 @@ class Launch {
 
 class Member {
  public:
-  Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> device, uint32_t position);
+  // `device_id`: of the device in the cluster, for the flight recorder.
+  Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> device, uint32_t position,
+         uint32_t device_id = 0);
   ~Member();
 
   // One collective. The operands and results are those of the program's call, without the chain. A result may be the
@@ -210,6 +213,7 @@ class Member {
   const uint32_t position_;
   std::vector<uint32_t> rounds_;  // by collective
   std::vector<Unsaid> unsaid_;
+  FlightRecord flight_;
 };
 
 }  // namespace gangway::collective

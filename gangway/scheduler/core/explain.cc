@@ -11,12 +11,17 @@ constexpr int kWaitsMax = 256;
 constexpr size_t kChainMax = 32;
 constexpr std::chrono::milliseconds kSilent{1500};  // three heartbeats
 
-uint64_t Ms(Time::duration duration) {
+}  // namespace
+
+uint64_t Island::Ms(Time::duration duration) {
   auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
   return static_cast<uint64_t>(std::max<int64_t>(0, ms));
 }
 
-}  // namespace
+// Of a worker that is up. A worker that `heard` does not know counts as heard.
+bool Island::IsSilent(uint32_t worker, Time now, const std::vector<Time>& heard) const {
+  return worker < heard.size() && now - heard[worker] >= kSilent;
+}
 
 // Per device: the oldest released gang, and the oldest ready one, which claims the device.
 struct Island::Heads {
@@ -118,8 +123,9 @@ void Island::NameForGang(wire::Wait& wait) const {
 
 void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<Time>& heard,
                              const Heads& heads, wire::Wait& wait) const {
+  if (ExplainLate(node, now, heard, wait)) return;
   for (uint32_t worker : node.open_workers) {
-    if (now - heard[worker] < kSilent) continue;
+    if (!IsSilent(worker, now, heard)) continue;
     wait.set_reason(wire::Wait::REASON_WORKER_SILENT);
     wait.set_waited_ms(Ms(now - heard[worker]));
     wait.add_workers(WorkerName(worker));

@@ -98,6 +98,7 @@ void Island::OnNode(wire::Node& message, Time now, Actions& actions) {
 void Island::SendNode(const NodeState& node, wire::Node message, Actions& actions) {
   wire::IslandItem item;
   *item.mutable_node() = std::move(message);
+  if (item.node().has_launch()) item.mutable_node()->mutable_launch()->set_island_epoch(epoch_);
   SendToWorkers(node.workers, std::move(item), actions);
 }
 
@@ -390,6 +391,7 @@ wire::IslandItem Island::MakeLoad(const wire::Load& load) const {
   wire::IslandItem item;
   *item.mutable_load() = load;
   if (!HasMembers(load)) return item;
+  item.mutable_load()->set_island_epoch(epoch_);
   for (uint32_t worker : WorkersOf(load)) *item.mutable_load()->add_members() = MemberOn(worker);
   return item;
 }

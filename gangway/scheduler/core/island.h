@@ -25,6 +25,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -56,6 +57,9 @@ struct IslandConfig {
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds worker_wait_max{20000};
   std::chrono::milliseconds upload_wait_max{60000};  // for the next byte of a released upload
+  // Of a member of a gang in a collective of Gangway's own, for another member:
+  std::chrono::milliseconds late_after{5000};          // the missing members are logged
+  std::chrono::milliseconds collective_limit{300000};  // the gang is aborted
 };
 
 struct FromController {
@@ -75,11 +79,12 @@ struct FromWorker {
   Incarnation incarnation;
   wire::ReportBatch batch;
 };
-// A heartbeat that names stuck devices, or the first that names none again.
+// A heartbeat that names stuck devices or members of gangs, or the first that names none again.
 struct WorkerBeat {
   uint32_t worker = 0;
   Incarnation incarnation;
   wire::Heartbeat beat;
+  std::vector<Time> heard;  // as for Explain
 };
 struct Tick {};
 using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, WorkerBeat, Tick>;
@@ -87,7 +92,8 @@ using Event = std::variant<FromController, WorkerUp, WorkerDown, FromWorker, Wor
 struct Actions {
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_workers;  // worker index in the island
   std::vector<wire::Report> to_controller;
-  std::vector<std::string> notices;    // log lines: stuck devices, missed deadlines (TM-1)
+  std::vector<std::string>
+      notices;  // log lines: stuck devices, late gangs, missed deadlines (TM-1)
   std::vector<ExecutableId> unloaded;  // no Load of these comes any more
 };
 
@@ -155,6 +161,8 @@ class Island {
     wire::FailureRef failure;
     Time arrived;
     Time released_at;
+    uint64_t place = 0;                // in the order of releases
+    bool said_late = false;            // logged as late
     std::optional<Time> waits_since;   // released upload: its release, or its latest bytes
     std::optional<Time> memory_since;  // ready, and did not fit into memory since then
   };
@@ -194,6 +202,17 @@ class Island {
     std::map<uint32_t, wire::FailureRef> lost;  // the shards on these workers are gone
   };
 
+  // What a device does for a gang with collectives of Gangway's own, as its worker has said.
+  struct Member {
+    IslandDevice device;
+    Ordinal gang;
+    wire::GangMember::Stage stage = wire::GangMember::STAGE_UNKNOWN;
+    Time since;  // of a member in a collective
+    std::string collective;
+    std::optional<IslandDevice> awaited;
+    std::string client;  // whose host callback it waits for
+  };
+
   struct WorkerState {
     Incarnation incarnation;    // 0 = down
     Incarnation latest;         // the current incarnation, or the last one
@@ -210,6 +229,7 @@ class Island {
     // The latest item for it in the actions of step `sent_in`.
     uint64_t sent_in = 0;
     size_t sent_at = 0;
+    std::vector<Member> members;  // of gangs that take more than a second
   };
 
   struct DeviceState {
@@ -322,9 +342,33 @@ class Island {
   void ExplainBlocked(const NodeState& node, wire::Wait& wait) const;
   void ExplainReady(const NodeState& node, Time now, const Heads& heads, wire::Wait& wait) const;
   void ExplainMemory(const NodeState& node, wire::Wait& wait) const;
+  static uint64_t Ms(Time::duration duration);
+  bool IsSilent(uint32_t worker, Time now, const std::vector<Time>& heard) const;
   static bool WaitsForOtherIslands(const NodeState& node) {
     return (node.offered && !node.has_turn) || (node.spans && node.admitted);
   }
+
+  // late.cc
+  void OnMembers(const WorkerBeat& event, Time now, Actions& actions);
+  void NoticeLate(NodeState& node, Time now, const WorkerBeat& event, Actions& actions);
+  void EndLate(NodeState& node, Time now, const WorkerBeat& event, Actions& actions);
+  // False: no member is known to wait for long.
+  bool ExplainLate(const NodeState& node, Time now, const std::vector<Time>& heard,
+                   wire::Wait& wait) const;
+  void ExplainMissing(const NodeState& node, IslandDevice device, Time now,
+                      const std::vector<Time>& heard, wire::Wait::Missing& missing) const;
+  void SetForGang(wire::Wait::Missing::Cause cause, Ordinal gang,
+                  wire::Wait::Missing& missing) const;
+  std::vector<bool> Awaited(const NodeState& node) const;
+  bool IsMissing(const NodeState& node, IslandDevice device, bool is_awaited, Time now,
+                 const std::vector<Time>& heard) const;
+  const Member* FindMember(const NodeState& node, IslandDevice device) const;
+  wire::GangMember::Stage MemberStage(const NodeState& node, IslandDevice device) const;
+  const WorkerState::Stuck* FindStuck(IslandDevice device) const;
+  const Member* FirstWaiting(const NodeState& node, Time now) const;
+  Ordinal OpenProducer(const NodeState& node, IslandDevice device) const;
+  Ordinal AheadOn(const NodeState& node, IslandDevice device) const;
+  bool IsOpenOn(const NodeState& node, IslandDevice device) const;
 
   // workers.cc: workers that start, are lost and return.
   void OnWorkerUp(WorkerUp& event, Time now, Actions& actions);
@@ -357,6 +401,7 @@ class Island {
   DeviceState& StateOf(IslandDevice device) { return devices_[device.number()]; }
   const DeviceState& StateOf(IslandDevice device) const { return devices_[device.number()]; }
   std::string WorkerName(uint32_t worker) const;
+  std::optional<uint32_t> WorkerOf(std::string_view name) const;  // the inverse
   wire::Worker DescribeWorker(uint32_t worker) const;
 
   const IslandConfig config_;
@@ -388,6 +433,7 @@ class Island {
   std::set<ExecutableId> unloading_;  // to unload once no unsent node needs them
   bool shards_lost_ = false;          // since the start
   Ordinal latest_;                    // node that came
+  uint64_t epoch_ = 0;                // of the island: how often a worker has started or ended
   uint64_t releases_ = 0;             // so far: the place of the latest in the order
   uint64_t step_ = 0;                 // number of the step
   bool only_parts_ended_ =

@@ -96,6 +96,38 @@ TEST_F(MembersTest, ASessionsEndEndsTheWaitsOfItsGangs_OB2) {
   EXPECT_EQ(done_[1].code(), static_cast<int>(absl::StatusCode::kUnavailable));
 }
 
+// A worker can tell a gang that was sent before a member ended from one that was sent after its successor came.
+TEST_F(MembersTest, TheEpochGrowsWithEachStartAndEndAndGangsNameTheirs) {
+  LoadFor(1, {0, 1, 2, 3}, true, true);
+  std::vector<uint64_t> loads, launches, members, opens;
+  auto note = [&] {
+    for (const auto& [to, item] : actions_.to_workers) {
+      if (to != 0) continue;
+      if (item.has_load()) loads.push_back(item.load().island_epoch());
+      if (item.has_node()) launches.push_back(item.node().launch().island_epoch());
+      if (item.has_member()) members.push_back(item.member().island_epoch());
+      if (item.has_open_devices()) opens.push_back(item.open_devices().island_epoch());
+    }
+  };
+  note();
+  Have(5, {0, 1, 2, 3});
+  Launch(10, 1, 5, 4, 6);
+  note();
+  Down(1);
+  note();
+  Up(1, 22);
+  note();
+  Have(7, {0, 1, 2, 3});
+  Launch(11, 1, 7, 4, 8);
+  note();
+  Up(0, 12);
+  note();
+  EXPECT_THAT(launches, ElementsAre(2, 4)) << "two workers had started, one ended and started";
+  EXPECT_THAT(members, ElementsAre(3, 4));
+  EXPECT_THAT(opens, ElementsAre(6)) << "its predecessor was replaced: an end and a start";
+  EXPECT_THAT(loads, ElementsAre(2, 6));
+}
+
 // What is told to clients and to senders of copies has no secrets.
 TEST_F(MembersTest, SocketsAreNamedToMembersOnly) {
   Up(1, 24);

@@ -208,7 +208,7 @@ void Island::Release(NodeState& node, Actions& actions) {
   ready_.Erase(node.ordinal, node.devices);
   ready_light_.erase(node.ordinal);
   if (!node.receivers.empty()) SendPeers(node, actions);
-  ++releases_;
+  node.place = ++releases_;
   for (uint32_t worker : node.workers) SendRelease(worker, node.ordinal, actions);
   if (node.to_other_island) {
     wire::Report report;

@@ -55,13 +55,16 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
         wire::MakeFailure(absl::StatusCode::kUnavailable, "replaced by a newer incarnation")};
     OnWorkerDown(down, actions);
   }
+  ++epoch_;
   worker.incarnation = Incarnation(event.registration.incarnation());
   worker.before_latest = std::exchange(worker.latest, worker.incarnation);
   worker.registration = event.registration;
   worker.process_id = event.process_id;
   worker.data.Clear();
   worker.stuck.clear();
+  worker.members.clear();
   wire::IslandItem open;
+  open.mutable_open_devices()->set_island_epoch(epoch_);
   open.mutable_open_devices()->set_node_id(index);
   open.mutable_open_devices()->set_num_nodes(static_cast<uint32_t>(workers_.size()));
   for (DeviceId id : config_.workers[index].devices) {
@@ -83,6 +86,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
 
 wire::Worker Island::MemberOn(uint32_t index) const {
   wire::Worker member = DescribeWorker(index);
+  member.set_island_epoch(epoch_);
   member.set_host(workers_[index].registration.host());
   *member.mutable_collectives() = workers_[index].registration.collectives();
   return member;
@@ -142,6 +146,7 @@ void Island::OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions) {
                                            " resumed after gang ", over.gang));
   }
   if (changed || !before.empty()) ReportUp(event.worker, actions);
+  OnMembers(event, now, actions);
 }
 
 void Island::NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actions& actions) const {
@@ -162,8 +167,10 @@ void Island::NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actio
 void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   if (event.worker >= workers_.size() || workers_[event.worker].incarnation != event.incarnation)
     return;
+  ++epoch_;
   workers_[event.worker].incarnation = {};
   workers_[event.worker].stuck.clear();
+  workers_[event.worker].members.clear();
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
       absl::StrCat("the worker that held this array is gone: ", event.why.message()),

@@ -141,6 +141,10 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   config_.budget_bytes = reply.island().budget_bytes();
   config_.memory_wait_max = std::chrono::milliseconds(reply.island().memory_wait_ms());
   config_.worker_wait_max = std::chrono::milliseconds(reply.island().worker_wait_ms());
+  if (reply.island().late_after_ms() != 0)
+    config_.late_after = std::chrono::milliseconds(reply.island().late_after_ms());
+  if (reply.island().collective_limit_ms() != 0)
+    config_.collective_limit = std::chrono::milliseconds(reply.island().collective_limit_ms());
   for (const wire::Worker& worker : reply.island().workers()) {
     config_.workers.push_back({.devices = {worker.devices().begin(), worker.devices().end()},
                                .last_incarnation = Incarnation(worker.incarnation())});
@@ -197,13 +201,17 @@ void SchedulerService::OnControllerClosed(const absl::Status& why) {
   }
 }
 
-void SchedulerService::OnWhyRequest(const wire::WhyRequest& request) {
+std::vector<Time> SchedulerService::Heard() const {
   std::vector<Time> heard;
   for (const WorkerLink& worker : workers_) heard.push_back(worker.heard);
+  return heard;
+}
+
+void SchedulerService::OnWhyRequest(const wire::WhyRequest& request) {
   wire::Frame frame;
   frame.set_epoch(epoch_);
   frame.mutable_why_reply()->set_probe(request.probe());
-  island_->Explain(request, Clock::now(), heard, *frame.mutable_why_reply());
+  island_->Explain(request, Clock::now(), Heard(), *frame.mutable_why_reply());
   if (controller_) (void)controller_->Send(std::move(frame));  // a missing reply is named
 }
 
@@ -296,7 +304,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   worker.host = registration.host();
   worker.heard = Clock::now();
   worker.batch.Clear();
-  worker.stuck = false;
+  worker.told = false;
   Say(absl::StrCat("island", registration.island(), "/worker", index, " is up (pid ",
                    hello.process_id(), ", ", registration.device_count(), " ",
                    registration.device_kind(), " devices)"));
@@ -333,9 +341,10 @@ void SchedulerService::OnWorkerFrame(uint32_t worker, Incarnation incarnation, w
   WorkerLink& state = workers_[worker];
   state.heard = Clock::now();
   if (state.newcomer) RefuseNewcomer(worker);
-  if (frame.has_heartbeat() && (state.stuck || frame.heartbeat().stuck_size() > 0)) {
-    state.stuck = frame.heartbeat().stuck_size() > 0;
-    Step(WorkerBeat{worker, incarnation, std::move(*frame.mutable_heartbeat())});
+  const bool tells = frame.heartbeat().stuck_size() > 0 || frame.heartbeat().members_size() > 0;
+  if (frame.has_heartbeat() && (tells || state.told)) {
+    state.told = tells;
+    Step(WorkerBeat{worker, incarnation, std::move(*frame.mutable_heartbeat()), Heard()});
   }
   if (frame.has_trace_reply() && controller_) (void)controller_->Send(frame);
   if (!frame.has_report_batch()) return;

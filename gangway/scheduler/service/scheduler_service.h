@@ -71,7 +71,7 @@ class SchedulerService {
     std::string host;
     Clock::time_point heard;
     wire::IslandBatch batch;  // of this round
-    bool stuck = false;       // its last heartbeat named a stuck device
+    bool told = false;        // its last heartbeat named devices
     // A second claimant of the place; it waits for proof that the incumbent is alive or dead.
     std::shared_ptr<transport::Link> newcomer;
     wire::Hello newcomer_hello;
@@ -94,6 +94,7 @@ class SchedulerService {
   void RefuseNewcomer(uint32_t worker);
   void OnControllerFrame(wire::Frame frame);
   void OnControllerClosed(const absl::Status& why);
+  std::vector<Time> Heard() const;  // when each worker's last message arrived
   void OnWhyRequest(const wire::WhyRequest& request);
   void OnTraceRequest(const wire::TraceRequest& request);
   void OnWorkerFrame(uint32_t worker, Incarnation incarnation, wire::Frame frame);

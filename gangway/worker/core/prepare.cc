@@ -88,6 +88,14 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
         absl::StrCat("The launch names ", launch.results_size(), " results and ",
                      executable.label->name, " has ", executable.results.size(), "."));
   }
+  if (executable.has_members && launch.island_epoch() < epoch_) {
+    return wire::MakeFailure(
+        absl::StatusCode::kUnavailable,
+        absl::StrCat("The gang was sent in epoch ", launch.island_epoch(), " of its island, and ",
+                     identity_.name, " is in epoch ", epoch_,
+                     ": a worker that may be one of its members has started or ended since."),
+        "Call the program again.");
+  }
   PrepareLaunch prepare{.ordinal = Ordinal(message.ordinal()),
                         .executable = node.executable,
                         .program = executable.label,

@@ -62,7 +62,7 @@ void WorkerCore::On(ItemArrived& event) {
       return Emit(NamePeers{Ordinal(item.peers().ordinal()),
                             {item.peers().workers().begin(), item.peers().workers().end()}});
     case wire::IslandItem::kMember:
-      return Emit(KnowMember{std::move(*item.mutable_member())});
+      return KnowMembers(*item.mutable_member());
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
     case wire::IslandItem::kLeave:  // handled by the service
@@ -77,6 +77,7 @@ void WorkerCore::On(ItemArrived& event) {
 }
 
 void WorkerCore::Open(const wire::OpenDevices& open) {
+  BeginEpoch(open.island_epoch());
   local_devices_.clear();
   for (int i = 0; i < open.devices_size() && i < identity_.device_count; ++i) {
     local_devices_[DeviceId(open.devices(i))] = i;
@@ -85,6 +86,18 @@ void WorkerCore::Open(const wire::OpenDevices& open) {
     Emit(Complain{absl::StrCat("The scheduler named ", open.devices_size(), " devices for ",
                                identity_.name, ", which has ", identity_.device_count)});
   }
+}
+
+bool WorkerCore::BeginEpoch(uint64_t epoch) {
+  if (epoch < epoch_) return false;
+  epoch_ = epoch;
+  return true;
+}
+
+void WorkerCore::KnowMembers(wire::Worker& member) {
+  if (BeginEpoch(member.island_epoch())) return Emit(KnowMember{std::move(member)});
+  Emit(Complain{absl::StrCat("A member of epoch ", member.island_epoch(),
+                             " was named and ignored: the island is in epoch ", epoch_)});
 }
 
 void WorkerCore::Load(wire::Load& load) {
@@ -105,6 +118,8 @@ void WorkerCore::Load(wire::Load& load) {
                           SessionId(load.session())};
     if (load.has_positions()) action.positions = load.positions();
     if (load.has_positions() && load.has_collectives()) {
+      executable.has_members = true;
+      if (!BeginEpoch(load.island_epoch())) load.clear_members();
       action.places = {load.devices().begin(), load.devices().end()};
       action.members = {load.members().begin(), load.members().end()};
     }

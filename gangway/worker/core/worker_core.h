@@ -13,6 +13,8 @@
 //   * Each released node gets one Done; a node that was cancelled before its release gets none. A
 //     Cancel of a released node ends a node that waits for others (an upload for its client, a copy
 //     or the members of a gang for other workers), and is ignored for a node that ends by itself.
+//   * A gang whose members communicate runs among the workers of the island's epoch in which it was sent. If this
+//     worker knows of a later one, a member has started or ended since, and the gang is refused.
 //   * No message can break the core: a reference to a missing object fails the node (DATA_LOSS).
 //
 // The core sees only the part of a node on this worker's devices, and keeps no storage without a
@@ -128,6 +130,7 @@ class WorkerCore {
     wire::ProgramLabelRef label;
     LocalPlaces places;
     std::vector<wire::TensorSpec> results;
+    bool has_members = false;              // which run its collectives, Gangway's own
     std::optional<wire::Failure> failure;  // of loading
   };
 
@@ -142,6 +145,9 @@ class WorkerCore {
 
   // Items.
   void Open(const wire::OpenDevices& open);
+  void KnowMembers(wire::Worker& member);
+  // The epoch of what names members. False: they are those of an earlier one.
+  bool BeginEpoch(uint64_t epoch);
   void Load(wire::Load& load);
   void Release(Ordinal ordinal, uint64_t place);
   void Cancel(Ordinal ordinal, const wire::Failure& failure);
@@ -197,6 +203,7 @@ class WorkerCore {
 
   const Identity identity_;
   std::map<DeviceId, int> local_devices_;  // local index
+  uint64_t epoch_ = 0;                     // of the island, as far as members were named
   std::unordered_map<StorageId, Storage> storages_;
   std::unordered_map<Ordinal, Node> nodes_;
   std::map<UploadKey, Upload> uploads_;

@@ -572,6 +572,52 @@ TEST_F(WorkerCoreTest, ACopyKnowsWhatMovesWhatLeavesAndWhatComes) {
   EXPECT_THAT(Dones().size(), 1u);
 }
 
+// Devices 12 and 13 are another worker's.
+TEST_F(WorkerCoreTest, AGangOfAnEarlierEpochOfItsIslandIsRefused) {
+  auto load = [this](uint64_t epoch) {
+    wire::IslandItem item;
+    wire::Load& load = *item.mutable_load();
+    load.set_executable(91);
+    load.set_name("step");
+    load.mutable_positions()->set_partitions(4);
+    load.set_has_collectives(true);
+    load.set_island_epoch(epoch);
+    for (uint32_t device : {10, 11, 12, 13}) load.add_devices(device);
+    load.add_results()->set_shard_bytes(16);
+    load.add_members()->set_incarnation(70 + epoch);
+    return Item(item);
+  };
+  auto member = [this](uint64_t epoch) {
+    wire::IslandItem item;
+    item.mutable_member()->set_island_epoch(epoch);
+    return All<KnowMember>(Item(item)).size();
+  };
+  auto launch = [this](uint64_t ordinal, uint64_t epoch, uint64_t executable) {
+    wire::IslandItem item = NodeItem(ordinal);
+    item.mutable_node()->mutable_launch()->set_executable(executable);
+    item.mutable_node()->mutable_launch()->add_results(ordinal);
+    item.mutable_node()->mutable_launch()->set_island_epoch(epoch);
+    return All<PrepareLaunch>(Item(item)).size();
+  };
+  load(4);
+  EXPECT_EQ(launch(1, 4, 91), 1u);
+  EXPECT_EQ(member(6), 1u);
+  EXPECT_EQ(launch(2, 5, 91), 0u);
+  Release({2});
+  const auto dones = Dones();
+  ASSERT_TRUE(dones.contains(2));
+  EXPECT_EQ(dones.at(2).code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(dones.at(2).message(), HasSubstr("epoch 5 of its island"));
+  EXPECT_EQ(launch(3, 6, 91), 1u);
+  EXPECT_EQ(launch(4, 5, kExecutable), 1u) << "its members need none of other workers";
+  EXPECT_EQ(member(5), 0u) << "an older word on a member";
+  for (const Action& action : load(5)) {
+    if (const auto* loads = std::get_if<LoadExecutable>(&action)) {
+      EXPECT_THAT(loads->members, IsEmpty()) << "likewise";
+    }
+  }
+}
+
 TEST_F(WorkerCoreTest, PeersGoToTheCopyBeforeItRuns) {
   Copy(1, {24, 25}, {10, 11}, 101);
   wire::IslandItem item;

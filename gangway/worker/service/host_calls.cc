@@ -98,11 +98,11 @@ void HostCalls::Name(SessionId session, const std::string& client) {
 }
 
 void HostCalls::Fail(SessionId session, const absl::Status& why) {
-  MutexLock lock(mutex_);
-  for (auto& [call, pending] : pending_) {
-    if (pending.caller.session == session && !pending.done) End(pending, why);
-  }
-  changed_.NotifyAll();
+  EndAll([session](const Caller& caller) { return caller.session == session; }, why);
+}
+
+void HostCalls::FailGang(Ordinal gang, const absl::Status& why) {
+  EndAll([gang](const Caller& caller) { return caller.gang == gang; }, why);
 }
 
 void HostCalls::Stop(const absl::Status& why) {

@@ -50,6 +50,8 @@ class HostCalls {
   void Name(SessionId session, const std::string& client) GANGWAY_EXCLUDES(mutex_);
   // Ends what waits for the session.
   void Fail(SessionId session, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
+  // Ends what members of the gang wait for.
+  void FailGang(Ordinal gang, const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
   // Ends everything, and all later calls at once.
   void Stop(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
 
@@ -66,6 +68,13 @@ class HostCalls {
     wire::HostCallbackReply reply;
   };
 
+  template <typename Filter>
+  void EndAll(Filter filter, const absl::Status& why) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    for (auto& [call, pending] : pending_)
+      if (!pending.done && filter(pending.caller)) End(pending, why);
+    changed_.NotifyAll();
+  }
   static void End(Pending& pending, const absl::Status& status) {
     pending.done = true;
     pending.status = status;

@@ -103,6 +103,15 @@ TEST_F(HostCallsTest, TheEndOfTheSessionEndsTheWait) {
   EXPECT_EQ(Call().message(), "this");
 }
 
+TEST_F(HostCallsTest, AnAbortOfTheGangEndsTheWait) {
+  MakeCalls(std::chrono::seconds(20));
+  on_sent_ = [this] {
+    calls_->FailGang(Ordinal(4), absl::CancelledError("another"));
+    calls_->FailGang(Ordinal(5), absl::CancelledError("this"));
+  };
+  EXPECT_EQ(Call().message(), "this");
+}
+
 TEST_F(HostCallsTest, AWorkerThatStopsEndsWhatWaitsAndWhatComes) {
   MakeCalls(std::chrono::seconds(20));
   Thread stopper;

@@ -63,7 +63,8 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
       positions_(std::move(positions)),
       launch_id_(launch.launch_id),
       members_(executable_->waits_in_runtime() ? positions_.size() : 0),
-      collectives_(std::move(collectives)) {
+      collectives_(std::move(collectives)),
+      progress_(collectives_.places == nullptr ? 0 : positions_.size()) {
   donated_.resize(positions_.empty() ? 0 : positions_[0].arguments.size(), false);
   for (uint32_t k : launch.donated) donated_.at(k) = true;  // the core has checked the range
   MutexLock lock(late_mutex_);
@@ -94,6 +95,7 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
   if (!status.ok()) {
     Note(status, position.device);
     FailResults(*failure());
+    SetStage(position, wire::GangMember::STAGE_ENDED);
     NoteFailedMember(position.device);
     AbortCollectives(wire::ToStatus(*failure()));
     LeaveCollectives(position, collective::LocalDevice::Ending::kEarly);
@@ -106,10 +108,12 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
 absl::Status LaunchTask::Execute(Position& position) {
   GANGWAY_RETURN_IF_ERROR(Verdict());
   Clock::time_point deadline = Deadline();
+  SetStage(position, wire::GangMember::STAGE_PROGRAM);
   GANGWAY_ASSIGN_OR_RETURN(auto* executable, executable_->Wait(deadline));
   std::vector<store::Content> contents;
   std::vector<device::Buffer*> arguments;
   device::ExecuteOptions options{.launch_id = static_cast<int32_t>(launch_id_)};
+  SetStage(position, wire::GangMember::STAGE_INPUT);
   for (size_t k = 0; k < position.arguments.size(); ++k) {
     GANGWAY_ASSIGN_OR_RETURN(store::Content content, position.arguments[k]->Wait(deadline));
     if (!donated_[k] || content.sharing == store::Sharing::kShared)
@@ -117,8 +121,10 @@ absl::Status LaunchTask::Execute(Position& position) {
     arguments.push_back(content.buffer.get());
     contents.push_back(std::move(content));
   }
+  SetStage(position, wire::GangMember::STAGE_PROGRAM);
   GANGWAY_RETURN_IF_ERROR(JoinCollectives(position, deadline));
   DeviceThread& thread = *environment().devices[position.device];
+  SetStage(position, wire::GangMember::STAGE_QUEUED);
   const std::shared_ptr<InFlight>& executes = thread.executes();
   const bool may_call = !calls_host() || host_callers(position)->Begin(deadline);
   if (!may_call || !executes->Begin(deadline)) {
@@ -135,15 +141,10 @@ absl::Status LaunchTask::Execute(Position& position) {
     device::ReceiveHostCalls(options.launch_id, position.device,
                              std::make_shared<HostCaller>(self, position.device));
   }
-  if (executable_->asks()) {
-    const uint32_t partitions = std::max<uint32_t>(1, executable_->asks()->partitions());
-    device::SetPosition(options.launch_id, position.device,
-                        device::LogicalPosition{.replica = position.number / partitions,
-                                                .partition = position.number % partitions});
-  }
+  if (executable_->asks()) TellPosition(position);
   std::optional<LateArgument> late;
   if (calls_host()) late = MakeLate(position, contents, arguments);
-  thread.BeginCall(ordinal());
+  NoteCall(position);
   auto outputs = executable->ExecuteOn(position.device, arguments, options,
                                        Owed([self, place, member, &position](absl::Status status) {
                                          Trace(TraceKind::kExecuteEnd, place, {}, self->ordinal());
@@ -151,7 +152,7 @@ absl::Status LaunchTask::Execute(Position& position) {
                                            member->begun_before = Member::kOutside;
                                          self->OnExecuted(position, status);
                                        }));
-  thread.EndCall();
+  NoteReturn(position);
   if (!outputs.ok()) {
     if (member != nullptr) member->begun_before = Member::kOutside;
     executes->End();  // a rejected execute runs no callback
@@ -169,6 +170,45 @@ absl::Status LaunchTask::Execute(Position& position) {
     TakeOutputs(position, *std::move(outputs));
   }
   return absl::OkStatus();
+}
+
+void LaunchTask::TellPosition(const Position& position) const {
+  const uint32_t partitions = std::max<uint32_t>(1, executable_->asks()->partitions());
+  device::SetPosition(static_cast<int32_t>(launch_id_), position.device,
+                      device::LogicalPosition{.replica = position.number / partitions,
+                                              .partition = position.number % partitions});
+}
+
+void LaunchTask::NoteCall(const Position& position) {
+  DeviceThread& thread = *environment().devices[position.device];
+  if (!progress_.empty())
+    progress_[IndexOf(position)].begun_before = thread.executes()->begun() - 1;
+  SetStage(position, wire::GangMember::STAGE_CALL);
+  thread.BeginCall(ordinal());
+}
+
+void LaunchTask::NoteReturn(const Position& position) {
+  environment().devices[position.device]->EndCall();
+  if (progress_.empty()) return;
+  Stage called = wire::GangMember::STAGE_CALL;  // else it has ended already
+  progress_[IndexOf(position)].stage.compare_exchange_strong(called,
+                                                             wire::GangMember::STAGE_ENQUEUED);
+}
+
+std::vector<wire::GangMember> LaunchTask::Members() const {
+  std::vector<wire::GangMember> members;
+  for (size_t i = 0; i < progress_.size(); ++i) {
+    wire::GangMember& member = members.emplace_back();
+    member.set_device(static_cast<uint32_t>(positions_[i].device));
+    member.set_gang(ordinal().number());
+    const Stage stage = progress_[i].stage;
+    const InFlight& executes = *environment().devices[positions_[i].device]->executes();
+    const bool is_first = executes.ended() >= progress_[i].begun_before;
+    member.set_stage(stage == wire::GangMember::STAGE_ENQUEUED && is_first
+                         ? wire::GangMember::STAGE_RUNNING
+                         : stage);
+  }
+  return members;
 }
 
 std::optional<LaunchTask::LateArgument> LaunchTask::MakeLate(
@@ -211,6 +251,7 @@ void LaunchTask::FillLate(LateArgument late) {
 
 void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
   const int device = position.device;
+  SetStage(position, wire::GangMember::STAGE_ENDED);
   EndCalls(position);
   if (!status.ok()) {
     Note(status, device);
@@ -257,10 +298,10 @@ absl::StatusOr<std::shared_ptr<collective::Launch>> LaunchTask::CollectiveLaunch
 absl::Status LaunchTask::JoinCollectives(const Position& position, Clock::time_point deadline) {
   if (collectives_.places == nullptr) return absl::OkStatus();
   GANGWAY_ASSIGN_OR_RETURN(auto launch, CollectiveLaunch(deadline));
-  collective::SetMember(
-      static_cast<int32_t>(launch_id_), position.device,
-      std::make_shared<collective::Member>(
-          std::move(launch), collectives_.devices[IndexOf(position)], position.number));
+  collective::SetMember(static_cast<int32_t>(launch_id_), position.device,
+                        std::make_shared<collective::Member>(
+                            std::move(launch), collectives_.devices[IndexOf(position)],
+                            position.number, DeviceIdOf(position.device).number()));
   return absl::OkStatus();
 }
 
@@ -287,8 +328,10 @@ void LaunchTask::AbortCollectives(const absl::Status& why) {
 
 void LaunchTask::Cancel(const wire::Failure& failed) {
   if (collectives_.places == nullptr) return;  // it waits for nobody elsewhere
-  Note(wire::ToStatus(failed), positions_[0].device);
-  AbortCollectives(wire::ToStatus(failed));
+  const absl::Status why = wire::ToStatus(failed);
+  Note(why, positions_[0].device);
+  AbortCollectives(why);
+  if (calls_host()) environment().host_calls->FailGang(ordinal(), why);
 }
 
 void LaunchTask::SettleLate(Position& position, std::optional<Buffers> outputs) {

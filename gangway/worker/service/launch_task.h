@@ -19,10 +19,11 @@
 #include "gangway/worker/service/collective_peers.h"
 #include "gangway/worker/service/executable_slot.h"
 #include "gangway/worker/service/node_task.h"
+#include "gangway/worker/service/running_gangs.h"
 
 namespace gangway::worker {
 
-class LaunchTask final : public NodeTask, public WatchedGang {
+class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang {
  public:
   struct Position {
     uint32_t number = 0;  // logical
@@ -54,6 +55,8 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   std::vector<int> Standing() const override;
   wire::Failure DescribeStanding(const std::vector<int>& standing,
                                  std::chrono::milliseconds duration) const override;
+  // RunningGang.
+  std::vector<wire::GangMember> Members() const override;
 
  private:
   using Buffers = std::vector<std::unique_ptr<device::Buffer>>;
@@ -63,6 +66,19 @@ class LaunchTask final : public NodeTask, public WatchedGang {
     static constexpr uint64_t kOutside = UINT64_MAX;
     std::atomic<uint64_t> begun_before = kOutside;
   };
+
+  // How far a position of a gang with collectives of Gangway's own has come.
+  using Stage = wire::GangMember::Stage;
+  struct Progress {
+    std::atomic<Stage> stage = wire::GangMember::STAGE_QUEUED;
+    std::atomic<uint64_t> begun_before = 0;  // of STAGE_ENQUEUED, as in Member
+  };
+  void SetStage(const Position& position, Stage stage) {
+    if (!progress_.empty()) progress_[IndexOf(position)].stage = stage;
+  }
+  // Before the call of the device runtime, which may run the whole program, and after it.
+  void NoteCall(const Position& position);
+  void NoteReturn(const Position& position);
 
   // The host callbacks of one position. A failed callback of a gang with collectives lets its program go on, with zeros
   // for its results: the other members would wait for this one in a collective, and only the end of the process ends
@@ -100,6 +116,8 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   void LeaveCollectives(const Position& position, collective::LocalDevice::Ending ending);
   // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
   void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);
+  // To a program that asks where it runs, until EndCalls.
+  void TellPosition(const Position& position) const;
   void EndCalls(const Position& position);
   // A member will never reach its collectives.
   void NoteFailedMember(int device);
@@ -120,11 +138,12 @@ class LaunchTask final : public NodeTask, public WatchedGang {
   std::vector<Position> positions_;  // each used by its device's thread; the slots by all threads
   std::vector<bool> donated_;        // by argument
   const uint32_t launch_id_;
-  std::vector<Member> members_;          // by position; of a gang with collectives
+  std::vector<Member> members_;          // by position; of a gang with collectives of the runtime
   std::atomic<int> failed_device_ = -1;  // of the first member that failed
   Mutex late_mutex_;
   std::vector<Late> late_ GANGWAY_GUARDED_BY(late_mutex_);  // by position, if IsLate()
   const Collectives collectives_;
+  std::vector<Progress> progress_;  // by position; of a gang with collectives of Gangway's own
   uint64_t place_ = 0;
   Mutex launch_mutex_;
   std::shared_ptr<collective::Launch> launch_ GANGWAY_GUARDED_BY(launch_mutex_);

@@ -284,34 +284,12 @@ class CallbackLog {
   std::map<int, Ordinal> named_;
 };
 
-// Names the members that others wait for in a collective for long, each once. A device that waits so is not stuck.
-class LateLog {
- public:
-  using Waits = std::map<int, collective::Waiting>;
-
-  void Look(const Waits& waits, std::chrono::milliseconds limit, Clock::time_point now) {
-    for (const auto& [device, wait] : waits) {
-      if (now - wait.since < limit || named_[device] == wait.since) continue;
-      named_[device] = wait.since;
-      spdlog::warn(
-          "local device {} has waited for {} ms in collective {} of gang {} for {}, local "
-          "device {}",
-          device, std::chrono::duration_cast<std::chrono::milliseconds>(now - wait.since).count(),
-          wait.collective, wait.gang, wait.peer, wait.peer_device);
-    }
-  }
-
- private:
-  std::map<int, Clock::time_point> named_;  // since when it waits
-};
-
-// Sends heartbeats, which name stuck devices, and checks for those of the scheduler, until `stop`.
-// Does nothing that blocks.
+// Sends heartbeats, which name stuck devices and what members of long gangs do, and checks for those of the scheduler,
+// until `stop`. Does nothing that blocks.
 void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, ControlLink& link,
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
   CallbackLog callbacks;
-  LateLog late;
   IdleWatch idle(options.heap_idle_max);
   auto last = Clock::now();
   auto leave_by = StuckWatch::Time::max();
@@ -337,8 +315,10 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
     wire::Frame beat;
     beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
     const std::vector<DeviceThread::Call> calls = service.Calls();
-    const LateLog::Waits waits = service.WaitingForMembers();
-    late.Look(waits, options.late_after, now);
+    for (wire::GangMember& member : service.LongMembers(now))
+      *beat.mutable_heartbeat()->add_members() = std::move(member);
+    // A device that waits in a collective is not stuck.
+    const std::map<int, collective::Waiting> waits = service.WaitingForMembers();
     for (const StuckCall& call : watch.Look(calls, now)) {
       if (waits.contains(static_cast<int>(call.device))) continue;
       if (callbacks.Explains(call, service.WaitingForClients())) continue;

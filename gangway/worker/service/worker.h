@@ -59,8 +59,6 @@ struct WorkerOptions {
   // worker.
   std::chrono::milliseconds scheduler_silence_max{10'000};
   std::chrono::milliseconds stuck_after{3'000};  // in one device-runtime call: reported as stuck
-  std::chrono::milliseconds late_after{
-      5'000};  // in a collective of ours: the missing member is named
   // How long members of a gang may stand in a collective of the runtime after another member has failed. Then the
   // worker ends, because only that ends their wait.
   std::chrono::milliseconds standing_max{5'000};

@@ -22,6 +22,8 @@ namespace gangway::worker {
 namespace {
 
 constexpr std::chrono::seconds kReportInterval{1};
+constexpr std::chrono::seconds kLongGang{1};  // from then on, heartbeats tell what its members do
+constexpr size_t kNamedCollectivesMax = 256;  // of one program
 constexpr int kHostCallersMax =
     4;  // per device: those of 8 devices leave half of the pool to others
 
@@ -32,6 +34,16 @@ absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable&
                            collective::Unpack(action.serialized, action.places.size()));
   action.serialized = std::move(unpacked.executable);
   return std::move(unpacked.plan);
+}
+
+// For traces.
+void NameCollectives(ExecutableId executable, const collective::Plan& plan) {
+  for (uint32_t i = 0; i < std::min(plan.size(), kNamedCollectivesMax); ++i) {
+    size_t bytes = 0;
+    for (const size_t operand : plan.at(i).operand_bytes) bytes += operand;
+    NameTrace(TraceNameOf::kCollective, CollectiveNameId(executable, i),
+              absl::StrCat(bytes, " bytes, ", plan.at(i).Name()));
+  }
 }
 
 }  // namespace
@@ -146,7 +158,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
 
 void WorkerService::OnEnded(NodeEnded event) {
   copies_.erase(event.ordinal);
-  launches_.erase(event.ordinal);
+  if (launches_.erase(event.ordinal) != 0) running_->Remove(event.ordinal);
   Step(std::move(event));
 }
 
@@ -291,8 +303,10 @@ void WorkerService::Do(PrepareFetch& action) {
 }
 
 void WorkerService::Do(Run& action) {
-  if (auto launch = launches_.find(action.ordinal); launch != launches_.end())
+  if (auto launch = launches_.find(action.ordinal); launch != launches_.end()) {
     launch->second->SetPlace(action.place);
+    running_->Add(action.ordinal, launch->second);
+  }
   auto task = tasks_.extract(action.ordinal);
   if (!task.empty()) task.mapped()->Enqueue();
 }
@@ -303,7 +317,7 @@ void WorkerService::Do(Discard& action) {
     launch->second->Skip(action.place);
   tasks_.erase(action.ordinal);
   copies_.erase(action.ordinal);
-  launches_.erase(action.ordinal);
+  if (launches_.erase(action.ordinal) != 0) running_->Remove(action.ordinal);
 }
 
 void WorkerService::Do(SkipPlace& action) { peers_.Skip(action.place); }
@@ -350,6 +364,7 @@ void WorkerService::Do(DropShards& action) {
 void WorkerService::Do(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
   auto plan = TakePlan(action);
+  if (plan.ok() && *plan != nullptr) NameCollectives(action.executable, **plan);
   for (const wire::Worker& member : action.members) peers_.Know(member);
   auto slot = std::make_shared<ExecutableSlot>(ExecutableSlot::Traits{
       .name = action.name,
@@ -458,6 +473,29 @@ void WorkerService::ReportChanges() {
   loop_->PostAt(Clock::now() + kReportInterval, [this] { ReportChanges(); });
 }
 
+std::vector<wire::GangMember> WorkerService::LongMembers(Clock::time_point now) const {
+  std::vector<wire::GangMember> members = running_->Look(now, kLongGang);
+  if (members.empty()) return members;
+  const std::map<int, collective::Waiting> waits = peers_.Waiting();
+  const std::map<int, HostCalls::Caller> calls = host_calls_->Waiting();
+  for (wire::GangMember& member : members) {
+    const auto device = static_cast<int>(member.device());
+    if (auto wait = waits.find(device); wait != waits.end() && wait->second.gang == member.gang()) {
+      member.set_stage(wire::GangMember::STAGE_COLLECTIVE);
+      member.set_for_ms(static_cast<uint64_t>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(now - wait->second.since).count()));
+      member.set_collective(wire::ValidUtf8(wait->second.collective));
+      member.set_awaited_worker(wait->second.peer);
+      member.set_awaited_device(wait->second.peer_device);
+    } else if (auto call = calls.find(device);
+               call != calls.end() && call->second.gang.number() == member.gang()) {
+      member.set_stage(wire::GangMember::STAGE_CALLBACK);
+      member.set_client(wire::ValidUtf8(call->second.client));
+    }
+  }
+  return members;
+}
+
 std::vector<DeviceThread::Call> WorkerService::Calls() const {
   std::vector<DeviceThread::Call> calls;
   for (const auto& device : devices_) calls.push_back(device->call());
@@ -479,7 +517,10 @@ absl::Status WorkerService::Shutdown(std::chrono::milliseconds limit) {
     for (auto& [id, storage] : storages_) {
       for (auto& [index, slot] : storage.shards) slot->Fail(ends);
     }
-    for (auto& [ordinal, launch] : launches_) launch->Cancel(ends);
+    for (auto& [ordinal, launch] : launches_) {
+      launch->Cancel(ends);
+      running_->Remove(ordinal);
+    }
     tasks_.clear();
     copies_.clear();
     launches_.clear();

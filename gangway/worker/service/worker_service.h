@@ -34,6 +34,7 @@
 #include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/launch_task.h"
 #include "gangway/worker/service/node_task.h"
+#include "gangway/worker/service/running_gangs.h"
 #include "gangway/worker/service/stream_transfers.h"
 
 namespace gangway::worker {
@@ -80,7 +81,9 @@ class WorkerService {
   std::vector<DeviceThread::Call> Calls() const;
   // One host callback per local device that waits for one. Any thread.
   std::map<int, HostCalls::Caller> WaitingForClients() const { return host_calls_->Waiting(); }
-  // What members of gangs sleep for in collectives, by local device. Any thread.
+  // What the members of gangs with collectives of Gangway's own do that take long. Always from the same thread.
+  std::vector<wire::GangMember> LongMembers(Clock::time_point now) const;
+  // The local devices on which a member sleeps in a collective. Any thread.
   std::map<int, collective::Waiting> WaitingForMembers() const { return peers_.Waiting(); }
   // The failure of a gang that can never end (gang_watch.h). Always from the same thread.
   std::optional<wire::Failure> StandingGang(Clock::time_point now,
@@ -149,6 +152,7 @@ class WorkerService {
   const std::shared_ptr<store::Ledger> ledger_;
   const std::shared_ptr<InFlight> callbacks_ = std::make_shared<InFlight>();
   const std::shared_ptr<GangWatch> gangs_ = std::make_shared<GangWatch>();
+  const std::unique_ptr<RunningGangs> running_ = std::make_unique<RunningGangs>();
   const std::shared_ptr<HostCalls> host_calls_;
   WorkerCore core_;
   const std::shared_ptr<StagingMemory> staging_;

@@ -1,0 +1,96 @@
+// A loop of scalar all-reduces between two devices of a worker, which is the most that collectives cost by themselves,
+// and the flight recorder's part of it: FlightRecord is what Member::Run adds, two reads of the clock included.
+#include <benchmark/benchmark.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gangway/base/check.h"
+#include "gangway/base/thread.h"
+#include "gangway/collective/execution/flight_record.h"
+#include "gangway/collective/execution/member.h"
+
+namespace gangway::collective {
+namespace {
+
+constexpr uint32_t kDevices = 2;
+constexpr int kAtOnce = 1000;  // collectives of one launch
+
+std::shared_ptr<const Plan> ScalarSum() {
+  xla::CollectiveTable table;
+  table.set_replica_count(1);
+  table.set_partition_count(kDevices);
+  auto& group = *table.add_groups()->add_groups();
+  for (uint32_t i = 0; i < kDevices; ++i) group.add_positions(i);
+  xla::Collective& sum = *table.add_collectives();
+  sum.set_kind(xla::Collective::ALL_REDUCE);
+  sum.set_reduction(xla::Collective::SUM);
+  sum.set_name("sum");
+  auto& operand = *sum.add_operands();
+  operand.set_element_type(11);  // F32
+  operand.set_outer(1);
+  operand.set_piece_bytes(sizeof(float));
+  auto plan = Plan::Make(table);
+  GANGWAY_CHECK(plan.ok(), "the table is sound");
+  return *plan;
+}
+
+void RunScalars(Member& member) {
+  float value = 1;
+  for (int i = 0; i < kAtOnce; ++i) {
+    const std::array operand = {std::as_bytes(std::span(&value, 1))};
+    const std::array result = {std::as_writable_bytes(std::span(&value, 1))};
+    GANGWAY_CHECK(member.Run(0, operand, result).ok(), "no member is missing");
+    value *= 0.5F;
+  }
+}
+
+void BM_ScalarAllReduce(benchmark::State& state) {
+  const auto plan = ScalarSum();
+  auto arena = Arena::Create(kDevices);
+  GANGWAY_CHECK(arena.ok(), "two regions fit into memory");
+  const auto peer = std::make_shared<Peer>("worker0", 0, *arena);
+  const auto couriers = std::make_shared<Couriers>();
+  auto places = std::make_shared<Places>();
+  std::vector<std::shared_ptr<LocalDevice>> devices;
+  for (uint32_t i = 0; i < kDevices; ++i) {
+    places->push_back({peer, i});
+    devices.push_back(std::make_shared<LocalDevice>(*arena, 0, i, couriers));
+  }
+  uint64_t gang = 0;
+  for (auto _ : state) {
+    ++gang;
+    auto launch =
+        Launch::Begin(plan, places, GangName{gang, gang}, std::chrono::milliseconds(60'000));
+    for (const auto& device : devices) device->Enter(gang);
+    Thread other("other", [&] {
+      Member member(launch, devices[1], 1);
+      RunScalars(member);
+    });
+    {
+      Member member(launch, devices[0], 0);
+      RunScalars(member);
+    }
+    other.Join();
+    for (const auto& device : devices) device->Leave(gang, LocalDevice::Ending::kComplete);
+  }
+  state.SetItemsProcessed(state.iterations() * kAtOnce);
+}
+BENCHMARK(BM_ScalarAllReduce)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+void BM_FlightRecord(benchmark::State& state) {
+  FlightRecord record(0, 1);
+  for (auto _ : state) {
+    const Clock::time_point began = Clock::now();
+    record.Add(0, began, Clock::now());
+  }
+}
+BENCHMARK(BM_FlightRecord);
+
+}  // namespace
+}  // namespace gangway::collective
+
+BENCHMARK_MAIN();
