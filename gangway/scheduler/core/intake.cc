@@ -373,7 +373,7 @@ void Island::OnLoad(const wire::Load& load, Actions& actions) {
   const ExecutableId id(load.executable());
   executables_[id] = {load, wire::LabelOf(load.name(), load.source())};
   load_failures_.erase(id);
-  SendToWorkers(WorkersOf(load), MakeLoad(load), actions);
+  SendLoad(load, WorkersOf(load), actions);
 }
 
 std::vector<uint32_t> Island::WorkersOf(const wire::Load& load) const {
@@ -387,13 +387,18 @@ std::vector<uint32_t> Island::WorkersOf(const wire::Load& load) const {
 }
 
 // With the members of a program whose collectives are Gangway's own.
-wire::IslandItem Island::MakeLoad(const wire::Load& load) const {
+void Island::SendLoad(const wire::Load& load, const std::vector<uint32_t>& workers,
+                      Actions& actions) {
   wire::IslandItem item;
   *item.mutable_load() = load;
-  if (!HasMembers(load)) return item;
-  item.mutable_load()->set_island_epoch(epoch_);
-  for (uint32_t worker : WorkersOf(load)) *item.mutable_load()->add_members() = MemberOn(worker);
-  return item;
+  if (HasMembers(load)) {
+    item.mutable_load()->set_island_epoch(epoch_);
+    for (uint32_t member : WorkersOf(load)) {
+      *item.mutable_load()->add_members() = MemberOn(member);
+      workers_[member].known_to.insert(workers.begin(), workers.end());
+    }
+  }
+  SendToWorkers(workers, std::move(item), actions);
 }
 
 // A load may have failed for want of memory or descriptors, which the next use may find. The Load
@@ -404,8 +409,8 @@ void Island::LoadAgain(ExecutableId executable, Time now, Actions& actions) {
   const auto code = static_cast<absl::StatusCode>(failed->second.failure->code());
   if (code == absl::StatusCode::kUnimplemented || code == absl::StatusCode::kInvalidArgument)
     return;  // of the executable itself
-  SendToWorkers({failed->second.workers.begin(), failed->second.workers.end()},
-                MakeLoad(executables_.at(executable).load), actions);
+  SendLoad(executables_.at(executable).load,
+           {failed->second.workers.begin(), failed->second.workers.end()}, actions);
   load_failures_.erase(failed);
 }
 

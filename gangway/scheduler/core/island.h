@@ -226,6 +226,7 @@ class Island {
       Time since;
     };
     std::vector<Stuck> stuck;
+    std::set<uint32_t> known_to;  // workers that were told of this incarnation as a member
     // The latest item for it in the actions of step `sent_in`.
     uint64_t sent_in = 0;
     size_t sent_at = 0;
@@ -259,7 +260,7 @@ class Island {
   wire::FailureRef LostBytes(const wire::Node& message) const;
   void OnLoad(const wire::Load& load, Actions& actions);
   std::vector<uint32_t> WorkersOf(const wire::Load& load) const;
-  wire::IslandItem MakeLoad(const wire::Load& load) const;
+  void SendLoad(const wire::Load& load, const std::vector<uint32_t>& workers, Actions& actions);
   void OnUnload(const wire::Unload& unload, Actions& actions);
   void Unload(Actions& actions);
   void LoadAgain(ExecutableId executable, Time now, Actions& actions);

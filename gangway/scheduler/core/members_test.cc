@@ -73,6 +73,8 @@ TEST_F(MembersTest, AWorkerThatEndsOrStartsIsToldToThoseWhoNeedIt) {
   EXPECT_THAT(Named(1), ElementsAre(11, 23));
   Unload(1);
   Down(1);
+  EXPECT_THAT(Told(0), ElementsAre(0)) << "its devices may wait for what that one has not read";
+  Up(1, 24);
   EXPECT_THAT(Told(0), IsEmpty());
 }
 

@@ -77,7 +77,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
     const std::vector<uint32_t> workers = WorkersOf(executable.load);
     if (std::ranges::find(workers, index) == workers.end()) continue;
     load_failures_.erase(id);
-    SendToWorkers({index}, MakeLoad(executable.load), actions);
+    SendLoad(executable.load, {index}, actions);
   }
   NameMember(index, actions);
   ResumeUnsent(actions);
@@ -92,9 +92,9 @@ wire::Worker Island::MemberOn(uint32_t index) const {
   return member;
 }
 
-// To those that have members of the same programs.
+// To those that have members of the same programs, or had them: they may wait for it, or keep its memory.
 void Island::NameMember(uint32_t index, Actions& actions) {
-  std::set<uint32_t> others;
+  std::set<uint32_t> others = std::exchange(workers_[index].known_to, {});
   for (const auto& [id, executable] : executables_) {
     if (!HasMembers(executable.load)) continue;
     const std::vector<uint32_t> workers = WorkersOf(executable.load);
@@ -105,6 +105,7 @@ void Island::NameMember(uint32_t index, Actions& actions) {
   if (others.empty()) return;
   wire::IslandItem item;
   *item.mutable_member() = MemberOn(index);
+  if (workers_[index].incarnation != Incarnation()) workers_[index].known_to = others;
   SendToWorkers({others.begin(), others.end()}, std::move(item), actions);
 }
 
@@ -171,6 +172,7 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   workers_[event.worker].incarnation = {};
   workers_[event.worker].stuck.clear();
   workers_[event.worker].members.clear();
+  for (WorkerState& other : workers_) other.known_to.erase(event.worker);
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
       absl::StrCat("the worker that held this array is gone: ", event.why.message()),
