@@ -140,13 +140,6 @@ def check_reductions_that_the_compiler_lacks():
     refused(reduction("subtract", "float32"), "UNIMPLEMENTED", "subtract")
 
 
-def check_broadcasts():
-    refused(
-        by_hand(8, 1, "replicas", [[0, 1, 2, 3, 4, 5, 6, 7]], lambda p: p.broadcast()),
-        *("UNIMPLEMENTED", "collective-broadcast"),
-    )
-
-
 def check_ragged_exchanges():
     mesh = ring()
 
@@ -159,3 +152,14 @@ def check_ragged_exchanges():
         )
 
     refused(lambda: f(place(mesh, values(64, 3), "i")), "UNIMPLEMENTED", "ragged-all-to-all")
+
+
+def check_elements_of_two_bits():
+    """XLA exchanges those of four bits as bytes, these not."""
+    mesh, x = ring(), np.zeros((8, 16), jnp.int2)
+    for name, body in {
+        "all-gather": lambda x: jax.lax.all_gather(x, "i", tiled=True),
+        "collective-permute": lambda x: jax.lax.ppermute(x, "i", [(0, 1)]),
+    }.items():
+        f = mapped(mesh, P("i"), P("i"))(body)
+        refused(functools.partial(f, place(mesh, x, "i")), "UNIMPLEMENTED", name, "s2")
