@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/heap.h"
 #include "gangway/base/status.h"
 #include "gangway/compiler/thread_room.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
@@ -129,6 +130,19 @@ absl::StatusOr<std::string> ReadWhatWasOptimized(device::Backend& partitioner,
   return AddConfig(*hlo, shape);
 }
 
+// By a runtime that is closed when this returns.
+absl::StatusOr<std::string> PartitionWith(const OpenBackend& open,
+                                          const wire::CompileRequest& request) {
+  GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
+  // Its code is not used, so it need not be good: that halves the time, and the optimized HLO is the same.
+  const std::string options =
+      device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
+  const auto partitioned = CompileForPositions(*partitioner, request, options);
+  if (partitioned.ok()) return (*partitioned)->OptimizedProgram();
+  if (!LacksOnlyCode(partitioned.status())) return partitioned.status();
+  return ReadWhatWasOptimized(*partitioner, request, options, partitioned.status());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
@@ -148,14 +162,9 @@ absl::StatusOr<std::string> Partition(const wire::CompileRequest& request,
                                                      " devices is over the limit of ", kSpanMax));
   }
   GANGWAY_RETURN_IF_ERROR(CheckThreadRoom(request.device_count() + kPartitionThreads));
-  GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
-  // Its code is not used, so it need not be good: that halves the time, and the optimized HLO is the same.
-  const std::string options =
-      device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
-  const auto partitioned = CompileForPositions(*partitioner, request, options);
-  if (partitioned.ok()) return (*partitioned)->OptimizedProgram();
-  if (!LacksOnlyCode(partitioned.status())) return partitioned.status();
-  return ReadWhatWasOptimized(*partitioner, request, options, partitioned.status());
+  auto program = PartitionWith(open, request);
+  ReleaseHeap(request.device_count() * kPartitionBytes);  // malloc would keep it for the next
+  return program;
 }
 
 }  // namespace gangway::compiler

@@ -153,13 +153,12 @@ TEST_F(PositionsTest, ManyPositionsKeepTheLimitsBesideOtherCompiles) {
 #endif
 }
 
-xla::CollectiveTable TableOf(const std::string& program, int replicas, int partitions) {
-  wire::CompileRequest request = Request(1, program, replicas * partitions);
+// Of a program for two replicas.
+xla::CollectiveTable TableOf(const std::string& program) {
+  wire::CompileRequest request = Request(1, program, 2);
   xla::CompileOptionsProto options;
-  auto& build = *options.mutable_executable_build_options();
-  build.set_num_replicas(replicas);
-  build.set_num_partitions(partitions);
-  build.set_use_spmd_partitioning(partitions > 1);
+  options.mutable_executable_build_options()->set_num_replicas(2);
+  options.mutable_executable_build_options()->set_num_partitions(1);
   request.set_options(options.SerializeAsString());
   auto partitioned = Partition(request, OpenPartitioner);
   if (!partitioned.ok()) {
@@ -181,12 +180,13 @@ module @broadcast attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas =
   }
 })";
 
+// A channel of 0 is none. Without the attribute the plugin crashes.
 constexpr char kRagged[] = R"(
 module @ragged attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 2 : i32} {
   func.func public @main(%x: tensor<4xf32>, %y: tensor<4xf32>, %a: tensor<2xi32>, %b: tensor<2xi32>,
                          %c: tensor<2xi32>, %d: tensor<2xi32>) -> tensor<4xf32> {
     %z = stablehlo.custom_call @ragged_all_to_all(%x, %y, %a, %b, %c, %d) {api_version = 4 : i32,
-        backend_config = {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}}
+        backend_config = {channel_id = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}}
         : (tensor<4xf32>, tensor<4xf32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>)
         -> tensor<4xf32>
     return %z : tensor<4xf32>
@@ -198,12 +198,12 @@ TEST(PartitionTest, WhatThePluginHasNoCodeForIsPartitioned) {
   wire::CompileRequest request = Request(1, kBroadcast, 1);
   EXPECT_THAT(CompileForPositions(Backend(), request, request.options()).status().ToString(),
               HasSubstr("is not supported"));
-  const xla::CollectiveTable broadcast = TableOf(kBroadcast, 2, 1);
+  const xla::CollectiveTable broadcast = TableOf(kBroadcast);
   ASSERT_EQ(broadcast.collectives_size(), 1);
   EXPECT_EQ(broadcast.collectives(0).kind(), xla::Collective::BROADCAST);
   EXPECT_EQ(broadcast.replica_count(), 2u);
   EXPECT_EQ(broadcast.groups(0).groups(0).positions(0), 1u);
-  const xla::CollectiveTable ragged = TableOf(kRagged, 2, 1);
+  const xla::CollectiveTable ragged = TableOf(kRagged);
   ASSERT_EQ(ragged.collectives_size(), 1);
   EXPECT_EQ(ragged.collectives(0).kind(), xla::Collective::RAGGED_ALL_TO_ALL);
 }
