@@ -47,7 +47,7 @@ TYPES = re.findall(r'^    "(\w+)": "', (TESTS / "corpus" / "by_hand.py").read_te
 FORMS = re.findall(
     r'^    "([a-z-]+)": \(', (TESTS / "corpus" / "collectives.py").read_text(), re.MULTILINE
 )
-WAYS = ["permutations", "uneven_groups", "by_partitioner", "by_name", "by_pmap"]
+WAYS = ["permutations", "broadcasts", "uneven_groups", "by_partitioner", "by_name", "by_pmap"]
 COLLECTIVES = [
     *(
         f"collectives.check_form.{dtype}.{form}"
@@ -59,7 +59,7 @@ COLLECTIVES = [
         f"collectives.check_{way}.{dtype}"
         for i, dtype in enumerate(TYPES)
         for j, way in enumerate(WAYS)
-        if NIGHTLY or 3 * j == i
+        if NIGHTLY or 2 * j == i
     ),
     "collectives.check_elements_of_four_bits",
 ]

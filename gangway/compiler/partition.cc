@@ -22,7 +22,6 @@
 #include "gangway/compiler/thread_room.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/xla/compile_options.pb.h"
-#include "gangway/xla/hlo_edit.pb.h"
 
 namespace gangway::compiler {
 namespace {
@@ -85,27 +84,39 @@ std::optional<std::string> ReadFileLike(const fs::path& folder, std::string_view
   return std::nullopt;
 }
 
-// What OptimizedProgram would be, from a serialized xla.HloProto. Its module passes through as it is.
-absl::StatusOr<std::string> AddConfig(const std::string& hlo, const device::LogicalShape& shape) {
-  constexpr int kModule = 1;
+// The bytes of a message's field, without what the field's own fields mean.
+std::optional<std::string> FieldOf(const std::string& message, int number) {
   google::protobuf::UnknownFieldSet fields;
-  if (hlo.size() > INT32_MAX || !fields.ParseFromString(hlo))
-    return absl::InternalError("the runtime wrote a malformed program");
+  if (message.size() > INT32_MAX || !fields.ParseFromString(message)) return std::nullopt;
   for (int i = 0; i < fields.field_count(); ++i) {
     const google::protobuf::UnknownField& field = fields.field(i);
-    if (field.number() != kModule ||
-        field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
-      continue;
-    xla::HloWithConfigEditProto config;
-    config.mutable_config()->set_replica_count(shape.num_replicas);
-    config.mutable_config()->set_num_partitions(shape.num_partitions);
-    google::protobuf::UnknownFieldSet module;
-    module.AddLengthDelimited(kModule, field.length_delimited());
-    std::string serialized;
-    module.SerializeToString(&serialized);
-    return absl::StrCat(serialized, config.SerializeAsString());
+    if (field.number() == number &&
+        field.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
+      return field.length_delimited();
   }
-  return absl::InternalError("the runtime wrote a program without its module");
+  return std::nullopt;
+}
+
+// What OptimizedProgram would be, from a serialized xla.HloProto. Its module passes through as it is. Clients that read
+// the program end without the layout of its entry.
+absl::StatusOr<std::string> AddConfig(const std::string& hlo, const device::LogicalShape& shape) {
+  constexpr int kModule = 1, kConfig = 2;  // of HloProto and HloModuleProtoWithConfig
+  constexpr int kProgramShape = 4;         // of HloModuleProto
+  constexpr int kLayout = 1, kReplicas = 4, kPartitions = 5;  // of HloModuleConfigProto
+  const std::optional<std::string> module = FieldOf(hlo, kModule);
+  if (!module) return absl::InternalError("the runtime wrote a program without its module");
+  const std::optional<std::string> layout = FieldOf(*module, kProgramShape);
+  if (!layout) return absl::InternalError("the runtime wrote a program without its shape");
+  google::protobuf::UnknownFieldSet config, whole;
+  config.AddLengthDelimited(kLayout, *layout);
+  config.AddVarint(kReplicas, static_cast<uint64_t>(shape.num_replicas));
+  config.AddVarint(kPartitions, static_cast<uint64_t>(shape.num_partitions));
+  std::string config_bytes, bytes;
+  config.SerializeToString(&config_bytes);
+  whole.AddLengthDelimited(kModule, *module);
+  whole.AddLengthDelimited(kConfig, config_bytes);
+  whole.SerializeToString(&bytes);
+  return bytes;
 }
 
 // XLA CPU partitions and optimizes some collectives for which it has no code.

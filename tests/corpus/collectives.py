@@ -314,3 +314,19 @@ def check_elements_of_four_bits() -> None:
     same(moved, np.concatenate([x[:8] * 0, x[:8]]).astype(np.int8))
     columns = x.reshape(16, 4, 4).max(1)
     same(most, np.tile(columns, (1, 4)).astype(np.int8))
+
+
+def check_broadcasts(dtype: str) -> None:
+    """The first position of a group sends; positions in no group get zeros."""
+    x = operands(dtype)
+    for replicas, partitions, mode, groups, positions in (
+        (8, 1, "replicas", [[6, 1, 3], [0, 4, 2]], [[6, 1, 3], [0, 4, 2]]),
+        (2, 4, "partitions", [[1, 3]], [[1, 3], [5, 7]]),
+    ):
+        program = Program(dtype, replicas, partitions, mode, groups)
+        program.broadcast()
+        (found,) = program.run(x, PERMUTED)
+        source = {position: group[0] for group in positions for position in group}
+        for position in range(8):
+            expected = x[source[position]] if position in source else np.zeros_like(x[0])
+            same(found[position], expected)
