@@ -1,7 +1,7 @@
 // World: what time, threads, waits and chance are made of. While none is installed, they are the operating system's. A
 // simulation installs one of its own, in which threads are fibers of one thread, time is virtual and what runs next
-// comes from a seed. clock.h, thread.h, mutex.h, futex.h and random.h ask it; everything else uses those headers, and so
-// runs in either unchanged.
+// comes from a seed. clock.h, thread.h, mutex.h, futex.h and random.h ask it; everything else uses those headers, and
+// so runs in either unchanged.
 //
 // Threading: installed and removed while no other thread exists that uses those headers. The functions are called on
 // the world's fibers only.

@@ -19,7 +19,6 @@ size_t Published::bytes() const {
 }
 
 void Peer::Join(const std::shared_ptr<Launch>& launch) const {
-  if (courier_ != nullptr) courier_->Begin();
   absl::Status failed;
   {
     MutexLock lock(mutex_);
@@ -27,6 +26,7 @@ void Peer::Join(const std::shared_ptr<Launch>& launch) const {
     ForgetEnded();
     launches_.push_back(launch);
   }
+  if (courier_ != nullptr) courier_->Begin();  // which looks at is_busy
   if (!failed.ok()) launch->Abort(failed);
 }
 
