@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from faultlib import Blocker, Console, elapsed, stop_process
-from harness import PATIENCE, Cluster, why
+from harness import PATIENCE, Cluster, wait_for, why
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 NewCluster = Callable[..., Cluster]
@@ -135,7 +135,8 @@ def test_a_blocked_execute_thread_is_named(
             stuck = [w["name"] for w in cluster.workers() if any(d["stuck"] for d in w["devices"])]
             assert stuck == [victim["name"]], stuck
         assert client.answer(20) == {"ok": [10.0] * 4}
-        assert why(cluster) == []
+        # The worker's next heartbeat says that its devices are not stuck any more.
+        wait_for("nothing to explain", lambda: why(cluster) == [], 5)
 
 
 @pytest.mark.alone
