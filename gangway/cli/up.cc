@@ -236,8 +236,8 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   const WorkerMemory memory =
       PlanWorker(HostMemoryBytes(), workers, options.devices, options.plugin, options.memory_bytes);
   std::vector<ChildSpec> children;
-  const Command head = HeadCommand(options, dir);
-  children.push_back({"head", [head](const std::string&) { return head; }});
+  children.push_back(
+      {"head", [head = HeadCommand(options, dir)](const std::string&) { return head; }});
   children.push_back(CompilerChild(options.devices, threads, options.plugin, dir,
                                    {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}));
   for (uint32_t island = 0; island < options.islands; ++island) {

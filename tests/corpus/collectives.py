@@ -5,6 +5,8 @@ bit. JAX_ENABLE_X64 is needed.
 
 import functools
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -105,16 +107,24 @@ def check_form(dtype: str, form: str) -> None:
     # Exchanges know replicas and partitions, not both at once. With empty groups, the parser in jaxlib divides by zero.
     exchanges = (mode in ("replicas", "partitions") or replicas == 1) and groups
     program = Program(dtype, replicas, partitions, mode, groups)
-    expected = []  # result: of a member's rank in its group
+    # Each result, of what a group has and a member's rank in it.
+    expected: list[Callable[[list[Any], int], Any]] = []
+
+    def expect_reduced(function: Any) -> None:
+        program.all_reduce(function)
+        expected.append(lambda got, rank: reduced(function, got))
+        program.reduce_scatter(function, members)
+        expected.append(lambda got, rank: np.split(reduced(function, got), members)[rank])
+
+    def expect_gathered(dimension: int) -> None:
+        program.all_gather(dimension, members)
+        expected.append(lambda got, rank: np.concatenate(got, dimension))
+
     if mode != "partitions":
         for function in functions(dtype):
-            program.all_reduce(function)
-            expected.append(lambda got, rank, f=function: reduced(f, got))
-            program.reduce_scatter(function, members)
-            expected.append(lambda got, rank, f=function: np.split(reduced(f, got), members)[rank])
+            expect_reduced(function)
         for dimension in (0, 1):
-            program.all_gather(dimension, members)
-            expected.append(lambda got, rank, d=dimension: np.concatenate(got, d))
+            expect_gathered(dimension)
     if exchanges:
         program.all_to_all(members)
         expected.append(

@@ -80,7 +80,7 @@ def check_own_targets_by_older_interfaces():
             f" : (tensor<{ROWS}x{COLUMNS}xf32>) -> tensor<{ROWS}x{COLUMNS}xf32>\n"
             f"return %y : tensor<{ROWS}x{COLUMNS}xf32>\n}}\n}}"
         )
-        refused(lambda text=text: run(text, 8, 1, NUMBERS), "gangway.collective")
+        refused(functools.partial(run, text, 8, 1, NUMBERS), "gangway.collective")
 
 
 def by_hand(
