@@ -17,7 +17,7 @@ namespace gangway::collective {
 namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
-// Once it is mapped here: nobody else can map it for writing.
+// Added once it is mapped here: no other process can map it for writing.
 constexpr int kWriteSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 }  // namespace

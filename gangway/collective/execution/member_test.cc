@@ -1,6 +1,6 @@
 // Collectives between threads that stand for the devices of several workers, each of which maps the arenas of the
 // others, or has mirrors of them: every kind gives what its description says, with the same bits however the devices
-// are spread; a slow, a failed and a missing member hinder nobody longer than the contract says.
+// are spread; a slow, a failed and a missing member delay others no longer than the contract says.
 #include "gangway/collective/execution/member.h"
 
 #include <fcntl.h>

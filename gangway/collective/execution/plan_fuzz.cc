@@ -82,7 +82,7 @@ bool Has(const PositionList& list, uint32_t position) {
   return list != nullptr && std::ranges::find(*list, position) != list->end();
 }
 
-// Whoever reads a position's messages is one of its readers, and the other way round: else one would wait for ever.
+// Each position that reads this one's messages is among its readers, and each reader reads them. Otherwise one waits.
 void CheckRole(const PlannedCollective& planned, uint32_t position) {
   const Role& role = planned.roles[position];
   for (const PositionList* list : {&role.sources, &role.readers}) {
