@@ -100,6 +100,7 @@ class WorkerHarness : public testing::Test {
       return control_inbox_.Events(&loop_);
     });
     options.scheduler_address = "scheduler";
+    options.scheduler_silence_max = 2 * kPatience;  // a test that copies much says nothing meanwhile
     options.data_listen_address = "worker-data";
     options.device_count = device_count;
     options.open_backend = std::move(open);
@@ -312,7 +313,7 @@ class WorkerHarness : public testing::Test {
     size_t pieces = 0;
     size_t biggest_piece = 0;
   };
-  Fetched ReceiveFetch(uint64_t fetch, size_t count) {
+  Fetched& ReceiveFetch(uint64_t fetch, size_t count) {
     auto complete = [&] { return ended_shards_[fetch].size() == count; };
     if (complete()) return fetched_[fetch];
     EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& frame) {
