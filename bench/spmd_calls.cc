@@ -34,7 +34,7 @@ class Caller {
   Caller(gangway::Client& client, int devices) : client_(client) {
     for (int i = 0; i < devices; ++i) devices_.push_back(i);
     std::string group;
-    for (int i = 0; i < devices; ++i) group += (i == 0 ? "" : ",") + std::to_string(i);
+    for (int i = 0; i < devices; ++i) group.append(i == 0 ? "" : ",").append(std::to_string(i));
     const std::string sum =
         "%sum = \"stablehlo.all_reduce\"(%x) ({\n^bb0(%l: tensor<f32>, %r: tensor<f32>):\n"
         "%t = stablehlo.add %l, %r : tensor<f32>\nstablehlo.return %t : tensor<f32>\n}) "

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "gangway/base/status.h"
@@ -88,7 +89,8 @@ void Exchange::FindMembersHere() {
   }
   if (role_.readers == nullptr || !has_large_) return;
   for (uint32_t reader : *role_.readers) {
-    if (!member_.IsHere(member_.PlaceOf(reader))) {
+    is_elsewhere_.push_back(!member_.IsHere(member_.PlaceOf(reader)));
+    if (is_elsewhere_.back()) {
       has_readers_elsewhere_ = true;
     } else if (reader != member_.position_) {
       readers_here_.push_back(reader);
@@ -130,10 +132,25 @@ void Exchange::SaveOperands() {
 }
 
 absl::Status Exchange::ExchangeAll() {
-  absl::Status status = Send(0);
-  for (size_t i = 0; status.ok() && i < planned_.messages.size(); ++i) status = Receive(i);
+  const absl::Status status = SendAndReceive();
   LeaveSources();
   return status;
+}
+
+// Two messages are on their way before the first is awaited, and the parts of one are gathered when those of the next
+// have been reduced: then others have seldom to be waited for. A device reads another one's messages in the order in
+// which they were sent: operands 0 and 1, parts 0, operands 2, parts 1, operands 3.
+absl::Status Exchange::SendAndReceive() {
+  GANGWAY_RETURN_IF_ERROR(Send(0));
+  GANGWAY_RETURN_IF_ERROR(Send(1));
+  std::optional<size_t> to_gather;
+  for (size_t i = 0; i < planned_.messages.size(); ++i) {
+    GANGWAY_RETURN_IF_ERROR(Receive(i));
+    GANGWAY_RETURN_IF_ERROR(Send(i + 2));
+    if (to_gather) GANGWAY_RETURN_IF_ERROR(GatherParts(*to_gather));
+    to_gather = planned_.messages[i].in_parts ? std::optional<size_t>(i) : std::nullopt;
+  }
+  return to_gather ? GatherParts(*to_gather) : absl::OkStatus();
 }
 
 void Exchange::LeaveSources() {
@@ -161,11 +178,12 @@ Shown& Exchange::own_shown() const {
 }
 
 absl::Status Exchange::Send(size_t index) {
-  if (role_.readers == nullptr || index == planned_.messages.size()) return absl::OkStatus();
+  if (role_.readers == nullptr || index >= planned_.messages.size()) return absl::OkStatus();
   const Message& message = planned_.messages[index];
   if (!IsSent(message)) return absl::OkStatus();
   GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
-  for (const Segment& segment : message.segments) Pack(segment, out.data() + segment.offset);
+  for (const Segment& segment : message.segments)
+    Pack(message, segment, out.data() + segment.offset);
   return member_.EndMessage(out, Key(index, false), role_.readers, ReachOf(message),
                             [&](size_t rank, std::vector<ByteRange>& ranges) {
                               for (const Segment& segment : message.segments)
@@ -183,33 +201,41 @@ ByteRange Exchange::NeedOf(const Message& message, const Segment& segment, size_
   return {segment.offset, segment.bytes};
 }
 
-void Exchange::Pack(const Segment& segment, std::byte* into) const {
+void Exchange::Pack(const Message& message, const Segment& segment, std::byte* into) const {
   const std::byte* const operand = operands_[segment.operand].data();
+  const auto each_reader = [&](auto pack) {
+    for (size_t rank = 0; rank < role_.readers->size(); ++rank)
+      if (IsPackedFor(message, rank)) pack(rank);
+  };
+  if (message.in_parts) {
+    each_reader([&](size_t rank) {
+      const ByteRange part = PartOf(segment, rank);
+      std::memcpy(into + part.offset, operand + segment.begin + part.offset, part.bytes);
+    });
+    return;
+  }
   switch (kind()) {
     case Collective::REDUCE_SCATTER:
     case Collective::ALL_TO_ALL:
-      for (size_t to = 0; to < members(); ++to) {
+      return each_reader([&](size_t to) {
         ForPieces(segment, piece(segment.operand), members(), to,
                   [&](size_t at, size_t bytes, size_t from) {
                     std::memcpy(into + to * segment.stride + at, operand + from, bytes);
                   });
-      }
-      return;
+      });
     case Collective::ALL_TO_ALL_TUPLE:
-      for (size_t to = 0; to < members(); ++to)
+      return each_reader([&](size_t to) {
         std::memcpy(into + to * segment.stride, operands_[to].data() + segment.begin,
                     segment.bytes);
-      return;
+      });
     default:
       std::memcpy(into, operand + segment.begin, segment.bytes);
   }
 }
 
-// The next message goes out before this one is awaited, so that others need not wait for it.
 absl::Status Exchange::Receive(size_t index) {
   const Message& message = planned_.messages[index];
   if (message.in_parts) return ReceiveInParts(index, message);
-  GANGWAY_RETURN_IF_ERROR(Send(index + 1));
   if (role_.sources == nullptr) {  // no member sends to it
     for (const Segment& segment : message.segments)
       std::memset(results_[segment.operand].data() + segment.begin, 0, segment.bytes);
@@ -331,7 +357,7 @@ void Exchange::Reduce(const Segment& segment, size_t bytes, std::byte* into,
   }
 }
 
-// A large operand: this member reduces its part of the message, passes that on, and gathers the others' parts.
+// A large operand: this member reduces its part of the message, and passes that on.
 absl::Status Exchange::ReceiveInParts(size_t index, const Message& message) {
   const Segment& segment = message.segments[0];
   GANGWAY_RETURN_IF_ERROR(ReceiveFrom(index, message));
@@ -339,13 +365,7 @@ absl::Status Exchange::ReceiveInParts(size_t index, const Message& message) {
   Reduce(segment, own.bytes, results_[segment.operand].data() + segment.begin + own.offset,
          [&](size_t rank) { return Whole(message, segment, rank) + own.offset; });
   GANGWAY_RETURN_IF_ERROR(ConsumeAll(message));
-  GANGWAY_RETURN_IF_ERROR(SendPart(index, segment, own));
-  // Behind that: a device reads another one's messages in the order in which they were sent.
-  GANGWAY_RETURN_IF_ERROR(Send(index + 1));
-  for (size_t rank = 0; rank < sources_.size(); ++rank)
-    GANGWAY_RETURN_IF_ERROR(GatherPart(index, segment, rank));
-  member_.Wake(role_.sources);
-  return absl::OkStatus();
+  return SendPart(index, segment, own);
 }
 
 absl::Status Exchange::SendPart(size_t index, const Segment& segment, const ByteRange& own) {
@@ -359,6 +379,14 @@ absl::Status Exchange::SendPart(size_t index, const Segment& segment, const Byte
   return member_.EndMessage(
       out, Key(index, true), role_.readers, Reach::kElsewhere,
       [&](size_t, std::vector<ByteRange>& ranges) { ranges.push_back({0, own.bytes}); });
+}
+
+// Those of the others.
+absl::Status Exchange::GatherParts(size_t index) {
+  for (size_t rank = 0; rank < sources_.size(); ++rank)
+    GANGWAY_RETURN_IF_ERROR(GatherPart(index, planned_.messages[index].segments[0], rank));
+  member_.Wake(role_.sources);
+  return absl::OkStatus();
 }
 
 absl::Status Exchange::GatherPart(size_t index, const Segment& segment, size_t rank) {

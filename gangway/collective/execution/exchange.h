@@ -64,6 +64,7 @@ class Exchange {
   bool WouldSpoil(size_t operand) const;
   void SaveOperands();
   absl::Status ExchangeAll();
+  absl::Status SendAndReceive();
   void LeaveSources();
   // Until the members here have read what this one shows.
   absl::Status AwaitReadersHere();
@@ -71,10 +72,15 @@ class Exchange {
 
   absl::Status Send(size_t index);
   ByteRange NeedOf(const Message& message, const Segment& segment, size_t rank) const;
-  void Pack(const Segment& segment, std::byte* into) const;
+  // Not what only members here need of a message that they read where it is.
+  void Pack(const Message& message, const Segment& segment, std::byte* into) const;
+  bool IsPackedFor(const Message& message, size_t rank) const {
+    return !IsRead(message) || is_elsewhere_[rank];
+  }
   absl::Status Receive(size_t index);
   absl::Status ReceiveInParts(size_t index, const Message& message);
   absl::Status SendPart(size_t index, const Segment& segment, const ByteRange& own);
+  absl::Status GatherParts(size_t index);
   absl::Status GatherPart(size_t index, const Segment& segment, size_t rank);
   // Finds the bytes of each source, in the group's order.
   absl::Status ReceiveFrom(size_t index, const Message& message);
@@ -102,6 +108,7 @@ class Exchange {
   bool is_open_ = false;                // this device shows its operands
   bool is_over_ = false;                // Run has come to its end
   std::vector<uint32_t> readers_here_;  // positions, without this one
+  std::vector<bool> is_elsewhere_;      // by rank of the readers
   std::vector<Source> sources_;
 };
 
