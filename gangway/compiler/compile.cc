@@ -14,6 +14,7 @@
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/lowering/lowering.h"
 #include "gangway/compiler/partition.h"
+#include "gangway/device/sim/sim_collectives.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
 #include "gangway/xla/collectives.pb.h"
@@ -146,9 +147,43 @@ wire::CompileResult RefusedOverWorkers(const std::string& why) {
   return result;
 }
 
+absl::Status CheckDevices(const device::Backend& backend, const wire::CompileRequest& request) {
+  const size_t available = backend.devices().size();
+  if (request.device_count() <= available) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("a program needs ", request.device_count(), " devices and the compiler has ",
+                   available, ": start the compiler with as many devices as the largest slice"));
+}
+
+// A simulated program says itself what its collectives are.
+absl::StatusOr<wire::CompileResult> CompileSimulated(device::Backend& backend,
+                                                     const wire::CompileRequest& request) {
+  GANGWAY_RETURN_IF_ERROR(CheckDevices(backend, request));
+  GANGWAY_ASSIGN_OR_RETURN(const auto executable,
+                           CompileForPositions(backend, request, request.options()));
+  GANGWAY_ASSIGN_OR_RETURN(const std::string serialized, executable->Serialize());
+  auto lowered = device::LowerSim(serialized);
+  if (absl::IsUnimplemented(lowered.status()))
+    return RefusedOverWorkers(std::string(lowered.status().message()));
+  GANGWAY_RETURN_IF_ERROR(lowered);
+  wire::CompileResult result;
+  result.mutable_info()->set_device_count(request.device_count());
+  GANGWAY_ASSIGN_OR_RETURN(std::string program, executable->OptimizedProgram());
+  GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(program), *result.mutable_info()));
+  result.set_serialized(*std::move(lowered));
+  result.mutable_positions()->set_replicas(1);
+  result.mutable_positions()->set_partitions(request.device_count());
+  return result;
+}
+
+bool IsSimulated(const device::Backend& backend) {
+  return backend.capabilities().platform == "sim";
+}
+
 absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
                                                     const wire::CompileRequest& request,
                                                     const OpenBackend& open) {
+  if (IsSimulated(backend)) return CompileSimulated(backend, request);
   // Other platforms' clients find real devices only, and bring collectives over processes of their own.
   if (!open || !backend.capabilities().ffi_handlers || backend.capabilities().platform != "cpu") {
     return RefusedOverWorkers(
@@ -180,11 +215,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
 
 absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
                                                 const wire::CompileRequest& request) {
-  if (const size_t available = backend.devices().size(); request.device_count() > available) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a program needs ", request.device_count(), " devices and the compiler has ",
-                     available, ": start the compiler with as many devices as the largest slice"));
-  }
+  GANGWAY_RETURN_IF_ERROR(CheckDevices(backend, request));
   GANGWAY_ASSIGN_OR_RETURN(const auto executable,
                            CompileForPositions(backend, request, request.options()));
   wire::CompileResult result;
@@ -208,7 +239,8 @@ absl::StatusOr<wire::CompileResult> CompileAsAsked(device::Backend& backend,
                                                    const wire::CompileRequest& request,
                                                    const OpenBackend& open) {
   if (request.spans_workers()) return CompileSpanning(backend, request, open);
-  if (request.own_collectives() && request.device_count() > 1) {
+  // Simulated devices have collectives of both kinds, and a program says which it uses.
+  if ((request.own_collectives() || IsSimulated(backend)) && request.device_count() > 1) {
     GANGWAY_ASSIGN_OR_RETURN(auto result, CompileSpanning(backend, request, open));
     if (!result.refused_over_workers()) return result;  // else the runtime's own may do
   }

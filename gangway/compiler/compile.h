@@ -21,7 +21,7 @@ namespace gangway::compiler {
 //
 // Over several workers also: a result that is a refusal (UNIMPLEMENTED) if the runtime cannot (not XLA CPU, or `open`
 // is null), or for a collective that workers cannot run, naming it; RESOURCE_EXHAUSTED beyond kSpanMax positions; the
-// errors of `open`.
+// errors of `open`. A simulated program spans workers if it has collectives of Gangway's own.
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request,
                                             const OpenBackend& open = nullptr);

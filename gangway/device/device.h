@@ -162,6 +162,12 @@ struct MemoryStats {
   int64_t generated_code_bytes = 0;
 };
 
+// Runs a collective of the program, by its number in the program's table, as a member for one device. Blocks until the
+// other members have done their part. A result may be the memory of an operand.
+using CollectiveCall =
+    std::function<absl::Status(int64_t number, std::span<const std::span<const std::byte>> operands,
+                               std::span<const std::span<std::byte>> results)>;
+
 struct ExecuteOptions {
   // The same on all devices of one launch. For a program with collectives it must be unique among
   // the launches in flight: XLA CPU matches the members of a collective by it, and silently mixes
@@ -170,6 +176,8 @@ struct ExecuteOptions {
   int32_t launch_id = 0;
   // Indices of arguments that must survive although the program may alias them to an output.
   std::vector<int64_t> non_donatable;
+  // Of a program whose collectives are Gangway's own. A runtime with FFI handlers calls a handler instead.
+  CollectiveCall collective;
 };
 
 // A compiled function, loaded on an ordered list of devices.

@@ -231,15 +231,16 @@ absl::Status Member::SendByCourier(const MessageWriter& message, const MessageKe
     const Place* place = nullptr;  // one of its readers
     std::vector<ByteRange> ranges;
   };
-  std::map<const Peer*, Needed> needed;
+  std::map<uint32_t, Needed> needed;  // by worker, so that the order is the same in every run
   for (size_t rank = 0; rank < readers->size(); ++rank) {
     const Place& place = (*launch_->places())[(*readers)[rank]];
     if (place.peer->courier() == nullptr) continue;
-    Needed& of = needed[place.peer.get()];
+    Needed& of = needed[place.peer->index()];
     of.place = &place;
     need(rank, of.ranges);
   }
-  for (auto& [peer, of] : needed) {
+  for (auto& [worker, of] : needed) {
+    const Peer* const peer = of.place->peer.get();
     const Published published{.device = device_->device_,
                               .sequence = device_->sequence_,
                               .key = key,

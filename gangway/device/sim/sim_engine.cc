@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/device/sim/sim_collectives.h"
 
 namespace gangway::device {
 
@@ -94,7 +95,11 @@ void SimEngine::InputSettled(const std::shared_ptr<SimRun>& run, size_t index,
   std::vector<std::span<const std::byte>> bytes;
   for (const auto& one : run->contents)
     bytes.push_back(one ? std::span<const std::byte>(*one) : std::span<const std::byte>());
-  run->digest = DigestInputs(*run->program, bytes);
+  if (run->program->collectives.empty()) {
+    run->digest = DigestInputs(*run->program, bytes);
+  } else {
+    for (const auto& each : bytes) run->values.emplace_back(each.begin(), each.end());
+  }
   run->contents.clear();
   Starts starts;
   {
@@ -149,6 +154,31 @@ void SimEngine::Schedule(const Starts& starts) {
 }
 
 void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
+  if (run->program->collectives.empty() || !run->error.ok()) {
+    run->collective = nullptr;
+    return End(run, end_us);
+  }
+  MutexLock lock(mutex_);
+  if (closed_) return;
+  auto& members = devices_[run->device].members;
+  if (members == nullptr) members = std::make_unique<EventLoop>("sim-members");
+  members->Post([engine = weak_from_this(), run] {
+    if (auto alive = engine.lock()) alive->Communicate(run);
+  });
+}
+
+void SimEngine::Communicate(const std::shared_ptr<SimRun>& run) {
+  absl::Status status = RunCollectives(*run->program, run->collective, run->values);
+  run->collective = nullptr;  // the member ends before its run does
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    run->error = std::move(status);
+  }
+  End(run, timer_->NowMicros());
+}
+
+void SimEngine::End(const std::shared_ptr<SimRun>& run, int64_t end_us) {
   {
     MutexLock lock(mutex_);
     if (closed_) return;  // Close has ended the run
@@ -169,7 +199,9 @@ void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
 void SimEngine::Complete(SimRun* run, const absl::Status& status, int64_t end_us) {
   for (size_t i = 0; i < run->outputs.size(); ++i) {
     SimStorage::Contents contents;
-    if (status.ok()) {
+    if (status.ok() && !run->program->collectives.empty()) {
+      contents = std::make_shared<const std::vector<std::byte>>(std::move(run->values[i]));
+    } else if (status.ok()) {
       contents = std::make_shared<const std::vector<std::byte>>(
           SimOutput(*run->program, static_cast<int>(i), run->position, run->digest));
     }
@@ -205,12 +237,14 @@ int64_t SimEngine::BusyMicros(int device) const {
 
 void SimEngine::Close() {
   std::vector<std::shared_ptr<SimRun>> open;
+  std::vector<std::unique_ptr<EventLoop>> members;
   {
     MutexLock lock(mutex_);
     closed_ = true;
     for (Device& device : devices_) {
       open.insert(open.end(), device.queue.begin(), device.queue.end());
       device.queue.clear();
+      members.push_back(std::move(device.members));
     }
     for (const auto& run : open) run->gang.reset();
     gangs_.clear();
@@ -219,6 +253,7 @@ void SimEngine::Close() {
     Complete(run.get(), absl::CancelledError("the simulated devices were closed"),
              timer_->NowMicros());
   }
+  members.clear();  // ends their threads
 }
 
 }  // namespace gangway::device

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/device/sim/sim_program.h"
@@ -31,6 +32,7 @@ struct SimRun {
   std::vector<std::shared_ptr<SimStorage>> inputs;
   std::vector<std::shared_ptr<SimStorage>> outputs;
   StatusCallback on_complete;
+  CollectiveCall collective;  // empty: none
 
   std::shared_ptr<SimGang> gang;  // null for a run without peers
   size_t unsettled_inputs = 0;
@@ -38,6 +40,8 @@ struct SimRun {
   absl::Status error;  // of an input or a fault
   int64_t ready_us = 0;
   uint64_t digest = 0;
+  std::vector<std::vector<std::byte>>
+      values;  // the inputs of a program with collectives of its own
   bool ready = false;
   bool hung = false;
   bool started = false;
@@ -63,7 +67,8 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   void Inject(SimFault fault);
   void ReleaseHung();
   int64_t BusyMicros(int device) const;
-  // Ends every run with CANCELLED. Later calls of Enqueue fail.
+  // Ends every run with CANCELLED. Later calls of Enqueue fail. Returns when no collective is called any more: whoever
+  // hears of a run's end ends its collectives.
   void Close();
 
  private:
@@ -71,6 +76,8 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
     std::deque<std::shared_ptr<SimRun>> queue;  // the head is the running or next one
     int64_t free_us = 0;
     int64_t busy_us = 0;
+    std::unique_ptr<EventLoop>
+        members;  // runs collectives, which block; made for the first of them
     std::map<uint64_t, int64_t> launches;  // per executable: runs so far without a launch id
   };
   struct Start {
@@ -89,7 +96,10 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   void TryStart(int device, Starts* starts) GANGWAY_REQUIRES(mutex_);
   void StartGang(SimGang* gang, Starts* starts) GANGWAY_REQUIRES(mutex_);
   void Schedule(const Starts& starts);
+  // Its time on the device is over; what it has to say to other members comes then.
   void Finish(const std::shared_ptr<SimRun>& run, int64_t end_us);
+  void Communicate(const std::shared_ptr<SimRun>& run);
+  void End(const std::shared_ptr<SimRun>& run, int64_t end_us);
   static void Complete(SimRun* run, const absl::Status& status, int64_t end_us);
 
   const int inflight_max_;

@@ -43,7 +43,9 @@ absl::StatusOr<std::unique_ptr<Executable>> SimExecutable::Place(std::shared_ptr
   const bool exist = std::all_of(placed.begin(), placed.end(),
                                  [&](int device) { return device >= 0 && device < device_count; });
   const bool distinct = std::set<int>(placed.begin(), placed.end()).size() == placed.size();
-  if (static_cast<int>(placed.size()) != program.partitions || !exist || !distinct) {
+  const int partitions = program.partitions, count = static_cast<int>(placed.size());
+  const bool enough = count == partitions || (!program.collectives.empty() && count < partitions);
+  if (!enough || !exist || !distinct) {
     return absl::InvalidArgumentError(
         absl::StrCat("sim program '", program.name, "' has ", program.partitions,
                      " partitions and cannot run on local devices [", absl::StrJoin(placed, ","),
@@ -120,6 +122,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> SimExecutable::ExecuteOn(
   run->position =
       static_cast<int>(std::find(devices_.begin(), devices_.end(), device) - devices_.begin());
   run->on_complete = std::move(on_complete);
+  run->collective = options.collective;
   for (Buffer* argument : arguments) {
     run->inputs.push_back(static_cast<SimBuffer*>(argument)->storage());
     if (!run->inputs.back())

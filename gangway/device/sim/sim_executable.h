@@ -14,8 +14,8 @@ namespace gangway::device {
 
 class SimExecutable final : public Executable {
  public:
-  // `device_count` is the backend's. INVALID_ARGUMENT: `devices` is not one distinct existing
-  // device per partition.
+  // `device_count` is the backend's. INVALID_ARGUMENT: `devices` is not one distinct existing device per partition or,
+  // of a program with collectives of Gangway's own, for some of them.
   static absl::StatusOr<std::unique_ptr<Executable>> Place(std::shared_ptr<SimEngine> engine,
                                                            std::shared_ptr<SimMemory> memory,
                                                            int device_count, SimProgram program,

@@ -17,6 +17,8 @@ namespace gangway::device {
 namespace {
 
 constexpr int kPartitionsMax = 1 << 20;
+constexpr int kRoundsMax = 1 << 20;
+constexpr size_t kWordBytes = 4;  // of collectives
 
 uint64_t Mix(uint64_t value) {  // the finalizer of SplitMix64
   value += 0x9e3779b97f4a7c15;
@@ -51,6 +53,21 @@ bool ParseArray(const Words& words, ArraySpec* spec, int* donated) {
   return HostBytes(*spec).has_value();
 }
 
+// "all_reduce <input>" or "permute <input> <shift>".
+bool ParseCollective(const Words& words, SimProgram* program) {
+  SimCollective collective;
+  const bool permutes = words[0] == "permute";
+  if (permutes) collective.kind = SimCollective::Kind::kPermute;
+  int64_t input = 0, shift = 0;
+  if (words.size() != (permutes ? 3u : 2u) || !ParseCount(words, 1, 1 << 20, &input) ||
+      (permutes && !ParseCount(words, 2, kPartitionsMax, &shift)))
+    return false;
+  collective.input = static_cast<int>(input);
+  collective.shift = static_cast<int>(shift);
+  program->collectives.push_back(collective);
+  return true;
+}
+
 // False: the statement is unknown or malformed.
 bool ParseStatement(const Words& words, SimProgram* program) {
   const std::string& verb = words[0];
@@ -71,6 +88,12 @@ bool ParseStatement(const Words& words, SimProgram* program) {
     return ParseCount(words, 1, int64_t{1} << 50, &program->temp_bytes);
   if (verb == "code_bytes" && words.size() == 2)
     return ParseCount(words, 1, int64_t{1} << 30, &program->code_bytes);
+  if (verb == "all_reduce" || verb == "permute") return ParseCollective(words, program);
+  if (verb == "rounds" && words.size() == 2) {
+    if (!ParseCount(words, 1, kRoundsMax, &value) || value == 0) return false;
+    program->rounds = static_cast<int>(value);
+    return true;
+  }
   ArraySpec spec;
   int donated = -1;
   if ((verb != "input" && verb != "output") || !ParseArray(words, &spec, &donated)) return false;
@@ -95,6 +118,30 @@ absl::Status CheckDonations(const SimProgram& program) {
                        input, ": it does not exist, has another size, or is donated twice"));
     }
     taken[input] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCollectives(const SimProgram& program) {
+  if (program.collectives.empty()) return absl::OkStatus();
+  bool fit = !program.collective && program.inputs == program.outputs;
+  for (size_t i = 0; fit && i < program.outputs.size(); ++i) {
+    const int donated = program.donated_input[i];
+    fit = donated < 0 || donated == static_cast<int>(i);
+  }
+  for (const SimCollective& each : program.collectives) {
+    if (!fit || each.input >= static_cast<int>(program.inputs.size())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sim program '", program.name, "' communicates, so it needs an output like each input, ",
+          "which donates this input or none, and no 'collective'; input ", each.input,
+          " must exist"));
+    }
+    const size_t bytes = HostBytes(program.inputs[each.input]).value_or(0);
+    if (bytes == 0 || bytes % kWordBytes != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sim program '", program.name, "': input ", each.input, " of ", bytes,
+                       " bytes does not consist of words of ", kWordBytes, " bytes"));
+    }
   }
   return absl::OkStatus();
 }
@@ -169,6 +216,7 @@ absl::StatusOr<SimProgram> ParseSimProgram(std::string_view text) {
   if (!versioned)
     return absl::InvalidArgumentError("the sim program is empty; it must begin with 'sim 1'");
   GANGWAY_RETURN_IF_ERROR(CheckDonations(program));
+  GANGWAY_RETURN_IF_ERROR(CheckCollectives(program));
   return program;
 }
 
@@ -190,7 +238,7 @@ std::string HloOf(const SimProgram& program) {
     if (input >= 0) module.mutable_input_output_alias()->add_entries()->set_parameter_number(input);
   }
   std::string bytes = hlo.SerializeAsString();
-  if (program.collective) {
+  if (program.collective || !program.collectives.empty()) {
     xla::HloWithConfigTextProto
         body;  // the same message with other fields: the bytes are its continuation
     body.mutable_module()->add_computations()->add_instructions()->set_opcode("all-reduce");
@@ -205,6 +253,14 @@ std::string FormatSimProgram(const SimProgram& program) {
                    program.cost_us, "\ntemp_bytes ", program.temp_bytes, "\n");
   if (program.code_bytes > 0) absl::StrAppend(&text, "code_bytes ", program.code_bytes, "\n");
   if (program.collective) text += "collective\n";
+  for (const SimCollective& each : program.collectives) {
+    if (each.kind == SimCollective::Kind::kAllReduce) {
+      absl::StrAppend(&text, "all_reduce ", each.input, "\n");
+    } else {
+      absl::StrAppend(&text, "permute ", each.input, " ", each.shift, "\n");
+    }
+  }
+  if (program.rounds != 1) absl::StrAppend(&text, "rounds ", program.rounds, "\n");
   for (const ArraySpec& input : program.inputs) {
     AppendArray(&text, "input", input);
     text += "\n";

@@ -7,12 +7,20 @@
 //     name step
 //     partitions 4                # default 1
 //     collective                  # a run waits for, and reads the inputs of, all partitions
+//     all_reduce 0                # the words of input 0 become their sums over all partitions
+//     permute 0 1                 # input 0 goes to the partition that is 1 further on, around
+//     rounds 3                    # the collectives above run in their order, so often; default 1
 //     cost_us 330                 # device time of one run, default 0
 //     temp_bytes 4096             # default 0
 //     code_bytes 1000000          # of the compiled executable, beside its text; default 0
 //     input 11 128 4              # element type (XLA PrimitiveType), then dimensions per device
 //     output 11 128 4
 //     output 11 128 4 donates 0   # reuses the memory of input 0, which has the same size
+//
+// A program with all_reduce or permute communicates by collectives of Gangway's own, one after the other, so that its
+// partitions may be on several workers. Its outputs are its inputs after them, so it has an output for each input, of
+// the same kind, that donates this input or none. Their words are unsigned integers of 32 bits, whatever the element
+// type, so that sums are exact.
 #ifndef GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
 #define GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
 
@@ -29,10 +37,19 @@
 
 namespace gangway::device {
 
+struct SimCollective {
+  enum class Kind { kAllReduce, kPermute };
+  Kind kind = Kind::kAllReduce;
+  int input = 0;
+  int shift = 0;  // of a permute
+};
+
 struct SimProgram {
   std::string name = "sim";
   int partitions = 1;
   bool collective = false;
+  std::vector<SimCollective> collectives;  // of Gangway's own
+  int rounds = 1;
   int64_t cost_us = 0;
   int64_t temp_bytes = 0;
   int64_t code_bytes = 0;

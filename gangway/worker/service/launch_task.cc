@@ -122,7 +122,7 @@ absl::Status LaunchTask::Execute(Position& position) {
     contents.push_back(std::move(content));
   }
   SetStage(position, wire::GangMember::STAGE_PROGRAM);
-  GANGWAY_RETURN_IF_ERROR(JoinCollectives(position, deadline));
+  GANGWAY_ASSIGN_OR_RETURN(options.collective, JoinCollectives(position, deadline));
   DeviceThread& thread = *environment().devices[position.device];
   SetStage(position, wire::GangMember::STAGE_QUEUED);
   const std::shared_ptr<InFlight>& executes = thread.executes();
@@ -295,14 +295,20 @@ absl::StatusOr<std::shared_ptr<collective::Launch>> LaunchTask::CollectiveLaunch
   return launch_;
 }
 
-absl::Status LaunchTask::JoinCollectives(const Position& position, Clock::time_point deadline) {
-  if (collectives_.places == nullptr) return absl::OkStatus();
+absl::StatusOr<device::CollectiveCall> LaunchTask::JoinCollectives(const Position& position,
+                                                                   Clock::time_point deadline) {
+  if (collectives_.places == nullptr) return device::CollectiveCall();
   GANGWAY_ASSIGN_OR_RETURN(auto launch, CollectiveLaunch(deadline));
-  collective::SetMember(static_cast<int32_t>(launch_id_), position.device,
-                        std::make_shared<collective::Member>(
-                            std::move(launch), collectives_.devices[IndexOf(position)],
-                            position.number, DeviceIdOf(position.device).number()));
-  return absl::OkStatus();
+  auto member = std::make_shared<collective::Member>(
+      std::move(launch), collectives_.devices[IndexOf(position)], position.number,
+      DeviceIdOf(position.device).number());
+  if (environment().backend->capabilities().ffi_handlers) {
+    collective::SetMember(static_cast<int32_t>(launch_id_), position.device, std::move(member));
+    return device::CollectiveCall();
+  }
+  return [member = std::move(member)](int64_t number, auto operands, auto results) {
+    return member->Run(number, operands, results);
+  };
 }
 
 void LaunchTask::LeaveCollectives(const Position& position,

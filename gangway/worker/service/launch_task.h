@@ -112,7 +112,9 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   absl::StatusOr<std::shared_ptr<collective::Launch>> CollectiveLaunch(Clock::time_point deadline)
       GANGWAY_EXCLUDES(launch_mutex_);
   void AbortCollectives(const absl::Status& why) GANGWAY_EXCLUDES(launch_mutex_);
-  absl::Status JoinCollectives(const Position& position, Clock::time_point deadline);
+  // How a runtime without FFI handlers calls the position's collectives; empty: it has handlers, or there are none.
+  absl::StatusOr<device::CollectiveCall> JoinCollectives(const Position& position,
+                                                         Clock::time_point deadline);
   void LeaveCollectives(const Position& position, collective::LocalDevice::Ending ending);
   // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
   void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);

