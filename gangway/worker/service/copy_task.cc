@@ -80,14 +80,22 @@ void CopyTask::OfferShard(const Send& send) {
                    if (!status.ok()) self->Note(status, device);
                    self->EndPart();
                  }});
-  send.from->ShareWhenSettled([self, key](absl::StatusOr<store::Content> content) {
-    if (!content.ok()) return self->plane_->Settle(key, content.status());
+  send.from->ShareWhenSettled([self, key, device](absl::StatusOr<store::Content> content) {
+    if (!content.ok()) return self->FailSource(key, device, content.status());
     std::shared_ptr<device::Buffer> buffer = content->buffer;
-    buffer->OnReady(self->Owed([self, key, buffer](absl::Status status) {
-      if (!status.ok()) return self->plane_->Settle(key, std::move(status));
+    buffer->OnReady(self->Owed([self, key, device, buffer](absl::Status status) {
+      if (!status.ok()) return self->FailSource(key, device, status);
       self->plane_->Settle(key, buffer);
     }));
   });
+}
+
+// What this worker receives does not come either. It does not wait for the others to say so: each of two workers that
+// exchange shards of a failed source would wait for the other.
+void CopyTask::FailSource(const TransferKey& key, int device, const absl::Status& why) {
+  Note(why, device);
+  if (!parts_.receives.empty()) GiveUp();
+  plane_->Settle(key, why);
 }
 
 void CopyTask::AskFor(size_t index) {

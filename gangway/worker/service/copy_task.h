@@ -62,6 +62,8 @@ class CopyTask final : public NodeTask {
   void RunMove(size_t index);
   absl::StatusOr<store::Content> CopyOrShare(const Move& move);
   void OfferShard(const Send& send);
+  // A shard that this worker holds has failed, and with it the copy.
+  void FailSource(const TransferKey& key, int device, const absl::Status& why);
   void AskFor(size_t index);
   void Gather(size_t index, absl::StatusOr<Gathered> gathered) GANGWAY_EXCLUDES(gather_mutex_);
   void Fill();
