@@ -39,7 +39,7 @@ stage_asan() { tools/build.sh asan gangway_tests && run_ctest build/asan -LE '^u
 stage_tsan() { tools/build.sh tsan gangway_tests_tsan && run_ctest build/tsan -L '^tsan$'; }
 stage_tidy_all() { tools/build.sh dev && CLANG_TIDY_TIMEOUT_S=12600 tools/clang_tidy --all; }
 stage_fuzz() { tools/fuzz.sh; }
-# The simulation runs once with more seeds (of each of nine kinds of trouble), since repeated seeds prove nothing; all
+# The simulation runs once with more seeds (of each of ten kinds of trouble), since repeated seeds prove nothing; all
 # other tests run five times.
 stage_release() {
   tools/build.sh release && GANGWAY_SEEDS=5600 run_ctest build/release -R '^simulation_test$' &&

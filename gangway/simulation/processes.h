@@ -61,6 +61,8 @@ class Processes {
   static std::string SchedulerName(uint32_t island);
   // "head", "compiler", the schedulers, the workers, and the clients that have connected.
   std::vector<std::string> Names() const;
+  // How often the role was started so far.
+  uint64_t Lives(const std::string& role) const { return roles_.at(role).lives; }
 
   // The peers of the process see a reset, and its supervisor starts it again. A client is only cut off, for ever.
   // False: it is down already.

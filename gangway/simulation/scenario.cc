@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -24,7 +25,8 @@ constexpr seconds kRestMax{20};
 constexpr seconds kUploadWaitMax{60};  // of an upload whose bytes do not come
 // What is silent is noticed within kSilenceMax, and then waited for as what is absent.
 constexpr seconds kSilenceMax{6}, kAbsentMax{30};
-constexpr int kLivesMax = 3;  // of a session whose connection is lost
+constexpr int kGangsWeight = 4;  // of lists of devices of several workers
+constexpr int kLivesMax = 3;     // of a session whose connection is lost
 
 // Each device alone, and groups of devices of one worker in both orders.
 std::vector<std::vector<uint32_t>> Placements(const std::vector<std::vector<uint32_t>>& islands) {
@@ -44,6 +46,23 @@ std::vector<std::vector<uint32_t>> Placements(const std::vector<std::vector<uint
     }
   }
   return placements;
+}
+
+// Devices of several workers of an island: all of them, and the first of each worker, from the last worker on.
+std::set<std::vector<uint32_t>> Spanning(const std::vector<std::vector<uint32_t>>& islands) {
+  std::set<std::vector<uint32_t>> spanning;
+  uint32_t device = 0;
+  for (const auto& island : islands) {
+    std::vector<uint32_t> all, some;
+    for (uint32_t count : island) {
+      some.insert(some.begin(), device);
+      for (uint32_t i = 0; i < count; ++i) all.push_back(device++);
+    }
+    if (island.size() < 2) continue;
+    spanning.insert(all);
+    spanning.insert(some);
+  }
+  return spanning;
 }
 
 class Run {
@@ -149,6 +168,9 @@ SessionPlan Run::PlanOf(const Client& client, const Faults& faults, const std::s
       .withholds = scenario_.trouble == Trouble::kLate,
       .stopped_for = [&faults, name] { return faults.StoppedFor(name); },
       .answer_max = scenario_.answer_max};
+  if (scenario_.spans) plan.spanning = Spanning(scenario_.cluster.islands);
+  for (int i = scenario_.trouble == Trouble::kGangs ? kGangsWeight : 1; i > 0; --i)
+    plan.placements.insert(plan.placements.end(), plan.spanning.begin(), plan.spanning.end());
   if (scenario_.trouble != Trouble::kWorkers) return plan;
   plan.kills_of = [&faults, &cluster](uint32_t device) {
     const DeviceInfo& info = cluster.devices.at(device);
@@ -162,6 +184,8 @@ void Run::Count(const Session::Counts& counts) {
   outcome_.compared += counts.compared;
   outcome_.calls += counts.calls;
   outcome_.copies += counts.copies;
+  outcome_.gangs += counts.gangs;
+  outcome_.spanning += counts.spanning;
   for (auto [code, count] : counts.failed) outcome_.failed[code] += count;
   outcome_.longest = std::max(outcome_.longest, counts.longest);
   outcome_.fingerprint =
@@ -212,7 +236,7 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
   const uint64_t islands = random.Between(1, 2);
   for (uint64_t i = 0; i < islands; ++i) {
     auto& island = scenario.cluster.islands.emplace_back();
-    for (uint64_t w = random.Between(1, 3); w > 0; --w)
+    for (uint64_t w = random.Between(trouble == Trouble::kGangs ? 2 : 1, 3); w > 0; --w)
       island.push_back(static_cast<uint32_t>(random.Between(1, 3)));
   }
   scenario.cluster.separate_schedulers = random.Percent(25);
@@ -231,12 +255,13 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
     scenario.cluster.budget_bytes = random.Between(8, 24) * scenario.elements * 4;
   FaultPlan& faults = scenario.faults;
   faults.seed = random.Next();
-  faults.links = trouble == Trouble::kLinks || trouble == Trouble::kAll;
+  const bool all = trouble == Trouble::kAll || trouble == Trouble::kGangs;
+  faults.links = trouble == Trouble::kLinks || all;
   faults.only_workers = trouble == Trouble::kWorkers;
-  faults.kills = faults.only_workers || trouble == Trouble::kKills || trouble == Trouble::kAll;
-  faults.stops = trouble == Trouble::kStops || trouble == Trouble::kAll;
+  faults.kills = faults.only_workers || trouble == Trouble::kKills || all;
+  faults.stops = trouble == Trouble::kStops || all;
   if (faults.links || faults.kills || faults.stops)
-    faults.count = static_cast<int>(random.Between(1, 4));
+    faults.count = static_cast<int>(random.Between(1, trouble == Trouble::kGangs ? 6 : 4));
   if (faults.kills && random.Percent(10)) scenario.cluster.restart_delay = seconds(25);
   if (trouble == Trouble::kHostile) {
     scenario.hostile_clients = static_cast<int>(random.Between(1, 2));
@@ -251,6 +276,7 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
     scenario.cluster.staging_bytes = random.Between(8, 24) * scenario.elements;
   if (trouble == Trouble::kMemory) scenario.answer_max = seconds(95);
   if (trouble == Trouble::kLate) scenario.answer_max = seconds(65);
+  scenario.spans = random.Percent(50) || trouble == Trouble::kGangs;
   return scenario;
 }
 
@@ -260,8 +286,8 @@ std::string Scenario::Text() const {
   return absl::StrCat("islands ", absl::StrJoin(shape, " | "), ", ", sessions, " sessions of ", ops,
                       " operations, ", elements, " elements, budget ", cluster.budget_bytes,
                       ", staging ", cluster.staging_bytes,
-                      cluster.separate_schedulers ? ", separate schedulers" : "", ", ",
-                      faults.count, " faults");
+                      cluster.separate_schedulers ? ", separate schedulers" : "",
+                      spans ? ", programs over workers" : "", ", ", faults.count, " faults");
 }
 
 Outcome RunScenario(const Scenario& scenario) { return Run(scenario).Do(); }

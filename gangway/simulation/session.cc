@@ -2,6 +2,7 @@
 #include "gangway/simulation/session.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -23,6 +24,40 @@ bool IsFromAround(absl::StatusCode code) {
 
 std::span<const std::byte> Bytes(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+// The sum of all shards, as words of 32 bits.
+std::string SumOf(const std::vector<std::string>& shards) {
+  std::string sum = shards[0];
+  for (size_t at = 0; at + sizeof(uint32_t) <= sum.size(); at += sizeof(uint32_t)) {
+    uint32_t total = 0;
+    for (const std::string& shard : shards) {
+      uint32_t word;
+      std::memcpy(&word, shard.data() + at, sizeof(word));
+      total += word;
+    }
+    std::memcpy(sum.data() + at, &total, sizeof(total));
+  }
+  return sum;
+}
+
+// By output: the shards.
+std::vector<std::vector<std::string>> EvaluateGang(
+    const device::SimProgram& program, const std::vector<const program::Array*>& inputs) {
+  std::vector<std::vector<std::string>> values;
+  for (const program::Array* input : inputs) values.push_back(input->shards);
+  for (int round = 0; round < program.rounds; ++round) {
+    for (const device::SimCollective& each : program.collectives) {
+      std::vector<std::string>& shards = values[each.input];
+      if (each.kind == device::SimCollective::Kind::kAllReduce) {
+        shards.assign(shards.size(), SumOf(shards));
+      } else {
+        const auto shift = each.shift % static_cast<int>(shards.size());
+        std::rotate(shards.begin(), shards.end() - shift, shards.end());
+      }
+    }
+  }
+  return values;
 }
 
 }  // namespace
@@ -176,7 +211,31 @@ void Session::Finish() {
 
 // --- What programs compute ---
 
+// A chain of collectives, or a loop with one.
+std::string Session::GangText(uint64_t program, size_t devices) const {
+  Random random(plan_.seed ^ Mix(program));
+  const uint64_t inputs = random.Between(1, 2);
+  const bool donates = random.Percent(50);
+  std::string text = absl::StrCat("sim 1\nname g", program, "\npartitions ", devices, "\ncost_us ",
+                                  random.Below(static_cast<uint64_t>(plan_.cost_max_us) + 1),
+                                  "\nrounds ", random.Percent(50) ? 1 : random.Between(2, 4), "\n");
+  for (uint64_t i = random.Between(1, 3); i > 0; --i) {
+    const uint64_t input = random.Below(inputs);
+    if (random.Percent(60)) {
+      absl::StrAppend(&text, "all_reduce ", input, "\n");
+    } else {
+      absl::StrAppend(&text, "permute ", input, " ", random.Between(1, 3), "\n");
+    }
+  }
+  for (uint64_t i = 0; i < inputs; ++i) {
+    absl::StrAppend(&text, "input 11 ", plan_.elements, "\noutput 11 ", plan_.elements,
+                    i == 0 && donates ? " donates 0\n" : "\n");
+  }
+  return text;
+}
+
 std::string Session::ProgramText(uint64_t program, size_t devices) const {
+  if (program >= kPrograms) return GangText(program, devices);
   Random random(plan_.seed ^ Mix(program));
   const uint64_t inputs = random.Between(1, 2), outputs = random.Between(1, 2);
   const bool collective = random.Percent(50), donates = random.Percent(50);
@@ -206,6 +265,7 @@ absl::StatusOr<std::vector<std::vector<std::string>>> Session::Evaluate(
   }
   auto program = device::ParseSimProgram(ProgramText(std::stoul(parts[1]), call.devices.size()));
   if (!program.ok()) return program.status();
+  if (!program->collectives.empty()) return EvaluateGang(*program, inputs);
   std::vector<uint64_t> digests;
   for (size_t i = 0; i < call.devices.size(); ++i) {
     std::vector<std::span<const std::byte>> bytes;

@@ -34,9 +34,11 @@ struct SessionPlan {
   int ops = 40;
   uint64_t elements = 2;                          // of every shard
   std::vector<std::vector<uint32_t>> placements;  // device lists that programs run on
-  uint32_t device_count = 0;                      // of the cluster
-  bool may_fail = false;                          // something around it breaks
-  bool withholds = false;                         // bytes of some uploads
+  // Of several workers of an island: what runs there communicates by Gangway's own collectives.
+  std::set<std::vector<uint32_t>> spanning;
+  uint32_t device_count = 0;  // of the cluster
+  bool may_fail = false;      // something around it breaks
+  bool withholds = false;     // bytes of some uploads
   // If nothing but workers is killed: when the worker of a device was, in order.
   std::function<std::vector<Clock::time_point>(uint32_t device)> kills_of;
   // How long its process has been stopped so far: time in which it could not have seen an answer.
@@ -60,6 +62,8 @@ class Session {
 
   struct Counts {
     uint64_t calls = 0, copies = 0, uploads = 0;
+    uint64_t gangs = 0;     // calls of programs with collectives of Gangway's own
+    uint64_t spanning = 0;  // of them, over several workers
     uint64_t compared = 0;  // shards
     uint64_t answered = 0;
     std::map<int, uint64_t> failed;  // answers, by absl::StatusCode
@@ -69,6 +73,8 @@ class Session {
   const Counts& counts() const { return counts_; }
 
  private:
+  static constexpr uint64_t kPrograms = 6;                     // whose results are hashes
+  static constexpr uint64_t kGangPrograms = 4;                 // with collectives of Gangway's own
   static constexpr std::chrono::milliseconds kLossKnown{500};  // to every client, after a kill
 
   using Devices = std::vector<uint32_t>;
@@ -113,6 +119,8 @@ class Session {
   void OneOp();
   const Devices& Placement() { return random_.Pick(plan_.placements); }
   std::string ProgramText(uint64_t program, size_t devices) const;
+  std::string GangText(uint64_t program, size_t devices) const;
+  uint64_t PickProgram(const Devices& devices);
   std::optional<Executable> Compile(uint64_t program, const Devices& devices);
   ArrayHandle Add(program::ValueId value, const Devices& devices);  // with a new storage
   ArrayHandle PickUsable();

@@ -12,7 +12,6 @@ namespace gangway::simulation {
 namespace {
 
 constexpr int32_t kF32 = 11;  // xla::PrimitiveType
-constexpr uint64_t kPrograms = 6;
 
 std::string Content(uint64_t seed, uint64_t bytes) {
   std::string content(bytes, '\0');
@@ -102,9 +101,17 @@ ArrayHandle Session::PickUsable() {
   return std::next(arrays_.begin(), static_cast<ptrdiff_t>(Below(arrays_.size())))->first;
 }
 
+uint64_t Session::PickProgram(const Devices& devices) {
+  const bool spans = plan_.spanning.contains(devices);
+  if (!spans && (devices.size() == 1 || Below(4) != 0)) return Below(kPrograms);
+  ++counts_.gangs;
+  counts_.spanning += spans ? 1 : 0;
+  return kPrograms + Below(kGangPrograms);
+}
+
 void Session::Call() {
   const Devices devices = Placement();
-  const uint64_t number = Below(kPrograms);
+  const uint64_t number = PickProgram(devices);
   const std::optional<Executable> executable = Compile(number, devices);
   if (!executable) return;
   const auto program = device::ParseSimProgram(ProgramText(number, devices.size()));

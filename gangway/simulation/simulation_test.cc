@@ -41,6 +41,11 @@ void Add(const Outcome& outcome, Outcome& total) {
   total.answers += outcome.answers;
   total.calls += outcome.calls;
   total.copies += outcome.copies;
+  total.gangs += outcome.gangs;
+  total.spanning += outcome.spanning;
+  if (outcome.spanning != 0) {
+    total.faults.insert(total.faults.end(), outcome.faults.begin(), outcome.faults.end());
+  }
   for (auto [code, count] : outcome.failed) total.failed[code] += count;
   total.longest = std::max(total.longest, outcome.longest);
 }
@@ -59,8 +64,10 @@ std::string Summary(const Outcome& total) {
                     count);
   }
   const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(total.longest);
-  return absl::StrCat(total.calls, " calls, ", total.copies, " copies, ", total.releases,
-                      " releases, ", total.compared, " shards compared, ", total.answers,
+  return absl::StrCat(total.calls, " calls, ", total.gangs, " with collectives of our own, ",
+                      total.spanning, " of them over workers, beside ", total.faults.size(),
+                      " faults; ", total.copies, " copies, ", total.releases, " releases, ",
+                      total.compared, " shards compared, ", total.answers,
                       " answers, the last after ", longest.count(), " ms; failures:", codes);
 }
 
@@ -98,10 +105,14 @@ TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1) {
   if (Setting("GANGWAY_SEED", 0) == 0) {
     EXPECT_GT(total.compared, 100u) << "the seeds did almost no work";
     EXPECT_GT(total.copies, 100u);
+    EXPECT_GT(total.spanning, Setting("GANGWAY_SEEDS", kSeeds) / 2);  // gangs over several workers
   }
   EXPECT_TRUE(Failed(total, absl::StatusCode::kInvalidArgument)) << "no session made mistakes";
   if (trouble == Trouble::kHostile) {
     EXPECT_GT(total.hostile_batches, 0u);
+  } else if (trouble == Trouble::kGangs && Setting("GANGWAY_SEED", 0) == 0) {
+    EXPECT_GT(total.spanning, 2 * Setting("GANGWAY_SEEDS", kSeeds));
+    EXPECT_GT(total.faults.size(), 2 * Setting("GANGWAY_SEEDS", kSeeds));
   } else if (trouble == Trouble::kMemory) {
     EXPECT_TRUE(Failed(total, absl::StatusCode::kResourceExhausted)) << "memory was never tight";
   } else if (trouble == Trouble::kLate) {
@@ -117,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair(Trouble::kMemory, "Memory"), std::pair(Trouble::kLate, "Late"),
                       std::pair(Trouble::kWorkers, "Workers"), std::pair(Trouble::kLinks, "Links"),
                       std::pair(Trouble::kKills, "Kills"), std::pair(Trouble::kStops, "Stops"),
-                      std::pair(Trouble::kAll, "All")),
+                      std::pair(Trouble::kAll, "All"), std::pair(Trouble::kGangs, "Gangs")),
     [](const auto& info) { return info.param.second; });
 
 TEST(SimulationTest, ReplaysExactly) {

@@ -110,5 +110,51 @@ TEST(SpanningCollectivesTest, SumsAreExactOverWorkers) {
   }
 }
 
+// At a moment that the seed picks: before, in or between the gang's collectives.
+TEST(SpanningCollectivesTest, AKilledMemberEndsItsGangsAndNoWorker_ER1_ER2) {
+  int failed = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Ring(seed, {{2, 1, 2}}).Run([&](Processes& processes, User& user) {
+      const Devices devices = {3, 0, 4, 2, 1};
+      const ExecutableHandle ring = user.Compile(Program(1000), devices);
+      std::vector<Ready> ready;
+      for (uint32_t gang = 0; gang < 8; ++gang) {
+        const std::vector<ArrayHandle> arguments = {Upload(user, devices, gang),
+                                                    Upload(user, devices, 10)};
+        const std::vector<ArrayHandle> results = {user.client().NewArrayHandle(),
+                                                  user.client().NewArrayHandle()};
+        user.client().Call(ring, arguments, results);
+        ready.push_back(user.WhenReady(results[0]));
+      }
+      Answer<bool>().WaitFor(std::chrono::milliseconds(seed % 20));
+      const Processes::WorkerKey killed(0, static_cast<uint32_t>(seed % 3));
+      processes.KillWorker(killed);
+      const Clock::time_point began = Clock::now();
+      for (const Ready& each : ready) {
+        const absl::Status status =
+            each->WaitFor(seconds(60)).value_or(absl::UnknownError("hangs"));
+        if (status.ok()) continue;
+        ++failed;
+        EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+        EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("worker", killed.second)))
+            << status;
+      }
+      EXPECT_LT(Clock::now() - began, seconds(1));
+      // Its place is taken by a new process, the others are those that they were, and all can meet again.
+      const std::vector<ArrayHandle> again = {Upload(user, devices, 1), Upload(user, devices, 10)};
+      const std::vector<ArrayHandle> results = {user.client().NewArrayHandle(),
+                                                user.client().NewArrayHandle()};
+      user.client().Call(user.Compile(Program(10), devices), again, results);
+      EXPECT_EQ(Fetch(user, results[0], 0), Words((kDevices + 10) * kDevices * kDevices));
+      for (uint32_t index = 0; index < 3; ++index) {
+        EXPECT_EQ(processes.Lives(Processes::WorkerName({0, index})),
+                  index == killed.second ? 2u : 1u);
+      }
+    });
+    if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;
+  }
+  EXPECT_GT(failed, 60);
+}
+
 }  // namespace
 }  // namespace gangway::simulation

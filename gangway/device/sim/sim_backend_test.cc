@@ -37,6 +37,43 @@ constexpr char kStep[] = "name step\ncost_us 330\ninput 11 1\noutput 11 1\n";
 constexpr char kPair[] =
     "name pair\npartitions 2\ncollective\ncost_us 100\ninput 11 1\noutput 11 1\n";
 
+// One of two partitions: the other is somebody else's.
+TEST(SimCollectives, APartOfAProgramCallsItsCollectivesInOrder) {
+  auto backend = OpenSim({.device_count = 1});
+  constexpr std::string_view kText =
+      "sim 1\npartitions 2\nall_reduce 0\npermute 0 1\nrounds 2\ninput 11 1\noutput 11 1\n";
+  const int device = 0;
+  auto executable = backend->Compile({kText, "sim"}, "", {&device, 1});
+  ASSERT_TRUE(executable.ok()) << executable.status().ToString();
+  auto argument = MakeBuffer(*backend, 0, {1});
+  Buffer* pointer = argument->get();
+  Waiter alone, complete, failed;
+  ASSERT_TRUE((*executable)->ExecuteOn(0, {&pointer, 1}, {}, alone.Callback()).ok());
+  EXPECT_EQ(alone.Wait().code(), absl::StatusCode::kFailedPrecondition);
+
+  std::vector<int64_t> numbers;
+  ExecuteOptions options;
+  options.collective = [&numbers](int64_t number, auto operands, auto results) {
+    numbers.push_back(number);
+    EXPECT_EQ(operands[0].size(), 4u);
+    results[0][0] = std::byte{7};
+    return absl::OkStatus();
+  };
+  auto outputs = (*executable)->ExecuteOn(0, {&pointer, 1}, options, complete.Callback());
+  ASSERT_TRUE(outputs.ok());
+  EXPECT_EQ(complete.Wait(), absl::OkStatus());
+  EXPECT_EQ(numbers, (std::vector<int64_t>{0, 1, 0, 1}));
+  std::byte bytes[4];
+  Waiter read;
+  (*outputs)[0]->CopyToHost(bytes, sizeof(bytes), read.Callback());
+  EXPECT_EQ(read.Wait(), absl::OkStatus());
+  EXPECT_EQ(bytes[0], std::byte{7});
+
+  options.collective = [](int64_t, auto, auto) { return absl::DataLossError("a member died"); };
+  ASSERT_TRUE((*executable)->ExecuteOn(0, {&pointer, 1}, options, failed.Callback()).ok());
+  EXPECT_EQ(failed.Wait().message(), "a member died");
+}
+
 TEST_F(SimBackendTest, DeviceTimeIsExactAndDevicesRunAtOnce) {
   auto zero = Compile(kStep, {0});
   auto one = Compile(kStep, {1});
@@ -177,13 +214,42 @@ TEST(SimProgram, TextRoundTrips) {
   EXPECT_EQ(FormatSimProgram(*again), FormatSimProgram(*program));
 }
 
+TEST(SimProgram, TextOfCollectivesRoundTrips) {
+  const auto program = ParseSimProgram(
+      "sim 1\npartitions 4\nall_reduce 0\npermute 0 3\nrounds 2\ninput 8 4\noutput 8 4 donates "
+      "0\n");
+  ASSERT_TRUE(program.ok()) << program.status().ToString();
+  EXPECT_EQ(program->collectives.size(), 2u);
+  EXPECT_EQ(program->collectives[1].shift, 3);
+  EXPECT_EQ(program->rounds, 2);
+  auto again = ParseSimProgram(FormatSimProgram(*program));
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(FormatSimProgram(*again), FormatSimProgram(*program));
+}
+
 TEST(SimProgram, RefusesWhatItCannotReadAndNamesTheLine) {
   for (const char* text :
-       {"", "sim 2\n", "name x\n", "sim 1\nspeed 9\n", "sim 1\npartitions 0\n",
-        "sim 1\ninput 9999 4\n", "sim 1\ninput 11 -4\n", "sim 1\ncost_us many\n",
-        "sim 1\ninput 11 4 donates 0\n", "sim 1\ninput 11 4\noutput 11 5 donates 0\n",
-        "sim 1\noutput 11 4 donates 0\n", "sim 1\ninput 11 9999999999999 9999999999999\n",
-        "sim 1\ninput 11 4\noutput 11 4 donates 0\noutput 11 4 donates 0\n"}) {
+       {"",
+        "sim 2\n",
+        "name x\n",
+        "sim 1\nspeed 9\n",
+        "sim 1\npartitions 0\n",
+        "sim 1\ninput 9999 4\n",
+        "sim 1\ninput 11 -4\n",
+        "sim 1\ncost_us many\n",
+        "sim 1\ninput 11 4 donates 0\n",
+        "sim 1\ninput 11 4\noutput 11 5 donates 0\n",
+        "sim 1\noutput 11 4 donates 0\n",
+        "sim 1\ninput 11 9999999999999 9999999999999\n",
+        "sim 1\ninput 11 4\noutput 11 4 donates 0\noutput 11 4 donates 0\n",
+        "sim 1\nall_reduce\ninput 8 4\noutput 8 4\n",
+        "sim 1\npermute 0\ninput 8 4\noutput 8 4\n",
+        "sim 1\nall_reduce 1\ninput 8 4\noutput 8 4\n",
+        "sim 1\nall_reduce 0\ninput 6 3\noutput 6 3\n",
+        "sim 1\nall_reduce 0\ninput 8 4\noutput 8 5\n",
+        "sim 1\nrounds 0\n",
+        "sim 1\ncollective\nall_reduce 0\ninput 8 4\noutput 8 4\n",
+        "sim 1\nall_reduce 0\ninput 8 4\ninput 8 4\noutput 8 4\noutput 8 4 donates 0\n"}) {
     EXPECT_EQ(ParseSimProgram(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
   EXPECT_NE(ParseSimProgram("sim 1\nname x\nspeed 9\n").status().message().find("line 3"),
