@@ -265,6 +265,31 @@ TEST_F(CollectiveStreamsTest, NoticeASilentMember_TM1) {
   loop.Stop();
 }
 
+// What it would be sent, and what it says, belongs to no way of the worker that has its place now.
+TEST_F(CollectiveStreamsTest, LeaveAWayAloneWhenAnEarlierIncarnationComes) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
+  a.Open(1);
+  b.Open(0);
+  ExpectSum(a, b, 1);
+  EventLoop loop("stale");
+  std::atomic<bool> is_answered = false;
+  auto stale = hub_->Connect(
+      Side::Address(0),
+      {.executor = &loop,
+       .on_frame = [&](const wire::Frame& frame) { is_answered = frame.has_hello_reply(); }},
+      kPatience);
+  ASSERT_TRUE(stale.ok()) << stale.status();
+  wire::Frame hello;
+  hello.mutable_hello()->mutable_worker()->set_index(1);
+  hello.mutable_hello()->mutable_worker()->set_incarnation(55);
+  ASSERT_TRUE((*stale)->Send(std::move(hello)).ok());
+  EXPECT_TRUE(Until([&] { return is_answered.load(); }));
+  ExpectSum(a, b, 2, 5);
+  EXPECT_EQ(a.broken() + b.broken(), 0);
+  (*stale)->Close(absl::CancelledError("over"));
+  loop.Stop();
+}
+
 TEST_F(CollectiveStreamsTest, BreakAWayWhoseMemberSaysWhatNoneSays) {
   Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
   a.Open(1);
