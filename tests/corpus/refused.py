@@ -140,20 +140,6 @@ def check_reductions_that_the_compiler_lacks():
     refused(reduction("subtract", "float32"), "UNIMPLEMENTED", "subtract")
 
 
-def check_ragged_exchanges():
-    mesh = ring()
-
-    @mapped(mesh, P("i"), P("i"))
-    def f(x):
-        one = jnp.ones(8, jnp.int32)
-        places = jnp.arange(8, dtype=jnp.int32)
-        return jax.lax.ragged_all_to_all(
-            x, jnp.zeros_like(x), places, one, one * jax.lax.axis_index("i"), one, axis_name="i"
-        )
-
-    refused(lambda: f(place(mesh, values(64, 3), "i")), "UNIMPLEMENTED", "ragged")
-
-
 def check_elements_of_two_bits():
     """XLA exchanges those of four bits as bytes, these not."""
     mesh, x = ring(), np.zeros((8, 16), jnp.int2)

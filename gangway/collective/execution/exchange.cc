@@ -60,6 +60,10 @@ Exchange::Exchange(Member& member, uint32_t number, uint32_t round,
 absl::Status Exchange::Run() {
   FindMembersHere();
   SaveOperands();
+  if (kind() == Collective::RAGGED_ALL_TO_ALL) {
+    ragged_.emplace(planned_, member_.position_, operands_, results_[0]);
+    GANGWAY_RETURN_IF_ERROR(ragged_->Begin());  // before others see what this member sends
+  }
   if (readers_here_.empty()) return ExchangeAll();
   own_shown().Open(key_, operands_, {results_.begin(), results_.end()});
   is_open_ = true;
@@ -113,7 +117,9 @@ bool Exchange::WouldSpoil(size_t operand) const {
       kind() == Collective::ALL_REDUCE ||
       (readers_here_.empty() && (kind() == Collective::PERMUTE || kind() == Collective::BROADCAST));
   for (size_t i = 0; i < results_.size(); ++i) {
-    const bool in_place = keeps_order && i == operand && results_[i].data() == operands_[i].data();
+    const bool is_alike = kind() == Collective::RAGGED_ALL_TO_ALL ? operand == kRaggedBefore
+                                                                  : keeps_order && i == operand;
+    const bool in_place = is_alike && results_[i].data() == operands_[operand].data();
     if (!in_place && Overlap(operands_[operand], results_[i])) return true;
   }
   return false;
@@ -186,8 +192,12 @@ absl::Status Exchange::Send(size_t index) {
     Pack(message, segment, out.data() + segment.offset);
   return member_.EndMessage(out, Key(index, false), role_.readers, ReachOf(message),
                             [&](size_t rank, std::vector<ByteRange>& ranges) {
-                              for (const Segment& segment : message.segments)
-                                ranges.push_back(NeedOf(message, segment, rank));
+                              for (const Segment& segment : message.segments) {
+                                if (ragged_ && segment.operand == kRaggedRows)
+                                  ragged_->AddNeeds(segment, rank, ranges);
+                                else
+                                  ranges.push_back(NeedOf(message, segment, rank));
+                              }
                             });
 }
 
@@ -197,7 +207,8 @@ ByteRange Exchange::NeedOf(const Message& message, const Segment& segment, size_
     const ByteRange part = PartOf(segment, rank);
     return {segment.offset + part.offset, part.bytes};
   }
-  if (SendsBlocks(kind())) return {segment.offset + rank * segment.stride, segment.bytes};
+  if (SendsBlocks(kind(), segment.operand))
+    return {segment.offset + rank * segment.stride, segment.bytes};
   return {segment.offset, segment.bytes};
 }
 
@@ -228,6 +239,8 @@ void Exchange::Pack(const Message& message, const Segment& segment, std::byte* i
         std::memcpy(into + to * segment.stride, operands_[to].data() + segment.begin,
                     segment.bytes);
       });
+    case Collective::RAGGED_ALL_TO_ALL:
+      return ragged_->Pack(segment, into);
     default:
       std::memcpy(into, operand + segment.begin, segment.bytes);
   }
@@ -242,8 +255,28 @@ absl::Status Exchange::Receive(size_t index) {
     return absl::OkStatus();
   }
   GANGWAY_RETURN_IF_ERROR(ReceiveFrom(index, message));
+  if (ragged_) return ReceiveRagged(message);
   for (const Segment& segment : message.segments) Unpack(message, segment);
   return ConsumeAll(message);
+}
+
+// Lists that are wrong may be a message that its sender has written over: then that is the error.
+absl::Status Exchange::ReceiveRagged(const Message& message) {
+  absl::Status checked;
+  for (const Segment& segment : message.segments) {
+    const bool is_list = segment.operand != kRaggedRows;
+    const size_t place = role_.rank * planned_.units[segment.operand] + segment.begin;
+    for (size_t rank = 0; rank < sources_.size(); ++rank) {
+      if (is_list)
+        ragged_->TakeList(segment, rank, Block(message, segment, rank, 0, place));
+      else
+        ragged_->TakeRows(segment, rank, Whole(message, segment, rank));
+    }
+    if (ragged_->CompletesLists(segment)) checked = ragged_->CheckLists();
+    if (!checked.ok()) break;
+  }
+  GANGWAY_RETURN_IF_ERROR(ConsumeAll(message));
+  return checked;
 }
 
 absl::Status Exchange::ReceiveFrom(size_t index, const Message& message) {

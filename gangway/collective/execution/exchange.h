@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/collective/execution/member.h"
+#include "gangway/collective/execution/ragged.h"
 
 namespace gangway::collective {
 
@@ -78,6 +80,7 @@ class Exchange {
     return !IsRead(message) || is_elsewhere_[rank];
   }
   absl::Status Receive(size_t index);
+  absl::Status ReceiveRagged(const Message& message);
   absl::Status ReceiveInParts(size_t index, const Message& message);
   absl::Status SendPart(size_t index, const Segment& segment, const ByteRange& own);
   absl::Status GatherParts(size_t index);
@@ -110,6 +113,7 @@ class Exchange {
   std::vector<uint32_t> readers_here_;  // positions, without this one
   std::vector<bool> is_elsewhere_;      // by rank of the readers
   std::vector<Source> sources_;
+  std::optional<RaggedPart> ragged_;  // of a ragged exchange
 };
 
 }  // namespace gangway::collective

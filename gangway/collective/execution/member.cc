@@ -339,13 +339,9 @@ absl::Status Member::Run(int64_t number, std::span<const std::span<const std::by
         absl::StrCat("the program calls collective ", number, " of ", rounds_.size()));
   }
   const PlannedCollective& planned = launch_->plan().at(number);
-  bool fits = operands.size() == planned.operand_bytes.size() &&
-              results.size() == planned.result_bytes.size();
-  for (size_t i = 0; fits && i < operands.size(); ++i) {
-    fits = operands[i].size() == planned.operand_bytes[i] &&
-           results[i].size() == planned.result_bytes[i];
-  }
-  if (!fits) {
+  const auto size_of = [](const auto& array) { return array.size(); };
+  if (!std::ranges::equal(operands, planned.operand_bytes, {}, size_of) ||
+      !std::ranges::equal(results, planned.result_bytes, {}, size_of)) {
     return absl::InvalidArgumentError(absl::StrCat("the operands of collective ", planned.Name(),
                                                    " are not those of its description"));
   }

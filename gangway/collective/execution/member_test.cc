@@ -7,11 +7,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/thread.h"
+#include "gangway/xla/hlo.pb.h"
 
 namespace gangway::collective {
 namespace {
@@ -471,6 +474,234 @@ TEST_P(MemberTest, AMissingMemberIsNamedAfterTheLimit) {
   }
 }
 
+// A ragged exchange of rows of floats, with lists of both widths.
+struct RaggedShape {
+  uint64_t rows = 0;
+  uint64_t places = 0;  // rows of the result
+  uint64_t floats = 0;  // of a row
+  uint64_t updates = 1;
+};
+
+void AddRagged(xla::CollectiveTable& table, const RaggedShape& shape) {
+  const uint64_t entries =
+      shape.updates * static_cast<uint64_t>(table.groups(0).groups(0).positions_size());
+  Collective& ragged = Add(table, Collective::RAGGED_ALL_TO_ALL,
+                           {{shape.rows, shape.floats}, {shape.places, shape.floats}});
+  for (const int32_t type : {xla::TYPE_S32, xla::TYPE_S64, xla::TYPE_U32, xla::TYPE_S32}) {
+    Collective::Operand& list = *ragged.add_operands();
+    list.set_element_type(type);
+    list.set_outer(entries);
+    list.set_piece_bytes(type == xla::TYPE_S64 ? sizeof(int64_t) : sizeof(int32_t));
+  }
+}
+
+// What one member passes in its lists.
+struct RaggedLists {
+  std::array<std::vector<int64_t>, 4> lists;
+};
+
+// Of all members of a group, by rank: random runs of rows, which do not overlap in a result.
+std::vector<RaggedLists> RandomLists(const PlannedCollective& planned, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](int64_t limit) {
+    return std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(limit, 0))(random);
+  };
+  const auto rows = static_cast<int64_t>(planned.meaning.operands(0).outer());
+  const auto places = static_cast<int64_t>(planned.meaning.operands(1).outer());
+  const size_t entries = planned.meaning.operands(2).outer();
+  const size_t members = planned.group_size, updates = entries / members;
+  std::vector<RaggedLists> all(members);
+  for (RaggedLists& each : all)
+    for (auto& list : each.lists) list.resize(entries);
+  for (size_t to = 0; to < members; ++to) {
+    std::vector<size_t> order(entries);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::shuffle(order, random);
+    int64_t place = 0;
+    for (const size_t entry : order) {
+      const size_t from = entry / updates, at = to * updates + entry % updates;
+      const int64_t count = std::min({below(rows), below(places / 4), places - place});
+      place += below(places - place - count) / static_cast<int64_t>(entries);
+      all[from].lists[0][at] = below(rows - count);
+      all[from].lists[1][at] = count;
+      all[from].lists[2][at] = place;
+      all[to].lists[3][from * updates + entry % updates] = count;
+      place += count;
+    }
+  }
+  return all;
+}
+
+Bytes ListBytes(const Collective::Operand& operand, const std::vector<int64_t>& list) {
+  Bytes bytes(operand.outer() * operand.piece_bytes());
+  for (size_t i = 0; i < list.size(); ++i)  // of these machines, the lower bytes come first
+    std::memcpy(bytes.data() + i * operand.piece_bytes(), &list[i], operand.piece_bytes());
+  return bytes;
+}
+
+Arrays RaggedInputs(const PlannedCollective& planned, uint32_t position, uint32_t seed,
+                    const RaggedLists& own) {
+  Arrays inputs = Inputs(planned, position, seed);
+  for (int i = 0; i < 4; ++i)
+    inputs[i + 2] = ListBytes(planned.meaning.operands(i + 2), own.lists[i]);
+  return inputs;
+}
+
+Bytes RaggedExpected(const PlannedCollective& planned, uint32_t position, uint32_t seed,
+                     const std::vector<RaggedLists>& all) {
+  const Role& role = planned.roles[position];
+  const size_t row = planned.meaning.operands(0).piece_bytes();
+  const size_t updates = planned.meaning.operands(2).outer() / planned.group_size;
+  Bytes result = Inputs(planned, position, seed)[1];
+  for (size_t from = 0; from < all.size(); ++from) {
+    const Bytes rows = Inputs(planned, (*role.sources)[from], seed)[0];
+    for (size_t at = role.rank * updates; at < (role.rank + 1) * updates; ++at) {
+      const auto& lists = all[from].lists;
+      for (int64_t i = 0; i < lists[1][at]; ++i)
+        std::copy_n(rows.begin() + (lists[0][at] + i) * static_cast<int64_t>(row), row,
+                    result.begin() + (lists[2][at] + i) * static_cast<int64_t>(row));
+    }
+  }
+  return result;
+}
+
+std::vector<RaggedLists> ListsFor(const PlannedCollective& planned, uint32_t position,
+                                  uint32_t seed) {
+  return RandomLists(planned, seed * 100 + (*planned.roles[position].sources)[0]);
+}
+
+// What the result lies in: memory of its own, what it is before, or the rows.
+enum class ResultIs { kApart, kBefore, kRows };
+
+absl::Status RunRagged(Member& member, const PlannedCollective& planned, int64_t number,
+                       uint32_t position, uint32_t seed, ResultIs where) {
+  const std::vector<RaggedLists> all = ListsFor(planned, position, seed);
+  Arrays inputs = RaggedInputs(planned, position, seed, all[planned.roles[position].rank]);
+  Bytes apart(planned.result_bytes[0], std::byte{0xee});
+  Bytes& result = where == ResultIs::kApart ? apart : inputs[where == ResultIs::kBefore ? 1 : 0];
+  const std::vector<std::span<const std::byte>> operands(inputs.begin(), inputs.end());
+  const std::vector<std::span<std::byte>> results = {result};
+  if (auto status = member.Run(number, operands, results); !status.ok()) return status;
+  if (result != RaggedExpected(planned, position, seed, all))
+    return absl::DataLossError(absl::StrCat("collective ", number, " of position ", position));
+  return absl::OkStatus();
+}
+
+TEST_P(MemberTest, ARaggedExchangeMovesTheRowsOfItsLists) {
+  for (const auto& groups : {kAll, kFours}) {
+    xla::CollectiveTable table = Table(8, groups);
+    for (const RaggedShape& shape : {RaggedShape{7, 9, 3},
+                                     {40, 30, 1, 3},
+                                     {500, 700, 16, 2},
+                                     {3'000, 2'000, 100},
+                                     {0, 5, 4},
+                                     {5, 0, 4},
+                                     {9, 9, 0}})
+      AddRagged(table, shape);
+    Add(table, Collective::ALL_REDUCE, {{1, 10}});
+    auto plan = *Plan::Make(table);
+    for (uint32_t launch = 0; launch < 3; ++launch) {
+      const auto statuses =
+          host_.Run(host_.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+            for (size_t number = 0; number + 1 < plan->size(); ++number) {
+              for (uint32_t seed = launch * 2; seed < launch * 2 + 2; ++seed) {
+                auto status = RunRagged(member, plan->at(number), static_cast<int64_t>(number),
+                                        position, seed, ResultIs::kApart);
+                if (!status.ok()) return status;
+              }
+            }
+            return absl::OkStatus();
+          });
+      for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+}
+
+TEST_P(MemberTest, ARaggedResultMayLieWhereAnOperandDoes) {
+  xla::CollectiveTable table = Table(8, kFours);
+  for (const RaggedShape& shape : {RaggedShape{9, 9, 3}, {900, 900, 50, 2}})
+    AddRagged(table, shape);
+  auto plan = *Plan::Make(table);
+  const auto statuses =
+      host_.Run(host_.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+        for (size_t number = 0; number < plan->size(); ++number) {
+          for (const ResultIs where : {ResultIs::kBefore, ResultIs::kRows}) {
+            auto status = RunRagged(member, plan->at(number), static_cast<int64_t>(number),
+                                    position, 3, where);
+            if (!status.ok()) return status;
+          }
+        }
+        return absl::OkStatus();
+      });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+// Entry 9 of position 5, which is of its second update for member 4, or its expectation of member 4.
+struct Hostile {
+  int list;
+  int64_t entry;
+  std::string what;
+};
+
+TEST_P(MemberTest, ARaggedExchangeOutOfBoundsFailsByNameOnEveryMember) {
+  constexpr int64_t kMax32 = 0x7fffffff, kMax64 = 0x7fffffffffffffff;
+  const std::vector<Hostile> hostile = {
+      {0, -1, "rows from row -1 on to position 4, and has 40"},
+      {0, 40, "rows from row 40 on to position 4, and has 40"},
+      {0, kMax32, "rows from row 2147483647 on to position 4, and has 40"},
+      {1, -1, "position 5 sends -1 rows"},
+      {1, 41, "position 5 sends 41 rows"},
+      {1, kMax64, "position 5 sends 9223372036854775807 rows"},
+      {1, -kMax64 - 1, "position 5 sends -9223372036854775808 rows"},
+      {2, 30, "to row 30 of position 4, whose result has 30"},
+      {2, 0xffffffff, "to row 4294967295 of position 4, whose result has 30"},
+      {3, 2, "sends 1 rows to position 5, which expects 2"},
+      {3, -1, "sends 1 rows to position 5, which expects -1"},
+  };
+  xla::CollectiveTable table = Table(8, kAll);
+  AddRagged(table, {40, 30, 2'000, 2});
+  table.mutable_collectives(0)->set_source("train.py:7");
+  Add(table, Collective::ALL_REDUCE, {{1, 10}});
+  auto plan = *Plan::Make(table);
+  const PlannedCollective& planned = plan->at(0);
+  for (const Hostile& each : hostile) {
+    const auto launches = host_.Begin(plan);
+    const auto statuses =
+        host_.Run(launches, [&](Member& member, uint32_t position) -> absl::Status {
+          RaggedLists own;
+          for (auto& list : own.lists) list.assign(16, 0);
+          own.lists[1].assign(16, 1);
+          own.lists[3].assign(16, 1);
+          if (position == 5) own.lists[each.list][9] = each.entry;
+          const Arrays inputs = RaggedInputs(planned, position, 0, own);
+          Bytes guarded(planned.result_bytes[0] + 128, std::byte{0x55});
+          const std::vector<std::span<const std::byte>> operands(inputs.begin(), inputs.end());
+          const std::vector<std::span<std::byte>> results = {
+              std::span(guarded).subspan(64, planned.result_bytes[0])};
+          absl::Status status = member.Run(0, operands, results);
+          for (size_t i = 0; i < 64; ++i) {
+            if (guarded[i] != std::byte{0x55} || guarded[guarded.size() - 1 - i] != std::byte{0x55})
+              return absl::DataLossError("it has written outside of its result");
+          }
+          if (status.ok()) {  // it has not heard of the failure
+            Arrays sums = Empty(plan->at(1));
+            status = RunOnce(member, 1, Inputs(plan->at(1), position), sums);
+          }
+          // As the scheduler does.
+          for (const auto& launch : launches) launch->Abort(status);
+          return status;
+        });
+    for (const absl::Status& status : statuses) {
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << each.what << ": " << status;
+      EXPECT_NE(status.message().find(each.what), std::string::npos) << status;
+      EXPECT_NE(status.message().find("it at train.py:7"), std::string::npos) << status;
+    }
+    xla::CollectiveTable next = Table(8, kAll);
+    Add(next, Collective::ALL_REDUCE, {{1, 5'000}});
+    ExpectDescribed(host_, next, 1);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, MemberTest,
                          ::testing::Values(Layout{1, 8}, Layout{2, 4}, Layout{4, 2}, Layout{8, 1},
                                            Layout{2, 4, Sight::kMirrored},
@@ -589,6 +820,28 @@ TEST(Couriers, CarryWhatTheOtherWorkerNeeds) {
   const size_t least = size_t{2} * 4 * 3 * 2 * kFloats * sizeof(float) / 4;
   EXPECT_GE(host.carried_bytes(), least);
   EXPECT_LE(host.carried_bytes(), least + least / 50);
+}
+
+// Of a ragged exchange each worker is sent the rows that go there, once, and little else.
+TEST(Couriers, CarryTheRowsThatGoToTheOtherWorker) {
+  Host host(2, 1, Sight::kMirrored);
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  constexpr uint64_t kRows = 1'000, kFloats = 250, kSent = 100;
+  AddRagged(table, {kRows, kRows, kFloats});
+  auto plan = *Plan::Make(table);
+  const auto statuses =
+      host.Run(host.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+        RaggedLists own;
+        own.lists = {{{0, 500}, {kSent, kSent}, {100, 500}, {kSent, kSent}}};
+        if (position == 1) own.lists[0] = {700, 100};
+        const Arrays inputs = RaggedInputs(plan->at(0), position, 0, own);
+        Arrays results = Empty(plan->at(0));
+        return RunOnce(member, 0, inputs, results);
+      });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+  const size_t least = 2 * kSent * kFloats * sizeof(float);
+  EXPECT_GE(host.carried_bytes(), least);
+  EXPECT_LE(host.carried_bytes(), least + 1'000);
 }
 
 TEST(Mirror, RefusesWhatNoWorkerSays) {

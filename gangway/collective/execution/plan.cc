@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -144,7 +145,47 @@ class RoleMaker {
   std::map<std::pair<Positions, Positions>, Roles> permutations_;
 };
 
+// A list of a ragged exchange. `entries`: of all its lists.
+absl::Status CheckList(const Collective::Operand& list, uint64_t entries, size_t group_size) {
+  const int32_t type = list.element_type();
+  const bool is_wide = type == xla::TYPE_S64 || type == xla::TYPE_U64;
+  if (!is_wide && type != xla::TYPE_S32 && type != xla::TYPE_U32) {
+    return absl::UnimplementedError(absl::StrCat(
+        "offsets and sizes of type ", std::string(xla::ElementName(type)), " are not implemented"));
+  }
+  if (list.piece_bytes() != (is_wide ? sizeof(int64_t) : sizeof(int32_t)))
+    return Wrong("an entry of a list of it is not one number");
+  if (list.outer() != entries) return Wrong("its lists are not of one length");
+  if (entries == 0 || entries % group_size != 0) {
+    return Wrong(absl::StrCat("its lists have ", entries, " entries for ", group_size, " members"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddRaggedOperands(PlannedCollective& planned) {
+  const Collective& meaning = planned.meaning;
+  if (meaning.operands_size() != kRaggedOperands) return Wrong("it does not have six operands");
+  const auto at = [&](size_t i) -> const auto& { return meaning.operands(static_cast<int>(i)); };
+  for (size_t i = 0; i < kRaggedOperands; ++i) {
+    const uint64_t rows = at(i).outer(), row = at(i).piece_bytes();
+    if (row != 0 && rows > kOperandBytesMax / row)
+      return absl::ResourceExhaustedError("an operand of it is too large");
+    const bool is_list = i >= kRaggedLists;
+    if (is_list) {
+      GANGWAY_RETURN_IF_ERROR(CheckList(at(i), at(kRaggedLists).outer(), planned.group_size));
+    }
+    const bool is_sent = i != kRaggedBefore && i != kRaggedOperands - 1;
+    planned.operand_bytes.push_back(rows * row);
+    planned.units.push_back(!is_sent ? 0 : is_list ? rows * row / planned.group_size : rows * row);
+  }
+  if (at(kRaggedRows).piece_bytes() != at(kRaggedBefore).piece_bytes())
+    return Wrong("the rows that it sends and those of its result differ in size");
+  planned.result_bytes.push_back(planned.operand_bytes[kRaggedBefore]);
+  return absl::OkStatus();
+}
+
 absl::Status AddOperands(PlannedCollective& planned) {
+  if (planned.meaning.kind() == Collective::RAGGED_ALL_TO_ALL) return AddRaggedOperands(planned);
   const Collective& meaning = planned.meaning;
   const Collective::Kind kind = meaning.kind();
   if (meaning.operands().empty()) return Wrong("it has no operands");
@@ -182,27 +223,44 @@ size_t Aligned(size_t bytes) {
   return (bytes + kSegmentAlignment - 1) / kSegmentAlignment * kSegmentAlignment;
 }
 
+// Of a message, for one unit of the operand.
+size_t BlocksOf(const PlannedCollective& planned, size_t operand) {
+  return SendsBlocks(planned.meaning.kind(), operand) ? std::max<size_t>(planned.group_size, 1) : 1;
+}
+
+// Its operands, in the order in which they are sent.
+std::vector<size_t> OrderOf(const PlannedCollective& planned) {
+  const Collective::Kind kind = planned.meaning.kind();
+  if (kind == Collective::ALL_TO_ALL_TUPLE) return {0};  // all travel together, as blocks of one
+  std::vector<size_t> order(planned.units.size());
+  std::iota(order.begin(), order.end(), 0);
+  // Lists first: they say which rows a receiver takes.
+  if (kind == Collective::RAGGED_ALL_TO_ALL)
+    std::ranges::rotate(order, order.begin() + kRaggedLists);
+  return order;
+}
+
 // Puts as much into each message as goes: all members do the same. At most `count_max` messages.
 absl::Status AddMessages(size_t count_max, PlannedCollective& planned) {
   const Collective::Kind kind = planned.meaning.kind();
-  const size_t blocks = SendsBlocks(kind) ? std::max<size_t>(planned.group_size, 1) : 1;
-  const size_t units_max = kMessageBytes / blocks / kSegmentAlignment * kSegmentAlignment;
-  if (units_max == 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("a group of ", planned.group_size, " positions is too large for it"));
-  }
-  // The operands of a tuple's exchange travel together, as blocks of one.
-  const size_t operands = kind == Collective::ALL_TO_ALL_TUPLE ? 1 : planned.units.size();
-  for (size_t i = 0, count = 0; i < operands; ++i) {
-    count += planned.units[i] / units_max + 1;  // at least as many as there will be
+  const std::vector<size_t> order = OrderOf(planned);
+  size_t count = 0;  // at least as many as there will be
+  for (const size_t operand : order) {
+    const size_t units_max =
+        kMessageBytes / BlocksOf(planned, operand) / kSegmentAlignment * kSegmentAlignment;
+    if (units_max == 0) {
+      return absl::UnimplementedError(
+          absl::StrCat("a group of ", planned.group_size, " positions is too large for it"));
+    }
+    count += planned.units[operand] / units_max + 1;
     if (count > count_max) return absl::ResourceExhaustedError("its operands are too large");
   }
   Message open;
   auto close = [&] {
     if (!open.segments.empty()) planned.messages.push_back(std::exchange(open, {}));
   };
-  for (size_t operand = 0; operand < operands; ++operand) {
-    const size_t units = planned.units[operand];
+  for (const size_t operand : order) {
+    const size_t units = planned.units[operand], blocks = BlocksOf(planned, operand);
     // A large operand of a reduction has messages of its own, which members reduce in parts.
     const bool in_parts = kind == Collective::ALL_REDUCE && units > kFlatBytes;
     if (in_parts) close();
@@ -235,9 +293,8 @@ absl::Status CheckKind(Collective::Kind kind) {
     case Collective::ALL_TO_ALL_TUPLE:
     case Collective::BROADCAST:
     case Collective::PERMUTE:
-      return absl::OkStatus();
     case Collective::RAGGED_ALL_TO_ALL:
-      return absl::UnimplementedError("it is not implemented");
+      return absl::OkStatus();
     default:
       return Wrong("its kind is not known");
   }
@@ -256,7 +313,8 @@ uint64_t PositionsOf(const xla::CollectiveTable& table) {
 
 }  // namespace
 
-bool SendsBlocks(Collective::Kind kind) {
+bool SendsBlocks(Collective::Kind kind, size_t operand) {
+  if (kind == Collective::RAGGED_ALL_TO_ALL) return operand >= kRaggedLists;
   return kind == Collective::REDUCE_SCATTER || kind == Collective::ALL_TO_ALL ||
          kind == Collective::ALL_TO_ALL_TUPLE;
 }

@@ -35,9 +35,16 @@ inline constexpr size_t kPositionsMax = size_t{1} << 14;
 inline constexpr size_t kMessagesMax = size_t{1} << 20;
 inline constexpr size_t kRolesMax = size_t{1} << 21;
 
+// Operands of a ragged exchange: its rows, what its result is where no row arrives, and four lists, of which the first
+// three are sent (ragged.h).
+inline constexpr size_t kRaggedRows = 0;
+inline constexpr size_t kRaggedBefore = 1;
+inline constexpr size_t kRaggedLists = 2;
+inline constexpr size_t kRaggedOperands = 6;
+
 // Units [begin, begin + bytes) of an operand. A unit is a byte of the operand or, where members send different bytes to
-// different members (reduce-scatter, all-to-all), a byte for each of them: then the message holds a block for each
-// member, `stride` bytes apart.
+// different members (reduce-scatter, all-to-all, lists of a ragged exchange), a byte for each of them: then the message
+// holds a block for each member, `stride` bytes apart.
 struct Segment {
   size_t operand = 0;
   size_t begin = 0;
@@ -53,8 +60,8 @@ struct Message {
   bool in_parts = false;
 };
 
-// Whether a member sends different bytes to different members.
-bool SendsBlocks(xla::Collective::Kind kind);
+// Whether a member sends different bytes of the operand to different members.
+bool SendsBlocks(xla::Collective::Kind kind, size_t operand);
 
 using PositionList = std::shared_ptr<const std::vector<uint32_t>>;
 
@@ -85,7 +92,7 @@ class Roles {
 struct PlannedCollective {
   xla::Collective meaning;
   size_t group_size = 0;              // of the largest group
-  std::vector<size_t> units;          // by operand: of one member's range, in bytes
+  std::vector<size_t> units;          // by operand: of one member's range, in bytes; 0: not sent
   std::vector<size_t> operand_bytes;  // that the program passes
   std::vector<size_t> result_bytes;
   std::vector<Message> messages;

@@ -68,6 +68,13 @@ xla::CollectiveTable Table(uint32_t replicas, uint32_t partitions) {
   }
   Add(table, Collective::ALL_TO_ALL_TUPLE, 0,
       std::vector<std::pair<uint64_t, uint64_t>>(partitions, {1, 90 << 10}));
+  Collective& ragged = Add(table, Collective::RAGGED_ALL_TO_ALL, 0, {{900, 400}, {700, 400}});
+  for (int list = 0; list < 4; ++list) {
+    Collective::Operand& operand = *ragged.add_operands();
+    operand.set_element_type(list == 0 ? xla::TYPE_S64 : xla::TYPE_S32);
+    operand.set_outer(uint64_t{3} * partitions);
+    operand.set_piece_bytes(list == 0 ? 8 : 4);
+  }
   return table;
 }
 
@@ -105,13 +112,37 @@ void CheckRole(const PlannedCollective& planned, uint32_t position) {
   }
 }
 
+// Its lists are read by entry, and its rows by what they say.
+void CheckRagged(const PlannedCollective& planned) {
+  GANGWAY_CHECK(planned.units.size() == collective::kRaggedOperands, "it has six operands");
+  GANGWAY_CHECK(planned.result_bytes.size() == 1 &&
+                    planned.result_bytes[0] == planned.operand_bytes[collective::kRaggedBefore],
+                "a ragged result is what it was before, but for rows");
+  const auto at = [&](size_t i) -> const auto& {
+    return planned.meaning.operands(static_cast<int>(i));
+  };
+  GANGWAY_CHECK(
+      at(collective::kRaggedRows).piece_bytes() == at(collective::kRaggedBefore).piece_bytes(),
+      "rows have one size");
+  const uint64_t entries = at(collective::kRaggedLists).outer();
+  GANGWAY_CHECK(entries > 0 && entries % planned.group_size == 0, "members have as many entries");
+  for (size_t i = 0; i < planned.units.size(); ++i) {
+    const size_t bytes = planned.operand_bytes[i];
+    const bool is_list = i >= collective::kRaggedLists;
+    GANGWAY_CHECK(bytes == at(i).outer() * at(i).piece_bytes(), "operands");
+    GANGWAY_CHECK(!is_list || at(i).outer() == entries, "lists have one length");
+    GANGWAY_CHECK(
+        planned.units[i] == 0 || planned.units[i] * (is_list ? planned.group_size : 1) == bytes,
+        "a member's entries, or all rows");
+  }
+}
+
 // What members write into a message and read from it.
 void CheckSegment(const PlannedCollective& planned, const Message& message,
                   const Segment& segment) {
   const Collective::Kind kind = planned.meaning.kind();
   const bool is_tuple = kind == Collective::ALL_TO_ALL_TUPLE;
-  const bool in_blocks =
-      is_tuple || kind == Collective::ALL_TO_ALL || kind == Collective::REDUCE_SCATTER;
+  const bool in_blocks = collective::SendsBlocks(kind, segment.operand);
   const size_t members = planned.group_size;
   GANGWAY_CHECK(segment.operand < planned.units.size(), "a segment is of an operand");
   GANGWAY_CHECK(segment.bytes > 0 && segment.bytes <= segment.stride, "blocks do not overlap");
@@ -120,6 +151,7 @@ void CheckSegment(const PlannedCollective& planned, const Message& message,
                 "a segment is in its operand's units");
   GANGWAY_CHECK(segment.offset + segment.stride * (in_blocks ? members : 1) <= message.bytes,
                 "a segment is in its message");
+  if (kind == Collective::RAGGED_ALL_TO_ALL) return CheckRagged(planned);
   for (size_t i = 0; i < planned.units.size(); ++i) {
     const size_t units = planned.units[i];
     const bool larger = kind == Collective::ALL_TO_ALL || kind == Collective::REDUCE_SCATTER;

@@ -6,7 +6,12 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/xla/hlo.pb.h"
 
 namespace gangway::collective {
 namespace {
@@ -123,8 +128,87 @@ TEST(PlanTest, RefusesWhatDoesNotFit) {
         pair(t, 0, 2);
       },
       wrong, "position 0 has two targets");
-  ExpectRefused(Collective::RAGGED_ALL_TO_ALL, [](auto&) {}, unknown, "not implemented");
   ExpectRefused(Collective::KIND_UNSPECIFIED, [](auto&) {}, wrong, "not known");
+}
+
+void AddOperand(Collective& collective, int32_t type, uint64_t outer, uint64_t piece_bytes) {
+  Collective::Operand& operand = *collective.add_operands();
+  operand.set_element_type(type);
+  operand.set_outer(outer);
+  operand.set_piece_bytes(piece_bytes);
+}
+
+// Rows of 40 bytes; `entries` in each list.
+void MakeRagged(xla::CollectiveTable& table, uint64_t rows, uint64_t entries) {
+  Collective& ragged = *table.mutable_collectives(0);
+  ragged.clear_operands();
+  AddOperand(ragged, xla::TYPE_F32, rows, 40);
+  AddOperand(ragged, xla::TYPE_F32, 7, 40);
+  for (int i = 0; i < 4; ++i) AddOperand(ragged, xla::TYPE_S64, entries, 8);
+}
+
+TEST(PlanTest, ARaggedExchangeSendsItsListsInBlocksBeforeItsRows) {
+  for (const auto& [rows, entries] :
+       {std::pair<uint64_t, uint64_t>{100, 4}, {0, 2}, {20'000, 6}, {20'000, 100'000}}) {
+    xla::CollectiveTable table = Table(Collective::RAGGED_ALL_TO_ALL);
+    MakeRagged(table, rows, entries);
+    auto plan = Plan::Make(table);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const PlannedCollective& planned = (*plan)->at(0);
+    const size_t list = entries * 8;
+    EXPECT_EQ(planned.operand_bytes, (std::vector<size_t>{rows * 40, 280, list, list, list, list}));
+    EXPECT_EQ(planned.result_bytes, std::vector<size_t>{280});
+    EXPECT_EQ(planned.units, (std::vector<size_t>{rows * 40, 0, list / 2, list / 2, list / 2, 0}));
+    std::vector<size_t> covered(6);
+    for (const Message& message : planned.messages) {
+      size_t end = 0;
+      for (const Segment& segment : message.segments) {
+        EXPECT_EQ(segment.begin, covered[segment.operand]);
+        EXPECT_GE(segment.offset, end);
+        if (segment.operand == kRaggedRows) {
+          EXPECT_EQ(covered[4], list / 2) << "lists come first";
+        }
+        covered[segment.operand] += segment.bytes;
+        end = segment.offset + segment.stride * (segment.operand == kRaggedRows ? 1 : 2);
+      }
+      EXPECT_LE(end, message.bytes);
+      EXPECT_LE(message.bytes, kMessageBytes);
+      EXPECT_FALSE(message.in_parts);
+    }
+    EXPECT_EQ(covered, planned.units);
+    if (rows == 100) {
+      EXPECT_EQ(planned.messages.size(), 1u);
+    }
+  }
+}
+
+TEST(PlanTest, ARaggedExchangeThatDoesNotFitIsRefused) {
+  const auto wrong = absl::StatusCode::kInvalidArgument;
+  const auto expect = [](absl::StatusCode code, const std::string& why,
+                         const std::function<void(Collective&)>& damage) {
+    ExpectRefused(
+        Collective::RAGGED_ALL_TO_ALL,
+        [&](auto& t) {
+          MakeRagged(t, 10, 4);
+          damage(*t.mutable_collectives(0));
+        },
+        code, why);
+  };
+  expect(wrong, "six operands", [](auto& it) { it.mutable_operands()->RemoveLast(); });
+  expect(wrong, "differ in size", [](auto& it) { it.mutable_operands(1)->set_piece_bytes(41); });
+  expect(wrong, "not one number", [](auto& it) { it.mutable_operands(3)->set_piece_bytes(4); });
+  expect(wrong, "not of one length", [](auto& it) { it.mutable_operands(5)->set_outer(6); });
+  expect(absl::StatusCode::kUnimplemented, "type f32",
+         [](auto& it) { it.mutable_operands(2)->set_element_type(xla::TYPE_F32); });
+  for (const uint64_t entries : {0u, 3u}) {
+    expect(wrong, absl::StrCat(entries, " entries for 2 members"), [&](auto& it) {
+      for (int i = 2; i < 6; ++i) it.mutable_operands(i)->set_outer(entries);
+    });
+  }
+  expect(absl::StatusCode::kResourceExhausted, "too large",
+         [](auto& it) { it.mutable_operands(0)->set_outer(uint64_t{1} << 60); });
+  expect(absl::StatusCode::kResourceExhausted, "too large",
+         [](auto& it) { it.mutable_operands(1)->set_outer(uint64_t{1} << 60); });
 }
 
 TEST(PlanTest, MessagesCoverAllOperandsWithinTheirLimit) {

@@ -37,7 +37,8 @@ constexpr std::array<std::pair<std::string_view, Collective::Reduction>, 6> kRed
     {"or", Collective::OR},
 }};
 
-constexpr int kRaggedOperands = 6;
+constexpr size_t kRaggedOperands = 6;
+constexpr size_t kRaggedLists = 2;  // the first of them
 
 absl::Status Wrong(const std::string& why) { return absl::InvalidArgumentError(why); }
 
@@ -142,21 +143,53 @@ absl::StatusOr<int64_t> OneDimension(const HloInstructionEditProto& instruction)
   return Wrong(absl::StrCat("it names ", instruction.dimensions_size(), " dimensions"));
 }
 
-absl::Status AddRagged(const std::vector<const ShapeProto*>& operands, Collective& described) {
-  if (operands.size() != kRaggedOperands) return Wrong("it does not have six operands");
-  for (size_t i = 0; i < operands.size(); ++i) {
-    const ShapeProto& shape = *operands[i];
-    GANGWAY_ASSIGN_OR_RETURN(const std::vector<int64_t> order, PhysicalOrder(shape));
-    if (order.empty() || order[0] != 0)
-      return absl::UnimplementedError("the rows of an array of it do not lie one after another");
-    GANGWAY_ASSIGN_OR_RETURN(Collective::Operand operand, Extents(shape, -1));
-    if (operand.outer() > 0) {
-      operand.set_outer(shape.dimensions(0));
-      operand.set_piece_bytes(operand.piece_bytes() / operand.outer());
-    }
-    *described.add_operands() = std::move(operand);
+// An array as its rows, which lie one after another.
+absl::StatusOr<Collective::Operand> Rows(const ShapeProto& shape) {
+  GANGWAY_ASSIGN_OR_RETURN(const std::vector<int64_t> order, PhysicalOrder(shape));
+  if (order.empty() || order[0] != 0)
+    return absl::UnimplementedError("the rows of an array of it do not lie one after another");
+  GANGWAY_ASSIGN_OR_RETURN(Collective::Operand operand, Extents(shape, -1));
+  const std::vector<int64_t> row(shape.dimensions().begin() + 1, shape.dimensions().end());
+  GANGWAY_ASSIGN_OR_RETURN(const int64_t bytes, xla::DenseBytes(shape.element_type(), row));
+  operand.set_outer(shape.dimensions(0));
+  operand.set_piece_bytes(bytes);
+  return operand;
+}
+
+// Offsets or sizes.
+absl::Status CheckList(const ShapeProto& list, int64_t entries, int64_t members) {
+  const int32_t type = list.element_type();
+  if (type != xla::TYPE_S32 && type != xla::TYPE_S64 && type != xla::TYPE_U32 &&
+      type != xla::TYPE_U64) {
+    return absl::UnimplementedError(
+        absl::StrCat("its offsets and sizes are of type ", std::string(xla::ElementName(type))));
   }
+  if (list.dimensions_size() != 1)
+    return absl::UnimplementedError("its offsets and sizes are not lists");
+  if (list.dimensions(0) != entries) return Wrong("its offsets and sizes differ in number");
+  if (entries == 0 || entries % members != 0)
+    return Wrong(absl::StrCat("it has ", entries, " offsets for ", members, " members"));
   return absl::OkStatus();
+}
+
+// Rows, what the result is where no row arrives, and four lists.
+absl::Status AddRagged(const HloInstructionEditProto& instruction,
+                       const std::vector<const ShapeProto*>& operands, int64_t members,
+                       Collective& described) {
+  if (operands.size() != kRaggedOperands) return Wrong("it does not have six operands");
+  const ShapeProto& before = *operands[1];
+  ShapeProto rows = *operands[0];
+  for (const ShapeProto* operand : operands) {
+    GANGWAY_ASSIGN_OR_RETURN(*described.add_operands(), Rows(*operand));
+  }
+  for (size_t i = kRaggedLists; i < kRaggedOperands; ++i) {
+    const ShapeProto& first = *operands[kRaggedLists];
+    const int64_t entries = first.dimensions_size() == 1 ? first.dimensions(0) : 0;
+    GANGWAY_RETURN_IF_ERROR(CheckList(*operands[i], entries, members));
+  }
+  GANGWAY_RETURN_IF_ERROR(CheckAlike(before, instruction.shape(), -1, 1));
+  rows.set_dimensions(0, before.dimensions(0));  // the one in which they may differ
+  return CheckAlike(rows, before, -1, 1);
 }
 
 // What a member sends or gets, whichever is less, of each operand.
@@ -232,7 +265,7 @@ absl::StatusOr<Collective> Describe(const HloInstructionEditProto& instruction,
       static_cast<int64_t>(operands.size()) != members)
     return Wrong(absl::StrCat("it has ", operands.size(), " operands for ", members, " members"));
   if (described.kind() == Collective::RAGGED_ALL_TO_ALL) {
-    GANGWAY_RETURN_IF_ERROR(AddRagged(operands, described));
+    GANGWAY_RETURN_IF_ERROR(AddRagged(instruction, operands, members, described));
   } else {
     GANGWAY_RETURN_IF_ERROR(AddOperands(instruction, operands, members, described));
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAreArray;
 using xla::Collective;
 using xla::HloInstructionEditProto;
 
@@ -195,28 +197,138 @@ TEST(LoweringTest, TheTupleFormExchangesOperands) {
   EXPECT_EQ(lowered->table.collectives(0).operands_size(), 2);
 }
 
+xla::ShapeProto Ints(std::initializer_list<int64_t> dims, xla::PrimitiveType type = xla::TYPE_S32) {
+  xla::ShapeProto shape = F32(dims);
+  shape.set_element_type(type);
+  return shape;
+}
+
+// Operands and result of a ragged exchange.
+struct Ragged {
+  std::vector<xla::ShapeProto> operands = {F32({5, 2, 3}), F32({8, 2, 3}), Ints({4}),
+                                           Ints({4}),      Ints({4}),      Ints({4})};
+  xla::ShapeProto result = F32({8, 2, 3});
+};
+
+absl::StatusOr<Lowered> LowerRagged(const Ragged& shapes, const GroupEdit& edit = [](auto&) {}) {
+  ModuleBuilder builder(2, 4);
+  builder.Begin("main");
+  std::vector<int64_t> operands;
+  for (const xla::ShapeProto& shape : shapes.operands) operands.push_back(builder.Parameter(shape));
+  auto& ragged = builder.Add("ragged-all-to-all", shapes.result, operands);
+  ragged.set_channel_id(1);
+  edit(ragged);
+  return LowerCollectives(builder.Bytes());
+}
+
 TEST(LoweringTest, ARaggedExchangeIsOfRows) {
-  xla::ShapeProto counts = F32({4});
-  counts.set_element_type(xla::TYPE_S32);
-  auto lower = [&](const xla::ShapeProto& rows) {
-    ModuleBuilder builder(4, 1);
-    builder.Begin("main");
-    std::vector<int64_t> operands = {builder.Parameter(rows), builder.Parameter(F32({8, 2, 3}))};
-    for (int i = 0; i < 4; ++i) operands.push_back(builder.Parameter(counts));
-    builder.Add("ragged-all-to-all", F32({8, 2, 3}), operands);
-    return LowerCollectives(builder.Bytes());
-  };
-  auto lowered = lower(F32({5, 2, 3}));
+  Ragged shapes;
+  shapes.operands[4] = Ints({4}, xla::TYPE_S64);
+  auto lowered = LowerRagged(shapes);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   ProgramOf(*lowered);
   const Collective& ragged = lowered->table.collectives(0);
+  EXPECT_EQ(ragged.kind(), Collective::RAGGED_ALL_TO_ALL);
   ASSERT_EQ(ragged.operands_size(), 6);
-  EXPECT_EQ(ragged.operands(0).outer(), 5u);
-  EXPECT_EQ(ragged.operands(0).piece_bytes(), 24u);
-  EXPECT_EQ(ragged.operands(1).outer(), 8u);
-  xla::ShapeProto columns = F32({5, 2, 3});
-  std::ranges::reverse(*columns.mutable_layout()->mutable_minor_to_major());
-  EXPECT_EQ(lower(columns).status().code(), absl::StatusCode::kUnimplemented);
+  std::vector<std::vector<uint64_t>> extents;
+  for (const auto& operand : ragged.operands())
+    extents.push_back({operand.outer(), operand.piece_bytes()});
+  EXPECT_THAT(extents, ElementsAre(ElementsAre(5, 24), ElementsAre(8, 24), ElementsAre(4, 4),
+                                   ElementsAre(4, 4), ElementsAre(4, 8), ElementsAre(4, 4)));
+  EXPECT_EQ(ragged.operands(4).element_type(), xla::TYPE_S64);
+}
+
+TEST(LoweringTest, ARaggedExchangeMayHaveNoRowsOrSeveralUpdatesForEachMember) {
+  Ragged shapes;
+  shapes.operands[0] = F32({0, 2, 3});
+  for (size_t i = 2; i < 6; ++i) shapes.operands[i] = Ints({12});
+  auto lowered = LowerRagged(shapes);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->table.collectives(0).operands(0).outer(), 0u);
+  EXPECT_EQ(lowered->table.collectives(0).operands(0).piece_bytes(), 24u);
+  EXPECT_EQ(lowered->table.collectives(0).operands(5).outer(), 12u);
+}
+
+// In every form, of replicas or of partitions.
+TEST(LoweringTest, ARaggedExchangeHasTheGroupsOfOtherExchanges) {
+  const auto groups = [](const GroupEdit& edit, int64_t entries) {
+    Ragged shapes;
+    for (size_t i = 2; i < 6; ++i) shapes.operands[i] = Ints({entries});
+    auto lowered = LowerRagged(shapes, edit);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    return GroupsIn(*lowered);
+  };
+  EXPECT_THAT(groups([](auto&) {}, 4),
+              ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 5, 6, 7)));
+  EXPECT_THAT(
+      groups([](auto& each) { each.clear_channel_id(); }, 2),
+      ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5), ElementsAre(2, 6), ElementsAre(3, 7)));
+  EXPECT_THAT(groups(
+                  [](auto& each) {
+                    FillIota(*each.mutable_iota_collective_device_list(), 2, 2, {2, 2}, {1, 0});
+                  },
+                  2),
+              UnorderedElementsAreArray(
+                  std::vector<std::vector<uint32_t>>{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
+  EXPECT_THAT(groups(
+                  [](auto& each) {
+                    AddGroup(*each.mutable_collective_device_list(), {3, 1});
+                    AddGroup(*each.mutable_collective_device_list(), {0, 2});
+                  },
+                  2),
+              UnorderedElementsAreArray(
+                  std::vector<std::vector<uint32_t>>{{3, 1}, {7, 5}, {0, 2}, {4, 6}}));
+}
+
+TEST(LoweringTest, ARaggedExchangeThatDoesNotFitIsRefused) {
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const auto kUnknown = absl::StatusCode::kUnimplemented;
+  const auto expect_refused = [](const std::function<void(Ragged&)>& damage, absl::StatusCode code,
+                                 const std::string& what, const GroupEdit& edit) {
+    Ragged shapes;
+    damage(shapes);
+    const absl::Status status = LowerRagged(shapes, edit).status();
+    EXPECT_EQ(status.code(), code) << what << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(what));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("ragged-all-to-all"));
+  };
+  const auto by_column = [](xla::ShapeProto& shape) {
+    std::ranges::reverse(*shape.mutable_layout()->mutable_minor_to_major());
+  };
+  const auto across = [](xla::ShapeProto& shape) {
+    shape.mutable_layout()->mutable_minor_to_major()->SwapElements(0, 1);
+  };
+  const std::vector<std::tuple<absl::StatusCode, std::string, std::function<void(Ragged&)>>>
+      damages = {
+          {kInvalid, "six operands", [](auto& it) { it.operands.pop_back(); }},
+          {kUnknown, "one after another", [&](auto& it) { by_column(it.operands[0]); }},
+          {kUnknown, "one after another", [&](auto& it) { by_column(it.operands[1]); }},
+          {kUnknown, "laid out differently", [&](auto& it) { across(it.operands[0]); }},
+          {kUnknown, "laid out differently", [&](auto& it) { across(it.result); }},
+          {kInvalid, "do not fit together", [](auto& it) { it.operands[0] = F32({5, 6}); }},
+          {kInvalid, "do not fit together", [](auto& it) { it.operands[0] = F32({5, 3, 2}); }},
+          {kInvalid, "do not fit together", [](auto& it) { it.operands[0] = Ints({5, 2, 3}); }},
+          {kInvalid, "do not fit together", [](auto& it) { it.result = F32({9, 2, 3}); }},
+          {kUnknown, "elements are s4",
+           [](auto& it) { it.operands[0] = Ints({5, 2, 3}, xla::TYPE_S4); }},
+          {kUnknown, "of type f32", [](auto& it) { it.operands[3] = F32({4}); }},
+          {kUnknown, "are not lists", [](auto& it) { it.operands[2] = Ints({4, 1}); }},
+          {kInvalid, "differ in number", [](auto& it) { it.operands[5] = Ints({8}); }},
+          {kInvalid, "6 offsets for 4 members",
+           [](auto& it) { std::fill(it.operands.begin() + 2, it.operands.end(), Ints({6})); }},
+          {kInvalid, "0 offsets for 4 members",
+           [](auto& it) { std::fill(it.operands.begin() + 2, it.operands.end(), Ints({0})); }},
+      };
+  for (const auto& [code, what, damage] : damages) expect_refused(damage, code, what, [](auto&) {});
+  expect_refused([](auto&) {}, kInvalid, "4 of the 8 positions",
+                 [](auto& each) { AddGroup(each, {0, 1}); });
+  expect_refused([](auto&) {}, kInvalid, "differ in size",
+                 [](auto& each) {
+                   AddGroup(each, {0, 1, 2});
+                   AddGroup(each, {3});
+                 });
+  expect_refused([](auto&) {}, kInvalid, "uses global device ids",
+                 [](auto& each) { each.set_use_global_device_ids(true); });
 }
 
 TEST(LoweringTest, ThePositionIsAskedFor) {
