@@ -593,22 +593,20 @@ TEST_P(MemberTest, ARaggedExchangeMovesTheRowsOfItsLists) {
     for (const RaggedShape& shape : {RaggedShape{7, 9, 3},
                                      {40, 30, 1, 3},
                                      {500, 700, 16, 2},
-                                     {3'000, 2'000, 100},
+                                     {900, 700, 100},
                                      {0, 5, 4},
                                      {5, 0, 4},
                                      {9, 9, 0}})
       AddRagged(table, shape);
     Add(table, Collective::ALL_REDUCE, {{1, 10}});
     auto plan = *Plan::Make(table);
-    for (uint32_t launch = 0; launch < 3; ++launch) {
+    for (uint32_t seed = 0; seed < 2; ++seed) {
       const auto statuses =
           host_.Run(host_.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
             for (size_t number = 0; number + 1 < plan->size(); ++number) {
-              for (uint32_t seed = launch * 2; seed < launch * 2 + 2; ++seed) {
-                auto status = RunRagged(member, plan->at(number), static_cast<int64_t>(number),
-                                        position, seed, ResultIs::kApart);
-                if (!status.ok()) return status;
-              }
+              auto status = RunRagged(member, plan->at(number), static_cast<int64_t>(number),
+                                      position, seed, ResultIs::kApart);
+              if (!status.ok()) return status;
             }
             return absl::OkStatus();
           });
