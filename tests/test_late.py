@@ -76,8 +76,8 @@ def program(tmp_path: pathlib.Path) -> Iterator[Callable[[Console], None]]:
 def standing(
     cluster: Cluster, cause: str, since: float, waiting: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The wait of the gang that stands in a collective, and its missing members with this cause, within the limit,
-    once so many members say that they wait: each worker says it in a heartbeat of its own.
+    """The wait of the gang that stands in a collective, and its missing members with this cause, within the limit.
+    `waiting`: how many members must be reported as waiting. Each worker reports its own, in its heartbeats.
     """
     seen: list[str] = []
     while elapsed(since) < NAMED_S * PATIENCE:

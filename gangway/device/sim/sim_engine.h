@@ -67,8 +67,8 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   void Inject(SimFault fault);
   void ReleaseHung();
   int64_t BusyMicros(int device) const;
-  // Ends every run with CANCELLED. Later calls of Enqueue fail. Returns when no collective is called any more: whoever
-  // hears of a run's end ends its collectives.
+  // Ends every run with CANCELLED. Later calls of Enqueue fail. Returns when no run is in a collective: the owner of a
+  // run must end its collectives when on_complete says that the run has ended.
   void Close();
 
  private:

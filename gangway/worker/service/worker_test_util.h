@@ -100,8 +100,8 @@ class WorkerHarness : public testing::Test {
       return control_inbox_.Events(&loop_);
     });
     options.scheduler_address = "scheduler";
-    options.scheduler_silence_max =
-        2 * kPatience;  // a test that copies much says nothing meanwhile
+    // The test sends no heartbeats, and may copy for long.
+    options.scheduler_silence_max = 2 * kPatience;
     options.data_listen_address = "worker-data";
     options.device_count = device_count;
     options.open_backend = std::move(open);
