@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(150)
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    made = Hosts(tmp_path_factory.mktemp("hosts"), tls=True)
+    made = Hosts(tmp_path_factory.mktemp("hosts"), tls=True, settings="collectives = 'gangway'\n")
     made.start_workers()  # before the controller
     try:
         for index in range(2):
@@ -53,6 +53,23 @@ def test_a_script_beside_its_own_front_door_uses_a_remote_cluster(hosts: Hosts) 
 
 def test_a_script_on_the_controllers_host_finds_the_token(hosts: Hosts) -> None:
     assert right(hosts.script("--port", str(hosts.front_door)))
+
+
+# The sum of two negative zeros is negative with Gangway's collectives, and positive with the plugin's.
+ZEROS = """
+import jax, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+mesh = Mesh(np.asarray(jax.devices()[:2]), ("x",))
+total = jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+print(np.signbit(np.asarray(jax.jit(total)(np.full(2, -0.0, np.float32)))[0]))
+"""
+
+
+def test_the_file_says_whose_collectives_a_worker_runs(hosts: Hosts) -> None:
+    script = hosts.folder / "zeros.py"
+    script.write_text(ZEROS)
+    result = hosts.run("run", "--port", str(hosts.front_door), str(script))
+    assert result.stdout.strip() == "True", result.stdout + result.stderr
 
 
 def certificates(hosts: Hosts, folder: pathlib.Path, *flags: str) -> pathlib.Path:

@@ -1,6 +1,7 @@
 // Implementation of config.h, on toml++.
 #include "gangway/cli/config.h"
 
+#include <algorithm>
 #include <fstream>
 #include <initializer_list>
 #include <sstream>
@@ -79,6 +80,14 @@ class Reader {
     if (!value || value->empty())
       return Complain(node->source(), absl::StrCat(key, " must be text in quotes"));
     out = *value;
+  }
+
+  void OneOf(const toml::table& table, const char* key, std::initializer_list<const char*> words,
+             std::string& out) {
+    String(table, key, out);
+    if (std::ranges::find(words, out) != words.end()) return;
+    Complain(table.get(key)->source(),
+             absl::StrCat(key, " must be one of \"", absl::StrJoin(words, "\", \""), "\""));
   }
 
   void Host(const toml::table& table, const char* key, std::string& out) {
@@ -165,8 +174,8 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   const toml::table* table = node->as_table();
   if (table == nullptr)
     return reader.Complain(node->source(), "controller must be a table: [controller]");
-  reader.Keys(*table, {"client_silence", "collective_limit", "control_port", "front_door_port",
-                       "host", "late_after", "session_wait", "worker_wait"});
+  reader.Keys(*table, {"client_silence", "collective_limit", "collectives", "control_port",
+                       "front_door_port", "host", "late_after", "session_wait", "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Integer(*table, "control_port", 1, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
@@ -175,6 +184,7 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   reader.Integer(*table, "worker_wait", 0, kWaitMaxS, config.worker_wait_s);
   reader.Integer(*table, "late_after", 1, kWaitMaxS, config.late_after_s);
   reader.Integer(*table, "collective_limit", 1, kCollectiveLimitMaxS, config.collective_limit_s);
+  reader.OneOf(*table, "collectives", {"xla", "gangway"}, config.collectives);
   if (config.control_port == config.front_door_port) {
     reader.Complain(table->source(),
                     "control_port and front_door_port are the same: give each a "

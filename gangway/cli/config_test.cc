@@ -33,6 +33,7 @@ session_wait = 1
 worker_wait = 2
 late_after = 3
 collective_limit = 4
+collectives = "gangway"
 [[island]]
 workers = [ { host = "a.example", devices = 4 }, { host = "::2", devices = 2, data_port = 7002 } ]
 [[island]]
@@ -51,6 +52,7 @@ workers = [ { } ]
   EXPECT_EQ(config->worker_wait_s, 2u);
   EXPECT_EQ(config->late_after_s, 3u);
   EXPECT_EQ(config->collective_limit_s, 4u);
+  EXPECT_EQ(config->collectives, "gangway");
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
   EXPECT_EQ(config->DevicesMax(), 4u);
   EXPECT_EQ(config->Devices(), 7u);
@@ -78,6 +80,8 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
       {"[controller]\ncontrol_port = \"1\"" + island, "2", "from 1 to 65535"},
       {"[controller]\nfront_door_port = 38601" + island, "1", "are the same"},
       {"[controller]\nhost = \"a/b\"" + island, "2", "without a port"},
+      {"[controller]\ncollectives = \"nccl\"" + island, "2", "one of \"xla\", \"gangway\""},
+      {"[controller]\ncollectives = true" + island, "2", "text in quotes"},
       {"controller = 1" + island, "1", "[controller]"},
       {"", "1", "no island is declared"},
       {"[island]\nworkers = [ {} ]", "1", "two brackets"},
