@@ -1,0 +1,104 @@
+// Implementation of shared_heap.h. tcmalloc asks a system allocator of ours for fresh memory. It gives pages back by
+// madvise, which is defined here, too, because pages of a file return to the system in another way.
+#include "gangway/base/shared_heap.h"
+
+#include <fcntl.h>
+#include <gperftools/malloc_extension.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/file_descriptor.h"
+
+namespace gangway {
+namespace {
+
+constexpr uint64_t kBytesMax = uint64_t{1} << 40;
+
+// Set before malloc takes memory here.
+std::byte* base = nullptr;
+uint64_t size = 0;
+std::atomic<uint64_t> used =
+    0;  // addresses given out: malloc keeps them, and gives back pages only
+
+class FileAllocator final : public SysAllocator {
+ public:
+  // Malloc calls it, so it must not allocate.
+  void* Alloc(size_t bytes, size_t* actual, size_t alignment) override {
+    const auto page = static_cast<uint64_t>(getpagesize());
+    const uint64_t aligned = std::max<uint64_t>(alignment, page);
+    const uint64_t whole = (uint64_t{bytes} + page - 1) / page * page;
+    uint64_t before = used.load(std::memory_order_relaxed), begin = 0;
+    do {
+      begin = (before + aligned - 1) / aligned * aligned;
+      if (whole < bytes || begin > size || whole > size - begin) return nullptr;
+    } while (!used.compare_exchange_weak(before, begin + whole, std::memory_order_relaxed));
+    if (actual != nullptr) *actual = whole;
+    return base + begin;
+  }
+};
+
+// Malloc uses addresses again, but not for larger blocks: with holes it needs more of them than there is memory.
+uint64_t BytesOfFile() {
+  uint64_t bytes = kBytesMax;
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
+  if (pages > 0 && page > 0)
+    bytes = std::min(bytes, 2 * static_cast<uint64_t>(pages) * static_cast<uint64_t>(page));
+  rlimit limit{};  // beyond it the system would end the process
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    bytes = std::min<uint64_t>(bytes, limit.rlim_cur);
+  return bytes;
+}
+
+absl::Status Refused(uint64_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no file of ", bytes, " bytes in memory for the heap: ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<SharedHeap> ShareHeap() {
+  const uint64_t bytes = BytesOfFile();
+  const FileDescriptor file(memfd_create("gangway-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // Sealed, so that no process can cut off what another one reads.
+  if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return Refused(bytes);
+  // What others get cannot be written to.
+  FileDescriptor to_read(
+      open(absl::StrCat("/proc/self/fd/", file.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (to_read.get() < 0) return Refused(bytes);
+  void* const mapped =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  if (mapped == MAP_FAILED) return Refused(bytes);
+  if (madvise(mapped, bytes, MADV_DONTFORK) != 0) {
+    const absl::Status why = Refused(bytes);
+    munmap(mapped, bytes);
+    return why;
+  }
+  base = static_cast<std::byte*>(mapped);
+  size = bytes;
+  static FileAllocator* const allocator = new FileAllocator;  // for good: malloc has it
+  MallocExtension::instance()->SetSystemAllocator(allocator);
+  return SharedHeap{to_read.Release(), base, size};
+}
+
+}  // namespace gangway
+
+// Pages of the heap's file go back when they are removed from the file; other advice is as given.
+extern "C" int madvise(void* at, size_t bytes, int advice) noexcept {
+  using gangway::base;
+  const auto* const first = static_cast<const std::byte*>(at);
+  const bool is_ours =
+      gangway::base != nullptr && first >= gangway::base && first < gangway::base + gangway::size;
+  if (is_ours && (advice == MADV_DONTNEED || advice == MADV_FREE)) advice = MADV_REMOVE;
+  return static_cast<int>(syscall(SYS_madvise, at, bytes, advice));
+}
