@@ -22,6 +22,7 @@
 
 #include "gangway/base/log.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/shared_heap.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 #include "gangway/cli/announcement.h"
@@ -341,13 +342,27 @@ std::string DataListenAddress(const WorkerRoleOptions& options) {
   return transport::IsLocalAddress(options.control_address) ? "unix-abstract:" : "127.0.0.1:0";
 }
 
+// None: collectives send the bytes to members on other workers of this host.
+SharedHeap HeapToShare([[maybe_unused]] const WorkerRoleOptions& options) {
+#ifdef GANGWAY_TCMALLOC
+  if (options.shared_memory_bytes != 0) {
+    auto heap = ShareHeap();
+    if (heap.ok()) return *heap;
+    spdlog::warn("Other workers cannot read this one's buffers: {}",
+                 std::string(heap.status().message()));
+  }
+#endif
+  return {};
+}
+
 }  // namespace
 
 int RunWorkerRole(const WorkerRoleOptions& options) {
+  const SharedHeap heap = HeapToShare(options);
   const bool returns = options.when_lost == WhenLost::kReturn;
   const char* whom = options.own_scheduler ? "its scheduler" : "the controller";
-  auto serve = [&options, returns](const Access& access, transport::Transport& transport,
-                                   worker::StopFlag& stop) {
+  auto serve = [&options, &heap, returns](const Access& access, transport::Transport& transport,
+                                          worker::StopFlag& stop) {
     worker::WorkerOptions worker;
     worker.token = access.token;
     worker.scheduler_address = options.control_address;
@@ -363,6 +378,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker.host_bytes_max = options.staging_bytes;
     worker.heap_bytes_max = options.heap_bytes;
     worker.shared_bytes_max = options.shared_memory_bytes;
+    worker.heap = heap;
     worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
     worker.callback_limit = std::chrono::seconds(options.callback_limit_s);
     // A device may wait for a member of its gang that a dead scheduler has not released.

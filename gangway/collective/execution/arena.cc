@@ -40,13 +40,47 @@ MessageWriter::MessageWriter(Region& region, uint64_t sequence)
   std::atomic_thread_fence(std::memory_order_release);
 }
 
-void MessageWriter::Publish(const MessageKey& key) const {
+void MessageWriter::Publish(const MessageKey& key, bool shows) const {
   Region::Header& header = region_.headers[slot_];
   header.gang.store(key.gang, std::memory_order_relaxed);
   header.number.store(key.number, std::memory_order_relaxed);
   header.round.store(key.round, std::memory_order_relaxed);
   header.part.store(key.part, std::memory_order_relaxed);
+  header.shows.store(shows ? 1 : 0, std::memory_order_relaxed);
   header.sequence.store(sequence_, std::memory_order_release);
+}
+
+absl::StatusOr<std::unique_ptr<ReadableHeap>> ReadableHeap::Map(const FileDescriptor& descriptor) {
+  struct stat file{};
+  // Of another file pages could vanish, which would end the process that reads them.
+  const int seals = fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor.get(), &file) != 0 ||
+      file.st_size <= 0)
+    return absl::InvalidArgumentError("a descriptor that is not of a worker's heap");
+  const auto bytes = static_cast<uint64_t>(file.st_size);
+  void* base = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, descriptor.get(), 0);
+  if (base == MAP_FAILED) {
+    return absl::ResourceExhaustedError(absl::StrCat("no addresses for another worker's heap (",
+                                                     bytes, " bytes): ", std::strerror(errno)));
+  }
+  auto heap = std::make_unique<ReadableHeap>(static_cast<const std::byte*>(base), bytes);
+  heap->is_mapped_ = true;
+  return heap;
+}
+
+ReadableHeap::~ReadableHeap() {
+  if (is_mapped_) munmap(const_cast<std::byte*>(base_), bytes_);
+}
+
+std::optional<uint64_t> ReadableHeap::OffsetOf(std::span<const std::byte> buffer) const {
+  const auto at = reinterpret_cast<uintptr_t>(buffer.data());
+  const uintptr_t offset = at - reinterpret_cast<uintptr_t>(base_);  // wraps below the base
+  if (At(offset, buffer.size()) == nullptr) return std::nullopt;
+  return offset;
+}
+
+const std::byte* ReadableHeap::At(uint64_t offset, size_t bytes) const {
+  return offset <= bytes_ && bytes <= bytes_ - offset ? base_ + offset : nullptr;
 }
 
 absl::Status Arena::CheckDevices(uint32_t devices) {

@@ -14,6 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -49,10 +52,13 @@ struct Region {
     std::atomic<uint32_t> number;
     std::atomic<uint32_t> round;
     std::atomic<uint32_t> part;
+    std::atomic<uint32_t> shows;  // 1: it says where operands and results are; 0: it has bytes
   };
   alignas(64) FutexWord pulse;    // changes whenever something else here does
   std::atomic<uint32_t> awaited;  // 1 + the peer number whose pulse this device sleeps at; 0: none
   std::atomic<uint64_t> left;     // gangs up to this one have ended on this device
+  // Gangs up to this one have failed on this device, so what they showed in the heap may be something else by now.
+  std::atomic<uint64_t> hidden;
   alignas(64) std::array<Header, kSlots> headers;
   // By peer number: the sequence of the last message of that device that this one has read.
   alignas(64) std::array<std::atomic<uint64_t>, size_t{kWorkersMax} * kDevicesMax> consumed;
@@ -65,12 +71,34 @@ class MessageWriter {
  public:
   MessageWriter(Region& region, uint64_t sequence);
   std::byte* data() const { return region_.data[slot_].data(); }
-  void Publish(const MessageKey& key) const;
+  void Publish(const MessageKey& key, bool shows = false) const;
 
  private:
   Region& region_;
   const uint64_t sequence_;
   const size_t slot_;
+};
+
+// Memory of a worker beside its arena, which the workers that map its arena can read, too: its heap. A device shows
+// buffers there by where they are in it.
+class ReadableHeap {
+ public:
+  // This worker's own; `bytes` from `base` on.
+  ReadableHeap(const std::byte* base, uint64_t bytes) : base_(base), bytes_(bytes) {}
+  // Another worker's. INVALID_ARGUMENT: not a file in memory. RESOURCE_EXHAUSTED: there are no addresses for it.
+  static absl::StatusOr<std::unique_ptr<ReadableHeap>> Map(const FileDescriptor& descriptor);
+  ~ReadableHeap();
+  ReadableHeap(const ReadableHeap&) = delete;
+  ReadableHeap& operator=(const ReadableHeap&) = delete;
+
+  std::optional<uint64_t> OffsetOf(
+      std::span<const std::byte> buffer) const;              // nullopt: it is not here
+  const std::byte* At(uint64_t offset, size_t bytes) const;  // null: not all of it is here
+
+ private:
+  const std::byte* const base_;
+  const uint64_t bytes_;
+  bool is_mapped_ = false;
 };
 
 class Arena {
@@ -79,6 +107,9 @@ class Arena {
   static absl::StatusOr<std::shared_ptr<Arena>> Create(uint32_t devices);
   // Another worker's, for reading. INVALID_ARGUMENT: not an arena for so many devices.
   static absl::StatusOr<std::shared_ptr<Arena>> Map(FileDescriptor descriptor, uint32_t devices);
+  // Set before others use the arena. Null: none.
+  void SetHeap(std::unique_ptr<const ReadableHeap> heap) { heap_ = std::move(heap); }
+  const ReadableHeap* heap() const { return heap_.get(); }
   // Of this process alone (peer.h: Mirror). RESOURCE_EXHAUSTED as Create, but its pages are used only once written.
   static absl::StatusOr<std::shared_ptr<Arena>> Anonymous(uint32_t devices);
   ~Arena();
@@ -107,6 +138,7 @@ class Arena {
   Region* const regions_;
   const uint32_t devices_;
   const std::unique_ptr<Shown[]> shown_;
+  std::unique_ptr<const ReadableHeap> heap_;
 };
 
 }  // namespace gangway::collective

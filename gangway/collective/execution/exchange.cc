@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "gangway/base/status.h"
 #include "gangway/collective/execution/reduce.h"
 
@@ -17,6 +19,8 @@ using xla::Collective;
 
 // Of memory that stays in the nearest cache while it is reduced.
 constexpr size_t kReducedAtOnce = size_t{4} << 10;
+// Operands and results that one message shows.
+constexpr size_t kShownMax = kMessageBytes / sizeof(uint64_t);
 
 bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
   return !a.empty() && !b.empty() && a.data() < b.data() + b.size() &&
@@ -64,13 +68,18 @@ absl::Status Exchange::Run() {
     ragged_.emplace(planned_, member_.position_, operands_, results_[0]);
     GANGWAY_RETURN_IF_ERROR(ragged_->Begin());  // before others see what this member sends
   }
-  if (readers_here_.empty()) return ExchangeAll();
-  own_shown().Open(key_, operands_, {results_.begin(), results_.end()});
-  is_open_ = true;
-  member_.Wake(role_.readers);
+  shows_ = may_show_ && AreInHeap();
+  if (readers_here_.empty() && !shows_) return ExchangeAll();
+  if (!readers_here_.empty()) {
+    own_shown().Open(key_, operands_, {results_.begin(), results_.end()});
+    is_open_ = true;
+    member_.Wake(role_.readers);
+  }
   absl::Status status = ExchangeAll();
   if (status.ok()) status = AwaitReadersHere();
+  if (status.ok() && shows_) status = member_.AwaitReadersElsewhere(key_.number, role_.readers);
   if (!status.ok()) member_.launch_->Abort(status);  // members here that read must end, too
+  if (!status.ok() && shows_) member_.Hide();
   is_over_ = true;
   return status;
 }
@@ -78,6 +87,7 @@ absl::Status Exchange::Run() {
 // Also after an exception.
 Exchange::~Exchange() {
   LeaveSources();
+  if (shows_ && !is_over_) member_.Hide();
   if (!is_open_) return;
   if (!is_over_)
     member_.launch_->Abort(absl::ResourceExhaustedError("not enough memory for a collective"));
@@ -100,6 +110,72 @@ void Exchange::FindMembersHere() {
       readers_here_.push_back(reader);
     }
   }
+  may_show_ = has_readers_elsewhere_ && MayShow();
+}
+
+// Members come to different answers: a reader sees what the first message is. What fits into one message is copied into
+// it, in the cache, and its sender goes on.
+bool Exchange::MayShow() const {
+  return planned_.messages.size() > 1 && member_.CanShow() &&
+         operands_.size() + results_.size() <= kShownMax &&
+         std::ranges::all_of(planned_.messages,
+                             [this](const Message& each) { return IsRead(each); });
+}
+
+bool Exchange::AreInHeap() const {
+  const ReadableHeap& heap = *member_.device_->arena_->heap();
+  const auto is_there = [&heap](std::span<const std::byte> each) {
+    return heap.OffsetOf(each).has_value();
+  };
+  return std::ranges::all_of(operands_, is_there) && std::ranges::all_of(results_, is_there);
+}
+
+absl::Status Exchange::ShowInHeap() {
+  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+  const ReadableHeap& heap = *member_.device_->arena_->heap();
+  std::byte* into = out.data();
+  const auto add = [&](std::span<const std::byte> each) {
+    const uint64_t offset = *heap.OffsetOf(each);
+    std::memcpy(into, &offset, sizeof(offset));
+    into += sizeof(offset);
+  };
+  for (const auto& each : operands_) add(each);
+  for (const auto& each : results_) add(each);
+  member_.EndShowing(out, Key(0, false), role_.readers);
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::FindInHeap(Source& source) {
+  const Place& place = member_.PlaceOf(source.position);
+  std::vector<uint64_t> offsets(operands_.size() + results_.size());
+  std::memcpy(offsets.data(), source.found.data, offsets.size() * sizeof(uint64_t));
+  GANGWAY_RETURN_IF_ERROR(member_.CheckStays(source.position, source.found));
+  const ReadableHeap* const heap = place.peer->arena().heap();
+  std::vector<const std::byte*> found;
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    const size_t bytes = i < operands_.size() ? planned_.operand_bytes[i]
+                                              : planned_.result_bytes[i - operands_.size()];
+    found.push_back(heap == nullptr ? nullptr : heap->At(offsets[i], bytes));
+    if (found.back() == nullptr) {
+      return absl::InternalError(absl::StrCat(place.peer->name(), ", local device ", place.device,
+                                              ", shows memory that is not in its heap"));
+    }
+  }
+  const auto first_result = found.begin() + static_cast<std::ptrdiff_t>(operands_.size());
+  source.operands.assign(found.begin(), first_result);
+  source.results.assign(first_result, found.end());
+  return absl::OkStatus();
+}
+
+absl::Status Exchange::ConsumeShown() {
+  bool any = false;
+  for (const Source& source : sources_) {
+    if (!source.is_far()) continue;
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
+    any = true;
+  }
+  if (any) member_.Wake(role_.sources);
+  return absl::OkStatus();
 }
 
 MessageKey Exchange::Key(size_t message, bool is_result) const {
@@ -113,9 +189,9 @@ bool Exchange::IsRead(const Message& message) const { return IsLarge(planned_, m
 // Whether writing a result would change what others are yet to read. The kinds that keep the order of bytes write only
 // what they have sent, and a reduction in parts what others have read.
 bool Exchange::WouldSpoil(size_t operand) const {
-  const bool keeps_order =
-      kind() == Collective::ALL_REDUCE ||
-      (readers_here_.empty() && (kind() == Collective::PERMUTE || kind() == Collective::BROADCAST));
+  const bool keeps_order = kind() == Collective::ALL_REDUCE ||
+                           (readers_here_.empty() && !may_show_ &&
+                            (kind() == Collective::PERMUTE || kind() == Collective::BROADCAST));
   for (size_t i = 0; i < results_.size(); ++i) {
     const bool is_alike = kind() == Collective::RAGGED_ALL_TO_ALL ? operand == kRaggedBefore
                                                                   : keeps_order && i == operand;
@@ -156,7 +232,8 @@ absl::Status Exchange::SendAndReceive() {
     if (to_gather) GANGWAY_RETURN_IF_ERROR(GatherParts(*to_gather));
     to_gather = planned_.messages[i].in_parts ? std::optional<size_t>(i) : std::nullopt;
   }
-  return to_gather ? GatherParts(*to_gather) : absl::OkStatus();
+  // Of parts, the last one that is read says that all has been.
+  return to_gather ? GatherParts(*to_gather) : ConsumeShown();
 }
 
 void Exchange::LeaveSources() {
@@ -186,7 +263,8 @@ Shown& Exchange::own_shown() const {
 absl::Status Exchange::Send(size_t index) {
   if (role_.readers == nullptr || index >= planned_.messages.size()) return absl::OkStatus();
   const Message& message = planned_.messages[index];
-  if (!IsSent(message)) return absl::OkStatus();
+  if (!IsSent(index)) return absl::OkStatus();
+  if (shows_) return ShowInHeap();
   GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
   for (const Segment& segment : message.segments)
     Pack(message, segment, out.data() + segment.offset);
@@ -282,7 +360,7 @@ absl::Status Exchange::ReceiveRagged(const Message& message) {
 absl::Status Exchange::ReceiveFrom(size_t index, const Message& message) {
   const bool is_read = IsRead(message);
   for (Source& source : sources_) {
-    if (is_read && (source.is_self || source.shown != nullptr)) continue;
+    if (is_read && source.is_direct()) continue;
     const Place& place = member_.PlaceOf(source.position);
     if (is_read && member_.IsHere(place)) {
       Shown& shown = place.peer->arena().shown(place.device);
@@ -292,6 +370,7 @@ absl::Status Exchange::ReceiveFrom(size_t index, const Message& message) {
       continue;
     }
     GANGWAY_ASSIGN_OR_RETURN(source.found, member_.Receive(source.position, Key(index, false)));
+    if (source.found.shows) GANGWAY_RETURN_IF_ERROR(FindInHeap(source));
   }
   return absl::OkStatus();
 }
@@ -300,7 +379,8 @@ absl::Status Exchange::ConsumeAll(const Message& message) {
   const bool is_read = IsRead(message);
   bool has_messages = false;
   for (const Source& source : sources_) {
-    if (is_read && (source.is_self || source.shown != nullptr)) continue;
+    if (is_read && source.is_far()) GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
+    if (is_read && source.is_direct()) continue;
     GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
     has_messages = true;
   }
@@ -311,7 +391,7 @@ absl::Status Exchange::ConsumeAll(const Message& message) {
 const std::byte* Exchange::Whole(const Message& message, const Segment& segment,
                                  size_t rank) const {
   const Source& source = sources_[rank];
-  if (IsRead(message) && (source.is_self || source.shown != nullptr))
+  if (IsRead(message) && source.is_direct())
     return operand(source, segment.operand) + segment.begin;
   return source.found.data + segment.offset;
 }
@@ -319,8 +399,7 @@ const std::byte* Exchange::Whole(const Message& message, const Segment& segment,
 const std::byte* Exchange::Block(const Message& message, const Segment& segment, size_t rank,
                                  size_t at, size_t place) const {
   const Source& source = sources_[rank];
-  if (IsRead(message) && (source.is_self || source.shown != nullptr))
-    return operand(source, segment.operand) + place;
+  if (IsRead(message) && source.is_direct()) return operand(source, segment.operand) + place;
   return source.found.data + segment.offset + role_.rank * segment.stride + at;
 }
 
@@ -353,7 +432,7 @@ void Exchange::UnpackBlocks(const Message& message, const Segment& segment) cons
   if (kind() == Collective::ALL_TO_ALL_TUPLE) {
     for (size_t from = 0; from < sources_.size(); ++from) {
       const Source& source = sources_[from];
-      const bool is_read = IsRead(message) && (source.is_self || source.shown != nullptr);
+      const bool is_read = IsRead(message) && source.is_direct();
       std::memcpy(results_[from].data() + segment.begin,
                   is_read ? operand(source, role_.rank) + segment.begin
                           : source.found.data + segment.offset + role_.rank * segment.stride,
@@ -408,6 +487,10 @@ absl::Status Exchange::SendPart(size_t index, const Segment& segment, const Byte
   }
   if (!has_readers_elsewhere_) return absl::OkStatus();
   GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+  if (shows_) {
+    member_.EndShowing(out, Key(index, true), role_.readers);
+    return absl::OkStatus();
+  }
   std::memcpy(out.data(), results_[segment.operand].data() + segment.begin + own.offset, own.bytes);
   return member_.EndMessage(
       out, Key(index, true), role_.readers, Reach::kElsewhere,
@@ -430,12 +513,16 @@ absl::Status Exchange::GatherPart(size_t index, const Segment& segment, size_t r
   if (source.shown == nullptr) {
     GANGWAY_ASSIGN_OR_RETURN(const Member::Found found,
                              member_.Receive(source.position, Key(index, true)));
-    std::memcpy(result, found.data, part.bytes);
+    const std::byte* const from =
+        source.is_far() ? this->result(source, segment.operand) + segment.begin + part.offset
+                        : found.data;
+    std::memcpy(result, from, part.bytes);
+    if (source.is_far()) GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
     return member_.Consume(source.position, found);
   }
   GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), key_.number,
                                         [&] { return source.shown->reduced() > index; }));
-  std::memcpy(result, source.shown->result(segment.operand) + segment.begin + part.offset,
+  std::memcpy(result, this->result(source, segment.operand) + segment.begin + part.offset,
               part.bytes);
   return absl::OkStatus();
 }

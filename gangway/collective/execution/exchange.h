@@ -37,12 +37,16 @@ class Exchange {
   absl::Status Run();
 
  private:
-  // Where the bytes of one source are: in a message, or where a member of this worker has them.
+  // Where the bytes of one source are: in a message, where a member of this worker has them, or where one of another
+  // worker of this host shows them in its heap.
   struct Source {
     uint32_t position = 0;
     Shown* shown = nullptr;  // of another member here, which this one has entered
     bool is_self = false;
-    Member::Found found;  // neither: the message
+    std::vector<const std::byte*> operands, results;  // in the heap of its worker
+    Member::Found found;  // none of these: the message; of the last: the one that shows them
+    bool is_far() const { return !operands.empty(); }
+    bool is_direct() const { return is_self || shown != nullptr || is_far(); }
   };
   // The bytes of a source of this rank, from some place on.
   using BytesOf = absl::FunctionRef<const std::byte*(size_t rank)>;
@@ -57,9 +61,16 @@ class Exchange {
   Reach ReachOf(const Message& message) const {
     return IsRead(message) ? Reach::kElsewhere : Reach::kAll;
   }
-  bool IsSent(const Message& message) const { return !IsRead(message) || has_readers_elsewhere_; }
+  bool IsSent(size_t index) const {
+    if (shows_) return index == 0;
+    return !IsRead(planned_.messages[index]) || has_readers_elsewhere_;
+  }
   const std::byte* operand(const Source& source, size_t index) const {
-    return source.is_self ? operands_[index].data() : source.shown->operand(index);
+    if (source.is_self) return operands_[index].data();
+    return source.is_far() ? source.operands[index] : source.shown->operand(index);
+  }
+  const std::byte* result(const Source& source, size_t index) const {
+    return source.is_far() ? source.results[index] : source.shown->result(index);
   }
 
   void FindMembersHere();
@@ -68,6 +79,14 @@ class Exchange {
   absl::Status ExchangeAll();
   absl::Status SendAndReceive();
   void LeaveSources();
+  // Whether all other members may read this one's operands and results where they are.
+  bool MayShow() const;
+  bool AreInHeap() const;
+  absl::Status ShowInHeap();
+  // Of a message that shows where a source's operands and results are. INTERNAL: not in its worker's heap.
+  absl::Status FindInHeap(Source& source);
+  // A source that showed its operands need not keep them any longer.
+  absl::Status ConsumeShown();
   // Until the members here have read what this one shows.
   absl::Status AwaitReadersHere();
   Shown& own_shown() const;
@@ -108,6 +127,8 @@ class Exchange {
   bool has_large_ = false;              // messages that members here read where they are
   bool has_readers_elsewhere_ = false;  // on other workers
   bool overlaps_ = false;               // a result and an operand
+  bool may_show_ = false;               // to other workers of this host
+  bool shows_ = false;
   bool is_open_ = false;                // this device shows its operands
   bool is_over_ = false;                // Run has come to its end
   std::vector<uint32_t> readers_here_;  // positions, without this one

@@ -45,6 +45,11 @@ std::vector<ByteRange> Joined(std::vector<ByteRange> ranges) {
   return joined;
 }
 
+absl::Status HasLeft(const Place& place) {
+  return absl::UnavailableError(absl::StrCat(place.peer->name(), ", local device ", place.device,
+                                             ", has left the gang in the middle of a collective"));
+}
+
 }  // namespace
 
 LocalDevice::LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device,
@@ -192,6 +197,14 @@ void Member::Wake(const PositionList& positions) {
   if (any) FutexWake(device_->region().pulse);
 }
 
+bool Member::IsRead(const Place& reader, uint64_t sequence, const Launch& launch) const {
+  const Region& region = reader.region();
+  return IsReadUpTo(region.consumed[device_->number_].load(std::memory_order_acquire), sequence) ||
+         region.left.load(std::memory_order_acquire) >= launch.gang().place ||
+         launch.is_aborted() ||  // its readers know that it may be written over
+         reader.peer->is_gone();
+}
+
 absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
   const uint64_t sequence = device_->sequence_ + 1;
   LocalDevice::Sent& sent = device_->sent_[sequence % kSlots];
@@ -201,14 +214,8 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
       const Place& reader = (*launch.places())[position];
       if (reader.number() == device_->number_) continue;
       if (sent.reach == Reach::kElsewhere && IsHere(reader)) continue;
-      const Region& region = reader.region();
-      GANGWAY_RETURN_IF_ERROR(Await(reader, number, [&] {
-        return IsReadUpTo(region.consumed[device_->number_].load(std::memory_order_acquire),
-                          sent.sequence) ||
-               region.left.load(std::memory_order_acquire) >= launch.gang().place ||
-               launch.is_aborted() ||  // its readers know that it may be written over
-               reader.peer->is_gone();
-      }));
+      GANGWAY_RETURN_IF_ERROR(
+          Await(reader, number, [&] { return IsRead(reader, sent.sequence, launch); }));
     }
     sent = {};
   }
@@ -222,6 +229,37 @@ absl::Status Member::EndMessage(const MessageWriter& message, const MessageKey& 
   device_->sent_[sequence % kSlots] = {sequence, readers, reach, launch_};
   Wake(readers);
   return launch_->needs_couriers() ? SendByCourier(message, key, readers, need) : absl::OkStatus();
+}
+
+void Member::EndShowing(const MessageWriter& message, const MessageKey& key,
+                        const PositionList& readers) {
+  const uint64_t sequence = ++device_->sequence_;
+  message.Publish(key, /*shows=*/true);
+  device_->sent_[sequence % kSlots] = {sequence, readers, Reach::kElsewhere, launch_};
+  Wake(readers);
+}
+
+void Member::Hide() const {
+  device_->region().hidden.store(launch_->gang().place, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+absl::Status Member::CheckShown(uint32_t source) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const Place& place = PlaceOf(source);
+  if (place.region().hidden.load(std::memory_order_seq_cst) < launch_->gang().place)
+    return absl::OkStatus();
+  return AwaitReason(place, HasLeft(place));
+}
+
+absl::Status Member::AwaitReadersElsewhere(uint32_t number, const PositionList& readers) {
+  for (uint32_t position : *readers) {
+    const Place& reader = PlaceOf(position);
+    if (IsHere(reader)) continue;
+    GANGWAY_RETURN_IF_ERROR(
+        Await(reader, number, [&] { return IsRead(reader, device_->sequence_, *launch_); }));
+  }
+  return launch_->reason();
 }
 
 // To each worker once, what its readers need together.
@@ -295,9 +333,10 @@ absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey&
           header.round.load(std::memory_order_relaxed) != key.round ||
           header.part.load(std::memory_order_relaxed) != key.part)
         continue;
+      const bool shows = header.shows.load(std::memory_order_relaxed) != 0;
       std::atomic_thread_fence(std::memory_order_acquire);
       if (header.sequence.load(std::memory_order_relaxed) != sequence) continue;
-      found = {region.data[slot].data(), &header, sequence};
+      found = {region.data[slot].data(), &header, sequence, shows};
       return true;
     }
     return false;
@@ -305,14 +344,17 @@ absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey&
   return found;
 }
 
-absl::Status Member::Consume(uint32_t source, const Found& found) {
+absl::Status Member::CheckStays(uint32_t source, const Found& found) {
   std::atomic_thread_fence(std::memory_order_acquire);
-  const Place& place = (*launch_->places())[source];
-  if (found.header->sequence.load(std::memory_order_relaxed) != found.sequence) {
-    return AwaitReason(place, absl::UnavailableError(absl::StrCat(
-                                  place.peer->name(), ", local device ", place.device,
-                                  ", has left the gang in the middle of a collective")));
-  }
+  if (found.header->sequence.load(std::memory_order_relaxed) == found.sequence)
+    return absl::OkStatus();
+  const Place& place = PlaceOf(source);
+  return AwaitReason(place, HasLeft(place));
+}
+
+absl::Status Member::Consume(uint32_t source, const Found& found) {
+  GANGWAY_RETURN_IF_ERROR(CheckStays(source, found));
+  const Place& place = PlaceOf(source);
   if (place.number() != device_->number_)
     device_->region().consumed[place.number()].store(found.sequence, std::memory_order_release);
   if (place.peer->courier() != nullptr) NoteRead(place, found.sequence);

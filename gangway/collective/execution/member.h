@@ -172,6 +172,7 @@ class Member {
     const std::byte* data = nullptr;
     const Region::Header* header = nullptr;
     uint64_t sequence = 0;
+    bool shows = false;
   };
 
   const Place& PlaceOf(uint32_t position) const { return (*launch_->places())[position]; }
@@ -190,10 +191,22 @@ class Member {
   // Adds what the reader of this rank needs of a message, in increasing order.
   using NeedOf = absl::FunctionRef<void(size_t rank, std::vector<ByteRange>&)>;
 
+  // Whether the reader has read the device's messages up to this one, or never will.
+  bool IsRead(const Place& reader, uint64_t sequence, const Launch& launch) const;
   // The next slot, once its message has been read.
   absl::StatusOr<MessageWriter> BeginMessage(uint32_t number);
   absl::Status EndMessage(const MessageWriter& message, const MessageKey& key,
                           const PositionList& readers, Reach reach, NeedOf need);
+  // A message that has no bytes, or says only where others find them in this worker's heap. To workers of this host.
+  void EndShowing(const MessageWriter& message, const MessageKey& key, const PositionList& readers);
+  // Until the readers on other workers have read all that this device has sent.
+  absl::Status AwaitReadersElsewhere(uint32_t number, const PositionList& readers);
+  // What the launch has shown is not valid any more.
+  void Hide() const;
+  // What was read in the source's heap was what it showed.
+  absl::Status CheckShown(uint32_t source);
+  // Whether this worker's heap can be read by all members of the launch.
+  bool CanShow() const { return !launch_->needs_couriers() && device_->arena_->heap() != nullptr; }
   absl::Status SendByCourier(const MessageWriter& message, const MessageKey& key,
                              const PositionList& readers, NeedOf need);
   void NoteRead(const Place& place, uint64_t sequence);
@@ -201,7 +214,9 @@ class Member {
   // Tells all that was read, before this device waits or ends.
   void SayReads();
   absl::StatusOr<Found> Receive(uint32_t source, const MessageKey& key);
-  // What was read was the message, and its sender may write over it.
+  // What was read was the message.
+  absl::Status CheckStays(uint32_t source, const Found& found);
+  // The same, and its sender may write over it.
   absl::Status Consume(uint32_t source, const Found& found);
   // The reason of the launch's failure, if it comes soon.
   absl::Status AwaitReason(const Place& place, absl::Status otherwise);

@@ -4,7 +4,10 @@
 #include "gangway/collective/execution/member.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -26,6 +29,7 @@
 namespace gangway::collective {
 namespace {
 
+using ::testing::HasSubstr;
 using xla::Collective;
 using Bytes = std::vector<std::byte>;
 using Arrays = std::vector<Bytes>;
@@ -69,19 +73,22 @@ class DirectCourier final : public Courier {
   size_t bytes_ = 0;
 };
 
-// How workers see one another.
-enum class Sight { kMapped, kMirrored };
+// How workers see one another: by messages in memory that they map; their heaps, too, or those of every second one; by
+// couriers.
+enum class Sight { kMapped, kHeaps, kSomeHeaps, kMirrored };
+constexpr std::array<const char*, 4> kSightNames = {"", "heaps", "some_heaps", "mirrored"};
 
 // Devices of `workers` workers, in the order of the positions.
 class Host {
  public:
-  Host(uint32_t workers, uint32_t devices, Sight sight = Sight::kMapped) : devices_(devices) {
-    for (uint32_t w = 0; w < workers; ++w) own_.push_back(*Arena::Create(devices));
+  Host(uint32_t workers, uint32_t devices, Sight sight = Sight::kMapped)
+      : devices_(devices), sight_(sight) {
+    for (uint32_t w = 0; w < workers; ++w) own_.push_back(WithHeap(w, *Arena::Create(devices)));
     peers_.resize(workers);
     for (uint32_t w = 0; w < workers; ++w) {
       auto couriers = std::make_shared<Couriers>();
       for (uint32_t other = 0; other < workers; ++other)
-        peers_[w].push_back(sight == Sight::kMapped || other == w ? Mapped(w, other) : nullptr);
+        peers_[w].push_back(sight != Sight::kMirrored || other == w ? Mapped(w, other) : nullptr);
       couriers_.push_back(std::move(couriers));
     }
     if (sight == Sight::kMirrored) MakeMirrors();
@@ -93,7 +100,7 @@ class Host {
 
   // Of `worker`: all its devices are new, as after a restart; the others keep what they know.
   void Restart(uint32_t worker) {
-    own_[worker] = *Arena::Create(devices_);
+    own_[worker] = WithHeap(worker, *Arena::Create(devices_));
     for (uint32_t d = 0; d < devices_; ++d) {
       local_[worker * devices_ + d] =
           std::make_shared<LocalDevice>(own_[worker], worker, d, couriers_[worker]);
@@ -101,6 +108,15 @@ class Host {
     for (uint32_t w = 0; w < peers_.size(); ++w) peers_[w][worker] = Mapped(w, worker);
     for (uint32_t other = 0; other < peers_.size(); ++other)
       peers_[worker][other] = Mapped(worker, other);
+  }
+
+  // From now on `worker` sees a heap of the other one with as many addresses.
+  void SeeHeap(uint32_t worker, uint32_t other, uint64_t addresses) {
+    const int copy = fcntl(own_[other]->descriptor(), F_DUPFD_CLOEXEC, 0);
+    auto arena = *Arena::Map(FileDescriptor(copy), devices_);
+    arena->SetHeap(std::make_unique<ReadableHeap>(nullptr, addresses));
+    peers_[worker][other] =
+        std::make_shared<Peer>(absl::StrCat("worker", other), other, std::move(arena));
   }
 
   // Sent to other workers by couriers so far.
@@ -153,11 +169,19 @@ class Host {
   }
 
  private:
+  // All workers are this process, so the heap of each is all that has an address.
+  std::shared_ptr<Arena> WithHeap(uint32_t worker, std::shared_ptr<Arena> arena) const {
+    if (sight_ == Sight::kHeaps || (sight_ == Sight::kSomeHeaps && worker % 2 == 0))
+      arena->SetHeap(std::make_unique<ReadableHeap>(reinterpret_cast<std::byte*>(1), kAddresses));
+    return arena;
+  }
+
   std::shared_ptr<Peer> Mapped(uint32_t worker, uint32_t other) const {
     const int copy = fcntl(own_[other]->descriptor(), F_DUPFD_CLOEXEC, 0);
     return std::make_shared<Peer>(
         absl::StrCat("worker", other), other,
-        other == worker ? own_[worker] : *Arena::Map(FileDescriptor(copy), devices_));
+        other == worker ? own_[worker]
+                        : WithHeap(other, *Arena::Map(FileDescriptor(copy), devices_)));
   }
 
   // The mirror that `to` has of `from` is written by the courier of `from` to `to`.
@@ -180,7 +204,10 @@ class Host {
     }
   }
 
+  static constexpr uint64_t kAddresses = uint64_t{1} << 47;
+
   const uint32_t devices_;
+  const Sight sight_;
   std::vector<std::shared_ptr<Arena>> own_;
   std::vector<std::shared_ptr<Couriers>> couriers_;  // by worker
   std::vector<std::shared_ptr<DirectCourier>> direct_;
@@ -329,6 +356,13 @@ struct Layout {
 
 class MemberTest : public ::testing::TestWithParam<Layout> {
  protected:
+  // The size of an operand; of more than a message if that is when it stays in the heap.
+  static uint64_t Floats(uint64_t otherwise) {
+    const bool has_heaps =
+        GetParam().sight == Sight::kHeaps || GetParam().sight == Sight::kSomeHeaps;
+    return has_heaps ? kMessageBytes / sizeof(float) + 1 : otherwise;
+  }
+
   Host host_{GetParam().workers, GetParam().devices, GetParam().sight};
 };
 
@@ -356,7 +390,7 @@ TEST_P(MemberTest, EveryKindGivesWhatItsDescriptionSays) {
 
 TEST_P(MemberTest, OperandsMayTakeSeveralMessagesOrShareOne) {
   xla::CollectiveTable table = Table(8, kAll);
-  AddEveryKind(table, 8, 9'001);
+  AddEveryKind(table, 8, Floats(9'001));
   Add(table, Collective::ALL_REDUCE, {{1, 3}, {1, 140'000}, {0, 0}, {1, 40}, {1, 4'500}, {1, 2}});
   Add(table, Collective::ALL_GATHER, {{1, 3}, {5, 15'000}, {2, 40}});
   Add(table, Collective::REDUCE_SCATTER, {{1, 3}, {5, 2'000}, {2, 40}});
@@ -391,7 +425,7 @@ TEST_P(MemberTest, GroupsMayGoRoundALoopAtTheirOwnPace) {
 
 TEST_P(MemberTest, AResultMayLieWhereItsOperandOrAnotherOneDoes) {
   xla::CollectiveTable table = Table(8, kAll);
-  for (uint64_t floats : {8u, 9'000u}) {
+  for (uint64_t floats : {uint64_t{8}, Floats(9'000)}) {
     Add(table, Collective::ALL_REDUCE, {{1, floats}});
     Add(table, Collective::ALL_TO_ALL, {{3, floats}});
     Add(table, Collective::ALL_REDUCE, {{1, floats}, {1, floats}});
@@ -430,7 +464,7 @@ TEST_P(MemberTest, GangsFollowOneAnotherOnTheSameMemory) {
 
 TEST_P(MemberTest, AnAbortEndsAllThatWaitAndTheNextGangRuns) {
   xla::CollectiveTable table = Table(8, kAll);
-  Add(table, Collective::ALL_REDUCE, {{1, 5000}});
+  Add(table, Collective::ALL_REDUCE, {{1, Floats(5'000)}});
   auto plan = *Plan::Make(table);
   for (int round = 0; round < 3; ++round) {
     const auto launches = host_.Begin(plan);
@@ -702,13 +736,15 @@ TEST_P(MemberTest, ARaggedExchangeOutOfBoundsFailsByNameOnEveryMember) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MemberTest,
                          ::testing::Values(Layout{1, 8}, Layout{2, 4}, Layout{4, 2}, Layout{8, 1},
+                                           Layout{2, 4, Sight::kHeaps}, Layout{4, 2, Sight::kHeaps},
+                                           Layout{8, 1, Sight::kHeaps},
+                                           Layout{4, 2, Sight::kSomeHeaps},
                                            Layout{2, 4, Sight::kMirrored},
                                            Layout{4, 2, Sight::kMirrored},
                                            Layout{8, 1, Sight::kMirrored}),
                          [](const auto& each) {
-                           return absl::StrCat(
-                               each.param.workers, "x", each.param.devices,
-                               each.param.sight == Sight::kMirrored ? "mirrored" : "");
+                           return absl::StrCat(each.param.workers, "x", each.param.devices,
+                                               kSightNames[static_cast<size_t>(each.param.sight)]);
                          });
 
 // A sender is ahead of its reader by as many messages as there are slots, and then waits for it.
@@ -895,6 +931,79 @@ TEST(Member, RefusesACallThatIsNotAsDescribed) {
     return member.Run(0, good, results);
   });
   EXPECT_TRUE(statuses[0].ok()) << statuses[0];
+}
+
+// Position 0 of two workers sends 280 kB to position 1, which is late.
+class HeapTest : public ::testing::Test {
+ protected:
+  HeapTest() {
+    xla::CollectiveTable table = Table(2, {{0, 1}});
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 70'000}});
+    permute.add_sources(0);
+    permute.add_targets(1);
+    plan_ = *Plan::Make(table);
+  }
+
+  // Both members' ends. The sender's memory is something else by the time that the reader looks.
+  std::array<absl::Status, 2> SendThenReceive() {
+    const auto launches = host_.Begin(plan_, std::chrono::milliseconds(100));
+    std::array<absl::Status, 2> ends;
+    for (uint32_t position : {0u, 1u}) {
+      Arrays inputs = Inputs(plan_->at(0), position), results = Empty(plan_->at(0));
+      {
+        Member member(launches[position], host_.shared(position), position);
+        ends[position] = RunOnce(member, 0, inputs, results);
+      }
+      host_.local(position).Leave(launches[position]->gang().place, LocalDevice::Ending::kEarly);
+    }
+    return ends;
+  }
+
+  Host host_{2, 1, Sight::kHeaps};
+  std::shared_ptr<const Plan> plan_;
+};
+
+TEST_F(HeapTest, WhatAMemberShowedIsNoResultOnceItHasFailed) {
+  const auto ends = SendThenReceive();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ends[0])) << "it keeps what it shows: " << ends[0];
+  EXPECT_TRUE(absl::IsUnavailable(ends[1])) << ends[1];
+  EXPECT_THAT(ends[1].message(), HasSubstr("worker0, local device 0, has left the gang"));
+  const Region& region = host_.arena(0).region(0);
+  EXPECT_TRUE(
+      std::ranges::any_of(region.headers, [](const auto& each) { return each.shows == 1; }));
+}
+
+TEST_F(HeapTest, AMemberThatShowsMemoryOutsideOfItsHeapIsNamed) {
+  for (uint64_t bytes : {uint64_t{0}, uint64_t{4096}}) {
+    host_.SeeHeap(1, 0, bytes);
+    const auto ends = SendThenReceive();
+    EXPECT_TRUE(absl::IsInternal(ends[1])) << ends[1];
+    EXPECT_THAT(ends[1].message(),
+                HasSubstr("worker0, local device 0, shows memory that is not in"));
+  }
+}
+
+TEST(ReadableHeap, IsASealedFileWhoseBoundsHold) {
+  constexpr uint64_t kBytes = 8192;
+  FileDescriptor file(memfd_create("heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadableHeap::Map(file).status())) << "it could shrink";
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  ASSERT_EQ(pwrite(file.get(), "x", 1, 5000), 1);
+  const auto heap = *ReadableHeap::Map(file);
+  const std::byte* const there = heap->At(5000, 1);
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(*there, std::byte{'x'});
+  EXPECT_NE(heap->At(0, kBytes), nullptr);
+  for (uint64_t offset : {uint64_t{1}, kBytes, ~uint64_t{0}, ~uint64_t{0} - kBytes + 1})
+    EXPECT_EQ(heap->At(offset, kBytes), nullptr) << offset;
+  EXPECT_EQ(heap->OffsetOf({there, 10}), 5000u);
+  EXPECT_FALSE(heap->OffsetOf({there, kBytes}).has_value());
+  const std::byte here{};
+  EXPECT_FALSE(heap->OffsetOf({&here, 1}).has_value());
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadableHeap::Map(FileDescriptor()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ReadableHeap::Map(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC))).status()));
 }
 
 TEST(Arena, RejectsWhatIsNotOne) {

@@ -41,9 +41,12 @@ socklen_t MakeAddress(const std::string& name, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-// What the kernel says of a message: takes all its descriptors, so that none is leaked; the last one counts.
+constexpr size_t kControlBytes =
+    CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int) * kMailDescriptorsMax);
+
+// What the kernel says of a message: all its descriptors, so that none is leaked.
 struct Attached {
-  FileDescriptor descriptor;
+  std::vector<FileDescriptor> descriptors;
   bool is_of_this_user = false;
 };
 Attached TakeAttached(msghdr& message) {
@@ -61,7 +64,7 @@ Attached TakeAttached(msghdr& message) {
     for (size_t at = 0; at + sizeof(int) <= bytes; at += sizeof(int)) {
       int descriptor = -1;
       std::memcpy(&descriptor, CMSG_DATA(header) + at, sizeof(int));
-      attached.descriptor = FileDescriptor(descriptor);
+      attached.descriptors.emplace_back(descriptor);
     }
   }
   return attached;
@@ -88,7 +91,7 @@ std::optional<DescriptorMail> DescriptorMailbox::Receive() {
   for (int i = 0; i < kReceivedAtOnce; ++i) {
     Letter letter{};
     iovec data{&letter, sizeof(letter)};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))];
+    alignas(cmsghdr) char control[kControlBytes];
     msghdr message{};
     message.msg_iov = &data;
     message.msg_iovlen = 1;
@@ -97,15 +100,15 @@ std::optional<DescriptorMail> DescriptorMailbox::Receive() {
     const ssize_t size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
     if (size < 0) return std::nullopt;
     Attached attached = TakeAttached(message);
-    if (size == sizeof(letter) && attached.is_of_this_user && attached.descriptor.valid() &&
+    if (size == sizeof(letter) && attached.is_of_this_user && !attached.descriptors.empty() &&
         std::string_view(letter.secret.data(), letter.secret.size()) == secret_)
-      return DescriptorMail{letter.sender, std::move(attached.descriptor)};
+      return DescriptorMail{letter.sender, std::move(attached.descriptors)};
   }
   return std::nullopt;
 }
 
 absl::Status DescriptorMailbox::Send(const std::string& name, const std::string& secret,
-                                     uint64_t sender, int descriptor) const {
+                                     uint64_t sender, std::span<const int> descriptors) const {
   sockaddr_un address;
   const socklen_t size = MakeAddress(name, address);
   if (size == 0 || secret.size() != kDescriptorSecretBytes)
@@ -113,19 +116,21 @@ absl::Status DescriptorMailbox::Send(const std::string& name, const std::string&
   Letter letter{.secret = {}, .sender = sender};
   std::memcpy(letter.secret.data(), secret.data(), secret.size());
   iovec data{&letter, sizeof(letter)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (descriptors.empty() || descriptors.size() > kMailDescriptorsMax)
+    return absl::InvalidArgumentError("a mail has one descriptor, or a few");
+  alignas(cmsghdr) char control[kControlBytes] = {};
   msghdr message{};
   message.msg_name = &address;
   message.msg_namelen = size;
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof(control);
+  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return absl::OkStatus();
   if (errno == EAGAIN || errno == ENOBUFS)
     return absl::ResourceExhaustedError("the other process's box is full");

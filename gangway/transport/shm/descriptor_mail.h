@@ -4,10 +4,13 @@
 #ifndef GANGWAY_TRANSPORT_SHM_DESCRIPTOR_MAIL_H_
 #define GANGWAY_TRANSPORT_SHM_DESCRIPTOR_MAIL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,9 +19,11 @@
 
 namespace gangway::transport {
 
+inline constexpr size_t kMailDescriptorsMax = 2;
+
 struct DescriptorMail {
-  uint64_t sender = 0;  // a number of the sender's choice
-  FileDescriptor descriptor;
+  uint64_t sender = 0;                      // a number of the sender's choice
+  std::vector<FileDescriptor> descriptors;  // at least one
 };
 
 class DescriptorMailbox {
@@ -34,8 +39,9 @@ class DescriptorMailbox {
   std::optional<DescriptorMail> Receive();
 
   // UNAVAILABLE: nobody of this host has the name. RESOURCE_EXHAUSTED: its box is full; try again later.
+  // One to kMailDescriptorsMax descriptors.
   absl::Status Send(const std::string& name, const std::string& secret, uint64_t sender,
-                    int descriptor) const;
+                    std::span<const int> descriptors) const;
 
  private:
   DescriptorMailbox(FileDescriptor socket, std::string name, std::string secret)

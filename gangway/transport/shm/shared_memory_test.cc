@@ -236,18 +236,19 @@ TEST(DescriptorMail, ReachesWhoTheSenderKnows) {
   auto pool = Pool(4 * kMiB);
   auto block = pool->Allocate(kMiB);
   const std::string name = (*box)->name(), secret = (*box)->secret();
-  EXPECT_TRUE((*other)->Send(name, NewDescriptorSecret(), 1, block->descriptor()).ok());
-  EXPECT_TRUE((*other)->Send(name, secret, 7, block->descriptor()).ok());
+  EXPECT_TRUE((*other)->Send(name, NewDescriptorSecret(), 1, {{block->descriptor()}}).ok());
+  EXPECT_TRUE((*other)->Send(name, secret, 7, {{block->descriptor(), STDIN_FILENO}}).ok());
   auto mail = (*box)->Receive();
   ASSERT_TRUE(mail.has_value()) << "the wrong secret is dropped";
   EXPECT_EQ(mail->sender, 7u);
+  ASSERT_EQ(mail->descriptors.size(), 2u);
   MappedSegments mapped;
-  EXPECT_TRUE(mapped.Add({{1, block->segment_bytes()}, std::move(mail->descriptor)}).ok());
+  EXPECT_TRUE(mapped.Add({{1, block->segment_bytes()}, std::move(mail->descriptors[0])}).ok());
   EXPECT_FALSE((*box)->Receive().has_value());
-  EXPECT_TRUE(absl::IsUnavailable((*other)->Send("gangway-nobody", secret, 1, STDIN_FILENO)));
-  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, "short", 1, STDIN_FILENO)));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send("gangway-nobody", secret, 1, {{STDIN_FILENO}})));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, "short", 1, {{STDIN_FILENO}})));
   box->reset();
-  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, secret, 1, STDIN_FILENO)));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, secret, 1, {{STDIN_FILENO}})));
 }
 
 TEST(DescriptorMail, AFullBoxIsSaidAndEmptiedLater_TM2) {
@@ -256,7 +257,7 @@ TEST(DescriptorMail, AFullBoxIsSaidAndEmptiedLater_TM2) {
   absl::Status sent;
   size_t count = 0;
   for (; sent.ok() && count < 100'000; ++count)
-    sent = (*other)->Send((*box)->name(), (*box)->secret(), count, STDIN_FILENO);
+    sent = (*other)->Send((*box)->name(), (*box)->secret(), count, {{STDIN_FILENO}});
   EXPECT_TRUE(absl::IsResourceExhausted(sent)) << sent;
   for (size_t i = 0; i + 1 < count; ++i) {
     auto mail = (*box)->Receive();
@@ -264,7 +265,7 @@ TEST(DescriptorMail, AFullBoxIsSaidAndEmptiedLater_TM2) {
     EXPECT_EQ(mail->sender, i);
   }
   EXPECT_FALSE((*box)->Receive().has_value());
-  EXPECT_TRUE((*other)->Send((*box)->name(), (*box)->secret(), 1, STDIN_FILENO).ok());
+  EXPECT_TRUE((*other)->Send((*box)->name(), (*box)->secret(), 1, {{STDIN_FILENO}}).ok());
 }
 
 }  // namespace

@@ -98,6 +98,10 @@ absl::Status CollectivePeers::Begin() {
   auto arena = collective::Arena::Create(devices);
   if (!arena.ok()) return begun_ = arena.status();
   arena_ = *std::move(arena);
+  if (mailbox_ != nullptr && options_.heap.base != nullptr) {
+    arena_->SetHeap(
+        std::make_unique<collective::ReadableHeap>(options_.heap.base, options_.heap.bytes));
+  }
   {
     MutexLock lock(mutex_);
     for (uint32_t i = 0; i < devices; ++i)
@@ -154,9 +158,11 @@ void CollectivePeers::Know(const wire::Worker& worker) {
 
 // Until it is there, or the worker is gone: then the scheduler says so.
 void CollectivePeers::SendArena(const wire::Worker& worker, std::chrono::milliseconds pause) {
+  std::vector<int> descriptors = {arena_->descriptor()};
+  if (arena_->heap() != nullptr) descriptors.push_back(options_.heap.descriptor);
   const absl::Status sent =
       mailbox_->Send(worker.collectives().name(), worker.collectives().secret(),
-                     options_.identity.incarnation.number(), arena_->descriptor());
+                     options_.identity.incarnation.number(), descriptors);
   if (sent.ok()) return;
   if (!absl::IsResourceExhausted(sent))
     return spdlog::warn("No collectives with {}: {}", NameOf(worker), std::string(sent.message()));
@@ -172,19 +178,24 @@ void CollectivePeers::Receive() {
       return each.second.worker.incarnation() == mail->sender;
     });
     if (sender != members_.end()) {
-      Take(sender->second, std::move(mail->descriptor));
+      Take(sender->second, std::move(mail->descriptors));
     } else {
-      early_.emplace_back(mail->sender, std::move(mail->descriptor));
+      early_.emplace_back(mail->sender, std::move(mail->descriptors));
       if (early_.size() > kEarlyMax) early_.pop_front();
     }
   }
 }
 
-void CollectivePeers::Take(Member& member, FileDescriptor descriptor) {
+void CollectivePeers::Take(Member& member, std::vector<FileDescriptor> descriptors) {
   if (member.promise == nullptr) return;  // it is heard by a stream
-  auto arena = collective::Arena::Map(std::move(descriptor),
+  auto arena = collective::Arena::Map(std::move(descriptors[0]),
                                       static_cast<uint32_t>(member.worker.devices_size()));
   if (!arena.ok()) return member.promise->Set(arena.status());
+  if (descriptors.size() > 1) {
+    auto heap = collective::ReadableHeap::Map(descriptors[1]);
+    if (!heap.ok()) return member.promise->Set(heap.status());
+    (*arena)->SetHeap(*std::move(heap));
+  }
   member.promise->Set(std::make_shared<collective::Peer>(NameOf(member.worker),
                                                          member.worker.index(), *std::move(arena)));
 }

@@ -1,5 +1,5 @@
-// The other workers with which this one runs collectives: it gives its arena to those of its host, and takes theirs;
-// with all others it exchanges streams (collective_streams.h).
+// The other workers with which this one runs collectives: it gives its arena and its heap to those of its host, and
+// takes theirs; with all others it exchanges streams (collective_streams.h).
 //
 // Each worker has a socket of datagrams. When a scheduler names a member, this worker sends a descriptor of its own
 // arena to the member's socket, and the member does the same. Nothing blocks: a launch waits for its members, with a
@@ -27,6 +27,7 @@
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/poller.h"
+#include "gangway/base/shared_heap.h"
 #include "gangway/collective/execution/member.h"
 #include "gangway/transport/shm/descriptor_mail.h"
 #include "gangway/wire/wire.pb.h"
@@ -66,6 +67,7 @@ class CollectivePeers {
     EventLoop* loop = nullptr;                    // outlives this
     transport::Transport* transport = nullptr;    // to other workers; outlives this
     bool shared_memory = false;                   // with other processes
+    SharedHeap heap;                              // then they may read it
     std::function<void(uint64_t id)> on_refused;  // as of CollectiveStreams
   };
   explicit CollectivePeers(Options options);
@@ -106,7 +108,7 @@ class CollectivePeers {
   bool SharesMemory(const wire::Worker& worker) const;
   void SendArena(const wire::Worker& member, std::chrono::milliseconds pause);
   void Receive();
-  void Take(Member& member, FileDescriptor descriptor);
+  void Take(Member& member, std::vector<FileDescriptor> descriptors);
 
   const Options options_;
   std::unique_ptr<transport::DescriptorMailbox> mailbox_;  // null: none
@@ -120,7 +122,7 @@ class CollectivePeers {
   std::vector<std::shared_ptr<collective::LocalDevice>> devices_ GANGWAY_GUARDED_BY(mutex_);
   std::map<uint32_t, Member> members_;  // by index
   // Arenas of workers that are not known yet, by incarnation, in the order in which they came.
-  std::deque<std::pair<uint64_t, FileDescriptor>> early_;
+  std::deque<std::pair<uint64_t, std::vector<FileDescriptor>>> early_;
   std::map<DeviceId, std::pair<uint32_t, uint32_t>> places_;  // index, and its device
   uint64_t version_ = 0;
   const std::shared_ptr<collective::Couriers> couriers_ = std::make_shared<collective::Couriers>();

@@ -344,6 +344,7 @@ ServiceOptions MakeServiceOptions(const WorkerOptions& options, const device::Ba
           .callback_limit = options.callback_limit,
           .shared_bytes_max = options.shared_bytes_max.value_or(HostMemoryBytes() / 4 * 3),
           .shared_shard_min = options.shared_shard_min,
+          .heap = options.heap,
           .island = options.island,
           .index = options.index,
           .host = options.host,

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/shared_heap.h"
 #include "gangway/device/device.h"
 #include "gangway/transport/transport.h"
 
@@ -74,6 +75,8 @@ struct WorkerOptions {
   // on streams. Not set: three quarters of the machine's memory.
   std::optional<size_t> shared_bytes_max;
   size_t shared_shard_min = size_t{16} << 10;  // smaller shards go on streams
+  SharedHeap
+      heap;  // of this process, if workers of this host may read it; not used without shared memory
 };
 
 // Ends RunWorker from another thread. The first reason stays.

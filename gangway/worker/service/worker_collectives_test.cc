@@ -115,7 +115,7 @@ class WorkerCollectivesTest : public WorkerHarness {
 
   void SendArena(const FileDescriptor& descriptor) {
     const wire::DescriptorSocket& socket = hello_.worker().collectives();
-    ASSERT_TRUE(box_->Send(socket.name(), socket.secret(), kPeer, descriptor.get()).ok());
+    ASSERT_TRUE(box_->Send(socket.name(), socket.secret(), kPeer, {{descriptor.get()}}).ok());
   }
   void SendArena() { SendArena(FileDescriptor(dup(arena_->descriptor()))); }
 
@@ -125,7 +125,7 @@ class WorkerCollectivesTest : public WorkerHarness {
     while (std::chrono::steady_clock::now() < deadline) {
       auto mail = box_->Receive();
       if (mail && mail->sender == hello_.worker().incarnation())
-        return *collective::Arena::Map(std::move(mail->descriptor), 1);
+        return *collective::Arena::Map(std::move(mail->descriptors[0]), 1);
       if (!mail) std::this_thread::yield();
     }
     return nullptr;
@@ -165,7 +165,8 @@ TEST_F(WorkerCollectivesTest, AGangThatFailsBeforeItRunsIsLeft) {
 
 TEST_F(WorkerCollectivesTest, AFullMailboxGetsTheArenaOnceItHasRoom) {
   absl::Status sent;
-  while (sent.ok()) sent = box_->Send(box_->name(), box_->secret(), kPeer, arena_->descriptor());
+  while (sent.ok())
+    sent = box_->Send(box_->name(), box_->secret(), kPeer, {{arena_->descriptor()}});
   ASSERT_TRUE(absl::IsResourceExhausted(sent)) << sent;
   LoadProgram();  // by then, the worker has tried
   EXPECT_NE(ReceiveArena(), nullptr);

@@ -88,6 +88,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
               .loop = loop_.get(),
               .transport = data,
               .shared_memory = options_.shared_bytes_max > 0,
+              .heap = options_.heap,
               .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); }}),
       streams_({.loop = loop_.get(),
                 .incarnation = options_.identity.incarnation,

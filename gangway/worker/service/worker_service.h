@@ -21,6 +21,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/ids.h"
+#include "gangway/base/shared_heap.h"
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
 #include "gangway/store/slot.h"
@@ -48,6 +49,7 @@ struct ServiceOptions {
   std::chrono::milliseconds callback_limit{120'000};  // as in WorkerOptions
   size_t shared_bytes_max = 0;                        // as in WorkerOptions; 0: none
   size_t shared_shard_min = 0;                        // smaller shards go on streams
+  SharedHeap heap;                                    // as in WorkerOptions
   uint32_t island = 0;
   uint32_t index = 0;  // in the island
   std::string host;
