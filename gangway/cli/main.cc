@@ -99,7 +99,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
   command
       ->add_option("--threads", up.threads,
                    "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
-                   "per worker plus cores, at least 10)")
+                   "per worker plus cores)")
       ->check(CLI::Range(1, 4096));
   AddCollectives(command, up.collectives);
   command->add_flag("--separate-schedulers", up.separate_schedulers,

@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -170,7 +169,7 @@ absl::StatusOr<int> ClaimPort(int wanted) {
 }
 
 int DefaultThreads(uint32_t devices, unsigned cores) {
-  return static_cast<int>(std::max(uint64_t{10}, uint64_t{devices} + cores));
+  return static_cast<int>(uint64_t{devices} + cores);
 }
 
 std::vector<std::string> FrontDoorSocket(const StateDir& dir) {

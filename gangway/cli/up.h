@@ -46,8 +46,7 @@ struct UpOptions {
 std::string RoleBinary();
 
 // The size of XLA CPU's thread pool for workers of `devices` devices on hosts of `cores` cores: every device may have a
-// thread blocked in a collective while every core computes. At least 10, so that clusters of any shape with few devices
-// on few cores compute the same bits (docs/internals/thread-pool.md).
+// thread blocked in a collective while every core computes. More would cost time (docs/internals/thread-pool.md).
 int DefaultThreads(uint32_t devices, unsigned cores);
 
 // Flags that let a head's front door listen in the state folder, too, where the folder's name is not too long for that.
