@@ -19,6 +19,8 @@ using xla::Collective;
 
 // Of memory that stays in the nearest cache while it is reduced.
 constexpr size_t kReducedAtOnce = size_t{4} << 10;
+// Members that are read where they are say of so many messages at once that their parts are complete.
+constexpr size_t kRoundMessages = 4;
 // Operands and results that one message shows.
 constexpr size_t kShownMax = kMessageBytes / sizeof(uint64_t);
 
@@ -221,19 +223,24 @@ absl::Status Exchange::ExchangeAll() {
 
 // Two messages are on their way before the first is awaited, and the parts of one are gathered when those of the next
 // have been reduced: then others have seldom to be waited for. A device reads another one's messages in the order in
-// which they were sent: operands 0 and 1, parts 0, operands 2, parts 1, operands 3.
+// which they were sent: operands 0 and 1, parts 0, operands 2, parts 1, operands 3. The same with rounds of parts from
+// members that are read where they are.
 absl::Status Exchange::SendAndReceive() {
   GANGWAY_RETURN_IF_ERROR(Send(0));
   GANGWAY_RETURN_IF_ERROR(Send(1));
-  std::optional<size_t> to_gather;
+  std::optional<size_t> message, round;  // whose parts are to be gathered
   for (size_t i = 0; i < planned_.messages.size(); ++i) {
     GANGWAY_RETURN_IF_ERROR(Receive(i));
     GANGWAY_RETURN_IF_ERROR(Send(i + 2));
-    if (to_gather) GANGWAY_RETURN_IF_ERROR(GatherParts(*to_gather));
-    to_gather = planned_.messages[i].in_parts ? std::optional<size_t>(i) : std::nullopt;
+    if (message) GANGWAY_RETURN_IF_ERROR(GatherSent(*message));
+    message = planned_.messages[i].in_parts ? std::optional<size_t>(i) : std::nullopt;
+    if (!EndsRound(i)) continue;
+    if (round) GANGWAY_RETURN_IF_ERROR(GatherShown(*round));
+    round = i;
   }
+  if (message) GANGWAY_RETURN_IF_ERROR(GatherSent(*message));
   // Of parts, the last one that is read says that all has been.
-  return to_gather ? GatherParts(*to_gather) : ConsumeShown();
+  return round ? GatherShown(*round) : ConsumeShown();
 }
 
 void Exchange::LeaveSources() {
@@ -481,11 +488,11 @@ absl::Status Exchange::ReceiveInParts(size_t index, const Message& message) {
 }
 
 absl::Status Exchange::SendPart(size_t index, const Segment& segment, const ByteRange& own) {
-  if (!readers_here_.empty()) {
+  if (EndsRound(index) && !readers_here_.empty()) {
     own_shown().SetReduced(index + 1);
     member_.Wake(role_.readers);
   }
-  if (!has_readers_elsewhere_) return absl::OkStatus();
+  if (!has_readers_elsewhere_ || (shows_ && !EndsRound(index))) return absl::OkStatus();
   GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
   if (shows_) {
     member_.EndShowing(out, Key(index, true), role_.readers);
@@ -497,34 +504,61 @@ absl::Status Exchange::SendPart(size_t index, const Segment& segment, const Byte
       [&](size_t, std::vector<ByteRange>& ranges) { ranges.push_back({0, own.bytes}); });
 }
 
-// Those of the others.
-absl::Status Exchange::GatherParts(size_t index) {
-  for (size_t rank = 0; rank < sources_.size(); ++rank)
-    GANGWAY_RETURN_IF_ERROR(GatherPart(index, planned_.messages[index].segments[0], rank));
-  member_.Wake(role_.sources);
+bool Exchange::EndsRound(size_t index) const {
+  const auto is_in_parts = [this](size_t i) {
+    return i < planned_.messages.size() && planned_.messages[i].in_parts;
+  };
+  return is_in_parts(index) && ((index + 1) % kRoundMessages == 0 || !is_in_parts(index + 1));
+}
+
+// Those of the members that send them.
+absl::Status Exchange::GatherSent(size_t index) {
+  bool any = false;
+  for (size_t rank = 0; rank < sources_.size(); ++rank) {
+    const Source& source = sources_[rank];
+    if (source.is_direct()) continue;
+    GANGWAY_ASSIGN_OR_RETURN(const Member::Found found,
+                             member_.Receive(source.position, Key(index, true)));
+    CopyPart(index, rank, found.data);
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, found));
+    any = true;
+  }
+  if (any) member_.Wake(role_.sources);
   return absl::OkStatus();
 }
 
-absl::Status Exchange::GatherPart(size_t index, const Segment& segment, size_t rank) {
-  const Source& source = sources_[rank];
-  if (source.is_self) return absl::OkStatus();
-  const ByteRange part = PartOf(segment, rank);
-  std::byte* const result = results_[segment.operand].data() + segment.begin + part.offset;
-  if (source.shown == nullptr) {
-    GANGWAY_ASSIGN_OR_RETURN(const Member::Found found,
-                             member_.Receive(source.position, Key(index, true)));
-    const std::byte* const from =
-        source.is_far() ? this->result(source, segment.operand) + segment.begin + part.offset
-                        : found.data;
-    std::memcpy(result, from, part.bytes);
-    if (source.is_far()) GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
-    return member_.Consume(source.position, found);
+// Those of the others, of a round with this last message.
+absl::Status Exchange::GatherShown(size_t last) {
+  bool any_far = false;
+  for (size_t rank = 0; rank < sources_.size(); ++rank) {
+    const Source& source = sources_[rank];
+    if (source.is_self || !source.is_direct()) continue;
+    std::optional<Member::Found> found;
+    if (source.is_far()) {
+      GANGWAY_ASSIGN_OR_RETURN(found, member_.Receive(source.position, Key(last, true)));
+    } else {
+      GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), key_.number,
+                                            [&] { return source.shown->reduced() > last; }));
+    }
+    for (size_t i = last;; --i) {
+      const Segment& segment = planned_.messages[i].segments[0];
+      CopyPart(i, rank,
+               result(source, segment.operand) + segment.begin + PartOf(segment, rank).offset);
+      if (i == 0 || EndsRound(i - 1) || !planned_.messages[i - 1].in_parts) break;
+    }
+    if (!found) continue;
+    GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, *found));
+    any_far = true;
   }
-  GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), key_.number,
-                                        [&] { return source.shown->reduced() > index; }));
-  std::memcpy(result, this->result(source, segment.operand) + segment.begin + part.offset,
-              part.bytes);
+  if (any_far) member_.Wake(role_.sources);
   return absl::OkStatus();
+}
+
+void Exchange::CopyPart(size_t index, size_t rank, const std::byte* from) const {
+  const Segment& segment = planned_.messages[index].segments[0];
+  const ByteRange part = PartOf(segment, rank);
+  std::memcpy(results_[segment.operand].data() + segment.begin + part.offset, from, part.bytes);
 }
 
 // Of a segment that is reduced in parts: the part of the member of this rank.

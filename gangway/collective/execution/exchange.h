@@ -102,8 +102,12 @@ class Exchange {
   absl::Status ReceiveRagged(const Message& message);
   absl::Status ReceiveInParts(size_t index, const Message& message);
   absl::Status SendPart(size_t index, const Segment& segment, const ByteRange& own);
-  absl::Status GatherParts(size_t index);
-  absl::Status GatherPart(size_t index, const Segment& segment, size_t rank);
+  // Whether the message is the last one of a round: those that read this member's parts where they are learn only then
+  // that it has reduced them.
+  bool EndsRound(size_t index) const;
+  absl::Status GatherSent(size_t index);
+  absl::Status GatherShown(size_t last);
+  void CopyPart(size_t index, size_t rank, const std::byte* from) const;
   // Finds the bytes of each source, in the group's order.
   absl::Status ReceiveFrom(size_t index, const Message& message);
   absl::Status ConsumeAll(const Message& message);
