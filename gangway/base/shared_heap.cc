@@ -26,11 +26,13 @@ constexpr uint64_t kBytesMax = uint64_t{1} << 40;
 // Set before malloc takes memory here.
 std::byte* base = nullptr;
 uint64_t size = 0;
-std::atomic<uint64_t> used =
-    0;  // addresses given out: malloc keeps them, and gives back pages only
+// Addresses given out: malloc keeps them, and gives back pages only.
+std::atomic<uint64_t> used = 0;
 
 class FileAllocator final : public SysAllocator {
  public:
+  explicit FileAllocator(SysAllocator* otherwise) : otherwise_(otherwise) {}
+
   // Malloc calls it, so it must not allocate.
   void* Alloc(size_t bytes, size_t* actual, size_t alignment) override {
     const auto page = static_cast<uint64_t>(getpagesize());
@@ -39,11 +41,15 @@ class FileAllocator final : public SysAllocator {
     uint64_t before = used.load(std::memory_order_relaxed), begin = 0;
     do {
       begin = (before + aligned - 1) / aligned * aligned;
-      if (whole < bytes || begin > size || whole > size - begin) return nullptr;
+      if (whole < bytes || begin > size || whole > size - begin)
+        return otherwise_->Alloc(bytes, actual, alignment);
     } while (!used.compare_exchange_weak(before, begin + whole, std::memory_order_relaxed));
     if (actual != nullptr) *actual = whole;
     return base + begin;
   }
+
+ private:
+  SysAllocator* const otherwise_;  // when the file is full
 };
 
 // Malloc uses addresses again, but not for larger blocks: with holes it needs more of them than there is memory.
@@ -63,9 +69,17 @@ absl::Status Refused(uint64_t bytes) {
       absl::StrCat("no file of ", bytes, " bytes in memory for the heap: ", std::strerror(errno)));
 }
 
+// Each worker of a host maps the heaps of all others.
+bool HasFewAddresses() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 }  // namespace
 
 absl::StatusOr<SharedHeap> ShareHeap() {
+  if (HasFewAddresses())
+    return absl::ResourceExhaustedError("the process's addresses are limited (ulimit -v)");
   const uint64_t bytes = BytesOfFile();
   const FileDescriptor file(memfd_create("gangway-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Sealed, so that no process can cut off what another one reads.
@@ -79,15 +93,18 @@ absl::StatusOr<SharedHeap> ShareHeap() {
   void* const mapped =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (mapped == MAP_FAILED) return Refused(bytes);
-  if (madvise(mapped, bytes, MADV_DONTFORK) != 0) {
-    const absl::Status why = Refused(bytes);
+  // A core dump would take a page of memory for each address.
+  if (madvise(mapped, bytes, MADV_DONTFORK) != 0 || madvise(mapped, bytes, MADV_DONTDUMP) != 0) {
+    absl::Status why = Refused(bytes);  // before munmap changes errno
     munmap(mapped, bytes);
     return why;
   }
   base = static_cast<std::byte*>(mapped);
   size = bytes;
-  static FileAllocator* const allocator = new FileAllocator;  // for good: malloc has it
-  MallocExtension::instance()->SetSystemAllocator(allocator);
+  MallocExtension& malloc_here = *MallocExtension::instance();
+  // For good: malloc has it.
+  static auto* const allocator = new FileAllocator(malloc_here.GetSystemAllocator());
+  malloc_here.SetSystemAllocator(allocator);
   return SharedHeap{to_read.Release(), base, size};
 }
 

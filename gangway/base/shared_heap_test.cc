@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -75,6 +76,35 @@ TEST(SharedHeapTest, AForkedChildHasNoHeapAndSpoilsNone) {
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(block[0], std::byte{3});
   std::free(block);
+}
+
+// In a process of its own, which has no heap yet: whether `holds` does.
+void ExpectInAnotherProcess(bool (*holds)()) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(_exit(holds() ? 0 : 1), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(SharedHeapDeathTest, MallocGoesOnWhenTheFileIsFull) {
+  ExpectInAnotherProcess([] {
+    const rlimit small{.rlim_cur = 64 * kMiB, .rlim_max = 64 * kMiB};
+    if (setrlimit(RLIMIT_FSIZE, &small) != 0) return false;
+    const SharedHeap& heap = Heap();
+    const std::byte* const first = Touched(kMiB, 1);
+    const std::byte* const block = Touched(200 * kMiB, 5);
+    const auto is_there = [&heap](const std::byte* at) {
+      return at >= heap.base && at < heap.base + heap.bytes;
+    };
+    return heap.bytes == 64 * kMiB && is_there(first) && !is_there(block) &&
+           block[100 * kMiB] == std::byte{5};
+  });
+}
+
+TEST(SharedHeapDeathTest, IsRefusedWhereAddressesAreLimited) {
+  ExpectInAnotherProcess([] {
+    const rlimit limited{.rlim_cur = 100'000 * kMiB, .rlim_max = 100'000 * kMiB};
+    return setrlimit(RLIMIT_AS, &limited) == 0 && absl::IsResourceExhausted(ShareHeap().status()) &&
+           Touched(kMiB, 1)[5] == std::byte{1};
+  });
 }
 
 }  // namespace

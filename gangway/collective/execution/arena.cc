@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<ReadableHeap>> ReadableHeap::Map(const FileDescri
     return absl::ResourceExhaustedError(absl::StrCat("no addresses for another worker's heap (",
                                                      bytes, " bytes): ", std::strerror(errno)));
   }
+  madvise(base, bytes, MADV_DONTDUMP);  // a core dump would take a page of memory for each address
   auto heap = std::make_unique<ReadableHeap>(static_cast<const std::byte*>(base), bytes);
   heap->is_mapped_ = true;
   return heap;
