@@ -22,6 +22,8 @@ namespace gangway {
 namespace {
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 40;
+// Of the file's first address, so that what is aligned in the file is aligned in memory, too. Huge pages are as large.
+constexpr uint64_t kAlignment = uint64_t{2} << 20;
 
 // Set before malloc takes memory here.
 std::byte* base = nullptr;
@@ -41,7 +43,7 @@ class FileAllocator final : public SysAllocator {
     uint64_t before = used.load(std::memory_order_relaxed), begin = 0;
     do {
       begin = (before + aligned - 1) / aligned * aligned;
-      if (whole < bytes || begin > size || whole > size - begin)
+      if (aligned > kAlignment || whole < bytes || begin > size || whole > size - begin)
         return otherwise_->Alloc(bytes, actual, alignment);
     } while (!used.compare_exchange_weak(before, begin + whole, std::memory_order_relaxed));
     if (actual != nullptr) *actual = whole;
@@ -61,12 +63,30 @@ uint64_t BytesOfFile() {
   rlimit limit{};  // beyond it the system would end the process
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     bytes = std::min<uint64_t>(bytes, limit.rlim_cur);
-  return bytes;
+  return bytes / kAlignment * kAlignment;
 }
 
 absl::Status Refused(uint64_t bytes) {
   return absl::ResourceExhaustedError(
       absl::StrCat("no file of ", bytes, " bytes in memory for the heap: ", std::strerror(errno)));
+}
+
+// At a multiple of kAlignment. Null: the system has refused, and errno says why.
+void* MapAligned(const FileDescriptor& file, uint64_t bytes) {
+  const uint64_t reserved_bytes = bytes + kAlignment;
+  void* const reserved =
+      mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<std::byte*>(reserved);
+  const uint64_t before = kAlignment - reinterpret_cast<uintptr_t>(reserved) % kAlignment;
+  void* const mapped = mmap(first + before, bytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file.get(), 0);
+  const int why = errno;
+  munmap(first, mapped == MAP_FAILED ? reserved_bytes : before);
+  if (mapped != MAP_FAILED && before < kAlignment)
+    munmap(first + before + bytes, kAlignment - before);
+  errno = why;
+  return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
 // Each worker of a host maps the heaps of all others.
@@ -90,9 +110,8 @@ absl::StatusOr<SharedHeap> ShareHeap() {
   FileDescriptor to_read(
       open(absl::StrCat("/proc/self/fd/", file.get()).c_str(), O_RDONLY | O_CLOEXEC));
   if (to_read.get() < 0) return Refused(bytes);
-  void* const mapped =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
-  if (mapped == MAP_FAILED) return Refused(bytes);
+  void* const mapped = MapAligned(file, bytes);
+  if (mapped == nullptr) return Refused(bytes);
   // A core dump would take a page of memory for each address.
   if (madvise(mapped, bytes, MADV_DONTFORK) != 0 || madvise(mapped, bytes, MADV_DONTDUMP) != 0) {
     absl::Status why = Refused(bytes);  // before munmap changes errno

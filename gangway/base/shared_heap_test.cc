@@ -52,6 +52,11 @@ TEST(SharedHeapTest, AnotherMappingReadsWhatMallocHolds) {
   std::free(block);
 }
 
+// Or malloc, which takes what it gets for whole pages of its own, would use memory before the file.
+TEST(SharedHeapTest, TheFileBeginsAtAHugePage) {
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(Heap().base) % (2 * kMiB), 0);
+}
+
 TEST(SharedHeapTest, WhatMallocGivesBackTakesNoMemoryAndMayBeUsedAgain) {
   (void)Heap();
   std::byte* const block = Touched(200 * kMiB, 1);
