@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import pytest
 from faultlib import Console
-from harness import PATIENCE, Cluster, client_environment
+from harness import PATIENCE, Cluster, client_environment, wait_for
 from reference import THREADS
 from test_faults import wait_for_restart
 
@@ -71,10 +71,11 @@ def run(count):
     return v
 result = float(run(3).sum())
 """
+# Its operands are results, which workers of one host read in each other's heaps.
 LARGE = """
 row = NamedSharding(Mesh(devices, ("x",)), P("x"))
 wide = lambda: jax.device_put(np.ones((8, 1 << 19), np.float32), row)
-total = lambda v: jax.lax.psum(v, "x")
+total = lambda v: jax.lax.psum(v * 3, "x") / 3
 large = jax.jit(jax.shard_map(total, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
 result = float(large(wide())[0, 0])
 """
@@ -152,6 +153,40 @@ def test_a_lost_member_ends_the_wait_of_all(
             assert others <= {w["pid"] for w in running.workers()}, (
                 "no process ends because a peer did"
             )
+
+
+def heaps(pid: int, access: str) -> dict[str, int]:
+    """The heaps that a worker maps with this access ("rw-s": its own), with the KiB of each that it has touched."""
+    found: dict[str, int] = {}
+    inode = ""
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0]:  # a mapping: addresses, access, offset, device, inode, file
+            inode = words[4] if "memfd:gangway-heap" in line and words[1] == access else ""
+        elif inode and words[0] == "Rss:":
+            found[inode] = found.get(inode, 0) + int(words[1])
+    return found
+
+
+def test_workers_read_each_others_heaps_and_give_them_back(new_cluster: NewCluster) -> None:
+    """Without further gangs, in whose place a device would keep nothing of the earlier ones."""
+    running = new_cluster(1, 4, 2).start()
+    with Console(running, door="pjrt") as client:
+        client.do(f"exec({SETUP!r}, globals())")
+        assert client.do(f"exec({LARGE!r}, globals())", timeout_s=60) == 8.0
+        victim, *others = running.workers()
+        for worker in others:
+            read = heaps(worker["pid"], "r--s")
+            assert len(read) == 3 and min(read.values()) >= 512, (worker["name"], read)
+        (of_victim,) = heaps(victim["pid"], "rw-s")
+        os.kill(victim["pid"], signal.SIGKILL)
+        wait_for(
+            "no heap of the worker that is gone",
+            lambda: not any(of_victim in heaps(worker["pid"], "r--s") for worker in others),
+            10,
+        )
+    alone = new_cluster(1, 2, 1, "--shared-memory", "0").start()
+    assert not any(heaps(worker["pid"], "rw-s") for worker in alone.workers())
 
 
 def one_fault(running: Cluster, client: Console, rng: random.Random, round_: int) -> None:

@@ -84,6 +84,16 @@ const std::byte* ReadableHeap::At(uint64_t offset, size_t bytes) const {
   return offset <= bytes_ && bytes <= bytes_ - offset ? base_ + offset : nullptr;
 }
 
+void Arena::SetHeap(std::shared_ptr<const ReadableHeap> heap) {
+  MutexLock lock(mutex_);
+  heap_.swap(heap);  // the earlier one ends without the lock
+}
+
+std::shared_ptr<const ReadableHeap> Arena::heap() const {
+  MutexLock lock(mutex_);
+  return heap_;
+}
+
 absl::Status Arena::CheckDevices(uint32_t devices) {
   if (devices != 0 && devices <= kDevicesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("collectives of a worker with ", devices,

@@ -22,6 +22,7 @@
 
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/futex.h"
+#include "gangway/base/mutex.h"
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/execution/shown.h"
 
@@ -91,9 +92,10 @@ class ReadableHeap {
   ReadableHeap(const ReadableHeap&) = delete;
   ReadableHeap& operator=(const ReadableHeap&) = delete;
 
-  std::optional<uint64_t> OffsetOf(
-      std::span<const std::byte> buffer) const;              // nullopt: it is not here
-  const std::byte* At(uint64_t offset, size_t bytes) const;  // null: not all of it is here
+  // nullopt: not all of it is here.
+  std::optional<uint64_t> OffsetOf(std::span<const std::byte> buffer) const;
+  // Null: not all of it is here.
+  const std::byte* At(uint64_t offset, size_t bytes) const;
 
  private:
   const std::byte* const base_;
@@ -107,9 +109,10 @@ class Arena {
   static absl::StatusOr<std::shared_ptr<Arena>> Create(uint32_t devices);
   // Another worker's, for reading. INVALID_ARGUMENT: not an arena for so many devices.
   static absl::StatusOr<std::shared_ptr<Arena>> Map(FileDescriptor descriptor, uint32_t devices);
-  // Set before others use the arena. Null: none.
-  void SetHeap(std::unique_ptr<const ReadableHeap> heap) { heap_ = std::move(heap); }
-  const ReadableHeap* heap() const { return heap_.get(); }
+  // Of the same worker; null: none. A heap takes memory for as long as anyone maps it, so who drops that of a worker
+  // that has ended gives its memory back, once no collective reads it. Any thread.
+  void SetHeap(std::shared_ptr<const ReadableHeap> heap) GANGWAY_EXCLUDES(mutex_);
+  std::shared_ptr<const ReadableHeap> heap() const GANGWAY_EXCLUDES(mutex_);
   // Of this process alone (peer.h: Mirror). RESOURCE_EXHAUSTED as Create, but its pages are used only once written.
   static absl::StatusOr<std::shared_ptr<Arena>> Anonymous(uint32_t devices);
   ~Arena();
@@ -138,7 +141,8 @@ class Arena {
   Region* const regions_;
   const uint32_t devices_;
   const std::unique_ptr<Shown[]> shown_;
-  std::unique_ptr<const ReadableHeap> heap_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const ReadableHeap> heap_ GANGWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace gangway::collective

@@ -19,7 +19,8 @@ using xla::Collective;
 
 // Of memory that stays in the nearest cache while it is reduced.
 constexpr size_t kReducedAtOnce = size_t{4} << 10;
-// Members that are read where they are say of so many messages at once that their parts are complete.
+// A member whose results are read where they are reports its parts of so many messages at once, because each report is
+// something to wait for.
 constexpr size_t kRoundMessages = 4;
 // Operands and results that one message shows.
 constexpr size_t kShownMax = kMessageBytes / sizeof(uint64_t);
@@ -70,7 +71,7 @@ absl::Status Exchange::Run() {
     ragged_.emplace(planned_, member_.position_, operands_, results_[0]);
     GANGWAY_RETURN_IF_ERROR(ragged_->Begin());  // before others see what this member sends
   }
-  shows_ = may_show_ && AreInHeap();
+  shows_ = heap_ != nullptr && AreInHeap();
   if (readers_here_.empty() && !shows_) return ExchangeAll();
   if (!readers_here_.empty()) {
     own_shown().Open(key_, operands_, {results_.begin(), results_.end()});
@@ -112,32 +113,29 @@ void Exchange::FindMembersHere() {
       readers_here_.push_back(reader);
     }
   }
-  may_show_ = has_readers_elsewhere_ && MayShow();
+  if (has_readers_elsewhere_ && MayShow()) heap_ = member_.HeapToShow();
 }
 
 // Members come to different answers: a reader sees what the first message is. What fits into one message is copied into
 // it, in the cache, and its sender goes on.
 bool Exchange::MayShow() const {
-  return planned_.messages.size() > 1 && member_.CanShow() &&
-         operands_.size() + results_.size() <= kShownMax &&
+  return planned_.messages.size() > 1 && operands_.size() + results_.size() <= kShownMax &&
          std::ranges::all_of(planned_.messages,
                              [this](const Message& each) { return IsRead(each); });
 }
 
 bool Exchange::AreInHeap() const {
-  const ReadableHeap& heap = *member_.device_->arena_->heap();
-  const auto is_there = [&heap](std::span<const std::byte> each) {
-    return heap.OffsetOf(each).has_value();
+  const auto is_there = [this](std::span<const std::byte> each) {
+    return heap_->OffsetOf(each).has_value();
   };
   return std::ranges::all_of(operands_, is_there) && std::ranges::all_of(results_, is_there);
 }
 
 absl::Status Exchange::ShowInHeap() {
   GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
-  const ReadableHeap& heap = *member_.device_->arena_->heap();
   std::byte* into = out.data();
   const auto add = [&](std::span<const std::byte> each) {
-    const uint64_t offset = *heap.OffsetOf(each);
+    const uint64_t offset = *heap_->OffsetOf(each);
     std::memcpy(into, &offset, sizeof(offset));
     into += sizeof(offset);
   };
@@ -148,24 +146,24 @@ absl::Status Exchange::ShowInHeap() {
 }
 
 absl::Status Exchange::FindInHeap(Source& source) {
-  const Place& place = member_.PlaceOf(source.position);
   std::vector<uint64_t> offsets(operands_.size() + results_.size());
   std::memcpy(offsets.data(), source.found.data, offsets.size() * sizeof(uint64_t));
   GANGWAY_RETURN_IF_ERROR(member_.CheckStays(source.position, source.found));
-  const ReadableHeap* const heap = place.peer->arena().heap();
-  std::vector<const std::byte*> found;
+  const Place& place = member_.PlaceOf(source.position);
+  source.heap = place.peer->arena().heap();
+  if (source.heap == nullptr && place.peer->is_gone()) return member_.AwaitGone(source.position);
   for (size_t i = 0; i < offsets.size(); ++i) {
-    const size_t bytes = i < operands_.size() ? planned_.operand_bytes[i]
-                                              : planned_.result_bytes[i - operands_.size()];
-    found.push_back(heap == nullptr ? nullptr : heap->At(offsets[i], bytes));
-    if (found.back() == nullptr) {
+    const bool is_operand = i < operands_.size();
+    const size_t bytes =
+        is_operand ? planned_.operand_bytes[i] : planned_.result_bytes[i - operands_.size()];
+    const std::byte* const at =
+        source.heap == nullptr ? nullptr : source.heap->At(offsets[i], bytes);
+    if (at == nullptr) {
       return absl::InternalError(absl::StrCat(place.peer->name(), ", local device ", place.device,
                                               ", shows memory that is not in its heap"));
     }
+    (is_operand ? source.operands : source.results).push_back(at);
   }
-  const auto first_result = found.begin() + static_cast<std::ptrdiff_t>(operands_.size());
-  source.operands.assign(found.begin(), first_result);
-  source.results.assign(first_result, found.end());
   return absl::OkStatus();
 }
 
@@ -192,7 +190,7 @@ bool Exchange::IsRead(const Message& message) const { return IsLarge(planned_, m
 // what they have sent, and a reduction in parts what others have read.
 bool Exchange::WouldSpoil(size_t operand) const {
   const bool keeps_order = kind() == Collective::ALL_REDUCE ||
-                           (readers_here_.empty() && !may_show_ &&
+                           (readers_here_.empty() && heap_ == nullptr &&
                             (kind() == Collective::PERMUTE || kind() == Collective::BROADCAST));
   for (size_t i = 0; i < results_.size(); ++i) {
     const bool is_alike = kind() == Collective::RAGGED_ALL_TO_ALL ? operand == kRaggedBefore

@@ -43,9 +43,10 @@ class Exchange {
     uint32_t position = 0;
     Shown* shown = nullptr;  // of another member here, which this one has entered
     bool is_self = false;
-    std::vector<const std::byte*> operands, results;  // in the heap of its worker
-    Member::Found found;  // none of these: the message; of the last: the one that shows them
-    bool is_far() const { return !operands.empty(); }
+    std::shared_ptr<const ReadableHeap> heap;         // of its worker, which shows them there
+    std::vector<const std::byte*> operands, results;  // in `heap`
+    Member::Found found;  // none of these: the message; with `heap`: the one that shows them
+    bool is_far() const { return heap != nullptr; }
     bool is_direct() const { return is_self || shown != nullptr || is_far(); }
   };
   // The bytes of a source of this rank, from some place on.
@@ -79,7 +80,7 @@ class Exchange {
   absl::Status ExchangeAll();
   absl::Status SendAndReceive();
   void LeaveSources();
-  // Whether all other members may read this one's operands and results where they are.
+  // Whether all other members may read this one's operands and results where they are, if these are in a heap.
   bool MayShow() const;
   bool AreInHeap() const;
   absl::Status ShowInHeap();
@@ -131,8 +132,9 @@ class Exchange {
   bool has_large_ = false;              // messages that members here read where they are
   bool has_readers_elsewhere_ = false;  // on other workers
   bool overlaps_ = false;               // a result and an operand
-  bool may_show_ = false;               // to other workers of this host
-  bool shows_ = false;
+  // Of this worker, if other workers may read there. Null: they may not.
+  std::shared_ptr<const ReadableHeap> heap_;
+  bool shows_ = false;                  // operands and results, to other workers
   bool is_open_ = false;                // this device shows its operands
   bool is_over_ = false;                // Run has come to its end
   std::vector<uint32_t> readers_here_;  // positions, without this one

@@ -45,11 +45,6 @@ std::vector<ByteRange> Joined(std::vector<ByteRange> ranges) {
   return joined;
 }
 
-absl::Status HasLeft(const Place& place) {
-  return absl::UnavailableError(absl::StrCat(place.peer->name(), ", local device ", place.device,
-                                             ", has left the gang in the middle of a collective"));
-}
-
 }  // namespace
 
 LocalDevice::LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device,
@@ -249,7 +244,14 @@ absl::Status Member::CheckShown(uint32_t source) {
   const Place& place = PlaceOf(source);
   if (place.region().hidden.load(std::memory_order_seq_cst) < launch_->gang().place)
     return absl::OkStatus();
-  return AwaitReason(place, HasLeft(place));
+  return AwaitGone(source);
+}
+
+absl::Status Member::AwaitGone(uint32_t source) {
+  const Place& place = PlaceOf(source);
+  return AwaitReason(place, absl::UnavailableError(
+                                absl::StrCat(place.peer->name(), ", local device ", place.device,
+                                             ", has left the gang in the middle of a collective")));
 }
 
 absl::Status Member::AwaitReadersElsewhere(uint32_t number, const PositionList& readers) {
@@ -348,8 +350,7 @@ absl::Status Member::CheckStays(uint32_t source, const Found& found) {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (found.header->sequence.load(std::memory_order_relaxed) == found.sequence)
     return absl::OkStatus();
-  const Place& place = PlaceOf(source);
-  return AwaitReason(place, HasLeft(place));
+  return AwaitGone(source);
 }
 
 absl::Status Member::Consume(uint32_t source, const Found& found) {

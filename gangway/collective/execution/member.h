@@ -205,8 +205,12 @@ class Member {
   void Hide() const;
   // What was read in the source's heap was what it showed.
   absl::Status CheckShown(uint32_t source);
-  // Whether this worker's heap can be read by all members of the launch.
-  bool CanShow() const { return !launch_->needs_couriers() && device_->arena_->heap() != nullptr; }
+  // The error of a launch whose source has left it: the reason, if that comes soon.
+  absl::Status AwaitGone(uint32_t source);
+  // This worker's heap, if all members of the launch can read it; else null.
+  std::shared_ptr<const ReadableHeap> HeapToShow() const {
+    return launch_->needs_couriers() ? nullptr : device_->arena_->heap();
+  }
   absl::Status SendByCourier(const MessageWriter& message, const MessageKey& key,
                              const PositionList& readers, NeedOf need);
   void NoteRead(const Place& place, uint64_t sequence);

@@ -114,7 +114,7 @@ class Host {
   void SeeHeap(uint32_t worker, uint32_t other, uint64_t addresses) {
     const int copy = fcntl(own_[other]->descriptor(), F_DUPFD_CLOEXEC, 0);
     auto arena = *Arena::Map(FileDescriptor(copy), devices_);
-    arena->SetHeap(std::make_unique<ReadableHeap>(nullptr, addresses));
+    arena->SetHeap(std::make_shared<ReadableHeap>(nullptr, addresses));
     peers_[worker][other] =
         std::make_shared<Peer>(absl::StrCat("worker", other), other, std::move(arena));
   }
@@ -172,7 +172,7 @@ class Host {
   // All workers are this process, so the heap of each is all that has an address.
   std::shared_ptr<Arena> WithHeap(uint32_t worker, std::shared_ptr<Arena> arena) const {
     if (sight_ == Sight::kHeaps || (sight_ == Sight::kSomeHeaps && worker % 2 == 0))
-      arena->SetHeap(std::make_unique<ReadableHeap>(reinterpret_cast<std::byte*>(1), kAddresses));
+      arena->SetHeap(std::make_shared<ReadableHeap>(reinterpret_cast<std::byte*>(1), kAddresses));
     return arena;
   }
 
@@ -993,6 +993,24 @@ TEST_F(HeapTest, AMemberThatShowsMemoryOutsideOfItsHeapIsNamed) {
     EXPECT_THAT(ends[1].message(),
                 HasSubstr("worker0, local device 0, shows memory that is not in"));
   }
+}
+
+// A heap takes memory for as long as it is mapped, and a device keeps its last launches, which know their members.
+TEST_F(HeapTest, OfAWorkerThatIsGoneIsDropped) {
+  host_.SeeHeap(1, 0, 4096);
+  const std::weak_ptr<const ReadableHeap> heap = host_.peer(1, 0).arena().heap();
+  const auto launches = host_.Begin(plan_);
+  ASSERT_FALSE(heap.expired());
+  host_.peer(1, 0).SetGone();
+  EXPECT_TRUE(heap.expired());
+}
+
+TEST_F(HeapTest, OfAWorkerThatIsGoneIsNotLookedFor) {
+  host_.SeeHeap(1, 0, 0);
+  host_.peer(1, 0).SetGone();
+  const auto ends = SendThenReceive();
+  EXPECT_TRUE(absl::IsUnavailable(ends[1])) << ends[1];
+  EXPECT_THAT(ends[1].message(), HasSubstr("worker0, local device 0, has left the gang"));
 }
 
 TEST(ReadableHeap, IsASealedFileWhoseBoundsHold) {

@@ -79,8 +79,12 @@ class Peer {
   const Arena& arena() const { return *arena_; }
   Courier* courier() const { return courier_.get(); }
 
-  // Its process has ended, or the way to it is broken: no sender waits for its devices to read.
-  void SetGone() { is_gone_.store(true, std::memory_order_relaxed); }
+  // Its process has ended, or the way to it is broken: no sender waits for its devices to read, and nothing begins to
+  // read its heap, which is given back when the collectives that read it have ended.
+  void SetGone() {
+    is_gone_.store(true, std::memory_order_relaxed);
+    arena_->SetHeap(nullptr);
+  }
   bool is_gone() const { return is_gone_.load(std::memory_order_relaxed); }
 
   // The launch has members there. It is aborted when Fail is called, or was.

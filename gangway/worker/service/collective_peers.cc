@@ -100,7 +100,7 @@ absl::Status CollectivePeers::Begin() {
   arena_ = *std::move(arena);
   if (mailbox_ != nullptr && options_.heap.base != nullptr) {
     arena_->SetHeap(
-        std::make_unique<collective::ReadableHeap>(options_.heap.base, options_.heap.bytes));
+        std::make_shared<collective::ReadableHeap>(options_.heap.base, options_.heap.bytes));
   }
   {
     MutexLock lock(mutex_);
