@@ -116,8 +116,10 @@ absl::Status DescriptorMailbox::Send(const std::string& name, const std::string&
   Letter letter{.secret = {}, .sender = sender};
   std::memcpy(letter.secret.data(), secret.data(), secret.size());
   iovec data{&letter, sizeof(letter)};
-  if (descriptors.empty() || descriptors.size() > kMailDescriptorsMax)
-    return absl::InvalidArgumentError("a mail has one descriptor, or a few");
+  if (descriptors.empty() || descriptors.size() > kMailDescriptorsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("a mail carries one to ", kMailDescriptorsMax,
+                                                   " descriptors, not ", descriptors.size()));
+  }
   alignas(cmsghdr) char control[kControlBytes] = {};
   msghdr message{};
   message.msg_name = &address;

@@ -39,7 +39,7 @@ class DescriptorMailbox {
   std::optional<DescriptorMail> Receive();
 
   // UNAVAILABLE: nobody of this host has the name. RESOURCE_EXHAUSTED: its box is full; try again later.
-  // One to kMailDescriptorsMax descriptors.
+  // INVALID_ARGUMENT: not one to kMailDescriptorsMax descriptors.
   absl::Status Send(const std::string& name, const std::string& secret, uint64_t sender,
                     std::span<const int> descriptors) const;
 

@@ -236,8 +236,9 @@ TEST(DescriptorMail, ReachesWhoTheSenderKnows) {
   auto pool = Pool(4 * kMiB);
   auto block = pool->Allocate(kMiB);
   const std::string name = (*box)->name(), secret = (*box)->secret();
-  EXPECT_TRUE((*other)->Send(name, NewDescriptorSecret(), 1, {{block->descriptor()}}).ok());
-  EXPECT_TRUE((*other)->Send(name, secret, 7, {{block->descriptor(), STDIN_FILENO}}).ok());
+  const std::vector<int> one = {STDIN_FILENO}, two = {block->descriptor(), STDIN_FILENO};
+  EXPECT_TRUE((*other)->Send(name, NewDescriptorSecret(), 1, one).ok());
+  EXPECT_TRUE((*other)->Send(name, secret, 7, two).ok());
   auto mail = (*box)->Receive();
   ASSERT_TRUE(mail.has_value()) << "the wrong secret is dropped";
   EXPECT_EQ(mail->sender, 7u);
@@ -245,19 +246,23 @@ TEST(DescriptorMail, ReachesWhoTheSenderKnows) {
   MappedSegments mapped;
   EXPECT_TRUE(mapped.Add({{1, block->segment_bytes()}, std::move(mail->descriptors[0])}).ok());
   EXPECT_FALSE((*box)->Receive().has_value());
-  EXPECT_TRUE(absl::IsUnavailable((*other)->Send("gangway-nobody", secret, 1, {{STDIN_FILENO}})));
-  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, "short", 1, {{STDIN_FILENO}})));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send("gangway-nobody", secret, 1, one)));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, "short", 1, one)));
+  const std::vector<int> none, many(kMailDescriptorsMax + 1, STDIN_FILENO);
+  for (const auto& wrong : {none, many})
+    EXPECT_TRUE(absl::IsInvalidArgument((*other)->Send(name, secret, 1, wrong)));
   box->reset();
-  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, secret, 1, {{STDIN_FILENO}})));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, secret, 1, one)));
 }
 
 TEST(DescriptorMail, AFullBoxIsSaidAndEmptiedLater_TM2) {
   auto box = DescriptorMailbox::Open(), other = DescriptorMailbox::Open();
   ASSERT_TRUE(box.ok() && other.ok());
+  const std::vector<int> one = {STDIN_FILENO};
   absl::Status sent;
   size_t count = 0;
   for (; sent.ok() && count < 100'000; ++count)
-    sent = (*other)->Send((*box)->name(), (*box)->secret(), count, {{STDIN_FILENO}});
+    sent = (*other)->Send((*box)->name(), (*box)->secret(), count, one);
   EXPECT_TRUE(absl::IsResourceExhausted(sent)) << sent;
   for (size_t i = 0; i + 1 < count; ++i) {
     auto mail = (*box)->Receive();
@@ -265,7 +270,7 @@ TEST(DescriptorMail, AFullBoxIsSaidAndEmptiedLater_TM2) {
     EXPECT_EQ(mail->sender, i);
   }
   EXPECT_FALSE((*box)->Receive().has_value());
-  EXPECT_TRUE((*other)->Send((*box)->name(), (*box)->secret(), 1, {{STDIN_FILENO}}).ok());
+  EXPECT_TRUE((*other)->Send((*box)->name(), (*box)->secret(), 1, one).ok());
 }
 
 }  // namespace

@@ -75,8 +75,8 @@ struct WorkerOptions {
   // on streams. Not set: three quarters of the machine's memory.
   std::optional<size_t> shared_bytes_max;
   size_t shared_shard_min = size_t{16} << 10;  // smaller shards go on streams
-  SharedHeap
-      heap;  // of this process, if workers of this host may read it; not used without shared memory
+  // Of this process, if workers of this host may read it; not used without shared memory.
+  SharedHeap heap;
 };
 
 // Ends RunWorker from another thread. The first reason stays.
