@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import spmd_steps
 from jax.sharding import Mesh, NamedSharding
@@ -122,7 +123,9 @@ def chained(operation: str, size: int) -> Case:
 
 
 def separate(operation: str, size: int) -> Case:
-    """Each collective has an operand and a result of its own, because they are not of one size."""
+    """Each collective has an operand and a result of its own, because they are not of one size. Operands are results
+    of a program, as gradients are: a worker may keep uploaded bytes elsewhere.
+    """
     mesh = line_mesh()
     sharding = NamedSharding(mesh, P("d"))
     count = len(jax.devices())
@@ -143,7 +146,7 @@ def separate(operation: str, size: int) -> Case:
         (large // count, large) if operation == "all-gather" else (large, large // count)
     )
     host = np.ones(count * operand, np.float32)
-    xs = tuple(spmd_steps.put(host, sharding) for _ in range(REPEATED[size]))
+    xs = tuple(jax.jit(jnp.sqrt)(spmd_steps.put(host, sharding)) for _ in range(REPEATED[size]))
 
     def run(calls: int) -> float:
         def all_calls() -> None:
