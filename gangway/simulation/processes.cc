@@ -1,6 +1,8 @@
 // Implementation of processes.h.
 #include "gangway/simulation/processes.h"
 
+#include <algorithm>
+#include <numeric>
 #include <stop_token>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +24,7 @@ namespace {
 constexpr char kHead[] = "head";
 constexpr char kCompiler[] = "compiler";
 constexpr std::chrono::seconds kForever{1'000'000};
+constexpr uint32_t kCompilerDevicesMin = 16;
 
 // Device time is the world's.
 class WorldTimer final : public device::SimTimer {
@@ -170,7 +173,11 @@ void Processes::RunScheduler(uint32_t island, Life& life) {
 }
 
 void Processes::RunCompiler(Life& life) {
-  auto backend = device::OpenSim({.device_count = 16, .timer = std::make_shared<WorldTimer>()});
+  uint32_t device_count = kCompilerDevicesMin;
+  for (const std::vector<uint32_t>& workers : options_.islands)
+    device_count = std::max(device_count, std::accumulate(workers.begin(), workers.end(), 0U));
+  auto backend = device::OpenSim(
+      {.device_count = static_cast<int>(device_count), .timer = std::make_shared<WorldTimer>()});
   auto network = network_.Join(life.name);
   compiler::CompilerOptions options;
   options.transport = network.get();

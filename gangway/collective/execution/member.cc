@@ -68,16 +68,33 @@ void LocalDevice::Enter(uint64_t place) {
 }
 
 void LocalDevice::Leave(uint64_t place, Ending ending) {
-  uint64_t left;
+  const LeftUpTo left = LeaveHere(place);
+  if (ending == Ending::kEarly && couriers_ != nullptr) couriers_->SendLeft({&left, 1});
+}
+
+LeftUpTo LocalDevice::LeaveHere(uint64_t place) {
+  LeftUpTo left{device_, 0};
   {
     MutexLock lock(mutex_);
     gangs_.erase(place);
-    left = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
-    region().left.store(left, std::memory_order_seq_cst);
+    left.place = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
+    region().left.store(left.place, std::memory_order_seq_cst);
   }
   Pulse();
   FutexWake(region().pulse);
-  if (ending == Ending::kEarly && couriers_ != nullptr) couriers_->SendLeft(device_, left);
+  return left;
+}
+
+void LocalDevice::Skip(std::span<const std::shared_ptr<LocalDevice>> devices, uint64_t place) {
+  std::vector<LeftUpTo> lefts;
+  const Couriers* couriers = nullptr;
+  for (const auto& device : devices) {
+    if (device == nullptr) continue;
+    device->Enter(place);
+    lefts.push_back(device->LeaveHere(place));
+    couriers = device->couriers_.get();
+  }
+  if (couriers != nullptr) couriers->SendLeft(lefts);
 }
 
 std::optional<Waiting> LocalDevice::waiting() const {

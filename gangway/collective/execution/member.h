@@ -83,6 +83,9 @@ class LocalDevice {
   };
   void Enter(uint64_t place) GANGWAY_EXCLUDES(mutex_);
   void Leave(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
+  // No gang will begin at this place on these devices of one worker; null: none of them. Other workers hear it once for
+  // all devices.
+  static void Skip(std::span<const std::shared_ptr<LocalDevice>> devices, uint64_t place);
   // What the member that runs here sleeps for, if it does. Any thread.
   std::optional<Waiting> waiting() const GANGWAY_EXCLUDES(mutex_);
 
@@ -96,6 +99,8 @@ class LocalDevice {
     std::shared_ptr<const Launch> launch;  // null: nothing is in the slot
   };
 
+  // Does not tell other workers.
+  LeftUpTo LeaveHere(uint64_t place) GANGWAY_EXCLUDES(mutex_);
   Region& region() { return arena_->own(device_); }
   void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
 

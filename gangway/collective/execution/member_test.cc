@@ -57,9 +57,9 @@ class DirectCourier final : public Courier {
       EXPECT_TRUE(mirror_.Take(read, *reader_, reader_index_).ok());
     return absl::OkStatus();
   }
-  void SendLeft(uint32_t device, uint64_t place) override {
+  void SendLeft(std::span<const LeftUpTo> lefts) override {
     MutexLock lock(mutex_);
-    EXPECT_TRUE(mirror_.TakeLeft(device, place, *reader_).ok());
+    for (const LeftUpTo& left : lefts) EXPECT_TRUE(mirror_.Take(left, *reader_).ok());
   }
   void Begin() override {}
 
@@ -821,6 +821,34 @@ TEST(MemberSlots, AreNotWrittenAgainForWhatAnEarlierProcessSent) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
+  class Listener final : public Courier {
+   public:
+    absl::Status Send(const Published*, std::span<const ReadUpTo>) override {
+      return absl::OkStatus();
+    }
+    void SendLeft(std::span<const LeftUpTo> lefts) override {
+      heard.emplace_back();
+      for (const LeftUpTo& left : lefts) heard.back().emplace_back(left.device, left.place);
+    }
+    void Begin() override {}
+
+    std::vector<std::vector<std::pair<uint32_t, uint64_t>>> heard;
+  };
+  const auto listener = std::make_shared<Listener>();
+  const auto couriers = std::make_shared<Couriers>();
+  couriers->Set(1, listener);
+  const auto arena = *Arena::Create(3);
+  const auto first = std::make_shared<LocalDevice>(arena, 0, 0, couriers);
+  const auto last = std::make_shared<LocalDevice>(arena, 0, 2, couriers);
+  last->Enter(5);  // and is still in it
+  LocalDevice::Skip(std::vector<std::shared_ptr<LocalDevice>>{first, nullptr, last}, 7);
+  LocalDevice::Skip({}, 8);
+  using Lefts = std::vector<std::pair<uint32_t, uint64_t>>;
+  EXPECT_EQ(listener->heard, (std::vector<Lefts>{{{0, 7}, {2, 4}}}));
+  EXPECT_EQ(arena->region(0).left.load(), 7u);
+}
+
 // A gang that a worker never had: its device neither entered nor left it, and is in a later one.
 TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
   Host host(2, 1);
@@ -907,7 +935,7 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
   EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 5}, *own, 0).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{2, 0, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{0, 2, 5}, *own, 0)));
-  EXPECT_TRUE(absl::IsInvalidArgument(mirror.TakeLeft(2, 5, *own)));
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(LeftUpTo{2, 5}, *own)));
 }
 
 TEST(Peer, FailsTheLaunchesThatHaveMembersThere) {

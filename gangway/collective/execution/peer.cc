@@ -59,13 +59,13 @@ void Couriers::Set(uint32_t worker, std::shared_ptr<Courier> courier) {
   }
 }
 
-void Couriers::SendLeft(uint32_t device, uint64_t place) const {
+void Couriers::SendLeft(std::span<const LeftUpTo> lefts) const {
   std::vector<std::shared_ptr<Courier>> all;
   {
     MutexLock lock(mutex_);
     for (const auto& [worker, courier] : by_worker_) all.push_back(courier);
   }
-  for (const auto& courier : all) courier->SendLeft(device, place);
+  for (const auto& courier : all) courier->SendLeft(lefts);
 }
 
 absl::StatusOr<Mirror> Mirror::Create(uint32_t worker, uint32_t devices) {
@@ -114,10 +114,10 @@ absl::Status Mirror::Take(const ReadUpTo& read, const Arena& local, uint32_t loc
   return absl::OkStatus();
 }
 
-absl::Status Mirror::TakeLeft(uint32_t device, uint64_t place, const Arena& local) {
-  GANGWAY_RETURN_IF_ERROR(CheckDevice(device));
-  arena_->own(device).left.store(place, std::memory_order_seq_cst);
-  Wake(device, local);
+absl::Status Mirror::Take(const LeftUpTo& left, const Arena& local) {
+  GANGWAY_RETURN_IF_ERROR(CheckDevice(left.device));
+  arena_->own(left.device).left.store(left.place, std::memory_order_seq_cst);
+  Wake(left.device, local);
   return absl::OkStatus();
 }
 

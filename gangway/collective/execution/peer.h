@@ -50,6 +50,12 @@ struct ReadUpTo {
   uint64_t sequence = 0;
 };
 
+// Gangs up to `place` have ended on the device.
+struct LeftUpTo {
+  uint32_t device = 0;
+  uint64_t place = 0;
+};
+
 // Takes to another worker what devices here publish. Never blocks: what it cannot pass on at once it keeps, which is at
 // most what the slots of the devices hold, since a slot is written again only after the other worker's answer.
 class Courier {
@@ -57,8 +63,7 @@ class Courier {
   virtual ~Courier() = default;
   // UNAVAILABLE: the way to the worker is broken, and what was sent may not have arrived. `message` null: reads only.
   virtual absl::Status Send(const Published* message, std::span<const ReadUpTo> reads) = 0;
-  // Gangs up to `place` have ended on the device.
-  virtual void SendLeft(uint32_t device, uint64_t place) = 0;
+  virtual void SendLeft(std::span<const LeftUpTo> lefts) = 0;
   // A launch with members there begins here.
   virtual void Begin() = 0;
 };
@@ -112,7 +117,7 @@ class Couriers {
  public:
   void Set(uint32_t worker, std::shared_ptr<Courier> courier)
       GANGWAY_EXCLUDES(mutex_);  // null: none
-  void SendLeft(uint32_t device, uint64_t place) const GANGWAY_EXCLUDES(mutex_);
+  void SendLeft(std::span<const LeftUpTo> lefts) const GANGWAY_EXCLUDES(mutex_);
 
  private:
   mutable Mutex mutex_;
@@ -134,7 +139,7 @@ class Mirror {
   absl::Status Take(const Published& message, std::span<const std::byte> ranges,
                     const Arena& local);
   absl::Status Take(const ReadUpTo& read, const Arena& local, uint32_t local_worker);
-  absl::Status TakeLeft(uint32_t device, uint64_t place, const Arena& local);
+  absl::Status Take(const LeftUpTo& left, const Arena& local);
 
  private:
   Mirror(std::shared_ptr<Arena> arena, uint32_t worker)

@@ -201,6 +201,7 @@ void WorkerCore::On(NodeEnded& event) {
   }
   Node& node = entry->second;
   node.prepared = false;
+  node.ended = true;
   if (node.kind == Node::Kind::kFetch) node.fetch_shards = std::move(event.unsent_shards);
   if (!event.failure) return Finish(event.ordinal, std::nullopt);
   node.failure = std::move(event.failure);
@@ -399,7 +400,7 @@ void WorkerCore::Finish(Ordinal ordinal, std::optional<wire::Failure> failure) {
   nodes_.erase(entry);
   if (node.prepared) {
     Emit(Discard{ordinal, node.place});
-  } else if (node.released && node.kind == Node::Kind::kLaunch) {
+  } else if (node.released && !node.ended && node.kind == Node::Kind::kLaunch) {
     Emit(SkipPlace{node.place});
   }
   for (StorageId output : node.outputs) Settle(output, failure);

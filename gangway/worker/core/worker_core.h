@@ -98,6 +98,7 @@ class WorkerCore {
     bool released = false;
     uint64_t place = 0;     // in the island's order of releases
     bool prepared = false;  // the service holds a task for it
+    bool ended = false;     // that task has ended
     SessionId session;
     wire::ProgramLabelRef program;  // of a launch
     std::vector<StorageId> inputs;  // storages with local shards, each once

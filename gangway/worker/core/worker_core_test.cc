@@ -224,6 +224,20 @@ TEST_F(WorkerCoreTest, DoneComesOncePerNodeInAnyOrder) {
   EXPECT_EQ(core_.counts().nodes, 0u);
 }
 
+// Or each gang would be told to all other workers, for each device.
+TEST_F(WorkerCoreTest, ALaunchThatHasRunSkipsNoPlace) {
+  Have(100);
+  Launch(1, {Ref(100)}, 201);
+  Launch(2, {Ref(100)}, 202);
+  Release({1, 2});
+  std::vector<Action> actions = Ended(1);
+  EXPECT_THAT(All<SkipPlace>(actions), IsEmpty());
+  EXPECT_THAT(All<Discard>(actions), IsEmpty());
+  actions = Ended(2, Broken("the root cause"));
+  EXPECT_THAT(All<SkipPlace>(actions), IsEmpty());
+  EXPECT_EQ(core_.counts().nodes, 0u);
+}
+
 TEST_F(WorkerCoreTest, FailureRunsDownTheChainUnchanged_ER1) {
   Have(100);
   for (uint64_t i = 0; i < 3; ++i) Launch(1 + i, {Ref(100 + i)}, 101 + i);

@@ -220,10 +220,7 @@ std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const Device
 
 void CollectivePeers::Skip(uint64_t place) {
   MutexLock lock(mutex_);
-  for (const auto& device : devices_) {
-    device->Enter(place);
-    device->Leave(place, collective::LocalDevice::Ending::kEarly);
-  }
+  collective::LocalDevice::Skip(devices_, place);
 }
 
 void CollectivePeers::Close() { streams_.Close(); }

@@ -83,11 +83,13 @@ class CollectiveStreams::StreamCourier final : public collective::Courier {
     return Post(std::move(frame));
   }
 
-  void SendLeft(uint32_t device, uint64_t place) override {
+  void SendLeft(std::span<const collective::LeftUpTo> lefts) override {
     wire::Frame frame;
-    wire::CollectiveNews::Left& left = *frame.mutable_collective_news()->add_left();
-    left.set_device(device);
-    left.set_gang(place);
+    for (const collective::LeftUpTo& each : lefts) {
+      wire::CollectiveNews::Left& left = *frame.mutable_collective_news()->add_left();
+      left.set_device(each.device);
+      left.set_gang(each.place);
+    }
     Post(std::move(frame)).IgnoreError();  // a broken way is noticed by its end
   }
 
@@ -260,7 +262,8 @@ void CollectiveStreams::OnFrame(uint32_t worker, const std::shared_ptr<Hearing>&
                                    options_.index);
     }
     for (const auto& left : news.left())
-      if (taken.ok()) taken = hearing->mirror.TakeLeft(left.device(), left.gang(), *own_);
+      if (taken.ok())
+        taken = hearing->mirror.Take(collective::LeftUpTo{left.device(), left.gang()}, *own_);
     if (taken.ok()) return;
   } else if (frame.has_hello_reply()) {
     if (frame.hello_reply().has_failure()) taken = wire::ToStatus(frame.hello_reply().failure());

@@ -320,11 +320,7 @@ void LaunchTask::LeaveCollectives(const Position& position,
 }
 
 void LaunchTask::Skip(uint64_t place) const {
-  for (const auto& device : collectives_.devices) {
-    if (device == nullptr) continue;
-    device->Enter(place);
-    device->Leave(place, collective::LocalDevice::Ending::kEarly);
-  }
+  collective::LocalDevice::Skip(collectives_.devices, place);
 }
 
 void LaunchTask::AbortCollectives(const absl::Status& why) {
