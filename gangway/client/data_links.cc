@@ -74,7 +74,11 @@ void DataLinks::Add(WorkerKey key, Push push) {
   }
   Pushing pushing{.push = std::move(push)};
   const bool asked = TakeReservation(it->second, pushing);
-  (asked ? it->second.placing : it->second.waiting).push_back(std::move(pushing));
+  if (!asked && pushing.push.data.size() < kPlacedBytesMin) {
+    Begin(it->second, std::move(pushing));
+  } else {
+    (asked ? it->second.placing : it->second.waiting).push_back(std::move(pushing));
+  }
   SchedulePump(key);
 }
 
@@ -215,14 +219,14 @@ void DataLinks::Dialed(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
   hello->set_token(options_.token);
   absl::Status sent = attempt->sender->Send(std::move(frame));
   if (!sent.ok()) return Lost(key, attempt, sent);
-  attempt->heard = Clock::now();
+  attempt->silence.Await(Clock::now());
   ++to.hellos;
 }
 
 void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Frame frame) {
   WorkerLink& to = workers_[key];
   if (closed_ || to.attempt != attempt) return;
-  attempt->heard = Clock::now();
+  attempt->silence.Hear(Clock::now());
   if (frame.has_hello_reply()) {
     if (frame.hello_reply().failure().code() != 0)
       return Lost(key, attempt, wire::ToStatus(frame.hello_reply().failure()));
@@ -237,6 +241,7 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
     Question& question = attempt->question;
     if (!question.open || frame.heartbeat().time_ns() != question.number) return;
     question.open = false;
+    attempt->silence.Rest();
     return question.uploads.clear();
   }
   if (frame.has_shard_request()) return OnPlace(key, *attempt, frame.shard_request());
@@ -251,14 +256,12 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
 void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply) {
   to.failures = 0;
   attempt.welcomed = true;
+  attempt.silence.Rest();
   {
     MutexLock lock(open_mutex_);
     open_[{to.worker.island(), to.worker.index()}] = attempt.sender;
   }
-  if (!reply.has_descriptors()) return;
-  auto socket =
-      transport::ConnectDescriptors(reply.descriptors().name(), reply.descriptors().secret());
-  if (socket.ok()) attempt.descriptors = *std::move(socket);  // else it is on another host
+  attempt.segments.Connect(reply);
 }
 
 void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
@@ -328,14 +331,13 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
     MutexLock lock(sender->mutex);
     lost.insert(sender->unproven.begin(), sender->unproven.end());
   }
-  std::move(to.placing.begin(), to.placing.end(), std::back_inserter(to.active));
-  to.placing.clear();
-  for (auto* queue : {&to.active, &to.waiting}) {
-    for (Pushing& pushing : *queue) {
-      pushing.target = nullptr;
-      pushing.unplaceable = true;
-    }
-  }
+  for (Pushing& pushing : std::exchange(to.placing, {})) Begin(to, std::move(pushing));
+  auto must_be_sent = [](Pushing& pushing) {
+    pushing.target = nullptr;
+    pushing.unplaceable = true;
+  };
+  to.active.ForEach(must_be_sent);
+  std::for_each(to.waiting.begin(), to.waiting.end(), must_be_sent);
   const absl::Status status = LostStatus(to.worker, "The data stream", why);
   const auto now = Clock::now();
   ++to.failures;
@@ -357,7 +359,11 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
 template <typename Of>
 std::set<uint64_t> DataLinks::TakePushes(WorkerLink& to, Of of) {
   std::set<uint64_t> taken;
-  for (auto* queue : {&to.active, &to.placing, &to.waiting}) {
+  for (Pushing& pushing : to.active.TakeIf(of)) {
+    taken.insert(pushing.push.upload);
+    Released(pushing.push);
+  }
+  for (auto* queue : {&to.placing, &to.waiting}) {
     for (Pushing& pushing : std::exchange(*queue, {})) {
       if (of(pushing)) {
         taken.insert(pushing.push.upload);
@@ -407,16 +413,15 @@ void DataLinks::Look(WorkerKey key, Clock::time_point now, bool stood_still) {
   };
   if (attempt == nullptr || !attempt->welcomed) {
     if (stood_still) return;
-    if (attempt != nullptr && attempt->sender != nullptr && now - attempt->heard >= kWelcomeMax)
+    if (attempt != nullptr && attempt->silence.IsTooLong(now, kWelcomeMax))
       Lost(key, attempt, silent_for(kWelcomeMax));
     if (now - to.down_since < kDownMax) return;
     return GiveUp(key, LostStatus(to.worker, "The data stream",
                                   absl::UnavailableError("it cannot be opened")));
   }
-  Question& question = attempt->question;
-  if (stood_still) attempt->heard = question.since = now;
+  if (stood_still) attempt->silence.Hear(now);
   NoteProgress(*attempt, now);
-  if (question.open && now - std::max(attempt->heard, question.since) >= kSilenceMax)
+  if (attempt->silence.IsTooLong(now, kSilenceMax))
     return Lost(key, attempt, silent_for(kSilenceMax), /*silent=*/true);
   Ask(*attempt, now);
 }
@@ -427,7 +432,7 @@ void DataLinks::NoteProgress(Attempt& attempt, Clock::time_point now) {
   MutexLock lock(attempt.sender->mutex);
   const uint64_t taken = attempt.sender->chunk_bytes;
   const uint64_t gone = taken > queued ? taken - queued : 0;
-  if (attempt.queued > 0 && gone > attempt.gone) attempt.heard = now;
+  if (attempt.queued > 0 && gone > attempt.gone) attempt.silence.Hear(now);
   attempt.queued = queued;
   attempt.gone = gone;
 }
@@ -438,9 +443,9 @@ void DataLinks::Ask(Attempt& attempt, Clock::time_point now) {
     MutexLock lock(attempt.sender->mutex);
     question = {.number = question.number + 1,
                 .open = true,
-                .since = now,
                 .uploads = std::exchange(attempt.sender->unproven, {})};
   }
+  attempt.silence.Await(now);
   if (question.sent) return;
   wire::Frame frame;
   frame.mutable_heartbeat()->set_time_ns(question.number);
@@ -464,31 +469,41 @@ void DataLinks::Pump(WorkerKey key) {
     // on_writable, or a place, resumes
     if (!SendWords(to) || !Activate(to) || to.active.empty()) return;
     if (turn >= kTurnBytes) return SchedulePump(key);
-    Pushing pushing = std::move(to.active.front());
-    to.active.pop_front();
+    auto next = to.active.Take();
+    Pushing& pushing = next->item;
     const size_t before = pushing.offset;
-    if (!SendChunk(to, pushing)) {
-      to.active.push_front(std::move(pushing));
-      return;  // on_writable or on_closed resumes
-    }
+    // Otherwise on_writable or on_closed resumes.
+    if (!SendChunk(to, pushing)) return to.active.Undo(*std::move(next));
     turn += pushing.offset - before + 64;
     if (pushing.offset < pushing.push.data.size()) {
-      to.active.push_back(std::move(pushing));
+      to.active.Again(*std::move(next));
     } else {
       Released(pushing.push);  // may call the client, which posts or sends
     }
   }
 }
 
+void DataLinks::Begin(WorkerLink& to, Pushing pushing) {
+  using transport::ShardSize;
+  const bool small = pushing.push.data.size() < kPlacedBytesMin;
+  to.active.Push(options_.session, small ? ShardSize::kSmall : ShardSize::kLarge,
+                 std::move(pushing));
+}
+
 // False: the link takes no more for now.
 bool DataLinks::Activate(WorkerLink& to) {
-  while (to.active.size() + to.placing.size() < kInterleaved && !to.waiting.empty()) {
+  while (to.active.size(transport::ShardSize::kLarge) + to.placing.size() < kInterleaved &&
+         !to.waiting.empty()) {
     Pushing& next = to.waiting.front();
-    const bool placeable = to.attempt->descriptors.valid() && !next.unplaceable &&
+    const bool placeable = to.attempt->segments.IsConnected() && !next.unplaceable &&
                            next.target == nullptr && next.offset == 0 &&
                            next.push.data.size() >= kPlacedBytesMin;
     if (placeable && !AskForPlace(to, next.push, next.push.data.size())) return false;
-    (placeable ? to.placing : to.active).push_back(std::move(next));
+    if (placeable) {
+      to.placing.push_back(std::move(next));
+    } else {
+      Begin(to, std::move(next));
+    }
     to.waiting.pop_front();
   }
   return true;

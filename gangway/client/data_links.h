@@ -32,11 +32,12 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
-#include "gangway/base/file_descriptor.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
+#include "gangway/transport/bulk/segment_exchange.h"
+#include "gangway/transport/bulk/send_turns.h"
+#include "gangway/transport/bulk/silence.h"
 #include "gangway/transport/dialer.h"
-#include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
 #include "gangway/wire/wire.pb.h"
 
@@ -69,7 +70,7 @@ class DataLinks {
   static constexpr size_t kQueueBytes = size_t{16} << 20;      // per link
   // Per turn of the loop, so that control messages are not delayed.
   static constexpr size_t kTurnBytes = size_t{4} << 20;
-  static constexpr size_t kInterleaved = 4;  // pushes to one worker that take turns
+  static constexpr size_t kInterleaved = 4;  // large pushes to one worker that take turns
   // Of WorkerLink::dropped; the oldest is forgotten, and its bytes stay until the session ends.
   static constexpr size_t kDroppedMax = 65'536;
   static constexpr std::chrono::milliseconds kWatchInterval{1000};
@@ -175,9 +176,8 @@ class DataLinks {
   // The answer to it proves that what was sent before it has arrived.
   struct Question {
     uint64_t number = 0;
-    bool open = false;  // no answer yet
-    bool sent = false;  // else the link took no more
-    Clock::time_point since;
+    bool open = false;              // no answer yet
+    bool sent = false;              // else the link took no more
     std::vector<uint64_t> uploads;  // of which bytes were sent before it
   };
   // One attempt to connect and, if it succeeds, the link. Events of an abandoned attempt are
@@ -185,15 +185,14 @@ class DataLinks {
   struct Attempt {
     bool closed = false;
     absl::Status why;
-    // The last sign of life: a frame, or progress of what is queued; before that, when the link was opened.
-    Clock::time_point heard;
+    // A sign of life is a frame, or progress of what is queued. Awaited: the answer to the Hello or to a question.
+    transport::Silence silence;
     size_t queued = 0;  // at the last Look
     uint64_t gone = 0;  // chunk bytes that had left the queue by then
     Question question;
     std::shared_ptr<Sender> sender;  // null: not connected
     bool welcomed = false;           // nothing is pushed before: a rejected link loses what it took
-    FileDescriptor descriptors;      // socket that brings its segments; invalid: on another host
-    transport::MappedSegments segments;
+    transport::SegmentExchange segments;
     std::deque<wire::ShardRequest> words;  // about fetched places, not sent yet
     std::deque<wire::Frame> replies;       // to host callbacks, not sent yet
     std::map<ShardKey, Reservation> reserved;
@@ -207,8 +206,9 @@ class DataLinks {
     int hellos = 0;                    // sent to this incarnation
     std::shared_ptr<Attempt> attempt;  // null: no link and none under way
     bool pumping = false;              // a turn is posted
-    std::deque<Pushing> active;        // take turns
-    std::deque<Pushing> placing;       // have requested a place
+    // Small pushes, and the large ones that have begun. The others wait until few enough have.
+    transport::SendTurns<Pushing> active;
+    std::deque<Pushing> placing;  // have requested a place
     std::deque<Pushing> waiting;
     std::deque<uint64_t>
         dropped;  // uploads whose bytes this incarnation is still to be told to free
@@ -236,6 +236,7 @@ class DataLinks {
   void Pump(WorkerKey key);
   bool SendChunk(WorkerLink& to, Pushing& pushing);
   bool WritePiece(WorkerLink& to, Pushing& pushing);
+  void Begin(WorkerLink& to, Pushing pushing);
   bool Activate(WorkerLink& to);
   bool AskForPlace(WorkerLink& to, const Push& push, size_t bytes);
   bool TakeReservation(WorkerLink& to, Pushing& pushing);
@@ -246,7 +247,6 @@ class DataLinks {
   void OnHostCallback(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
                       wire::HostCallback callback);
   bool SendWords(WorkerLink& to);
-  static void TakeSegments(Attempt& attempt);
   void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);
   void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
   static wire::Frame FrameOf(const Sender& sender, const Push& push, size_t offset, size_t size);

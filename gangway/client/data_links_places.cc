@@ -13,7 +13,7 @@ void DataLinks::Reserve(WorkerKey key, const Push& wish,
   auto it = workers_.find(key);
   if (closed_ || it == workers_.end() || wish.to.next || !IsFor(it->second, wish.to)) return;
   Attempt* attempt = it->second.attempt.get();
-  if (attempt == nullptr || !attempt->welcomed || !attempt->descriptors.valid()) return;
+  if (attempt == nullptr || !attempt->welcomed || !attempt->segments.IsConnected()) return;
   if (!AskForPlace(it->second, wish, wish.bytes)) return;
   attempt->reserved[{wish.upload, wish.shard}] = {.bytes = wish.bytes, .placed = std::move(placed)};
 }
@@ -29,19 +29,17 @@ bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
 
 void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer) {
   WorkerLink& to = workers_[key];
-  for (uint64_t segment : answer.gone()) attempt.segments.Remove(segment);
-  TakeSegments(attempt);
+  for (uint64_t segment : answer.gone()) attempt.segments.Forget(segment);
   if (OnReserved(attempt, {answer.ordinal(), answer.shard()}, answer)) return;
   auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&answer](const Pushing& each) {
     return each.push.upload == answer.ordinal() && each.push.shard == answer.shard();
   });
   if (pushing == to.placing.end()) return;
   if (answer.has_into() && answer.into().size() == pushing->push.data.size()) {
-    pushing->target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
-                                            answer.into().size());
+    pushing->target = attempt.segments.Find(answer.into());
   }
   pushing->unplaceable = pushing->target == nullptr;
-  to.active.push_back(std::move(*pushing));
+  Begin(to, std::move(*pushing));
   to.placing.erase(pushing);
   SchedulePump(key);
 }
@@ -52,8 +50,7 @@ bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRe
   if (entry == attempt.reserved.end()) return false;
   Reservation& reserved = entry->second;
   if (answer.has_into() && answer.into().size() == reserved.bytes) {
-    reserved.target = attempt.segments.Find(answer.into().segment(), answer.into().offset(),
-                                            answer.into().size());
+    reserved.target = attempt.segments.Find(answer.into());
   }
   if (reserved.target == nullptr) {
     attempt.reserved.erase(entry);
@@ -64,21 +61,12 @@ bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRe
   return true;
 }
 
-void DataLinks::TakeSegments(Attempt& attempt) {
-  while (attempt.descriptors.valid()) {
-    auto received = transport::ReceiveDescriptor(attempt.descriptors);
-    if (!received) break;
-    (void)attempt.segments.Add(*received);  // on failure the link carries the bytes
-  }
-}
-
 // The shard is read in place. The worker keeps the place until its last reader is reported gone or
 // the stream ends; the mapping outlives the stream.
 void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
                           const wire::DataChunk& chunk) {
-  TakeSegments(*attempt);
   const wire::SharedBlock& place = chunk.place();
-  auto mapped = attempt->segments.Find(place.segment(), place.offset(), place.size());
+  auto mapped = attempt->segments.Find(place);
   wire::ShardRequest word;
   word.set_fetch(chunk.fetch());
   word.set_shard(chunk.shard());

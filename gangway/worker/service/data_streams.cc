@@ -42,18 +42,22 @@ DataStreams::DataStreams(const Options& options, Events events)
     : options_(options),
       loop_(options.loop),
       events_(std::move(events)),
-      pool_(transport::SharedPool::Make({.bytes_max = options.shared_bytes_max,
-                                         .writable = true,
-                                         .on_idle =
-                                             [this] {
-                                               loop_->PostAt(Clock::now() + kIdleMemoryMax,
-                                                             [this] { DropIdleMemory(); });
-                                             }})),
+      pool_({.bytes_max = options.shared_bytes_max,
+             .writable = true,
+             .idle_max = kIdleMemoryMax,
+             .drop_later =
+                 [this] {
+                   loop_->PostAt(Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
+                 }}),
       fetched_(std::make_shared<FetchShare>(Part(options, kFetchedPart))) {
   if (options.shared_bytes_max == 0) return;
   auto listener = transport::DescriptorListener::Open();
   if (listener.ok()) listener_ = *std::move(listener);
 }
+
+DataStreams::Session::Session(std::shared_ptr<StagingMemory> memory, SessionId id,
+                              std::shared_ptr<FetchShare> fetched)
+    : staging(std::move(memory), id), outgoing(kInterleaved), share(std::move(fetched)) {}
 
 transport::LinkEvents DataStreams::Accept(std::shared_ptr<transport::Link> link) {
   uint64_t id = next_id_.fetch_add(1);
@@ -157,11 +161,7 @@ void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello)
   reply.mutable_hello_reply()->set_session(stream.session.number());
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
-  if (listener_ != nullptr) {
-    stream.secret = transport::NewDescriptorSecret();
-    reply.mutable_hello_reply()->mutable_descriptors()->set_name(listener_->name());
-    reply.mutable_hello_reply()->mutable_descriptors()->set_secret(stream.secret);
-  }
+  stream.segments.Listen(listener_.get(), *reply.mutable_hello_reply());
   (void)SendFrame(stream, std::move(reply));  // on_closed reports a closed link
   SendCallbacks(stream.session);
   Pump(stream.session);
@@ -227,53 +227,20 @@ void DataStreams::OnWish(Stream& stream, const wire::ShardRequest& wish) {
   wire::ShardRequest& answer = *frame.mutable_shard_request();
   answer.set_ordinal(wish.ordinal());
   answer.set_shard(wish.shard());
-  if (auto block = FindPlace(stream, wish.into().size())) {
-    wire::SharedBlock place;
-    place.set_segment(block->segment());
-    place.set_offset(block->offset());
-    place.set_size(wish.into().size());
+  if (auto block = pool_.Allocate(stream.segments, wish.into().size())) {
+    const wire::SharedBlock place = transport::NameOf(*block, wish.into().size());
     if (SessionOf(stream.session).staging.Reserve(wish.ordinal(), wish.shard(), std::move(block)))
       *answer.mutable_into() = place;
   }
   Answer(stream, std::move(frame));
 }
 
-std::unique_ptr<transport::SharedBlock> DataStreams::FindPlace(Stream& stream, size_t size) {
-  if (!Connected(stream)) return nullptr;
-  std::unique_ptr<transport::SharedBlock> block = pool_->Allocate(size);
-  return block != nullptr && HandOver(stream, *block) ? std::move(block) : nullptr;
-}
-
-// Whether descriptors can be sent to the client, that is, whether it is on this host.
-bool DataStreams::Connected(Stream& stream) {
-  if (listener_ == nullptr) return false;
-  if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
-  return stream.descriptors.valid();
-}
-
-// Sends the segment's descriptor, before the message that names the block.
-bool DataStreams::HandOver(Stream& stream, const transport::SharedBlock& block) {
-  if (stream.segments.contains(block.segment())) return true;
-  if (!Connected(stream)) return false;
-  absl::Status handed = transport::SendDescriptor(
-      stream.descriptors, {block.segment(), block.segment_bytes()}, block.descriptor());
-  if (!handed.ok()) return false;
-  stream.segments.insert(block.segment());
-  return true;
-}
-
 FetchedShard::Source DataStreams::MemoryFor(SessionId session) {
   auto entry = sessions_.find(session);
   const bool shared = entry != sessions_.end() && entry->second.stream != 0 &&
-                      Connected(streams_.at(entry->second.stream));
+                      streams_.at(entry->second.stream).segments.IsConnected();
   if (!shared) return {.staging = options_.staging, .session = session};
-  return {pool_, entry->second.share, options_.staging, session};
-}
-
-// Takes and closes a descriptor connection that was never used.
-void DataStreams::ForgetDescriptors(const Stream& stream) {
-  if (listener_ != nullptr && !stream.secret.empty() && !stream.descriptors.valid())
-    (void)listener_->Take(stream.secret);
+  return {pool_.shared(), entry->second.share, options_.staging, session};
 }
 
 void DataStreams::OnReply(uint64_t id, Stream& stream, wire::Frame frame) {
@@ -330,16 +297,14 @@ void DataStreams::Answer(Stream& stream, wire::Frame frame) {
 }
 
 void DataStreams::DropIdleMemory() {
-  transport::SharedPool::Dropped dropped = pool_->Drop(Clock::now() - kIdleMemoryMax);
+  const std::vector<uint64_t> dropped = pool_.DropIdle(Clock::now());
   for (auto& [id, stream] : streams_) {
+    const std::vector<uint64_t> gone = stream.segments.TakeGone(dropped);
+    if (gone.empty()) continue;
     wire::Frame frame;
-    auto& gone = *frame.mutable_shard_request()->mutable_gone();
-    for (uint64_t segment : dropped.segments) {
-      if (stream.segments.erase(segment) != 0) gone.Add(segment);
-    }
-    if (!gone.empty()) Answer(stream, std::move(frame));
+    frame.mutable_shard_request()->mutable_gone()->Add(gone.begin(), gone.end());
+    Answer(stream, std::move(frame));
   }
-  if (dropped.idle_left) loop_->PostAt(Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
 }
 
 void DataStreams::OnClosed(uint64_t id) {
@@ -347,11 +312,9 @@ void DataStreams::OnClosed(uint64_t id) {
   if (entry == streams_.end()) return;
   SessionId session_id = entry->second.session;
   if (entry->second.owner != nullptr) entry->second.owner->OnPeerClosed(id);
-  ForgetDescriptors(entry->second);
-  streams_.erase(entry);
+  streams_.erase(entry);  // which retires what was lent on it
   auto session = sessions_.find(session_id);
   if (session == sessions_.end()) return;
-  std::erase_if(session->second.lent, [id](const auto& lent) { return lent.second.stream == id; });
   if (session->second.stream == id) session->second.stream = 0;
   LoseCallbacks(session_id,
                 absl::UnavailableError("The client's data stream closed before it answered a host "
@@ -380,8 +343,14 @@ DataStreams::Session& DataStreams::SessionOf(SessionId session) {
 
 void DataStreams::SendShard(SessionId session, uint64_t fetch, uint32_t shard,
                             std::shared_ptr<FetchedShard> bytes, Sent sent) {
-  Enqueue(session,
-          {.fetch = fetch, .shard = shard, .bytes = std::move(bytes), .sent = std::move(sent)});
+  Enqueue(session, {.fetch = fetch,
+                    .shard = shard,
+                    .bytes = bytes->bytes(),
+                    .owner = bytes,
+                    .block = bytes->block() == nullptr
+                                 ? nullptr
+                                 : std::shared_ptr<transport::SharedBlock>(bytes, bytes->block()),
+                    .sent = std::move(sent)});
 }
 
 void DataStreams::FailShards(const FailFetch& fail) {
@@ -396,14 +365,15 @@ void DataStreams::FailShards(const FailFetch& fail) {
 void DataStreams::Enqueue(SessionId session_id, Outgoing outgoing) {
   if (ended_.contains(session_id)) return outgoing.sent(absl::CancelledError("The session ended."));
   Session& session = SessionOf(session_id);
-  (IsSmall(outgoing) ? session.small : session.large).push_back(std::move(outgoing));
+  const transport::ShardSize size = SizeOf(outgoing);
+  session.outgoing.Push(session_id, size, std::move(outgoing));
   if (session.stream == 0) return AwaitStream(session_id);
   Pump(session_id);
 }
 
 void DataStreams::AwaitStream(SessionId session_id) {
   Session& session = SessionOf(session_id);
-  if (session.small.size() + session.large.size() > 1) return;  // it waits already
+  if (session.outgoing.size() > 1) return;  // it waits already
   loop_->PostAt(Clock::now() + kStreamWaitMax, [this, session_id, wait = ++session.waits] {
     auto entry = sessions_.find(session_id);
     if (entry == sessions_.end() || entry->second.waits != wait || entry->second.stream != 0)
@@ -418,9 +388,7 @@ void DataStreams::AwaitStream(SessionId session_id) {
 void DataStreams::FailOutgoing(Session& session, const absl::Status& why) {
   ++session.waits;
   // `sent` may re-enter this function: its queue is empty by then.
-  for (auto* queue : {&session.small, &session.large}) {
-    for (Outgoing& outgoing : std::exchange(*queue, {})) outgoing.sent(why);
-  }
+  for (Outgoing& outgoing : session.outgoing.TakeAll()) outgoing.sent(why);
 }
 
 void DataStreams::Pump(SessionId session_id) {
@@ -428,7 +396,7 @@ void DataStreams::Pump(SessionId session_id) {
   if (entry == sessions_.end() || entry->second.stream == 0) return;
   Session& session = entry->second;
   Stream& stream = streams_.at(session.stream);
-  for (size_t turn = 0; !session.small.empty() || !session.large.empty();) {
+  for (size_t turn = 0; !session.outgoing.empty();) {
     if (turn >= kTurnBytes) {
       if (std::exchange(session.pump_posted, true)) return;
       return loop_->Post([this, session_id] {
@@ -437,18 +405,14 @@ void DataStreams::Pump(SessionId session_id) {
         Pump(session_id);
       });
     }
-    const bool small = session.large.empty() || (session.small_next && !session.small.empty());
-    std::deque<Outgoing>& queue = small ? session.small : session.large;
-    Outgoing outgoing = std::move(queue.front());
-    queue.pop_front();
+    auto next = session.outgoing.Take();
+    Outgoing& outgoing = next->item;
     const size_t before = outgoing.offset;
     const Piece piece = SendPiece(stream, session_id, outgoing);
-    if (piece == Piece::kNone) return queue.push_front(std::move(outgoing));
-    session.small_next = !small;
+    if (piece == Piece::kNone) return session.outgoing.Undo(*std::move(next));
     turn += outgoing.offset - before + kFrameBytes;
     if (piece == Piece::kSent) {
-      const auto place = static_cast<std::ptrdiff_t>(std::min(queue.size(), kInterleaved - 1));
-      queue.insert(queue.begin() + place, std::move(outgoing));
+      session.outgoing.Again(*std::move(next));
     } else {
       outgoing.sent(absl::OkStatus());
     }
@@ -456,18 +420,17 @@ void DataStreams::Pump(SessionId session_id) {
 }
 
 // It takes one frame.
-bool DataStreams::IsSmall(const Outgoing& outgoing) {
-  return outgoing.bytes == nullptr || outgoing.bytes->bytes().size() <= kPieceBytes ||
-         (outgoing.bytes->block() != nullptr && outgoing.in_place);
+transport::ShardSize DataStreams::SizeOf(const Outgoing& outgoing) {
+  const bool small = outgoing.bytes.size() <= kPieceBytes || outgoing.block != nullptr;
+  return small ? transport::ShardSize::kSmall : transport::ShardSize::kLarge;
 }
 
 DataStreams::Piece DataStreams::SendPiece(Stream& stream, SessionId session, Outgoing& outgoing) {
-  if (outgoing.bytes != nullptr && outgoing.bytes->block() != nullptr && outgoing.in_place) {
-    outgoing.in_place = HandOver(stream, *outgoing.bytes->block());
-    if (outgoing.in_place) return SendPlaced(stream, session, outgoing);
+  if (outgoing.block != nullptr) {
+    if (stream.segments.HandOver(*outgoing.block)) return SendPlaced(stream, session, outgoing);
+    outgoing.block.reset();
   }
-  std::span<const std::byte> bytes;
-  if (outgoing.bytes != nullptr) bytes = outgoing.bytes->bytes();
+  const std::span<const std::byte> bytes = outgoing.bytes;
   const size_t size = bytes.size();
   const size_t piece = std::min(kPieceBytes, size - outgoing.offset);
   wire::Frame frame;
@@ -489,40 +452,34 @@ DataStreams::Piece DataStreams::SendPiece(Stream& stream, SessionId session, Out
 }
 
 DataStreams::Piece DataStreams::SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing) {
-  const transport::SharedBlock& block = *outgoing.bytes->block();
-  const size_t size = block.bytes().size();
+  const size_t size = outgoing.bytes.size();
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
   chunk.set_session(session.number());
   chunk.set_fetch(outgoing.fetch);
   chunk.set_shard(outgoing.shard);
-  chunk.mutable_place()->set_segment(block.segment());
-  chunk.mutable_place()->set_offset(block.offset());
-  chunk.mutable_place()->set_size(size);
+  *chunk.mutable_place() = transport::NameOf(*outgoing.block, size);
   chunk.set_last(true);
   if (!SendFrame(stream, std::move(frame)).ok()) return Piece::kNone;
   sent_bytes_ += size;
   sent_shared_bytes_ += size;
   Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
-  SessionOf(session).lent.try_emplace({outgoing.fetch, outgoing.shard}, std::move(outgoing.bytes),
-                                      stream.id);
+  stream.lent.Lend({outgoing.fetch, outgoing.shard}, std::move(outgoing.block));
   return Piece::kLast;
 }
 
 // The client acknowledges a shard in shared memory, or could not map it.
 void DataStreams::OnFetchedWord(Stream& stream, const wire::ShardRequest& word) {
-  Session& session = SessionOf(stream.session);
-  auto lent = session.lent.find({word.fetch(), word.shard()});
-  if (lent == session.lent.end() || lent->second.stream != stream.id) return;
-  std::shared_ptr<FetchedShard> bytes = std::move(lent->second.bytes);
-  session.lent.erase(lent);
-  if (word.received()) return;
-  sent_bytes_ -= bytes->bytes().size();
-  sent_shared_bytes_ -= bytes->bytes().size();
+  std::shared_ptr<transport::SharedBlock> block =
+      stream.lent.TakeBack({word.fetch(), word.shard()});
+  if (block == nullptr || word.received()) return;
+  const std::span<const std::byte> bytes = block->bytes();
+  sent_bytes_ -= bytes.size();
+  sent_shared_bytes_ -= bytes.size();
   Enqueue(stream.session, {.fetch = word.fetch(),
                            .shard = word.shard(),
-                           .bytes = std::move(bytes),
-                           .in_place = false,
+                           .bytes = bytes,
+                           .owner = std::move(block),
                            .sent = [](const absl::Status&) {}});
 }
 
@@ -568,7 +525,6 @@ void DataStreams::EndSession(SessionId session_id) {
   if (entry == sessions_.end()) return;
   if (auto stream = streams_.find(entry->second.stream); stream != streams_.end()) {
     stream->second.link->Close(absl::CancelledError("The session has ended."));
-    ForgetDescriptors(stream->second);
     streams_.erase(stream);
   }
   FailOutgoing(entry->second, absl::CancelledError("The session ended."));

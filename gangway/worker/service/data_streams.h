@@ -23,15 +23,18 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gangway/base/executor.h"
-#include "gangway/base/file_descriptor.h"
+#include "gangway/transport/bulk/lending_pool.h"
+#include "gangway/transport/bulk/lent_block.h"
+#include "gangway/transport/bulk/segment_exchange.h"
+#include "gangway/transport/bulk/send_turns.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/transport/shm/descriptor_socket.h"
-#include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/service/fetched_shard.h"
@@ -61,7 +64,6 @@ class DataStreams {
     std::map<wire::Role, PeerStreams*> peers;
   };
   DataStreams(const Options& options, Events events);
-  ~DataStreams() { pool_->Close(); }
 
   // For Transport::Listen. Any thread.
   transport::LinkEvents Accept(std::shared_ptr<transport::Link> link);
@@ -110,9 +112,8 @@ class DataStreams {
     PeerStreams* owner = nullptr;    // of another worker's stream
     std::vector<wire::Frame> early;  // arrived before the key
     uint64_t sequence = 0;
-    std::string secret;               // of its descriptor connection
-    FileDescriptor descriptors;       // that connection; invalid before its first use
-    std::set<uint64_t> segments;      // whose descriptors were sent
+    transport::SegmentExchange segments;
+    transport::Lendings lent;         // fetched shards that the client may be reading
     std::deque<wire::Frame> answers;  // wait until the link is writable
     std::string client;               // its name, by its Hello
     // Of replies to host callbacks.
@@ -124,42 +125,24 @@ class DataStreams {
   struct Outgoing {
     uint64_t fetch = 0;
     uint32_t shard = 0;
-    std::shared_ptr<FetchedShard> bytes;  // null: a failure
-    bool in_place = true;                 // if in shared memory: send its block's name, not bytes
-    size_t offset = 0;                    // sent so far
-    wire::Failure failure;
+    std::span<const std::byte> bytes = {};   // empty for a failure
+    std::shared_ptr<const void> owner = {};  // of the bytes
+    std::shared_ptr<transport::SharedBlock> block =
+        {};             // that holds them, to be lent; null: they are sent
+    size_t offset = 0;  // sent so far
+    wire::Failure failure = {};
     Sent sent;
   };
 
-  // A shard in shared memory that a client may be reading.
-  struct Lent {
-    std::shared_ptr<FetchedShard> bytes;
-    uint64_t stream = 0;
-
-    Lent(std::shared_ptr<FetchedShard> bytes, uint64_t stream)
-        : bytes(std::move(bytes)), stream(stream) {}
-    Lent(const Lent&) = delete;
-    Lent& operator=(const Lent&) = delete;
-    // A reader that has not acknowledged may still access this block, so it is never reused.
-    ~Lent() {
-      if (bytes != nullptr) bytes->block()->Retire();
-    }
-  };
-  using LentKey = std::pair<uint64_t, uint32_t>;  // fetch, shard
-
   struct Session {
     Session(std::shared_ptr<StagingMemory> memory, SessionId id,
-            std::shared_ptr<FetchShare> fetched)
-        : staging(std::move(memory), id), share(std::move(fetched)) {}
+            std::shared_ptr<FetchShare> fetched);
     uint64_t stream = 0;  // 0: none
     UploadStaging staging;
-    // Small and large shards alternate, and the first few large ones take turns.
-    std::deque<Outgoing> small, large;
-    bool small_next = true;
+    transport::SendTurns<Outgoing> outgoing;
     bool pump_posted = false;
     uint64_t waits = 0;  // the latest wait for a stream; counts them
     const std::shared_ptr<FetchShare> share;
-    std::map<LentKey, Lent> lent;
     std::deque<wire::Frame> callbacks;  // wait for a stream
     uint64_t callback_waits = 0;        // the latest of these waits; counts them
   };
@@ -176,10 +159,6 @@ class DataStreams {
   void OnReply(uint64_t id, Stream& stream, wire::Frame frame);
   void SendCallbacks(SessionId session);
   void LoseCallbacks(SessionId session, const absl::Status& why);
-  bool Connected(Stream& stream);
-  bool HandOver(Stream& stream, const transport::SharedBlock& block);
-  std::unique_ptr<transport::SharedBlock> FindPlace(Stream& stream, size_t size);
-  void ForgetDescriptors(const Stream& stream);
   void Answer(Stream& stream, wire::Frame frame);
   void DropIdleMemory();
   void OnStaged(const Stream& stream, const wire::DataChunk& chunk);
@@ -193,14 +172,14 @@ class DataStreams {
   Piece SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   void AwaitStream(SessionId session);
-  static bool IsSmall(const Outgoing& outgoing);
+  static transport::ShardSize SizeOf(const Outgoing& outgoing);
   // What the stream takes no more of, or none has taken.
   static void FailOutgoing(Session& session, const absl::Status& why);
 
   const Options options_;
   EventLoop* const loop_;
   const Events events_;
-  const std::shared_ptr<transport::SharedPool> pool_;
+  transport::LendingPool pool_;
   const std::shared_ptr<FetchShare> fetched_;                // of all sessions
   std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::string key_;

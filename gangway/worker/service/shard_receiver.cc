@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
-#include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -25,16 +25,14 @@ std::string Name(const wire::Worker& worker) {
 
 ShardReceiver::ShardReceiver(Options options)
     : options_(std::move(options)),
-      pool_(transport::SharedPool::Make({.bytes_max = options_.shared_bytes_max,
-                                         .on_idle =
-                                             [this] {
-                                               options_.loop->PostAt(
-                                                   Clock::now() + options_.shared_idle_max,
-                                                   [this] { DropIdleMemory(); });
-                                             }})),
+      pool_({.bytes_max = options_.shared_bytes_max,
+             .idle_max = options_.shared_idle_max,
+             .drop_later =
+                 [this] {
+                   options_.loop->PostAt(Clock::now() + options_.shared_idle_max,
+                                         [this] { DropIdleMemory(); });
+                 }}),
       dialer_(options_.loop, options_.transport) {}
-
-ShardReceiver::~ShardReceiver() { pool_->Close(); }
 
 void ShardReceiver::Ask(TransferPlane::Asking asking) {
   if (closed_) return asking.arrived(absl::UnavailableError("The worker is shutting down."));
@@ -47,7 +45,7 @@ void ShardReceiver::Ask(TransferPlane::Asking asking) {
     peer = std::make_shared<Peer>();
     peer->worker = asking.from;
   }
-  if (peer->asked.empty()) peer->heard = Clock::now();
+  peer->silence.Await(Clock::now());
   peer->asked.insert(key);
   entry->second.asking = std::move(asking);
   if (dial) return Dial(peer);
@@ -79,7 +77,7 @@ void ShardReceiver::OnDialed(const PeerPtr& peer,
   if (!link.ok()) return Lose(peer, link.status());
   if (!IsPeer(peer)) return (*link)->Close(absl::CancelledError("no longer needed"));
   peer->link = *std::move(link);
-  peer->heard = Clock::now();
+  peer->silence.Hear(Clock::now());
   SendHello(*peer);
   if (!std::exchange(watching_, true)) WatchSilence();
 }
@@ -87,11 +85,7 @@ void ShardReceiver::OnDialed(const PeerPtr& peer,
 void ShardReceiver::OnGreeted(const PeerPtr& peer, const wire::HelloReply& reply) {
   if (reply.has_failure()) return Lose(peer, wire::ToStatus(reply.failure()));
   if (std::exchange(peer->greeted, true)) return;
-  if (reply.has_descriptors() && options_.shared_bytes_max != 0) {
-    auto socket =
-        transport::ConnectDescriptors(reply.descriptors().name(), reply.descriptors().secret());
-    if (socket.ok()) peer->descriptors = *std::move(socket);  // otherwise it is on another host
-  }
+  if (options_.shared_bytes_max != 0) peer->segments.Connect(reply);
   for (TransferKey key : std::set<TransferKey>(peer->asked)) {
     if (peer->link != nullptr) SendRequest(*peer, asked_.at(key));
   }
@@ -116,40 +110,24 @@ void ShardReceiver::SendRequest(Peer& peer, Asked& asked) {
   request.set_ordinal(asking.key.ordinal.number());
   request.set_shard(asking.key.shard);
   request.set_token(asking.token.ask);
-  asked.block = Place(peer, asking.size);
-  if (asked.block != nullptr) {
-    request.mutable_into()->set_segment(asked.block->segment());
-    request.mutable_into()->set_offset(asked.block->offset());
-    request.mutable_into()->set_size(asking.size);
+  if (asking.size >= options_.shared_shard_min) {
+    if (auto block = pool_.Allocate(peer.segments, asking.size)) {
+      *request.mutable_into() = transport::NameOf(*block, asking.size);
+      asked.block = transport::LentBlock(std::move(block));
+    }
   }
   Send(peer, std::move(frame));
   if (!std::exchange(watching_, true)) WatchSilence();
 }
 
-// Null: the shard arrives on the stream instead. Sends the segment's descriptor before the request.
-std::unique_ptr<transport::SharedBlock> ShardReceiver::Place(Peer& peer, size_t size) {
-  if (!peer.descriptors.valid() || size < options_.shared_shard_min) return nullptr;
-  std::unique_ptr<transport::SharedBlock> block = pool_->Allocate(size);
-  if (block == nullptr || peer.segments.contains(block->segment())) return block;
-  absl::Status handed = transport::SendDescriptor(
-      peer.descriptors, {block->segment(), block->segment_bytes()}, block->descriptor());
-  if (!handed.ok()) return nullptr;
-  peer.segments.insert(block->segment());
-  return block;
-}
-
 void ShardReceiver::DropIdleMemory() {
-  transport::SharedPool::Dropped dropped = pool_->Drop(Clock::now() - options_.shared_idle_max);
+  const std::vector<uint64_t> dropped = pool_.DropIdle(Clock::now());
   for (const auto& [incarnation, peer] : peers_) {
+    const std::vector<uint64_t> gone = peer->segments.TakeGone(dropped);
+    if (gone.empty() || peer->link == nullptr) continue;
     wire::Frame frame;
-    auto& gone = *frame.mutable_shard_request()->mutable_gone();
-    for (uint64_t segment : dropped.segments) {
-      if (peer->segments.erase(segment) != 0) gone.Add(segment);
-    }
-    if (!gone.empty() && peer->link != nullptr) Send(*peer, std::move(frame));
-  }
-  if (dropped.idle_left) {
-    options_.loop->PostAt(Clock::now() + options_.shared_idle_max, [this] { DropIdleMemory(); });
+    frame.mutable_shard_request()->mutable_gone()->Add(gone.begin(), gone.end());
+    Send(*peer, std::move(frame));
   }
 }
 
@@ -171,7 +149,7 @@ void ShardReceiver::Send(Peer& peer, wire::Frame frame) {
 
 void ShardReceiver::OnFrame(const PeerPtr& peer, const wire::Frame& frame) {
   if (peer->link == nullptr) return;  // already lost
-  peer->heard = Clock::now();
+  peer->silence.Hear(Clock::now());
   if (frame.has_hello_reply()) {
     OnGreeted(peer, frame.hello_reply());
   } else if (frame.has_data_chunk()) {
@@ -191,8 +169,8 @@ void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
                           " sent a shard without the copy's proof; it is not the worker that was "
                           "asked")));
   }
-  if (chunk.placed() && asked.block != nullptr && first) return OnPlaced(peer, key);
-  asked.block.reset();  // the sender chose the stream and wrote nothing into the block
+  if (chunk.placed() && asked.block && first) return OnPlaced(peer, key);
+  asked.block.Return();  // the sender chose the stream and wrote nothing into the block
   if (absl::Status taken = Take(asked, chunk); !taken.ok()) return End(key, taken);
   received_bytes_ += chunk.data().size();
   if (!chunk.last()) return;
@@ -212,8 +190,9 @@ void ShardReceiver::OnPlaced(const PeerPtr& peer, TransferKey key) {
   received_bytes_ += asked.asking.size;
   received_shared_bytes_ += asked.asking.size;
   SendReceived(*peer, key);
-  std::span<const std::byte> bytes = asked.block->bytes();
-  End(key, ShardBytes{bytes, std::shared_ptr<const void>(std::move(asked.block)), nullptr});
+  std::shared_ptr<transport::SharedBlock> block = asked.block.Return();
+  std::span<const std::byte> bytes = block->bytes();
+  End(key, ShardBytes{bytes, std::move(block), nullptr});
 }
 
 absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
@@ -263,13 +242,13 @@ bool ShardReceiver::Cancel(TransferKey key, const absl::Status& why) {
 }
 
 void ShardReceiver::End(TransferKey key, absl::StatusOr<ShardBytes> outcome) {
-  auto entry = asked_.extract(key);
+  auto entry = asked_.extract(key);  // whose block the sender may still write
   if (entry.empty()) return;
   TransferPlane::Asking& asking = entry.mapped().asking;
-  // The sender may be writing into it now, or may do so after its process was suspended.
-  if (entry.mapped().block != nullptr) entry.mapped().block->Retire();
-  auto peer = peers_.find(Incarnation(asking.from.incarnation()));
-  if (peer != peers_.end()) peer->second->asked.erase(key);
+  if (auto peer = peers_.find(Incarnation(asking.from.incarnation())); peer != peers_.end()) {
+    peer->second->asked.erase(key);
+    if (peer->second->asked.empty()) peer->second->silence.Rest();
+  }
   asking.arrived(std::move(outcome));
 }
 
@@ -289,7 +268,7 @@ void ShardReceiver::WatchSilence() {
   for (const auto& [incarnation, peer] : peers_) {
     if (peer->link == nullptr || peer->asked.empty()) continue;
     watching_ = true;
-    if (now - peer->heard >= options_.silence_max) {
+    if (peer->silence.IsTooLong(now, options_.silence_max)) {
       silent.push_back(peer);
       continue;
     }

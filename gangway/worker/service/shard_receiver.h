@@ -22,11 +22,12 @@
 #include <string>
 #include <utility>
 
-#include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
-#include "gangway/base/file_descriptor.h"
+#include "gangway/transport/bulk/lending_pool.h"
+#include "gangway/transport/bulk/lent_block.h"
+#include "gangway/transport/bulk/segment_exchange.h"
+#include "gangway/transport/bulk/silence.h"
 #include "gangway/transport/dialer.h"
-#include "gangway/transport/shm/shared_pool.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/aligned_bytes.h"
@@ -48,8 +49,7 @@ class ShardReceiver {
     size_t shared_shard_min = 0;                        // smaller shards arrive on the stream
     std::chrono::milliseconds shared_idle_max{10'000};  // then memory returns to the system
   };
-  explicit ShardReceiver(Options options);
-  ~ShardReceiver();  // after Close, and the loop has stopped
+  explicit ShardReceiver(Options options);  // destroyed after Close, and the loop has stopped
 
   void SetToken(std::string token) { token_ = std::move(token); }  // for the Hello
   void Ask(TransferPlane::Asking asking);
@@ -63,20 +63,19 @@ class ShardReceiver {
  private:
   struct Asked {
     TransferPlane::Asking asking;
-    StagingMemory::Charge charge;                   // of `bytes`
-    std::shared_ptr<AlignedBytes> bytes;            // null: nothing has arrived on the stream
-    std::unique_ptr<transport::SharedBlock> block;  // where the sender may write
+    StagingMemory::Charge charge;         // of `bytes`
+    std::shared_ptr<AlignedBytes> bytes;  // null: nothing has arrived on the stream
+    transport::LentBlock block;           // where the sender may write
   };
   // A worker and its stream.
   struct Peer {
     wire::Worker worker;
     std::shared_ptr<transport::Link> link;  // null: being opened
     bool greeted = false;                   // it has answered; requests may be sent
-    FileDescriptor descriptors;             // descriptor connection; valid if it is on this host
-    std::set<uint64_t> segments;            // whose descriptors were sent
+    transport::SegmentExchange segments;
     uint64_t sequence = 0;
     std::set<TransferKey> asked;
-    Clock::time_point heard;
+    transport::Silence silence;
   };
   using PeerPtr = std::shared_ptr<Peer>;
 
@@ -88,7 +87,6 @@ class ShardReceiver {
   absl::Status Take(Asked& asked, const wire::DataChunk& chunk);
   void OnPlaced(const PeerPtr& peer, TransferKey key);
   void OnGreeted(const PeerPtr& peer, const wire::HelloReply& reply);
-  std::unique_ptr<transport::SharedBlock> Place(Peer& peer, size_t size);
   void DropIdleMemory();
   void SendHello(Peer& peer);
   void SendRequest(Peer& peer, Asked& asked);
@@ -106,7 +104,7 @@ class ShardReceiver {
   bool watching_ = false;
   std::atomic<uint64_t> received_bytes_ = 0;
   std::atomic<uint64_t> received_shared_bytes_ = 0;
-  const std::shared_ptr<transport::SharedPool> pool_;
+  transport::LendingPool pool_;
   transport::Dialer dialer_;
 };
 

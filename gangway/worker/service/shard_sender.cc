@@ -42,22 +42,18 @@ void ShardSender::Accept(uint64_t id, std::shared_ptr<transport::Link> link, std
   Stream& stream = streams_[id];
   stream.link = std::move(link);
   stream.peer = std::move(peer);
-  stream.heard = Clock::now();
+  stream.silence.Await(Clock::now());
   wire::Frame reply;
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
-  if (listener_ != nullptr) {
-    stream.secret = transport::NewDescriptorSecret();
-    reply.mutable_hello_reply()->mutable_descriptors()->set_name(listener_->name());
-    reply.mutable_hello_reply()->mutable_descriptors()->set_secret(stream.secret);
-  }
+  stream.segments.Listen(listener_.get(), *reply.mutable_hello_reply());
   (void)SendFrame(stream, std::move(reply));  // OnClosed reports a closed link
 }
 
 void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
   auto stream = streams_.find(id);
   if (stream == streams_.end()) return;
-  stream->second.heard = Clock::now();
+  stream->second.silence.Hear(Clock::now());
   if (frame.has_heartbeat()) {
     wire::Frame echo;
     *echo.mutable_heartbeat() = frame.heartbeat();
@@ -69,7 +65,7 @@ void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
 
 void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request) {
   if (request.gone_size() != 0) {
-    for (uint64_t segment : request.gone()) stream.segments.Remove(segment);
+    for (uint64_t segment : request.gone()) stream.segments.Forget(segment);
     return;
   }
   TransferKey key{Ordinal(request.ordinal()), request.shard()};
@@ -88,20 +84,6 @@ void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardReques
   parked_.emplace(key, Parked{id, request});
 }
 
-// Null: this process cannot write that block.
-std::shared_ptr<std::byte> ShardSender::FindPlace(Stream& stream, const wire::SharedBlock& place) {
-  if (listener_ == nullptr) return nullptr;
-  if (!stream.descriptors.valid()) stream.descriptors = listener_->Take(stream.secret);
-  while (stream.descriptors.valid()) {
-    auto received = transport::ReceiveDescriptor(stream.descriptors);
-    if (!received) break;
-    if (absl::Status added = stream.segments.Add(*received); !added.ok()) {
-      spdlog::warn("No shared memory with {}: {}", stream.peer, std::string(added.message()));
-    }
-  }
-  return stream.segments.Find(place.segment(), place.offset(), place.size());
-}
-
 void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request) {
   Offered& offered = offered_.at(key);
   if (!SameSecret(request.token(), offered.offering.token.ask) || offered.stream != 0) {
@@ -111,7 +93,10 @@ void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest&
   }
   offered.stream = id;
   if (request.has_into()) {
-    offered.target = FindPlace(streams_.at(id), request.into());
+    Stream& stream = streams_.at(id);
+    offered.target = stream.segments.Find(request.into(), [&stream](const absl::Status& why) {
+      spdlog::warn("No shared memory with {}: {}", stream.peer, std::string(why.message()));
+    });
     offered.target_bytes = request.into().size();
   }
   if (!std::exchange(watching_, true))
@@ -157,7 +142,7 @@ void ShardSender::Advance(TransferKey key) {
   if (!offered.failure.ok()) return End(key, absl::Status(offered.failure));
   auto stream = streams_.find(offered.stream);
   if (stream == streams_.end()) return;
-  stream->second.waiting.Push(offered.offering.session, key);
+  stream->second.waiting.Push(offered.offering.session, transport::ShardSize::kLarge, key);
   Pump(stream->first);
 }
 
@@ -168,16 +153,13 @@ void ShardSender::Pump(uint64_t id) {
   auto may_start = [this, &stream](SessionId session, TransferKey key) {
     return MayStart(stream, session, key);
   };
-  while (auto next = stream.waiting.Take(may_start)) Start(id, next->second);
+  while (auto next = stream.waiting.Take(may_start)) Start(id, next->item);
   while (auto next = stream.active.Take()) {
-    const auto [session, key] = *next;
-    auto offered = offered_.find(key);
+    auto offered = offered_.find(next->item);
     if (offered == offered_.end()) continue;  // cancelled
-    if (!SendPiece(stream, offered->second)) {
-      stream.active.PushFront(session, key);
-      return;  // OnWritable or OnClosed follows
-    }
-    if (offered->second.state != State::kSent) stream.active.Push(session, key);
+    // OnWritable or OnClosed follows.
+    if (!SendPiece(stream, offered->second)) return stream.active.Undo(*std::move(next));
+    if (offered->second.state != State::kSent) stream.active.Again(*std::move(next));
   }
 }
 
@@ -286,8 +268,8 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard
   offered.bytes = std::move(bytes);
   offered.buffer.reset();
   offered.state = State::kSending;
-  offered.since = Clock::now();
-  stream->second.active.Push(offered.offering.session, key);
+  offered.progress.Await(Clock::now());
+  stream->second.active.Push(offered.offering.session, transport::ShardSize::kLarge, key);
   Pump(id);
 }
 
@@ -301,7 +283,7 @@ bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
   chunk.set_placed(true);
   chunk.set_last(true);
   if (!SendFrame(stream, std::move(frame)).ok()) return false;
-  offered.since = Clock::now();
+  offered.progress.Hear(Clock::now());
   offered.state = State::kSent;
   offered.target.reset();
   GiveBack(offered);
@@ -325,7 +307,7 @@ bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   chunk.set_last(offered.offset + size == all.size());
   if (!SendFrame(stream, std::move(frame)).ok()) return false;
   offered.offset += size;
-  offered.since = Clock::now();
+  offered.progress.Hear(Clock::now());
   sent_bytes_ += size;
   if (offered.offset < all.size()) return true;
   offered.state = State::kSent;
@@ -347,9 +329,6 @@ void ShardSender::OnClosed(uint64_t id) {
   auto entry = streams_.find(id);
   if (entry == streams_.end()) return;
   const std::string peer = entry->second.peer;
-  // Takes and closes a descriptor connection that was never used.
-  if (listener_ != nullptr && !entry->second.descriptors.valid())
-    (void)listener_->Take(entry->second.secret);
   streams_.erase(entry);
   std::erase_if(parked_, [id](const auto& parked) { return parked.second.stream == id; });
   std::vector<TransferKey> lost;
@@ -423,11 +402,10 @@ void ShardSender::WatchDeadlines() {
 
 std::optional<absl::Status> ShardSender::Late(const Offered& offered, Clock::time_point now) const {
   const Stream& stream = streams_.at(offered.stream);
-  const bool sending = offered.state == State::kSending || offered.state == State::kSent;
   std::string what;
-  if (now - stream.heard >= options_.silence_max) {
+  if (stream.silence.IsTooLong(now, options_.silence_max)) {
     what = absl::StrCat("was silent for ", options_.silence_max.count(), " ms");
-  } else if (sending && now - offered.since >= options_.wait_max) {
+  } else if (offered.progress.IsTooLong(now, options_.wait_max)) {
     what = absl::StrCat("took no bytes for ", options_.wait_max.count(), " ms");
   } else {
     return std::nullopt;

@@ -25,15 +25,15 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
-#include "gangway/base/file_descriptor.h"
+#include "gangway/transport/bulk/segment_exchange.h"
+#include "gangway/transport/bulk/send_turns.h"
+#include "gangway/transport/bulk/silence.h"
 #include "gangway/transport/shm/descriptor_socket.h"
-#include "gangway/transport/shm/mapped_segments.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/in_flight.h"
 #include "gangway/worker/service/staging_memory.h"
 #include "gangway/worker/service/transfer_plane.h"
-#include "gangway/worker/service/turns.h"
 
 namespace gangway::worker {
 
@@ -87,21 +87,19 @@ class ShardSender {
     bool started = false;   // counts in its stream's `started`
     size_t read_bytes = 0;  // its part of read_bytes_
     std::shared_ptr<HostShard> bytes;
-    size_t offset = 0;  // sent so far
-    Clock::time_point since;
+    size_t offset = 0;            // sent so far
+    transport::Silence progress;  // of its bytes, and of their acknowledgement
   };
   struct Stream {
     std::shared_ptr<transport::Link> link;
     std::string peer;
     uint64_t sequence = 0;
-    Turns<TransferKey> waiting;           // requested and settled
-    Turns<TransferKey> active;            // read from the device
-    std::map<SessionId, size_t> started;  // shards that have left `waiting` and are not sent
+    transport::SendTurns<TransferKey> waiting;  // requested and settled
+    transport::SendTurns<TransferKey> active;   // read from the device
+    std::map<SessionId, size_t> started;        // shards that have left `waiting` and are not sent
     size_t parked = 0;
-    std::string secret;          // of its descriptor connection
-    FileDescriptor descriptors;  // that connection; invalid before its first use
-    transport::MappedSegments segments;
-    Clock::time_point heard;
+    transport::SegmentExchange segments;
+    transport::Silence silence;  // of its receiver, which beats while it awaits shards
   };
   // A request that arrived before its offer.
   struct Parked {
@@ -111,7 +109,6 @@ class ShardSender {
 
   void OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request);
   void Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request);
-  std::shared_ptr<std::byte> FindPlace(Stream& stream, const wire::SharedBlock& place);
   void Advance(TransferKey key);
   void Pump(uint64_t id);
   void PumpAll();
@@ -135,13 +132,13 @@ class ShardSender {
   const Options options_;
   std::map<TransferKey, Offered> offered_;
   std::multimap<TransferKey, Parked> parked_;
+  std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::map<uint64_t, Stream> streams_;
   std::map<SessionId, size_t> read_bytes_;  // in host memory now, or about to be
   bool pump_posted_ = false;
   bool watching_ = false;
   std::atomic<uint64_t> sent_bytes_ = 0;
   std::atomic<uint64_t> sent_shared_bytes_ = 0;
-  std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
 };
 
 }  // namespace gangway::worker

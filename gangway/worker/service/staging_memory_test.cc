@@ -1,4 +1,4 @@
-// Tests of staging_memory.h and turns.h.
+// Tests of staging_memory.h.
 #include "gangway/worker/service/staging_memory.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "gangway/base/answer.h"
-#include "gangway/worker/service/turns.h"
 
 namespace gangway::worker {
 namespace {
@@ -151,29 +150,6 @@ TEST_F(StagingMemoryTest, OB2_AnEndedSessionWaitsForNothing) {
   EXPECT_EQ(CodeOf(waiting), absl::StatusCode::kCancelled);
   held->Reset();
   EXPECT_EQ(memory_->used(), 0u);
-}
-
-TEST(Turns, SessionsAlternateAndEachKeepsItsOrder) {
-  Turns<int> turns;
-  for (int i = 0; i < 3; ++i) turns.Push(kOne, i);
-  turns.Push(kTwo, 10);
-  std::vector<int> order;
-  order.push_back(turns.Take()->second);
-  auto next = turns.Take();
-  turns.PushFront(next->first, next->second);
-  while (auto item = turns.Take()) order.push_back(item->second);
-  EXPECT_THAT(order, ElementsAre(0, 10, 1, 2));
-  EXPECT_TRUE(turns.empty());
-}
-
-TEST(Turns, ASessionThatMayNotIsPassedOver) {
-  Turns<int> turns;
-  turns.Push(kOne, 1);
-  turns.Push(kTwo, 2);
-  auto not_one = [](SessionId session, int) { return session != kOne; };
-  EXPECT_EQ(turns.Take(not_one)->second, 2);
-  EXPECT_EQ(turns.Take(not_one), std::nullopt);
-  EXPECT_EQ(turns.Take()->second, 1);
 }
 
 }  // namespace

@@ -21,7 +21,10 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
                      " upload shards are staged and not yet used; declare uploads as they start."));
   }
   Shard& shard = entry->second;
-  if (shard.block != nullptr && !shard.complete) shard.DropPlace();  // the client sends it instead
+  if (shard.lent) {  // the client sends it instead
+    shard.lent = {};
+    shard.charge.Reset();
+  }
   if (shard.complete || chunk.offset() != shard.bytes.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("A chunk of upload ", chunk.upload(), " shard ", chunk.shard(), " has offset ",
@@ -53,7 +56,7 @@ absl::Status UploadStaging::Store(Shard& shard, const wire::DataChunk& chunk) {
 }
 
 bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
-                            std::unique_ptr<transport::SharedBlock> block) {
+                            std::shared_ptr<transport::SharedBlock> block) {
   if (refused_.contains(upload_id) || shard_count_ >= kShardsMax) return false;
   auto charge = memory_->Take(session_, block->bytes().size(), StagingMemory::Order::kIfRoom);
   if (!charge.ok()) return false;
@@ -62,7 +65,7 @@ bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
   if (!is_new) return false;
   ++shard_count_;
   entry->second.charge = *std::move(charge);
-  entry->second.block = std::move(block);
+  entry->second.lent = transport::LentBlock(std::move(block));
   upload.moved = true;
   return true;
 }
@@ -72,9 +75,9 @@ absl::StatusOr<bool> UploadStaging::Place(uint64_t upload_id, uint32_t shard_ind
   auto upload = uploads_.find(upload_id);
   if (upload != uploads_.end()) {
     auto shard = upload->second.shards.find(shard_index);
-    if (shard != upload->second.shards.end() && shard->second.block != nullptr &&
-        !shard->second.complete) {
+    if (shard != upload->second.shards.end() && shard->second.lent) {
       upload->second.moved = true;
+      shard->second.placed = shard->second.lent.Return();
       return shard->second.complete = true;
     }
   }
@@ -97,10 +100,9 @@ UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
   for (auto& [index, shard] : entry->second.shards) {
     --shard_count_;
     auto charge = std::make_shared<StagingMemory::Charge>(std::move(shard.charge));
-    if (shard.block != nullptr && shard.complete) {
-      std::span<const std::byte> bytes = shard.block->bytes();
-      taken[index] = {bytes, std::shared_ptr<const void>(std::move(shard.block)),
-                      std::move(charge)};
+    if (shard.placed != nullptr) {
+      std::span<const std::byte> bytes = shard.placed->bytes();
+      taken[index] = {bytes, std::move(shard.placed), std::move(charge)};
     } else {
       auto bytes = std::make_shared<AlignedBytes>(std::move(shard.bytes));
       taken[index] = {bytes->span(), bytes, std::move(charge)};

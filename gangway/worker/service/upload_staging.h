@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/transport/bulk/lent_block.h"
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/wire/wire.pb.h"
 #include "gangway/worker/service/aligned_bytes.h"
@@ -35,10 +36,10 @@ class UploadStaging {
   // limit on staged bytes or shards: the upload is refused.
   absl::StatusOr<bool> Add(const wire::DataChunk& chunk);
 
-  // Reserves a block for a shard that has not begun. False: the upload is refused, the shard has
-  // begun, or a limit on bytes or shards is reached.
+  // Reserves a block for a shard that has not begun: its client writes it until Place. False: the upload is refused,
+  // the shard has begun, or a limit on bytes or shards is reached.
   [[nodiscard]] bool Reserve(uint64_t upload, uint32_t shard,
-                             std::unique_ptr<transport::SharedBlock> block);
+                             std::shared_ptr<transport::SharedBlock> block);
 
   // The shard is complete in its block. False: the upload has been refused. INVALID_ARGUMENT: the
   // shard has no block.
@@ -63,19 +64,11 @@ class UploadStaging {
   struct Shard {
     StagingMemory::Charge charge;
     AlignedBytes bytes;
-    std::unique_ptr<transport::SharedBlock> block;  // instead; the client writes until `complete`
+    transport::LentBlock lent;                       // instead; the client may write
+    std::shared_ptr<transport::SharedBlock> placed;  // instead; complete
     bool complete = false;
 
-    Shard() = default;
-    Shard(const Shard&) = delete;
-    Shard& operator=(const Shard&) = delete;
-    ~Shard() { DropPlace(); }
-    size_t size() const { return block != nullptr ? block->bytes().size() : bytes.size(); }
-    void DropPlace() {
-      if (block != nullptr && !complete) block->Retire();
-      block.reset();
-      charge.Reset();
-    }
+    size_t size() const { return placed != nullptr ? placed->bytes().size() : bytes.size(); }
   };
   struct Upload {
     std::map<uint32_t, Shard> shards;

@@ -1,0 +1,38 @@
+// Silence: when did the other end of a link last show life, is something awaited from it, and for too long?
+//
+// It has no clock: every call takes the time. Not thread-safe.
+#ifndef GANGWAY_TRANSPORT_BULK_SILENCE_H_
+#define GANGWAY_TRANSPORT_BULK_SILENCE_H_
+
+#include <algorithm>
+#include <optional>
+
+#include "gangway/base/clock.h"
+
+namespace gangway::transport {
+
+class Silence {
+ public:
+  // A frame, or progress of what is queued. Also after this process stood still, and may not have read what came.
+  void Hear(Clock::time_point now) { heard_ = std::max(heard_, now); }
+
+  // Something is awaited from now on, unless something already was.
+  void Await(Clock::time_point now) {
+    if (!awaited_since_) awaited_since_ = now;
+  }
+  void Rest() { awaited_since_.reset(); }
+  bool awaits() const { return awaited_since_.has_value(); }
+
+  // Something has been awaited for `limit` without a sign of life (TM-1).
+  bool IsTooLong(Clock::time_point now, Clock::duration limit) const {
+    return awaits() && now - std::max(heard_, *awaited_since_) >= limit;
+  }
+
+ private:
+  Clock::time_point heard_ = Clock::time_point::min();
+  std::optional<Clock::time_point> awaited_since_;
+};
+
+}  // namespace gangway::transport
+
+#endif  // GANGWAY_TRANSPORT_BULK_SILENCE_H_
