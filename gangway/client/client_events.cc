@@ -1,15 +1,25 @@
 // Handles what the cluster sends: replies and events of the session, chunks of fetches. Runs on the
 // client's loop.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/client/client_impl.h"
 #include "gangway/client/convert.h"
+#include "gangway/transport/bulk/messages.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::client {
+namespace {
+
+absl::Status BadShard(uint32_t shard, const absl::Status& why) {
+  return absl::InternalError(absl::StrCat("A worker sent shard ", shard,
+                                          " of a fetch wrongly: ", std::string(why.message())));
+}
+
+}  // namespace
 
 void ClientImpl::OnEvents(wire::SessionEvents& events) {
   if (!data_links_) return;  // no event may precede the welcome
@@ -128,14 +138,8 @@ void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
   const std::shared_ptr<FetchPart> part = FindPart(chunk.fetch(), chunk.shard());
   if (part == nullptr) return;
   const size_t index = chunk.shard() - part->first;
-  uint64_t& received = part->received[index];
-  if (chunk.offset() != received) {
-    EndFetch(chunk.fetch(), absl::InternalError(absl::StrCat(
-                                "shard ", chunk.shard(), " of a fetch has a chunk at offset ",
-                                chunk.offset(), " after ", received, " bytes")));
-    return;
-  }
-  received += chunk.data().size();
+  if (absl::Status taken = part->shards[index].Take(transport::PieceOf(chunk)); !taken.ok())
+    return EndFetch(chunk.fetch(), BadShard(chunk.shard(), taken));
   if (!chunk.data().empty()) part->sink.on_data(index, chunk.offset(), chunk.data());
   if (chunk.last()) CompleteShard(chunk.fetch(), chunk.shard());
 }
@@ -145,6 +149,8 @@ void ClientImpl::OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const c
   const std::shared_ptr<FetchPart> part = FindPart(fetch, shard);
   if (part == nullptr) return;
   const size_t index = shard - part->first;
+  if (absl::Status placed = part->shards[index].Place(); !placed.ok())
+    return EndFetch(fetch, BadShard(shard, placed));
   if (part->sink.on_place) {
     part->sink.on_place(index, std::move(bytes), size);
   } else {

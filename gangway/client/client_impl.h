@@ -30,6 +30,7 @@
 #include "gangway/client/data_links.h"
 #include "gangway/client/host_callbacks.h"
 #include "gangway/client/node_ends.h"
+#include "gangway/transport/bulk/incoming_shard.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/wire/trace_collection.h"
 #include "gangway/wire/wire.pb.h"
@@ -94,9 +95,9 @@ class ClientImpl final : public Client {
   };
   // What one call of Fetch asked for. Once it is submitted, only the loop uses it.
   struct FetchPart {
-    size_t first = 0;                // place of its first shard in the operation
-    std::vector<uint64_t> received;  // bytes, per shard
-    size_t left = 0;                 // shards that are not complete
+    size_t first = 0;  // place of its first shard in the operation
+    std::vector<transport::IncomingShard> shards;
+    size_t left = 0;  // shards that are not complete
     FetchSink sink;
   };
   // One operation: the part of a call, or of several that have joined.

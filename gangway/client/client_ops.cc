@@ -318,7 +318,7 @@ void ClientImpl::Fetch(ArrayHandle array, std::vector<uint32_t> shards, FetchSin
   fetching.left += shards.size();
   auto part = std::make_shared<FetchPart>();
   part->first = fetching.part_of.size();
-  part->received.resize(shards.size());
+  part->shards.resize(shards.size());
   part->left = shards.size();
   part->sink = std::move(sink);
   for (uint32_t shard : shards) {

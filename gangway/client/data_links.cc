@@ -2,7 +2,7 @@
 #include "gangway/client/data_links.h"
 
 #include <algorithm>
-#include <iterator>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,12 +11,17 @@
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 #include "gangway/client/convert.h"
+#include "gangway/transport/bulk/messages.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
 namespace gangway::client {
 namespace {
+
+transport::OutgoingShard ShardOf(const Push& push) {
+  return transport::OutgoingShard(std::as_bytes(std::span(push.data)));
+}
 
 void Released(Push& push) {
   if (push.released) std::exchange(push.released, nullptr)();
@@ -72,7 +77,8 @@ void DataLinks::Add(WorkerKey key, Push push) {
     Released(push);
     return;
   }
-  Pushing pushing{.push = std::move(push)};
+  transport::OutgoingShard shard = ShardOf(push);
+  Pushing pushing{.push = std::move(push), .shard = std::move(shard)};
   const bool asked = TakeReservation(it->second, pushing);
   if (!asked && pushing.push.data.size() < kPlacedBytesMin) {
     Begin(it->second, std::move(pushing));
@@ -92,7 +98,8 @@ bool DataLinks::PushNow(WorkerKey key, const Push& push) {
   }
   if (push.to.next || push.to.incarnation != sender->incarnation) return false;
   if (sender->link->queued_bytes() > 0) return false;
-  return sender->Send(FrameOf(*sender, push, 0, push.data.size())).ok();
+  const transport::OutgoingShard shard = ShardOf(push);
+  return sender->Send(FrameOf(*sender, push, shard, shard.Next(push.data.size()))).ok();
 }
 
 absl::Status DataLinks::Sender::Send(wire::Frame frame) {
@@ -110,16 +117,15 @@ absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   return absl::OkStatus();
 }
 
-wire::Frame DataLinks::FrameOf(const Sender& sender, const Push& push, size_t offset, size_t size) {
+wire::Frame DataLinks::FrameOf(const Sender& sender, const Push& push,
+                               const transport::OutgoingShard& shard,
+                               const transport::OutgoingShard::Step& step) {
   wire::Frame frame;
   wire::DataChunk* chunk = frame.mutable_data_chunk();
   chunk->set_session(sender.session.number());
   chunk->set_upload(push.upload);
   chunk->set_shard(push.shard);
-  chunk->set_offset(offset);
-  chunk->set_data(push.data.data() + offset, size);
-  if (offset == 0) chunk->set_total(push.data.size());
-  chunk->set_last(offset + size == push.data.size());
+  transport::PutStep(shard, step, *chunk);
   return frame;
 }
 
@@ -325,7 +331,7 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   const std::shared_ptr<Sender> sender = attempt->sender;
   HangUp(to, why);  // its link takes nothing more from here on
   std::set<uint64_t> lost =
-      TakePushes(to, [](const Pushing& pushing) { return pushing.offset != 0; });
+      TakePushes(to, [](const Pushing& pushing) { return pushing.shard.begun(); });
   lost.insert(attempt->question.uploads.begin(), attempt->question.uploads.end());
   if (sender != nullptr) {
     MutexLock lock(sender->mutex);
@@ -333,7 +339,7 @@ void DataLinks::Lost(WorkerKey key, const std::shared_ptr<Attempt>& attempt, abs
   }
   for (Pushing& pushing : std::exchange(to.placing, {})) Begin(to, std::move(pushing));
   auto must_be_sent = [](Pushing& pushing) {
-    pushing.target = nullptr;
+    pushing.shard.WriteInto(nullptr);
     pushing.unplaceable = true;
   };
   to.active.ForEach(must_be_sent);
@@ -471,11 +477,11 @@ void DataLinks::Pump(WorkerKey key) {
     if (turn >= kTurnBytes) return SchedulePump(key);
     auto next = to.active.Take();
     Pushing& pushing = next->item;
-    const size_t before = pushing.offset;
+    const size_t before = pushing.shard.offset();
     // Otherwise on_writable or on_closed resumes.
-    if (!SendChunk(to, pushing)) return to.active.Undo(*std::move(next));
-    turn += pushing.offset - before + 64;
-    if (pushing.offset < pushing.push.data.size()) {
+    if (!SendPiece(to, pushing)) return to.active.Undo(*std::move(next));
+    turn += pushing.shard.offset() - before + 64;
+    if (!pushing.shard.done()) {
       to.active.Again(*std::move(next));
     } else {
       Released(pushing.push);  // may call the client, which posts or sends
@@ -496,7 +502,7 @@ bool DataLinks::Activate(WorkerLink& to) {
          !to.waiting.empty()) {
     Pushing& next = to.waiting.front();
     const bool placeable = to.attempt->segments.IsConnected() && !next.unplaceable &&
-                           next.target == nullptr && next.offset == 0 &&
+                           next.shard.target() == nullptr && !next.shard.begun() &&
                            next.push.data.size() >= kPlacedBytesMin;
     if (placeable && !AskForPlace(to, next.push, next.push.data.size())) return false;
     if (placeable) {
@@ -510,14 +516,15 @@ bool DataLinks::Activate(WorkerLink& to) {
 }
 
 // False: the link takes no more for now.
-bool DataLinks::SendChunk(WorkerLink& to, Pushing& pushing) {
-  Attempt& attempt = *to.attempt;
-  if (pushing.target != nullptr) return WritePiece(to, pushing);
-  Sender& sender = *attempt.sender;
-  if (sender.link->queued_bytes() >= kQueueBytes) return false;  // on_writable resumes
-  const size_t size = std::min(kChunkBytes, pushing.push.data.size() - pushing.offset);
-  if (!sender.Send(FrameOf(sender, pushing.push, pushing.offset, size)).ok()) return false;
-  pushing.offset += size;
+bool DataLinks::SendPiece(WorkerLink& to, Pushing& pushing) {
+  Sender& sender = *to.attempt->sender;
+  const bool full = sender.link->queued_bytes() >= kQueueBytes;
+  if (full && pushing.shard.target() == nullptr) return false;  // on_writable resumes
+  const transport::OutgoingShard::Step step = pushing.shard.Next(kChunkBytes);
+  if (step.way != transport::OutgoingShard::Way::kWritten &&
+      !sender.Send(FrameOf(sender, pushing.push, pushing.shard, step)).ok())
+    return false;
+  pushing.shard.Advance(step);
   return true;
 }
 

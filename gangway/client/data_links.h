@@ -34,6 +34,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/mutex.h"
+#include "gangway/transport/bulk/outgoing_shard.h"
 #include "gangway/transport/bulk/segment_exchange.h"
 #include "gangway/transport/bulk/send_turns.h"
 #include "gangway/transport/bulk/silence.h"
@@ -142,9 +143,8 @@ class DataLinks {
  private:
   struct Pushing {
     Push push;
-    size_t offset = 0;
-    std::shared_ptr<std::byte> target;  // in the worker's memory; null: the link carries the bytes
-    bool unplaceable = false;           // do not request a place (again)
+    transport::OutgoingShard shard;
+    bool unplaceable = false;  // do not request a place (again)
   };
   using ShardKey = std::pair<uint64_t, uint32_t>;  // upload, shard
   // A place requested before its push.
@@ -234,8 +234,7 @@ class DataLinks {
   static void NoteProgress(Attempt& attempt, Clock::time_point now);
   void SchedulePump(WorkerKey key);
   void Pump(WorkerKey key);
-  bool SendChunk(WorkerLink& to, Pushing& pushing);
-  bool WritePiece(WorkerLink& to, Pushing& pushing);
+  static bool SendPiece(WorkerLink& to, Pushing& pushing);
   void Begin(WorkerLink& to, Pushing pushing);
   bool Activate(WorkerLink& to);
   bool AskForPlace(WorkerLink& to, const Push& push, size_t bytes);
@@ -249,7 +248,9 @@ class DataLinks {
   bool SendWords(WorkerLink& to);
   void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);
   void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
-  static wire::Frame FrameOf(const Sender& sender, const Push& push, size_t offset, size_t size);
+  static wire::Frame FrameOf(const Sender& sender, const Push& push,
+                             const transport::OutgoingShard& shard,
+                             const transport::OutgoingShard::Step& step);
 
   Options options_;
   bool closed_ = false;

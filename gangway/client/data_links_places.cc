@@ -1,6 +1,5 @@
 // The shards that a client writes into its workers' memory, and those that it reads there (data_links.h).
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "gangway/base/fork.h"
@@ -23,8 +22,8 @@ bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
   if (to.attempt == nullptr) return false;
   auto reserved = to.attempt->reserved.extract({pushing.push.upload, pushing.push.shard});
   if (reserved.empty()) return false;
-  pushing.target = std::move(reserved.mapped().target);
-  return pushing.target == nullptr;
+  pushing.shard.WriteInto(std::move(reserved.mapped().target));
+  return pushing.shard.target() == nullptr;
 }
 
 void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer) {
@@ -36,9 +35,9 @@ void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardReques
   });
   if (pushing == to.placing.end()) return;
   if (answer.has_into() && answer.into().size() == pushing->push.data.size()) {
-    pushing->target = attempt.segments.Find(answer.into());
+    pushing->shard.WriteInto(attempt.segments.Find(answer.into()));
   }
-  pushing->unplaceable = pushing->target == nullptr;
+  pushing->unplaceable = pushing->shard.target() == nullptr;
   Begin(to, std::move(*pushing));
   to.placing.erase(pushing);
   SchedulePump(key);
@@ -93,27 +92,6 @@ bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
   wish.set_shard(push.shard);
   wish.mutable_into()->set_size(bytes);
   return to.attempt->sender->Send(std::move(frame)).ok();
-}
-
-// After the last piece, tells the worker that all bytes are in place.
-bool DataLinks::WritePiece(WorkerLink& to, Pushing& pushing) {
-  const std::string_view data = pushing.push.data;
-  const size_t size = std::min(kChunkBytes, data.size() - pushing.offset);
-  const bool there = data.data() == reinterpret_cast<const char*>(pushing.target.get());
-  if (!there)
-    std::memcpy(pushing.target.get() + pushing.offset, data.data() + pushing.offset, size);
-  if (pushing.offset + size == data.size()) {
-    wire::Frame frame;
-    wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(options_.session.number());
-    chunk.set_upload(pushing.push.upload);
-    chunk.set_shard(pushing.push.shard);
-    chunk.set_placed(true);
-    chunk.set_last(true);
-    if (!to.attempt->sender->Send(std::move(frame)).ok()) return false;
-  }
-  pushing.offset += size;
-  return true;
 }
 
 }  // namespace gangway::client

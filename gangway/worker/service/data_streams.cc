@@ -8,6 +8,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/trace.h"
+#include "gangway/transport/bulk/messages.h"
 #include "gangway/transport/handshake/data_token.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/wire/failure.h"
@@ -343,13 +344,12 @@ DataStreams::Session& DataStreams::SessionOf(SessionId session) {
 
 void DataStreams::SendShard(SessionId session, uint64_t fetch, uint32_t shard,
                             std::shared_ptr<FetchedShard> bytes, Sent sent) {
+  transport::OutgoingShard data(bytes->bytes());
+  if (bytes->block() != nullptr) data.Lend({bytes, bytes->block()});
   Enqueue(session, {.fetch = fetch,
                     .shard = shard,
-                    .bytes = bytes->bytes(),
-                    .owner = bytes,
-                    .block = bytes->block() == nullptr
-                                 ? nullptr
-                                 : std::shared_ptr<transport::SharedBlock>(bytes, bytes->block()),
+                    .data = std::move(data),
+                    .owner = std::move(bytes),
                     .sent = std::move(sent)});
 }
 
@@ -357,7 +357,7 @@ void DataStreams::FailShards(const FailFetch& fail) {
   for (uint32_t shard : fail.shards) {
     Enqueue(fail.session, {.fetch = fail.fetch,
                            .shard = shard,
-                           .failure = fail.failure,
+                           .data = transport::OutgoingShard::Failed(fail.failure),
                            .sent = [](const absl::Status&) {}});
   }
 }
@@ -407,11 +407,10 @@ void DataStreams::Pump(SessionId session_id) {
     }
     auto next = session.outgoing.Take();
     Outgoing& outgoing = next->item;
-    const size_t before = outgoing.offset;
-    const Piece piece = SendPiece(stream, session_id, outgoing);
-    if (piece == Piece::kNone) return session.outgoing.Undo(*std::move(next));
-    turn += outgoing.offset - before + kFrameBytes;
-    if (piece == Piece::kSent) {
+    const std::optional<size_t> sent = SendPiece(stream, session_id, outgoing);
+    if (!sent) return session.outgoing.Undo(*std::move(next));
+    turn += *sent + kFrameBytes;
+    if (!outgoing.data.done()) {
       session.outgoing.Again(*std::move(next));
     } else {
       outgoing.sent(absl::OkStatus());
@@ -421,51 +420,31 @@ void DataStreams::Pump(SessionId session_id) {
 
 // It takes one frame.
 transport::ShardSize DataStreams::SizeOf(const Outgoing& outgoing) {
-  const bool small = outgoing.bytes.size() <= kPieceBytes || outgoing.block != nullptr;
+  const bool small = outgoing.data.size() <= kPieceBytes || outgoing.data.block() != nullptr;
   return small ? transport::ShardSize::kSmall : transport::ShardSize::kLarge;
 }
 
-DataStreams::Piece DataStreams::SendPiece(Stream& stream, SessionId session, Outgoing& outgoing) {
-  if (outgoing.block != nullptr) {
-    if (stream.segments.HandOver(*outgoing.block)) return SendPlaced(stream, session, outgoing);
-    outgoing.block.reset();
-  }
-  const std::span<const std::byte> bytes = outgoing.bytes;
-  const size_t size = bytes.size();
-  const size_t piece = std::min(kPieceBytes, size - outgoing.offset);
+std::optional<size_t> DataStreams::SendPiece(Stream& stream, SessionId session,
+                                             Outgoing& outgoing) {
+  transport::OutgoingShard& data = outgoing.data;
+  if (data.block() != nullptr && !stream.segments.HandOver(*data.block())) data.Lend(nullptr);
+  const transport::OutgoingShard::Step step = data.Next(kPieceBytes);
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
   chunk.set_session(session.number());
   chunk.set_fetch(outgoing.fetch);
   chunk.set_shard(outgoing.shard);
-  chunk.set_offset(outgoing.offset);
-  chunk.set_last(outgoing.offset + piece == size);
-  chunk.set_data(reinterpret_cast<const char*>(bytes.data()) + outgoing.offset, piece);
-  if (outgoing.failure.code() != 0) *chunk.mutable_failure() = outgoing.failure;
+  transport::PutStep(data, step, chunk);
   // Full: on_writable follows. Closed: on_closed follows and drops it.
-  if (!SendFrame(stream, std::move(frame)).ok()) return Piece::kNone;
-  outgoing.offset += piece;
-  sent_bytes_ += piece;
-  if (outgoing.offset != size) return Piece::kSent;
-  Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
-  return Piece::kLast;
-}
-
-DataStreams::Piece DataStreams::SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing) {
-  const size_t size = outgoing.bytes.size();
-  wire::Frame frame;
-  wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_session(session.number());
-  chunk.set_fetch(outgoing.fetch);
-  chunk.set_shard(outgoing.shard);
-  *chunk.mutable_place() = transport::NameOf(*outgoing.block, size);
-  chunk.set_last(true);
-  if (!SendFrame(stream, std::move(frame)).ok()) return Piece::kNone;
-  sent_bytes_ += size;
-  sent_shared_bytes_ += size;
-  Trace(TraceKind::kFetch, outgoing.shard, session, {}, size);
-  stream.lent.Lend({outgoing.fetch, outgoing.shard}, std::move(outgoing.block));
-  return Piece::kLast;
+  if (!SendFrame(stream, std::move(frame)).ok()) return std::nullopt;
+  data.Advance(step);
+  sent_bytes_ += step.piece.size;
+  if (step.way == transport::OutgoingShard::Way::kLent) {
+    sent_shared_bytes_ += step.piece.size;
+    stream.lent.Lend({outgoing.fetch, outgoing.shard}, data.block());
+  }
+  if (data.done()) Trace(TraceKind::kFetch, outgoing.shard, session, {}, data.size());
+  return step.bytes.size();
 }
 
 // The client acknowledges a shard in shared memory, or could not map it.
@@ -478,7 +457,7 @@ void DataStreams::OnFetchedWord(Stream& stream, const wire::ShardRequest& word) 
   sent_shared_bytes_ -= bytes.size();
   Enqueue(stream.session, {.fetch = word.fetch(),
                            .shard = word.shard(),
-                           .bytes = bytes,
+                           .data = transport::OutgoingShard(bytes),
                            .owner = std::move(block),
                            .sent = [](const absl::Status&) {}});
 }

@@ -22,8 +22,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +31,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/transport/bulk/lending_pool.h"
 #include "gangway/transport/bulk/lent_block.h"
+#include "gangway/transport/bulk/outgoing_shard.h"
 #include "gangway/transport/bulk/segment_exchange.h"
 #include "gangway/transport/bulk/send_turns.h"
 #include "gangway/transport/pieces.h"
@@ -125,12 +126,8 @@ class DataStreams {
   struct Outgoing {
     uint64_t fetch = 0;
     uint32_t shard = 0;
-    std::span<const std::byte> bytes = {};   // empty for a failure
-    std::shared_ptr<const void> owner = {};  // of the bytes
-    std::shared_ptr<transport::SharedBlock> block =
-        {};             // that holds them, to be lent; null: they are sent
-    size_t offset = 0;  // sent so far
-    wire::Failure failure = {};
+    transport::OutgoingShard data;
+    std::shared_ptr<const void> owner = {};  // of its bytes
     Sent sent;
   };
 
@@ -167,9 +164,8 @@ class DataStreams {
   Session& SessionOf(SessionId session);
   void Enqueue(SessionId session, Outgoing outgoing);
   void Pump(SessionId session);
-  enum class Piece { kNone, kSent, kLast };  // kNone: the link takes no more for now
-  Piece SendPiece(Stream& stream, SessionId session, Outgoing& outgoing);
-  Piece SendPlaced(Stream& stream, SessionId session, Outgoing& outgoing);
+  // The bytes that it sent; none: the link takes no more for now.
+  std::optional<size_t> SendPiece(Stream& stream, SessionId session, Outgoing& outgoing);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   void AwaitStream(SessionId session);
   static transport::ShardSize SizeOf(const Outgoing& outgoing);

@@ -10,8 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "gangway/base/aligned_bytes.h"
 #include "gangway/transport/shm/shared_pool.h"
-#include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/staging_memory.h"
 
 namespace gangway::worker {

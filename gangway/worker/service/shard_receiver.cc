@@ -9,6 +9,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
+#include "gangway/transport/bulk/messages.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -47,6 +48,7 @@ void ShardReceiver::Ask(TransferPlane::Asking asking) {
   }
   peer->silence.Await(Clock::now());
   peer->asked.insert(key);
+  entry->second.staged = transport::StagedShard(asking.size);
   entry->second.asking = std::move(asking);
   if (dial) return Dial(peer);
   if (peer->greeted) SendRequest(*peer, entry->second);
@@ -113,7 +115,7 @@ void ShardReceiver::SendRequest(Peer& peer, Asked& asked) {
   if (asking.size >= options_.shared_shard_min) {
     if (auto block = pool_.Allocate(peer.segments, asking.size)) {
       *request.mutable_into() = transport::NameOf(*block, asking.size);
-      asked.block = transport::LentBlock(std::move(block));
+      asked.staged.Lend(std::move(block));
     }
   }
   Send(peer, std::move(frame));
@@ -162,58 +164,45 @@ void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
   if (chunk.name_case() != wire::DataChunk::kTransfer || !peer->asked.contains(key))
     return;  // already cancelled
   Asked& asked = asked_.at(key);
-  const bool first = asked.bytes == nullptr;
-  if (first && chunk.proof() != asked.asking.token.proof) {
+  if (!asked.staged.begun() && chunk.proof() != asked.asking.token.proof) {
     return Lose(peer, absl::PermissionDeniedError(absl::StrCat(
                           "the process at ", peer->worker.data_address(),
                           " sent a shard without the copy's proof; it is not the worker that was "
                           "asked")));
   }
-  if (chunk.placed() && asked.block && first) return OnPlaced(peer, key);
-  asked.block.Return();  // the sender chose the stream and wrote nothing into the block
+  if (chunk.placed() && asked.staged.lends()) return OnPlaced(peer, key);
+  asked.staged.ReturnBlock();  // the sender chose the stream and wrote nothing into the block
   if (absl::Status taken = Take(asked, chunk); !taken.ok()) return End(key, taken);
   received_bytes_ += chunk.data().size();
-  if (!chunk.last()) return;
-  if (asked.bytes->size() != asked.asking.size) {
-    return End(key,
-               absl::InternalError(absl::StrCat(Name(peer->worker), " sent ", asked.bytes->size(),
-                                                " bytes of a shard of ", asked.asking.size, ".")));
-  }
+  if (!asked.staged.complete()) return;
   SendReceived(*peer, key);
-  std::span<const std::byte> bytes = asked.bytes->span();
+  transport::StagedShard::Bytes bytes = asked.staged.TakeBytes();
   auto charge = std::make_shared<StagingMemory::Charge>(std::move(asked.charge));
-  End(key, ShardBytes{bytes, std::move(asked.bytes), std::move(charge)});
+  End(key, ShardBytes{bytes.bytes, std::move(bytes.owner), std::move(charge)});
 }
 
 void ShardReceiver::OnPlaced(const PeerPtr& peer, TransferKey key) {
   Asked& asked = asked_.at(key);
+  if (absl::Status placed = asked.staged.Place(); !placed.ok()) return End(key, placed);
   received_bytes_ += asked.asking.size;
   received_shared_bytes_ += asked.asking.size;
   SendReceived(*peer, key);
-  std::shared_ptr<transport::SharedBlock> block = asked.block.Return();
-  std::span<const std::byte> bytes = block->bytes();
-  End(key, ShardBytes{bytes, std::move(block), nullptr});
+  transport::StagedShard::Bytes bytes = asked.staged.TakeBytes();
+  End(key, ShardBytes{bytes.bytes, std::move(bytes.owner), nullptr});
 }
 
 absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
-  const TransferPlane::Asking& asking = asked.asking;
-  if (asked.bytes == nullptr) {
-    if (options_.staging != nullptr) {
-      GANGWAY_ASSIGN_OR_RETURN(asked.charge, options_.staging->Take(asking.session, asking.size,
-                                                                    StagingMemory::Order::kIfRoom));
-    }
-    asked.bytes = std::make_shared<AlignedBytes>();
-    if (!asked.bytes->Reserve(asking.size)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("No host memory for the ", asking.size, " bytes of an incoming shard."));
-    }
-  }
-  const bool fits = chunk.offset() == asked.bytes->size() &&
-                    chunk.data().size() <= asking.size - asked.bytes->size();
-  if (fits && asked.bytes->Append(chunk.data())) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(
-      Name(asking.from), " sent ", chunk.data().size(), " bytes at offset ", chunk.offset(),
-      " of a shard of ", asking.size, ", of which ", asked.bytes->size(), " had arrived."));
+  absl::Status taken = asked.staged.Take(
+      transport::PieceOf(chunk), chunk.data(), [&](uint64_t bytes) -> absl::Status {
+        if (options_.staging == nullptr) return absl::OkStatus();
+        auto more =
+            options_.staging->Take(asked.asking.session, bytes, StagingMemory::Order::kIfRoom);
+        if (more.ok()) asked.charge.Add(*std::move(more));
+        return more.status();
+      });
+  if (!absl::IsInvalidArgument(taken)) return taken;
+  return absl::InternalError(
+      absl::StrCat(Name(asked.asking.from), " sent ", std::string(taken.message())));
 }
 
 void ShardReceiver::Lose(const PeerPtr& peer, const absl::Status& why) {

@@ -23,14 +23,13 @@
 #include <utility>
 
 #include "gangway/base/executor.h"
+#include "gangway/transport/bulk/incoming_shard.h"
 #include "gangway/transport/bulk/lending_pool.h"
-#include "gangway/transport/bulk/lent_block.h"
 #include "gangway/transport/bulk/segment_exchange.h"
 #include "gangway/transport/bulk/silence.h"
 #include "gangway/transport/dialer.h"
 #include "gangway/transport/transport.h"
 #include "gangway/worker/core/worker_core.h"
-#include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/transfer_plane.h"
 
 namespace gangway::worker {
@@ -63,9 +62,8 @@ class ShardReceiver {
  private:
   struct Asked {
     TransferPlane::Asking asking;
-    StagingMemory::Charge charge;         // of `bytes`
-    std::shared_ptr<AlignedBytes> bytes;  // null: nothing has arrived on the stream
-    transport::LentBlock block;           // where the sender may write
+    StagingMemory::Charge charge;   // of what arrives on the stream
+    transport::StagedShard staged;  // lends the block that the sender may write
   };
   // A worker and its stream.
   struct Peer {

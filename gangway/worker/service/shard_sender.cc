@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/device/element_type.h"
+#include "gangway/transport/bulk/messages.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 #include "gangway/worker/service/node_task.h"
@@ -266,6 +267,9 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard
     return FailRead(key, status.ok() ? absl::UnavailableError("its stream closed") : status);
   Offered& offered = entry->second;
   offered.bytes = std::move(bytes);
+  offered.outgoing = offered.target != nullptr
+                         ? transport::OutgoingShard::Placed(offered.target_bytes)
+                         : transport::OutgoingShard(offered.bytes->bytes.span());
   offered.buffer.reset();
   offered.state = State::kSending;
   offered.progress.Await(Clock::now());
@@ -273,44 +277,23 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard
   Pump(id);
 }
 
-// Announces on the stream that the bytes are in the receiver's memory.
-bool ShardSender::SendPlaced(Stream& stream, Offered& offered) {
-  wire::Frame frame;
-  wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_transfer(offered.offering.key.ordinal.number());
-  chunk.set_shard(offered.offering.key.shard);
-  chunk.set_proof(offered.offering.token.proof);
-  chunk.set_placed(true);
-  chunk.set_last(true);
-  if (!SendFrame(stream, std::move(frame)).ok()) return false;
-  offered.progress.Hear(Clock::now());
-  offered.state = State::kSent;
-  offered.target.reset();
-  GiveBack(offered);
-  sent_bytes_ += offered.target_bytes;
-  sent_shared_bytes_ += offered.target_bytes;
-  return true;
-}
-
 // False: the link takes no more frames for now.
 bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
-  if (offered.target != nullptr) return SendPlaced(stream, offered);
-  std::span<const std::byte> all = offered.bytes->bytes.span();
-  const size_t size = std::min(kPieceBytes, all.size() - offered.offset);
+  const transport::OutgoingShard::Step step = offered.outgoing.Next(kPieceBytes);
   wire::Frame frame;
   wire::DataChunk& chunk = *frame.mutable_data_chunk();
   chunk.set_transfer(offered.offering.key.ordinal.number());
   chunk.set_shard(offered.offering.key.shard);
-  chunk.set_offset(offered.offset);
-  if (offered.offset == 0) chunk.set_proof(offered.offering.token.proof);
-  chunk.set_data(reinterpret_cast<const char*>(all.data()) + offered.offset, size);
-  chunk.set_last(offered.offset + size == all.size());
+  if (!offered.outgoing.begun()) chunk.set_proof(offered.offering.token.proof);
+  transport::PutStep(offered.outgoing, step, chunk);
   if (!SendFrame(stream, std::move(frame)).ok()) return false;
-  offered.offset += size;
+  offered.outgoing.Advance(step);
   offered.progress.Hear(Clock::now());
-  sent_bytes_ += size;
-  if (offered.offset < all.size()) return true;
+  sent_bytes_ += step.piece.size;
+  if (step.way == transport::OutgoingShard::Way::kPlaced) sent_shared_bytes_ += step.piece.size;
+  if (!offered.outgoing.done()) return true;
   offered.state = State::kSent;
+  offered.target.reset();
   GiveBack(offered);
   return true;
 }

@@ -23,14 +23,15 @@
 #include <string>
 #include <vector>
 
+#include "gangway/base/aligned_bytes.h"
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/transport/bulk/outgoing_shard.h"
 #include "gangway/transport/bulk/segment_exchange.h"
 #include "gangway/transport/bulk/send_turns.h"
 #include "gangway/transport/bulk/silence.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/transport.h"
-#include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/in_flight.h"
 #include "gangway/worker/service/staging_memory.h"
 #include "gangway/worker/service/transfer_plane.h"
@@ -87,7 +88,7 @@ class ShardSender {
     bool started = false;   // counts in its stream's `started`
     size_t read_bytes = 0;  // its part of read_bytes_
     std::shared_ptr<HostShard> bytes;
-    size_t offset = 0;            // sent so far
+    transport::OutgoingShard outgoing;
     transport::Silence progress;  // of its bytes, and of their acknowledgement
   };
   struct Stream {
@@ -122,7 +123,6 @@ class ShardSender {
   void OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard> bytes,
               const absl::Status& status);
   bool SendPiece(Stream& stream, Offered& offered);
-  bool SendPlaced(Stream& stream, Offered& offered);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
   void End(TransferKey key, const absl::Status& status);
   void Refuse(uint64_t id, const absl::Status& why);

@@ -1,13 +1,14 @@
 // Implementation of upload_staging.h.
 #include "gangway/worker/service/upload_staging.h"
 
-#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/transport/bulk/messages.h"
 
 namespace gangway::worker {
 
@@ -21,38 +22,20 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
                      " upload shards are staged and not yet used; declare uploads as they start."));
   }
   Shard& shard = entry->second;
-  if (shard.lent) {  // the client sends it instead
-    shard.lent = {};
-    shard.charge.Reset();
+  if (shard.staged.lends()) shard.charge.Reset();  // the client sends it instead
+  absl::Status taken =
+      shard.staged.Take(transport::PieceOf(chunk), chunk.data(), [&](uint64_t bytes) {
+        auto more = memory_->Take(session_, bytes, StagingMemory::Order::kIfRoom);
+        if (more.ok()) shard.charge.Add(*std::move(more));
+        return more.status();
+      });
+  if (absl::IsInvalidArgument(taken)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Upload ", chunk.upload(), ", shard ", chunk.shard(), ": ", std::string(taken.message())));
   }
-  if (shard.complete || chunk.offset() != shard.bytes.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("A chunk of upload ", chunk.upload(), " shard ", chunk.shard(), " has offset ",
-                     chunk.offset(), ", but ", shard.bytes.size(), " bytes had arrived",
-                     shard.complete ? " and the shard was complete." : "."));
-  }
-  GANGWAY_RETURN_IF_ERROR(Store(shard, chunk));
+  GANGWAY_RETURN_IF_ERROR(taken);
   upload.moved = true;
-  shard.complete = chunk.last();
-  return shard.complete;
-}
-
-absl::Status UploadStaging::Store(Shard& shard, const wire::DataChunk& chunk) {
-  const uint64_t needed = shard.bytes.size() + chunk.data().size();
-  const uint64_t total = std::max(needed, chunk.total());
-  if (total > shard.charge.bytes()) {
-    GANGWAY_ASSIGN_OR_RETURN(auto more, memory_->Take(session_, total - shard.charge.bytes(),
-                                                      StagingMemory::Order::kIfRoom));
-    shard.charge.Add(std::move(more));
-    // A shard of untold size grows as it comes: Append doubles its memory, which keeps the copying linear.
-    if (shard.bytes.size() == 0 && !shard.bytes.Reserve(total)) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the system has no memory for the ", total, " bytes of an upload"));
-    }
-  }
-  if (shard.bytes.Append(chunk.data())) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the system has no memory for the ", needed, " bytes of an upload"));
+  return shard.staged.complete();
 }
 
 bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
@@ -65,7 +48,7 @@ bool UploadStaging::Reserve(uint64_t upload_id, uint32_t shard_index,
   if (!is_new) return false;
   ++shard_count_;
   entry->second.charge = *std::move(charge);
-  entry->second.lent = transport::LentBlock(std::move(block));
+  entry->second.staged.Lend(std::move(block));
   upload.moved = true;
   return true;
 }
@@ -75,10 +58,9 @@ absl::StatusOr<bool> UploadStaging::Place(uint64_t upload_id, uint32_t shard_ind
   auto upload = uploads_.find(upload_id);
   if (upload != uploads_.end()) {
     auto shard = upload->second.shards.find(shard_index);
-    if (shard != upload->second.shards.end() && shard->second.lent) {
+    if (shard != upload->second.shards.end() && shard->second.staged.Place().ok()) {
       upload->second.moved = true;
-      shard->second.placed = shard->second.lent.Return();
-      return shard->second.complete = true;
+      return true;
     }
   }
   return absl::InvalidArgumentError(
@@ -90,7 +72,7 @@ size_t UploadStaging::SizeOf(uint64_t upload, uint32_t shard) const {
   auto entry = uploads_.find(upload);
   if (entry == uploads_.end()) return 0;
   auto found = entry->second.shards.find(shard);
-  return found == entry->second.shards.end() ? 0 : found->second.size();
+  return found == entry->second.shards.end() ? 0 : found->second.staged.size();
 }
 
 UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
@@ -100,13 +82,8 @@ UploadStaging::Shards UploadStaging::Take(uint64_t upload) {
   for (auto& [index, shard] : entry->second.shards) {
     --shard_count_;
     auto charge = std::make_shared<StagingMemory::Charge>(std::move(shard.charge));
-    if (shard.placed != nullptr) {
-      std::span<const std::byte> bytes = shard.placed->bytes();
-      taken[index] = {bytes, std::move(shard.placed), std::move(charge)};
-    } else {
-      auto bytes = std::make_shared<AlignedBytes>(std::move(shard.bytes));
-      taken[index] = {bytes->span(), bytes, std::move(charge)};
-    }
+    transport::StagedShard::Bytes bytes = shard.staged.TakeBytes();
+    taken[index] = {bytes.bytes, std::move(bytes.owner), std::move(charge)};
   }
   uploads_.erase(entry);
   return taken;

@@ -15,10 +15,9 @@
 
 #include "absl/status/statusor.h"
 
-#include "gangway/transport/bulk/lent_block.h"
+#include "gangway/transport/bulk/incoming_shard.h"
 #include "gangway/transport/shm/shared_pool.h"
 #include "gangway/wire/wire.pb.h"
-#include "gangway/worker/service/aligned_bytes.h"
 #include "gangway/worker/service/staging_memory.h"
 #include "gangway/worker/service/transfer_plane.h"
 
@@ -62,20 +61,13 @@ class UploadStaging {
   static constexpr size_t kShardsMax = 65536;
   static constexpr size_t kRefusedMax = 65536;
   struct Shard {
-    StagingMemory::Charge charge;
-    AlignedBytes bytes;
-    transport::LentBlock lent;                       // instead; the client may write
-    std::shared_ptr<transport::SharedBlock> placed;  // instead; complete
-    bool complete = false;
-
-    size_t size() const { return placed != nullptr ? placed->bytes().size() : bytes.size(); }
+    StagingMemory::Charge charge;  // returned after the bytes are
+    transport::StagedShard staged;
   };
   struct Upload {
     std::map<uint32_t, Shard> shards;
     bool moved = false;
   };
-
-  absl::Status Store(Shard& shard, const wire::DataChunk& chunk);
 
   const std::shared_ptr<StagingMemory> memory_;
   const SessionId session_;

@@ -1,23 +1,25 @@
 // A growable array of host bytes, 64-byte aligned, so that a device runtime can keep it as a
 // buffer's memory.
-#ifndef GANGWAY_WORKER_SERVICE_ALIGNED_BYTES_H_
-#define GANGWAY_WORKER_SERVICE_ALIGNED_BYTES_H_
+#ifndef GANGWAY_BASE_ALIGNED_BYTES_H_
+#define GANGWAY_BASE_ALIGNED_BYTES_H_
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <string_view>
 
-namespace gangway::worker {
+namespace gangway {
 
 class AlignedBytes {
  public:
   // Makes room for `size` bytes in total. False: out of memory.
   [[nodiscard]] bool Reserve(size_t size) {
     if (data_ != nullptr && size <= capacity_) return true;
+    if (size > SIZE_MAX - kAlignment) return false;
     size_t capacity = (std::max<size_t>(size, 1) + kAlignment - 1) / kAlignment * kAlignment;
     std::unique_ptr<std::byte, Freer> grown(
         static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity)));
@@ -61,6 +63,6 @@ class AlignedBytes {
   size_t size_ = 0;
 };
 
-}  // namespace gangway::worker
+}  // namespace gangway
 
-#endif  // GANGWAY_WORKER_SERVICE_ALIGNED_BYTES_H_
+#endif  // GANGWAY_BASE_ALIGNED_BYTES_H_
