@@ -129,19 +129,21 @@ void ClientImpl::TellRoom() {
   for (auto& on_room : room) on_room();
 }
 
-void ClientImpl::OnChunk(const wire::DataChunk& chunk) {
-  if (chunk.name_case() != wire::DataChunk::kFetch) return;
-  if (chunk.failure().code() != 0) {
-    EndFetch(chunk.fetch(), wire::ToStatus(chunk.failure()));
-    return;
+void ClientImpl::OnShard(const wire::Bulk& bulk) {
+  const auto [fetch, shard] = std::pair(bulk.name().fetch(), bulk.name().shard());
+  if (bulk.has_failed()) {
+    const absl::Status why = wire::ToStatus(bulk.failed());
+    const absl::Status untold = BadShard(shard, absl::InternalError("it failed without a reason"));
+    return EndFetch(fetch, why.ok() ? untold : why);
   }
-  const std::shared_ptr<FetchPart> part = FindPart(chunk.fetch(), chunk.shard());
+  const std::shared_ptr<FetchPart> part = FindPart(fetch, shard);
   if (part == nullptr) return;
-  const size_t index = chunk.shard() - part->first;
-  if (absl::Status taken = part->shards[index].Take(transport::PieceOf(chunk)); !taken.ok())
-    return EndFetch(chunk.fetch(), BadShard(chunk.shard(), taken));
-  if (!chunk.data().empty()) part->sink.on_data(index, chunk.offset(), chunk.data());
-  if (chunk.last()) CompleteShard(chunk.fetch(), chunk.shard());
+  const size_t index = shard - part->first;
+  const wire::ShardBytes& bytes = bulk.bytes();
+  if (absl::Status taken = part->shards[index].Take(transport::PieceOf(bytes)); !taken.ok())
+    return EndFetch(fetch, BadShard(shard, taken));
+  if (!bytes.data().empty()) part->sink.on_data(index, bytes.offset(), bytes.data());
+  if (bytes.last()) CompleteShard(fetch, shard);
 }
 
 void ClientImpl::OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,

@@ -145,7 +145,7 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
     options.epoch = reply.epoch();
     options.session = SessionId(reply.session());
     options.token = reply.data_token();
-    options.on_chunk = [this](const wire::DataChunk& chunk) { OnChunk(chunk); };
+    options.on_shard = [this](const wire::Bulk& bulk) { OnShard(bulk); };
     options.on_place = [this](uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                               size_t size) { OnPlace(fetch, shard, std::move(bytes), size); };
     options.on_lost = [this](WorkerKey worker, const absl::Status& why) {

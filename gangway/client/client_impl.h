@@ -206,7 +206,7 @@ class ClientImpl final : public Client {
   void WithdrawUpload(uint64_t upload);
   void ForgetUpload(uint64_t upload);
   void OnProgress(const wire::Progress& progress);
-  void OnChunk(const wire::DataChunk& chunk);
+  void OnShard(const wire::Bulk& bulk);
   void OnPlace(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes, size_t size);
   std::shared_ptr<FetchPart> FindPart(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);
   void CompleteShard(uint64_t fetch, uint32_t shard) GANGWAY_EXCLUDES(mutex_);

@@ -36,13 +36,13 @@ class ClientTest : public ::testing::Test {
   static wire::Frame Chunk(uint64_t fetch, uint32_t shard, uint64_t offset, std::string data,
                            bool last) {
     wire::Frame frame;
-    wire::DataChunk* chunk = frame.mutable_data_chunk();
-    chunk->set_session(42);
-    chunk->set_fetch(fetch);
-    chunk->set_shard(shard);
-    chunk->set_offset(offset);
-    chunk->set_data(std::move(data));
-    chunk->set_last(last);
+    wire::Bulk* chunk = frame.mutable_bulk();
+    chunk->mutable_name()->set_session(42);
+    chunk->mutable_name()->set_fetch(fetch);
+    chunk->mutable_name()->set_shard(shard);
+    chunk->mutable_bytes()->set_offset(offset);
+    chunk->mutable_bytes()->set_data(std::move(data));
+    chunk->mutable_bytes()->set_last(last);
     return frame;
   }
   static wire::Failure WorkerFailure() {
@@ -288,18 +288,18 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   const auto to1 = cluster_.worker(1).Chunks(1);
   ASSERT_EQ(to1.size(), 3u);
   std::string received;
-  for (const wire::DataChunk& chunk : to1) {
-    EXPECT_EQ(chunk.session(), 42u);
-    EXPECT_EQ(chunk.upload(), upload);
-    EXPECT_EQ(chunk.shard(), 0u);
-    EXPECT_EQ(chunk.offset(), received.size());
-    EXPECT_LE(chunk.data().size(), DataLinks::kChunkBytes);
-    received += chunk.data();
+  for (const wire::Bulk& chunk : to1) {
+    EXPECT_EQ(chunk.name().session(), 42u);
+    EXPECT_EQ(chunk.name().upload(), upload);
+    EXPECT_EQ(chunk.name().shard(), 0u);
+    EXPECT_EQ(chunk.bytes().offset(), received.size());
+    EXPECT_LE(chunk.bytes().data().size(), DataLinks::kChunkBytes);
+    received += chunk.bytes().data();
   }
   EXPECT_EQ(received, data0);
   const auto to0 = cluster_.worker(0).Chunks(1);
   ASSERT_EQ(to0.size(), 3u);
-  EXPECT_EQ(to0[0].shard(), 1u);
+  EXPECT_EQ(to0[0].name().shard(), 1u);
   released.Get();
 }
 
@@ -316,9 +316,9 @@ TEST_F(ClientTest, ASmallPushLeavesOnTheCallersThread) {
     });
     const auto chunks = cluster_.worker(0).Chunks(i + 1);
     ASSERT_EQ(chunks.size(), i + 1);
-    EXPECT_EQ(chunks[i].upload(), upload);
-    EXPECT_EQ(chunks[i].data(), data);
-    EXPECT_TRUE(chunks[i].last());
+    EXPECT_EQ(chunks[i].name().upload(), upload);
+    EXPECT_EQ(chunks[i].bytes().data(), data);
+    EXPECT_TRUE(chunks[i].bytes().last());
     at_once = released.Get();
   }
   EXPECT_TRUE(at_once);
@@ -330,7 +330,7 @@ TEST_F(ClientTest, EmptyShardIsOneClosingChunk) {
   client_->Push(client_->Upload(5, Spec({0}, 0)), 0, {}, [&] { released.Set(0); });
   const auto chunks = cluster_.worker(0).Chunks(1);
   ASSERT_EQ(chunks.size(), 1u);
-  EXPECT_TRUE(chunks[0].data().empty());
+  EXPECT_TRUE(chunks[0].bytes().data().empty());
   released.Get();
 }
 
@@ -346,12 +346,12 @@ TEST_F(ClientTest, TM2_LargePushesWaitForTheLinkAndTakeTurns) {
   client_->Push(second, 0, small, [&] { released.Set(2); });
   const auto chunks = cluster_.worker(0).Chunks(3);
   size_t received[2] = {0, 0}, position = 0, small_at = 0;
-  for (const wire::DataChunk& chunk : chunks) {
-    if (chunk.upload() == second) {
+  for (const wire::Bulk& chunk : chunks) {
+    if (chunk.name().upload() == second) {
       small_at = position;
     } else {
-      EXPECT_EQ(chunk.offset(), received[chunk.shard()]);
-      received[chunk.shard()] += chunk.data().size();
+      EXPECT_EQ(chunk.bytes().offset(), received[chunk.name().shard()]);
+      received[chunk.name().shard()] += chunk.bytes().data().size();
     }
     ++position;
   }
@@ -387,14 +387,14 @@ TEST_F(ClientTest, WorkersHearOfAnAbandonedUploadAfterTheController) {
   const std::string data(8, 'x');  // what is sent after it, to see what came before
   const uint64_t later = client_->Upload(2, Spec({0}, 8));
   client_->Push(later, 0, data, {});
-  for (const wire::DataChunk& chunk : cluster_.worker(0).Chunks(1))
-    EXPECT_FALSE(chunk.dropped()) << "the worker's own error would be first";
+  for (const wire::Bulk& chunk : cluster_.worker(0).Chunks(1))
+    EXPECT_FALSE(chunk.has_dropped()) << "the worker's own error would be first";
   wire::SessionEvent failed;
   failed.mutable_upload_failed()->set_upload(upload);
   cluster_.controller().SendEvent(failed);
   EXPECT_TRUE(cluster_.worker(0).Wait([upload](const auto& frames) {
     return std::any_of(frames.begin(), frames.end(), [upload](const wire::Frame& frame) {
-      return frame.data_chunk().dropped() && frame.data_chunk().upload() == upload;
+      return frame.bulk().has_dropped() && frame.bulk().name().upload() == upload;
     });
   }));
 }
@@ -447,7 +447,7 @@ TEST_F(ClientTest, SmallFetchesFromOneWorkerJoin) {
       EXPECT_EQ(op.arrays(place), 1 + call);
       EXPECT_TRUE(call % 100 != 7 || place == 0) << call;
       wire::Frame chunk = Chunk(op.fetch(), place, 0, std::to_string(call), true);
-      if (place == 2) *chunk.mutable_data_chunk()->mutable_failure() = WorkerFailure();
+      if (place == 2) *chunk.mutable_bulk()->mutable_failed() = WorkerFailure();
       if (place >= 2) failed.insert(call);  // by the failure of the third
       worker.Send(std::move(chunk));
     }
@@ -463,14 +463,15 @@ TEST_F(ClientTest, SmallFetchesFromOneWorkerJoin) {
 TEST_F(ClientTest, FetchEndsWithTheFirstFailure) {
   Open();
   std::map<size_t, std::string> bytes;
-  Arrival<absl::Status> spoiled, refused, gap, nothing;
+  Arrival<absl::Status> spoiled, refused, gap, nothing, untold;
   client_->Fetch(1, {0}, Into(bytes, spoiled));
   client_->Fetch(2, {0}, Into(bytes, refused));
   client_->Fetch(3, {0}, Into(bytes, gap));
   client_->Fetch(4, {}, Into(bytes, nothing));
+  client_->Fetch(5, {0}, Into(bytes, untold));
   ASSERT_TRUE(cluster_.worker(0).WaitHellos(1));
   wire::Frame frame = Chunk(FetchId(0), 0, 0, "", true);
-  *frame.mutable_data_chunk()->mutable_failure() = WorkerFailure();
+  *frame.mutable_bulk()->mutable_failed() = WorkerFailure();
   cluster_.worker(0).Send(frame);
   EXPECT_EQ(wire::ToFailure(spoiled.Get()).worker(), "island1/worker0");
   wire::SessionEvent event;
@@ -482,6 +483,10 @@ TEST_F(ClientTest, FetchEndsWithTheFirstFailure) {
   cluster_.worker(0).Send(Chunk(FetchId(2), 0, 5, "late", true));
   EXPECT_EQ(gap.Get().code(), absl::StatusCode::kInternal);
   EXPECT_TRUE(nothing.Get().ok());
+  frame.mutable_bulk()->mutable_name()->set_fetch(FetchId(3));
+  frame.mutable_bulk()->mutable_failed()->Clear();
+  cluster_.worker(0).Send(frame);
+  EXPECT_EQ(untold.Get().code(), absl::StatusCode::kInternal) << "it failed without a reason";
 }
 
 TEST_F(ClientTest, LostControllerEndsEverythingPending) {
@@ -653,7 +658,7 @@ TEST_F(ClientTest, BytesGoToTheProcessThatTheUploadNamesOrNowhere) {
   sent.Get();
   const auto chunks = cluster_.worker(1).Chunks(2);
   ASSERT_EQ(chunks.size(), 2u);
-  EXPECT_EQ(chunks[0].upload(), held);
+  EXPECT_EQ(chunks[0].name().upload(), held);
 }
 
 TEST_F(ClientTest, ASessionThatTheControllerEndsSaysWhy) {
@@ -694,11 +699,11 @@ TEST_F(ClientTest, AFailedUploadNeedsNoBytesAndItsWorkersFreeThoseThatTheyHave_T
   sent.Get();
   const auto chunks = cluster_.worker(0).Chunks(2);
   ASSERT_EQ(chunks.size(), 2u);
-  const size_t first = chunks[0].dropped() ? 0 : 1;
-  EXPECT_EQ(chunks[first].upload(), upload);
-  EXPECT_TRUE(chunks[first].dropped() && chunks[first].data().empty());
-  EXPECT_EQ(chunks[1 - first].upload(), next);
-  EXPECT_FALSE(chunks[1 - first].dropped());
+  const size_t first = chunks[0].has_dropped() ? 0 : 1;
+  EXPECT_EQ(chunks[first].name().upload(), upload);
+  EXPECT_TRUE(chunks[first].has_dropped() && chunks[first].bytes().data().empty());
+  EXPECT_EQ(chunks[1 - first].name().upload(), next);
+  EXPECT_FALSE(chunks[1 - first].has_dropped());
 }
 
 TEST_F(ClientTest, TM2_RoomIsToldWhenNodesEnd) {

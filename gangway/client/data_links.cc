@@ -107,9 +107,10 @@ absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   frame.set_epoch(epoch);
   frame.set_incarnation(incarnation.number());
   frame.set_sequence(sequence + 1);
-  const wire::DataChunk& chunk = frame.data_chunk();
-  const uint64_t upload = chunk.dropped() ? 0 : chunk.upload();  // 0: nothing to prove
-  const size_t bytes = chunk.data().size();
+  const wire::Bulk& bulk = frame.bulk();
+  const bool proves = bulk.has_bytes() || bulk.has_placed();
+  const uint64_t upload = proves ? bulk.name().upload() : 0;  // 0: nothing to prove
+  const size_t bytes = bulk.bytes().data().size();
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(frame)));
   ++sequence;
   chunk_bytes += bytes;
@@ -121,11 +122,11 @@ wire::Frame DataLinks::FrameOf(const Sender& sender, const Push& push,
                                const transport::OutgoingShard& shard,
                                const transport::OutgoingShard::Step& step) {
   wire::Frame frame;
-  wire::DataChunk* chunk = frame.mutable_data_chunk();
-  chunk->set_session(sender.session.number());
-  chunk->set_upload(push.upload);
-  chunk->set_shard(push.shard);
-  transport::PutStep(shard, step, *chunk);
+  wire::Bulk& bulk = *frame.mutable_bulk();
+  bulk.mutable_name()->set_session(sender.session.number());
+  bulk.mutable_name()->set_upload(push.upload);
+  bulk.mutable_name()->set_shard(push.shard);
+  transport::PutStep(shard, step, bulk);
   return frame;
 }
 
@@ -250,13 +251,19 @@ void DataLinks::OnFrame(WorkerKey key, const std::shared_ptr<Attempt>& attempt, 
     attempt->silence.Rest();
     return question.uploads.clear();
   }
-  if (frame.has_shard_request()) return OnPlace(key, *attempt, frame.shard_request());
   if (frame.has_host_callback())
     return OnHostCallback(key, attempt, std::move(*frame.mutable_host_callback()));
-  if (!frame.has_data_chunk()) return;
-  to.failures = 0;
-  if (frame.data_chunk().has_place()) return OnFetched(key, attempt, frame.data_chunk());
-  options_.on_chunk(std::move(*frame.mutable_data_chunk()));
+  if (frame.has_bulk()) OnBulk(key, attempt, frame.bulk());
+}
+
+void DataLinks::OnBulk(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
+                       const wire::Bulk& bulk) {
+  for (uint64_t segment : bulk.gone().segments()) attempt->segments.Forget(segment);
+  if (bulk.has_place_answer()) return OnPlace(key, *attempt, bulk.name(), bulk.place_answer());
+  if (!bulk.name().has_fetch()) return;  // a worker sends nothing else
+  if (bulk.has_lent() || bulk.has_bytes() || bulk.has_failed()) workers_[key].failures = 0;
+  if (bulk.has_lent()) return OnFetched(key, attempt, bulk);
+  if (bulk.has_bytes() || bulk.has_failed()) options_.on_shard(bulk);
 }
 
 void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply) {
@@ -270,8 +277,7 @@ void DataLinks::OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloRep
   attempt.segments.Connect(reply);
 }
 
-void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
-                    wire::ShardRequest word) {
+void DataLinks::Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Bulk word) {
   WorkerLink& to = workers_[key];
   if (closed_ || to.attempt != attempt) return;
   attempt->words.push_back(std::move(word));
@@ -307,15 +313,14 @@ bool DataLinks::SendWords(WorkerLink& to) {
   }
   for (; !to.dropped.empty(); to.dropped.pop_front()) {
     wire::Frame frame;
-    wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(options_.session.number());
-    chunk.set_upload(to.dropped.front());
-    chunk.set_dropped(true);
+    frame.mutable_bulk()->mutable_name()->set_session(options_.session.number());
+    frame.mutable_bulk()->mutable_name()->set_upload(to.dropped.front());
+    frame.mutable_bulk()->mutable_dropped();
     if (!attempt.sender->Send(std::move(frame)).ok()) return false;
   }
   for (; !attempt.words.empty(); attempt.words.pop_front()) {
     wire::Frame frame;
-    *frame.mutable_shard_request() = attempt.words.front();
+    *frame.mutable_bulk() = attempt.words.front();
     if (!attempt.sender->Send(std::move(frame)).ok()) return false;
   }
   return true;

@@ -92,7 +92,8 @@ class DataLinks {
     std::chrono::milliseconds connect_limit{2000};
     std::chrono::milliseconds retry_first{20};  // doubled each time
     int attempts = 6;  // failures in a row until the retry interval is fixed
-    std::function<void(wire::DataChunk chunk)> on_chunk;
+    // A piece of a fetched shard, or its failure.
+    std::function<void(const wire::Bulk& bulk)> on_shard;
     // All bytes of a fetched shard, in the worker's shared memory.
     std::function<void(uint64_t fetch, uint32_t shard, std::shared_ptr<const char> bytes,
                        size_t size)>
@@ -193,8 +194,8 @@ class DataLinks {
     std::shared_ptr<Sender> sender;  // null: not connected
     bool welcomed = false;           // nothing is pushed before: a rejected link loses what it took
     transport::SegmentExchange segments;
-    std::deque<wire::ShardRequest> words;  // about fetched places, not sent yet
-    std::deque<wire::Frame> replies;       // to host callbacks, not sent yet
+    std::deque<wire::Bulk> words;     // about fetched places, not sent yet
+    std::deque<wire::Frame> replies;  // to host callbacks, not sent yet
     std::map<ShardKey, Reservation> reserved;
   };
   struct WorkerLink {
@@ -239,14 +240,15 @@ class DataLinks {
   bool Activate(WorkerLink& to);
   bool AskForPlace(WorkerLink& to, const Push& push, size_t bytes);
   bool TakeReservation(WorkerLink& to, Pushing& pushing);
-  bool OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRequest& answer);
-  void OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
-                 const wire::DataChunk& chunk);
-  void Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::ShardRequest word);
+  static bool OnReserved(Attempt& attempt, ShardKey shard, const wire::PlaceAnswer& answer);
+  void OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt, const wire::Bulk& bulk);
+  void Say(WorkerKey key, const std::shared_ptr<Attempt>& attempt, wire::Bulk word);
   void OnHostCallback(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
                       wire::HostCallback callback);
   bool SendWords(WorkerLink& to);
-  void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer);
+  void OnBulk(WorkerKey key, const std::shared_ptr<Attempt>& attempt, const wire::Bulk& bulk);
+  void OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardName& name,
+               const wire::PlaceAnswer& answer);
   void OnGreeted(WorkerLink& to, Attempt& attempt, const wire::HelloReply& reply);
   static wire::Frame FrameOf(const Sender& sender, const Push& push,
                              const transport::OutgoingShard& shard,

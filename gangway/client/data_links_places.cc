@@ -26,16 +26,16 @@ bool DataLinks::TakeReservation(WorkerLink& to, Pushing& pushing) {
   return pushing.shard.target() == nullptr;
 }
 
-void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardRequest& answer) {
+void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardName& name,
+                        const wire::PlaceAnswer& answer) {
   WorkerLink& to = workers_[key];
-  for (uint64_t segment : answer.gone()) attempt.segments.Forget(segment);
-  if (OnReserved(attempt, {answer.ordinal(), answer.shard()}, answer)) return;
-  auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&answer](const Pushing& each) {
-    return each.push.upload == answer.ordinal() && each.push.shard == answer.shard();
+  if (OnReserved(attempt, {name.upload(), name.shard()}, answer)) return;
+  auto pushing = std::find_if(to.placing.begin(), to.placing.end(), [&name](const Pushing& each) {
+    return each.push.upload == name.upload() && each.push.shard == name.shard();
   });
   if (pushing == to.placing.end()) return;
-  if (answer.has_into() && answer.into().size() == pushing->push.data.size()) {
-    pushing->shard.WriteInto(attempt.segments.Find(answer.into()));
+  if (answer.has_place() && answer.place().size() == pushing->push.data.size()) {
+    pushing->shard.WriteInto(attempt.segments.Find(answer.place()));
   }
   pushing->unplaceable = pushing->shard.target() == nullptr;
   Begin(to, std::move(*pushing));
@@ -44,12 +44,12 @@ void DataLinks::OnPlace(WorkerKey key, Attempt& attempt, const wire::ShardReques
 }
 
 // False: there is no such reservation, or its push has taken it.
-bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRequest& answer) {
+bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::PlaceAnswer& answer) {
   auto entry = attempt.reserved.find(shard);
   if (entry == attempt.reserved.end()) return false;
   Reservation& reserved = entry->second;
-  if (answer.has_into() && answer.into().size() == reserved.bytes) {
-    reserved.target = attempt.segments.Find(answer.into());
+  if (answer.has_place() && answer.place().size() == reserved.bytes) {
+    reserved.target = attempt.segments.Find(answer.place());
   }
   if (reserved.target == nullptr) {
     attempt.reserved.erase(entry);
@@ -63,14 +63,16 @@ bool DataLinks::OnReserved(Attempt& attempt, ShardKey shard, const wire::ShardRe
 // The shard is read in place. The worker keeps the place until its last reader is reported gone or
 // the stream ends; the mapping outlives the stream.
 void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt,
-                          const wire::DataChunk& chunk) {
-  const wire::SharedBlock& place = chunk.place();
+                          const wire::Bulk& bulk) {
+  const wire::SharedBlock& place = bulk.lent();
   auto mapped = attempt->segments.Find(place);
-  wire::ShardRequest word;
-  word.set_fetch(chunk.fetch());
-  word.set_shard(chunk.shard());
-  if (mapped == nullptr) return Say(key, attempt, std::move(word));  // requests the bytes instead
-  word.set_received(true);
+  wire::Bulk word;
+  *word.mutable_name() = bulk.name();
+  if (mapped == nullptr) {
+    word.mutable_resend();
+    return Say(key, attempt, std::move(word));
+  }
+  word.mutable_received();
   auto give_back = [this, returns = returns_, key, weak = std::weak_ptr<Attempt>(attempt), word,
                     mapped, forks = ForkGeneration()](const char*) {
     if (ForkGeneration() != forks) return;  // a child's copy of the parent's reference
@@ -81,16 +83,17 @@ void DataLinks::OnFetched(WorkerKey key, const std::shared_ptr<Attempt>& attempt
     });
   };
   const char* bytes = reinterpret_cast<const char*>(mapped.get());
-  options_.on_place(chunk.fetch(), chunk.shard(),
+  options_.on_place(bulk.name().fetch(), bulk.name().shard(),
                     std::shared_ptr<const char>(bytes, std::move(give_back)), place.size());
 }
 
 bool DataLinks::AskForPlace(WorkerLink& to, const Push& push, size_t bytes) {
   wire::Frame frame;
-  wire::ShardRequest& wish = *frame.mutable_shard_request();
-  wish.set_ordinal(push.upload);
-  wish.set_shard(push.shard);
-  wish.mutable_into()->set_size(bytes);
+  wire::Bulk& wish = *frame.mutable_bulk();
+  wish.mutable_name()->set_session(options_.session.number());
+  wish.mutable_name()->set_upload(push.upload);
+  wish.mutable_name()->set_shard(push.shard);
+  wish.mutable_place_request()->set_size(bytes);
   return to.attempt->sender->Send(std::move(frame)).ok();
 }
 

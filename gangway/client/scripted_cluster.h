@@ -84,19 +84,20 @@ class ScriptedRole {
     Wait([&](const auto& frames) { return all(frames).size() >= count; });
     return all(frames());
   }
-  // The chunks that the client sent; waits until `count` shards are closed.
-  std::vector<wire::DataChunk> Chunks(size_t count) {
+  // The messages about bytes that the client sent; waits until `count` shards are closed.
+  std::vector<wire::Bulk> Chunks(size_t count) {
     auto all = [](const std::vector<wire::Frame>& frames) {
-      std::vector<wire::DataChunk> chunks;
+      std::vector<wire::Bulk> chunks;
       for (const wire::Frame& frame : frames) {
-        if (frame.has_data_chunk()) chunks.push_back(frame.data_chunk());
+        const wire::Bulk& bulk = frame.bulk();
+        if (bulk.has_bytes() || bulk.has_placed() || bulk.has_dropped()) chunks.push_back(bulk);
       }
       return chunks;
     };
     Wait([&](const std::vector<wire::Frame>& frames) {
       size_t closed = 0;
       for (const wire::Frame& frame : frames)
-        closed += frame.has_data_chunk() && frame.data_chunk().last();
+        closed += frame.bulk().bytes().last() || frame.bulk().has_placed();
       return closed >= count;
     });
     return all(frames());

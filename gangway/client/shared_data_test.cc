@@ -49,17 +49,20 @@ class SharedDataTest : public ::testing::Test {
   }
   static wire::Frame Lend(uint64_t fetch, const transport::SharedBlock& block) {
     wire::Frame frame;
-    frame.mutable_data_chunk()->set_fetch(fetch);
-    frame.mutable_data_chunk()->set_last(true);
-    SetPlace(block, *frame.mutable_data_chunk()->mutable_place());
+    frame.mutable_bulk()->mutable_name()->set_fetch(fetch);
+    SetPlace(block, *frame.mutable_bulk()->mutable_lent());
     return frame;
   }
+  static bool IsWord(const wire::Frame& frame) {
+    const wire::Bulk& bulk = frame.bulk();
+    return bulk.has_place_request() || bulk.has_received() || bulk.has_resend();
+  }
   // The client's messages about places; waits until there are `count`.
-  std::vector<wire::ShardRequest> Words(size_t count) {
+  std::vector<wire::Bulk> Words(size_t count) {
     auto all = [](const std::vector<wire::Frame>& frames) {
-      std::vector<wire::ShardRequest> words;
+      std::vector<wire::Bulk> words;
       for (const wire::Frame& frame : frames) {
-        if (frame.has_shard_request()) words.push_back(frame.shard_request());
+        if (IsWord(frame)) words.push_back(frame.bulk());
       }
       return words;
     };
@@ -72,17 +75,18 @@ class SharedDataTest : public ::testing::Test {
                                            .devices = {0},
                                            .shard_bytes = kBytes});
   }
-  void AnswerWish(const wire::ShardRequest& wish, const transport::SharedBlock* block) {
+  void AnswerWish(const wire::Bulk& wish, const transport::SharedBlock* block) {
     wire::Frame frame;
-    frame.mutable_shard_request()->set_ordinal(wish.ordinal());
-    if (block != nullptr) SetPlace(*block, *frame.mutable_shard_request()->mutable_into());
+    *frame.mutable_bulk()->mutable_name() = wish.name();
+    wire::PlaceAnswer& answer = *frame.mutable_bulk()->mutable_place_answer();
+    if (block != nullptr) SetPlace(*block, *answer.mutable_place());
     worker().Send(std::move(frame));
   }
   // Reserves a place and pushes before the worker has answered. Returns the request.
-  wire::ShardRequest PushBehindReserve(const std::string& bytes, Arrival<bool>& released) {
+  wire::Bulk PushBehindReserve(const std::string& bytes, Arrival<bool>& released) {
     const uint64_t upload = Declare(), next = Declare();
     client_->Reserve(upload, 0, [](const std::shared_ptr<char>&) { ADD_FAILURE() << "too late"; });
-    wire::ShardRequest wish = Words(1).at(0);
+    wire::Bulk wish = Words(1).at(0);
     client_->Push(upload, 0, bytes, [&released] { released.Set(true); });
     client_->Reserve(next, 0, [](const std::shared_ptr<char>&) {});
     Words(2);  // everything submitted before is sent
@@ -114,12 +118,12 @@ TEST_F(SharedDataTest, AFetchedShardIsReadInPlaceAndGivenBackByItsLastReader) {
   std::shared_ptr<const char> bytes = placed.Get();
   EXPECT_EQ(std::string(bytes.get(), kBytes), std::string(kBytes, 'x'));
   for (const wire::Frame& frame : worker().frames())
-    EXPECT_FALSE(frame.has_shard_request()) << "a reader still holds it";
+    EXPECT_FALSE(IsWord(frame)) << "a reader still holds it";
   placed.Clear();
   std::thread([&] { bytes.reset(); }).join();
-  const wire::ShardRequest word = Words(1).at(0);
-  EXPECT_EQ(word.fetch(), FetchId(0));
-  EXPECT_TRUE(word.received());
+  const wire::Bulk word = Words(1).at(0);
+  EXPECT_EQ(word.name().fetch(), FetchId(0));
+  EXPECT_TRUE(word.has_received());
 }
 
 TEST_F(SharedDataTest, WhoTakesNoPlacesGetsTheBytes) {
@@ -132,7 +136,7 @@ TEST_F(SharedDataTest, WhoTakesNoPlacesGetsTheBytes) {
   worker().Send(Lend(FetchId(0), *block));
   ASSERT_TRUE(done.Get().ok());
   EXPECT_EQ(bytes, std::string(kBytes, 'y'));
-  EXPECT_TRUE(Words(1).at(0).received());
+  EXPECT_TRUE(Words(1).at(0).has_received());
 }
 
 TEST_F(SharedDataTest, APlaceThatIsNotKnownIsSentInstead) {
@@ -145,13 +149,13 @@ TEST_F(SharedDataTest, APlaceThatIsNotKnownIsSentInstead) {
   handed_ = true;  // so MakeBlock does not send the segment
   auto block = MakeBlock('z');
   worker().Send(Lend(fetch, *block));
-  const wire::ShardRequest word = Words(1).at(0);
-  EXPECT_EQ(word.fetch(), fetch);
-  EXPECT_FALSE(word.received());
+  const wire::Bulk word = Words(1).at(0);
+  EXPECT_EQ(word.name().fetch(), fetch);
+  EXPECT_TRUE(word.has_resend());
   wire::Frame frame;
-  frame.mutable_data_chunk()->set_fetch(fetch);
-  frame.mutable_data_chunk()->set_data("sent");
-  frame.mutable_data_chunk()->set_last(true);
+  frame.mutable_bulk()->mutable_name()->set_fetch(fetch);
+  frame.mutable_bulk()->mutable_bytes()->set_data("sent");
+  frame.mutable_bulk()->mutable_bytes()->set_last(true);
   worker().Send(std::move(frame));
   ASSERT_TRUE(done.Get().ok());
   EXPECT_EQ(bytes, "sent");
@@ -182,16 +186,16 @@ TEST_F(SharedDataTest, BytesWrittenAheadIntoTheirPlaceAreNotSent) {
   Arrival<bool> released;
   const uint64_t upload = Declare();
   client_->Reserve(upload, 0, [&](std::shared_ptr<char> place) { placed.Set(std::move(place)); });
-  const wire::ShardRequest wish = Words(1).at(0);
-  EXPECT_EQ(wish.ordinal(), upload);
-  EXPECT_EQ(wish.into().size(), kBytes);
+  const wire::Bulk wish = Words(1).at(0);
+  EXPECT_EQ(wish.name().upload(), upload);
+  EXPECT_EQ(wish.place_request().size(), kBytes);
   auto block = MakeBlock('-');
   AnswerWish(wish, block.get());
   std::shared_ptr<char> place = placed.Get();
   std::memset(place.get(), 'u', kBytes);
   client_->Push(upload, 0, {place.get(), kBytes}, [&] { released.Set(true); });
-  const wire::DataChunk chunk = worker().Chunks(1).at(0);
-  EXPECT_TRUE(chunk.placed() && chunk.last() && chunk.data().empty());
+  const wire::Bulk chunk = worker().Chunks(1).at(0);
+  EXPECT_TRUE(chunk.has_placed());
   EXPECT_TRUE(released.Get());
   EXPECT_EQ(std::memcmp(block->bytes().data(), std::string(kBytes, 'u').data(), kBytes), 0);
   EXPECT_EQ(Words(1).size(), 1u) << "requested once";
@@ -200,21 +204,21 @@ TEST_F(SharedDataTest, BytesWrittenAheadIntoTheirPlaceAreNotSent) {
 TEST_F(SharedDataTest, APushThatDoesNotWaitForItsPlaceUsesItsAnswer) {
   const std::string bytes(kBytes, 'v');
   Arrival<bool> released;
-  const wire::ShardRequest wish = PushBehindReserve(bytes, released);
+  const wire::Bulk wish = PushBehindReserve(bytes, released);
   auto block = MakeBlock('-');
   AnswerWish(wish, block.get());
   EXPECT_TRUE(released.Get());
-  EXPECT_TRUE(worker().Chunks(1).at(0).placed());
+  EXPECT_TRUE(worker().Chunks(1).at(0).has_placed());
   EXPECT_EQ(std::memcmp(block->bytes().data(), bytes.data(), kBytes), 0);
 }
 
 TEST_F(SharedDataTest, WhereNoPlaceIsGivenBytesAreSent) {
   const std::string bytes(kBytes, 'v');
   Arrival<bool> released;
-  const wire::ShardRequest wish = PushBehindReserve(bytes, released);
+  const wire::Bulk wish = PushBehindReserve(bytes, released);
   AnswerWish(wish, nullptr);
   EXPECT_TRUE(released.Get());
-  EXPECT_EQ(worker().Chunks(1).at(0).data(), bytes);
+  EXPECT_EQ(worker().Chunks(1).at(0).bytes().data(), bytes);
 }
 
 TEST_F(SharedDataTest, ALostStreamForgetsItsPlacesAndSends) {
@@ -231,7 +235,7 @@ TEST_F(SharedDataTest, ALostStreamForgetsItsPlacesAndSends) {
   Arrival<bool> released;
   client_->Push(upload, 0, {place.get(), kBytes}, [&] { released.Set(true); });
   EXPECT_TRUE(released.Get());
-  EXPECT_EQ(worker().Chunks(1).at(0).data(), std::string(kBytes, 'u'));
+  EXPECT_EQ(worker().Chunks(1).at(0).bytes().data(), std::string(kBytes, 'u'));
 }
 
 }  // namespace

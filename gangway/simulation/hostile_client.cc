@@ -219,30 +219,65 @@ void HostileClient::AddOp(wire::SessionBatch& batch) {
 wire::Frame HostileClient::DataFrame() {
   wire::Frame frame;
   frame.set_sequence(random_.Next());
-  if (random_.Percent(30)) {
-    wire::ShardRequest& request = *frame.mutable_shard_request();
-    request.set_ordinal(random_.Below(40));
-    request.set_shard(static_cast<uint32_t>(random_.Below(3)));
-    request.set_received(random_.Percent(30));
-    request.mutable_into()->set_size(Size());
-    request.set_fetch(random_.Below(12));
-    return frame;
-  }
-  wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_session(random_.Percent(80) ? session_ : random_.Below(9));
-  if (random_.Percent(80)) {
-    chunk.set_upload(random_.Below(12));
+  wire::Bulk& bulk = *frame.mutable_bulk();
+  wire::ShardName& name = *bulk.mutable_name();
+  name.set_session(random_.Percent(80) ? session_ : random_.Below(9));
+  name.set_shard(static_cast<uint32_t>(random_.Below(3)));
+  const uint64_t kind = random_.Below(100);
+  if (kind < 80) {
+    name.set_upload(random_.Below(12));
+  } else if (kind < 90) {
+    name.set_fetch(random_.Below(12));
   } else {
-    chunk.set_transfer(random_.Below(40));
+    name.set_transfer(random_.Below(40));
   }
-  chunk.set_shard(static_cast<uint32_t>(random_.Below(3)));
-  chunk.set_offset(random_.Percent(60) ? 0 : Size());
-  chunk.set_data(std::string(random_.Below(12), 'x'));
-  chunk.set_last(random_.Percent(50));
-  chunk.set_placed(random_.Percent(10));
-  chunk.set_total(random_.Percent(50) ? 0 : Size());
-  chunk.set_dropped(random_.Percent(10));
+  FillMeaning(bulk);
   return frame;
+}
+
+void HostileClient::FillMeaning(wire::Bulk& bulk) {
+  switch (random_.Below(20)) {
+    case 0:
+    case 1:
+      bulk.mutable_placed();
+      return;
+    case 2:
+    case 3:
+      bulk.mutable_dropped();
+      return;
+    case 4:
+      bulk.mutable_received();
+      return;
+    case 5:
+      bulk.mutable_resend();
+      return;
+    case 6:
+    case 7:
+      bulk.mutable_place_request()->set_size(Size());
+      return;
+    case 8:
+      bulk.mutable_place_answer()->mutable_place()->set_size(Size());
+      return;
+    case 9:
+      bulk.mutable_lent()->set_offset(Size());
+      return;
+    case 10:
+      bulk.mutable_gone()->add_segments(Size());
+      return;
+    case 11:
+      bulk.mutable_request()->mutable_into()->set_size(Size());
+      return;
+    case 12:
+      bulk.mutable_failed()->set_code(static_cast<int32_t>(random_.Below(40)));
+      return;
+    default: {
+      wire::ShardBytes& bytes = *bulk.mutable_bytes();
+      bytes.set_offset(random_.Percent(60) ? 0 : Size());
+      bytes.set_data(std::string(random_.Below(12), 'x'));
+      bytes.set_last(random_.Percent(50));
+      bytes.set_total(random_.Percent(50) ? 0 : Size());
+    }
+  }
 }
 
 }  // namespace gangway::simulation

@@ -40,6 +40,7 @@ class HostileClient {
   void FillShards(wire::DropShardsOp& op);
   uint32_t Shard();
   wire::Frame DataFrame();
+  void FillMeaning(wire::Bulk& bulk);
   uint64_t Handle() { return random_.Percent(95) ? random_.Below(24) : random_.Next(); }
   uint64_t Size();
   uint32_t Device() { return static_cast<uint32_t>(random_.Below(devices_ + 2)); }

@@ -50,8 +50,7 @@ void Outbox::FlushTail(Waiting& waiting) {
 }
 
 void Outbox::Append(wire::Frame&& frame, size_t bytes) {
-  if (frame.body_case() == wire::Frame::kDataChunk &&
-      frame.data_chunk().data().size() >= kBulkBytes) {
+  if (frame.bulk().bytes().data().size() >= kBulkBytes) {
     AppendBulk(std::move(frame), bytes);
     return;
   }
@@ -63,22 +62,28 @@ void Outbox::Append(wire::Frame&& frame, size_t bytes) {
 }
 
 void Outbox::AppendBulk(wire::Frame&& frame, size_t bytes) {
-  std::string data = std::move(*frame.mutable_data_chunk()->mutable_data());
-  frame.mutable_data_chunk()->clear_data();
-  std::string chunk = frame.data_chunk().SerializeAsString();
-  frame.clear_data_chunk();
-  std::string head = frame.SerializeAsString();
+  std::string data = std::move(*frame.mutable_bulk()->mutable_bytes()->mutable_data());
+  frame.mutable_bulk()->mutable_bytes()->clear_data();
+  const std::string piece = frame.bulk().bytes().SerializeAsString();
+  frame.mutable_bulk()->clear_bytes();
+  const std::string bulk = frame.bulk().SerializeAsString();
+  frame.clear_bulk();
+  const std::string head = frame.SerializeAsString();
 
-  size_t chunk_bytes =
-      chunk.size() + HeaderBytes(wire::DataChunk::kDataFieldNumber, data.size()) + data.size();
-  size_t frame_bytes =
-      head.size() + HeaderBytes(wire::Frame::kDataChunkFieldNumber, chunk_bytes) + chunk_bytes;
+  const size_t piece_bytes =
+      piece.size() + HeaderBytes(wire::ShardBytes::kDataFieldNumber, data.size()) + data.size();
+  const size_t bulk_bytes =
+      bulk.size() + HeaderBytes(wire::Bulk::kBytesFieldNumber, piece_bytes) + piece_bytes;
+  const size_t frame_bytes =
+      head.size() + HeaderBytes(wire::Frame::kBulkFieldNumber, bulk_bytes) + bulk_bytes;
   Waiting& waiting = WaitingFor(bytes);
   AppendHeader(waiting.tail, Batch::kFramesFieldNumber, frame_bytes);
   waiting.tail += head;
-  AppendHeader(waiting.tail, wire::Frame::kDataChunkFieldNumber, chunk_bytes);
-  waiting.tail += chunk;
-  AppendHeader(waiting.tail, wire::DataChunk::kDataFieldNumber, data.size());
+  AppendHeader(waiting.tail, wire::Frame::kBulkFieldNumber, bulk_bytes);
+  waiting.tail += bulk;
+  AppendHeader(waiting.tail, wire::Bulk::kBytesFieldNumber, piece_bytes);
+  waiting.tail += piece;
+  AppendHeader(waiting.tail, wire::ShardBytes::kDataFieldNumber, data.size());
   FlushTail(waiting);
   waiting.message.pieces.push_back(std::move(data));
 }

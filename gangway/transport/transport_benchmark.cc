@@ -111,7 +111,7 @@ void BulkBytes(benchmark::State& state) {
   for (auto _ : state) {
     for (size_t at = 0; at < source.size(); at += chunk) {
       wire::Frame frame;
-      frame.mutable_data_chunk()->set_data(source.substr(at, chunk));
+      frame.mutable_bulk()->mutable_bytes()->set_data(source.substr(at, chunk));
       pair.Send(std::move(frame));
     }
     pair.Wait(source.size() / chunk);

@@ -19,7 +19,7 @@ std::vector<std::string> Seeds() {
   refused.mutable_hello_reply()->mutable_failure()->set_worker("island0/worker1");
   refused.mutable_hello_reply()->mutable_failure()->set_device(3);
   wire::Frame chunk;
-  chunk.mutable_data_chunk()->set_data("0123456789");
+  chunk.mutable_bulk()->mutable_bytes()->set_data("0123456789");
   wire::Frame batch;
   batch.mutable_session_batch()->add_ops()->mutable_upload()->set_array(1);
   batch.mutable_session_batch()->add_ops()->mutable_drop()->add_handles(1);

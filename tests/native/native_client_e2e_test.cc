@@ -174,7 +174,7 @@ void ExpectRefused(BareLink& stream) {
   EXPECT_EQ(refusal.code(), static_cast<int>(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(refusal.message(), HasSubstr("token"));
   if (refusal.code() == 0) return;
-  for (const wire::Frame& frame : stream.WaitClosed()) EXPECT_FALSE(frame.has_data_chunk());
+  for (const wire::Frame& frame : stream.WaitClosed()) EXPECT_FALSE(frame.has_bulk());
 }
 
 TEST_F(NativeE2eTest, ADataStreamOpensOnlyWithItsSessionsToken_OB_3) {

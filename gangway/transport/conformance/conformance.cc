@@ -27,15 +27,15 @@ wire::Frame Bulk(uint64_t sequence, size_t bytes) {
   wire::Frame frame;
   frame.set_sequence(sequence);
   frame.set_epoch(7);
-  auto* chunk = frame.mutable_data_chunk();
-  chunk->set_session(3);
-  chunk->set_fetch(11);
-  chunk->set_shard(2);
-  chunk->set_offset(sequence);
-  chunk->set_last(true);
+  auto* chunk = frame.mutable_bulk();
+  chunk->mutable_name()->set_session(3);
+  chunk->mutable_name()->set_fetch(11);
+  chunk->mutable_name()->set_shard(2);
+  chunk->mutable_bytes()->set_offset(sequence);
+  chunk->mutable_bytes()->set_last(true);
   std::string data(bytes, '\0');
   for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>((i * 131 + sequence) >> 3);
-  chunk->set_data(std::move(data));
+  chunk->mutable_bytes()->set_data(std::move(data));
   return frame;
 }
 
@@ -325,7 +325,7 @@ TEST_P(TransportConformance, AFullQueueRefusesAndBecomesWritable) {
   }
   ASSERT_TRUE(server_.WaitFrames(sent + 1));
   auto frames = server_.frames();
-  for (size_t i = 0; i < sent; ++i) EXPECT_EQ(frames[i].data_chunk().offset(), i);
+  for (size_t i = 0; i < sent; ++i) EXPECT_EQ(frames[i].bulk().bytes().offset(), i);
 }
 
 TEST_P(TransportConformance, WritableComesBelowALimitOfItsOwn) {

@@ -269,14 +269,14 @@ TEST_F(HostileTest, AMessageOverTheLimitEndsItsLinkOnly) {
     return events;
   });
   Batch batch;
-  batch.add_frames()->mutable_data_chunk()->set_data(std::string(2 << 20, 'x'));
+  batch.add_frames()->mutable_bulk()->mutable_bytes()->set_data(std::string(2 << 20, 'x'));
   EXPECT_NE(Call("/gangway.Link/Open", batch.SerializeAsString()).error_code(),
             grpc::StatusCode::OK);
   EXPECT_TRUE(WaitEnd(absl::StatusCode::kUnavailable));
   auto link = transport_->Connect(listener_->address(), LinkEvents{&loop_}, kLimit);
   ASSERT_TRUE(link.ok()) << link.status();
   wire::Frame frame;
-  *frame.mutable_data_chunk() = batch.frames(0).data_chunk();
+  *frame.mutable_bulk() = batch.frames(0).bulk();
   EXPECT_EQ((*link)->Send(frame).code(), absl::StatusCode::kInvalidArgument);
   link->reset();
   EXPECT_TRUE(WaitEnd(absl::StatusCode::kCancelled));

@@ -266,7 +266,7 @@ TEST_F(LocalStrangers, AMessageOverTheLimitEndsItsLinkOnly) {
   auto link = transport_->Connect(listener_->address(), LinkEvents{&loop_}, kLimit);
   ASSERT_TRUE(link.ok()) << link.status();
   wire::Frame frame;
-  frame.mutable_data_chunk()->set_data(std::string(2 << 20, 'x'));
+  frame.mutable_bulk()->mutable_bytes()->set_data(std::string(2 << 20, 'x'));
   EXPECT_EQ((*link)->Send(frame).code(), absl::StatusCode::kInvalidArgument);
 }
 

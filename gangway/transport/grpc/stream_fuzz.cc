@@ -133,7 +133,7 @@ std::vector<std::string> Seeds() {
   transport::Batch hello;
   hello.add_frames()->mutable_hello()->set_name("a peer");
   transport::Batch data;
-  data.add_frames()->mutable_data_chunk()->set_data(std::string(300, 'x'));
+  data.add_frames()->mutable_bulk()->mutable_bytes()->set_data(std::string(300, 'x'));
   data.add_frames()->mutable_heartbeat()->set_time_ns(1);
   transport::Batch close;
   close.mutable_close()->set_reason("done");

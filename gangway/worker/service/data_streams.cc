@@ -117,7 +117,7 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
     return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("The client does not read the ",
                                                                 kAnswersMax, " answers to it.")));
   }
-  if (frame.has_data_chunk()) OnChunk(id, stream, frame.data_chunk());
+  if (frame.has_bulk()) return OnBulk(id, stream, frame.bulk());
   if (frame.has_piece() || frame.has_host_callback_reply())
     return OnReply(id, stream, std::move(frame));
   if (frame.has_heartbeat()) {
@@ -125,9 +125,6 @@ void DataStreams::OnFrame(uint64_t id, wire::Frame frame) {
     answer.mutable_heartbeat()->set_time_ns(frame.heartbeat().time_ns());
     return Answer(stream, std::move(answer));
   }
-  if (!frame.has_shard_request()) return;
-  if (frame.shard_request().fetch() != 0) return OnFetchedWord(stream, frame.shard_request());
-  OnWish(stream, frame.shard_request());
 }
 
 void DataStreams::OnHello(uint64_t id, Stream& stream, const wire::Hello& hello) {
@@ -179,20 +176,32 @@ void DataStreams::OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& he
   stream.owner->AcceptPeer(id, stream.link, hello);
 }
 
-void DataStreams::OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
-  if (chunk.name_case() != wire::DataChunk::kUpload) return;  // a client may send nothing else
-  if (chunk.placed()) return OnPlaced(id, stream, chunk);
-  received_bytes_ += chunk.data().size();
+// Of uploads and fetches only: a client may name nothing else.
+void DataStreams::OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk) {
+  const wire::ShardName& name = bulk.name();
+  if (name.has_upload()) {
+    if (bulk.has_bytes()) return OnBytes(id, stream, name, bulk.bytes());
+    if (bulk.has_placed()) return OnPlaced(id, stream, name);
+    if (bulk.has_place_request()) return OnPlaceRequest(stream, name, bulk.place_request().size());
+    if (bulk.has_dropped()) return OnDropped(stream, name.upload());
+  } else if (name.has_fetch()) {
+    if (bulk.has_received()) return OnDone(stream, name, Done::kReceived);
+    if (bulk.has_resend()) return OnDone(stream, name, Done::kUnread);
+  }
+}
+
+void DataStreams::OnBytes(uint64_t id, Stream& stream, const wire::ShardName& name,
+                          const wire::ShardBytes& bytes) {
+  received_bytes_ += bytes.data().size();
   UploadStaging& staging = SessionOf(stream.session).staging;
-  if (chunk.dropped()) return OnDropped(stream, chunk.upload());
-  absl::StatusOr<bool> complete = staging.Add(chunk);
+  absl::StatusOr<bool> complete = staging.Add(name.upload(), name.shard(), bytes);
   if (absl::IsResourceExhausted(complete.status())) {
-    staging.Refuse(chunk.upload());
+    staging.Refuse(name.upload());
     return events_.on_refused(
-        {stream.session, chunk.upload(), wire::ToFailure(complete.status()), false});
+        {stream.session, name.upload(), wire::ToFailure(complete.status()), false});
   }
   if (!complete.ok()) return Refuse(id, complete.status());
-  if (*complete) OnStaged(stream, chunk);
+  if (*complete) OnStaged(stream, name);
 }
 
 // No node will use it: the controller has refused it, or its client has given it up.
@@ -204,34 +213,31 @@ void DataStreams::OnDropped(const Stream& stream, uint64_t upload) {
        /*unwanted=*/true});
 }
 
-void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk) {
+void DataStreams::OnPlaced(uint64_t id, Stream& stream, const wire::ShardName& name) {
   UploadStaging& staging = SessionOf(stream.session).staging;
-  absl::StatusOr<bool> complete = staging.Place(chunk.upload(), chunk.shard());
+  absl::StatusOr<bool> complete = staging.Place(name.upload(), name.shard());
   if (!complete.ok()) return Refuse(id, complete.status());
-  received_bytes_ += staging.SizeOf(chunk.upload(), chunk.shard());
-  received_shared_bytes_ += staging.SizeOf(chunk.upload(), chunk.shard());
-  if (*complete) OnStaged(stream, chunk);
+  received_bytes_ += staging.SizeOf(name.upload(), name.shard());
+  received_shared_bytes_ += staging.SizeOf(name.upload(), name.shard());
+  if (*complete) OnStaged(stream, name);
 }
 
-void DataStreams::OnStaged(const Stream& stream, const wire::DataChunk& chunk) {
-  const size_t bytes = SessionOf(stream.session).staging.SizeOf(chunk.upload(), chunk.shard());
-  Trace(TraceKind::kUpload, chunk.shard(), stream.session, {}, bytes);
-  events_.on_staged({.session = stream.session,
-                     .upload = chunk.upload(),
-                     .shard = chunk.shard(),
-                     .bytes = bytes});
+void DataStreams::OnStaged(const Stream& stream, const wire::ShardName& name) {
+  const size_t bytes = SessionOf(stream.session).staging.SizeOf(name.upload(), name.shard());
+  Trace(TraceKind::kUpload, name.shard(), stream.session, {}, bytes);
+  events_.on_staged(
+      {.session = stream.session, .upload = name.upload(), .shard = name.shard(), .bytes = bytes});
 }
 
-// Answers without a block if none is available; the shard then arrives in chunks.
-void DataStreams::OnWish(Stream& stream, const wire::ShardRequest& wish) {
+// Answers without a place if no block is available; the shard then arrives in pieces.
+void DataStreams::OnPlaceRequest(Stream& stream, const wire::ShardName& name, size_t size) {
   wire::Frame frame;
-  wire::ShardRequest& answer = *frame.mutable_shard_request();
-  answer.set_ordinal(wish.ordinal());
-  answer.set_shard(wish.shard());
-  if (auto block = pool_.Allocate(stream.segments, wish.into().size())) {
-    const wire::SharedBlock place = transport::NameOf(*block, wish.into().size());
-    if (SessionOf(stream.session).staging.Reserve(wish.ordinal(), wish.shard(), std::move(block)))
-      *answer.mutable_into() = place;
+  *frame.mutable_bulk()->mutable_name() = name;
+  wire::PlaceAnswer& answer = *frame.mutable_bulk()->mutable_place_answer();
+  if (auto block = pool_.Allocate(stream.segments, size)) {
+    const wire::SharedBlock place = transport::NameOf(*block, size);
+    if (SessionOf(stream.session).staging.Reserve(name.upload(), name.shard(), std::move(block)))
+      *answer.mutable_place() = place;
   }
   Answer(stream, std::move(frame));
 }
@@ -303,7 +309,7 @@ void DataStreams::DropIdleMemory() {
     const std::vector<uint64_t> gone = stream.segments.TakeGone(dropped);
     if (gone.empty()) continue;
     wire::Frame frame;
-    frame.mutable_shard_request()->mutable_gone()->Add(gone.begin(), gone.end());
+    frame.mutable_bulk()->mutable_gone()->mutable_segments()->Add(gone.begin(), gone.end());
     Answer(stream, std::move(frame));
   }
 }
@@ -430,11 +436,11 @@ std::optional<size_t> DataStreams::SendPiece(Stream& stream, SessionId session,
   if (data.block() != nullptr && !stream.segments.HandOver(*data.block())) data.Lend(nullptr);
   const transport::OutgoingShard::Step step = data.Next(kPieceBytes);
   wire::Frame frame;
-  wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_session(session.number());
-  chunk.set_fetch(outgoing.fetch);
-  chunk.set_shard(outgoing.shard);
-  transport::PutStep(data, step, chunk);
+  wire::Bulk& bulk = *frame.mutable_bulk();
+  bulk.mutable_name()->set_session(session.number());
+  bulk.mutable_name()->set_fetch(outgoing.fetch);
+  bulk.mutable_name()->set_shard(outgoing.shard);
+  transport::PutStep(data, step, bulk);
   // Full: on_writable follows. Closed: on_closed follows and drops it.
   if (!SendFrame(stream, std::move(frame)).ok()) return std::nullopt;
   data.Advance(step);
@@ -447,16 +453,16 @@ std::optional<size_t> DataStreams::SendPiece(Stream& stream, SessionId session,
   return step.bytes.size();
 }
 
-// The client acknowledges a shard in shared memory, or could not map it.
-void DataStreams::OnFetchedWord(Stream& stream, const wire::ShardRequest& word) {
+// The client has read a shard in shared memory, or could not map it.
+void DataStreams::OnDone(Stream& stream, const wire::ShardName& name, Done done) {
   std::shared_ptr<transport::SharedBlock> block =
-      stream.lent.TakeBack({word.fetch(), word.shard()});
-  if (block == nullptr || word.received()) return;
+      stream.lent.TakeBack({name.fetch(), name.shard()});
+  if (block == nullptr || done == Done::kReceived) return;
   const std::span<const std::byte> bytes = block->bytes();
   sent_bytes_ -= bytes.size();
   sent_shared_bytes_ -= bytes.size();
-  Enqueue(stream.session, {.fetch = word.fetch(),
-                           .shard = word.shard(),
+  Enqueue(stream.session, {.fetch = name.fetch(),
+                           .shard = name.shard(),
                            .data = transport::OutgoingShard(bytes),
                            .owner = std::move(block),
                            .sent = [](const absl::Status&) {}});

@@ -148,17 +148,20 @@ class DataStreams {
   void OnHello(uint64_t id, Stream& stream, const wire::Hello& hello);
   void OnPeerHello(uint64_t id, Stream& stream, const wire::Hello& hello);
   void OnWritable(uint64_t id);
-  void OnChunk(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
+  void OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk);
+  void OnBytes(uint64_t id, Stream& stream, const wire::ShardName& name,
+               const wire::ShardBytes& bytes);
   void OnDropped(const Stream& stream, uint64_t upload);
-  void OnPlaced(uint64_t id, Stream& stream, const wire::DataChunk& chunk);
-  void OnWish(Stream& stream, const wire::ShardRequest& wish);
-  void OnFetchedWord(Stream& stream, const wire::ShardRequest& word);
+  void OnPlaced(uint64_t id, Stream& stream, const wire::ShardName& name);
+  void OnPlaceRequest(Stream& stream, const wire::ShardName& name, size_t size);
+  enum class Done : uint8_t { kReceived, kUnread };
+  void OnDone(Stream& stream, const wire::ShardName& name, Done done);
   void OnReply(uint64_t id, Stream& stream, wire::Frame frame);
   void SendCallbacks(SessionId session);
   void LoseCallbacks(SessionId session, const absl::Status& why);
   void Answer(Stream& stream, wire::Frame frame);
   void DropIdleMemory();
-  void OnStaged(const Stream& stream, const wire::DataChunk& chunk);
+  void OnStaged(const Stream& stream, const wire::ShardName& name);
   void OnClosed(uint64_t id);
   void Refuse(uint64_t id, const absl::Status& why);
   Session& SessionOf(SessionId session);

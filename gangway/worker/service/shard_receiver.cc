@@ -22,6 +22,11 @@ std::string Name(const wire::Worker& worker) {
   return absl::StrCat("island", worker.island(), "/worker", worker.index());
 }
 
+void SetName(TransferKey key, wire::ShardName& name) {
+  name.set_transfer(key.ordinal.number());
+  name.set_shard(key.shard);
+}
+
 }  // namespace
 
 ShardReceiver::ShardReceiver(Options options)
@@ -108,9 +113,8 @@ void ShardReceiver::SendHello(Peer& peer) {
 void ShardReceiver::SendRequest(Peer& peer, Asked& asked) {
   const TransferPlane::Asking& asking = asked.asking;
   wire::Frame frame;
-  wire::ShardRequest& request = *frame.mutable_shard_request();
-  request.set_ordinal(asking.key.ordinal.number());
-  request.set_shard(asking.key.shard);
+  SetName(asking.key, *frame.mutable_bulk()->mutable_name());
+  wire::ShardRequest& request = *frame.mutable_bulk()->mutable_request();
   request.set_token(asking.token.ask);
   if (asking.size >= options_.shared_shard_min) {
     if (auto block = pool_.Allocate(peer.segments, asking.size)) {
@@ -128,17 +132,15 @@ void ShardReceiver::DropIdleMemory() {
     const std::vector<uint64_t> gone = peer->segments.TakeGone(dropped);
     if (gone.empty() || peer->link == nullptr) continue;
     wire::Frame frame;
-    frame.mutable_shard_request()->mutable_gone()->Add(gone.begin(), gone.end());
+    frame.mutable_bulk()->mutable_gone()->mutable_segments()->Add(gone.begin(), gone.end());
     Send(*peer, std::move(frame));
   }
 }
 
 void ShardReceiver::SendReceived(Peer& peer, TransferKey key) {
   wire::Frame frame;
-  wire::ShardRequest& request = *frame.mutable_shard_request();
-  request.set_ordinal(key.ordinal.number());
-  request.set_shard(key.shard);
-  request.set_received(true);
+  SetName(key, *frame.mutable_bulk()->mutable_name());
+  frame.mutable_bulk()->mutable_received();
   Send(peer, std::move(frame));
 }
 
@@ -154,36 +156,45 @@ void ShardReceiver::OnFrame(const PeerPtr& peer, const wire::Frame& frame) {
   peer->silence.Hear(Clock::now());
   if (frame.has_hello_reply()) {
     OnGreeted(peer, frame.hello_reply());
-  } else if (frame.has_data_chunk()) {
-    OnChunk(peer, frame.data_chunk());
+  } else if (frame.has_bulk()) {
+    OnBulk(peer, frame.bulk());
   }
 }
 
-void ShardReceiver::OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk) {
-  TransferKey key{Ordinal(chunk.transfer()), chunk.shard()};
-  if (chunk.name_case() != wire::DataChunk::kTransfer || !peer->asked.contains(key))
-    return;  // already cancelled
-  Asked& asked = asked_.at(key);
-  if (!asked.staged.begun() && chunk.proof() != asked.asking.token.proof) {
+void ShardReceiver::OnBulk(const PeerPtr& peer, const wire::Bulk& bulk) {
+  if (!bulk.has_bytes() && !bulk.has_placed()) return;
+  const TransferKey key{Ordinal(bulk.name().transfer()), bulk.name().shard()};
+  if (!bulk.name().has_transfer() || !peer->asked.contains(key)) return;  // already cancelled
+  const Asked& asked = asked_.at(key);
+  const std::string& proof = bulk.has_placed() ? bulk.placed().proof() : bulk.bytes().proof();
+  if (!asked.staged.begun() && proof != asked.asking.token.proof) {
     return Lose(peer, absl::PermissionDeniedError(absl::StrCat(
                           "the process at ", peer->worker.data_address(),
                           " sent a shard without the copy's proof; it is not the worker that was "
                           "asked")));
   }
-  if (chunk.placed() && asked.staged.lends()) return OnPlaced(peer, key);
+  if (bulk.has_placed()) return OnPlaced(peer, key);
+  OnBytes(peer, key, bulk.bytes());
+}
+
+void ShardReceiver::OnBytes(const PeerPtr& peer, TransferKey key, const wire::ShardBytes& bytes) {
+  Asked& asked = asked_.at(key);
   asked.staged.ReturnBlock();  // the sender chose the stream and wrote nothing into the block
-  if (absl::Status taken = Take(asked, chunk); !taken.ok()) return End(key, taken);
-  received_bytes_ += chunk.data().size();
+  if (absl::Status taken = Take(asked, bytes); !taken.ok()) return End(key, taken);
+  received_bytes_ += bytes.data().size();
   if (!asked.staged.complete()) return;
   SendReceived(*peer, key);
-  transport::StagedShard::Bytes bytes = asked.staged.TakeBytes();
+  transport::StagedShard::Bytes all = asked.staged.TakeBytes();
   auto charge = std::make_shared<StagingMemory::Charge>(std::move(asked.charge));
-  End(key, ShardBytes{bytes.bytes, std::move(bytes.owner), std::move(charge)});
+  End(key, ShardBytes{all.bytes, std::move(all.owner), std::move(charge)});
 }
 
 void ShardReceiver::OnPlaced(const PeerPtr& peer, TransferKey key) {
   Asked& asked = asked_.at(key);
-  if (absl::Status placed = asked.staged.Place(); !placed.ok()) return End(key, placed);
+  if (absl::Status placed = asked.staged.Place(); !placed.ok()) {
+    return End(key, absl::InternalError(absl::StrCat(Name(peer->worker), " sent a shard wrongly: ",
+                                                     std::string(placed.message()))));
+  }
   received_bytes_ += asked.asking.size;
   received_shared_bytes_ += asked.asking.size;
   SendReceived(*peer, key);
@@ -191,12 +202,12 @@ void ShardReceiver::OnPlaced(const PeerPtr& peer, TransferKey key) {
   End(key, ShardBytes{bytes.bytes, std::move(bytes.owner), nullptr});
 }
 
-absl::Status ShardReceiver::Take(Asked& asked, const wire::DataChunk& chunk) {
+absl::Status ShardReceiver::Take(Asked& asked, const wire::ShardBytes& bytes) {
   absl::Status taken = asked.staged.Take(
-      transport::PieceOf(chunk), chunk.data(), [&](uint64_t bytes) -> absl::Status {
+      transport::PieceOf(bytes), bytes.data(), [&](uint64_t size) -> absl::Status {
         if (options_.staging == nullptr) return absl::OkStatus();
         auto more =
-            options_.staging->Take(asked.asking.session, bytes, StagingMemory::Order::kIfRoom);
+            options_.staging->Take(asked.asking.session, size, StagingMemory::Order::kIfRoom);
         if (more.ok()) asked.charge.Add(*std::move(more));
         return more.status();
       });

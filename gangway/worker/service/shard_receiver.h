@@ -81,8 +81,9 @@ class ShardReceiver {
   bool IsPeer(const PeerPtr& peer) const;
   void OnDialed(const PeerPtr& peer, absl::StatusOr<std::shared_ptr<transport::Link>> link);
   void OnFrame(const PeerPtr& peer, const wire::Frame& frame);
-  void OnChunk(const PeerPtr& peer, const wire::DataChunk& chunk);
-  absl::Status Take(Asked& asked, const wire::DataChunk& chunk);
+  void OnBulk(const PeerPtr& peer, const wire::Bulk& bulk);
+  void OnBytes(const PeerPtr& peer, TransferKey key, const wire::ShardBytes& bytes);
+  absl::Status Take(Asked& asked, const wire::ShardBytes& bytes);
   void OnPlaced(const PeerPtr& peer, TransferKey key);
   void OnGreeted(const PeerPtr& peer, const wire::HelloReply& reply);
   void DropIdleMemory();

@@ -59,24 +59,28 @@ void ShardSender::OnFrame(uint64_t id, const wire::Frame& frame) {
     wire::Frame echo;
     *echo.mutable_heartbeat() = frame.heartbeat();
     (void)SendFrame(stream->second, std::move(echo));  // a full queue already proves liveness
-  } else if (frame.has_shard_request()) {
-    OnRequest(id, stream->second, frame.shard_request());
+  } else if (frame.has_bulk()) {
+    OnBulk(id, stream->second, frame.bulk());
   }
 }
 
-void ShardSender::OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request) {
-  if (request.gone_size() != 0) {
-    for (uint64_t segment : request.gone()) stream.segments.Forget(segment);
-    return;
-  }
-  TransferKey key{Ordinal(request.ordinal()), request.shard()};
+void ShardSender::OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk) {
+  for (uint64_t segment : bulk.gone().segments()) stream.segments.Forget(segment);
+  if (!bulk.name().has_transfer()) return;
+  const TransferKey key{Ordinal(bulk.name().transfer()), bulk.name().shard()};
+  if (bulk.has_received()) return OnReceived(id, key);
+  if (bulk.has_request()) OnRequest(id, stream, key, bulk.request());
+}
+
+void ShardSender::OnReceived(uint64_t id, TransferKey key) {
   auto offered = offered_.find(key);
-  if (request.received()) {
-    bool mine = offered != offered_.end() && offered->second.stream == id;
-    if (mine && offered->second.state == State::kSent) End(key, absl::OkStatus());
-    return;
-  }
-  if (offered != offered_.end()) return Assign(key, id, request);
+  const bool mine = offered != offered_.end() && offered->second.stream == id;
+  if (mine && offered->second.state == State::kSent) End(key, absl::OkStatus());
+}
+
+void ShardSender::OnRequest(uint64_t id, Stream& stream, TransferKey key,
+                            const wire::ShardRequest& request) {
+  if (offered_.contains(key)) return Assign(key, id, request);
   if (++stream.parked > kParkedMax) {
     return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("More than ", kParkedMax,
                                                                 " requests wait for shards that "
@@ -281,11 +285,10 @@ void ShardSender::OnRead(uint64_t id, TransferKey key, std::shared_ptr<HostShard
 bool ShardSender::SendPiece(Stream& stream, Offered& offered) {
   const transport::OutgoingShard::Step step = offered.outgoing.Next(kPieceBytes);
   wire::Frame frame;
-  wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_transfer(offered.offering.key.ordinal.number());
-  chunk.set_shard(offered.offering.key.shard);
-  if (!offered.outgoing.begun()) chunk.set_proof(offered.offering.token.proof);
-  transport::PutStep(offered.outgoing, step, chunk);
+  wire::Bulk& bulk = *frame.mutable_bulk();
+  bulk.mutable_name()->set_transfer(offered.offering.key.ordinal.number());
+  bulk.mutable_name()->set_shard(offered.offering.key.shard);
+  transport::PutStep(offered.outgoing, step, bulk, offered.offering.token.proof);
   if (!SendFrame(stream, std::move(frame)).ok()) return false;
   offered.outgoing.Advance(step);
   offered.progress.Hear(Clock::now());

@@ -108,7 +108,9 @@ class ShardSender {
     wire::ShardRequest request;
   };
 
-  void OnRequest(uint64_t id, Stream& stream, const wire::ShardRequest& request);
+  void OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk);
+  void OnRequest(uint64_t id, Stream& stream, TransferKey key, const wire::ShardRequest& request);
+  void OnReceived(uint64_t id, TransferKey key);
   void Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request);
   void Advance(TransferKey key);
   void Pump(uint64_t id);

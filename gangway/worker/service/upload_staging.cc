@@ -12,10 +12,11 @@
 
 namespace gangway::worker {
 
-absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
-  if (refused_.contains(chunk.upload())) return false;
-  Upload& upload = uploads_[chunk.upload()];
-  auto [entry, is_new] = upload.shards.try_emplace(chunk.shard());
+absl::StatusOr<bool> UploadStaging::Add(uint64_t upload_id, uint32_t shard_index,
+                                        const wire::ShardBytes& bytes) {
+  if (refused_.contains(upload_id)) return false;
+  Upload& upload = uploads_[upload_id];
+  auto [entry, is_new] = upload.shards.try_emplace(shard_index);
   if (is_new && ++shard_count_ > kShardsMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat("More than ", kShardsMax,
@@ -24,14 +25,14 @@ absl::StatusOr<bool> UploadStaging::Add(const wire::DataChunk& chunk) {
   Shard& shard = entry->second;
   if (shard.staged.lends()) shard.charge.Reset();  // the client sends it instead
   absl::Status taken =
-      shard.staged.Take(transport::PieceOf(chunk), chunk.data(), [&](uint64_t bytes) {
-        auto more = memory_->Take(session_, bytes, StagingMemory::Order::kIfRoom);
+      shard.staged.Take(transport::PieceOf(bytes), bytes.data(), [&](uint64_t size) {
+        auto more = memory_->Take(session_, size, StagingMemory::Order::kIfRoom);
         if (more.ok()) shard.charge.Add(*std::move(more));
         return more.status();
       });
   if (absl::IsInvalidArgument(taken)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Upload ", chunk.upload(), ", shard ", chunk.shard(), ": ", std::string(taken.message())));
+    return absl::InvalidArgumentError(absl::StrCat("Upload ", upload_id, ", shard ", shard_index,
+                                                   ": ", std::string(taken.message())));
   }
   GANGWAY_RETURN_IF_ERROR(taken);
   upload.moved = true;

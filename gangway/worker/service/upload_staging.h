@@ -30,10 +30,10 @@ class UploadStaging {
   UploadStaging(std::shared_ptr<StagingMemory> memory, SessionId session)
       : memory_(std::move(memory)), session_(session) {}
 
-  // Adds a chunk of an upload; true: the shard is complete. INVALID_ARGUMENT: the chunk is out of
-  // order, or follows the last one: the stream must be closed. RESOURCE_EXHAUSTED: it exceeds the
-  // limit on staged bytes or shards: the upload is refused.
-  absl::StatusOr<bool> Add(const wire::DataChunk& chunk);
+  // Adds a piece of a shard; true: the shard is complete. INVALID_ARGUMENT: the piece is out of
+  // order or does not fit: the stream must be closed. RESOURCE_EXHAUSTED: it exceeds the limit on
+  // staged bytes or shards: the upload is refused.
+  absl::StatusOr<bool> Add(uint64_t upload, uint32_t shard, const wire::ShardBytes& bytes);
 
   // Reserves a block for a shard that has not begun: its client writes it until Place. False: the upload is refused,
   // the shard has begun, or a limit on bytes or shards is reached.

@@ -219,11 +219,11 @@ TEST_F(WorkerSimTest, ACancelledUploadEndsAndItsLateBytesCostNothing_TM1) {
   UploadNode(1, 10, big, 2);
   Release({1});
   SendShard(1, 0, std::string(big.bytes, 'x'));
-  wire::DataChunk half;
-  half.set_session(kSession.number());
-  half.set_upload(1);
-  half.set_shard(1);
-  half.set_data(std::string(1000, 'y'));
+  wire::Bulk half;
+  half.mutable_name()->set_session(kSession.number());
+  half.mutable_name()->set_upload(1);
+  half.mutable_name()->set_shard(1);
+  half.mutable_bytes()->set_data(std::string(1000, 'y'));
   SendChunk(half);
   wire::IslandItem item;
   item.mutable_cancel()->add_ordinals(1);
@@ -234,8 +234,8 @@ TEST_F(WorkerSimTest, ACancelledUploadEndsAndItsLateBytesCostNothing_TM1) {
   wire::Failure failure = WaitDone(1);
   EXPECT_EQ(failure.message(), "waited for the client");
   EXPECT_EQ(failure.worker(), "island0/worker0");
-  half.set_offset(1000);  // the client does not know of the cancel yet
-  half.set_last(true);
+  half.mutable_bytes()->set_offset(1000);  // the client does not know of the cancel yet
+  half.mutable_bytes()->set_last(true);
   SendChunk(half);
   Upload(2, 11, big, {std::string(big.bytes, 'z')});  // the stream is still good
 }
@@ -248,12 +248,12 @@ class SmallStagingTest : public WorkerSimTest {
     host_bytes_max_ = 4 * kMiB;
     WorkerSimTest::SetUp();
   }
-  static wire::DataChunk First(uint64_t upload, uint64_t total) {
-    wire::DataChunk chunk;
-    chunk.set_session(kSession.number());
-    chunk.set_upload(upload);
-    chunk.set_total(total);
-    chunk.set_data("x");
+  static wire::Bulk First(uint64_t upload, uint64_t total) {
+    wire::Bulk chunk;
+    chunk.mutable_name()->set_session(kSession.number());
+    chunk.mutable_name()->set_upload(upload);
+    chunk.mutable_bytes()->set_total(total);
+    chunk.mutable_bytes()->set_data("x");
     return chunk;
   }
   const Tensor kOneMiB{{kMiB / 4}, kMiB};
@@ -282,10 +282,10 @@ TEST_F(SmallStagingTest, TM2_RefusedUploadsLeaveNothingBehind) {
   OpenStream();
   for (uint64_t i = 1; i <= 10'000; ++i) {
     SendChunk(First(i, i % 3 == 0 ? 64 * kMiB : 100));  // a third is too large for the worker
-    wire::DataChunk dropped;
-    dropped.set_session(kSession.number());
-    dropped.set_upload(i);
-    dropped.set_dropped(true);
+    wire::Bulk dropped;
+    dropped.mutable_name()->set_session(kSession.number());
+    dropped.mutable_name()->set_upload(i);
+    dropped.mutable_dropped();
     SendChunk(std::move(dropped));
   }
   Upload(10'001, 9, kOneMiB, {std::string(kMiB, 'z')});
@@ -335,63 +335,65 @@ class UploadPlaceTest : public WorkerSimTest {
   // The block to write into; null: none was given.
   std::shared_ptr<std::byte> AskForPlace(uint64_t upload, size_t bytes) {
     wire::Frame frame;
-    frame.mutable_shard_request()->set_ordinal(upload);
-    frame.mutable_shard_request()->mutable_into()->set_size(bytes);
+    frame.mutable_bulk()->mutable_name()->set_upload(upload);
+    frame.mutable_bulk()->mutable_place_request()->set_size(bytes);
     EXPECT_TRUE(data_->Send(std::move(frame)).ok());
-    wire::ShardRequest answer;
+    wire::Bulk answer;
     EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& f) {
-      if (f.has_shard_request()) answer = f.shard_request();
-      return f.has_shard_request();
+      if (f.bulk().has_place_answer()) answer = f.bulk();
+      return f.bulk().has_place_answer();
     }));
-    EXPECT_EQ(answer.ordinal(), upload);
+    EXPECT_EQ(answer.name().upload(), upload);
     while (auto received = transport::ReceiveDescriptor(socket_))
       EXPECT_TRUE(segments_.Add(*received).ok());
-    if (!answer.has_into()) return nullptr;
-    return segments_.Find(answer.into().segment(), answer.into().offset(), bytes);
+    const wire::SharedBlock& place = answer.place_answer().place();
+    if (!answer.place_answer().has_place()) return nullptr;
+    return segments_.Find(place.segment(), place.offset(), bytes);
   }
   void SayPlaced(uint64_t upload) {
-    wire::DataChunk chunk;
-    chunk.set_session(kSession.number());
-    chunk.set_upload(upload);
-    chunk.set_placed(true);
-    chunk.set_last(true);
+    wire::Bulk chunk;
+    chunk.mutable_name()->set_session(kSession.number());
+    chunk.mutable_name()->set_upload(upload);
+    chunk.mutable_placed();
     SendChunk(std::move(chunk));
   }
   std::string Contents(uint64_t ordinal, uint64_t storage) {
     FetchNode(ordinal, storage, kLarge, 1);
     Release({ordinal});
-    wire::DataChunk lent = ReceivePlace();
-    EXPECT_EQ(lent.fetch(), ordinal);
+    wire::Bulk lent = ReceivePlace();
+    EXPECT_EQ(lent.name().fetch(), ordinal);
     std::string bytes = Read(lent);
     Say(lent, Word::kReceived);
     return bytes;
   }
 
   // The announcement of a fetched shard that lies in shared memory.
-  wire::DataChunk ReceivePlace() {
-    wire::DataChunk lent;
+  wire::Bulk ReceivePlace() {
+    wire::Bulk lent;
     EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& f) {
-      if (f.has_data_chunk() && f.data_chunk().has_place()) lent = f.data_chunk();
-      return lent.has_place();
+      if (f.bulk().has_lent()) lent = f.bulk();
+      return lent.has_lent();
     }));
-    EXPECT_TRUE(lent.last() && lent.data().empty());
     while (auto received = transport::ReceiveDescriptor(socket_))
       EXPECT_TRUE(segments_.Add(*received).ok());
     return lent;
   }
-  std::string Read(const wire::DataChunk& lent) {
-    const wire::SharedBlock& place = lent.place();
+  std::string Read(const wire::Bulk& lent) {
+    const wire::SharedBlock& place = lent.lent();
     auto bytes = segments_.Find(place.segment(), place.offset(), place.size());
     EXPECT_NE(bytes, nullptr);
     if (bytes == nullptr) return {};
     return {reinterpret_cast<const char*>(bytes.get()), place.size()};
   }
   enum class Word { kReceived, kSendIt };
-  void Say(const wire::DataChunk& lent, Word word) {
+  void Say(const wire::Bulk& lent, Word word) {
     wire::Frame frame;
-    frame.mutable_shard_request()->set_fetch(lent.fetch());
-    frame.mutable_shard_request()->set_shard(lent.shard());
-    frame.mutable_shard_request()->set_received(word == Word::kReceived);
+    *frame.mutable_bulk()->mutable_name() = lent.name();
+    if (word == Word::kReceived) {
+      frame.mutable_bulk()->mutable_received();
+    } else {
+      frame.mutable_bulk()->mutable_resend();
+    }
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
   }
   void UploadLarge(uint64_t ordinal, uint64_t storage, char fill) {
@@ -459,9 +461,9 @@ TEST_F(UploadPlaceTest, AFetchedShardIsReadWhereItLies) {
   FetchNode(3, 1, kLarge, 1);
   FetchNode(4, 2, kLarge, 1);
   Release({3, 4});
-  const wire::DataChunk first = ReceivePlace(), second = ReceivePlace();
+  const wire::Bulk first = ReceivePlace(), second = ReceivePlace();
   EXPECT_EQ(WaitDone(3).code(), 0) << "a node does not wait for its reader";
-  EXPECT_NE(first.place().offset(), second.place().offset());
+  EXPECT_NE(first.lent().offset(), second.lent().offset());
   EXPECT_EQ(Read(first), std::string(kBytes, 'a'));
   EXPECT_EQ(Read(second), std::string(kBytes, 'b'));
   Free({1, 2});
@@ -470,8 +472,8 @@ TEST_F(UploadPlaceTest, AFetchedShardIsReadWhereItLies) {
   UploadLarge(5, 5, 'c');
   FetchNode(6, 5, kLarge, 1);
   Release({6});
-  const wire::DataChunk third = ReceivePlace();
-  EXPECT_EQ(third.place().offset(), first.place().offset()) << "memory is reused";
+  const wire::Bulk third = ReceivePlace();
+  EXPECT_EQ(third.lent().offset(), first.lent().offset()) << "memory is reused";
   EXPECT_EQ(Read(second), std::string(kBytes, 'b'));
   EXPECT_EQ(Probe().data().to_clients_shared(), 3 * kBytes);
   EXPECT_EQ(Probe().data().to_clients(), 3 * kBytes);
@@ -502,14 +504,14 @@ TEST_F(UploadPlaceTest, OB3_WhatIsNotGivenBackIsNotUsedAgain) {
   UploadLarge(1, 1, 'a');
   FetchNode(2, 1, kLarge, 1);
   Release({2});
-  const wire::DataChunk lent = ReceivePlace();
+  const wire::Bulk lent = ReceivePlace();
   data_->Close(absl::CancelledError("gone"));
   const transport::MappedSegments mine = std::exchange(segments_, {});
   OpenNear();
   FetchNode(3, 1, kLarge, 1);
   Release({3});
-  const wire::DataChunk other = ReceivePlace();
-  EXPECT_NE(other.place().segment(), lent.place().segment());
+  const wire::Bulk other = ReceivePlace();
+  EXPECT_NE(other.lent().segment(), lent.lent().segment());
   EXPECT_EQ(Read(other), std::string(kBytes, 'a'));
 }
 

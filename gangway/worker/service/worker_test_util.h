@@ -242,23 +242,23 @@ class WorkerHarness : public testing::Test {
     Item(item);
   }
 
-  void SendChunk(wire::DataChunk chunk) {
+  void SendChunk(wire::Bulk chunk) {
     wire::Frame frame;
-    *frame.mutable_data_chunk() = std::move(chunk);
+    *frame.mutable_bulk() = std::move(chunk);
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
   }
   void SendShard(uint64_t upload, uint32_t shard, const std::string& bytes,
                  size_t piece = size_t{1} << 20) {
     size_t offset = 0;
     do {
-      wire::DataChunk chunk;
-      chunk.set_session(kSession.number());
-      chunk.set_upload(upload);
-      chunk.set_shard(shard);
-      chunk.set_offset(offset);
-      chunk.set_data(bytes.substr(offset, piece));
-      offset += chunk.data().size();
-      chunk.set_last(offset == bytes.size());
+      wire::Bulk chunk;
+      chunk.mutable_name()->set_session(kSession.number());
+      chunk.mutable_name()->set_upload(upload);
+      chunk.mutable_name()->set_shard(shard);
+      chunk.mutable_bytes()->set_offset(offset);
+      chunk.mutable_bytes()->set_data(bytes.substr(offset, piece));
+      offset += chunk.bytes().data().size();
+      chunk.mutable_bytes()->set_last(offset == bytes.size());
       SendChunk(std::move(chunk));
     } while (offset < bytes.size());
   }
@@ -318,24 +318,25 @@ class WorkerHarness : public testing::Test {
     auto complete = [&] { return ended_shards_[fetch].size() == count; };
     if (complete()) return fetched_[fetch];
     EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& frame) {
-      if (frame.has_data_chunk()) TakeChunk(frame.data_chunk());
+      if (frame.bulk().has_bytes() || frame.bulk().has_failed()) TakeChunk(frame.bulk());
       return complete();
     }));
     return fetched_[fetch];
   }
-  void TakeChunk(const wire::DataChunk& chunk) {
-    Fetched& fetched = fetched_[chunk.fetch()];
-    EXPECT_FALSE(ended_shards_[chunk.fetch()].contains(chunk.shard()))
+  void TakeChunk(const wire::Bulk& chunk) {
+    Fetched& fetched = fetched_[chunk.name().fetch()];
+    EXPECT_FALSE(ended_shards_[chunk.name().fetch()].contains(chunk.name().shard()))
         << "a chunk after the last one";
     ++fetched.pieces;
-    fetched.biggest_piece = std::max(fetched.biggest_piece, chunk.data().size());
-    if (chunk.has_failure()) {
-      fetched.failures[chunk.shard()] = chunk.failure();
+    fetched.biggest_piece = std::max(fetched.biggest_piece, chunk.bytes().data().size());
+    if (chunk.has_failed()) {
+      fetched.failures[chunk.name().shard()] = chunk.failed();
     } else {
-      EXPECT_EQ(chunk.offset(), fetched.bytes[chunk.shard()].size());
-      fetched.bytes[chunk.shard()] += chunk.data();
+      EXPECT_EQ(chunk.bytes().offset(), fetched.bytes[chunk.name().shard()].size());
+      fetched.bytes[chunk.name().shard()] += chunk.bytes().data();
     }
-    if (chunk.last() || chunk.has_failure()) ended_shards_[chunk.fetch()].insert(chunk.shard());
+    if (chunk.bytes().last() || chunk.has_failed())
+      ended_shards_[chunk.name().fetch()].insert(chunk.name().shard());
   }
 
   static std::string Floats(const std::vector<float>& values) {

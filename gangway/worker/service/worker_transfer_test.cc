@@ -138,23 +138,23 @@ class OneWorker {
   }
   void SendShard(uint64_t upload, uint32_t shard, const std::string& bytes) {
     wire::Frame frame;
-    wire::DataChunk& chunk = *frame.mutable_data_chunk();
-    chunk.set_session(kSession.number());
-    chunk.set_upload(upload);
-    chunk.set_shard(shard);
-    chunk.set_data(bytes);
-    chunk.set_last(true);
+    wire::Bulk& chunk = *frame.mutable_bulk();
+    chunk.mutable_name()->set_session(kSession.number());
+    chunk.mutable_name()->set_upload(upload);
+    chunk.mutable_name()->set_shard(shard);
+    chunk.mutable_bytes()->set_data(bytes);
+    chunk.mutable_bytes()->set_last(true);
     ASSERT_TRUE(data_->Send(std::move(frame)).ok());
   }
   std::map<uint32_t, std::string> Fetched(uint64_t fetch, size_t count) {
     std::map<uint32_t, std::string> bytes;
     size_t complete = 0;
     EXPECT_TRUE(data_inbox_.Until([&](wire::Frame& frame) {
-      const wire::DataChunk& chunk = frame.data_chunk();
-      if (!frame.has_data_chunk() || chunk.fetch() != fetch) return false;
-      EXPECT_FALSE(chunk.has_failure()) << chunk.failure().message();
-      bytes[chunk.shard()] += chunk.data();
-      return chunk.last() && ++complete == count;
+      const wire::Bulk& chunk = frame.bulk();
+      if (!frame.has_bulk() || chunk.name().fetch() != fetch) return false;
+      EXPECT_FALSE(chunk.has_failed()) << chunk.failed().message();
+      bytes[chunk.name().shard()] += chunk.bytes().data();
+      return chunk.bytes().last() && ++complete == count;
     }));
     return bytes;
   }
@@ -521,8 +521,8 @@ TEST_P(TransferTest, AStrangerCanNeitherReadNorDisturb) {
   EventLoop loop("stranger");
   auto ask = [](transport::Link& link, const std::string& token) {
     wire::Frame frame;
-    frame.mutable_shard_request()->set_ordinal(2);
-    frame.mutable_shard_request()->set_token(token);
+    frame.mutable_bulk()->mutable_name()->set_transfer(2);
+    frame.mutable_bulk()->mutable_request()->set_token(token);
     EXPECT_TRUE(link.Send(std::move(frame)).ok());
   };
   auto before = Stranger(0, before_inbox, loop);  // asks before the shard is offered
@@ -564,18 +564,18 @@ TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
   Copy(2, 0, 1, 1, 2, 4);
   ReleaseReceiver(2, 1, impostor);
   greet();
-  wire::ShardRequest request;
+  wire::Bulk request;
   EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
-    if (frame.has_shard_request()) request = frame.shard_request();
-    return frame.has_shard_request();
+    if (frame.bulk().has_request()) request = frame.bulk();
+    return frame.bulk().has_request();
   }));
   wire::Frame frame;
-  wire::DataChunk& chunk = *frame.mutable_data_chunk();
-  chunk.set_transfer(2);
-  chunk.set_shard(request.shard());
-  chunk.set_data("lies");
-  chunk.set_last(true);
-  chunk.set_proof(request.token());
+  wire::Bulk& chunk = *frame.mutable_bulk();
+  chunk.mutable_name()->set_transfer(2);
+  chunk.mutable_name()->set_shard(request.name().shard());
+  chunk.mutable_bytes()->set_data("lies");
+  chunk.mutable_bytes()->set_last(true);
+  chunk.mutable_bytes()->set_proof(request.request().token());
   EXPECT_TRUE(link->Send(std::move(frame)).ok());
   wire::Failure failure = worker(1).WaitDone(2);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
@@ -743,8 +743,8 @@ TEST_P(SharedTransferTest, WhoIsNotReachedByItsSocketIsOnAnotherHost) {
   socket.set_secret("x");
   ASSERT_TRUE(link->Send(std::move(reply)).ok());
   EXPECT_TRUE(inbox.Until([](wire::Frame& frame) {
-    EXPECT_FALSE(frame.shard_request().has_into());
-    return frame.has_shard_request();
+    EXPECT_FALSE(frame.bulk().request().has_into());
+    return frame.bulk().has_request();
   }));
   listener->reset();
   loop.Stop();
@@ -759,17 +759,17 @@ TEST_P(SharedTransferTest, APlaceThatWasNotHandedOverIsNotWritten) {
   Copy(2, 0, 1, 1, 2, 1000);
   worker(0).Release({2});
   wire::Frame frame;
-  wire::ShardRequest& request = *frame.mutable_shard_request();
-  request.set_ordinal(2);
+  frame.mutable_bulk()->mutable_name()->set_transfer(2);
+  wire::ShardRequest& request = *frame.mutable_bulk()->mutable_request();
   request.set_token(TransferToken::Split(kToken).ask);
   request.mutable_into()->set_segment(1);
   request.mutable_into()->set_offset(~uint64_t{0});
   request.mutable_into()->set_size(1000);
   ASSERT_TRUE(link->Send(std::move(frame)).ok());
   EXPECT_TRUE(inbox.Until([](wire::Frame& f) {
-    if (!f.has_data_chunk()) return false;
-    EXPECT_FALSE(f.data_chunk().placed());
-    EXPECT_EQ(f.data_chunk().data().size(), 1000u);
+    if (!f.has_bulk()) return false;
+    EXPECT_FALSE(f.bulk().has_placed());
+    EXPECT_EQ(f.bulk().bytes().data().size(), 1000u);
     return true;
   }));
   loop.Stop();
