@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import selectors
 import signal
 import socket
@@ -22,6 +23,8 @@ from typing import Any, Protocol
 from harness import GANGWAY, PATIENCE, ROOT, Client, Cluster, client_environment, wait_for
 
 BLOCKING_PLUGIN = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_blocking_plugin.so"
+# Where the kernel waits for the other end of a FIFO, as /proc/PID/task/TID/wchan names it.
+FIFO_WAITS = {"wait_for_partner", "fifo_open"}
 
 
 class Reachable(Protocol):
@@ -145,6 +148,40 @@ def stop_process(pid: int) -> None:
         return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
     wait_for(f"process {pid} stopped", stopped, 10)
+
+
+@contextlib.contextmanager
+def stopped(*pids: int) -> Iterator[None]:
+    """Continues each process that still exists at the end: a supervisor may have killed it."""
+    try:
+        for pid in pids:
+            stop_process(pid)
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def in_a_fifo(pid: int) -> bool:
+    """Whether a thread of the process waits for the other end of a FIFO, as those that a Blocker blocks."""
+    for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            if (thread / "wchan").read_text() in FIFO_WAITS:
+                return True
+    return False
+
+
+def segments(workers: list[dict[str, Any]], names: str = "collectives|heap") -> dict[str, int]:
+    """How many segments of shared memory each worker maps, by the worker's name and the segments'."""
+    found: dict[str, int] = {}
+    for worker in workers:
+        with contextlib.suppress(OSError):  # it has ended
+            maps = pathlib.Path(f"/proc/{worker['pid']}/maps").read_text()
+            for _, name in set(re.findall(rf" (\d+) +/memfd:gangway-({names})", maps)):
+                key = f"{name} in {worker['name']}"
+                found[key] = found.get(key, 0) + 1
+    return found
 
 
 class CutNetwork:

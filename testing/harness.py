@@ -222,11 +222,7 @@ class Counted:
                 role["state"] != "up" for role in [status["compiler"], *schedulers, *workers]
             ),
         }
-        pids = {worker["name"]: worker["pid"] for worker in workers}
-        pids |= {f"scheduler {each['island']}": each["pid"] for each in schedulers}
-        pids["compiler"] = status["compiler"]["pid"]
-        pids["head"] = self.head_pid
-        for name, pid in pids.items():
+        for name, pid in self.pids(status).items():
             with contextlib.suppress(OSError):  # it has ended: see "absent roles"
                 counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
                 threads = [
@@ -238,6 +234,12 @@ class Counted:
                 counts[f"threads of gRPC in {name}"] = pooled
                 counts[f"growing threads of gRPC in {name}"] = growing
         return counts
+
+    def pids(self, status: dict[str, Any]) -> dict[str, int]:
+        """Of the processes that this status names, and of the head."""
+        pids = {each["name"]: each["pid"] for i in status["islands"] for each in i["workers"]}
+        pids |= {f"scheduler {each['island']}": each["pid"] for each in status["schedulers"]}
+        return pids | {"compiler": status["compiler"]["pid"], "head": self.head_pid}
 
     @property
     def head_pid(self) -> int:
@@ -275,7 +277,8 @@ class Counted:
         try:
             wait_for("counts as before", returned, within_s)
         except AssertionError as error:
-            opened = descriptors(self.head_pid) if "descriptors of head" in more else []
+            pids = self.pids(self.status()).items()
+            opened = {n: descriptors(pid) for n, pid in pids if f"descriptors of {n}" in more}
             raise AssertionError(f"{error}: {more}\n{opened}\n{self.logs()}") from None
 
 

@@ -8,14 +8,13 @@ import contextlib
 import os
 import pathlib
 import random
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from faultlib import Blocker, Console, elapsed, stop_process
+from faultlib import Blocker, Console, elapsed, segments, stop_process
 from harness import PATIENCE, Cluster, wait_for
 from test_collectives import NIGHTLY, SETUP, STEP
 from test_faults import wait_for_restart
@@ -67,16 +66,6 @@ def pids(cluster: Cluster) -> dict[str, int]:
     return {worker["name"]: worker["pid"] for worker in cluster.workers()}
 
 
-def arenas(cluster: Cluster) -> dict[str, int]:
-    """How many workers' memory for collectives each worker maps."""
-    found = {}
-    for name, pid in pids(cluster).items():
-        with contextlib.suppress(OSError):  # it has ended
-            maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
-            found[name] = len(set(re.findall(r" (\d+) +/memfd:gangway-collectives", maps)))
-    return found
-
-
 class Faulty:
     """A cluster of 4 x 2 devices whose parts can be blocked, with two clients that have run their programs."""
 
@@ -107,26 +96,41 @@ class Faulty:
             assert client.do("result = float(run(3).sum())") == 2047.0
 
 
-@pytest.fixture
-def faulty(new_cluster: NewCluster, tmp_path: pathlib.Path) -> Iterator[Faulty]:
-    running = new_cluster(1, 4, 2, *Blocker.FLAGS)
-    blocker = Blocker(running, tmp_path)
+@contextlib.contextmanager
+def faulty_cluster(
+    new_cluster: NewCluster, folder: pathlib.Path, *flags: str, opens: str = ""
+) -> Iterator[Faulty]:
+    """At the end, all that the block's clients and lost workers had must be gone. `opens`: statements after which the
+    cluster has what it keeps.
+    """
+    running = new_cluster(1, 4, 2, *Blocker.FLAGS, *flags)
+    blocker = Blocker(running, folder)
     running.start()
+    before: dict[str, int] = {}
 
     def first() -> None:  # memory for collectives is made once and stays
         with Console(running, door="pjrt") as client:
             load_in(client)
+            client.do(f"exec({opens!r}, globals())", timeout_s=60)
+        before.update(segments(running.workers()))
 
     with running.left_as_found(first):
         with Console(running, door="pjrt") as client, Console(running, door="ifrt") as other:
             load_in(client)
             load_in(other)
             yield Faulty(running, blocker, client, other)
-        wait_for(
-            "no memory of workers that are gone",
-            lambda: max(arenas(running).values(), default=0) <= 4,
-            10,
-        )
+
+        def returned() -> bool:
+            now = segments(running.workers())
+            return all(count <= before.get(name, 0) for name, count in now.items())
+
+        wait_for("no memory of workers that are gone", returned, 10)
+
+
+@pytest.fixture
+def faulty(new_cluster: NewCluster, tmp_path: pathlib.Path) -> Iterator[Faulty]:
+    with faulty_cluster(new_cluster, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.alone

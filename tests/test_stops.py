@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from faultlib import Console, stop_process
+from faultlib import Console, stopped
 from harness import PATIENCE, Cluster, wait_for
 from loads import CLIENT_SILENCE_S, WORKER_WAIT_S, LinkedHosts, Loads, NativeLoad, use_all
 
@@ -54,19 +53,6 @@ def pid_of(hosts: LinkedHosts, role: str) -> int:
     if role == "head":
         return int((hosts.head_folder / "head.pid").read_text())
     return hosts.processes[role].pid
-
-
-@contextlib.contextmanager
-def stopped(*pids: int) -> Iterator[None]:
-    """Continues each process that still exists at the end: a supervisor may have killed it."""
-    try:
-        for pid in pids:
-            stop_process(pid)
-        yield
-    finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.alone
