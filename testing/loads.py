@@ -37,9 +37,10 @@ def step(seed):
 class LinkedHosts(Hosts, Counted):
     """Two islands of two workers of two devices; island 1 has a separate scheduler. A proxy is on every link."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, settings: str = "") -> None:
+        """`settings`: more lines for the controller in the cluster's file."""
         self.data_ports = [free_port() for _ in range(4)]
-        settings = f"worker_wait = {WORKER_WAIT_S}\nclient_silence = {CLIENT_SILENCE_S}\n"
+        settings += f"worker_wait = {WORKER_WAIT_S}\nclient_silence = {CLIENT_SILENCE_S}\n"
         super().__init__(
             folder, tls=False, islands=((2, 2), (2, 2)), schedulers=True, settings=settings
         )
@@ -97,6 +98,9 @@ class LinkedHosts(Hosts, Counted):
     @property
     def head_folder(self) -> pathlib.Path:
         return self.folder / "state" / str(self.front_door)
+
+    def workers(self) -> list[dict[str, Any]]:
+        return [worker for island in self.status()["islands"] for worker in island["workers"]]
 
     def all_up(self) -> bool:
         status = self.status()
@@ -188,10 +192,13 @@ class NativeLoad:
 
 
 class JaxLoad:
-    """A JAX script that uploads, calls, copies and fetches, step by step; started again if its session is lost."""
+    """A JAX script that calls `step` of `program` with one seed after the other: by default, it uploads, calls, copies
+    and fetches. It is started again if its session is lost.
+    """
 
-    def __init__(self, hosts: LinkedHosts, seed: int) -> None:
+    def __init__(self, hosts: LinkedHosts, seed: int, program: str = STEP) -> None:
         self._hosts = hosts
+        self._program = program
         self._seed = seed << 20
         self.rounds: list[tuple[float, float, str]] = []  # began, took, error
         self._ended = threading.Event()
@@ -214,7 +221,7 @@ class JaxLoad:
             self.rounds.append((began, 0, str(error)))
             return
         with console:
-            console.do(f"exec({STEP!r}, globals())")
+            console.do(f"exec({self._program!r}, globals())", 60)
             while not self._ended.is_set():
                 self._seed += 1
                 began = time.monotonic()
