@@ -208,8 +208,9 @@ absl::Status ShardReceiver::Take(Asked& asked, const wire::ShardBytes& bytes) {
         if (options_.staging == nullptr) return absl::OkStatus();
         auto more =
             options_.staging->Take(asked.asking.session, size, StagingMemory::Order::kIfRoom);
-        if (more.ok()) asked.charge.Add(*std::move(more));
-        return more.status();
+        if (!more.ok()) return more.status();
+        asked.charge.Add(*std::move(more));
+        return absl::OkStatus();
       });
   if (!absl::IsInvalidArgument(taken)) return taken;
   return absl::InternalError(

@@ -27,8 +27,9 @@ absl::StatusOr<bool> UploadStaging::Add(uint64_t upload_id, uint32_t shard_index
   absl::Status taken =
       shard.staged.Take(transport::PieceOf(bytes), bytes.data(), [&](uint64_t size) {
         auto more = memory_->Take(session_, size, StagingMemory::Order::kIfRoom);
-        if (more.ok()) shard.charge.Add(*std::move(more));
-        return more.status();
+        if (!more.ok()) return more.status();
+        shard.charge.Add(*std::move(more));
+        return absl::OkStatus();
       });
   if (absl::IsInvalidArgument(taken)) {
     return absl::InvalidArgumentError(absl::StrCat("Upload ", upload_id, ", shard ", shard_index,
