@@ -127,7 +127,7 @@ def cut_once(hosts: LinkedHosts, loads: list[JaxLoad], link: str, cut: Cut) -> b
     print(text, flush=True)
     assert slowest[0] < limit_s * PATIENCE, text
     named = re.compile("|".join(f"island{end // 2}/worker{end % 2}" for end in ends))
-    assert all(named.search(error) for error in errors), text
+    assert all("DATA_LOSS" in error and named.search(error) for error in errors), text
     assert cut.kind != "slow" or not errors, text
     assert not other.errors(began) and slowest[1] < SLACK_S * PATIENCE, text
     return bool(errors)

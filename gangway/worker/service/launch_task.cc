@@ -254,7 +254,7 @@ void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
   SetStage(position, wire::GangMember::STAGE_ENDED);
   EndCalls(position);
   if (!status.ok()) {
-    Note(status, device);
+    Note(CauseOf(status), device);
     NoteFailedMember(device);
     AbortCollectives(wire::ToStatus(*failure()));
   }
@@ -321,6 +321,12 @@ void LaunchTask::LeaveCollectives(const Position& position,
 
 void LaunchTask::Skip(uint64_t place) const {
   collective::LocalDevice::Skip(collectives_.devices, place);
+}
+
+// The runtime says of an aborted collective only that a handler has failed, with its text.
+absl::Status LaunchTask::CauseOf(const absl::Status& status) {
+  MutexLock lock(launch_mutex_);
+  return launch_ != nullptr && launch_->is_aborted() ? launch_->reason() : status;
 }
 
 void LaunchTask::AbortCollectives(const absl::Status& why) {

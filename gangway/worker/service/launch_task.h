@@ -112,6 +112,8 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   absl::StatusOr<std::shared_ptr<collective::Launch>> CollectiveLaunch(Clock::time_point deadline)
       GANGWAY_EXCLUDES(launch_mutex_);
   void AbortCollectives(const absl::Status& why) GANGWAY_EXCLUDES(launch_mutex_);
+  // Of a position that the runtime has ended with an error.
+  absl::Status CauseOf(const absl::Status& status) GANGWAY_EXCLUDES(launch_mutex_);
   // How a runtime without FFI handlers calls the position's collectives; empty: it has handlers, or there are none.
   absl::StatusOr<device::CollectiveCall> JoinCollectives(const Position& position,
                                                          Clock::time_point deadline);
