@@ -223,14 +223,14 @@ def some_of(moments: list[str], *names: str) -> list[str]:
     return moments if NIGHTLY else [*names]
 
 
-ENDS = [moment for moment in MOMENTS if moment != "copy_from"]
 KILLS = some_of(MOMENTS, "between", "moving", "copy_to", "copy_from")
 STOPS = some_of(MOMENTS, "load", "copy_to")  # each takes 6 s
 LOSSES = [(moment, "killed") for moment in KILLS] + [(moment, "stopped") for moment in STOPS]
 
 
 @pytest.mark.parametrize(
-    "moment", some_of(ENDS, "between", "load", "moving", "upload", "download", "copy_to")
+    "moment",
+    some_of(MOMENTS, "between", "load", "moving", "upload", "download", "copy_to", "copy_from"),
 )
 def test_a_session_ends_at_each_moment_OB_2(
     faulty: Faulty, moment: str, tmp_path: pathlib.Path

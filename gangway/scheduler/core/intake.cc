@@ -472,8 +472,9 @@ void Island::OnEndSession(SessionId session, Actions& actions) {
              "Connect again.");
   for (Ordinal ordinal : unreleased) FailUnreleased(ordinal, ended, actions);
   for (auto& [ordinal, node] : nodes_) {
-    // Members of a gang may wait for one that never comes, and others' gangs behind them.
-    if (node.session != session || node.kind != Kind::kLaunch || node.failure) continue;
+    // Members of a gang may wait for one that never comes, or for a copy, and others' gangs behind them.
+    const bool may_hold_others = node.kind == Kind::kLaunch || node.kind == Kind::kCopy;
+    if (node.session != session || !may_hold_others || node.failure) continue;
     if (!node.released || !MayWaitForOthers(node)) continue;
     node.failure = ended;
     CancelOpenWorkers(node, actions);
