@@ -322,14 +322,26 @@ class SimNetwork::Impl {
                                                 const std::string& address, LinkEvents events,
                                                 std::chrono::milliseconds limit,
                                                 LinkOptions options) {
-    using Result = absl::StatusOr<std::shared_ptr<Link>>;
-    auto answer = std::make_shared<Answer<Result>>();
+    struct Attempt {
+      Mutex entering;
+      bool given_up GANGWAY_GUARDED_BY(entering) = false;  // the caller's events may be gone
+      Answer<absl::StatusOr<std::shared_ptr<Link>>> answer;
+    };
+    auto attempt = std::make_shared<Attempt>();
     loop_.PostAt(Clock::now() + options_.delay_min + Below(options_.delay_max),
-                 [this, answer, process, address, events = std::move(events), options]() mutable {
+                 [this, attempt, process, address, events = std::move(events), options]() mutable {
+                   MutexLock lock(attempt->entering);
+                   if (attempt->given_up) return;
                    if (auto result = Enter(process, address, std::move(events), options))
-                     answer->Set(*std::move(result));
+                     attempt->answer.Set(*std::move(result));
                  });
-    return answer->WaitFor(limit).value_or(absl::UnavailableError(
+    auto result = attempt->answer.WaitFor(limit);
+    if (!result) {
+      MutexLock lock(attempt->entering);
+      attempt->given_up = true;
+      result = attempt->answer.WaitFor({});  // it may have come just now
+    }
+    return result.value_or(absl::UnavailableError(
         absl::StrCat(address, " did not answer within ", limit.count(), " ms")));
   }
 
