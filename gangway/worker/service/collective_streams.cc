@@ -153,7 +153,10 @@ struct CollectiveStreams::Hearing {
 CollectiveStreams::CollectiveStreams(Options options)
     : options_(std::move(options)), dialer_(options_.loop, options_.transport) {}
 
-CollectiveStreams::~CollectiveStreams() { *alive_ = false; }
+CollectiveStreams::~CollectiveStreams() {
+  *alive_ = false;
+  if (receiver_ != nullptr) receiver_->Stop();
+}
 
 void CollectiveStreams::Open(const wire::Worker& worker,
                              const std::shared_ptr<collective::Arena>& own) {

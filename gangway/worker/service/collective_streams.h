@@ -123,9 +123,10 @@ class CollectiveStreams final : public PeerStreams {
   const std::shared_ptr<std::atomic<bool>> watching_ = std::make_shared<std::atomic<bool>>(false);
   Clock::time_point watched_{};
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  // Null before the first Open. Its tasks use the other members, so the destructor stops it first; a link that is being
+  // opened then still posts to it, so it outlives the dialer.
+  std::unique_ptr<EventLoop> receiver_;
   transport::Dialer dialer_;
-  std::unique_ptr<EventLoop>
-      receiver_;  // null before the first Open; last: its tasks use the other members
 };
 
 }  // namespace gangway::worker
