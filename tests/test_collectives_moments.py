@@ -236,7 +236,7 @@ def test_a_session_ends_at_each_moment_OB_2(
     faulty: Faulty, moment: str, tmp_path: pathlib.Path
 ) -> None:
     before = pids(faulty.running)
-    with at(moment, faulty, tmp_path, count=10):  # fewer than a device has slots for
+    with at(moment, faulty, tmp_path, count=100):
         os.kill(faulty.client.pid, signal.SIGKILL)
         killed = time.monotonic()
         # On the other workers, although the victim may stand still.

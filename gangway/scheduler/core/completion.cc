@@ -1,5 +1,6 @@
 // Node ends, failures, and storages that are no longer needed.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -71,7 +72,19 @@ bool Island::CloseFor(uint32_t worker, NodeState& node) {
   auto position = std::lower_bound(open.begin(), open.end(), worker);
   if (position == open.end() || *position != worker) return false;
   open.erase(position);
+  if (!node.admitted || node.kind != Kind::kLaunch) return true;
+  // At once, not when the last worker has ended its part: others may use these devices while that one is late.
+  const IslandDevice first = workers_[worker].first_device;
+  for (auto device = std::lower_bound(node.devices.begin(), node.devices.end(), first);
+       device != node.devices.end() && StateOf(*device).worker == worker; ++device)
+    ReturnSlot(*device);
   return true;
+}
+
+void Island::ReturnSlot(IslandDevice device) {
+  DeviceState& state = StateOf(device);
+  only_parts_ended_ &= !std::exchange(state.slot_awaited, false);
+  --state.slots_taken;
 }
 
 // All or none: the failure of one part ends the wait of the other workers.
@@ -120,7 +133,9 @@ void Island::End(Ordinal ordinal, Actions& actions) {
   if (node.admitted) {
     CreditConsumed(node);
     for (IslandDevice device : node.devices) {
-      if (node.kind == Kind::kLaunch) --StateOf(device).slots_taken;
+      const bool has_slot = std::binary_search(node.open_workers.begin(), node.open_workers.end(),
+                                               StateOf(device).worker);
+      if (node.kind == Kind::kLaunch && has_slot) ReturnSlot(device);
       Credit(node.session, device, node.temp_bytes);
       // The memory that donation saved is charged to the results from now on.
       ledger_.Charge(node.session, device, node.alias_bytes);

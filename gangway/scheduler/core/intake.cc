@@ -22,6 +22,11 @@ void DropRepeats(std::vector<T>& list) {
   std::erase_if(list, [&seen](T value) { return !seen.insert(value).second; });
 }
 
+void SortOnce(std::vector<IslandDevice>& devices) {
+  if (!std::is_sorted(devices.begin(), devices.end())) std::sort(devices.begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
+}
+
 wire::FailureRef Refuse(absl::StatusCode code, std::string_view message,
                         std::string_view advice = "") {
   return wire::Share(wire::MakeFailure(code, message, advice));
@@ -130,7 +135,7 @@ wire::FailureRef Island::LostBytes(const wire::Node& message) const {
 wire::FailureRef Island::Describe(const wire::Node& message, NodeState& node) {
   wire::FailureRef failure = DescribeKind(message, node);
   DropRepeats(node.workers);
-  DropRepeats(node.devices);
+  SortOnce(node.devices);
   DropRepeats(node.reads);
   DropRepeats(node.senders);
   DropRepeats(node.receivers);

@@ -20,6 +20,7 @@ Island::Island(IslandConfig config)
       ledger_(CountDevices(config_), config_.budget_bytes) {
   for (uint32_t worker = 0; worker < config_.workers.size(); ++worker) {
     workers_[worker].latest = config_.workers[worker].last_incarnation;
+    workers_[worker].first_device = IslandDevice(static_cast<uint32_t>(devices_.size()));
     for (DeviceId id : config_.workers[worker].devices) {
       device_index_[id] = IslandDevice(static_cast<uint32_t>(devices_.size()));
       devices_.push_back({.worker = worker, .id = id});
@@ -47,7 +48,8 @@ void Island::Step(Event event, Time now, Actions& actions) {
   } else if (auto* beat = std::get_if<WorkerBeat>(&event)) {
     OnWorkerBeat(*beat, now, actions);
   }
-  // Then nothing is free that was not. A gang over many workers ends in as many steps, behind which others may wait.
+  // Then nothing is free that others wait for. A gang over many workers ends in as many steps, and others may wait
+  // behind it.
   const std::optional<Time> deadline = next_deadline();
   if (only_parts_ended_ && !memory_freed_ && (!deadline || now < *deadline)) return;
   OnWorkerDeadlines(now, actions);

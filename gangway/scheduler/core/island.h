@@ -132,7 +132,7 @@ class Island {
     Kind kind = Kind::kLaunch;
     wire::Node message;                 // kept only while a worker that needs it is down
     std::vector<uint32_t> workers;      // that take part
-    std::vector<IslandDevice> devices;  // where memory is charged or slots are taken
+    std::vector<IslandDevice> devices;  // where memory is charged or slots are taken; sorted
     std::vector<StorageId> reads;       // each once; including the consumed ones
     std::vector<StorageId> consumes;    // sorted: those of which it consumes shards
     std::vector<Shards> consumed;       // these shards
@@ -214,6 +214,7 @@ class Island {
   };
 
   struct WorkerState {
+    IslandDevice first_device;  // its others are the next ones
     Incarnation incarnation;    // 0 = down
     Incarnation latest;         // the current incarnation, or the last one
     Incarnation before_latest;  // 0 = none
@@ -237,6 +238,7 @@ class Island {
     uint32_t worker = 0;
     DeviceId id;
     uint32_t slots_taken = 0;
+    bool slot_awaited = false;  // the next one that comes back lets a node go on
   };
 
   // intake.cc: items from the controller.
@@ -287,7 +289,7 @@ class Island {
   void ResumeFitting();
   void WaitForMemory(NodeState& node, Time now);
   void StopWaitingForMemory(NodeState& node);
-  bool HasSlots(const NodeState& node) const;
+  bool HasSlots(const NodeState& node);
   wire::FailureRef InputFailure(const NodeState& node) const;
   wire::FailureRef LostShard(const wire::Node& message) const;
   wire::FailureRef LostShard(const wire::ArrayRef& ref,
@@ -398,7 +400,8 @@ class Island {
   void SendToWorkers(const std::vector<uint32_t>& workers, wire::IslandItem item, Actions& actions);
   void Emit(uint32_t worker, wire::IslandItem item, Actions& actions);
   // Whether the worker had not ended the node yet; now it has.
-  static bool CloseFor(uint32_t worker, NodeState& node);
+  bool CloseFor(uint32_t worker, NodeState& node);
+  void ReturnSlot(IslandDevice device);
   DeviceState& StateOf(IslandDevice device) { return devices_[device.number()]; }
   const DeviceState& StateOf(IslandDevice device) const { return devices_[device.number()]; }
   std::string WorkerName(uint32_t worker) const;

@@ -282,6 +282,30 @@ TEST_F(IslandTest, ReadsOnlyTheShardsOfAnArrayThatAreHere) {
   EXPECT_THAT(TakeReleased(), ElementsAre(1));
 }
 
+// Or sessions that share no worker with a late one wait for it.
+TEST_F(IslandTest, APartThatHasEndedGivesItsSlotsBackAtOnce) {
+  Make(0, /*window=*/1);
+  Load(1, {3, 2, 0});
+  Load(2, {2, 3});
+  Load(3, {0});
+  Have(50, {3, 2, 0});
+  Have(51, {2, 3});
+  Have(52, {0});
+  Launch(1, 1, 50, 3, 60);
+  Launch(2, 2, 51, 2, 61);
+  Launch(3, 3, 52, 1, 62);
+  EXPECT_THAT(TakeReleased(), ElementsAre(1, 1)) << "to two workers";
+  Done(1, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(2)) << "devices 2 and 3 are free, 0 is not";
+  Done(1, 2);
+  EXPECT_THAT(TakeReleased(), IsEmpty());
+  Done(0, 1);
+  EXPECT_THAT(TakeReleased(), ElementsAre(3)) << "and no slot is free twice";
+  Launch(4, 2, 51, 2, 63);
+  Launch(5, 2, 51, 2, 64);
+  EXPECT_THAT(TakeReleased(), ElementsAre(4));
+}
+
 // --- References ---
 
 TEST_F(IslandTest, AConsumerWaitsUntilEarlierReadersAreReleased_OB1) {

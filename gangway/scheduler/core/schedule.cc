@@ -183,11 +183,16 @@ bool Island::HasMemory(const NodeState& node) const {
                      [&](IslandDevice device) { return ledger_.Fits(device, bytes); });
 }
 
-bool Island::HasSlots(const NodeState& node) const {
-  return node.kind != Kind::kLaunch ||
-         std::all_of(node.devices.begin(), node.devices.end(), [&](IslandDevice device) {
-           return StateOf(device).slots_taken < config_.window;
-         });
+// Of the devices without a slot, the node waits for the last one first: workers end a gang about in the order in which
+// it was released to them, and each end that is awaited costs a look at the whole gang.
+bool Island::HasSlots(const NodeState& node) {
+  if (node.kind != Kind::kLaunch) return true;
+  const auto full = std::find_if(
+      node.devices.rbegin(), node.devices.rend(),
+      [this](IslandDevice device) { return StateOf(device).slots_taken >= config_.window; });
+  if (full == node.devices.rend()) return true;
+  StateOf(*full).slot_awaited = true;
+  return false;
 }
 
 void Island::Charge(NodeState& node) {
