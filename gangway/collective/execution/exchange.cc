@@ -150,6 +150,8 @@ absl::Status Exchange::FindInHeap(Source& source) {
   std::memcpy(offsets.data(), source.found.data, offsets.size() * sizeof(uint64_t));
   GANGWAY_RETURN_IF_ERROR(member_.CheckStays(source.position, source.found));
   const Place& place = member_.PlaceOf(source.position);
+  source.operands.clear();
+  source.results.clear();
   source.heap = place.peer->arena().heap();
   if (source.heap == nullptr && place.peer->is_gone()) return member_.AwaitGone(source.position);
   for (size_t i = 0; i < offsets.size(); ++i) {

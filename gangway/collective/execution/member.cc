@@ -68,21 +68,27 @@ void LocalDevice::Enter(uint64_t place) {
 }
 
 void LocalDevice::Leave(uint64_t place, Ending ending) {
-  const LeftUpTo left = LeaveHere(place);
-  if (ending == Ending::kEarly && couriers_ != nullptr) couriers_->SendLeft({&left, 1});
+  const std::optional<LeftUpTo> news = LeaveHere(place, ending);
+  if (news && couriers_ != nullptr) couriers_->SendLeft({&*news, 1});
 }
 
-LeftUpTo LocalDevice::LeaveHere(uint64_t place) {
+std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
   LeftUpTo left{device_, 0};
+  bool is_news = ending == Ending::kEarly;
   {
     MutexLock lock(mutex_);
     gangs_.erase(place);
+    if (is_news) left_early_ = std::max(left_early_, place);
     left.place = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
     region().left.store(left.place, std::memory_order_seq_cst);
+    if (left_early_ != 0 && left.place >= left_early_) {
+      is_news = true;
+      left_early_ = 0;
+    }
   }
   Pulse();
   FutexWake(region().pulse);
-  return left;
+  return is_news ? std::optional(left) : std::nullopt;
 }
 
 void LocalDevice::Skip(std::span<const std::shared_ptr<LocalDevice>> devices, uint64_t place) {
@@ -91,7 +97,7 @@ void LocalDevice::Skip(std::span<const std::shared_ptr<LocalDevice>> devices, ui
   for (const auto& device : devices) {
     if (device == nullptr) continue;
     device->Enter(place);
-    lefts.push_back(device->LeaveHere(place));
+    lefts.push_back(*device->LeaveHere(place, Ending::kEarly));
     couriers = device->couriers_.get();
   }
   if (couriers != nullptr) couriers->SendLeft(lefts);

@@ -99,8 +99,8 @@ class LocalDevice {
     std::shared_ptr<const Launch> launch;  // null: nothing is in the slot
   };
 
-  // Does not tell other workers.
-  LeftUpTo LeaveHere(uint64_t place) GANGWAY_EXCLUDES(mutex_);
+  // What other workers are to be told of it; always something if it ends early.
+  std::optional<LeftUpTo> LeaveHere(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
   Region& region() { return arena_->own(device_); }
   void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
 
@@ -121,6 +121,8 @@ class LocalDevice {
   std::optional<Sleep> sleep_ GANGWAY_GUARDED_BY(mutex_);
   std::set<uint64_t> gangs_ GANGWAY_GUARDED_BY(mutex_);  // queued or running, by place
   uint64_t last_gang_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  // The last gang that ended early while an earlier one was under way: others are told once that has ended. 0: none.
+  uint64_t left_early_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
 // What the members of a launch on one worker share.

@@ -844,8 +844,11 @@ TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
   last->Enter(5);  // and is still in it
   LocalDevice::Skip(std::vector<std::shared_ptr<LocalDevice>>{first, nullptr, last}, 7);
   LocalDevice::Skip({}, 8);
+  last->Leave(5, LocalDevice::Ending::kComplete);  // and now it has left 7, too
+  last->Enter(9);
+  last->Leave(9, LocalDevice::Ending::kComplete);  // which is known by what it has read
   using Lefts = std::vector<std::pair<uint32_t, uint64_t>>;
-  EXPECT_EQ(listener->heard, (std::vector<Lefts>{{{0, 7}, {2, 4}}}));
+  EXPECT_EQ(listener->heard, (std::vector<Lefts>{{{0, 7}, {2, 4}}, {{2, 7}}}));
   EXPECT_EQ(arena->region(0).left.load(), 7u);
 }
 
@@ -936,6 +939,9 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{2, 0, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{0, 2, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(LeftUpTo{2, 5}, *own)));
+  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 7}, *own).ok());
+  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 4}, *own).ok()) << "said before 7, and came after it";
+  EXPECT_EQ(mirror.arena()->region(0).left.load(), 7u);
 }
 
 TEST(Peer, FailsTheLaunchesThatHaveMembersThere) {

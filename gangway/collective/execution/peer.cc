@@ -116,7 +116,10 @@ absl::Status Mirror::Take(const ReadUpTo& read, const Arena& local, uint32_t loc
 
 absl::Status Mirror::Take(const LeftUpTo& left, const Arena& local) {
   GANGWAY_RETURN_IF_ERROR(CheckDevice(left.device));
-  arena_->own(left.device).left.store(left.place, std::memory_order_seq_cst);
+  // What two threads of the worker say may come in either order; only one thread writes the mirror.
+  std::atomic<uint64_t>& known = arena_->own(left.device).left;
+  if (left.place > known.load(std::memory_order_relaxed))
+    known.store(left.place, std::memory_order_seq_cst);
   Wake(left.device, local);
   return absl::OkStatus();
 }
