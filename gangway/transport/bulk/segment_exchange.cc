@@ -46,14 +46,23 @@ std::vector<uint64_t> SegmentExchange::TakeGone(std::span<const uint64_t> droppe
   return gone;
 }
 
-std::shared_ptr<std::byte> SegmentExchange::Find(
-    const wire::SharedBlock& block, const std::function<void(const absl::Status&)>& unmapped) {
+void SegmentExchange::TakeDescriptors(const std::function<void(const absl::Status&)>& unmapped) {
   while (IsConnected()) {
     auto received = ReceiveDescriptor(socket_);
     if (!received) break;
     absl::Status added = mapped_.Add(*received);  // on failure the link carries the bytes
     if (!added.ok() && unmapped) unmapped(added);
   }
+}
+
+void SegmentExchange::Forget(uint64_t segment) {
+  TakeDescriptors({});
+  mapped_.Remove(segment);
+}
+
+std::shared_ptr<std::byte> SegmentExchange::Find(
+    const wire::SharedBlock& block, const std::function<void(const absl::Status&)>& unmapped) {
+  TakeDescriptors(unmapped);
   return mapped_.Find(block.segment(), block.offset(), block.size());
 }
 

@@ -52,10 +52,12 @@ class SegmentExchange {
   // a segment that was handed over. `unmapped` is called with the reason for each segment that cannot be mapped.
   std::shared_ptr<std::byte> Find(const wire::SharedBlock& block,
                                   const std::function<void(const absl::Status&)>& unmapped = {});
-  // The other end has dropped this segment. What Find has returned stays mapped.
-  void Forget(uint64_t segment) { mapped_.Remove(segment); }
+  // The other end has dropped this segment, whose descriptor has come before. What Find has returned stays mapped.
+  void Forget(uint64_t segment);
 
  private:
+  void TakeDescriptors(const std::function<void(const absl::Status&)>& unmapped);
+
   DescriptorListener* listener_ = nullptr;
   std::string secret_;     // of the connection to the listener
   FileDescriptor socket_;  // invalid: not connected

@@ -89,6 +89,14 @@ TEST_F(SegmentExchangeTest, WhatIsGoneIsSaidOnceAndMayComeAgain) {
   EXPECT_NE(far_.Find(NameOf(*block, 4096)), nullptr);
 }
 
+TEST_F(SegmentExchangeTest, WhatIsGoneBeforeItWasLookedForIsNotMapped) {
+  Connect();
+  auto block = pool_->Allocate(4096);
+  ASSERT_TRUE(near_.HandOver(*block));
+  far_.Forget(block->segment());
+  EXPECT_EQ(far_.Find(NameOf(*block, 4096)), nullptr);
+}
+
 TEST_F(SegmentExchangeTest, EndsOfDifferentHostsHaveNoMemoryInCommon) {
   auto block = pool_->Allocate(4096);
   wire::HelloReply answer;
