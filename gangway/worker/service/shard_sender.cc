@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kActiveMax = 4;       // shards of a session that take turns on a stream
 constexpr size_t kParkedMax = 65'536;  // per stream
+constexpr size_t kWithdrawnMax = 65'536;
 constexpr std::chrono::milliseconds kWatchInterval{500};
 
 // The time that this takes does not reveal how much of a guess was right.
@@ -81,6 +82,7 @@ void ShardSender::OnReceived(uint64_t id, TransferKey key) {
 void ShardSender::OnRequest(uint64_t id, Stream& stream, TransferKey key,
                             const wire::ShardRequest& request) {
   if (offered_.contains(key)) return Assign(key, id, request);
+  if (withdrawn_.erase(key) != 0) return;  // its receiver is about to hear of it, too
   if (++stream.parked > kParkedMax) {
     return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("More than ", kParkedMax,
                                                                 " requests wait for shards that "
@@ -340,11 +342,20 @@ bool ShardSender::Cancel(TransferKey key, const absl::Status& why) {
   return true;
 }
 
+void ShardSender::NoteWithdrawn(TransferKey key) {
+  withdrawn_.insert(key);
+  withdrawn_order_.push_back(key);
+  if (withdrawn_order_.size() <= kWithdrawnMax) return;
+  withdrawn_.erase(withdrawn_order_.front());
+  withdrawn_order_.pop_front();
+}
+
 void ShardSender::End(TransferKey key, const absl::Status& status) {
   auto entry = offered_.extract(key);
   if (entry.empty()) return;
   Offered& offered = entry.mapped();
   GiveBack(offered);
+  if (offered.stream == 0) NoteWithdrawn(key);
   offered.offering.taken(status);
 }
 

@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -126,6 +127,7 @@ class ShardSender {
               const absl::Status& status);
   bool SendPiece(Stream& stream, Offered& offered);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
+  void NoteWithdrawn(TransferKey key);
   void End(TransferKey key, const absl::Status& status);
   void Refuse(uint64_t id, const absl::Status& why);
   void WatchDeadlines();
@@ -134,6 +136,9 @@ class ShardSender {
   const Options options_;
   std::map<TransferKey, Offered> offered_;
   std::multimap<TransferKey, Parked> parked_;
+  // The latest that ended before they were requested: a request that comes then would be parked for good.
+  std::set<TransferKey> withdrawn_;
+  std::deque<TransferKey> withdrawn_order_;
   std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::map<uint64_t, Stream> streams_;
   std::map<SessionId, size_t> read_bytes_;  // in host memory now, or about to be
