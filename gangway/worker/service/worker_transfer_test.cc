@@ -9,6 +9,7 @@
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/wire/failure.h"
+#include "gangway/worker/service/shard_sender.h"
 #include "gangway/worker/service/stream_transfers.h"
 #include "gangway/worker/service/worker_test_util.h"
 
@@ -792,6 +793,40 @@ TEST_P(SharedTransferTest, APlaceOfACancelledRequestIsNotUsedAgain) {
   worker(1).Free({2});
   Move(0, 10, 1, 21, 8, 1);
   EXPECT_GT(MappedSharedBytes(), before) << "the copy needed a new segment";
+}
+
+class DeafLink final : public transport::Link {
+ public:
+  absl::Status Send(wire::Frame) override { return absl::OkStatus(); }
+  size_t queued_bytes() const override { return 0; }
+  size_t writable_bytes() const override { return SIZE_MAX; }
+  size_t frame_bytes_max() const override { return SIZE_MAX; }
+  void Close(const absl::Status&) override {}
+  const transport::Peer& peer() const override { return peer_; }
+
+ private:
+  const transport::Peer peer_;
+};
+
+// Its copy was cancelled, and the receiver had not heard of it yet. More of them than a stream may have parked.
+TEST(ShardSenderTest, ARequestForAnOfferThatWasWithdrawnIsNotParked) {
+  EventLoop loop("sender");
+  int refused = 0, withdrawn = 0;
+  ShardSender sender({.loop = &loop, .on_refused = [&](uint64_t) { ++refused; }});
+  sender.Accept(1, std::make_shared<DeafLink>(), "island0/worker1");
+  for (uint64_t ordinal = 1; ordinal <= 70'000; ++ordinal) {
+    const TransferKey key{Ordinal(ordinal), 0};
+    sender.Offer({.key = key, .taken = [&](const absl::Status&) { ++withdrawn; }});
+    EXPECT_TRUE(sender.Cancel(key, absl::CancelledError("no longer wanted")));
+    wire::Frame request;
+    request.mutable_bulk()->mutable_name()->set_transfer(ordinal);
+    request.mutable_bulk()->mutable_request()->set_token(kToken);
+    sender.OnFrame(1, request);
+  }
+  EXPECT_EQ(withdrawn, 70'000);
+  EXPECT_EQ(refused, 0);
+  sender.Close(absl::CancelledError("the test is over"));
+  loop.Stop();
 }
 
 }  // namespace
