@@ -14,7 +14,7 @@ build: setup  ## the dev build in build/dev, linked as bin/gangway
 	@tools/build.sh dev
 
 demo: setup  ## a cluster on this machine: a JAX script trains, a pipeline runs, a worker is killed
-	@tools/build.sh dev gangway
+	@tools/build.sh dev gangway gangway_pjrt
 	@examples/demo.sh
 
 test: build  ## everything a change must pass: checks, unit tests, end to end, sanitizers
