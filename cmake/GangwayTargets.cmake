@@ -143,10 +143,12 @@ function(gangway_register_test name timeout extra_labels)
   set(environment)
   if(GANGWAY_SANITIZER)
     math(EXPR timeout "${timeout} * 4")  # instrumented code is slower
+    # Too large an allocation gives null, as malloc does, and not the end of the process.
+    set(null "allocator_may_return_null=1")
     set(environment
-        "ASAN_OPTIONS=detect_stack_use_after_return=1" "UBSAN_OPTIONS=print_stacktrace=1"
+        "ASAN_OPTIONS=detect_stack_use_after_return=1:${null}" "UBSAN_OPTIONS=print_stacktrace=1"
         "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
-        "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:halt_on_error=1:second_deadlock_stack=1")
+        "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:halt_on_error=1:second_deadlock_stack=1:${null}")
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${environment}")
 endfunction()
