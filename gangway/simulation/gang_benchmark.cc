@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint32_t kDevicesOfWorker = 64;
 constexpr int32_t kF32 = 11;  // xla::PrimitiveType
-constexpr int kAwaited = 16;  // every so many calls
+constexpr int kAwaited = 16;  // calls from one wait for a result to the next
 constexpr std::chrono::minutes kLimit{10};
 
 std::string Program(size_t devices) {

@@ -19,8 +19,8 @@ using xla::Collective;
 
 // Of memory that stays in the nearest cache while it is reduced.
 constexpr size_t kReducedAtOnce = size_t{4} << 10;
-// A member whose results are read where they are reports its parts of so many messages at once, because each report is
-// something to wait for.
+// Others wait for each report that a part is reduced. So a member whose results are read where they are makes one for
+// so many messages.
 constexpr size_t kRoundMessages = 4;
 // Operands and results that one message shows.
 constexpr size_t kShownMax = kMessageBytes / sizeof(uint64_t);

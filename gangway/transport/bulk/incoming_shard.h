@@ -51,7 +51,7 @@ class IncomingShard {
 
 class StagedShard {
  public:
-  // Charges the shard for so many more bytes of private memory; an error ends the shard.
+  // Called before the shard takes more private memory, with the bytes that it adds. An error ends the shard.
   using Charge = std::function<absl::Status(uint64_t bytes)>;
   struct Bytes {
     std::span<const std::byte> bytes;

@@ -246,7 +246,8 @@ TEST(DescriptorMail, ReachesWhoTheSenderKnows) {
   MappedSegments mapped;
   EXPECT_TRUE(mapped.Add({{1, block->segment_bytes()}, std::move(mail->descriptors[0])}).ok());
   EXPECT_FALSE((*box)->Receive().has_value());
-  EXPECT_TRUE(absl::IsUnavailable((*other)->Send("gangway-nobody", secret, 1, one)));
+  EXPECT_TRUE(absl::IsUnavailable((*other)->Send("gangway-nobody", secret, 1, one)))
+      << "no box has this name";
   EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, "short", 1, one)));
   const std::vector<int> none, many(kMailDescriptorsMax + 1, STDIN_FILENO);
   for (const auto& wrong : {none, many})
