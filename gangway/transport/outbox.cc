@@ -35,6 +35,32 @@ size_t HeaderBytes(int field, size_t length) {
   return CodedOutputStream::VarintSize32(Tag(field)) + CodedOutputStream::VarintSize64(length);
 }
 
+// The large bytes of a bulk message, and what goes around them: the other fields of the meaning that has them.
+struct LargeBytes {
+  std::string data, others;
+  int data_field = 0, meaning_field = 0;
+};
+
+template <typename Meaning>
+LargeBytes TakeLargeBytes(Meaning& meaning, int meaning_field) {
+  LargeBytes large{.data = std::move(*meaning.mutable_data()),
+                   .data_field = Meaning::kDataFieldNumber,
+                   .meaning_field = meaning_field};
+  meaning.clear_data();
+  large.others = meaning.SerializeAsString();
+  return large;
+}
+
+// Clears the meaning.
+LargeBytes TakeLargeBytes(wire::Bulk& bulk) {
+  LargeBytes large =
+      bulk.has_bytes()
+          ? TakeLargeBytes(*bulk.mutable_bytes(), wire::Bulk::kBytesFieldNumber)
+          : TakeLargeBytes(*bulk.mutable_published(), wire::Bulk::kPublishedFieldNumber);
+  bulk.clear_meaning();
+  return large;
+}
+
 }  // namespace
 
 Outbox::Waiting& Outbox::WaitingFor(size_t bytes) {
@@ -50,7 +76,8 @@ void Outbox::FlushTail(Waiting& waiting) {
 }
 
 void Outbox::Append(wire::Frame&& frame, size_t bytes) {
-  if (frame.bulk().bytes().data().size() >= kBulkBytes) {
+  if (frame.bulk().bytes().data().size() >= kBulkBytes ||
+      frame.bulk().published().data().size() >= kBulkBytes) {
     AppendBulk(std::move(frame), bytes);
     return;
   }
@@ -62,18 +89,15 @@ void Outbox::Append(wire::Frame&& frame, size_t bytes) {
 }
 
 void Outbox::AppendBulk(wire::Frame&& frame, size_t bytes) {
-  std::string data = std::move(*frame.mutable_bulk()->mutable_bytes()->mutable_data());
-  frame.mutable_bulk()->mutable_bytes()->clear_data();
-  const std::string piece = frame.bulk().bytes().SerializeAsString();
-  frame.mutable_bulk()->clear_bytes();
+  LargeBytes large = TakeLargeBytes(*frame.mutable_bulk());
   const std::string bulk = frame.bulk().SerializeAsString();
   frame.clear_bulk();
   const std::string head = frame.SerializeAsString();
 
-  const size_t piece_bytes =
-      piece.size() + HeaderBytes(wire::ShardBytes::kDataFieldNumber, data.size()) + data.size();
+  const size_t meaning_bytes =
+      large.others.size() + HeaderBytes(large.data_field, large.data.size()) + large.data.size();
   const size_t bulk_bytes =
-      bulk.size() + HeaderBytes(wire::Bulk::kBytesFieldNumber, piece_bytes) + piece_bytes;
+      bulk.size() + HeaderBytes(large.meaning_field, meaning_bytes) + meaning_bytes;
   const size_t frame_bytes =
       head.size() + HeaderBytes(wire::Frame::kBulkFieldNumber, bulk_bytes) + bulk_bytes;
   Waiting& waiting = WaitingFor(bytes);
@@ -81,11 +105,11 @@ void Outbox::AppendBulk(wire::Frame&& frame, size_t bytes) {
   waiting.tail += head;
   AppendHeader(waiting.tail, wire::Frame::kBulkFieldNumber, bulk_bytes);
   waiting.tail += bulk;
-  AppendHeader(waiting.tail, wire::Bulk::kBytesFieldNumber, piece_bytes);
-  waiting.tail += piece;
-  AppendHeader(waiting.tail, wire::ShardBytes::kDataFieldNumber, data.size());
+  AppendHeader(waiting.tail, large.meaning_field, meaning_bytes);
+  waiting.tail += large.others;
+  AppendHeader(waiting.tail, large.data_field, large.data.size());
   FlushTail(waiting);
-  waiting.message.pieces.push_back(std::move(data));
+  waiting.message.pieces.push_back(std::move(large.data));
 }
 
 void Outbox::AppendClose(std::string_view reason) {

@@ -2,7 +2,6 @@
 #include "gangway/collective/execution/peer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -11,12 +10,6 @@
 #include "gangway/collective/execution/member.h"
 
 namespace gangway::collective {
-
-size_t Published::bytes() const {
-  size_t all = 0;
-  for (const ByteRange& range : ranges) all += range.bytes;
-  return all;
-}
 
 void Peer::Join(const std::shared_ptr<Launch>& launch) const {
   absl::Status failed;
@@ -82,21 +75,10 @@ absl::Status Mirror::CheckDevice(uint32_t device) const {
 absl::Status Mirror::Take(const Published& message, std::span<const std::byte> ranges,
                           const Arena& local) {
   GANGWAY_RETURN_IF_ERROR(CheckDevice(message.device));
-  size_t end = 0, all = 0;
-  for (const ByteRange& range : message.ranges) {
-    if (range.offset < end || range.offset > kMessageBytes ||
-        range.bytes > kMessageBytes - range.offset)
-      return absl::InvalidArgumentError("the parts of a message do not fit into one");
-    end = range.offset + range.bytes;
-    all += range.bytes;
-  }
-  if (all != ranges.size() || message.sequence == 0)
-    return absl::InvalidArgumentError("a message is not as long as its parts");
+  GANGWAY_RETURN_IF_ERROR(transport::CheckRanges(message.ranges, kMessageBytes, ranges.size()));
+  if (message.sequence == 0) return absl::InvalidArgumentError("a message without a number");
   const MessageWriter writer(arena_->own(message.device), message.sequence);
-  for (const ByteRange& range : message.ranges) {
-    std::memcpy(writer.data() + range.offset, ranges.data(), range.bytes);
-    ranges = ranges.subspan(range.bytes);
-  }
+  transport::Scatter(ranges, message.ranges, writer.data());
   writer.Publish(message.key);
   Wake(message.device, local);
   return absl::OkStatus();

@@ -22,16 +22,13 @@
 
 #include "gangway/base/mutex.h"
 #include "gangway/collective/execution/arena.h"
+#include "gangway/transport/bulk/byte_ranges.h"
 
 namespace gangway::collective {
 
 class Launch;
 
-// Bytes of a message.
-struct ByteRange {
-  size_t offset = 0;
-  size_t bytes = 0;
-};
+using transport::ByteRange;
 
 // A message of a device, as far as it goes to one other worker.
 struct Published {
@@ -40,7 +37,6 @@ struct Published {
   MessageKey key;
   std::vector<ByteRange> ranges;    // in increasing order, without overlaps
   const std::byte* data = nullptr;  // of the whole message
-  size_t bytes() const;             // of all ranges
 };
 
 // A device has read the messages of another worker's device up to this one.

@@ -39,6 +39,19 @@ wire::Frame Bulk(uint64_t sequence, size_t bytes) {
   return frame;
 }
 
+// The same bytes as what a device has published in a collective.
+wire::Frame Published(uint64_t sequence, size_t bytes) {
+  wire::Frame frame = Bulk(sequence, bytes);
+  std::string data = std::move(*frame.mutable_bulk()->mutable_bytes()->mutable_data());
+  wire::Published& published = *frame.mutable_bulk()->mutable_published();
+  published.set_sequence(sequence);
+  published.add_offsets(5);
+  published.add_sizes(static_cast<uint32_t>(bytes));
+  published.set_data(std::move(data));
+  published.add_reads()->set_source(9);
+  return frame;
+}
+
 size_t ThreadCount() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
@@ -193,12 +206,15 @@ TEST_P(TransportConformance, LargeFramesKeepTheirBytesAndPlace) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     ASSERT_TRUE(link_->Send(Numbered(1000 + i)).ok());
     ASSERT_TRUE(link_->Send(Bulk(i, sizes[i])).ok());
+    ASSERT_TRUE(link_->Send(Published(i, sizes[i])).ok());
   }
-  ASSERT_TRUE(server_.WaitFrames(2 * sizes.size()));
+  ASSERT_TRUE(server_.WaitFrames(3 * sizes.size()));
   auto frames = server_.frames();
   for (size_t i = 0; i < sizes.size(); ++i) {
-    EXPECT_EQ(frames[2 * i].sequence(), 1000 + i);
-    EXPECT_EQ(frames[2 * i + 1].SerializeAsString(), Bulk(i, sizes[i]).SerializeAsString())
+    EXPECT_EQ(frames[3 * i].sequence(), 1000 + i);
+    EXPECT_EQ(frames[3 * i + 1].SerializeAsString(), Bulk(i, sizes[i]).SerializeAsString())
+        << sizes[i];
+    EXPECT_EQ(frames[3 * i + 2].SerializeAsString(), Published(i, sizes[i]).SerializeAsString())
         << sizes[i];
   }
 }

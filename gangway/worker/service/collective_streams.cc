@@ -11,6 +11,8 @@
 
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
+#include "gangway/transport/bulk/byte_ranges.h"
+#include "gangway/transport/bulk/silence.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
 
@@ -29,24 +31,21 @@ std::string NameOf(const wire::Worker& worker) {
   return absl::StrCat("island", worker.island(), "/worker", worker.index());
 }
 
-void Fill(const Published& from, wire::CollectiveNews::Message& to) {
+void Fill(const Published& from, wire::Published& to) {
   to.set_device(from.device);
   to.set_sequence(from.sequence);
   to.set_gang(from.key.gang);
   to.set_number(from.key.number);
   to.set_round(from.key.round);
   to.set_part(from.key.part);
-  std::string& data = *to.mutable_data();
-  data.reserve(from.bytes());
   for (const ByteRange& range : from.ranges) {
     to.add_offsets(static_cast<uint32_t>(range.offset));
     to.add_sizes(static_cast<uint32_t>(range.bytes));
-    data.append(reinterpret_cast<const char*>(from.data) + range.offset, range.bytes);
   }
+  to.set_data(transport::Gather(from.data, from.ranges));
 }
 
-absl::Status Take(const wire::CollectiveNews::Message& from, Mirror& mirror,
-                  const collective::Arena& own) {
+absl::Status Take(const wire::Published& from, Mirror& mirror, const collective::Arena& own) {
   Published message{.device = from.device(),
                     .sequence = from.sequence(),
                     .key = {from.gang(), from.number(), from.round(), from.part()}};
@@ -55,6 +54,22 @@ absl::Status Take(const wire::CollectiveNews::Message& from, Mirror& mirror,
   for (int i = 0; i < from.offsets_size(); ++i)
     message.ranges.push_back({from.offsets(i), from.sizes(i)});
   return mirror.Take(message, std::as_bytes(std::span(from.data())), own);
+}
+
+// `local`: this worker's index. INVALID_ARGUMENT: it is not about collectives, or see Mirror.
+absl::Status Take(const wire::Bulk& bulk, Mirror& mirror, const collective::Arena& own,
+                  uint32_t local) {
+  if (!bulk.has_published() && !bulk.has_progress())
+    return absl::InvalidArgumentError("it has sent what is not of collectives on their stream");
+  if (bulk.has_published()) GANGWAY_RETURN_IF_ERROR(Take(bulk.published(), mirror, own));
+  for (const auto& read :
+       bulk.has_published() ? bulk.published().reads() : bulk.progress().reads()) {
+    GANGWAY_RETURN_IF_ERROR(
+        mirror.Take(ReadUpTo{read.device(), read.source(), read.sequence()}, own, local));
+  }
+  for (const auto& left : bulk.progress().left())
+    GANGWAY_RETURN_IF_ERROR(mirror.Take(collective::LeftUpTo{left.device(), left.gang()}, own));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -72,10 +87,12 @@ class CollectiveStreams::StreamCourier final : public collective::Courier {
 
   absl::Status Send(const Published* message, std::span<const ReadUpTo> reads) override {
     wire::Frame frame;
-    wire::CollectiveNews& news = *frame.mutable_collective_news();
-    if (message != nullptr) Fill(*message, *news.add_messages());
+    wire::Bulk& bulk = *frame.mutable_bulk();
+    if (message != nullptr) Fill(*message, *bulk.mutable_published());
+    auto& said = message != nullptr ? *bulk.mutable_published()->mutable_reads()
+                                    : *bulk.mutable_progress()->mutable_reads();
     for (const ReadUpTo& each : reads) {
-      wire::CollectiveNews::Read& read = *news.add_reads();
+      wire::DeviceRead& read = *said.Add();
       read.set_device(each.device);
       read.set_source(each.source);
       read.set_sequence(each.sequence);
@@ -86,7 +103,7 @@ class CollectiveStreams::StreamCourier final : public collective::Courier {
   void SendLeft(std::span<const collective::LeftUpTo> lefts) override {
     wire::Frame frame;
     for (const collective::LeftUpTo& each : lefts) {
-      wire::CollectiveNews::Left& left = *frame.mutable_collective_news()->add_left();
+      wire::DeviceLeft& left = *frame.mutable_bulk()->mutable_progress()->add_left();
       left.set_device(each.device);
       left.set_gang(each.place);
     }
@@ -145,8 +162,9 @@ struct CollectiveStreams::Hearing {
   explicit Hearing(Mirror made) : mirror(std::move(made)) {}
   Mirror mirror;  // written on the receiving thread
   std::atomic<bool> is_greeted = false;
-  std::atomic<Clock::time_point> heard{Clock::time_point()};
-  std::shared_ptr<transport::Link> link;  // null: being opened
+  std::atomic<Clock::time_point> heard{Clock::time_point()};  // the last frame
+  transport::Silence silence;                                 // what the loop makes of it
+  std::shared_ptr<transport::Link> link;                      // null: being opened
   uint64_t sequence = 0;
 };
 
@@ -255,18 +273,8 @@ void CollectiveStreams::OnFrame(uint32_t worker, const std::shared_ptr<Hearing>&
                                 const wire::Frame& frame) {
   hearing->heard.store(Clock::now(), std::memory_order_relaxed);
   absl::Status taken;
-  if (frame.has_collective_news() && hearing->is_greeted) {
-    const wire::CollectiveNews& news = frame.collective_news();
-    for (const auto& message : news.messages())
-      if (taken.ok()) taken = Take(message, hearing->mirror, *own_);
-    for (const auto& read : news.reads()) {
-      if (!taken.ok()) break;
-      taken = hearing->mirror.Take(ReadUpTo{read.device(), read.source(), read.sequence()}, *own_,
-                                   options_.index);
-    }
-    for (const auto& left : news.left())
-      if (taken.ok())
-        taken = hearing->mirror.Take(collective::LeftUpTo{left.device(), left.gang()}, *own_);
+  if (frame.has_bulk() && hearing->is_greeted) {
+    taken = Take(frame.bulk(), hearing->mirror, *own_, options_.index);
     if (taken.ok()) return;
   } else if (frame.has_hello_reply()) {
     if (frame.hello_reply().has_failure()) taken = wire::ToStatus(frame.hello_reply().failure());
@@ -447,11 +455,16 @@ void CollectiveStreams::Watch() {
   bool is_busy = false;
   std::vector<uint32_t> silent;
   for (auto& [worker, way] : ways_) {
-    if (way.peer == nullptr || !way.peer->is_busy()) continue;
-    is_busy = true;
+    if (way.peer == nullptr) continue;
     Hearing& hearing = *way.hearing;
-    if (stood_still) hearing.heard = now;
-    if (now - hearing.heard.load() >= options_.silence_max) {
+    if (!way.peer->is_busy()) {
+      hearing.silence.Rest();
+      continue;
+    }
+    is_busy = true;
+    hearing.silence.Await(now);
+    hearing.silence.Hear(stood_still ? now : hearing.heard.load());
+    if (hearing.silence.IsTooLong(now, options_.silence_max)) {
       silent.push_back(worker);
       continue;
     }

@@ -115,6 +115,12 @@ class Side {
       links_.clear();
     });
   }
+  // On the streams that others have opened here.
+  void SayToAll(const wire::Frame& frame) {
+    Do([&] {
+      for (auto& [id, link] : links_) EXPECT_TRUE(link->Send(frame).ok());
+    });
+  }
   absl::StatusOr<std::shared_ptr<const collective::Peer>> Peer(uint32_t other) {
     std::shared_ptr<PeerPromise> promise;
     Do([&] { promise = streams_->PromiseOf(other); });
@@ -123,14 +129,14 @@ class Side {
   int broken() const { return broken_; }
   int accepted() const { return accepted_; }
 
-  // A gang of this side's device and one of `other`, at this place.
+  // A gang of this side's device and the one of `other`, at this place.
   absl::StatusOr<std::shared_ptr<Launch>> Begin(uint32_t other, uint64_t place) {
     auto peer = Peer(other);
     if (!peer.ok()) return peer.status();
     auto self = std::make_shared<collective::Peer>("self", index_, arena_);
     auto places = std::make_shared<collective::Places>();
-    places->push_back({index_ == 0 ? self : *peer, 0});
-    places->push_back({index_ == 0 ? *peer : self, 0});
+    places->push_back({index_ < other ? self : *peer, 0});
+    places->push_back({index_ < other ? *peer : self, 0});
     device_->Enter(place);
     return Launch::Begin(AllReduce(2), std::move(places), {.place = place, .ordinal = place},
                          std::chrono::seconds(30));
@@ -139,7 +145,7 @@ class Side {
   absl::StatusOr<float> Run(const std::shared_ptr<Launch>& launch, float value, int rounds = 1) {
     absl::Status status;
     {
-      Member member(launch, device_, index_);
+      Member member(launch, device_, launch->places()->front().peer->index() == index_ ? 0 : 1);
       const std::span<const std::byte> operand = std::as_bytes(std::span(&value, 1));
       const std::span<std::byte> result = std::as_writable_bytes(std::span(&value, 1));
       for (int i = 0; i < rounds && status.ok(); ++i)
@@ -265,6 +271,27 @@ TEST_F(CollectiveStreamsTest, NoticeASilentMember_TM1) {
   loop.Stop();
 }
 
+// The limit of silence begins anew with each launch, also while a launch with another member is watched all the time.
+TEST_F(CollectiveStreamsTest, TakeAMemberThatHadNothingToSayForLive) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience), c(hub_.get(), 2, kPatience);
+  a.Open(1);
+  a.Open(2);
+  b.Open(0);
+  c.Open(0);
+  ASSERT_TRUE(a.Peer(1).ok());
+  auto with_c = a.Begin(2, 1);
+  ASSERT_TRUE(with_c.ok()) << with_c.status();
+  const auto idle_since = Clock::now();
+  EXPECT_TRUE(Until([&] { return Clock::now() - idle_since > std::chrono::milliseconds(2500); }));
+  auto with_b = a.Begin(1, 2);
+  ASSERT_TRUE(with_b.ok()) << with_b.status();
+  const auto begun = Clock::now();  // beyond the next two looks, which come every second
+  EXPECT_TRUE(Until(
+      [&] { return a.broken() > 0 || Clock::now() - begun > std::chrono::milliseconds(2200); }));
+  EXPECT_EQ(a.broken(), 0);
+  for (auto* launch : {&with_c, &with_b}) (**launch)->Abort(absl::CancelledError("over"));
+}
+
 // What it would be sent, and what it says, belongs to no way of the worker that has its place now.
 TEST_F(CollectiveStreamsTest, LeaveAWayAloneWhenAnEarlierIncarnationComes) {
   Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
@@ -305,6 +332,23 @@ TEST_F(CollectiveStreamsTest, BreakAWayWhoseMemberSaysWhatNoneSays) {
   const auto ended = a.Run(*waits, 1);
   EXPECT_TRUE(absl::IsDataLoss(ended.status())) << ended.status();
   EXPECT_NE(ended.status().message().find("device 5"), std::string::npos) << ended.status();
+  ExpectSum(a, b, 3);
+}
+
+TEST_F(CollectiveStreamsTest, BreakAWayOnWhichShardsAreSent) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
+  a.Open(1);
+  b.Open(0);
+  ExpectSum(a, b, 1);
+  auto waits = a.Begin(1, 2);
+  ASSERT_TRUE(waits.ok());
+  wire::Frame shard;
+  shard.mutable_bulk()->mutable_bytes()->set_data("not of collectives");
+  b.SayToAll(shard);
+  const auto ended = a.Run(*waits, 1);
+  EXPECT_TRUE(absl::IsDataLoss(ended.status())) << ended.status();
+  EXPECT_NE(ended.status().message().find("not of collectives"), std::string::npos)
+      << ended.status();
   ExpectSum(a, b, 3);
 }
 
