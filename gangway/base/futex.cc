@@ -9,24 +9,26 @@
 #include <ctime>
 #include <thread>
 
+#include "gangway/base/clock.h"
 #include "gangway/base/world.h"
 
 namespace gangway {
 
-void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit) {
+void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit,
+               FutexBits bits) {
   if (World* world = World::installed()) {
     if (word.load() == expected) world->Wait(&word, world->Now() + limit);
     return;
   }
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit);
-  const timespec timeout{.tv_sec = seconds.count(),
-                         .tv_nsec = std::chrono::nanoseconds(limit - seconds).count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+  const std::chrono::nanoseconds until = (Clock::now() + limit).time_since_epoch();
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(until);
+  const timespec deadline{.tv_sec = seconds.count(), .tv_nsec = (until - seconds).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &deadline, nullptr, bits);
 }
 
-void FutexWake(const FutexWord& word) {
+void FutexWake(const FutexWord& word, FutexBits bits) {
   if (World* world = World::installed()) return world->NotifyAll(&word);
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  syscall(SYS_futex, &word, FUTEX_WAKE_BITSET, INT_MAX, nullptr, nullptr, bits);
 }
 
 void PauseCore() {

@@ -11,12 +11,17 @@ namespace gangway {
 using FutexWord = std::atomic<uint32_t>;
 static_assert(sizeof(FutexWord) == sizeof(uint32_t) && FutexWord::is_always_lock_free);
 
+// What a thread waits for at a word is one or more of 32 bits: a wake for others leaves it asleep.
+using FutexBits = uint32_t;
+inline constexpr FutexBits kFutexAny = ~FutexBits{0};
+
 // Returns when the word is not `expected`, at a FutexWake, or after `limit`; perhaps before. The memory may be mapped
 // for reading only.
-void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit);
+void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit,
+               FutexBits bits = kFutexAny);
 
-// Wakes all threads that wait for the word, also in other processes.
-void FutexWake(const FutexWord& word);
+// Wakes all threads that wait for the word with one of the bits, also in other processes.
+void FutexWake(const FutexWord& word, FutexBits bits = kFutexAny);
 
 // In a loop that looks at memory: a few cycles without, or with, giving the core to another thread.
 void PauseCore();

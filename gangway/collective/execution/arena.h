@@ -45,6 +45,14 @@ constexpr bool IsReadUpTo(uint64_t consumed, uint64_t sequence) {
   return consumed - sequence < kRunMax;  // modulo 2^64
 }
 
+// What a device that sleeps at another one's pulse waits for: that it has written or shown something, or that it has
+// read or will not read. What it does in between wakes nobody in vain.
+enum class Deed : FutexBits { kWritten = 1, kRead = 2 };
+
+constexpr uint32_t Sleeps(uint32_t peer_number, Deed deed) {
+  return (1 + peer_number) | static_cast<uint32_t>(deed) << 30;
+}
+
 // Memory of all zeros is a valid region.
 struct Region {
   struct Header {
@@ -55,9 +63,10 @@ struct Region {
     std::atomic<uint32_t> part;
     std::atomic<uint32_t> shows;  // 1: it says where operands and results are; 0: it has bytes
   };
-  alignas(64) FutexWord pulse;    // changes whenever something else here does
-  std::atomic<uint32_t> awaited;  // 1 + the peer number whose pulse this device sleeps at; 0: none
-  std::atomic<uint64_t> left;     // gangs up to this one have ended on this device
+  alignas(64) FutexWord pulse;  // changes whenever something else here does
+  std::atomic<uint32_t>
+      awaited;  // Sleeps: at whose pulse this device sleeps, and for what; 0: at none
+  std::atomic<uint64_t> left;  // gangs up to this one have ended on this device
   // Gangs up to this one have failed on this device, so what they showed in the heap may be something else by now.
   std::atomic<uint64_t> hidden;
   alignas(64) std::array<Header, kSlots> headers;
@@ -127,15 +136,22 @@ class Arena {
   size_t bytes() const { return devices_ * sizeof(Region); }
   int descriptor() const { return descriptor_.get(); }
 
+  // All that this process has, of any kind: what must not grow.
+  static size_t count() { return count_.load(std::memory_order_relaxed); }
+
  private:
   Arena(FileDescriptor descriptor, Region* regions, uint32_t devices)
       : descriptor_(std::move(descriptor)),
         regions_(regions),
         devices_(devices),
-        shown_(std::make_unique<Shown[]>(devices)) {}
+        shown_(std::make_unique<Shown[]>(devices)) {
+    count_.fetch_add(1, std::memory_order_relaxed);
+  }
   static absl::StatusOr<std::shared_ptr<Arena>> MapAs(FileDescriptor descriptor, uint32_t devices,
                                                       int access, int flags);
   static absl::Status CheckDevices(uint32_t devices);
+
+  static inline std::atomic<size_t> count_ = 0;
 
   const FileDescriptor descriptor_;
   Region* const regions_;

@@ -76,7 +76,7 @@ absl::Status Exchange::Run() {
   if (!readers_here_.empty()) {
     own_shown().Open(key_, operands_, {results_.begin(), results_.end()});
     is_open_ = true;
-    member_.Wake(role_.readers);
+    member_.Wake(readers_here_, Deed::kWritten);
   }
   absl::Status status = ExchangeAll();
   if (status.ok()) status = AwaitReadersHere();
@@ -176,7 +176,7 @@ absl::Status Exchange::ConsumeShown() {
     GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
     any = true;
   }
-  if (any) member_.Wake(role_.sources);
+  if (any) member_.Wake(*role_.sources, Deed::kRead);
   return absl::OkStatus();
 }
 
@@ -244,21 +244,21 @@ absl::Status Exchange::SendAndReceive() {
 }
 
 void Exchange::LeaveSources() {
-  bool has_read = false;
+  std::vector<uint32_t> read;
   for (Source& source : sources_) {
     if (source.shown == nullptr) continue;
     std::exchange(source.shown, nullptr)->Leave(member_.device_->device_);
-    has_read = true;
+    read.push_back(source.position);
   }
-  if (has_read) member_.Wake(role_.sources);
+  if (!read.empty()) member_.Wake(read, Deed::kRead);
 }
 
 absl::Status Exchange::AwaitReadersHere() {
   const Shown& shown = own_shown();
   for (uint32_t reader : readers_here_) {
     const Place& place = member_.PlaceOf(reader);
-    GANGWAY_RETURN_IF_ERROR(
-        member_.Await(place, key_.number, [&] { return shown.IsReadBy(place.device); }));
+    GANGWAY_RETURN_IF_ERROR(member_.Await(place, Deed::kRead, key_.number,
+                                          [&] { return shown.IsReadBy(place.device); }));
   }
   return absl::OkStatus();
 }
@@ -364,22 +364,32 @@ absl::Status Exchange::ReceiveRagged(const Message& message) {
   return checked;
 }
 
+// First of the one that this device last slept for: by then the others have mostly come, so a device sleeps once for
+// all of them, not once for each that is late.
 absl::Status Exchange::ReceiveFrom(size_t index, const Message& message) {
-  const bool is_read = IsRead(message);
-  for (Source& source : sources_) {
-    if (is_read && source.is_direct()) continue;
-    const Place& place = member_.PlaceOf(source.position);
-    if (is_read && member_.IsHere(place)) {
-      Shown& shown = place.peer->arena().shown(place.device);
-      GANGWAY_RETURN_IF_ERROR(member_.Await(
-          place, key_.number, [&] { return shown.Enter(key_, member_.device_->device_); }));
-      source.shown = &shown;
-      continue;
-    }
-    GANGWAY_ASSIGN_OR_RETURN(source.found, member_.Receive(source.position, Key(index, false)));
-    if (source.found.shows) GANGWAY_RETURN_IF_ERROR(FindInHeap(source));
-  }
+  const auto late = std::ranges::find(
+      sources_, member_.device_->slept_for_,
+      [&](const Source& each) { return member_.PlaceOf(each.position).number(); });
+  if (late != sources_.end()) GANGWAY_RETURN_IF_ERROR(FindBytes(*late, index, message));
+  for (Source& source : sources_) GANGWAY_RETURN_IF_ERROR(FindBytes(source, index, message));
+  member_.has_met_ = true;
   return absl::OkStatus();
+}
+
+absl::Status Exchange::FindBytes(Source& source, size_t index, const Message& message) {
+  const bool is_read = IsRead(message);
+  if (is_read && source.is_direct()) return absl::OkStatus();
+  const Place& place = member_.PlaceOf(source.position);
+  if (is_read && member_.IsHere(place)) {
+    Shown& shown = place.peer->arena().shown(place.device);
+    GANGWAY_RETURN_IF_ERROR(member_.Await(place, Deed::kWritten, key_.number, [&] {
+      return shown.Enter(key_, member_.device_->device_);
+    }));
+    source.shown = &shown;
+    return absl::OkStatus();
+  }
+  GANGWAY_ASSIGN_OR_RETURN(source.found, member_.Receive(source.position, Key(index, false)));
+  return source.found.shows ? FindInHeap(source) : absl::OkStatus();
 }
 
 absl::Status Exchange::ConsumeAll(const Message& message) {
@@ -391,7 +401,7 @@ absl::Status Exchange::ConsumeAll(const Message& message) {
     GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
     has_messages = true;
   }
-  if (has_messages) member_.Wake(role_.sources);
+  if (has_messages) member_.Wake(*role_.sources, Deed::kRead);
   return absl::OkStatus();
 }
 
@@ -490,7 +500,7 @@ absl::Status Exchange::ReceiveInParts(size_t index, const Message& message) {
 absl::Status Exchange::SendPart(size_t index, const Segment& segment, const ByteRange& own) {
   if (EndsRound(index) && !readers_here_.empty()) {
     own_shown().SetReduced(index + 1);
-    member_.Wake(role_.readers);
+    member_.Wake(readers_here_, Deed::kWritten);
   }
   if (!has_readers_elsewhere_ || (shows_ && !EndsRound(index))) return absl::OkStatus();
   GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
@@ -523,7 +533,7 @@ absl::Status Exchange::GatherSent(size_t index) {
     GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, found));
     any = true;
   }
-  if (any) member_.Wake(role_.sources);
+  if (any) member_.Wake(*role_.sources, Deed::kRead);
   return absl::OkStatus();
 }
 
@@ -537,7 +547,8 @@ absl::Status Exchange::GatherShown(size_t last) {
     if (source.is_far()) {
       GANGWAY_ASSIGN_OR_RETURN(found, member_.Receive(source.position, Key(last, true)));
     } else {
-      GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), key_.number,
+      GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), Deed::kWritten,
+                                            key_.number,
                                             [&] { return source.shown->reduced() > last; }));
     }
     for (size_t i = last;; --i) {
@@ -551,7 +562,7 @@ absl::Status Exchange::GatherShown(size_t last) {
     GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, *found));
     any_far = true;
   }
-  if (any_far) member_.Wake(role_.sources);
+  if (any_far) member_.Wake(*role_.sources, Deed::kRead);
   return absl::OkStatus();
 }
 

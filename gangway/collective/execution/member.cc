@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,6 +29,14 @@ constexpr std::chrono::milliseconds kLookMax{20};
 // Messages of a device on another worker that are read before a courier tells that worker, if nothing else goes there.
 // Below kSlots, so that a sender does not wait for a device that does something else.
 constexpr uint32_t kUnsaidMax = 2;
+// Threads that tell a launch's workers of it: its client, and the scheduler.
+constexpr size_t kTellers = 2;
+
+// Asking the system takes as long as a small collective.
+size_t Cores() {
+  static const size_t cores = std::thread::hardware_concurrency();
+  return cores;
+}
 
 // Ranges that are next to each other, or overlap, as one.
 std::vector<ByteRange> Joined(std::vector<ByteRange> ranges) {
@@ -62,9 +71,7 @@ void LocalDevice::Enter(uint64_t place) {
   last_gang_ = std::max(last_gang_, place);
   if (!was_idle) return;
   // Gangs between the last one here and this one are not of this device, or never came.
-  region().left.store(place - 1, std::memory_order_seq_cst);
-  Pulse();
-  FutexWake(region().pulse);
+  SetLeft(place - 1);
 }
 
 void LocalDevice::Leave(uint64_t place, Ending ending) {
@@ -80,15 +87,20 @@ std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
     gangs_.erase(place);
     if (is_news) left_early_ = std::max(left_early_, place);
     left.place = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
-    region().left.store(left.place, std::memory_order_seq_cst);
+    SetLeft(left.place);
     if (left_early_ != 0 && left.place >= left_early_) {
       is_news = true;
       left_early_ = 0;
     }
   }
-  Pulse();
-  FutexWake(region().pulse);
   return is_news ? std::optional(left) : std::nullopt;
+}
+
+void LocalDevice::SetLeft(uint64_t place) {
+  if (region().left.load(std::memory_order_relaxed) == place) return;
+  region().left.store(place, std::memory_order_seq_cst);
+  Pulse();
+  FutexWake(region().pulse, static_cast<FutexBits>(Deed::kRead));
 }
 
 void LocalDevice::Skip(std::span<const std::shared_ptr<LocalDevice>> devices, uint64_t place) {
@@ -120,7 +132,17 @@ Launch::Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> p
       gang_(gang),
       wait_max_(wait_max),
       needs_couriers_(std::ranges::any_of(
-          *places_, [](const Place& place) { return place.peer->courier() != nullptr; })) {}
+          *places_, [](const Place& place) { return place.peer->courier() != nullptr; })) {
+  std::set<const Peer*> workers;
+  size_t members = 0;  // on this host
+  for (const Place& place : *places_) {
+    if (place.peer->courier() != nullptr) continue;
+    ++members;
+    workers.insert(place.peer.get());
+  }
+  is_crowded_ = members > Cores();
+  is_crowded_at_first_ = members + workers.size() + kTellers > Cores();
+}
 
 std::shared_ptr<Launch> Launch::Begin(std::shared_ptr<const Plan> plan,
                                       std::shared_ptr<const Places> places, GangName gang,
@@ -160,33 +182,38 @@ Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> devi
 
 Member::~Member() { SayReads(); }
 
-absl::Status Member::Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready) {
-  for (int i = 0; i < kLooks; ++i) {
+absl::Status Member::Await(const Place& place, Deed deed, uint32_t number,
+                           absl::FunctionRef<bool()> ready) {
+  const bool may_look = has_met_ || !launch_->is_crowded_at_first();
+  for (int i = 0; may_look && !launch_->is_crowded() && i < kLooks; ++i) {
     if (ready()) return absl::OkStatus();
     PauseCore();
   }
-  for (int i = 0; i < kLooksWithYield; ++i) {
+  for (int i = 0; may_look && i < kLooksWithYield; ++i) {
     if (ready()) return absl::OkStatus();
     if (launch_->is_aborted()) return launch_->reason();
     YieldCore();
   }
-  return AwaitAsleep(place, number, ready);
+  if (ready()) return absl::OkStatus();
+  return AwaitAsleep(place, deed, number, ready);
 }
 
-absl::Status Member::AwaitAsleep(const Place& place, uint32_t number,
+absl::Status Member::AwaitAsleep(const Place& place, Deed deed, uint32_t number,
                                  absl::FunctionRef<bool()> ready) {
   {
     MutexLock lock(device_->mutex_);
     device_->sleep_ = {launch_, number, place, Clock::now()};
   }
+  if (deed == Deed::kWritten) device_->slept_for_ = place.number();
   SayReads();
-  absl::Status status = Sleep(place, number, ready);
+  absl::Status status = Sleep(place, deed, number, ready);
   MutexLock lock(device_->mutex_);
   device_->sleep_ = std::nullopt;
   return status;
 }
 
-absl::Status Member::Sleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready) {
+absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
+                           absl::FunctionRef<bool()> ready) {
   const Clock::time_point deadline = Clock::now() + launch_->wait_max();
   const FutexWord& pulse = place.region().pulse;
   std::atomic<uint32_t>& awaited = device_->region().awaited;
@@ -200,19 +227,20 @@ absl::Status Member::Sleep(const Place& place, uint32_t number, absl::FunctionRe
           ", local device ", place.device, ", for ", launch_->wait_max().count(), " ms"));
     }
     // Who changes the pulse looks at `awaited` after that: either it sees this, or the pulse is not `seen` any more.
-    awaited.store(1 + place.number(), std::memory_order_seq_cst);
-    if (pulse.load(std::memory_order_seq_cst) == seen) FutexWait(pulse, seen, kSleepMax);
+    awaited.store(Sleeps(place.number(), deed), std::memory_order_seq_cst);
+    if (pulse.load(std::memory_order_seq_cst) == seen)
+      FutexWait(pulse, seen, kSleepMax, static_cast<FutexBits>(deed));
     awaited.store(0, std::memory_order_relaxed);
   }
 }
 
-void Member::Wake(const PositionList& positions) {
+void Member::Wake(std::span<const uint32_t> positions, Deed deed) {
   device_->Pulse();
-  const uint32_t me = 1 + device_->number_;
-  const bool any = std::ranges::any_of(*positions, [&](uint32_t position) {
-    return (*launch_->places())[position].region().awaited.load(std::memory_order_seq_cst) == me;
+  const uint32_t sleeps = Sleeps(device_->number_, deed);
+  const bool any = std::ranges::any_of(positions, [&](uint32_t position) {
+    return PlaceOf(position).region().awaited.load(std::memory_order_seq_cst) == sleeps;
   });
-  if (any) FutexWake(device_->region().pulse);
+  if (any) FutexWake(device_->region().pulse, static_cast<FutexBits>(deed));
 }
 
 bool Member::IsRead(const Place& reader, uint64_t sequence, const Launch& launch) const {
@@ -232,8 +260,8 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
       const Place& reader = (*launch.places())[position];
       if (reader.number() == device_->number_) continue;
       if (sent.reach == Reach::kElsewhere && IsHere(reader)) continue;
-      GANGWAY_RETURN_IF_ERROR(
-          Await(reader, number, [&] { return IsRead(reader, sent.sequence, launch); }));
+      GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, number,
+                                    [&] { return IsRead(reader, sent.sequence, launch); }));
     }
     sent = {};
   }
@@ -245,7 +273,7 @@ absl::Status Member::EndMessage(const MessageWriter& message, const MessageKey& 
   const uint64_t sequence = ++device_->sequence_;
   message.Publish(key);
   device_->sent_[sequence % kSlots] = {sequence, readers, reach, launch_};
-  Wake(readers);
+  Wake(*readers, Deed::kWritten);
   return launch_->needs_couriers() ? SendByCourier(message, key, readers, need) : absl::OkStatus();
 }
 
@@ -254,7 +282,7 @@ void Member::EndShowing(const MessageWriter& message, const MessageKey& key,
   const uint64_t sequence = ++device_->sequence_;
   message.Publish(key, /*shows=*/true);
   device_->sent_[sequence % kSlots] = {sequence, readers, Reach::kElsewhere, launch_};
-  Wake(readers);
+  Wake(*readers, Deed::kWritten);
 }
 
 void Member::Hide() const {
@@ -281,8 +309,8 @@ absl::Status Member::AwaitReadersElsewhere(uint32_t number, const PositionList& 
   for (uint32_t position : *readers) {
     const Place& reader = PlaceOf(position);
     if (IsHere(reader)) continue;
-    GANGWAY_RETURN_IF_ERROR(
-        Await(reader, number, [&] { return IsRead(reader, device_->sequence_, *launch_); }));
+    GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, number,
+                                  [&] { return IsRead(reader, device_->sequence_, *launch_); }));
   }
   return launch_->reason();
 }
@@ -349,7 +377,7 @@ absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey&
   const Place& place = (*launch_->places())[source];
   const Region& region = place.region();
   Found found;
-  GANGWAY_RETURN_IF_ERROR(Await(place, key.number, [&] {
+  GANGWAY_RETURN_IF_ERROR(Await(place, Deed::kWritten, key.number, [&] {
     for (size_t slot = 0; slot < kSlots; ++slot) {
       const Region::Header& header = region.headers[slot];
       const uint64_t sequence = header.sequence.load(std::memory_order_acquire);

@@ -103,6 +103,7 @@ class LocalDevice {
   std::optional<LeftUpTo> LeaveHere(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
   Region& region() { return arena_->own(device_); }
   void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
+  void SetLeft(uint64_t place);
 
   const std::shared_ptr<Arena> arena_;
   const uint32_t number_;
@@ -111,6 +112,7 @@ class LocalDevice {
   // Used by the member that runs now: launches of one device do not overlap.
   uint64_t sequence_;  // of its last message
   std::array<Sent, kSlots> sent_;
+  uint32_t slept_for_ = ~uint32_t{0};  // the number of the device whose message it last slept for
   mutable Mutex mutex_;
   struct Sleep {
     std::shared_ptr<const Launch> launch;
@@ -138,6 +140,10 @@ class Launch {
   const GangName& gang() const { return gang_; }
   std::chrono::milliseconds wait_max() const { return wait_max_; }
   bool needs_couriers() const { return needs_couriers_; }
+  // There are more members on this host than cores: what one of them waits for hardly comes while it looks.
+  bool is_crowded() const { return is_crowded_; }
+  // With the threads that tell their workers of the launch.
+  bool is_crowded_at_first() const { return is_crowded_at_first_; }
 
   // Ends the collectives of its members here, those that wait and those to come. The first reason stays.
   void Abort(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
@@ -153,6 +159,7 @@ class Launch {
   const GangName gang_;
   const std::chrono::milliseconds wait_max_;
   const bool needs_couriers_;
+  bool is_crowded_ = false, is_crowded_at_first_ = false;
   std::atomic<bool> is_aborted_ = false;
   mutable Mutex mutex_;
   absl::Status reason_ GANGWAY_GUARDED_BY(mutex_);
@@ -185,10 +192,13 @@ class Member {
   const Place& PlaceOf(uint32_t position) const { return (*launch_->places())[position]; }
   // Whether it is a device of this worker.
   bool IsHere(const Place& place) const { return &place.peer->arena() == device_->arena_.get(); }
-  // Waits until `ready`, which something in `place`'s region makes true.
-  absl::Status Await(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
-  absl::Status AwaitAsleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
-  absl::Status Sleep(const Place& place, uint32_t number, absl::FunctionRef<bool()> ready);
+  // Waits until `ready`, which a deed of the device at `place` makes true.
+  absl::Status Await(const Place& place, Deed deed, uint32_t number,
+                     absl::FunctionRef<bool()> ready);
+  absl::Status AwaitAsleep(const Place& place, Deed deed, uint32_t number,
+                           absl::FunctionRef<bool()> ready);
+  absl::Status Sleep(const Place& place, Deed deed, uint32_t number,
+                     absl::FunctionRef<bool()> ready);
   // Of what was read of a device on another worker, what the courier has not told yet.
   struct Unsaid {
     const Peer* peer = nullptr;
@@ -231,13 +241,16 @@ class Member {
   absl::Status Consume(uint32_t source, const Found& found);
   // The reason of the launch's failure, if it comes soon.
   absl::Status AwaitReason(const Place& place, absl::Status otherwise);
-  // Wakes those of `positions` that sleep at this device's pulse.
-  void Wake(const PositionList& positions);
+  // Wakes those of `positions` that wait for this deed of this device.
+  void Wake(std::span<const uint32_t> positions, Deed deed);
 
   const std::shared_ptr<Launch> launch_;
   const std::shared_ptr<LocalDevice> device_;
   const uint32_t position_;
   std::vector<uint32_t> rounds_;  // by collective
+  // All members of a collective have come. Before that, whom this one awaits may not have been told of the gang, and
+  // the threads that do so want the core.
+  bool has_met_ = false;
   std::vector<Unsaid> unsaid_;
   FlightRecord flight_;
 };

@@ -944,6 +944,49 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
   EXPECT_EQ(mirror.arena()->region(0).left.load(), 7u);
 }
 
+// One member is late for each round, until the other one sleeps. That one is woken by what it waits for; otherwise it
+// would find out 100 ms later.
+TEST(Member, IsWokenByWhatItWaitsFor) {
+  static constexpr int kRounds = 20;
+  const auto run = [](Host& host, Collective::Kind kind, uint64_t floats, uint32_t late) {
+    xla::CollectiveTable table = Table(2, {{0, 1}});
+    Collective& collective = Add(table, kind, {{1, floats}});
+    if (kind == Collective::PERMUTE) {
+      collective.add_sources(0);
+      collective.add_targets(1);
+    }
+    const auto plan = *Plan::Make(table);
+    std::array<std::atomic<int>, 2> done{};
+    const auto began = Clock::now();
+    const auto statuses =
+        host.Run(host.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+          absl::Status status;
+          for (int round = 0; round < kRounds && status.ok(); ++round) {
+            while (position == late && !host.local(1 - late).waiting() && done[1 - late] != kRounds)
+              YieldCore();
+            Arrays results = Empty(plan->at(0));
+            status = RunOnce(member, 0, Inputs(plan->at(0), position), results);
+            ++done[position];
+          }
+          return status;
+        });
+    for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+    EXPECT_LT(Clock::now() - began, kRounds * std::chrono::milliseconds(50));
+  };
+  for (const Sight sight : {Sight::kMapped, Sight::kHeaps, Sight::kMirrored}) {
+    for (const uint32_t workers : {1u, 2u}) {
+      for (const uint32_t late : {0u, 1u}) {
+        SCOPED_TRACE(absl::StrCat(kSightNames[static_cast<size_t>(sight)], " ", workers,
+                                  " workers, late: ", late));
+        Host host(workers, 2 / workers, sight);
+        run(host, Collective::PERMUTE, 1, late);
+        run(host, Collective::ALL_REDUCE, 1, late);
+        run(host, Collective::ALL_REDUCE, 3 * kMessageBytes / sizeof(float), late);
+      }
+    }
+  }
+}
+
 TEST(Peer, FailsTheLaunchesThatHaveMembersThere) {
   Host host(2, 1, Sight::kMirrored);
   xla::CollectiveTable table = Table(2, {{0, 1}});

@@ -80,7 +80,7 @@ absl::Status Mirror::Take(const Published& message, std::span<const std::byte> r
   const MessageWriter writer(arena_->own(message.device), message.sequence);
   transport::Scatter(ranges, message.ranges, writer.data());
   writer.Publish(message.key);
-  Wake(message.device, local);
+  Wake(message.device, Deed::kWritten, local);
   return absl::OkStatus();
 }
 
@@ -92,7 +92,7 @@ absl::Status Mirror::Take(const ReadUpTo& read, const Arena& local, uint32_t loc
   }
   auto& consumed = arena_->own(read.device).consumed[PeerNumber(local_worker, read.source)];
   consumed.store(read.sequence, std::memory_order_release);
-  Wake(read.device, local);
+  Wake(read.device, Deed::kRead, local);
   return absl::OkStatus();
 }
 
@@ -102,16 +102,17 @@ absl::Status Mirror::Take(const LeftUpTo& left, const Arena& local) {
   std::atomic<uint64_t>& known = arena_->own(left.device).left;
   if (left.place > known.load(std::memory_order_relaxed))
     known.store(left.place, std::memory_order_seq_cst);
-  Wake(left.device, local);
+  Wake(left.device, Deed::kRead, local);
   return absl::OkStatus();
 }
 
-void Mirror::Wake(uint32_t device, const Arena& local) {
+void Mirror::Wake(uint32_t device, Deed deed, const Arena& local) {
   FutexWord& pulse = arena_->own(device).pulse;
   pulse.fetch_add(1, std::memory_order_seq_cst);
-  const uint32_t me = 1 + PeerNumber(worker_, device);
+  const uint32_t sleeps = Sleeps(PeerNumber(worker_, device), deed);
   for (uint32_t i = 0; i < local.devices(); ++i) {
-    if (local.region(i).awaited.load(std::memory_order_seq_cst) == me) return FutexWake(pulse);
+    if (local.region(i).awaited.load(std::memory_order_seq_cst) == sleeps)
+      return FutexWake(pulse, static_cast<FutexBits>(deed));
   }
 }
 

@@ -141,7 +141,7 @@ class Mirror {
   Mirror(std::shared_ptr<Arena> arena, uint32_t worker)
       : arena_(std::move(arena)), worker_(worker) {}
   absl::Status CheckDevice(uint32_t device) const;
-  void Wake(uint32_t device, const Arena& local);
+  void Wake(uint32_t device, Deed deed, const Arena& local);
 
   std::shared_ptr<Arena> arena_;
   uint32_t worker_;
