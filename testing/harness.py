@@ -218,6 +218,7 @@ class Counted:
             "arrays": status["arrays"],
             "bytes": status["bytes"],
             "bytes on devices": sum(d["bytes_in_use"] for w in workers for d in w["devices"]),
+            "launches on devices": sum(d["launches"] for w in workers for d in w["devices"]),
             "absent roles": sum(
                 role["state"] != "up" for role in [status["compiler"], *schedulers, *workers]
             ),

@@ -138,14 +138,18 @@ class Scene:
         """The victim's first member has finished one of two collectives."""
         self.held(-1, 4)
 
+    def awaited(self) -> None:
+        """The other members wait in a collective for the victim's first one, which computes."""
+        self.held(4, -1)
+        wait_for("seven members in a collective", self.all_but_one_wait, 5)
+
     def inside(self) -> None:
         """The victim's members wait in a collective for one of another worker."""
         self.held(0, -1)
+        wait_for("seven members in a collective", self.all_but_one_wait, 5)
 
-        def all_wait() -> bool:
-            return any(wait.get("members_waiting") == 7 for wait in why(self.faulty.running))
-
-        wait_for("seven members in a collective", all_wait, 5)
+    def all_but_one_wait(self) -> bool:
+        return any(wait.get("members_waiting") == 7 for wait in why(self.faulty.running))
 
     def moving(self) -> None:
         """The victim stands still while members exchange messages."""
@@ -300,8 +304,48 @@ def test_a_slow_member_is_waited_for_at_each_moment(
     assert pids(faulty.running) == before
 
 
-@pytest.mark.parametrize("moment", ["between"])
-def test_a_member_that_fails_between_collectives_is_the_cause_everywhere_ER_1(
+@pytest.mark.parametrize("moment", some_of(MOMENTS, "inside", "between", "load", "copy_to"))
+def test_a_poisoned_shard_fails_at_each_moment_what_uses_it_and_nothing_else_ER_1(
+    faulty: Faulty, moment: str, tmp_path: pathlib.Path
+) -> None:
+    before = pids(faulty.running)
+    with faulty.blocker.refused(faulty.victim_pid, 0):
+        faulty.client.do("bad = spoil(start.addressable_shards[4].data)")
+        assert len(faulty.client.do("result = errors([bad])")) == 1
+    with at(moment, faulty, tmp_path, count=20):
+        began = time.monotonic()
+        faulty.client.do("ps = chain(100, joined([*pieces[:4], bad, *pieces[5:]]))")
+        faulty.expect_all_fail("ps", 100, "", began)
+    assert faulty.client.do("result = errors(vs)") == [], "the gangs of the moment do not use it"
+    if moment in ("upload", "download"):
+        faulty.client.do("thread.join()")
+        assert faulty.client.do("result = (said, all_moved())") == [[], True]
+    faulty.expect_good_again()
+    assert pids(faulty.running) == before
+
+
+@pytest.mark.parametrize("moment", ["load", "upload", "download", "copy_to"])
+def test_a_failed_execute_in_a_load_or_a_transfer_is_the_cause_everywhere_ER_1(
+    faulty: Faulty, moment: str, tmp_path: pathlib.Path
+) -> None:
+    before = pids(faulty.running)
+    with contextlib.ExitStack() as refusal:
+        with at(moment, faulty, tmp_path, count=100) as scene:
+            refusal.enter_context(faulty.blocker.refused(scene.victim, 0))
+        if moment == "copy_to":
+            wait_for("the operand", lambda: faulty.client.do("result = all_moved()"), 10)
+        failed = time.monotonic()
+        faulty.expect_all_fail("vs", 100, "", failed)
+        faulty.expect_others_go_on(failed)
+    if moment in ("upload", "download"):
+        faulty.client.do("thread.join()")
+        assert faulty.client.do("result = (said, all_moved())") == [[], True]
+    faulty.expect_good_again()
+    assert pids(faulty.running) == before
+
+
+@pytest.mark.parametrize("moment", ["awaited", "between"])
+def test_a_member_that_fails_before_or_between_collectives_is_the_cause_everywhere_ER_1(
     faulty: Faulty, moment: str, tmp_path: pathlib.Path
 ) -> None:
     before = pids(faulty.running)

@@ -190,6 +190,7 @@ wire::StatusReply SomeStatus() {
   usage->set_bytes(2048);
   usage->set_budget_bytes(1 << 20);
   usage->set_peak_bytes(4096);
+  usage->set_launches(3);
   wire::DataBytes* data = status.mutable_workers(0)->mutable_data();
   data->set_from_clients(1);
   data->set_to_clients(2);
@@ -219,7 +220,7 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "\"from_clients_shared\":0,\"to_clients_shared\":5,\"staged\":0,\"staged_max\":0,\"staged_"
       "uploads\":0},\"devices\":[{\"id\":0,"
       "\"kind\":\"cpu\",\"bytes_in_use\":2048,\"budget_bytes\":1048576,\"peak_bytes\":4096,"
-      "\"stuck\":true}]},"
+      "\"launches\":3,\"stuck\":true}]},"
       "{\"name\":\"island0/"
       "worker1\",\"pid\":101,\"incarnation\":1,\"state\":\"down\",\"draining\":false,"
       "\"nodes\":0,\"data_bytes\":{\"from_clients\":0,"
@@ -228,7 +229,7 @@ TEST(StatusTextTest, JsonHasEveryField) {
       "\"staged_max\":0,\"staged_uploads\":0},\"devices\":[{"
       "\"id\":1,"
       "\"kind\":\"cpu\",\"bytes_in_use\":0,\"budget_bytes\":0,\"peak_bytes\":0,"
-      "\"stuck\":false}]}]}],"
+      "\"launches\":0,\"stuck\":false}]}]}],"
       "\"schedulers\":[{\"island\":0,\"pid\":90,\"state\":\"up\"}],"
       "\"compiler\":{\"pid\":0,\"state\":\"down\"},\"sessions\":[{\"id\":9,\"client\":\"a "
       "\\\"quoted\\\"\\tname\",\"arrays\":2,\"bytes\":2048,\"executables\":0,\"pending_nodes\":"

@@ -79,6 +79,8 @@ void AddWorkers(const wire::StatusReply& status, Families& families) {
           [](const auto& device) { return device.peak_bytes(); });
   devices("device_budget_bytes", "The limit of device_bytes; 0: no limit",
           [](const auto& device) { return device.budget_bytes(); });
+  devices("device_launches", "Launches that were released to the device and have not ended",
+          [](const auto& device) { return device.launches(); });
 }
 
 // Host memory of workers for bytes on their way.

@@ -77,6 +77,7 @@ Json WorkerJson(const WorkerStatus& worker) {
                        {"bytes_in_use", device.bytes()},
                        {"budget_bytes", device.budget_bytes()},
                        {"peak_bytes", device.peak_bytes()},
+                       {"launches", device.launches()},
                        {"stuck", IsStuck(state, device.device())}});
   }
   return {{"name", Name(state.worker())},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 
 #include "gangway/base/thread.h"
 #include "gangway/cli/tool_link.h"
+#include "gangway/collective/execution/arena.h"
 #include "gangway/simulation/hostile_client.h"
 #include "gangway/simulation/session.h"
 #include "gangway/simulation/wire_tap.h"
@@ -95,6 +97,8 @@ class Run {
 Outcome Run::Do() {
   const absl::Status ended = world_.Run([this] { Main(); }, std::chrono::hours(2));
   if (!ended.ok()) violations_.Add("end", std::string(ended.message()));
+  if (collective::Arena::count() != 0)
+    violations_.Add("end", absl::StrCat(collective::Arena::count(), " arenas are left"));
   outcome_.violations = violations_.list();
   outcome_.fingerprint = Mix(outcome_.fingerprint ^ world_.switches());
   return std::move(outcome_);
@@ -203,8 +207,20 @@ std::string Run::NotAtRest(const wire::StatusReply& status) const {
     for (const auto& device : worker.devices()) {
       if (device.bytes() != 0)
         return absl::StrCat("device ", device.device(), " holds ", device.bytes(), " bytes");
+      if (device.launches() != 0)
+        return absl::StrCat("device ", device.device(), " has ", device.launches(), " launches");
     }
   }
+  // Of a worker, its own and a mirror of each other one's of its island. Until a device has sent as many messages as it
+  // has slots, it also knows the readers of its last ones, which may have ended.
+  size_t arenas_max = 0;
+  for (const auto& island : scenario_.cluster.islands) {
+    const size_t devices = std::accumulate(island.begin(), island.end(), size_t{0});
+    arenas_max +=
+        island.size() * island.size() + devices * collective::kSlots * (island.size() - 1);
+  }
+  if (collective::Arena::count() > arenas_max)
+    return absl::StrCat(collective::Arena::count(), " arenas, of at most ", arenas_max);
   return "";
 }
 

@@ -138,6 +138,9 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Map(FileDescriptor descriptor, uin
   return MapAs(std::move(descriptor), devices, PROT_READ, MAP_SHARED);
 }
 
-Arena::~Arena() { munmap(regions_, bytes()); }
+Arena::~Arena() {
+  munmap(regions_, bytes());
+  count_.fetch_sub(1, std::memory_order_relaxed);
+}
 
 }  // namespace gangway::collective

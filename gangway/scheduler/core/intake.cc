@@ -556,6 +556,7 @@ void Island::OnProbe(uint64_t probe, Actions& actions) {
     device->set_bytes(ledger_.used_bytes(IslandDevice(i)));
     device->set_budget_bytes(ledger_.budget_bytes(IslandDevice(i)));
     device->set_peak_bytes(ledger_.peak_bytes(IslandDevice(i)));
+    device->set_launches(devices_[i].slots_taken);
   }
   actions.to_controller.push_back(std::move(report));
 }
