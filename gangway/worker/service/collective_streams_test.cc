@@ -278,12 +278,16 @@ TEST_F(CollectiveStreamsTest, TakeAMemberThatHadNothingToSayForLive) {
   a.Open(2);
   b.Open(0);
   c.Open(0);
-  ASSERT_TRUE(a.Peer(1).ok());
-  auto with_c = a.Begin(2, 1);
+  auto first = a.Begin(1, 1);
+  ASSERT_TRUE(first.ok()) << first.status();
+  a.Do([] {});  // the watch has begun
+  auto with_c = a.Begin(2, 2);
   ASSERT_TRUE(with_c.ok()) << with_c.status();
+  (*first)->Abort(absl::CancelledError("over"));
+  *first = nullptr;
   const auto idle_since = Clock::now();
   EXPECT_TRUE(Until([&] { return Clock::now() - idle_since > std::chrono::milliseconds(2500); }));
-  auto with_b = a.Begin(1, 2);
+  auto with_b = a.Begin(1, 3);
   ASSERT_TRUE(with_b.ok()) << with_b.status();
   const auto begun = Clock::now();  // beyond the next two looks, which come every second
   EXPECT_TRUE(Until(
