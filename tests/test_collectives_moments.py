@@ -1,7 +1,8 @@
 """A session ends, or a worker is killed or stopped, at each moment of a gang over several workers: before, in and
 between its collectives, in a load, and while an operand or a result is in transfer. The gang and 100 that depend on it
 fail by the worker's name, at once or by the liveness limit; gangs of others and of the surviving workers go on; no
-process ends because of it, and nothing is left.
+process ends because of it, and nothing is left. A slow member is waited for; a poisoned shard, a failed execute and a
+member that fails end what depends on them.
 
 Without GANGWAY_NIGHTLY, some of the moments.
 """

@@ -11,12 +11,13 @@ namespace gangway {
 using FutexWord = std::atomic<uint32_t>;
 static_assert(sizeof(FutexWord) == sizeof(uint32_t) && FutexWord::is_always_lock_free);
 
-// What a thread waits for at a word is one or more of 32 bits: a wake for others leaves it asleep.
+// What a thread waits for at a word is one or more of 32 bits, never none: a wake for others leaves it asleep. In a
+// World, every wake wakes all.
 using FutexBits = uint32_t;
 inline constexpr FutexBits kFutexAny = ~FutexBits{0};
 
-// Returns when the word is not `expected`, at a FutexWake, or after `limit`; perhaps before. The memory may be mapped
-// for reading only.
+// Returns when the word is not `expected`, at a FutexWake for one of its bits, or after `limit`; perhaps before. The
+// memory may be mapped for reading only.
 void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit,
                FutexBits bits = kFutexAny);
 

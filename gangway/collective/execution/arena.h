@@ -46,7 +46,7 @@ constexpr bool IsReadUpTo(uint64_t consumed, uint64_t sequence) {
 }
 
 // What a device that sleeps at another one's pulse waits for: that it has written or shown something, or that it has
-// read or will not read. What it does in between wakes nobody in vain.
+// read or will not read. Each wakes only those that wait for it.
 enum class Deed : FutexBits { kWritten = 1, kRead = 2 };
 
 constexpr uint32_t Sleeps(uint32_t peer_number, Deed deed) {

@@ -109,7 +109,7 @@ class Exchange {
   absl::Status GatherSent(size_t index);
   absl::Status GatherShown(size_t last);
   void CopyPart(size_t index, size_t rank, const std::byte* from) const;
-  // Finds the bytes of each source, in the group's order.
+  // Finds the bytes of each source.
   absl::Status ReceiveFrom(size_t index, const Message& message);
   // Those of one source; may be called again.
   absl::Status FindBytes(Source& source, size_t index, const Message& message);

@@ -14,6 +14,7 @@
 
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
+#include "gangway/base/world.h"
 #include "gangway/collective/execution/exchange.h"
 
 namespace gangway::collective {
@@ -21,7 +22,8 @@ namespace {
 
 constexpr int kLooks = 200;  // some microseconds
 constexpr int kLooksWithYield = 50;
-// A sleeping wait looks again for what has no pulse: the end of a peer.
+// A sleeping wait looks again for what has no pulse: the end of a peer, and an abort that came just before the sleep,
+// or while it sleeps at a device that is not of its launch (a reader of an earlier launch's message).
 constexpr std::chrono::milliseconds kSleepMax{100};
 // For the reason of a failure to come from another worker, and how often a member that waits for it looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
@@ -32,10 +34,10 @@ constexpr uint32_t kUnsaidMax = 2;
 // Threads that tell a launch's workers of it: its client, and the scheduler.
 constexpr size_t kTellers = 2;
 
-// Asking the system takes as long as a small collective.
+// Asking the system takes as long as a small collective. In a World, the same on every machine.
 size_t Cores() {
   static const size_t cores = std::thread::hardware_concurrency();
-  return cores;
+  return World::installed() == nullptr ? cores : 2;
 }
 
 // Ranges that are next to each other, or overlap, as one.
@@ -88,6 +90,8 @@ std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
     if (is_news) left_early_ = std::max(left_early_, place);
     left.place = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
     SetLeft(left.place);
+    // Of its own launch's members here, which has been aborted: one that was about to sleep may have missed that.
+    if (ending == Ending::kEarly) FutexWake(region().pulse);
     if (left_early_ != 0 && left.place >= left_early_) {
       is_news = true;
       left_early_ = 0;
@@ -443,6 +447,7 @@ absl::Status Member::Run(int64_t number, std::span<const std::span<const std::by
   const auto which = static_cast<uint32_t>(number);
   const Clock::time_point began = Clock::now();
   absl::Status status = Exchange(*this, which, rounds_[number]++, operands, results).Run();
+  has_met_ |= status.ok();
   flight_.Add(which, began, Clock::now());
   return status;
 }

@@ -140,7 +140,8 @@ class Launch {
   const GangName& gang() const { return gang_; }
   std::chrono::milliseconds wait_max() const { return wait_max_; }
   bool needs_couriers() const { return needs_couriers_; }
-  // There are more members on this host than cores: what one of them waits for hardly comes while it looks.
+  // There are more of its members on workers that share memory than cores, or the system does not say how many: what
+  // one of them waits for hardly comes while it looks.
   bool is_crowded() const { return is_crowded_; }
   // With the threads that tell their workers of the launch.
   bool is_crowded_at_first() const { return is_crowded_at_first_; }
@@ -248,8 +249,8 @@ class Member {
   const std::shared_ptr<LocalDevice> device_;
   const uint32_t position_;
   std::vector<uint32_t> rounds_;  // by collective
-  // All members of a collective have come. Before that, whom this one awaits may not have been told of the gang, and
-  // the threads that do so want the core.
+  // Those that it reads in a collective have come, or it has ended one. Before that, whom this one awaits may not have
+  // been told of the gang, and the threads that do so want the core.
   bool has_met_ = false;
   std::vector<Unsaid> unsaid_;
   FlightRecord flight_;

@@ -945,8 +945,8 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
 }
 
 // One member is late for each round, until the other one sleeps. That one is woken by what it waits for; otherwise it
-// would find out 100 ms later, and a sender, which has four messages ahead, in every fourth round. On a busy machine one
-// of several attempts is fast enough.
+// would find out 100 ms later, and a sender, which has four messages ahead, in every fourth round. On a busy machine,
+// one of several attempts is fast enough.
 TEST(Member, IsWokenByWhatItWaitsFor) {
   static constexpr int kRounds = 40, kAttempts = 20;
   const auto takes = [](Host& host, Collective::Kind kind, uint64_t floats, uint32_t late) {

@@ -280,7 +280,7 @@ void CollectiveStreams::OnFrame(uint32_t worker, const std::shared_ptr<Hearing>&
     if (frame.hello_reply().has_failure()) taken = wire::ToStatus(frame.hello_reply().failure());
     if (taken.ok()) hearing->is_greeted = true;
   } else {
-    return;  // the echo of a heartbeat
+    return;  // the echo of a heartbeat, or what comes before the greeting
   }
   options_.loop->Post([this, alive = alive_, worker, hearing, taken] {
     if (*alive) OnHeard(worker, hearing, taken);
