@@ -49,7 +49,8 @@ constexpr bool IsReadUpTo(uint64_t consumed, uint64_t sequence) {
 // read or will not read. Each wakes only those that wait for it.
 enum class Deed : FutexBits { kWritten = 1, kRead = 2 };
 
-constexpr uint32_t Sleeps(uint32_t peer_number, Deed deed) {
+// A device's word of where it sleeps, and for what.
+constexpr uint32_t SleepsFor(uint32_t peer_number, Deed deed) {
   return (1 + peer_number) | static_cast<uint32_t>(deed) << 30;
 }
 
@@ -63,10 +64,9 @@ struct Region {
     std::atomic<uint32_t> part;
     std::atomic<uint32_t> shows;  // 1: it says where operands and results are; 0: it has bytes
   };
-  alignas(64) FutexWord pulse;  // changes whenever something else here does
-  std::atomic<uint32_t>
-      awaited;  // Sleeps: at whose pulse this device sleeps, and for what; 0: at none
-  std::atomic<uint64_t> left;  // gangs up to this one have ended on this device
+  alignas(64) FutexWord pulse;    // changes whenever something else here does
+  std::atomic<uint32_t> awaited;  // SleepsFor: where this device sleeps; 0: nowhere
+  std::atomic<uint64_t> left;     // gangs up to this one have ended on this device
   // Gangs up to this one have failed on this device, so what they showed in the heap may be something else by now.
   std::atomic<uint64_t> hidden;
   alignas(64) std::array<Header, kSlots> headers;

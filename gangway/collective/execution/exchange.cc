@@ -371,7 +371,8 @@ absl::Status Exchange::ReceiveFrom(size_t index, const Message& message) {
       sources_, member_.device_->slept_for_,
       [&](const Source& each) { return member_.PlaceOf(each.position).number(); });
   if (late != sources_.end()) GANGWAY_RETURN_IF_ERROR(FindBytes(*late, index, message));
-  for (Source& source : sources_) GANGWAY_RETURN_IF_ERROR(FindBytes(source, index, message));
+  for (auto source = sources_.begin(); source != sources_.end(); ++source)
+    if (source != late) GANGWAY_RETURN_IF_ERROR(FindBytes(*source, index, message));
   member_.has_met_ = true;
   return absl::OkStatus();
 }

@@ -111,7 +111,6 @@ class Exchange {
   void CopyPart(size_t index, size_t rank, const std::byte* from) const;
   // Finds the bytes of each source.
   absl::Status ReceiveFrom(size_t index, const Message& message);
-  // Those of one source; may be called again.
   absl::Status FindBytes(Source& source, size_t index, const Message& message);
   absl::Status ConsumeAll(const Message& message);
   void Unpack(const Message& message, const Segment& segment) const;

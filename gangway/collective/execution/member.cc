@@ -2,6 +2,7 @@
 #include "gangway/collective/execution/member.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -137,15 +138,15 @@ Launch::Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> p
       wait_max_(wait_max),
       needs_couriers_(std::ranges::any_of(
           *places_, [](const Place& place) { return place.peer->courier() != nullptr; })) {
-  std::set<const Peer*> workers;
+  std::bitset<kWorkersMax> workers;
   size_t members = 0;  // on this host
   for (const Place& place : *places_) {
     if (place.peer->courier() != nullptr) continue;
     ++members;
-    workers.insert(place.peer.get());
+    workers.set(place.peer->index());
   }
   is_crowded_ = members > Cores();
-  is_crowded_at_first_ = members + workers.size() + kTellers > Cores();
+  is_crowded_at_first_ = members + workers.count() + kTellers > Cores();
 }
 
 std::shared_ptr<Launch> Launch::Begin(std::shared_ptr<const Plan> plan,
@@ -231,7 +232,7 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
           ", local device ", place.device, ", for ", launch_->wait_max().count(), " ms"));
     }
     // Who changes the pulse looks at `awaited` after that: either it sees this, or the pulse is not `seen` any more.
-    awaited.store(Sleeps(place.number(), deed), std::memory_order_seq_cst);
+    awaited.store(SleepsFor(place.number(), deed), std::memory_order_seq_cst);
     if (pulse.load(std::memory_order_seq_cst) == seen)
       FutexWait(pulse, seen, kSleepMax, static_cast<FutexBits>(deed));
     awaited.store(0, std::memory_order_relaxed);
@@ -240,7 +241,7 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
 
 void Member::Wake(std::span<const uint32_t> positions, Deed deed) {
   device_->Pulse();
-  const uint32_t sleeps = Sleeps(device_->number_, deed);
+  const uint32_t sleeps = SleepsFor(device_->number_, deed);
   const bool any = std::ranges::any_of(positions, [&](uint32_t position) {
     return PlaceOf(position).region().awaited.load(std::memory_order_seq_cst) == sleeps;
   });

@@ -109,7 +109,7 @@ absl::Status Mirror::Take(const LeftUpTo& left, const Arena& local) {
 void Mirror::Wake(uint32_t device, Deed deed, const Arena& local) {
   FutexWord& pulse = arena_->own(device).pulse;
   pulse.fetch_add(1, std::memory_order_seq_cst);
-  const uint32_t sleeps = Sleeps(PeerNumber(worker_, device), deed);
+  const uint32_t sleeps = SleepsFor(PeerNumber(worker_, device), deed);
   for (uint32_t i = 0; i < local.devices(); ++i) {
     if (local.region(i).awaited.load(std::memory_order_seq_cst) == sleeps)
       return FutexWake(pulse, static_cast<FutexBits>(deed));
