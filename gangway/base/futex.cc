@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <climits>
 #include <ctime>
 #include <thread>
@@ -14,16 +15,17 @@
 
 namespace gangway {
 
-void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit,
+bool FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit,
                FutexBits bits) {
   if (World* world = World::installed()) {
     if (word.load() == expected) world->Wait(&word, world->Now() + limit);
-    return;
+    return true;
   }
   const std::chrono::nanoseconds until = (Clock::now() + limit).time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(until);
   const timespec deadline{.tv_sec = seconds.count(), .tv_nsec = (until - seconds).count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &deadline, nullptr, bits);
+  return syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &deadline, nullptr, bits) == 0 ||
+         errno != ETIMEDOUT;
 }
 
 void FutexWake(const FutexWord& word, FutexBits bits) {

@@ -18,7 +18,8 @@ inline constexpr FutexBits kFutexAny = ~FutexBits{0};
 
 // Returns when the word is not `expected`, at a FutexWake for one of its bits, or after `limit`; perhaps before. The
 // memory may be mapped for reading only.
-void FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit,
+// False: the limit has passed. A World does not say.
+bool FutexWait(const FutexWord& word, uint32_t expected, std::chrono::milliseconds limit,
                FutexBits bits = kFutexAny);
 
 // Wakes all threads that wait for the word with one of the bits, also in other processes.

@@ -222,9 +222,13 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
   const Clock::time_point deadline = Clock::now() + launch_->wait_max();
   const FutexWord& pulse = place.region().pulse;
   std::atomic<uint32_t>& awaited = device_->region().awaited;
+  bool is_woken = true;
   while (true) {
     const uint32_t seen = pulse.load(std::memory_order_seq_cst);
-    if (ready()) return absl::OkStatus();
+    if (ready()) {
+      if (!is_woken) ++device_->overslept_;
+      return absl::OkStatus();
+    }
     if (launch_->is_aborted()) return launch_->reason();
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
@@ -233,8 +237,8 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
     }
     // Who changes the pulse looks at `awaited` after that: either it sees this, or the pulse is not `seen` any more.
     awaited.store(SleepsFor(place.number(), deed), std::memory_order_seq_cst);
-    if (pulse.load(std::memory_order_seq_cst) == seen)
-      FutexWait(pulse, seen, kSleepMax, static_cast<FutexBits>(deed));
+    is_woken = pulse.load(std::memory_order_seq_cst) != seen ||
+               FutexWait(pulse, seen, kSleepMax, static_cast<FutexBits>(deed));
     awaited.store(0, std::memory_order_relaxed);
   }
 }

@@ -88,6 +88,9 @@ class LocalDevice {
   static void Skip(std::span<const std::shared_ptr<LocalDevice>> devices, uint64_t place);
   // What the member that runs here sleeps for, if it does. Any thread.
   std::optional<Waiting> waiting() const GANGWAY_EXCLUDES(mutex_);
+  // How many sleeps were ended by their limit although what they waited for had come: nobody had woken them. While no
+  // member runs.
+  uint32_t overslept() const { return overslept_; }
 
  private:
   friend class Exchange;
@@ -112,6 +115,7 @@ class LocalDevice {
   // Used by the member that runs now: launches of one device do not overlap.
   uint64_t sequence_;  // of its last message
   std::array<Sent, kSlots> sent_;
+  uint32_t overslept_ = 0;
   uint32_t slept_for_ = ~uint32_t{0};  // the number of the device whose message it last slept for
   mutable Mutex mutex_;
   struct Sleep {
