@@ -17,8 +17,6 @@ namespace {
 // Until a full mailbox is tried again; doubled each time.
 constexpr std::chrono::milliseconds kSendAgain{20};
 constexpr std::chrono::milliseconds kSendAgainMax{1000};
-// A launch that waits for its members looks as often whether it is still wanted.
-constexpr std::chrono::milliseconds kLookMax{50};
 // Of workers that knew of this one before it knew of them.
 constexpr size_t kEarlyMax = collective::kWorkersMax;
 
@@ -27,29 +25,6 @@ std::string NameOf(const wire::Worker& worker) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::shared_ptr<const collective::Places>> PromisedPlaces::Wait(
-    Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted) {
-  {
-    MutexLock lock(mutex_);
-    if (known_ != nullptr) return known_;
-  }
-  auto places = std::make_shared<collective::Places>();
-  for (const Place& place : places_) {
-    absl::StatusOr<std::shared_ptr<const collective::Peer>> peer;
-    do {
-      GANGWAY_RETURN_IF_ERROR(unwanted());
-      peer = place.peer->Wait(std::min(deadline, Clock::now() + kLookMax));
-    } while (absl::IsDeadlineExceeded(peer.status()) && Clock::now() < deadline);
-    GANGWAY_RETURN_IF_ERROR(peer);
-    if (place.device >= (*peer)->arena().devices())
-      return absl::InternalError(absl::StrCat((*peer)->name(), " has no device ", place.device));
-    places->push_back({*std::move(peer), place.device});
-  }
-  MutexLock lock(mutex_);
-  if (known_ == nullptr) known_ = std::move(places);
-  return known_;
-}
 
 class CollectivePeers::Arrival final : public Poller::Watched {
  public:
@@ -201,21 +176,27 @@ void CollectivePeers::Take(Member& member, std::vector<FileDescriptor> descripto
 }
 
 std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const DeviceId> devices) {
+  std::vector<std::shared_ptr<PeerPromise>> peers;
+  std::map<uint32_t, size_t> numbers;  // in peers, by worker
   std::vector<PromisedPlaces::Place> places;
   for (DeviceId device : devices) {
     auto found = places_.find(device);
-    if (found != places_.end()) {
-      const auto [worker, number] = found->second;
-      const auto& promise = members_.at(worker).promise;
-      places.push_back({promise != nullptr ? promise : streams_.PromiseOf(worker), number});
+    if (found == places_.end()) {
+      places.push_back({peers.size(), 0});
+      peers.push_back(std::make_shared<PeerPromise>("a member"));
+      peers.back()->Set(
+          absl::InternalError(absl::StrCat("the worker of device ", device, " was not named")));
       continue;
     }
-    auto unknown = std::make_shared<PeerPromise>("a member");
-    unknown->Set(
-        absl::InternalError(absl::StrCat("the worker of device ", device, " was not named")));
-    places.push_back({std::move(unknown), 0});
+    const auto [worker, number] = found->second;
+    const auto [peer, is_new] = numbers.emplace(worker, peers.size());
+    if (is_new) {
+      const auto& promise = members_.at(worker).promise;
+      peers.push_back(promise != nullptr ? promise : streams_.PromiseOf(worker));
+    }
+    places.push_back({peer->second, number});
   }
-  return std::make_shared<PromisedPlaces>(std::move(places));
+  return std::make_shared<PromisedPlaces>(std::move(peers), std::move(places));
 }
 
 void CollectivePeers::Skip(uint64_t place) {

@@ -19,7 +19,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "gangway/base/clock.h"
@@ -34,28 +33,9 @@
 #include "gangway/worker/core/worker_core.h"
 #include "gangway/worker/service/collective_streams.h"
 #include "gangway/worker/service/peer_promise.h"
+#include "gangway/worker/service/promised_places.h"
 
 namespace gangway::worker {
-
-// Where the positions of a program run, with the incarnations that are known now.
-class PromisedPlaces {
- public:
-  struct Place {
-    std::shared_ptr<PeerPromise> peer;
-    uint32_t device = 0;  // of that worker
-  };
-  explicit PromisedPlaces(std::vector<Place> places) : places_(std::move(places)) {}
-
-  // Any thread. The errors of PeerPromise::Wait, and what `unwanted` returns while it waits.
-  absl::StatusOr<std::shared_ptr<const collective::Places>> Wait(
-      Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted)
-      GANGWAY_EXCLUDES(mutex_);
-
- private:
-  const std::vector<Place> places_;
-  Mutex mutex_;
-  std::shared_ptr<const collective::Places> known_ GANGWAY_GUARDED_BY(mutex_);
-};
 
 class CollectivePeers {
  public:
