@@ -1,8 +1,8 @@
 """Measures what a gang over all devices of a large cluster costs: the CPU time of all roles together, simulated devices
 and network included, of 512 to 2,048 devices, 64 to a worker (gangway/simulation/gang_benchmark.cc).
 
-All roles run in one thread, so the more devices there are, the less of the memory that a gang passes through is still
-in the core's cache.
+All roles run in one thread, one process after the other, each until it has nothing to do. Repetitions of all sizes are
+mixed, since the core's cache is shared with other machines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def measure() -> dict[int, list[float]]:
     binary = harness.GANGWAY.resolve().parents[1] / "simulation" / "simulation_gang_benchmark"
     command = [
         *[str(binary), "--benchmark_format=json", "--benchmark_min_time=0.5"],
-        f"--benchmark_repetitions={REPETITIONS}",
+        *[f"--benchmark_repetitions={REPETITIONS}", "--benchmark_enable_random_interleaving=true"],
     ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
     found: dict[int, list[float]] = {devices: [] for devices in DEVICES}

@@ -136,7 +136,8 @@ std::vector<std::unique_ptr<FiberWorld::Fiber>>& FiberWorld::Lost() {
   return *lost;
 }
 
-FiberWorld::FiberWorld(uint64_t seed) : random_(seed), now_(Time() + kStart) {}
+FiberWorld::FiberWorld(uint64_t seed, Order order)
+    : order_(order), random_(seed), now_(Time() + kStart) {}
 
 FiberWorld::~FiberWorld() {
   for (auto& [id, fiber] : fibers_) {
@@ -226,19 +227,26 @@ void FiberWorld::Forget(Fiber& fiber) {
   fiber.deadline = Time::max();
   auto found = waiting_.find(fiber.waits_for);
   if (found == waiting_.end()) return;
-  std::erase(found->second, &fiber);
+  found->second.erase(std::find(found->second.begin(), found->second.end(), &fiber));
   if (found->second.empty()) waiting_.erase(found);
   fiber.waits_for = nullptr;
 }
 
 void FiberWorld::MakeReady(Fiber& fiber) {
   Forget(fiber);
-  auto stopped = stopped_.find(fiber.process);
-  (stopped == stopped_.end() ? ready_ : stopped->second).push_back(&fiber);
+  ReadyOf(fiber.process).push_back(&fiber);
+}
+
+std::vector<FiberWorld::Fiber*>& FiberWorld::ReadyOf(uint64_t process) {
+  auto stopped = stopped_.find(process);
+  if (stopped != stopped_.end()) return stopped->second;
+  return order_ == Order::kAnyThread || process == turn_ ? ready_ : behind_[process];
 }
 
 void FiberWorld::Stop(uint64_t process) {
   std::vector<Fiber*>& held = stopped_[process];
+  auto behind = behind_.extract(process);
+  if (!behind.empty()) held.insert(held.end(), behind.mapped().begin(), behind.mapped().end());
   auto stays = std::stable_partition(ready_.begin(), ready_.end(), [process](const Fiber* fiber) {
     return fiber->process != process;
   });
@@ -249,7 +257,8 @@ void FiberWorld::Stop(uint64_t process) {
 void FiberWorld::Continue(uint64_t process) {
   auto stopped = stopped_.extract(process);
   if (stopped.empty()) return;
-  ready_.insert(ready_.end(), stopped.mapped().begin(), stopped.mapped().end());
+  std::vector<Fiber*>& ready = ReadyOf(process);
+  ready.insert(ready.end(), stopped.mapped().begin(), stopped.mapped().end());
 }
 
 void FiberWorld::Exit() {
@@ -264,9 +273,11 @@ void FiberWorld::Exit() {
 }
 
 bool FiberWorld::RunNext() {
-  if (ready_.empty() && !timers_.empty()) now_ = std::max(now_, timers_.begin()->first);
+  if (ready_.empty() && behind_.empty() && !timers_.empty())
+    now_ = std::max(now_, timers_.begin()->first);
   while (!timers_.empty() && timers_.begin()->first <= now_)
     MakeReady(*fibers_.at(timers_.begin()->second));
+  if (ready_.empty()) TakeTurn();
   if (ready_.empty()) return !timers_.empty();
   Fiber*& picked = ready_[random_.Below(ready_.size())];
   Fiber* fiber = std::exchange(picked, ready_.back());
@@ -274,6 +285,15 @@ bool FiberWorld::RunNext() {
   now_ += std::chrono::nanoseconds(random_.Between(kStepNanosMin, kStepNanosMax));
   Resume(*fiber);
   return true;
+}
+
+void FiberWorld::TakeTurn() {
+  if (behind_.empty()) return;
+  auto next = behind_.upper_bound(turn_);
+  if (next == behind_.end()) next = behind_.begin();
+  turn_ = next->first;
+  ready_ = std::move(next->second);
+  behind_.erase(next);
 }
 
 void FiberWorld::Resume(Fiber& fiber) {

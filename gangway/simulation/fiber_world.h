@@ -9,16 +9,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 
 #include "gangway/base/world.h"
@@ -28,7 +28,15 @@ namespace gangway::simulation {
 
 class FiberWorld final : public World {
  public:
-  explicit FiberWorld(uint64_t seed);
+  // Which of the threads that are ready is next.
+  enum class Order {
+    kAnyThread,
+    // One of the process that runs, until none of its own is ready, then of the next process, as on a core that
+    // processes share in turns: each finds its memory in the core's cache. For measurements.
+    kByProcess,
+  };
+
+  explicit FiberWorld(uint64_t seed, Order order = Order::kAnyThread);
   ~FiberWorld() override;
 
   // Installs the world and runs `main` as the first thread of process 1, until all threads have ended.
@@ -63,12 +71,15 @@ class FiberWorld final : public World {
 
   // False: no thread can run any more.
   bool RunNext();
+  void TakeTurn();  // of the next process that has threads to run, if there is one
   void Resume(Fiber& fiber);
   void MakeReady(Fiber& fiber);
+  std::vector<Fiber*>& ReadyOf(uint64_t process);
   void Forget(Fiber& fiber);  // what it waits for
   std::string Left() const;
   static std::vector<std::unique_ptr<Fiber>>& Lost();
 
+  const Order order_;
   Random random_;
   Time now_;
   uint64_t switches_ = 0;
@@ -76,9 +87,11 @@ class FiberWorld final : public World {
   uint64_t next_process_ = 1;
   Fiber* running_ = nullptr;
   std::map<ThreadId, std::unique_ptr<Fiber>> fibers_;
-  std::vector<Fiber*> ready_;
+  std::vector<Fiber*> ready_;  // with kByProcess, those of process turn_
+  uint64_t turn_ = 0;
+  std::map<uint64_t, std::vector<Fiber*>> behind_;  // with kByProcess, of all others that have any
   std::set<Timer> timers_;
-  std::unordered_map<const void*, std::deque<Fiber*>> waiting_;
+  absl::flat_hash_map<const void*, absl::InlinedVector<Fiber*, 1>> waiting_;
   std::map<uint64_t, std::vector<Fiber*>> stopped_;  // by process, with its threads that are ready
 };
 

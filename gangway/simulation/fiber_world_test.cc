@@ -105,8 +105,43 @@ TEST(FiberWorldTest, TheOrderFollowsFromTheSeed) {
   EXPECT_NE(orders[0], orders[1]);
 }
 
-TEST(FiberWorldTest, AStoppedProcessDoesNothingUntilItIsContinued) {
-  FiberWorld world(4);
+// In which order the threads of three processes ran, each ten times ready, by process.
+std::string TurnsOf(FiberWorld::Order order) {
+  std::string turns;
+  FiberWorld world(7, order);
+  RunIn(world, [&] {
+    std::vector<World::ThreadId> threads;
+    for (char name : {'a', 'b', 'c'}) {
+      const uint64_t process = world.NewProcess();
+      for (int i = 0; i < 5; ++i) {
+        threads.push_back(world.StartIn(process, "runs", [&turns, &world, name] {
+          for (int j = 0; j < 10; ++j) {
+            turns += name;
+            world.Wait(&turns, Clock::now());
+          }
+        }));
+      }
+    }
+    for (World::ThreadId thread : threads) world.Join(thread);
+  });
+  return turns;
+}
+
+TEST(FiberWorldTest, ProcessesTakeTurnsOnlyWhenAsked) {
+  EXPECT_EQ(TurnsOf(FiberWorld::Order::kByProcess),
+            std::string(50, 'a') + std::string(50, 'b') + std::string(50, 'c'));
+  const std::string any = TurnsOf(FiberWorld::Order::kAnyThread);
+  EXPECT_EQ(any.size(), 150);
+  EXPECT_NE(any.substr(0, 50), std::string(50, 'a'));
+}
+
+class OrderTest : public testing::TestWithParam<FiberWorld::Order> {};
+INSTANTIATE_TEST_SUITE_P(All, OrderTest,
+                         testing::Values(FiberWorld::Order::kAnyThread,
+                                         FiberWorld::Order::kByProcess));
+
+TEST_P(OrderTest, AStoppedProcessDoesNothingUntilItIsContinued) {
+  FiberWorld world(4, GetParam());
   RunIn(world, [&world] {
     const uint64_t process = world.NewProcess();
     int beats = 0;
