@@ -1,8 +1,9 @@
 // What a gang over all devices of a large cluster costs: the CPU time of every role together, the client's part
 // included, over the simulated network and simulated devices whose programs take no time. The real roles run in one
-// thread (fiber_world.h), one process after the other, each until it has nothing to do: so a role finds what it needs in
-// the core's cache, as on cores of its own, however many others there are. An iteration is one call of a step that takes the last one's result, a word on each device,
-// and passes it to the next device, which costs each device as much in any cluster.
+// thread (fiber_world.h), one process after the other, each until it has nothing to do: so a role finds what it needs
+// in the core's cache, as on cores of its own, however many others there are. An iteration is one call of a step that
+// takes the last one's result, a word on each device, and passes it to the next device, which costs each device as much
+// in any cluster.
 #include <benchmark/benchmark.h>
 #include <spdlog/spdlog.h>
 
