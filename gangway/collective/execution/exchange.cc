@@ -2,26 +2,28 @@
 #include "gangway/collective/execution/exchange.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
 #include "gangway/collective/execution/reduce.h"
+#include "gangway/collective/execution/streaming_copy.h"
 
 namespace gangway::collective {
 namespace {
 
 using xla::Collective;
 
-// Of memory that stays in the nearest cache while it is reduced.
-constexpr size_t kReducedAtOnce = size_t{4} << 10;
 // Others wait for each report that a part is reduced. So a member whose results are read where they are makes one for
 // so many messages.
 constexpr size_t kRoundMessages = 4;
+// More than a processor's caches hold: results of all members together of this size are written past them.
+constexpr size_t kBeyondCaches = size_t{16} << 20;
+constexpr size_t kStreamedMin = 4096;  // as one piece
 // Operands and results that one message shows.
 constexpr size_t kShownMax = kMessageBytes / sizeof(uint64_t);
 
@@ -30,8 +32,10 @@ bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
          b.data() < a.data() + a.size();
 }
 
-void Copy(std::byte* to, const std::byte* from, size_t bytes) {
-  if (to != from) std::memcpy(to, from, bytes);
+bool IsBeyondCaches(const PlannedCollective& planned) {
+  size_t bytes = 0;
+  for (size_t each : planned.result_bytes) bytes += each;
+  return bytes > kBeyondCaches / planned.roles.size();
 }
 
 // Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is
@@ -62,7 +66,8 @@ Exchange::Exchange(Member& member, uint32_t number, uint32_t round,
       role_(planned_.roles[member.position_]),
       key_{member.launch_->gang().place, number, round, 0},
       operands_(operands.begin(), operands.end()),
-      results_(results) {}
+      results_(results),
+      is_beyond_caches_(IsBeyondCaches(planned_)) {}
 
 absl::Status Exchange::Run() {
   FindMembersHere();
@@ -206,12 +211,9 @@ bool Exchange::WouldSpoil(size_t operand) const {
 void Exchange::SaveOperands() {
   saved_.reserve(operands_.size());
   for (size_t i = 0; i < operands_.size(); ++i) {
-    if (WouldSpoil(i)) {
-      saved_.emplace_back(operands_[i].begin(), operands_[i].end());
-      operands_[i] = saved_.back();
-    } else {
-      overlaps_ |= i < results_.size() && Overlap(operands_[i], results_[i]);
-    }
+    if (!WouldSpoil(i)) continue;
+    saved_.emplace_back(operands_[i].begin(), operands_[i].end());
+    operands_[i] = saved_.back();
   }
 }
 
@@ -432,7 +434,7 @@ void Exchange::Unpack(const Message& message, const Segment& segment) const {
         const std::byte* const data = Whole(message, segment, from);
         ForPieces(segment, piece(segment.operand), members(), from,
                   [&](size_t at, size_t bytes, size_t into) {
-                    std::memcpy(result + into, data + at, bytes);
+                    CopyResult(result + into, data + at, bytes);
                   });
       }
       return;
@@ -441,7 +443,7 @@ void Exchange::Unpack(const Message& message, const Segment& segment) const {
     case Collective::ALL_TO_ALL_TUPLE:
       return UnpackBlocks(message, segment);
     default:
-      Copy(result + segment.begin, Whole(message, segment, 0), segment.bytes);
+      CopyResult(result + segment.begin, Whole(message, segment, 0), segment.bytes);
   }
 }
 
@@ -451,10 +453,10 @@ void Exchange::UnpackBlocks(const Message& message, const Segment& segment) cons
     for (size_t from = 0; from < sources_.size(); ++from) {
       const Source& source = sources_[from];
       const bool is_read = IsRead(message) && source.is_direct();
-      std::memcpy(results_[from].data() + segment.begin,
-                  is_read ? operand(source, role_.rank) + segment.begin
-                          : source.found.data + segment.offset + role_.rank * segment.stride,
-                  segment.bytes);
+      CopyResult(results_[from].data() + segment.begin,
+                 is_read ? operand(source, role_.rank) + segment.begin
+                         : source.found.data + segment.offset + role_.rank * segment.stride,
+                 segment.bytes);
     }
     return;
   }
@@ -464,27 +466,20 @@ void Exchange::UnpackBlocks(const Message& message, const Segment& segment) cons
     if (kind() == Collective::REDUCE_SCATTER)
       return Reduce(segment, bytes, result + segment.begin + at, block);
     for (size_t from = 0; from < sources_.size(); ++from)
-      std::memcpy(result + place + from * each - role_.rank * each, block(from), bytes);
+      CopyResult(result + place + from * each - role_.rank * each, block(from), bytes);
   });
 }
 
 // In the group's order.
 void Exchange::Reduce(const Segment& segment, size_t bytes, std::byte* into,
                       BytesOf bytes_of) const {
-  const Reducer reducer =
+  const Reduction reduction =
       FindReduction(planned_.meaning.reduction(),
-                    planned_.meaning.operands(static_cast<int>(segment.operand)).element_type())
-          .reducer;
+                    planned_.meaning.operands(static_cast<int>(segment.operand)).element_type());
+  absl::InlinedVector<const std::byte*, 16> sources;
+  for (size_t rank = 0; rank < sources_.size(); ++rank) sources.push_back(bytes_of(rank));
   const ReductionMode mode;
-  alignas(64) std::array<std::byte, kReducedAtOnce>
-      aside;  // where the sum would spoil an operand that it needs
-  for (size_t at = 0; at < bytes; at += kReducedAtOnce) {
-    const size_t size = std::min(kReducedAtOnce, bytes - at);
-    std::byte* const sum = overlaps_ ? aside.data() : into + at;
-    std::memcpy(sum, bytes_of(0) + at, size);
-    for (size_t i = 1; i < sources_.size(); ++i) reducer(sum, bytes_of(i) + at, size);
-    if (overlaps_) std::memcpy(into + at, sum, size);
-  }
+  reduction.reducer(into, sources, bytes);
 }
 
 // A large operand: this member reduces its part of the message, and passes that on.
@@ -570,7 +565,14 @@ absl::Status Exchange::GatherShown(size_t last) {
 void Exchange::CopyPart(size_t index, size_t rank, const std::byte* from) const {
   const Segment& segment = planned_.messages[index].segments[0];
   const ByteRange part = PartOf(segment, rank);
-  std::memcpy(results_[segment.operand].data() + segment.begin + part.offset, from, part.bytes);
+  CopyResult(results_[segment.operand].data() + segment.begin + part.offset, from, part.bytes);
+}
+
+void Exchange::CopyResult(std::byte* to, const std::byte* from, size_t bytes) const {
+  if (is_beyond_caches_ && bytes >= kStreamedMin)
+    StreamingCopy(to, from, bytes);
+  else if (to != from)
+    std::memcpy(to, from, bytes);
 }
 
 // Of a segment that is reduced in parts: the part of the member of this rank.

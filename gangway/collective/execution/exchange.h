@@ -109,6 +109,7 @@ class Exchange {
   absl::Status GatherSent(size_t index);
   absl::Status GatherShown(size_t last);
   void CopyPart(size_t index, size_t rank, const std::byte* from) const;
+  void CopyResult(std::byte* to, const std::byte* from, size_t bytes) const;
   // Finds the bytes of each source.
   absl::Status ReceiveFrom(size_t index, const Message& message);
   absl::Status FindBytes(Source& source, size_t index, const Message& message);
@@ -129,10 +130,10 @@ class Exchange {
   const MessageKey key_;
   std::vector<std::span<const std::byte>> operands_;
   const std::span<const std::span<std::byte>> results_;
+  const bool is_beyond_caches_;  // what all members write
   std::vector<std::vector<std::byte>> saved_;
   bool has_large_ = false;              // messages that members here read where they are
   bool has_readers_elsewhere_ = false;  // on other workers
-  bool overlaps_ = false;               // a result and an operand
   // Of this worker, if other workers may read there. Null: they may not.
   std::shared_ptr<const ReadableHeap> heap_;
   bool shows_ = false;                  // operands and results, to other workers

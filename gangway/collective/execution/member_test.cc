@@ -246,14 +246,12 @@ Collective& Add(xla::CollectiveTable& table, Collective::Kind kind,
   return collective;
 }
 
-float At(const Bytes& bytes, size_t index) {
-  float value;
-  std::memcpy(&value, bytes.data() + index * sizeof(float), sizeof(float));
-  return value;
-}
-
 void Put(Bytes& bytes, size_t index, float value) {
   std::memcpy(bytes.data() + index * sizeof(float), &value, sizeof(float));
+}
+
+float InputAt(uint32_t position, size_t operand, size_t at, uint32_t seed) {
+  return 0.1f * static_cast<float>((at * 31 + size_t{position} * 17 + operand * 7 + seed) % 1009);
 }
 
 Arrays Inputs(const PlannedCollective& planned, uint32_t position, uint32_t seed = 0) {
@@ -261,8 +259,7 @@ Arrays Inputs(const PlannedCollective& planned, uint32_t position, uint32_t seed
   for (size_t i = 0; i < planned.operand_bytes.size(); ++i) {
     Bytes bytes(planned.operand_bytes[i]);
     for (size_t at = 0; at < bytes.size() / sizeof(float); ++at)
-      Put(bytes, at,
-          0.1f * static_cast<float>((at * 31 + size_t{position} * 17 + i * 7 + seed) % 1009));
+      Put(bytes, at, InputAt(position, i, at, seed));
     inputs.push_back(std::move(bytes));
   }
   return inputs;
@@ -274,9 +271,10 @@ Arrays Expected(const PlannedCollective& planned, uint32_t position, uint32_t se
   Arrays results;
   for (size_t bytes : planned.result_bytes) results.emplace_back(bytes);
   if (role.sources == nullptr) return results;
-  std::vector<Arrays> from;
-  for (uint32_t source : *role.sources) from.push_back(Inputs(planned, source, seed));
-  const size_t size = from.size();
+  const size_t size = role.sources->size();
+  const auto from = [&](size_t rank, size_t operand, size_t at) {
+    return InputAt((*role.sources)[rank], operand, at, seed);
+  };
   for (size_t i = 0; i < results.size(); ++i) {
     const size_t piece =
         planned.meaning.operands(static_cast<int>(i)).piece_bytes() / sizeof(float);
@@ -288,22 +286,22 @@ Arrays Expected(const PlannedCollective& planned, uint32_t position, uint32_t se
           const bool scatters = planned.meaning.kind() == Collective::REDUCE_SCATTER;
           const size_t source =
               scatters ? (at / piece * size + role.rank) * piece + at % piece : at;
-          float sum = At(from[0][i], source);
-          for (size_t other = 1; other < size; ++other) sum += At(from[other][i], source);
+          float sum = from(0, i, source);
+          for (size_t other = 1; other < size; ++other) sum += from(other, i, source);
           Put(results[i], at, sum);
           break;
         }
         case Collective::ALL_GATHER:
-          Put(results[i], at, At(from[member][i], row * piece + at % piece));
+          Put(results[i], at, from(member, i, row * piece + at % piece));
           break;
         case Collective::ALL_TO_ALL:
-          Put(results[i], at, At(from[member][i], (row * size + role.rank) * piece + at % piece));
+          Put(results[i], at, from(member, i, (row * size + role.rank) * piece + at % piece));
           break;
         case Collective::ALL_TO_ALL_TUPLE:
-          Put(results[i], at, At(from[i][role.rank], at));
+          Put(results[i], at, from(i, role.rank, at));
           break;
         default:
-          Put(results[i], at, At(from[0][i], at));
+          Put(results[i], at, from(0, i, at));
       }
     }
   }
@@ -881,6 +879,15 @@ TEST(Exchange, OfMembersOnOneWorkerSendsNoMessage) {
         EXPECT_EQ(header.sequence, 0u) << "of device " << device << ", " << floats << " floats";
     }
   }
+}
+
+TEST(Exchange, MovesMoreThanTheCachesHold) {
+  constexpr size_t kFloats = (size_t{8} << 20) / sizeof(float) + 3;
+  xla::CollectiveTable table = Table(2, {{1, 0}});
+  Add(table, Collective::ALL_REDUCE, {{1, kFloats}});
+  Add(table, Collective::ALL_TO_ALL, {{2, kFloats / 2}});
+  Host host(1, 2);
+  ExpectDescribed(host, table, 1);
 }
 
 // Of a large reduction each worker is sent what its members reduce, and their results.

@@ -2,12 +2,14 @@
 #include "gangway/collective/execution/reduce.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <complex>
 #include <concepts>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #ifdef __SSE__
 #include <xmmintrin.h>
@@ -139,16 +141,52 @@ struct Or {
 };
 
 template <typename T, typename Operation>
-void Reduce(std::byte* into_bytes, const std::byte* from_bytes, size_t bytes) {
-  auto* const __restrict into = reinterpret_cast<T*>(into_bytes);
-  const auto* const __restrict from = reinterpret_cast<const T*>(from_bytes);
-  const size_t count = bytes / sizeof(T);
+T Step(T a, T b) {
+  if constexpr (Narrow<T>) {
+    return FromFloat(Operation::Do(ToFloat(a), ToFloat(b)), T{});
+  } else {
+    return Operation::Do(a, b);
+  }
+}
+
+// So much of each source in turn: the processor fetches several of them ahead at once, and the sums stay in its nearest
+// cache. Measured with 8 sources in memory: 4 KiB takes 1.15 times as long, and one source at a time 1.5 to 1.8 times.
+constexpr size_t kTileBytes = 1024;
+
+// Reduces element `begin` and those after it of `sizeof...(kSource)` sources into the sums.
+template <typename T, typename Operation, size_t... kSource>
+void AddTo(T* sums, const std::byte* const* sources, size_t begin, size_t count,
+           std::index_sequence<kSource...> /*numbers*/) {
+  const std::array<const T*, sizeof...(kSource)> from = {
+      reinterpret_cast<const T*>(sources[kSource]) + begin...};
   for (size_t i = 0; i < count; ++i) {
-    if constexpr (Narrow<T>) {
-      into[i] = FromFloat(Operation::Do(ToFloat(into[i]), ToFloat(from[i])), T{});
-    } else {
-      into[i] = Operation::Do(into[i], from[i]);
+    T sum = sums[i];
+    ((sum = Step<T, Operation>(sum, from[kSource][i])), ...);
+    sums[i] = sum;
+  }
+}
+
+template <typename T, typename Operation>
+void Reduce(std::byte* into, std::span<const std::byte* const> sources, size_t bytes) {
+  constexpr size_t kTile = kTileBytes / sizeof(T);
+  alignas(64) std::array<T, kTile> sums;
+  const size_t elements = bytes / sizeof(T);
+  for (size_t begin = 0; begin < elements; begin += kTile) {
+    const size_t count = std::min(kTile, elements - begin);
+    std::memcpy(sums.data(), sources[0] + begin * sizeof(T), count * sizeof(T));
+    for (size_t next = 1, left; (left = sources.size() - next) > 0;) {
+      const auto add = [&](auto numbers) {
+        AddTo<T, Operation>(sums.data(), &sources[next], begin, count, numbers);
+        next += numbers.size();
+      };
+      if (left >= 4)
+        add(std::make_index_sequence<4>());
+      else if (left >= 2)
+        add(std::make_index_sequence<2>());
+      else
+        add(std::make_index_sequence<1>());
     }
+    std::memcpy(into + begin * sizeof(T), sums.data(), count * sizeof(T));
   }
 }
 

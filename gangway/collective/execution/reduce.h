@@ -1,17 +1,20 @@
-// Element-wise reductions of memory: into = into (reduction) from. 16-bit floats are rounded after each step. Denormal
-// floats count as zero, as in the programs of XLA CPU, whatever the calling thread's mode is. Thread-safe.
+// Element-wise reductions of memory: into = sources[0] (reduction) sources[1] (reduction) ..., from left to right.
+// 16-bit floats are rounded after each step. Denormal floats count as zero, as in the programs of XLA CPU, whatever the
+// calling thread's mode is. Thread-safe.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_REDUCE_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_REDUCE_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "gangway/xla/collectives.pb.h"
 
 namespace gangway::collective {
 
-// `bytes` are a multiple of the element's size; both sides are aligned to it, and do not overlap.
-using Reducer = void (*)(std::byte* into, const std::byte* from, size_t bytes);
+// `bytes` are a multiple of the element's size; all sides are aligned to it. There is at least one source; `into` may
+// be one of them, and overlaps with no other one.
+using Reducer = void (*)(std::byte* into, std::span<const std::byte* const> sources, size_t bytes);
 
 struct Reduction {
   Reducer reducer = nullptr;  // null: there is none for this type

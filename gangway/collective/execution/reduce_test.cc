@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -24,8 +25,10 @@ std::vector<T> Reduced(Collective::Reduction reduction, int32_t type, std::vecto
   if (found.reducer == nullptr) return {};
   EXPECT_EQ(found.element_bytes, sizeof(T));
   const ReductionMode mode;
-  found.reducer(reinterpret_cast<std::byte*>(into.data()),
-                reinterpret_cast<const std::byte*>(from.data()), into.size() * sizeof(T));
+  auto* const sums = reinterpret_cast<std::byte*>(into.data());
+  const std::array<const std::byte*, 2> sources = {sums,
+                                                   reinterpret_cast<const std::byte*>(from.data())};
+  found.reducer(sums, sources, into.size() * sizeof(T));
   return into;
 }
 
@@ -164,6 +167,34 @@ TEST(ReduceTest, HalfIsRoundedAfterEachStep) {
       expect(sums[i], static_cast<float>(value) + static_cast<float>(other));
       expect(products[i], static_cast<float>(value) * static_cast<float>(other));
     }
+  }
+}
+
+// In which order floats are summed shows in their last bits.
+TEST(ReduceTest, SourcesAreReducedFromLeftToRightWhicheverOneTheResultReplaces) {
+  constexpr size_t kElements = 16 * 3 + 5;  // lines, and some more
+  constexpr size_t kSources = 5;
+  std::vector<std::vector<float>> values(kSources);
+  std::vector<float> expected;
+  for (size_t i = 0; i < kElements; ++i) {
+    for (size_t source = 0; source < kSources; ++source) {
+      values[source].push_back(std::ldexp(1.0f + static_cast<float>(i * 7 + source) / 97,
+                                          static_cast<int>((i * 5 + source * 11) % 30)));
+    }
+    float sum = values[0][i];
+    for (size_t source = 1; source < kSources; ++source) sum += values[source][i];
+    expected.push_back(sum);
+  }
+  for (size_t replaced = 0; replaced <= kSources; ++replaced) {
+    std::vector<std::vector<float>> operands = values;
+    operands.emplace_back(kElements);
+    std::vector<const std::byte*> sources;
+    for (size_t source = 0; source < kSources; ++source)
+      sources.push_back(reinterpret_cast<const std::byte*>(operands[source].data()));
+    FindReduction(Collective::SUM, xla::TYPE_F32)
+        .reducer(reinterpret_cast<std::byte*>(operands[replaced].data()), sources,
+                 kElements * sizeof(float));
+    EXPECT_EQ(operands[replaced], expected) << replaced;
   }
 }
 
