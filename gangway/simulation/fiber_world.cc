@@ -225,8 +225,8 @@ void FiberWorld::NotifyAll(const void* address) {
 void FiberWorld::Forget(Fiber& fiber) {
   if (fiber.deadline != Time::max()) timers_.erase({fiber.deadline, fiber.id});
   fiber.deadline = Time::max();
+  if (fiber.waits_for == nullptr) return;
   auto found = waiting_.find(fiber.waits_for);
-  if (found == waiting_.end()) return;
   found->second.erase(std::find(found->second.begin(), found->second.end(), &fiber));
   if (found->second.empty()) waiting_.erase(found);
   fiber.waits_for = nullptr;
@@ -256,7 +256,7 @@ void FiberWorld::Stop(uint64_t process) {
 
 void FiberWorld::Continue(uint64_t process) {
   auto stopped = stopped_.extract(process);
-  if (stopped.empty()) return;
+  if (stopped.empty() || stopped.mapped().empty()) return;
   std::vector<Fiber*>& ready = ReadyOf(process);
   ready.insert(ready.end(), stopped.mapped().begin(), stopped.mapped().end());
 }

@@ -1,6 +1,6 @@
 // FiberWorld: a World in one thread of the system, for a whole cluster in one process. Its threads are fibers. One runs
-// at a time, until it waits; which one is next comes from the seed, and so does the time that each takes. When all
-// wait, the time jumps to the next deadline. So a run is a function of the seed and of the code.
+// at a time, until it waits; which one is next comes from the seed and the order, and the time that each takes from the
+// seed. When all wait, the time jumps to the next deadline. So a run is a function of seed, order and code.
 //
 // Threads belong to processes, which can be stopped and continued, as SIGSTOP and SIGCONT do. A process that exits does
 // not unwind its stacks, whose memory is lost. To kill many processes, cut their links, and let them end by themselves.
@@ -32,7 +32,8 @@ class FiberWorld final : public World {
   enum class Order {
     kAnyThread,
     // One of the process that runs, until none of its own is ready, then of the next process, as on a core that
-    // processes share in turns: each finds its memory in the core's cache. For measurements.
+    // processes share in turns: each finds its memory in the core's cache. A process that polls another one starves it.
+    // For measurements.
     kByProcess,
   };
 

@@ -105,7 +105,7 @@ TEST(FiberWorldTest, TheOrderFollowsFromTheSeed) {
   EXPECT_NE(orders[0], orders[1]);
 }
 
-// In which order the threads of three processes ran, each ten times ready, by process.
+// The order in which the threads of three processes ran: each runs ten times, a letter for its process.
 std::string TurnsOf(FiberWorld::Order order) {
   std::string turns;
   FiberWorld world(7, order);
@@ -161,6 +161,21 @@ TEST_P(OrderTest, AStoppedProcessDoesNothingUntilItIsContinued) {
     EXPECT_EQ(beats, 100);
     EXPECT_EQ(seen, process);
     EXPECT_NE(seen, ProcessId());
+  });
+}
+
+TEST_P(OrderTest, AProcessIsContinuedAlsoIfNoneOfItsThreadsIsReady) {
+  FiberWorld world(8, GetParam());
+  RunIn(world, [&world] {
+    const uint64_t process = world.NewProcess();
+    int place = 0;
+    const World::ThreadId waits =
+        world.StartIn(process, "waits", [&] { world.Wait(&place, World::Time::max()); });
+    Answer<bool>().WaitFor(milliseconds(1));
+    world.Stop(process);
+    world.Continue(process);
+    world.Join(world.StartIn(world.NewProcess(), "wakes", [&] { world.NotifyOne(&place); }));
+    world.Join(waits);
   });
 }
 

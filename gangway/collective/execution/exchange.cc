@@ -21,9 +21,7 @@ using xla::Collective;
 // Others wait for each report that a part is reduced. So a member whose results are read where they are makes one for
 // so many messages.
 constexpr size_t kRoundMessages = 4;
-// More than a processor's caches hold: results of all members together of this size are written past them.
-constexpr size_t kBeyondCaches = size_t{16} << 20;
-constexpr size_t kStreamedMin = 4096;  // as one piece
+constexpr size_t kStreamedMin = 4096;  // smaller pieces are copied normally
 // Operands and results that one message shows.
 constexpr size_t kShownMax = kMessageBytes / sizeof(uint64_t);
 
@@ -32,10 +30,10 @@ bool Overlap(std::span<const std::byte> a, std::span<const std::byte> b) {
          b.data() < a.data() + a.size();
 }
 
-bool IsBeyondCaches(const PlannedCollective& planned) {
+bool IsBeyondCaches(const PlannedCollective& planned, size_t members) {
   size_t bytes = 0;
   for (size_t each : planned.result_bytes) bytes += each;
-  return bytes > kBeyondCaches / planned.roles.size();
+  return bytes >= kBeyondCaches / std::max<size_t>(members, 1);
 }
 
 // Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is
@@ -67,7 +65,7 @@ Exchange::Exchange(Member& member, uint32_t number, uint32_t round,
       key_{member.launch_->gang().place, number, round, 0},
       operands_(operands.begin(), operands.end()),
       results_(results),
-      is_beyond_caches_(IsBeyondCaches(planned_)) {}
+      is_beyond_caches_(IsBeyondCaches(planned_, member.launch_->members_of_host())) {}
 
 absl::Status Exchange::Run() {
   FindMembersHere();
@@ -569,9 +567,10 @@ void Exchange::CopyPart(size_t index, size_t rank, const std::byte* from) const 
 }
 
 void Exchange::CopyResult(std::byte* to, const std::byte* from, size_t bytes) const {
+  if (to == from) return;
   if (is_beyond_caches_ && bytes >= kStreamedMin)
     StreamingCopy(to, from, bytes);
-  else if (to != from)
+  else
     std::memcpy(to, from, bytes);
 }
 

@@ -130,7 +130,7 @@ class Exchange {
   const MessageKey key_;
   std::vector<std::span<const std::byte>> operands_;
   const std::span<const std::span<std::byte>> results_;
-  const bool is_beyond_caches_;  // what all members write
+  const bool is_beyond_caches_;  // the results of this host's members together
   std::vector<std::vector<std::byte>> saved_;
   bool has_large_ = false;              // messages that members here read where they are
   bool has_readers_elsewhere_ = false;  // on other workers

@@ -139,14 +139,13 @@ Launch::Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> p
       needs_couriers_(std::ranges::any_of(
           *places_, [](const Place& place) { return place.peer->courier() != nullptr; })) {
   std::bitset<kWorkersMax> workers;
-  size_t members = 0;  // on this host
   for (const Place& place : *places_) {
     if (place.peer->courier() != nullptr) continue;
-    ++members;
+    ++members_of_host_;
     workers.set(place.peer->index());
   }
-  is_crowded_ = members > Cores();
-  is_crowded_at_first_ = members + workers.count() + kTellers > Cores();
+  is_crowded_ = members_of_host_ > Cores();
+  is_crowded_at_first_ = members_of_host_ + workers.count() + kTellers > Cores();
 }
 
 std::shared_ptr<Launch> Launch::Begin(std::shared_ptr<const Plan> plan,

@@ -144,6 +144,8 @@ class Launch {
   const GangName& gang() const { return gang_; }
   std::chrono::milliseconds wait_max() const { return wait_max_; }
   bool needs_couriers() const { return needs_couriers_; }
+  // Those that share memory with this worker, and its own.
+  size_t members_of_host() const { return members_of_host_; }
   // There are more of its members on workers that share memory than cores, or the system does not say how many: what
   // one of them waits for hardly comes while it looks.
   bool is_crowded() const { return is_crowded_; }
@@ -164,6 +166,7 @@ class Launch {
   const GangName gang_;
   const std::chrono::milliseconds wait_max_;
   const bool needs_couriers_;
+  size_t members_of_host_ = 0;
   bool is_crowded_ = false, is_crowded_at_first_ = false;
   std::atomic<bool> is_aborted_ = false;
   mutable Mutex mutex_;

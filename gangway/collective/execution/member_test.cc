@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/thread.h"
+#include "gangway/collective/execution/streaming_copy.h"
 #include "gangway/xla/hlo.pb.h"
 
 namespace gangway::collective {
@@ -882,12 +883,14 @@ TEST(Exchange, OfMembersOnOneWorkerSendsNoMessage) {
 }
 
 TEST(Exchange, MovesMoreThanTheCachesHold) {
-  constexpr size_t kFloats = (size_t{8} << 20) / sizeof(float) + 3;
-  xla::CollectiveTable table = Table(2, {{1, 0}});
-  Add(table, Collective::ALL_REDUCE, {{1, kFloats}});
-  Add(table, Collective::ALL_TO_ALL, {{2, kFloats / 2}});
-  Host host(1, 2);
-  ExpectDescribed(host, table, 1);
+  for (const uint32_t hosts : {1u, 2u}) {
+    const size_t floats = kBeyondCaches / (2 / hosts) / sizeof(float) + 3;
+    xla::CollectiveTable table = Table(2, {{1, 0}});
+    Add(table, Collective::ALL_REDUCE, {{1, floats}});
+    Add(table, Collective::ALL_TO_ALL, {{2, floats / 2 + 1}});
+    Host host(hosts, 2 / hosts, Sight::kMirrored);
+    ExpectDescribed(host, table, 1);
+  }
 }
 
 // Of a large reduction each worker is sent what its members reduce, and their results.

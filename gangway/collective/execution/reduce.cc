@@ -149,8 +149,9 @@ T Step(T a, T b) {
   }
 }
 
-// So much of each source in turn: the processor fetches several of them ahead at once, and the sums stay in its nearest
-// cache. Measured with 8 sources in memory: 4 KiB takes 1.15 times as long, and one source at a time 1.5 to 1.8 times.
+// The bytes taken from each source in turn: the processor fetches several of them ahead at once, and the sums stay in
+// its nearest cache. Measured with 8 sources in memory: with 4 KiB it takes 1.15 times as long, and with one source
+// after the other 1.5 to 1.8 times.
 constexpr size_t kTileBytes = 1024;
 
 // Reduces element `begin` and those after it of `sizeof...(kSource)` sources into the sums.

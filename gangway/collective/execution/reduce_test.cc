@@ -170,32 +170,53 @@ TEST(ReduceTest, HalfIsRoundedAfterEachStep) {
   }
 }
 
-// In which order floats are summed shows in their last bits.
-TEST(ReduceTest, SourcesAreReducedFromLeftToRightWhicheverOneTheResultReplaces) {
-  constexpr size_t kElements = 16 * 3 + 5;  // lines, and some more
-  constexpr size_t kSources = 5;
-  std::vector<std::vector<float>> values(kSources);
-  std::vector<float> expected;
-  for (size_t i = 0; i < kElements; ++i) {
-    for (size_t source = 0; source < kSources; ++source) {
-      values[source].push_back(std::ldexp(1.0f + static_cast<float>(i * 7 + source) / 97,
-                                          static_cast<int>((i * 5 + source * 11) % 30)));
+// The order in which floats are summed shows in their last bits, and so does rounding after each step.
+template <typename T, typename Sum>
+void ExpectFromLeftToRight(int32_t type, const std::vector<T>& values, Sum sum_of) {
+  constexpr size_t kElements = 4 * 1024 / sizeof(T) + 5;  // several tiles, and some more
+  for (const size_t count : {size_t{1}, size_t{2}, size_t{3}, size_t{4}, size_t{5}, size_t{8}}) {
+    std::vector<std::vector<T>> sources(count);
+    std::vector<T> expected;
+    for (size_t i = 0; i < kElements; ++i) {
+      for (size_t source = 0; source < count; ++source)
+        sources[source].push_back(values[(i * 7 + source * 31) % values.size()]);
+      T sum = sources[0][i];
+      for (size_t source = 1; source < count; ++source) sum = sum_of(sum, sources[source][i]);
+      expected.push_back(sum);
     }
-    float sum = values[0][i];
-    for (size_t source = 1; source < kSources; ++source) sum += values[source][i];
-    expected.push_back(sum);
+    for (size_t replaced = 0; replaced <= count; ++replaced) {
+      std::vector<std::vector<T>> operands = sources;
+      operands.emplace_back(kElements);
+      std::vector<const std::byte*> places;
+      for (size_t source = 0; source < count; ++source)
+        places.push_back(reinterpret_cast<const std::byte*>(operands[source].data()));
+      FindReduction(Collective::SUM, type)
+          .reducer(reinterpret_cast<std::byte*>(operands[replaced].data()), places,
+                   kElements * sizeof(T));
+      EXPECT_EQ(operands[replaced], expected) << "result " << replaced << " of " << count;
+    }
   }
-  for (size_t replaced = 0; replaced <= kSources; ++replaced) {
-    std::vector<std::vector<float>> operands = values;
-    operands.emplace_back(kElements);
-    std::vector<const std::byte*> sources;
-    for (size_t source = 0; source < kSources; ++source)
-      sources.push_back(reinterpret_cast<const std::byte*>(operands[source].data()));
-    FindReduction(Collective::SUM, xla::TYPE_F32)
-        .reducer(reinterpret_cast<std::byte*>(operands[replaced].data()), sources,
-                 kElements * sizeof(float));
-    EXPECT_EQ(operands[replaced], expected) << replaced;
+}
+
+TEST(ReduceTest, SourcesAreReducedFromLeftToRightWhicheverOneTheResultReplaces) {
+  std::vector<float> floats;
+  std::vector<uint16_t> narrow, halves;
+  for (int i = 0; i < 101; ++i) {
+    const float value = std::ldexp(1.0f + static_cast<float>(i) / 97, i * 5 % 12);
+    floats.push_back(value);
+    narrow.push_back(RoundedToBFloat16(value));
+    halves.push_back(std::bit_cast<uint16_t>(static_cast<_Float16>(value)));
   }
+  ExpectFromLeftToRight(xla::TYPE_F32, floats, [](float a, float b) { return a + b; });
+  ExpectFromLeftToRight(xla::TYPE_BF16, narrow, [](uint16_t a, uint16_t b) {
+    return RoundedToBFloat16(std::bit_cast<float>(uint32_t{a} << 16) +
+                             std::bit_cast<float>(uint32_t{b} << 16));
+  });
+  ExpectFromLeftToRight(xla::TYPE_F16, halves, [](uint16_t a, uint16_t b) {
+    const float sum = static_cast<float>(std::bit_cast<_Float16>(a)) +
+                      static_cast<float>(std::bit_cast<_Float16>(b));
+    return std::bit_cast<uint16_t>(static_cast<_Float16>(sum));
+  });
 }
 
 TEST(ReduceTest, OtherTypesHaveNone) {

@@ -176,27 +176,28 @@ void CollectivePeers::Take(Member& member, std::vector<FileDescriptor> descripto
 }
 
 std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const DeviceId> devices) {
-  std::vector<std::shared_ptr<PeerPromise>> peers;
-  std::map<uint32_t, size_t> numbers;  // in peers, by worker
+  constexpr uint32_t kNoWorker = ~uint32_t{0};
+  DeviceId unknown{};
   std::vector<PromisedPlaces::Place> places;
   for (DeviceId device : devices) {
     auto found = places_.find(device);
-    if (found == places_.end()) {
-      places.push_back({peers.size(), 0});
-      peers.push_back(std::make_shared<PeerPromise>("a member"));
-      peers.back()->Set(
-          absl::InternalError(absl::StrCat("the worker of device ", device, " was not named")));
-      continue;
+    if (found != places_.end()) {
+      places.push_back({found->second.first, found->second.second});
+    } else {
+      unknown = device;
+      places.push_back({kNoWorker, 0});
     }
-    const auto [worker, number] = found->second;
-    const auto [peer, is_new] = numbers.emplace(worker, peers.size());
-    if (is_new) {
-      const auto& promise = members_.at(worker).promise;
-      peers.push_back(promise != nullptr ? promise : streams_.PromiseOf(worker));
-    }
-    places.push_back({peer->second, number});
   }
-  return std::make_shared<PromisedPlaces>(std::move(peers), std::move(places));
+  return std::make_shared<PromisedPlaces>(places, [&](uint32_t worker) {
+    if (worker == kNoWorker) {
+      auto nobody = std::make_shared<PeerPromise>("a member");
+      nobody->Set(
+          absl::InternalError(absl::StrCat("the worker of device ", unknown, " was not named")));
+      return nobody;
+    }
+    const auto& promise = members_.at(worker).promise;
+    return promise != nullptr ? promise : streams_.PromiseOf(worker);
+  });
 }
 
 void CollectivePeers::Skip(uint64_t place) {

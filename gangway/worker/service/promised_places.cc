@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -16,6 +18,19 @@ constexpr std::chrono::milliseconds kLookMax{50};
 
 }  // namespace
 
+PromisedPlaces::PromisedPlaces(
+    std::span<const Place> places,
+    absl::FunctionRef<std::shared_ptr<PeerPromise>(uint32_t worker)> promise_of) {
+  std::map<uint32_t, uint32_t> numbers;  // in workers_, by index
+  for (const auto& [worker, device] : places) {
+    const auto [found, is_new] = numbers.emplace(worker, static_cast<uint32_t>(workers_.size()));
+    const uint32_t number = found->second;
+    if (is_new) workers_.push_back({promise_of(worker)});
+    workers_[number].last_device = std::max(workers_[number].last_device, device);
+    places_.push_back({number, device});
+  }
+}
+
 absl::StatusOr<std::shared_ptr<const collective::Places>> PromisedPlaces::Wait(
     Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted) {
   {
@@ -23,25 +38,22 @@ absl::StatusOr<std::shared_ptr<const collective::Places>> PromisedPlaces::Wait(
     if (known_ != nullptr) return known_;
   }
   std::vector<std::shared_ptr<const collective::Peer>> peers;
-  for (const std::shared_ptr<PeerPromise>& promise : peers_) {
+  for (const auto& [promise, last_device] : workers_) {
     absl::StatusOr<std::shared_ptr<const collective::Peer>> peer;
     do {
       GANGWAY_RETURN_IF_ERROR(unwanted());
       peer = promise->Wait(std::min(deadline, Clock::now() + kLookMax));
     } while (absl::IsDeadlineExceeded(peer.status()) && Clock::now() < deadline);
     GANGWAY_RETURN_IF_ERROR(peer);
+    if (last_device >= (*peer)->arena().devices())
+      return absl::InternalError(absl::StrCat((*peer)->name(), " has no device ", last_device));
     peers.push_back(*std::move(peer));
   }
   MutexLock lock(mutex_);
-  if (known_ != nullptr) return known_;  // a device's list is as long as the cluster: one makes it
+  if (known_ != nullptr) return known_;  // it is as long as the program: one device makes it
   auto places = std::make_shared<collective::Places>();
   places->reserve(places_.size());
-  for (const auto& [number, device] : places_) {
-    const std::shared_ptr<const collective::Peer>& peer = peers[number];
-    if (device >= peer->arena().devices())
-      return absl::InternalError(absl::StrCat(peer->name(), " has no device ", device));
-    places->push_back({peer, device});
-  }
+  for (const auto& [number, device] : places_) places->push_back({peers[number], device});
   return known_ = std::move(places);
 }
 

@@ -5,10 +5,9 @@
 #ifndef GANGWAY_WORKER_SERVICE_PROMISED_PLACES_H_
 #define GANGWAY_WORKER_SERVICE_PROMISED_PLACES_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -25,21 +24,27 @@ namespace gangway::worker {
 class PromisedPlaces {
  public:
   struct Place {
-    size_t peer = 0;      // its number in `peers`
+    uint32_t worker = 0;  // its index in the island
     uint32_t device = 0;  // of that worker
   };
-  PromisedPlaces(std::vector<std::shared_ptr<PeerPromise>> peers, std::vector<Place> places)
-      : peers_(std::move(peers)), places_(std::move(places)) {}
+  // `promise_of` is called once for each worker.
+  PromisedPlaces(std::span<const Place> places,
+                 absl::FunctionRef<std::shared_ptr<PeerPromise>(uint32_t worker)> promise_of);
 
   // The same list for all. The errors of PeerPromise::Wait, INTERNAL for a device that its worker does not have, and
-  // what `unwanted` returns, which is asked again and again.
+  // what `unwanted` returns, which is called at least once for each worker, and every 50 ms.
   absl::StatusOr<std::shared_ptr<const collective::Places>> Wait(
       Clock::time_point deadline, absl::FunctionRef<absl::Status()> unwanted)
       GANGWAY_EXCLUDES(mutex_);
 
  private:
-  const std::vector<std::shared_ptr<PeerPromise>> peers_;  // fewer than places
-  const std::vector<Place> places_;
+  struct OfWorker {
+    std::shared_ptr<PeerPromise> promise;
+    uint32_t last_device = 0;
+  };
+
+  std::vector<OfWorker> workers_;
+  std::vector<Place> places_;  // `worker`: its number in workers_
   Mutex mutex_;
   std::shared_ptr<const collective::Places> known_ GANGWAY_GUARDED_BY(mutex_);
 };

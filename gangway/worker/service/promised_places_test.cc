@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,56 +23,68 @@ absl::Status Wanted() { return absl::OkStatus(); }
 
 class PromisedPlacesTest : public testing::Test {
  protected:
-  static std::shared_ptr<PeerPromise> Promised(uint32_t worker) {
-    auto promise = std::make_shared<PeerPromise>(absl::StrCat("worker", worker));
-    promise->Set(std::make_shared<collective::Peer>(absl::StrCat("worker", worker), worker,
-                                                    *collective::Arena::Anonymous(kDevices)));
-    return promise;
+  // All workers are known but those of `unheard_`.
+  PromisedPlaces Of(const std::vector<PromisedPlaces::Place>& places) {
+    return PromisedPlaces(places, [this](uint32_t worker) {
+      ++promises_;
+      auto promise = std::make_shared<PeerPromise>(absl::StrCat("worker", worker));
+      if (!unheard_.contains(worker)) {
+        promise->Set(std::make_shared<collective::Peer>(absl::StrCat("worker", worker), worker,
+                                                        *collective::Arena::Anonymous(kDevices)));
+      }
+      return promise;
+    });
   }
   static Clock::time_point In(milliseconds time) { return Clock::now() + time; }
+
+  std::set<uint32_t> unheard_;
+  size_t promises_ = 0;
 };
 
-TEST_F(PromisedPlacesTest, AWaitAsksEachWorkerOnceAndOneListServesAllDevices) {
+TEST_F(PromisedPlacesTest, AWaitIsForEachWorkerOnceAndOneListServesAllDevices) {
   constexpr uint32_t kWorkers = 4;
-  std::vector<std::shared_ptr<PeerPromise>> peers;
   std::vector<PromisedPlaces::Place> of_positions;
-  for (uint32_t worker = 0; worker < kWorkers; ++worker) {
-    peers.push_back(Promised(worker));
-    for (uint32_t device = 0; device < kDevices; ++device) of_positions.push_back({worker, device});
-  }
-  PromisedPlaces places(peers, of_positions);
-  size_t asked = 0;
-  const auto count = [&asked]() {
-    ++asked;
+  for (uint32_t i = 0; i < kWorkers * kDevices; ++i)
+    of_positions.push_back({7 - i % kWorkers, i / kWorkers});
+  PromisedPlaces places = Of(of_positions);
+  EXPECT_EQ(promises_, kWorkers);
+  size_t looks = 0;
+  const auto look = [&looks]() {
+    ++looks;
     return absl::OkStatus();
   };
-  const auto found = places.Wait(In(milliseconds(10'000)), count);
+  const auto found = places.Wait(In(milliseconds(10'000)), look);
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(asked, kWorkers) << "a first launch waits on each device: not in proportion to all";
+  EXPECT_EQ(looks, kWorkers) << "a first launch waits on each device: not for each position";
   ASSERT_EQ((*found)->size(), of_positions.size());
-  EXPECT_EQ((*found)->at(kDevices + 3).peer->name(), "worker1");
-  EXPECT_EQ((*found)->at(kDevices + 3).device, 3);
-  const auto again = places.Wait(In(milliseconds(10'000)), count);
+  for (size_t i = 0; i < of_positions.size(); ++i) {
+    EXPECT_EQ((*found)->at(i).peer->index(), of_positions[i].worker);
+    EXPECT_EQ((*found)->at(i).device, of_positions[i].device);
+  }
+  const auto again = places.Wait(In(milliseconds(10'000)), look);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(*again, *found);
-  EXPECT_EQ(asked, kWorkers);
+  EXPECT_EQ(looks, kWorkers);
 }
 
-TEST_F(PromisedPlacesTest, ADeviceThatItsWorkerDoesNotHaveIsNamed) {
-  PromisedPlaces places({Promised(7)}, {{0, kDevices - 1}, {0, kDevices}});
+TEST_F(PromisedPlacesTest, ADeviceThatItsWorkerDoesNotHaveIsNamedAlsoIfAnotherOneIsNotHeard) {
+  unheard_ = {8};
+  PromisedPlaces places = Of({{7, kDevices - 1}, {7, kDevices}, {7, 0}, {8, 0}});
   EXPECT_THAT(places.Wait(In(milliseconds(10'000)), Wanted).status().message(),
               HasSubstr("worker7 has no device 64"));
 }
 
 TEST_F(PromisedPlacesTest, AWaitForAWorkerThatIsNotHeardEndsAtItsLimitAndNamesIt) {
-  PromisedPlaces places({Promised(0), std::make_shared<PeerPromise>("worker1")}, {{0, 0}, {1, 0}});
+  unheard_ = {1};
+  PromisedPlaces places = Of({{0, 0}, {1, 0}});
   const absl::Status waited = places.Wait(In(milliseconds(20)), Wanted).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(waited)) << waited;
   EXPECT_THAT(waited.message(), HasSubstr("worker1"));
 }
 
 TEST_F(PromisedPlacesTest, AWaitThatIsNotWantedEnds) {
-  PromisedPlaces places({std::make_shared<PeerPromise>("worker0")}, {{0, 0}});
+  unheard_ = {0};
+  PromisedPlaces places = Of({{0, 0}});
   int looks = 0;
   const auto unwanted = [&looks]() {
     return ++looks < 3 ? absl::OkStatus() : absl::CancelledError("its session has ended");
