@@ -173,7 +173,7 @@ TEST(ReduceTest, HalfIsRoundedAfterEachStep) {
 // The order in which floats are summed shows in their last bits, and so does rounding after each step.
 template <typename T, typename Sum>
 void ExpectFromLeftToRight(int32_t type, const std::vector<T>& values, Sum sum_of) {
-  constexpr size_t kElements = 4 * 1024 / sizeof(T) + 5;  // several tiles, and some more
+  constexpr size_t kElements = size_t{4} * 1024 / sizeof(T) + 5;  // several tiles, and some more
   for (const size_t count : {size_t{1}, size_t{2}, size_t{3}, size_t{4}, size_t{5}, size_t{8}}) {
     std::vector<std::vector<T>> sources(count);
     std::vector<T> expected;
