@@ -267,7 +267,7 @@ def random_fault(faulty: Faulty, rng: random.Random, round_: int) -> None:
 
 @pytest.mark.skipif(not NIGHTLY, reason="random faults")
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(13))
 def test_random_faults_of_every_kind(faulty: Faulty, seed: int) -> None:
     rng = random.Random(seed)
     for round_ in range(4):  # a worker that ends five times soon after its start is given up

@@ -946,6 +946,8 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
   EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{SIZE_MAX - 7, 16}}, 16)));
   EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{16, SIZE_MAX - 7}}, 16)));
   EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 5}, *own, 0).ok());
+  EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 4}, *own, 0).ok()) << "said before 5, and came after it";
+  EXPECT_EQ(mirror.arena()->region(1).consumed[PeerNumber(0, 1)].load(), 5u);
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{2, 0, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{0, 2, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(LeftUpTo{2, 5}, *own)));
