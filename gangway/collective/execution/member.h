@@ -88,8 +88,8 @@ class LocalDevice {
   static void Skip(std::span<const std::shared_ptr<LocalDevice>> devices, uint64_t place);
   // What the member that runs here sleeps for, if it does. Any thread.
   std::optional<Waiting> waiting() const GANGWAY_EXCLUDES(mutex_);
-  // How many sleeps were ended by their limit although what they waited for had come: nobody had woken them. While no
-  // member runs.
+  // How many sleeps missed their wake: they ended at their limit, and what they waited for had come before. Call it
+  // only while no member runs.
   uint32_t overslept() const { return overslept_; }
 
  private:

@@ -970,7 +970,7 @@ TEST(Member, IsWokenByWhatItWaitsFor) {
     }
     const auto plan = *Plan::Make(table);
     std::array<std::atomic<int>, 2> done{};
-    const FutexWord clock{0};  // nobody wakes
+    const FutexWord clock{0};  // for waits of 1 ms, which no wake ends
     const auto statuses =
         host.Run(host.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
           const Arrays inputs = Inputs(plan->at(0), position);

@@ -177,7 +177,7 @@ void CollectivePeers::Take(Member& member, std::vector<FileDescriptor> descripto
 
 std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const DeviceId> devices) {
   constexpr uint32_t kNoWorker = ~uint32_t{0};
-  DeviceId unknown{};
+  DeviceId unknown{};  // one of those whose worker is not known
   std::vector<PromisedPlaces::Place> places;
   for (DeviceId device : devices) {
     auto found = places_.find(device);
@@ -190,10 +190,10 @@ std::shared_ptr<PromisedPlaces> CollectivePeers::PlacesOf(std::span<const Device
   }
   return std::make_shared<PromisedPlaces>(places, [&](uint32_t worker) {
     if (worker == kNoWorker) {
-      auto nobody = std::make_shared<PeerPromise>("a member");
-      nobody->Set(
+      auto failed = std::make_shared<PeerPromise>("a member");
+      failed->Set(
           absl::InternalError(absl::StrCat("the worker of device ", unknown, " was not named")));
-      return nobody;
+      return failed;
     }
     const auto& promise = members_.at(worker).promise;
     return promise != nullptr ? promise : streams_.PromiseOf(worker);
