@@ -74,9 +74,9 @@ TEST(FiberWorldTest, AnAnswerEndsTheWaitForIt) {
 }
 
 // The order in which three loops, which post to one another, ran their tasks.
-std::string OrderOf(uint64_t seed) {
+std::string OrderOf(uint64_t seed, FiberWorld::Order kind) {
   std::string order;
-  FiberWorld world(seed);
+  FiberWorld world(seed, kind);
   RunIn(world, [&order] {
     std::vector<std::unique_ptr<EventLoop>> loops;
     for (int i = 0; i < 3; ++i) loops.push_back(std::make_unique<EventLoop>("loop"));
@@ -93,16 +93,6 @@ std::string OrderOf(uint64_t seed) {
     Answer<bool>().WaitFor(milliseconds(10));  // a loop that ends drops what is posted to it
   });
   return order;
-}
-
-TEST(FiberWorldTest, TheOrderFollowsFromTheSeed) {
-  std::vector<std::string> orders;
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
-    orders.push_back(OrderOf(seed));
-    EXPECT_EQ(orders.back().size(), 120u);
-    EXPECT_EQ(orders.back(), OrderOf(seed));
-  }
-  EXPECT_NE(orders[0], orders[1]);
 }
 
 // The order in which the threads of three processes ran: each runs ten times, a letter for its process.
@@ -140,6 +130,16 @@ INSTANTIATE_TEST_SUITE_P(All, OrderTest,
                          testing::Values(FiberWorld::Order::kAnyThread,
                                          FiberWorld::Order::kByProcess));
 
+TEST_P(OrderTest, TheOrderFollowsFromTheSeed) {
+  std::vector<std::string> orders;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    orders.push_back(OrderOf(seed, GetParam()));
+    EXPECT_EQ(orders.back().size(), 120u);
+    EXPECT_EQ(orders.back(), OrderOf(seed, GetParam()));
+  }
+  EXPECT_NE(orders[0], orders[1]);
+}
+
 TEST_P(OrderTest, AStoppedProcessDoesNothingUntilItIsContinued) {
   FiberWorld world(4, GetParam());
   RunIn(world, [&world] {
@@ -176,6 +176,32 @@ TEST_P(OrderTest, AProcessIsContinuedAlsoIfNoneOfItsThreadsIsReady) {
     world.Continue(process);
     world.Join(world.StartIn(world.NewProcess(), "wakes", [&] { world.NotifyOne(&place); }));
     world.Join(waits);
+  });
+}
+
+TEST_P(OrderTest, AnExitEndsAllThreadsOfTheProcessAndNoOther) {
+  FiberWorld world(9, GetParam());
+  RunIn(world, [&world] {
+    const uint64_t process = world.NewProcess();
+    int beats = 0, others = 0;
+    const World::ThreadId beating = world.StartIn(process, "beats", [&] {
+      for (; beats < 100; ++beats) Answer<bool>().WaitFor(milliseconds(10));
+    });
+    const World::ThreadId exits = world.StartIn(process, "exits", [&] {
+      Answer<bool>().WaitFor(milliseconds(105));
+      world.Exit();
+    });
+    const World::ThreadId other = world.StartIn(world.NewProcess(), "other", [&] {
+      for (; others < 100; ++others) Answer<bool>().WaitFor(milliseconds(10));
+    });
+    world.Join(exits);
+    world.Join(beating);
+    const int left_at = beats;
+    EXPECT_GT(left_at, 5);
+    EXPECT_LT(left_at, 15);
+    world.Join(other);
+    EXPECT_EQ(beats, left_at);
+    EXPECT_EQ(others, 100);
   });
 }
 

@@ -25,6 +25,7 @@ constexpr char kHead[] = "head";
 constexpr char kCompiler[] = "compiler";
 constexpr std::chrono::seconds kForever{1'000'000};
 constexpr uint32_t kCompilerDevicesMin = 16;
+constexpr int64_t kCompletionDelayUs = 500;  // several short programs
 
 // Device time is the world's.
 class WorldTimer final : public device::SimTimer {
@@ -211,7 +212,9 @@ void Processes::RunWorker(WorkerKey key, Life& life) {
   options.host_bytes_max = options_.staging_bytes;
   options.shared_bytes_max = 0;
   options.open_backend = [&]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
-    device::SimOptions sim{.device_count = options.device_count, .timer = timer};
+    device::SimOptions sim{.device_count = options.device_count,
+                           .completion_delay_us = kCompletionDelayUs,
+                           .timer = timer};
     if (options_.on_use) {
       sim.on_use = [this, name = life.name](int device, int64_t bytes) {
         options_.on_use(name, device, bytes);

@@ -29,9 +29,6 @@ constexpr std::chrono::milliseconds kSleepMax{100};
 // For the reason of a failure to come from another worker, and how often a member that waits for it looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
 constexpr std::chrono::milliseconds kLookMax{20};
-// Messages of a device on another worker that are read before a courier tells that worker, if nothing else goes there.
-// Below kSlots, so that a sender does not wait for a device that does something else.
-constexpr uint32_t kUnsaidMax = 2;
 // Threads that tell a launch's workers of it: its client, and the scheduler.
 constexpr size_t kTellers = 2;
 
@@ -65,6 +62,7 @@ LocalDevice::LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t
       number_(PeerNumber(worker, device)),
       device_(device),
       couriers_(std::move(couriers)),
+      reads_(device),
       sequence_(RandomBits() >> 2 | 1) {}
 
 void LocalDevice::Enter(uint64_t place) {
@@ -184,7 +182,7 @@ Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> devi
       rounds_(launch_->plan().size()),
       flight_(device_id, launch_->gang().ordinal) {}
 
-Member::~Member() { SayReads(); }
+Member::~Member() { device_->reads_.Say(); }
 
 absl::Status Member::Await(const Place& place, Deed deed, uint32_t number,
                            absl::FunctionRef<bool()> ready) {
@@ -209,7 +207,7 @@ absl::Status Member::AwaitAsleep(const Place& place, Deed deed, uint32_t number,
     device_->sleep_ = {launch_, number, place, Clock::now()};
   }
   if (deed == Deed::kWritten) device_->slept_for_ = place.number();
-  SayReads();
+  device_->reads_.Say();
   absl::Status status = Sleep(place, deed, number, ready);
   MutexLock lock(device_->mutex_);
   device_->sleep_ = std::nullopt;
@@ -345,40 +343,10 @@ absl::Status Member::SendByCourier(const MessageWriter& message, const MessageKe
                               .key = key,
                               .ranges = Joined(std::move(of.ranges)),
                               .data = message.data()};
-    const absl::Status sent = peer->courier()->Send(&published, TakeUnsaid(*peer));
+    const absl::Status sent = device_->reads_.Send(*peer, published);
     if (!sent.ok()) return AwaitReason(*of.place, sent);
   }
   return absl::OkStatus();
-}
-
-void Member::NoteRead(const Place& place, uint64_t sequence) {
-  auto unsaid = std::ranges::find_if(unsaid_, [&place](const Unsaid& each) {
-    return each.peer == place.peer.get() && each.read.source == place.device;
-  });
-  if (unsaid == unsaid_.end()) {
-    unsaid_.push_back({place.peer.get(), {.device = device_->device_, .source = place.device}});
-    unsaid = std::prev(unsaid_.end());
-  }
-  unsaid->read.sequence = sequence;
-  if (++unsaid->messages < kUnsaidMax) return;
-  // If the way is broken, its end ends the launch.
-  place.peer->courier()->Send(nullptr, TakeUnsaid(*place.peer)).IgnoreError();
-}
-
-std::vector<ReadUpTo> Member::TakeUnsaid(const Peer& peer) {
-  std::vector<ReadUpTo> reads;
-  std::erase_if(unsaid_, [&](const Unsaid& each) {
-    if (each.peer == &peer) reads.push_back(each.read);
-    return each.peer == &peer;
-  });
-  return reads;
-}
-
-void Member::SayReads() {
-  while (!unsaid_.empty()) {
-    const Peer& peer = *unsaid_.back().peer;
-    peer.courier()->Send(nullptr, TakeUnsaid(peer)).IgnoreError();
-  }
 }
 
 absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey& key) {
@@ -417,7 +385,8 @@ absl::Status Member::Consume(uint32_t source, const Found& found) {
   const Place& place = PlaceOf(source);
   if (place.number() != device_->number_)
     device_->region().consumed[place.number()].store(found.sequence, std::memory_order_release);
-  if (place.peer->courier() != nullptr) NoteRead(place, found.sequence);
+  if (place.peer->courier() != nullptr)
+    device_->reads_.Note(place.peer, place.device, found.sequence);
   return absl::OkStatus();
 }
 

@@ -36,6 +36,7 @@
 #include "gangway/collective/execution/flight_record.h"
 #include "gangway/collective/execution/peer.h"
 #include "gangway/collective/execution/plan.h"
+#include "gangway/collective/execution/unsaid_reads.h"
 
 namespace gangway::collective {
 
@@ -112,6 +113,7 @@ class LocalDevice {
   const uint32_t number_;
   const uint32_t device_;
   const std::shared_ptr<const Couriers> couriers_;
+  UnsaidReads reads_;
   // Used by the member that runs now: launches of one device do not overlap.
   uint64_t sequence_;  // of its last message
   std::array<Sent, kSlots> sent_;
@@ -207,12 +209,6 @@ class Member {
                            absl::FunctionRef<bool()> ready);
   absl::Status Sleep(const Place& place, Deed deed, uint32_t number,
                      absl::FunctionRef<bool()> ready);
-  // Of what was read of a device on another worker, what the courier has not told yet.
-  struct Unsaid {
-    const Peer* peer = nullptr;
-    ReadUpTo read;
-    uint32_t messages = 0;
-  };
   // Adds what the reader of this rank needs of a message, in increasing order.
   using NeedOf = absl::FunctionRef<void(size_t rank, std::vector<ByteRange>&)>;
 
@@ -238,10 +234,6 @@ class Member {
   }
   absl::Status SendByCourier(const MessageWriter& message, const MessageKey& key,
                              const PositionList& readers, NeedOf need);
-  void NoteRead(const Place& place, uint64_t sequence);
-  std::vector<ReadUpTo> TakeUnsaid(const Peer& peer);
-  // Tells all that was read, before this device waits or ends.
-  void SayReads();
   absl::StatusOr<Found> Receive(uint32_t source, const MessageKey& key);
   // What was read was the message.
   absl::Status CheckStays(uint32_t source, const Found& found);
@@ -259,7 +251,6 @@ class Member {
   // Those that it reads in a collective have come, or it has ended one. Before that, whom this one awaits may not have
   // been told of the gang, and the threads that do so want the core.
   bool has_met_ = false;
-  std::vector<Unsaid> unsaid_;
   FlightRecord flight_;
 };
 

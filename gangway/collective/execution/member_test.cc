@@ -820,6 +820,60 @@ TEST(MemberSlots, AreNotWrittenAgainForWhatAnEarlierProcessSent) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
 }
 
+// The runtime says that a program has ended when the device's next one may have begun. The couriers take no word of
+// reads that goes back.
+TEST(MemberTest, MayEndAfterItsDevicesNextMemberHasRead) {
+  Host host(2, 1, Sight::kMirrored);
+  auto plan = *Plan::Make(Chain(1));
+  const auto run = [&](Member& member, uint32_t position) {
+    Arrays results = Empty(plan->at(0));
+    return RunOnce(member, 0, Inputs(plan->at(0), position), results);
+  };
+  Mutex mutex;
+  std::vector<std::unique_ptr<Member>> ended;
+  const auto first = host.Begin(plan), second = host.Begin(plan);
+  for (const auto& launches : {first, second}) {
+    std::vector<std::unique_ptr<Member>> members;
+    const auto statuses = host.Run(launches, [&](Member&, uint32_t position) {
+      auto member = std::make_unique<Member>(launches[position], host.shared(position), position);
+      const absl::Status status = run(*member, position);
+      MutexLock lock(mutex);
+      members.push_back(std::move(member));
+      return status;
+    });
+    for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+    for (auto& member : members) ended.push_back(std::move(member));
+  }
+  while (!ended.empty()) ended.pop_back();  // the second launch's before the first's
+}
+
+TEST(MemberTest, TellsWhatItHasReadBeforeItWaits) {
+  Host host(3, 1, Sight::kMirrored);
+  xla::CollectiveTable table = Table(3, {{0, 1, 2}});
+  for (const uint32_t source : {0u, 2u}) {
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
+    permute.add_sources(source);
+    permute.add_targets(1);
+  }
+  const auto plan = *Plan::Make(table);
+  const auto& told = host.peer(0, 1).arena().region(0).consumed[PeerNumber(0, 0)];
+  constexpr std::chrono::milliseconds kMax{10'000};
+  const auto statuses = host.Run(host.Begin(plan, kMax), [&](Member& member, uint32_t position) {
+    absl::Status status;
+    for (int64_t number = 0; number < 2 && status.ok(); ++number) {
+      const auto deadline = Clock::now() + kMax;
+      while (position == 2 && number == 1 && told == 0) {  // it comes once the first has been told
+        if (Clock::now() > deadline) return absl::DeadlineExceededError("nothing was told");
+        YieldCore();
+      }
+      Arrays results = Empty(plan->at(number));
+      status = RunOnce(member, number, Inputs(plan->at(number), position), results);
+    }
+    return status;
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
   class Listener final : public Courier {
    public:
@@ -866,6 +920,29 @@ TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
   }
   host.local(0).Leave(launches[0]->gang().place, LocalDevice::Ending::kComplete);
   ExpectDescribed(host, Chain(kSlots), 1);
+}
+
+TEST(MemberSlots, AreFreeAtOnceWhenTheirReaderLeaves) {
+  constexpr int kRounds = 8;
+  constexpr uint32_t kOversleptMax = 2;  // a busy machine may delay a wake
+  Host host(2, 1);
+  auto plan = *Plan::Make(Chain(kSlots + 1));
+  for (int round = 0; round < kRounds; ++round) {
+    auto launches = host.Begin(plan);
+    const uint64_t place = launches[0]->gang().place;
+    Thread sender("sender", [&] {
+      Member member(launches[0], host.shared(0), 0);
+      for (size_t i = 0; i < plan->size(); ++i) {
+        Arrays results = Empty(plan->at(i));
+        EXPECT_TRUE(RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
+      }
+    });
+    while (!host.local(0).waiting()) YieldCore();
+    host.local(1).Leave(place, LocalDevice::Ending::kComplete);
+    sender.Join();
+    host.local(0).Leave(place, LocalDevice::Ending::kComplete);
+  }
+  EXPECT_LE(host.local(0).overslept(), kOversleptMax);
 }
 
 TEST(Exchange, OfMembersOnOneWorkerSendsNoMessage) {
@@ -946,7 +1023,8 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
   EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{SIZE_MAX - 7, 16}}, 16)));
   EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{16, SIZE_MAX - 7}}, 16)));
   EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 5}, *own, 0).ok());
-  EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 4}, *own, 0).ok()) << "said before 5, and came after it";
+  EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 5}, *own, 0).ok()) << "again";
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{1, 1, 4}, *own, 0)));
   EXPECT_EQ(mirror.arena()->region(1).consumed[PeerNumber(0, 1)].load(), 5u);
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{2, 0, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{0, 2, 5}, *own, 0)));
@@ -994,6 +1072,7 @@ TEST(Member, IsWokenByWhatItWaitsFor) {
                                 ", late: ", late));
       Host host(workers, 2 / workers, sight);
       run(host, Collective::PERMUTE, 1, late);
+      run(host, Collective::PERMUTE, 2 * kMessageBytes / sizeof(float), late);
       run(host, Collective::ALL_REDUCE, 1, late);
       run(host, Collective::ALL_REDUCE, 2 * kMessageBytes / sizeof(float), late);
       EXPECT_LE(host.local(0).overslept() + host.local(1).overslept(), kOversleptMax);

@@ -91,8 +91,12 @@ absl::Status Mirror::Take(const ReadUpTo& read, const Arena& local, uint32_t loc
                                                    ", and there are ", local.devices()));
   }
   auto& consumed = arena_->own(read.device).consumed[PeerNumber(local_worker, read.source)];
-  // A member says what is left to say when it is destroyed, which may be after the device's next member has read more.
-  if (IsReadUpTo(consumed.load(std::memory_order_relaxed), read.sequence)) return absl::OkStatus();
+  const uint64_t before = consumed.load(std::memory_order_relaxed);
+  if (before != read.sequence && IsReadUpTo(before, read.sequence)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its device ", read.device, " has read up to message ", before, " of device ",
+                     read.source, ", and now it told of message ", read.sequence));
+  }
   consumed.store(read.sequence, std::memory_order_release);
   Wake(read.device, Deed::kRead, local);
   return absl::OkStatus();

@@ -27,7 +27,10 @@ struct SimOptions {
   int inflight_max = 32;
   bool collectives_block_threads = false;  // what the capabilities say; simulated ones do not
   uint64_t memory_bytes = 0;               // what each device says that it has; 0: nothing
-  std::shared_ptr<SimTimer> timer;         // null: real time
+  // How long after the outputs of a run, at most, on_complete says that it has ended: the next run may begin before
+  // that, as on a real device. The time is random.
+  int64_t completion_delay_us = 0;
+  std::shared_ptr<SimTimer> timer;  // null: real time
   // Sees the bytes of all buffers on a device after each change. It must not call the backend.
   std::function<void(int device, int64_t bytes)> on_use;
 };

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/device/sim/sim_collectives.h"
 
@@ -154,10 +155,7 @@ void SimEngine::Schedule(const Starts& starts) {
 }
 
 void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
-  if (run->program->collectives.empty() || !run->error.ok()) {
-    run->collective = nullptr;
-    return End(run, end_us);
-  }
+  if (run->program->collectives.empty() || !run->error.ok()) return End(run, end_us);
   MutexLock lock(mutex_);
   if (closed_) return;
   auto& members = devices_[run->device].members;
@@ -169,7 +167,6 @@ void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
 
 void SimEngine::Communicate(const std::shared_ptr<SimRun>& run) {
   absl::Status status = RunCollectives(*run->program, run->collective, run->values);
-  run->collective = nullptr;  // the member ends before its run does
   {
     MutexLock lock(mutex_);
     if (closed_) return;
@@ -185,8 +182,9 @@ void SimEngine::End(const std::shared_ptr<SimRun>& run, int64_t end_us) {
     Device& device = devices_[run->device];
     device.queue.pop_front();  // only the head ever starts
     device.free_us = end_us;
+    ending_.push_back(run);
   }
-  Complete(run.get(), run->error, end_us);  // the error of a started run no longer changes
+  SettleOutputs(run.get(), run->error, end_us);  // the error of a started run no longer changes
   // The outputs settle first, so a successor on this device that reads them starts at `end_us`.
   Starts starts;
   {
@@ -194,9 +192,14 @@ void SimEngine::End(const std::shared_ptr<SimRun>& run, int64_t end_us) {
     TryStart(run->device, &starts);
   }
   Schedule(starts);
+  if (completion_delay_us_ == 0) return Complete(run);
+  const auto delay = static_cast<int64_t>(RandomBits() % (completion_delay_us_ + 1));
+  timer_->At(end_us + delay, [engine = weak_from_this(), run] {
+    if (auto alive = engine.lock()) alive->Complete(run);
+  });
 }
 
-void SimEngine::Complete(SimRun* run, const absl::Status& status, int64_t end_us) {
+void SimEngine::SettleOutputs(SimRun* run, const absl::Status& status, int64_t end_us) {
   for (size_t i = 0; i < run->outputs.size(); ++i) {
     SimStorage::Contents contents;
     if (status.ok() && !run->program->collectives.empty()) {
@@ -207,7 +210,15 @@ void SimEngine::Complete(SimRun* run, const absl::Status& status, int64_t end_us
     }
     run->outputs[i]->Settle(status, std::move(contents), end_us);
   }
-  if (run->on_complete) run->on_complete(status);
+}
+
+void SimEngine::Complete(const std::shared_ptr<SimRun>& run) {
+  {
+    MutexLock lock(mutex_);
+    if (std::erase(ending_, run) == 0) return;  // Close has said so
+  }
+  if (run->on_complete) run->on_complete(run->error);
+  run->collective = nullptr;
 }
 
 void SimEngine::Inject(SimFault fault) {
@@ -236,11 +247,12 @@ int64_t SimEngine::BusyMicros(int device) const {
 }
 
 void SimEngine::Close() {
-  std::vector<std::shared_ptr<SimRun>> open;
+  std::vector<std::shared_ptr<SimRun>> open, ending;
   std::vector<std::unique_ptr<EventLoop>> members;
   {
     MutexLock lock(mutex_);
     closed_ = true;
+    ending = ending_;
     for (Device& device : devices_) {
       open.insert(open.end(), device.queue.begin(), device.queue.end());
       device.queue.clear();
@@ -249,9 +261,11 @@ void SimEngine::Close() {
     for (const auto& run : open) run->gang.reset();
     gangs_.clear();
   }
+  for (const auto& run : ending) Complete(run);
+  const absl::Status closed = absl::CancelledError("the simulated devices were closed");
   for (const auto& run : open) {
-    Complete(run.get(), absl::CancelledError("the simulated devices were closed"),
-             timer_->NowMicros());
+    SettleOutputs(run.get(), closed, timer_->NowMicros());
+    if (run->on_complete) run->on_complete(closed);
   }
   members.clear();  // ends their threads
 }

@@ -56,8 +56,13 @@ struct SimGang {
 
 class SimEngine : public std::enable_shared_from_this<SimEngine> {
  public:
-  SimEngine(int device_count, int inflight_max, std::shared_ptr<SimTimer> timer)
-      : inflight_max_(inflight_max), timer_(std::move(timer)), devices_(device_count) {}
+  // `completion_delay_us`: see SimOptions.
+  SimEngine(int device_count, int inflight_max, int64_t completion_delay_us,
+            std::shared_ptr<SimTimer> timer)
+      : inflight_max_(inflight_max),
+        completion_delay_us_(completion_delay_us),
+        timer_(std::move(timer)),
+        devices_(device_count) {}
 
   // `executable` and `launch_id` identify the gang (launch_id 0: the k-th run on each device).
   // RESOURCE_EXHAUSTED: the device's window is full; INVALID_ARGUMENT: this device already has a
@@ -100,15 +105,20 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   void Finish(const std::shared_ptr<SimRun>& run, int64_t end_us);
   void Communicate(const std::shared_ptr<SimRun>& run);
   void End(const std::shared_ptr<SimRun>& run, int64_t end_us);
-  static void Complete(SimRun* run, const absl::Status& status, int64_t end_us);
+  static void SettleOutputs(SimRun* run, const absl::Status& status, int64_t end_us);
+  // Says that the run has ended, once.
+  void Complete(const std::shared_ptr<SimRun>& run);
 
   const int inflight_max_;
+  const int64_t completion_delay_us_;
   const std::shared_ptr<SimTimer> timer_;
 
   mutable Mutex mutex_;
   std::vector<Device> devices_ GANGWAY_GUARDED_BY(mutex_);
   std::map<GangKey, std::shared_ptr<SimGang>> gangs_
       GANGWAY_GUARDED_BY(mutex_);  // not all members enqueued yet
+  std::vector<std::shared_ptr<SimRun>> ending_
+      GANGWAY_GUARDED_BY(mutex_);  // off their device, and on_complete has not said so
   std::vector<SimFault> faults_ GANGWAY_GUARDED_BY(mutex_);
   bool closed_ GANGWAY_GUARDED_BY(mutex_) = false;
 };

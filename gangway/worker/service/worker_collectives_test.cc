@@ -68,7 +68,8 @@ class WorkerCollectivesTest : public WorkerHarness {
     return lowered.SerializeAsString();
   }
 
-  void LoadProgram(uint32_t peer_index = 1) {
+  enum class Peers { kNamed, kNotNamed };
+  void LoadProgram(uint32_t peer_index = 1, Peers peers = Peers::kNamed) {
     wire::IslandItem item;
     wire::Load& load = *item.mutable_load();
     load.set_executable(kProgram);
@@ -94,6 +95,7 @@ class WorkerCollectivesTest : public WorkerHarness {
     peer.set_host("here");
     peer.mutable_collectives()->set_name(box_->name());
     peer.mutable_collectives()->set_secret(box_->secret());
+    if (peers == Peers::kNotNamed) load.mutable_members()->RemoveLast();
     Item(item);
     ASSERT_EQ(WaitLoaded(kProgram).code(), 0);
   }
@@ -161,6 +163,14 @@ TEST_F(WorkerCollectivesTest, AGangThatFailsBeforeItRunsIsLeft) {
   ReleaseAt(3, 8);
   EXPECT_THAT(WaitDone(3).message(), HasSubstr("a bit flipped"));
   EXPECT_EQ(theirs->region(0).left.load(), 8u);
+}
+
+TEST_F(WorkerCollectivesTest, AGangWithADeviceWhoseWorkerWasNotNamedIsRefusedByName) {
+  LoadProgram(1, Peers::kNotNamed);
+  MakeInput();
+  LaunchNode(2, kProgram, {kInput}, {11}, 2);
+  ReleaseAt(2, 5);
+  EXPECT_THAT(WaitDone(2).message(), HasSubstr("the worker of device 900 was not named"));
 }
 
 TEST_F(WorkerCollectivesTest, AFullMailboxGetsTheArenaOnceItHasRoom) {
