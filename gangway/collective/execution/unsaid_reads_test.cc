@@ -1,3 +1,4 @@
+// What a device has read is told to other workers once, to all of them, and in order, also if two threads tell it.
 #include "gangway/collective/execution/unsaid_reads.h"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,365 @@
+// Of collectives between workers: when a slot is written again, what workers are told of reads and of gangs that were
+// left, and what is refused of another worker's memory, messages and heap.
+#include "gangway/collective/execution/peer.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gangway/collective/execution/member_test_util.h"
+
+namespace gangway::collective {
+namespace {
+
+using ::testing::HasSubstr;
+using xla::Collective;
+
+// A sender is ahead of its reader by as many messages as there are slots, and then waits for it.
+TEST(MemberSlots, AreWrittenAgainOnlyWhenTheyAreReadOrTheReaderIsGone) {
+  Host host(2, 1);
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  for (size_t i = 0; i < kSlots + 1; ++i) {
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
+    permute.add_sources(0);
+    permute.add_targets(1);
+  }
+  auto plan = *Plan::Make(table);
+  auto send = [&](Member& member, uint32_t position) -> absl::Status {
+    if (position == 1) return absl::OkStatus();  // it leaves without reading
+    for (size_t i = 0; i < plan->size(); ++i) {
+      Arrays results = Empty(plan->at(i));
+      const absl::Status status =
+          RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), position), results);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  };
+  for (const absl::Status& status : host.Run(host.Begin(plan), send))
+    EXPECT_TRUE(status.ok()) << status;
+
+  auto launches = host.Begin(plan, std::chrono::milliseconds(100));
+  Member sender(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0, nullptr), 0);
+  EXPECT_EQ(send(sender, 0).code(), absl::StatusCode::kDeadlineExceeded);
+  host.peer(0, 1).SetGone();
+  Member again(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0, nullptr), 0);
+  EXPECT_EQ(send(again, 0), absl::OkStatus());
+}
+
+// Position 0 sends `count` messages to position 1.
+xla::CollectiveTable Chain(size_t count) {
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  for (size_t i = 0; i < count; ++i) {
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
+    permute.add_sources(0);
+    permute.add_targets(1);
+  }
+  return table;
+}
+
+// What a device has read of an earlier process says nothing of the messages of the next one.
+TEST(MemberSlots, AreNotWrittenAgainForWhatAnEarlierProcessSent) {
+  Host host(2, 1);
+  ExpectDescribed(host, Chain(50), 1);
+  host.Restart(0);
+  auto plan = *Plan::Make(Chain(kSlots + 2));
+  std::atomic<size_t> sent = 0;
+  const auto statuses =
+      host.Run(host.Begin(plan), [&](Member& member, uint32_t position) -> absl::Status {
+        while (position == 1 && sent < kSlots) YieldCore();  // it is late
+        for (size_t i = 0; i < plan->size(); ++i) {
+          Arrays results = Empty(plan->at(i));
+          const Arrays inputs = Inputs(plan->at(i), position);
+          const absl::Status status = RunOnce(member, static_cast<int64_t>(i), inputs, results);
+          if (!status.ok()) return status;
+          if (position == 0) ++sent;
+          if (results != Expected(plan->at(i), position)) return absl::DataLossError("wrong");
+        }
+        return absl::OkStatus();
+      });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+// The runtime says that a program has ended when the device's next one may have begun. The couriers take no word of
+// reads that goes back.
+TEST(MemberReads, DoNotGoBackWhenAMemberEndsAfterTheNextOneHasRead) {
+  Host host(2, 1, Sight::kMirrored);
+  auto plan = *Plan::Make(Chain(1));
+  const auto run = [&](Member& member, uint32_t position) {
+    Arrays results = Empty(plan->at(0));
+    return RunOnce(member, 0, Inputs(plan->at(0), position), results);
+  };
+  Mutex mutex;
+  std::vector<std::unique_ptr<Member>> ended;
+  const auto first = host.Begin(plan), second = host.Begin(plan);
+  for (const auto& launches : {first, second}) {
+    std::vector<std::unique_ptr<Member>> members;
+    const auto statuses = host.Run(launches, [&](Member&, uint32_t position) {
+      auto member = std::make_unique<Member>(launches[position], host.shared(position), position);
+      const absl::Status status = run(*member, position);
+      MutexLock lock(mutex);
+      members.push_back(std::move(member));
+      return status;
+    });
+    for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+    for (auto& member : members) ended.push_back(std::move(member));
+  }
+  while (!ended.empty()) ended.pop_back();  // the second launch's before the first's
+}
+
+TEST(MemberReads, AreToldBeforeTheMemberWaits) {
+  Host host(3, 1, Sight::kMirrored);
+  xla::CollectiveTable table = Table(3, {{0, 1, 2}});
+  for (const uint32_t source : {0u, 2u}) {
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
+    permute.add_sources(source);
+    permute.add_targets(1);
+  }
+  const auto plan = *Plan::Make(table);
+  const auto& told = host.peer(0, 1).arena().region(0).consumed[PeerNumber(0, 0)];
+  constexpr std::chrono::milliseconds kMax{10'000};
+  const auto statuses = host.Run(host.Begin(plan, kMax), [&](Member& member, uint32_t position) {
+    absl::Status status;
+    for (int64_t number = 0; number < 2 && status.ok(); ++number) {
+      const auto deadline = Clock::now() + kMax;
+      while (position == 2 && number == 1 && told == 0) {  // it comes once the first has been told
+        if (Clock::now() > deadline) return absl::DeadlineExceededError("nothing was told");
+        YieldCore();
+      }
+      Arrays results = Empty(plan->at(number));
+      status = RunOnce(member, number, Inputs(plan->at(number), position), results);
+    }
+    return status;
+  });
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
+  class Listener final : public Courier {
+   public:
+    absl::Status Send(const Published*, std::span<const ReadUpTo>) override {
+      return absl::OkStatus();
+    }
+    void SendLeft(std::span<const LeftUpTo> lefts) override {
+      heard.emplace_back();
+      for (const LeftUpTo& left : lefts) heard.back().emplace_back(left.device, left.place);
+    }
+    void Begin() override {}
+
+    std::vector<std::vector<std::pair<uint32_t, uint64_t>>> heard;
+  };
+  const auto listener = std::make_shared<Listener>();
+  const auto couriers = std::make_shared<Couriers>();
+  couriers->Set(1, listener);
+  const auto arena = *Arena::Create(3);
+  const auto first = std::make_shared<LocalDevice>(arena, 0, 0, couriers);
+  const auto last = std::make_shared<LocalDevice>(arena, 0, 2, couriers);
+  last->Enter(5);  // and is still in it
+  LocalDevice::Skip(std::vector<std::shared_ptr<LocalDevice>>{first, nullptr, last}, 7);
+  LocalDevice::Skip({}, 8);
+  last->Leave(5, LocalDevice::Ending::kComplete);  // and now it has left 7, too
+  last->Enter(9);
+  last->Leave(9, LocalDevice::Ending::kComplete);  // which is known by what it has read
+  using Lefts = std::vector<std::pair<uint32_t, uint64_t>>;
+  EXPECT_EQ(listener->heard, (std::vector<Lefts>{{{0, 7}, {2, 4}}, {{2, 7}}}));
+  EXPECT_EQ(arena->region(0).left.load(), 7u);
+}
+
+// A gang that a worker never had: its device neither entered nor left it, and is in a later one.
+TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
+  Host host(2, 1);
+  auto plan = *Plan::Make(Chain(kSlots));
+  auto launches = host.Begin(plan);
+  host.local(1).Leave(launches[0]->gang().place, LocalDevice::Ending::kEarly);
+  {
+    Member sender(launches[0], host.shared(0), 0);
+    for (size_t i = 0; i < kSlots; ++i) {
+      Arrays results = Empty(plan->at(i));
+      EXPECT_TRUE(RunOnce(sender, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
+    }
+  }
+  host.local(0).Leave(launches[0]->gang().place, LocalDevice::Ending::kComplete);
+  ExpectDescribed(host, Chain(kSlots), 1);
+}
+
+TEST(MemberSlots, AreFreeAtOnceWhenTheirReaderLeaves) {
+  constexpr int kRounds = 8;
+  constexpr uint32_t kOversleptMax = 2;  // a busy machine may delay a wake
+  Host host(2, 1);
+  auto plan = *Plan::Make(Chain(kSlots + 1));
+  for (int round = 0; round < kRounds; ++round) {
+    auto launches = host.Begin(plan);
+    const uint64_t place = launches[0]->gang().place;
+    Thread sender("sender", [&] {
+      Member member(launches[0], host.shared(0), 0);
+      for (size_t i = 0; i < plan->size(); ++i) {
+        Arrays results = Empty(plan->at(i));
+        EXPECT_TRUE(RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
+      }
+    });
+    while (!host.local(0).waiting()) YieldCore();
+    host.local(1).Leave(place, LocalDevice::Ending::kComplete);
+    sender.Join();
+    host.local(0).Leave(place, LocalDevice::Ending::kComplete);
+  }
+  EXPECT_LE(host.local(0).overslept(), kOversleptMax);
+}
+
+TEST(Mirror, RefusesWhatNoWorkerSays) {
+  const auto own = *Arena::Create(2);
+  Mirror mirror = *Mirror::Create(3, 2);
+  const Bytes data(64);
+  const auto take = [&](uint32_t device, std::vector<ByteRange> ranges, size_t bytes) {
+    return mirror.Take(Published{.device = device, .sequence = 5, .ranges = std::move(ranges)},
+                       std::span(data).first(bytes), *own);
+  };
+  EXPECT_TRUE(take(1, {{0, 16}, {64, 16}}, 32).ok());
+  EXPECT_TRUE(take(1, {{kMessageBytes - 16, 16}}, 16).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(take(2, {{0, 16}}, 16)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{0, 16}}, 15)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{64, 16}, {0, 16}}, 32)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{0, 16}, {8, 16}}, 32)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{kMessageBytes - 8, 16}}, 16)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{SIZE_MAX - 7, 16}}, 16)));
+  EXPECT_TRUE(absl::IsInvalidArgument(take(0, {{16, SIZE_MAX - 7}}, 16)));
+  EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 5}, *own, 0).ok());
+  EXPECT_TRUE(mirror.Take(ReadUpTo{1, 1, 5}, *own, 0).ok()) << "again";
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{1, 1, 4}, *own, 0)));
+  EXPECT_EQ(mirror.arena()->region(1).consumed[PeerNumber(0, 1)].load(), 5u);
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{2, 0, 5}, *own, 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{0, 2, 5}, *own, 0)));
+  EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(LeftUpTo{2, 5}, *own)));
+  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 7}, *own).ok());
+  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 4}, *own).ok()) << "said before 7, and came after it";
+  EXPECT_EQ(mirror.arena()->region(0).left.load(), 7u);
+}
+
+TEST(Peer, FailsTheLaunchesThatHaveMembersThere) {
+  Host host(2, 1, Sight::kMirrored);
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  Add(table, Collective::ALL_REDUCE, {{1, 4}});
+  auto plan = *Plan::Make(table);
+  const auto before = host.Begin(plan);
+  host.peer(0, 1).Fail(absl::DataLossError("its way is broken"));
+  EXPECT_EQ(before[0]->reason().message(), "its way is broken");
+  EXPECT_TRUE(before[1]->reason().ok());
+  const auto after = host.Begin(plan);
+  EXPECT_EQ(after[0]->reason().message(), "its way is broken");
+}
+
+// Position 0 of two workers sends 280 kB to position 1, which is late.
+class HeapTest : public ::testing::Test {
+ protected:
+  HeapTest() {
+    xla::CollectiveTable table = Table(2, {{0, 1}});
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 70'000}});
+    permute.add_sources(0);
+    permute.add_targets(1);
+    plan_ = *Plan::Make(table);
+  }
+
+  // Both members' ends. The sender's memory is something else by the time that the reader looks.
+  std::array<absl::Status, 2> SendThenReceive() {
+    const auto launches = host_.Begin(plan_, std::chrono::milliseconds(100));
+    std::array<absl::Status, 2> ends;
+    std::array<Arrays, 2> inputs, results;
+    for (uint32_t position : {0u, 1u}) {
+      inputs[position] = Inputs(plan_->at(0), position);
+      results[position] = Empty(plan_->at(0));
+      {
+        Member member(launches[position], host_.shared(position), position);
+        ends[position] = RunOnce(member, 0, inputs[position], results[position]);
+      }
+      for (Bytes& bytes : inputs[position]) std::ranges::fill(bytes, std::byte{0xff});
+      host_.local(position).Leave(launches[position]->gang().place, LocalDevice::Ending::kEarly);
+    }
+    return ends;
+  }
+
+  Host host_{2, 1, Sight::kHeaps};
+  std::shared_ptr<const Plan> plan_;
+};
+
+TEST_F(HeapTest, WhatAMemberShowedIsNoResultOnceItHasFailed) {
+  const auto ends = SendThenReceive();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ends[0])) << "it keeps what it shows: " << ends[0];
+  EXPECT_TRUE(absl::IsUnavailable(ends[1])) << ends[1];
+  EXPECT_THAT(ends[1].message(), HasSubstr("worker0, local device 0, has left the gang"));
+  const Region& region = host_.arena(0).region(0);
+  EXPECT_TRUE(
+      std::ranges::any_of(region.headers, [](const auto& each) { return each.shows == 1; }));
+}
+
+TEST_F(HeapTest, AMemberThatShowsMemoryOutsideOfItsHeapIsNamed) {
+  for (uint64_t bytes : {uint64_t{0}, uint64_t{4096}}) {
+    host_.SeeHeap(1, 0, bytes);
+    const auto ends = SendThenReceive();
+    EXPECT_TRUE(absl::IsInternal(ends[1])) << ends[1];
+    EXPECT_THAT(ends[1].message(),
+                HasSubstr("worker0, local device 0, shows memory that is not in"));
+  }
+}
+
+// A heap takes memory for as long as it is mapped, and a device keeps its last launches, which know their members.
+TEST_F(HeapTest, OfAWorkerThatIsGoneIsDropped) {
+  host_.SeeHeap(1, 0, 4096);
+  const std::weak_ptr<const ReadableHeap> heap = host_.peer(1, 0).arena().heap();
+  const auto launches = host_.Begin(plan_);
+  ASSERT_FALSE(heap.expired());
+  host_.peer(1, 0).SetGone();
+  EXPECT_TRUE(heap.expired());
+}
+
+TEST_F(HeapTest, OfAWorkerThatIsGoneIsNotLookedFor) {
+  host_.SeeHeap(1, 0, 0);
+  host_.peer(1, 0).SetGone();
+  const auto ends = SendThenReceive();
+  EXPECT_TRUE(absl::IsUnavailable(ends[1])) << ends[1];
+  EXPECT_THAT(ends[1].message(), HasSubstr("worker0, local device 0, has left the gang"));
+}
+
+TEST(ReadableHeap, IsASealedFileWhoseBoundsHold) {
+  constexpr uint64_t kBytes = 8192;
+  FileDescriptor file(memfd_create("heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadableHeap::Map(file).status())) << "it could shrink";
+  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  ASSERT_EQ(pwrite(file.get(), "x", 1, 5000), 1);
+  const auto heap = *ReadableHeap::Map(file);
+  const std::byte* const there = heap->At(5000, 1);
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(*there, std::byte{'x'});
+  EXPECT_NE(heap->At(0, kBytes), nullptr);
+  for (uint64_t offset : {uint64_t{1}, kBytes, ~uint64_t{0}, ~uint64_t{0} - kBytes + 1})
+    EXPECT_EQ(heap->At(offset, kBytes), nullptr) << offset;
+  EXPECT_EQ(heap->OffsetOf({there, 10}), 5000u);
+  EXPECT_FALSE(heap->OffsetOf({there, kBytes}).has_value());
+  const std::byte here{};
+  EXPECT_FALSE(heap->OffsetOf({&here, 1}).has_value());
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadableHeap::Map(FileDescriptor()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      ReadableHeap::Map(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC))).status()));
+}
+
+TEST(Arena, RejectsWhatIsNotOne) {
+  auto arena = *Arena::Create(2);
+  auto copy = [&] { return FileDescriptor(fcntl(arena->descriptor(), F_DUPFD_CLOEXEC, 0)); };
+  EXPECT_TRUE(Arena::Map(copy(), 2).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(copy(), 1).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(copy(), 0).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(FileDescriptor(), 2).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Arena::Map(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)), 2).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Create(kDevicesMax + 1).status()));
+}
+
+}  // namespace
+}  // namespace gangway::collective
