@@ -257,6 +257,36 @@ bad = jax.device_put(np.bool_(True), NamedSharding(mesh, P()))
         assert client.do("result = float(f(x, good).sum())") == 16.0
 
 
+@pytest.mark.parametrize("options", [(), ("--shared-memory", "0")], ids=["shared", "streams"])
+def test_positions_that_run_collectives_in_two_orders_fail_alone(
+    new_cluster: NewCluster, options: tuple[str, ...]
+) -> None:
+    """A branch that each position takes for itself: its gang fails by name, and another session's gangs go on."""
+    running = new_cluster(1, 2, 1, *options).start()
+    two = """
+import gangway; gangway.connect()
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+row = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P("x"))
+x = jax.device_put(np.ones(2, np.float32), row)
+f = lambda body: jax.jit(jax.shard_map(body, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+to_second = lambda v: jax.lax.ppermute(v, "x", [(0, 1)])
+each = lambda i, v: jax.lax.switch((i + jax.lax.axis_index("x")) % 3, [lambda v, k=k: v + k * to_second(v) for k in range(3)], v)
+twisted = f(lambda v: jax.lax.fori_loop(0, 3, each, v))
+total = f(lambda v: jax.lax.psum(v, "x"))
+result = float(total(x)[0])
+"""
+    with Console(running, door="pjrt") as client, Console(running, door="pjrt") as other:
+        for one in (client, other):
+            assert one.do("exec(" + repr(two) + ", globals())", timeout_s=60) == 2.0
+        for _ in range(3):
+            other.do("many = [total(x) for _ in range(50)]")
+            answer = str(client.ask("np.asarray(twisted(x))", timeout_s=60))
+            assert "in one order" in answer, answer
+            assert other.do("result = sum(float(v[0]) for v in many)", timeout_s=60) == 100.0
+        assert client.do("result = float(total(x)[0])") == 2.0
+
+
 def test_clients_take_turns_and_leave_nothing(
     new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:

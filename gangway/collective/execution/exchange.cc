@@ -176,7 +176,7 @@ absl::Status Exchange::ConsumeShown() {
   bool any = false;
   for (const Source& source : sources_) {
     if (!source.is_far()) continue;
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, source.found));
     any = true;
   }
   if (any) member_.Wake(*role_.sources, Deed::kRead);
@@ -399,7 +399,7 @@ absl::Status Exchange::ConsumeAll(const Message& message) {
   for (const Source& source : sources_) {
     if (is_read && source.is_far()) GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
     if (is_read && source.is_direct()) continue;
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, source.found));
     has_messages = true;
   }
   if (has_messages) member_.Wake(*role_.sources, Deed::kRead);
@@ -524,7 +524,7 @@ absl::Status Exchange::GatherSent(size_t index) {
     GANGWAY_ASSIGN_OR_RETURN(const Member::Found found,
                              member_.Receive(source.position, Key(index, true)));
     CopyPart(index, rank, found.data);
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, found));
     any = true;
   }
   if (any) member_.Wake(*role_.sources, Deed::kRead);
@@ -553,7 +553,7 @@ absl::Status Exchange::GatherShown(size_t last) {
     }
     if (!found) continue;
     GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, *found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, *found));
     any_far = true;
   }
   if (any_far) member_.Wake(*role_.sources, Deed::kRead);

@@ -380,11 +380,23 @@ absl::Status Member::CheckStays(uint32_t source, const Found& found) {
   return AwaitGone(source);
 }
 
-absl::Status Member::Consume(uint32_t source, const Found& found) {
+absl::Status Member::OutOfOrder(uint32_t number, uint32_t source) const {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "collective ", launch_->plan().at(number).Name(), ": position ", source,
+      " ran it before another one that position ", position_,
+      " has run already; all positions must run a program's collectives in one order"));
+}
+
+absl::Status Member::Consume(uint32_t number, uint32_t source, const Found& found) {
   GANGWAY_RETURN_IF_ERROR(CheckStays(source, found));
   const Place& place = PlaceOf(source);
-  if (place.number() != device_->number_)
-    device_->region().consumed[place.number()].store(found.sequence, std::memory_order_release);
+  if (place.number() == device_->number_) return absl::OkStatus();
+  std::atomic<uint64_t>& consumed = device_->region().consumed[place.number()];
+  // A source has no more messages than slots, so a later one that was read is one of the last. Further away is what
+  // was read of an earlier process.
+  const uint64_t later = consumed.load(std::memory_order_relaxed) - found.sequence;
+  if (later != 0 && later < kSlots) return OutOfOrder(number, source);
+  consumed.store(found.sequence, std::memory_order_release);
   if (place.peer->courier() != nullptr)
     device_->reads_.Note(place.peer, place.device, found.sequence);
   return absl::OkStatus();

@@ -237,8 +237,9 @@ class Member {
   absl::StatusOr<Found> Receive(uint32_t source, const MessageKey& key);
   // What was read was the message.
   absl::Status CheckStays(uint32_t source, const Found& found);
-  // The same, and its sender may write over it.
-  absl::Status Consume(uint32_t source, const Found& found);
+  // The same, and its sender may write over it. INVALID_ARGUMENT: a later message of the sender was read before.
+  absl::Status Consume(uint32_t number, uint32_t source, const Found& found);
+  absl::Status OutOfOrder(uint32_t number, uint32_t source) const;
   // The reason of the launch's failure, if it comes soon.
   absl::Status AwaitReason(const Place& place, absl::Status otherwise);
   // Wakes those of `positions` that wait for this deed of this device.

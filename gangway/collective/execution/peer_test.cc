@@ -1,12 +1,9 @@
-// Of collectives between workers: when a slot is written again, what workers are told of reads and of gangs that were
-// left, and what is refused of another worker's memory, messages and heap.
+// What members of two workers see of each other: when a slot is written again, what is told of reads and of gangs that
+// were left, and what is refused of another worker's messages and of its heap.
 #include "gangway/collective/execution/peer.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,16 +20,21 @@ namespace {
 using ::testing::HasSubstr;
 using xla::Collective;
 
-// A sender is ahead of its reader by as many messages as there are slots, and then waits for it.
-TEST(MemberSlots, AreWrittenAgainOnlyWhenTheyAreReadOrTheReaderIsGone) {
-  Host host(2, 1);
+// Position 0 sends `count` messages to position 1.
+xla::CollectiveTable Chain(size_t count) {
   xla::CollectiveTable table = Table(2, {{0, 1}});
-  for (size_t i = 0; i < kSlots + 1; ++i) {
+  for (size_t i = 0; i < count; ++i) {
     Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
     permute.add_sources(0);
     permute.add_targets(1);
   }
-  auto plan = *Plan::Make(table);
+  return table;
+}
+
+// A sender is ahead of its reader by as many messages as there are slots, and then waits for it.
+TEST(MemberSlots, AreWrittenAgainOnlyWhenTheyAreReadOrTheReaderIsGone) {
+  Host host(2, 1);
+  auto plan = *Plan::Make(Chain(kSlots + 1));
   auto send = [&](Member& member, uint32_t position) -> absl::Status {
     if (position == 1) return absl::OkStatus();  // it leaves without reading
     for (size_t i = 0; i < plan->size(); ++i) {
@@ -52,17 +54,6 @@ TEST(MemberSlots, AreWrittenAgainOnlyWhenTheyAreReadOrTheReaderIsGone) {
   host.peer(0, 1).SetGone();
   Member again(launches[0], std::make_shared<LocalDevice>(*Arena::Create(1), 7, 0, nullptr), 0);
   EXPECT_EQ(send(again, 0), absl::OkStatus());
-}
-
-// Position 0 sends `count` messages to position 1.
-xla::CollectiveTable Chain(size_t count) {
-  xla::CollectiveTable table = Table(2, {{0, 1}});
-  for (size_t i = 0; i < count; ++i) {
-    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
-    permute.add_sources(0);
-    permute.add_targets(1);
-  }
-  return table;
 }
 
 // What a device has read of an earlier process says nothing of the messages of the next one.
@@ -113,6 +104,29 @@ TEST(MemberReads, DoNotGoBackWhenAMemberEndsAfterTheNextOneHasRead) {
     for (auto& member : members) ended.push_back(std::move(member));
   }
   while (!ended.empty()) ended.pop_back();  // the second launch's before the first's
+}
+
+// As in a branch that positions take differently. Other gangs of the two workers go on.
+TEST(MemberReads, OfAGangThatRunsItsCollectivesInTwoOrdersEndItByName) {
+  for (const Sight sight : {Sight::kMapped, Sight::kMirrored}) {
+    Host host(2, 1, sight);
+    const auto plan = *Plan::Make(Chain(3));
+    const std::array<std::vector<int64_t>, 2> orders = {{{0, 1, 2}, {1, 2, 0}}};
+    const auto statuses = host.Run(host.Begin(plan), [&](Member& member, uint32_t position) {
+      absl::Status status;
+      for (const int64_t number : orders[position]) {
+        Arrays results = Empty(plan->at(number));
+        const Arrays inputs = Inputs(plan->at(number), position);
+        if (status.ok()) status = RunOnce(member, number, inputs, results);
+      }
+      return status;
+    });
+    EXPECT_TRUE(statuses[0].ok()) << statuses[0];
+    EXPECT_TRUE(absl::IsInvalidArgument(statuses[1])) << statuses[1];
+    EXPECT_THAT(std::string(statuses[1].message()),
+                HasSubstr("position 0 ran it before another one that position 1"));
+    ExpectDescribed(host, Chain(3), 1);
+  }
 }
 
 TEST(MemberReads, AreToldBeforeTheMemberWaits) {
@@ -205,7 +219,10 @@ TEST(MemberSlots, AreFreeAtOnceWhenTheirReaderLeaves) {
         EXPECT_TRUE(RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
       }
     });
-    while (!host.local(0).waiting()) YieldCore();
+    const auto& awaited = host.arena(0).region(0).awaited;
+    const auto deadline = Clock::now() + kWaitMax;
+    while (awaited == 0 && Clock::now() < deadline) YieldCore();
+    EXPECT_NE(awaited, 0u) << "it does not wait for its reader";
     host.local(1).Leave(place, LocalDevice::Ending::kComplete);
     sender.Join();
     host.local(0).Leave(place, LocalDevice::Ending::kComplete);
@@ -324,41 +341,6 @@ TEST_F(HeapTest, OfAWorkerThatIsGoneIsNotLookedFor) {
   const auto ends = SendThenReceive();
   EXPECT_TRUE(absl::IsUnavailable(ends[1])) << ends[1];
   EXPECT_THAT(ends[1].message(), HasSubstr("worker0, local device 0, has left the gang"));
-}
-
-TEST(ReadableHeap, IsASealedFileWhoseBoundsHold) {
-  constexpr uint64_t kBytes = 8192;
-  FileDescriptor file(memfd_create("heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(ftruncate(file.get(), kBytes), 0);
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadableHeap::Map(file).status())) << "it could shrink";
-  ASSERT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  ASSERT_EQ(pwrite(file.get(), "x", 1, 5000), 1);
-  const auto heap = *ReadableHeap::Map(file);
-  const std::byte* const there = heap->At(5000, 1);
-  ASSERT_NE(there, nullptr);
-  EXPECT_EQ(*there, std::byte{'x'});
-  EXPECT_NE(heap->At(0, kBytes), nullptr);
-  for (uint64_t offset : {uint64_t{1}, kBytes, ~uint64_t{0}, ~uint64_t{0} - kBytes + 1})
-    EXPECT_EQ(heap->At(offset, kBytes), nullptr) << offset;
-  EXPECT_EQ(heap->OffsetOf({there, 10}), 5000u);
-  EXPECT_FALSE(heap->OffsetOf({there, kBytes}).has_value());
-  const std::byte here{};
-  EXPECT_FALSE(heap->OffsetOf({&here, 1}).has_value());
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadableHeap::Map(FileDescriptor()).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      ReadableHeap::Map(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC))).status()));
-}
-
-TEST(Arena, RejectsWhatIsNotOne) {
-  auto arena = *Arena::Create(2);
-  auto copy = [&] { return FileDescriptor(fcntl(arena->descriptor(), F_DUPFD_CLOEXEC, 0)); };
-  EXPECT_TRUE(Arena::Map(copy(), 2).ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(copy(), 1).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(copy(), 0).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Map(FileDescriptor(), 2).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      Arena::Map(FileDescriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)), 2).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(Arena::Create(kDevicesMax + 1).status()));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// What a device has read of devices on other workers, as far as it has not told them. It tells them with its next
-// message there, after some messages, before it waits, and at the end of its launch. The runtime says that a program
-// has ended when the device's next one may have begun, so two members of a device may speak at once: a worker still
-// hears of them in the order in which they were read, because this belongs to the device, and each word is given to the
-// courier under one lock. Thread-safe.
+// Keeps for a device how far it has read the messages of devices on other workers, until these workers are told. A
+// worker is told with the next message that goes there, after some messages, before the device waits, and at the end of
+// its launch. The runtime says that a program has ended when the device's next one may have begun, so two members of a
+// device may tell a worker at once. It still hears the numbers of a source in increasing order, because they are kept
+// for the device, and taken and given to the courier under one lock. Thread-safe.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_UNSAID_READS_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_UNSAID_READS_H_
 

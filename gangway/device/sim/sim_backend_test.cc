@@ -1,6 +1,8 @@
 // Behaviour that only the simulated accelerator has: virtual time, faults, the program text.
 #include "gangway/device/sim/sim_backend.h"
 
+#include <gmock/gmock.h>
+
 #include "gangway/device/conformance/device_test_util.h"
 #include "gangway/device/sim/sim_program.h"
 
@@ -90,6 +92,52 @@ TEST_F(SimBackendTest, DeviceTimeIsExactAndDevicesRunAtOnce) {
   EXPECT_TRUE(complete[2].done());
   EXPECT_EQ(backend_->BusyMicros(0), 990);
   EXPECT_EQ(backend_->BusyMicros(1), 330);
+}
+
+// Runs of 330 us. That they have ended is said up to a day later, so hardly within the next run.
+class LateCompletionTest : public SimBackendTest {
+ protected:
+  static constexpr int64_t kDelayUs = 86'400'000'000;
+  LateCompletionTest() {
+    backend_ = OpenSim({.device_count = 1, .completion_delay_us = kDelayUs, .timer = timer_});
+  }
+  // A step on `argument`. Counts what on_complete says.
+  std::unique_ptr<Buffer> Step(Executable& step, Buffer* argument) {
+    auto outputs = step.ExecuteOn(0, {&argument, 1}, {},
+                                  [this](const absl::Status& status) { said_.push_back(status); });
+    EXPECT_TRUE(outputs.ok()) << outputs.status().ToString();
+    return std::move((*outputs)[0]);
+  }
+
+  std::vector<absl::Status> said_;
+};
+
+TEST_F(LateCompletionTest, TheNextRunBeginsBeforeTheFirstIsSaidToHaveEnded) {
+  auto step = Compile(kStep, {0});
+  auto argument = MakeBuffer(*backend_, 0, {1});
+  auto first = Step(*step, argument->get());
+  auto second = Step(*step, first.get());
+  Waiter ready;
+  second->OnReady(ready.Callback());
+  timer_->Advance(660);
+  EXPECT_TRUE(ready.done());
+  EXPECT_THAT(said_, testing::IsEmpty());
+  timer_->Advance(kDelayUs);
+  EXPECT_THAT(said_, testing::ElementsAre(absl::OkStatus(), absl::OkStatus()));
+}
+
+TEST_F(LateCompletionTest, WhatHasEndedWhenTheBackendClosesIsSaidToHaveEndedWellOnce) {
+  auto step = Compile(kStep, {0});
+  auto argument = MakeBuffer(*backend_, 0, {1});
+  auto first = Step(*step, argument->get());
+  auto second = Step(*step, first.get());
+  timer_->Advance(330);
+  backend_.reset();
+  ASSERT_EQ(said_.size(), 2u);
+  EXPECT_EQ(said_[0], absl::OkStatus());
+  EXPECT_EQ(said_[1].code(), absl::StatusCode::kCancelled);
+  timer_->Advance(kDelayUs);
+  EXPECT_EQ(said_.size(), 2u);
 }
 
 TEST_F(SimBackendTest, ARunStartsWhenItsInputsAreThere) {

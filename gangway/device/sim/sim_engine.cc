@@ -182,20 +182,22 @@ void SimEngine::End(const std::shared_ptr<SimRun>& run, int64_t end_us) {
     Device& device = devices_[run->device];
     device.queue.pop_front();  // only the head ever starts
     device.free_us = end_us;
-    ending_.push_back(run);
   }
   SettleOutputs(run.get(), run->error, end_us);  // the error of a started run no longer changes
   // The outputs settle first, so a successor on this device that reads them starts at `end_us`.
   Starts starts;
+  bool is_late = completion_delay_us_ > 0;
   {
     MutexLock lock(mutex_);
     TryStart(run->device, &starts);
+    is_late &= !closed_;
+    if (is_late) ending_.push_back(run);
   }
   Schedule(starts);
-  if (completion_delay_us_ == 0) return Complete(run);
+  if (!is_late) return Complete(run.get());
   const auto delay = static_cast<int64_t>(RandomBits() % (completion_delay_us_ + 1));
   timer_->At(end_us + delay, [engine = weak_from_this(), run] {
-    if (auto alive = engine.lock()) alive->Complete(run);
+    if (auto alive = engine.lock()) alive->CompleteLate(run);
   });
 }
 
@@ -212,13 +214,17 @@ void SimEngine::SettleOutputs(SimRun* run, const absl::Status& status, int64_t e
   }
 }
 
-void SimEngine::Complete(const std::shared_ptr<SimRun>& run) {
-  {
-    MutexLock lock(mutex_);
-    if (std::erase(ending_, run) == 0) return;  // Close has said so
-  }
+void SimEngine::Complete(SimRun* run) {
   if (run->on_complete) run->on_complete(run->error);
   run->collective = nullptr;
+}
+
+void SimEngine::CompleteLate(const std::shared_ptr<SimRun>& run) {
+  {
+    MutexLock lock(mutex_);
+    if (std::erase(ending_, run) == 0) return;
+  }
+  Complete(run.get());
 }
 
 void SimEngine::Inject(SimFault fault) {
@@ -252,7 +258,7 @@ void SimEngine::Close() {
   {
     MutexLock lock(mutex_);
     closed_ = true;
-    ending = ending_;
+    ending.swap(ending_);
     for (Device& device : devices_) {
       open.insert(open.end(), device.queue.begin(), device.queue.end());
       device.queue.clear();
@@ -261,13 +267,14 @@ void SimEngine::Close() {
     for (const auto& run : open) run->gang.reset();
     gangs_.clear();
   }
-  for (const auto& run : ending) Complete(run);
+  for (const auto& run : ending) Complete(run.get());
   const absl::Status closed = absl::CancelledError("the simulated devices were closed");
   for (const auto& run : open) {
     SettleOutputs(run.get(), closed, timer_->NowMicros());
     if (run->on_complete) run->on_complete(closed);
   }
   members.clear();  // ends their threads
+  for (const auto& run : open) run->collective = nullptr;
 }
 
 }  // namespace gangway::device

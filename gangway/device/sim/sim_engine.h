@@ -72,8 +72,8 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   void Inject(SimFault fault);
   void ReleaseHung();
   int64_t BusyMicros(int device) const;
-  // Ends every run with CANCELLED. Later calls of Enqueue fail. Returns when no run is in a collective: the owner of a
-  // run must end its collectives when on_complete says that the run has ended.
+  // Ends every run whose outputs are not settled with CANCELLED. Later calls of Enqueue fail. Returns when no run is in
+  // a collective: the owner of a run must end its collectives when on_complete says that the run has ended.
   void Close();
 
  private:
@@ -106,8 +106,10 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   void Communicate(const std::shared_ptr<SimRun>& run);
   void End(const std::shared_ptr<SimRun>& run, int64_t end_us);
   static void SettleOutputs(SimRun* run, const absl::Status& status, int64_t end_us);
-  // Says that the run has ended, once.
-  void Complete(const std::shared_ptr<SimRun>& run);
+  // Says that the run has ended.
+  static void Complete(SimRun* run);
+  // Unless Close has said so, which takes the run off `ending_`.
+  void CompleteLate(const std::shared_ptr<SimRun>& run);
 
   const int inflight_max_;
   const int64_t completion_delay_us_;
@@ -118,7 +120,7 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   std::map<GangKey, std::shared_ptr<SimGang>> gangs_
       GANGWAY_GUARDED_BY(mutex_);  // not all members enqueued yet
   std::vector<std::shared_ptr<SimRun>> ending_
-      GANGWAY_GUARDED_BY(mutex_);  // off their device, and on_complete has not said so
+      GANGWAY_GUARDED_BY(mutex_);  // whose outputs are settled, and on_complete is yet to come
   std::vector<SimFault> faults_ GANGWAY_GUARDED_BY(mutex_);
   bool closed_ GANGWAY_GUARDED_BY(mutex_) = false;
 };

@@ -134,13 +134,14 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> SimExecutable::ExecuteOn(
     outputs.push_back(
         std::make_unique<SimBuffer>(device, device_count_, spec, run->outputs.back()));
   }
+  const std::vector<std::shared_ptr<SimStorage>> inputs = run->inputs;  // Enqueue takes them
   GANGWAY_RETURN_IF_ERROR(engine_->Enqueue(run, id_, options.launch_id));
   for (size_t i = 0; i < program_->outputs.size(); ++i) {
     const int input = program_->donated_input[i];
     const auto& kept = options.non_donatable;
     const bool reuses = input >= 0 && std::find(kept.begin(), kept.end(), input) == kept.end();
     std::shared_ptr<SimMemory::Lease> lease;
-    if (reuses) lease = run->inputs[static_cast<size_t>(input)]->TakeLease();
+    if (reuses) lease = inputs[static_cast<size_t>(input)]->TakeLease();
     if (!lease) lease = memory_->Take(device, HostBytes(program_->outputs[i]).value_or(0));
     run->outputs[i]->Hold(std::move(lease));
     if (reuses) arguments[static_cast<size_t>(input)]->Delete();
