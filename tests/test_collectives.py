@@ -273,6 +273,7 @@ f = lambda body: jax.jit(jax.shard_map(body, mesh=row.mesh, in_specs=P("x"), out
 to_second = lambda v: jax.lax.ppermute(v, "x", [(0, 1)])
 each = lambda i, v: jax.lax.switch((i + jax.lax.axis_index("x")) % 3, [lambda v, k=k: v + k * to_second(v) for k in range(3)], v)
 twisted = f(lambda v: jax.lax.fori_loop(0, 3, each, v))
+longer = f(lambda v: jax.lax.fori_loop(0, 1 + jax.lax.axis_index("x"), lambda i, v: jax.lax.psum(v, "x"), v))
 total = f(lambda v: jax.lax.psum(v, "x"))
 result = float(total(x)[0])
 """
@@ -284,6 +285,11 @@ result = float(total(x)[0])
             answer = str(client.ask("np.asarray(twisted(x))", timeout_s=60))
             assert "in one order" in answer, answer
             assert other.do("result = sum(float(v[0]) for v in many)", timeout_s=60) == 100.0
+        if not options:  # by streams, who ends well says so with its next gang only
+            began = time.monotonic()
+            answer = str(client.ask("np.asarray(longer(x))", timeout_s=60))
+            assert "has left the gang without it" in answer, answer
+            assert time.monotonic() - began < 10 * PATIENCE
         assert client.do("result = float(total(x)[0])") == 2.0
 
 

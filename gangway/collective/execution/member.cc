@@ -29,6 +29,8 @@ constexpr std::chrono::milliseconds kSleepMax{100};
 // For the reason of a failure to come from another worker, and how often a member that waits for it looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
 constexpr std::chrono::milliseconds kLookMax{20};
+// For the reason why a device has left a gang before what it was awaited for.
+constexpr std::chrono::milliseconds kLeftMax{2000};
 // Threads that tell a launch's workers of it: its client, and the scheduler.
 constexpr size_t kTellers = 2;
 
@@ -216,10 +218,10 @@ absl::Status Member::AwaitAsleep(const Place& place, Deed deed, uint32_t number,
 
 absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
                            absl::FunctionRef<bool()> ready) {
-  const Clock::time_point deadline = Clock::now() + launch_->wait_max();
+  Clock::time_point deadline = Clock::now() + launch_->wait_max();
   const FutexWord& pulse = place.region().pulse;
   std::atomic<uint32_t>& awaited = device_->region().awaited;
-  bool is_woken = true;
+  bool is_woken = true, has_left = false;
   while (true) {
     const uint32_t seen = pulse.load(std::memory_order_seq_cst);
     if (ready()) {
@@ -227,6 +229,18 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
       return absl::OkStatus();
     }
     if (launch_->is_aborted()) return launch_->reason();
+    if (!has_left && place.region().left.load(std::memory_order_acquire) >= launch_->gang().place) {
+      has_left = true;
+      deadline = std::min(deadline, Clock::now() + kLeftMax);
+      continue;  // it may have done so right before it left
+    }
+    if (Clock::now() >= deadline && has_left) {
+      return absl::UnavailableError(absl::StrCat(
+          "collective ", launch_->plan().at(number).Name(), ": ", place.peer->name(),
+          ", local device ", place.device,
+          ", has left the gang without it; if nothing else has failed there, the program's "
+          "positions do not run the same collectives"));
+    }
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "collective ", launch_->plan().at(number).Name(), " has waited for ", place.peer->name(),

@@ -183,8 +183,9 @@ class Member {
   ~Member();
 
   // One collective. The operands and results are those of the program's call, without the chain. A result may be the
-  // memory of an operand. Errors: INVALID_ARGUMENT: the call does not fit the plan; DEADLINE_EXCEEDED: a member did not
-  // come; the reason of an abort; UNAVAILABLE: another member was aborted while this one read its message.
+  // memory of an operand. Errors: INVALID_ARGUMENT: the call does not fit the plan, or the positions run collectives in
+  // different orders; DEADLINE_EXCEEDED: a member did not come; the reason of an abort; UNAVAILABLE: another member was
+  // aborted while this one read its message, or has left the gang without this collective.
   absl::Status Run(int64_t number, std::span<const std::span<const std::byte>> operands,
                    std::span<const std::span<std::byte>> results);
 

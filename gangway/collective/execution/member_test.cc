@@ -3,6 +3,7 @@
 // are spread; a slow, a failed and a missing member delay others no longer than the contract says.
 #include "gangway/collective/execution/member.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -179,12 +180,18 @@ TEST_P(MemberTest, AMissingMemberIsNamedAfterTheLimit) {
   xla::CollectiveTable table = Table(8, kAll);
   Add(table, Collective::ALL_REDUCE, {{1, 4}}).set_source("train.py:7");
   auto plan = *Plan::Make(table);
+  std::atomic<int> ended = 0;
+  const FutexWord clock{0};  // for waits of 1 ms, which no wake ends
   const auto statuses =
       host_.Run(host_.Begin(plan, std::chrono::milliseconds(200)),
                 [&](Member& member, uint32_t position) -> absl::Status {
-                  Arrays results = Empty(plan->at(0));
+                  while (position == 5 && ended < 7)  // before that it does not leave the gang
+                    FutexWait(clock, 0, std::chrono::milliseconds(1));
                   if (position == 5) return absl::OkStatus();
-                  return RunOnce(member, 0, Inputs(plan->at(0), position), results);
+                  Arrays results = Empty(plan->at(0));
+                  auto status = RunOnce(member, 0, Inputs(plan->at(0), position), results);
+                  ++ended;
+                  return status;
                 });
   const std::string device = absl::StrCat("worker", 5 / GetParam().devices, ", local device ",
                                           5 % GetParam().devices, ", for 200 ms");
@@ -193,6 +200,24 @@ TEST_P(MemberTest, AMissingMemberIsNamedAfterTheLimit) {
     EXPECT_EQ(statuses[i].code(), absl::StatusCode::kDeadlineExceeded);
     EXPECT_NE(statuses[i].message().find("it at train.py:7"), std::string::npos) << statuses[i];
     EXPECT_NE(statuses[i].message().find(device), std::string::npos) << statuses[i];
+  }
+}
+
+TEST(Member, NamesAnotherOneThatHasEndedWithoutTheCollective) {
+  for (const uint32_t workers : {1u, 2u}) {
+    Host host(workers, 2 / workers);
+    xla::CollectiveTable table = Table(2, {{0, 1}});
+    Add(table, Collective::ALL_REDUCE, {{1, 4}}).set_source("train.py:7");
+    const auto plan = *Plan::Make(table);
+    constexpr std::chrono::milliseconds kMax{10'000};
+    const auto statuses = host.Run(host.Begin(plan, kMax), [&](Member& member, uint32_t position) {
+      Arrays results = Empty(plan->at(0));
+      if (position == 1) return absl::OkStatus();
+      return RunOnce(member, 0, Inputs(plan->at(0), position), results);
+    });
+    EXPECT_TRUE(absl::IsUnavailable(statuses[0])) << statuses[0];
+    EXPECT_THAT(std::string(statuses[0].message()), testing::HasSubstr("it at train.py:7: worker"));
+    EXPECT_THAT(std::string(statuses[0].message()), testing::HasSubstr("without it"));
   }
 }
 
