@@ -285,12 +285,41 @@ result = float(total(x)[0])
             answer = str(client.ask("np.asarray(twisted(x))", timeout_s=60))
             assert "in one order" in answer, answer
             assert other.do("result = sum(float(v[0]) for v in many)", timeout_s=60) == 100.0
-        if not options:  # by streams, who ends well says so with its next gang only
-            began = time.monotonic()
-            answer = str(client.ask("np.asarray(longer(x))", timeout_s=60))
-            assert "has left the gang without it" in answer, answer
-            assert time.monotonic() - began < 10 * PATIENCE
+        began = time.monotonic()
+        answer = str(client.ask("np.asarray(longer(x))", timeout_s=60))
+        assert "has left the gang without it" in answer, answer
+        assert time.monotonic() - began < 10 * PATIENCE
         assert client.do("result = float(total(x)[0])") == 2.0
+
+
+def test_what_a_position_sent_and_nobody_reads_holds_up_no_other_gang(
+    new_cluster: NewCluster,
+) -> None:
+    """By streams, a device's slots are free once a gang has ended, also for gangs whose members are others."""
+    running = new_cluster(1, 3, 1, "--shared-memory", "0").start()
+    common = """
+import gangway; gangway.connect()
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+def on(*positions):
+    row = NamedSharding(Mesh(np.array(jax.devices())[list(positions)], ("x",)), P("x"))
+    return row, jax.device_put(np.ones(2, np.float32), row)
+f = lambda row, body: jax.jit(jax.shard_map(body, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+near, x = on(0, 1)
+to_second = lambda v: jax.lax.ppermute(v, "x", [(0, 1)])
+unread = f(near, lambda v: jax.lax.cond(jax.lax.axis_index("x") == 0, to_second, lambda v: v, v))
+far, y = on(0, 2)
+total = f(far, lambda v: jax.lax.psum(v, "x"))
+result = float(total(y)[0])
+"""
+    with Console(running, door="pjrt") as client, Console(running, door="pjrt") as other:
+        for one in (client, other):
+            assert one.do("exec(" + repr(common) + ", globals())", timeout_s=60) == 2.0
+        for _ in range(3):
+            client.do("result = [np.asarray(unread(x)).tolist() for _ in range(5)][0]")
+            began = time.monotonic()
+            assert other.do("result = sum(float(total(y)[0]) for _ in range(20))") == 40.0
+            assert time.monotonic() - began < 10 * PATIENCE
 
 
 def test_clients_take_turns_and_leave_nothing(

@@ -285,6 +285,8 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
     }
     sent = {};
   }
+  // Readers of an aborted launch are not waited for, so nothing else would keep its messages within the slots.
+  if (launch_->is_aborted()) return launch_->reason();
   return MessageWriter(device_->region(), sequence);
 }
 

@@ -80,7 +80,7 @@ class LocalDevice {
   // A gang is queued on the device, in the order of the places; and has ended there, or never will begin.
   enum class Ending {
     kComplete,  // it has read all messages to it
-    kEarly,
+    kEarly,     // perhaps not: others are told, so that nobody waits for it
   };
   void Enter(uint64_t place) GANGWAY_EXCLUDES(mutex_);
   void Leave(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);

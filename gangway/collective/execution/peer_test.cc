@@ -204,6 +204,28 @@ TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
   ExpectDescribed(host, Chain(kSlots), 1);
 }
 
+TEST(MemberSlots, BoundWhatAnAbortedLaunchSends) {
+  Host host(2, 1, Sight::kMirrored);
+  xla::CollectiveTable table = Table(2, {{0, 1}});
+  Collective& permute = Add(table, Collective::PERMUTE, {{1, 40 * kMessageBytes / sizeof(float)}});
+  permute.add_sources(0);
+  permute.add_targets(1);
+  const auto plan = *Plan::Make(table);
+  const auto launches = host.Begin(plan);
+  absl::Status sent;
+  Thread sender("sender", [&] {
+    Member member(launches[0], host.shared(0), 0);
+    Arrays results = Empty(plan->at(0));
+    sent = RunOnce(member, 0, Inputs(plan->at(0), 0), results);
+  });
+  const auto deadline = Clock::now() + kWaitMax;
+  while (!host.local(0).waiting() && Clock::now() < deadline) YieldCore();
+  launches[0]->Abort(absl::CancelledError("its session has ended"));
+  sender.Join();
+  EXPECT_EQ(sent.message(), "its session has ended");
+  EXPECT_LE(host.carried_bytes(), kSlots * kMessageBytes);
+}
+
 TEST(MemberSlots, AreFreeAtOnceWhenTheirReaderLeaves) {
   constexpr int kRounds = 8;
   constexpr uint32_t kOversleptMax = 2;  // a busy machine may delay a wake

@@ -330,6 +330,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Plan::Make(const xla::CollectiveTabl
     return Wrong(absl::StrCat("a table of collectives for ", positions, " positions"));
   std::shared_ptr<Plan> plan(new Plan());
   plan->position_count_ = static_cast<uint32_t>(positions);
+  plan->may_diverge_ = table.may_diverge();
   RoleMaker roles(table, positions);
   size_t messages_left = kMessagesMax;
   for (const Collective& collective : table.collectives()) {

@@ -109,11 +109,14 @@ class Plan {
   uint32_t position_count() const { return position_count_; }
   size_t size() const { return collectives_.size(); }
   const PlannedCollective& at(size_t number) const { return collectives_[number]; }
+  // Whether a position may end well without reading all that others have sent to it.
+  bool may_diverge() const { return may_diverge_; }
 
  private:
   Plan() = default;
 
   uint32_t position_count_ = 0;
+  bool may_diverge_ = false;
   std::vector<PlannedCollective> collectives_;
 };
 

@@ -51,6 +51,8 @@ class Table {
     table_.set_partition_count(static_cast<uint32_t>(positions.partitions));
   }
 
+  void SetMayDiverge() { table_.set_may_diverge(true); }
+
   // Its number.
   absl::StatusOr<int> Add(const HloInstructionEditProto& instruction,
                           const std::vector<const ShapeProto*>& operands,
@@ -354,6 +356,8 @@ absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
   GANGWAY_ASSIGN_OR_RETURN(Module module, Module::Open(proto));
   Table table(positions, proto.stack_frame_index());
   for (HloComputationEditProto& computation : *proto.mutable_computations()) {
+    const Chained how = module.chained(computation.id());
+    if (how == Chained::kState || how == Chained::kCondition) table.SetMayDiverge();
     if (module.IsRewritten(computation))
       GANGWAY_RETURN_IF_ERROR(Rewriter(module, table, computation).Run());
   }

@@ -72,6 +72,7 @@ TEST(LoweringTest, ACollectiveBecomesACallThatTheChainPasses) {
   EXPECT_EQ(call.custom_call_target(), kCollectiveTarget);
   EXPECT_EQ(call.backend_config(), "{number = 0 : i64}");
   EXPECT_EQ(main.root_id(), main.instructions(3).id()) << "the result keeps its id";
+  EXPECT_FALSE(lowered->table.may_diverge());
   const Collective& collective = lowered->table.collectives(0);
   EXPECT_EQ(collective.kind(), Collective::ALL_REDUCE);
   EXPECT_EQ(collective.reduction(), Collective::SUM);
@@ -411,6 +412,7 @@ TEST(LoweringTest, TheChainGoesThroughLoopsBranchesAndCalls) {
   auto lowered = LowerCollectives(builder.Bytes());
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(lowered->table.collectives_size(), 6);
+  EXPECT_TRUE(lowered->table.may_diverge());
   const auto module = ProgramOf(*lowered);
   const auto& main = Named(module, "main");
   EXPECT_THAT(ChainTo(main, LastCall(main)),

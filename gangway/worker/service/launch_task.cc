@@ -98,7 +98,7 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
     SetStage(position, wire::GangMember::STAGE_ENDED);
     NoteFailedMember(position.device);
     AbortCollectives(wire::ToStatus(*failure()));
-    LeaveCollectives(position, collective::LocalDevice::Ending::kEarly);
+    LeaveCollectives(position, status);
     if (entry.ok()) LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
   }
@@ -258,8 +258,7 @@ void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
     NoteFailedMember(device);
     AbortCollectives(wire::ToStatus(*failure()));
   }
-  LeaveCollectives(position, status.ok() ? collective::LocalDevice::Ending::kComplete
-                                         : collective::LocalDevice::Ending::kEarly);
+  LeaveCollectives(position, status);
   environment().devices[device]->executes()->End();
   LeaveDevice(device);
   if (IsLate()) SettleLate(position, std::nullopt);
@@ -311,12 +310,13 @@ absl::StatusOr<device::CollectiveCall> LaunchTask::JoinCollectives(const Positio
   };
 }
 
-void LaunchTask::LeaveCollectives(const Position& position,
-                                  collective::LocalDevice::Ending ending) {
+void LaunchTask::LeaveCollectives(const Position& position, const absl::Status& status) {
   if (collectives_.places == nullptr) return;
+  using Ending = collective::LocalDevice::Ending;
+  const bool has_read_all = status.ok() && !executable_->plan()->may_diverge();
   collective::SetMember(static_cast<int32_t>(launch_id_), position.device, nullptr);
   const auto& device = collectives_.devices[IndexOf(position)];
-  if (device != nullptr) device->Leave(place_, ending);
+  if (device != nullptr) device->Leave(place_, has_read_all ? Ending::kComplete : Ending::kEarly);
 }
 
 void LaunchTask::Skip(uint64_t place) const {

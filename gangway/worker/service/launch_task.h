@@ -117,7 +117,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   // How a runtime without FFI handlers calls the position's collectives; empty: it has handlers, or there are none.
   absl::StatusOr<device::CollectiveCall> JoinCollectives(const Position& position,
                                                          Clock::time_point deadline);
-  void LeaveCollectives(const Position& position, collective::LocalDevice::Ending ending);
+  void LeaveCollectives(const Position& position, const absl::Status& status);
   // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
   void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);
   // To a program that asks where it runs, until EndCalls.
