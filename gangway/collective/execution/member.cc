@@ -166,7 +166,7 @@ void Launch::Abort(const absl::Status& why) {
     if (!reason_.ok()) return;
     reason_ = why;
   }
-  is_aborted_.store(true, std::memory_order_release);
+  is_aborted_->store(true, std::memory_order_release);
   // Its members here may sleep at the pulse of any other; one that has not yet gone to sleep looks again soon.
   for (const Place& place : *places_) FutexWake(place.region().pulse);
 }
@@ -263,25 +263,35 @@ void Member::Wake(std::span<const uint32_t> positions, Deed deed) {
   if (any) FutexWake(device_->region().pulse, static_cast<FutexBits>(deed));
 }
 
-bool Member::IsRead(const Place& reader, uint64_t sequence, const Launch& launch) const {
+LocalDevice::Sent Member::SentNow(const PositionList& readers, Reach reach) const {
+  return {.sequence = device_->sequence_,
+          .readers = readers,
+          .reach = reach,
+          .gang = launch_->gang().place,
+          .places = launch_->places(),
+          .is_aborted = launch_->abort_flag()};
+}
+
+bool Member::IsRead(const Place& reader, const LocalDevice::Sent& sent) const {
   const Region& region = reader.region();
-  return IsReadUpTo(region.consumed[device_->number_].load(std::memory_order_acquire), sequence) ||
-         region.left.load(std::memory_order_acquire) >= launch.gang().place ||
-         launch.is_aborted() ||  // its readers know that it may be written over
+  return IsReadUpTo(region.consumed[device_->number_].load(std::memory_order_acquire),
+                    sent.sequence) ||
+         region.left.load(std::memory_order_acquire) >= sent.gang ||
+         sent.is_aborted->load(
+             std::memory_order_acquire) ||  // readers know that it may be written over
          reader.peer->is_gone();
 }
 
 absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
   const uint64_t sequence = device_->sequence_ + 1;
   LocalDevice::Sent& sent = device_->sent_[sequence % kSlots];
-  if (sent.launch != nullptr) {
-    const Launch& launch = *sent.launch;
+  if (sent.places != nullptr) {
     for (uint32_t position : *sent.readers) {
-      const Place& reader = (*launch.places())[position];
+      const Place& reader = (*sent.places)[position];
       if (reader.number() == device_->number_) continue;
       if (sent.reach == Reach::kElsewhere && IsHere(reader)) continue;
-      GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, number,
-                                    [&] { return IsRead(reader, sent.sequence, launch); }));
+      GANGWAY_RETURN_IF_ERROR(
+          Await(reader, Deed::kRead, number, [&] { return IsRead(reader, sent); }));
     }
     sent = {};
   }
@@ -294,7 +304,7 @@ absl::Status Member::EndMessage(const MessageWriter& message, const MessageKey& 
                                 const PositionList& readers, Reach reach, NeedOf need) {
   const uint64_t sequence = ++device_->sequence_;
   message.Publish(key);
-  device_->sent_[sequence % kSlots] = {sequence, readers, reach, launch_};
+  device_->sent_[sequence % kSlots] = SentNow(readers, reach);
   Wake(*readers, Deed::kWritten);
   return launch_->needs_couriers() ? SendByCourier(message, key, readers, need) : absl::OkStatus();
 }
@@ -303,7 +313,7 @@ void Member::EndShowing(const MessageWriter& message, const MessageKey& key,
                         const PositionList& readers) {
   const uint64_t sequence = ++device_->sequence_;
   message.Publish(key, /*shows=*/true);
-  device_->sent_[sequence % kSlots] = {sequence, readers, Reach::kElsewhere, launch_};
+  device_->sent_[sequence % kSlots] = SentNow(readers, Reach::kElsewhere);
   Wake(*readers, Deed::kWritten);
 }
 
@@ -328,11 +338,12 @@ absl::Status Member::AwaitGone(uint32_t source) {
 }
 
 absl::Status Member::AwaitReadersElsewhere(uint32_t number, const PositionList& readers) {
+  const LocalDevice::Sent last = SentNow(readers, Reach::kElsewhere);
   for (uint32_t position : *readers) {
     const Place& reader = PlaceOf(position);
     if (IsHere(reader)) continue;
-    GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, number,
-                                  [&] { return IsRead(reader, device_->sequence_, *launch_); }));
+    GANGWAY_RETURN_IF_ERROR(
+        Await(reader, Deed::kRead, number, [&] { return IsRead(reader, last); }));
   }
   return launch_->reason();
 }

@@ -100,7 +100,10 @@ class LocalDevice {
     uint64_t sequence = 0;
     PositionList readers;
     Reach reach = Reach::kAll;
-    std::shared_ptr<const Launch> launch;  // null: nothing is in the slot
+    // Of its launch, which has perhaps ended. Places are null: nothing is in the slot.
+    uint64_t gang = 0;  // its place
+    std::shared_ptr<const Places> places;
+    std::shared_ptr<const std::atomic<bool>> is_aborted;
   };
 
   // What other workers are to be told of it; always something if it ends early.
@@ -156,7 +159,8 @@ class Launch {
 
   // Ends the collectives of its members here, those that wait and those to come. The first reason stays.
   void Abort(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
-  bool is_aborted() const { return is_aborted_.load(std::memory_order_acquire); }
+  bool is_aborted() const { return is_aborted_->load(std::memory_order_acquire); }
+  std::shared_ptr<const std::atomic<bool>> abort_flag() const { return is_aborted_; }
   absl::Status reason() const GANGWAY_EXCLUDES(mutex_);  // OK: not aborted
 
  private:
@@ -170,7 +174,7 @@ class Launch {
   const bool needs_couriers_;
   size_t members_of_host_ = 0;
   bool is_crowded_ = false, is_crowded_at_first_ = false;
-  std::atomic<bool> is_aborted_ = false;
+  const std::shared_ptr<std::atomic<bool>> is_aborted_ = std::make_shared<std::atomic<bool>>(false);
   mutable Mutex mutex_;
   absl::Status reason_ GANGWAY_GUARDED_BY(mutex_);
 };
@@ -213,8 +217,10 @@ class Member {
   // Adds what the reader of this rank needs of a message, in increasing order.
   using NeedOf = absl::FunctionRef<void(size_t rank, std::vector<ByteRange>&)>;
 
+  // Of the message that has just been written. Keeps nothing else of the launch, so that this is over when it ends.
+  LocalDevice::Sent SentNow(const PositionList& readers, Reach reach) const;
   // Whether the reader has read the device's messages up to this one, or never will.
-  bool IsRead(const Place& reader, uint64_t sequence, const Launch& launch) const;
+  bool IsRead(const Place& reader, const LocalDevice::Sent& sent) const;
   // The next slot, once its message has been read.
   absl::StatusOr<MessageWriter> BeginMessage(uint32_t number);
   absl::Status EndMessage(const MessageWriter& message, const MessageKey& key,

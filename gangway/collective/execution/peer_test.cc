@@ -281,6 +281,21 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
   EXPECT_EQ(mirror.arena()->region(0).left.load(), 7u);
 }
 
+TEST(Peer, IsBusyOnlyWhileALaunchIsUnderWay) {
+  Host host(2, 1, Sight::kMirrored);
+  const auto plan = *Plan::Make(Chain(2));
+  {
+    const auto launches = host.Begin(plan);
+    EXPECT_TRUE(host.peer(0, 1).is_busy());
+    host.Run(launches, [&](Member& member, uint32_t position) {
+      Arrays results = Empty(plan->at(0));
+      return RunOnce(member, 0, Inputs(plan->at(0), position), results);
+    });
+  }
+  EXPECT_FALSE(host.peer(0, 1).is_busy()) << "what was sent is still in its slot";
+  EXPECT_FALSE(host.peer(1, 0).is_busy());
+}
+
 TEST(Peer, FailsTheLaunchesThatHaveMembersThere) {
   Host host(2, 1, Sight::kMirrored);
   xla::CollectiveTable table = Table(2, {{0, 1}});
