@@ -29,8 +29,6 @@ constexpr std::chrono::milliseconds kSleepMax{100};
 // For the reason of a failure to come from another worker, and how often a member that waits for it looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
 constexpr std::chrono::milliseconds kLookMax{20};
-// For the reason why a device has left a gang before what it was awaited for.
-constexpr std::chrono::milliseconds kLeftMax{2000};
 // Threads that tell a launch's workers of it: its client, and the scheduler.
 constexpr size_t kTellers = 2;
 
@@ -83,19 +81,20 @@ void LocalDevice::Leave(uint64_t place, Ending ending) {
 }
 
 std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
-  LeftUpTo left{device_, 0};
-  bool is_news = ending == Ending::kEarly;
+  LeftUpTo left{.device = device_};
+  bool is_news = ending != Ending::kComplete;
   {
     MutexLock lock(mutex_);
     gangs_.erase(place);
-    if (is_news) left_early_ = std::max(left_early_, place);
+    if (is_news) to_tell_ = std::max(to_tell_, place);
+    if (ending == Ending::kEarly && place > region().failed) region().failed = place;
     left.place = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
     SetLeft(left.place);
     // Of its own launch's members here, which has been aborted: one that was about to sleep may have missed that.
     if (ending == Ending::kEarly) FutexWake(region().pulse);
-    if (left_early_ != 0 && left.place >= left_early_) {
+    if (to_tell_ != 0 && left.place >= to_tell_) {
       is_news = true;
-      left_early_ = 0;
+      to_tell_ = 0;
     }
   }
   return is_news ? std::optional(left) : std::nullopt;
@@ -218,10 +217,10 @@ absl::Status Member::AwaitAsleep(const Place& place, Deed deed, uint32_t number,
 
 absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
                            absl::FunctionRef<bool()> ready) {
-  Clock::time_point deadline = Clock::now() + launch_->wait_max();
+  const Clock::time_point deadline = Clock::now() + launch_->wait_max();
   const FutexWord& pulse = place.region().pulse;
   std::atomic<uint32_t>& awaited = device_->region().awaited;
-  bool is_woken = true, has_left = false;
+  bool is_woken = true, has_ended = false;
   while (true) {
     const uint32_t seen = pulse.load(std::memory_order_seq_cst);
     if (ready()) {
@@ -229,17 +228,16 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
       return absl::OkStatus();
     }
     if (launch_->is_aborted()) return launch_->reason();
-    if (!has_left && place.region().left.load(std::memory_order_acquire) >= launch_->gang().place) {
-      has_left = true;
-      deadline = std::min(deadline, Clock::now() + kLeftMax);
-      continue;  // it may have done so right before it left
+    if (has_ended) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("collective ", launch_->plan().at(number).Name(), ": ", place.peer->name(),
+                       ", local device ", place.device,
+                       ", has ended the program without it; all positions must run the same "
+                       "collectives of a program"));
     }
-    if (Clock::now() >= deadline && has_left) {
-      return absl::UnavailableError(absl::StrCat(
-          "collective ", launch_->plan().at(number).Name(), ": ", place.peer->name(),
-          ", local device ", place.device,
-          ", has left the gang without it; if nothing else has failed there, the program's "
-          "positions do not run the same collectives"));
+    if (HasEndedWell(place)) {
+      has_ended = true;
+      continue;  // perhaps it came right before that
     }
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
@@ -261,6 +259,13 @@ void Member::Wake(std::span<const uint32_t> positions, Deed deed) {
     return PlaceOf(position).region().awaited.load(std::memory_order_seq_cst) == sleeps;
   });
   if (any) FutexWake(device_->region().pulse, static_cast<FutexBits>(deed));
+}
+
+bool Member::HasEndedWell(const Place& place) const {
+  const Region& region = place.region();
+  return place.peer->courier() == nullptr &&  // else it has not said how
+         region.left.load(std::memory_order_acquire) >= launch_->gang().place &&
+         region.failed.load(std::memory_order_acquire) < launch_->gang().place;
 }
 
 LocalDevice::Sent Member::SentNow(const PositionList& readers, Reach reach) const {
@@ -295,7 +300,7 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
     }
     sent = {};
   }
-  // Readers of an aborted launch are not waited for, so nothing else would keep its messages within the slots.
+  // The readers of an aborted launch are not waited for, so without this its operands would go to couriers at once.
   if (launch_->is_aborted()) return launch_->reason();
   return MessageWriter(device_->region(), sequence);
 }
@@ -419,8 +424,8 @@ absl::Status Member::Consume(uint32_t number, uint32_t source, const Found& foun
   const Place& place = PlaceOf(source);
   if (place.number() == device_->number_) return absl::OkStatus();
   std::atomic<uint64_t>& consumed = device_->region().consumed[place.number()];
-  // A source has no more messages than slots, so a later one that was read is one of the last. Further away is what
-  // was read of an earlier process.
+  // A source has no more messages than slots, so one that was read too early is not far ahead. A larger distance is to
+  // the number of an earlier process of the source.
   const uint64_t later = consumed.load(std::memory_order_relaxed) - found.sequence;
   if (later != 0 && later < kSlots) return OutOfOrder(number, source);
   consumed.store(found.sequence, std::memory_order_release);

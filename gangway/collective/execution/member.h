@@ -79,8 +79,9 @@ class LocalDevice {
 
   // A gang is queued on the device, in the order of the places; and has ended there, or never will begin.
   enum class Ending {
-    kComplete,  // it has read all messages to it
-    kEarly,     // perhaps not: others are told, so that nobody waits for it
+    kComplete,  // well, and it has read all messages to it
+    kUnread,  // well, but perhaps it has not read all: others are told, so that no sender waits for it
+    kEarly,  // it has failed, or did not begin: others are told
   };
   void Enter(uint64_t place) GANGWAY_EXCLUDES(mutex_);
   void Leave(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
@@ -106,7 +107,7 @@ class LocalDevice {
     std::shared_ptr<const std::atomic<bool>> is_aborted;
   };
 
-  // What other workers are to be told of it; always something if it ends early.
+  // What other workers are to be told of it; always something if it is not kComplete and no earlier gang is here.
   std::optional<LeftUpTo> LeaveHere(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
   Region& region() { return arena_->own(device_); }
   void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
@@ -132,8 +133,8 @@ class LocalDevice {
   std::optional<Sleep> sleep_ GANGWAY_GUARDED_BY(mutex_);
   std::set<uint64_t> gangs_ GANGWAY_GUARDED_BY(mutex_);  // queued or running, by place
   uint64_t last_gang_ GANGWAY_GUARDED_BY(mutex_) = 0;
-  // The last gang that ended early while an earlier one was under way: others are told once that has ended. 0: none.
-  uint64_t left_early_ GANGWAY_GUARDED_BY(mutex_) = 0;
+  // The last gang of whose end others are to be told, once the earlier ones that are under way have ended. 0: none.
+  uint64_t to_tell_ GANGWAY_GUARDED_BY(mutex_) = 0;
 };
 
 // What the members of a launch on one worker share.
@@ -187,9 +188,9 @@ class Member {
   ~Member();
 
   // One collective. The operands and results are those of the program's call, without the chain. A result may be the
-  // memory of an operand. Errors: INVALID_ARGUMENT: the call does not fit the plan, or the positions run collectives in
-  // different orders; DEADLINE_EXCEEDED: a member did not come; the reason of an abort; UNAVAILABLE: another member was
-  // aborted while this one read its message, or has left the gang without this collective.
+  // memory of an operand. Errors: INVALID_ARGUMENT: the call does not fit the plan, or the positions do not run the
+  // same collectives in one order; DEADLINE_EXCEEDED: a member did not come; the reason of an abort; UNAVAILABLE:
+  // another member was aborted while this one read its message.
   absl::Status Run(int64_t number, std::span<const std::span<const std::byte>> operands,
                    std::span<const std::span<std::byte>> results);
 
@@ -217,8 +218,10 @@ class Member {
   // Adds what the reader of this rank needs of a message, in increasing order.
   using NeedOf = absl::FunctionRef<void(size_t rank, std::vector<ByteRange>&)>;
 
-  // Of the message that has just been written. Keeps nothing else of the launch, so that this is over when it ends.
+  // Of the message that has just been written. It does not keep the launch, so that this is over when its members are.
   LocalDevice::Sent SentNow(const PositionList& readers, Reach reach) const;
+  // Whether the device is known to have ended this launch well: what it has not done by then it never will.
+  bool HasEndedWell(const Place& place) const;
   // Whether the reader has read the device's messages up to this one, or never will.
   bool IsRead(const Place& reader, const LocalDevice::Sent& sent) const;
   // The next slot, once its message has been read.

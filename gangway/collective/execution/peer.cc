@@ -77,7 +77,13 @@ absl::Status Mirror::Take(const Published& message, std::span<const std::byte> r
   GANGWAY_RETURN_IF_ERROR(CheckDevice(message.device));
   GANGWAY_RETURN_IF_ERROR(transport::CheckRanges(message.ranges, kMessageBytes, ranges.size()));
   if (message.sequence == 0) return absl::InvalidArgumentError("a message without a number");
-  const MessageWriter writer(arena_->own(message.device), message.sequence);
+  Region& region = arena_->own(message.device);
+  // Only messages to this worker come here, so one that its sender has written over may still be in its slot.
+  for (Region::Header& header : region.headers) {
+    const uint64_t sequence = header.sequence.load(std::memory_order_relaxed);
+    if (sequence != 0 && message.sequence - sequence >= kSlots) header.sequence = 0;
+  }
+  const MessageWriter writer(region, message.sequence);
   transport::Scatter(ranges, message.ranges, writer.data());
   writer.Publish(message.key);
   Wake(message.device, Deed::kWritten, local);

@@ -129,6 +129,32 @@ TEST(MemberReads, OfAGangThatRunsItsCollectivesInTwoOrdersEndItByName) {
   }
 }
 
+// A mirror keeps what its source has written over with messages to others.
+TEST(MemberReads, OfMessagesThatTheirSourceHasWrittenOverAreNone) {
+  Host host(3, 1, Sight::kMirrored);
+  xla::CollectiveTable table = Table(3, {{0, 1, 2}});
+  for (const uint32_t reader : {1u, 1u, 2u, 2u, 2u, 1u}) {
+    Collective& permute = Add(table, Collective::PERMUTE, {{1, 4}});
+    permute.add_sources(0);
+    permute.add_targets(reader);
+  }
+  const auto plan = *Plan::Make(table);
+  const std::array<std::vector<int64_t>, 3> orders = {{{0, 1, 2, 3, 4, 5}, {1, 5, 0}, {2, 3, 4}}};
+  const auto launches = host.Begin(plan, std::chrono::milliseconds(1000));
+  const auto statuses = host.Run(launches, [&](Member& member, uint32_t position) {
+    absl::Status status;
+    for (const int64_t number : orders[position]) {
+      Arrays results = Empty(plan->at(number));
+      const Arrays inputs = Inputs(plan->at(number), position);
+      if (status.ok()) status = RunOnce(member, number, inputs, results);
+    }
+    return status;
+  });
+  EXPECT_TRUE(statuses[0].ok()) << statuses[0];
+  EXPECT_FALSE(statuses[1].ok());
+  ExpectDescribed(host, table, 1);  // the couriers refuse no word of it
+}
+
 TEST(MemberReads, AreToldBeforeTheMemberWaits) {
   Host host(3, 1, Sight::kMirrored);
   xla::CollectiveTable table = Table(3, {{0, 1, 2}});

@@ -1,6 +1,7 @@
 // Implementation of lowering.h: rewrites each computation that the chain goes through, and collects the table.
 #include "gangway/collective/lowering/lowering.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
@@ -25,6 +27,8 @@ using xla::HloInstructionEditProto;
 using xla::ShapeProto;
 
 constexpr int64_t kPositionsMax = int64_t{1} << 16;
+// In the backend_config of a loop whose length the compiler has found: all positions go round it as often.
+constexpr char kKnownTripCount[] = "\"known_trip_count\"";
 constexpr int64_t kMembersMax = int64_t{1} << 24;  // of all groups and pairs of a program
 
 ShapeProto ChainShape() {
@@ -340,6 +344,15 @@ absl::Status Parse(std::string_view bytes, xla::HloWithConfigEditProto& program)
   return Malformed("not a serialized HLO module with its configuration");
 }
 
+// Whether positions may run its collectives in different numbers: in a branch, or in a loop whose length is not known.
+bool MayDiverge(const Module& module, const HloComputationEditProto& computation) {
+  return std::ranges::any_of(computation.instructions(), [&](const auto& instruction) {
+    const bool has_known_length = absl::StrContains(instruction.backend_config(), kKnownTripCount);
+    return module.IsLink(instruction) && (instruction.opcode() == "conditional" ||
+                                          (instruction.opcode() == "while" && !has_known_length));
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
@@ -356,8 +369,7 @@ absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
   GANGWAY_ASSIGN_OR_RETURN(Module module, Module::Open(proto));
   Table table(positions, proto.stack_frame_index());
   for (HloComputationEditProto& computation : *proto.mutable_computations()) {
-    const Chained how = module.chained(computation.id());
-    if (how == Chained::kState || how == Chained::kCondition) table.SetMayDiverge();
+    if (MayDiverge(module, computation)) table.SetMayDiverge();
     if (module.IsRewritten(computation))
       GANGWAY_RETURN_IF_ERROR(Rewriter(module, table, computation).Run());
   }

@@ -430,6 +430,24 @@ TEST(LoweringTest, TheChainGoesThroughLoopsBranchesAndCalls) {
   EXPECT_EQ(Named(module, "condition").program_shape().result().tuple_shapes_size(), 0);
 }
 
+TEST(LoweringTest, PositionsGoRoundALoopOfKnownLengthAsOften) {
+  for (const bool is_known : {false, true}) {
+    ModuleBuilder builder(4, 1);
+    const auto array = F32({8}), pred = F32({});
+    const int64_t body = builder.Begin("body");
+    Permute(builder, builder.Parameter(array));
+    const int64_t condition = builder.Begin("condition");
+    builder.Parameter(array);
+    builder.Add("constant", pred);
+    builder.Begin("main");
+    auto& loop = builder.Add("while", array, {builder.Parameter(array)}, {body, condition});
+    if (is_known) loop.set_backend_config("{\"known_trip_count\":{\"n\":\"12\"}}");
+    const auto lowered = LowerCollectives(builder.Bytes());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->table.may_diverge(), !is_known);
+  }
+}
+
 TEST(LoweringTest, ABranchIsSharedOnlyWhereTheChainGoesEverywhere) {
   ModuleBuilder builder(4, 1);
   const auto array = F32({8}), pred = F32({});

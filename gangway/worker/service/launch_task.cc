@@ -313,10 +313,12 @@ absl::StatusOr<device::CollectiveCall> LaunchTask::JoinCollectives(const Positio
 void LaunchTask::LeaveCollectives(const Position& position, const absl::Status& status) {
   if (collectives_.places == nullptr) return;
   using Ending = collective::LocalDevice::Ending;
-  const bool has_read_all = status.ok() && !executable_->plan()->may_diverge();
+  Ending ending = Ending::kEarly;
+  if (status.ok())
+    ending = executable_->plan()->may_diverge() ? Ending::kUnread : Ending::kComplete;
   collective::SetMember(static_cast<int32_t>(launch_id_), position.device, nullptr);
   const auto& device = collectives_.devices[IndexOf(position)];
-  if (device != nullptr) device->Leave(place_, has_read_all ? Ending::kComplete : Ending::kEarly);
+  if (device != nullptr) device->Leave(place_, ending);
 }
 
 void LaunchTask::Skip(uint64_t place) const {
