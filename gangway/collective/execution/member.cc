@@ -87,7 +87,7 @@ std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
     MutexLock lock(mutex_);
     gangs_.erase(place);
     if (is_news) to_tell_ = std::max(to_tell_, place);
-    if (ending == Ending::kEarly && place > region().failed) region().failed = place;
+    if (ending == Ending::kEarly) SetFailed(place);
     left.place = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
     SetLeft(left.place);
     // Of its own launch's members here, which has been aborted: one that was about to sleep may have missed that.
@@ -98,6 +98,10 @@ std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
     }
   }
   return is_news ? std::optional(left) : std::nullopt;
+}
+
+void LocalDevice::SetFailed(uint64_t place) {
+  if (place > region().failed.load(std::memory_order_relaxed)) region().failed = place;
 }
 
 void LocalDevice::SetLeft(uint64_t place) {
@@ -228,14 +232,14 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
       return absl::OkStatus();
     }
     if (launch_->is_aborted()) return launch_->reason();
-    if (has_ended) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("collective ", launch_->plan().at(number).Name(), ": ", place.peer->name(),
-                       ", local device ", place.device,
-                       ", has ended the program without it; all positions must run the same "
-                       "collectives of a program"));
-    }
     if (HasEndedWell(place)) {
+      if (has_ended) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("collective ", launch_->plan().at(number).Name(), ": ", place.peer->name(),
+                         ", local device ", place.device,
+                         ", has ended the program without it; all positions must run the same "
+                         "collectives of a program"));
+      }
       has_ended = true;
       continue;  // perhaps it came right before that
     }
@@ -297,6 +301,12 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
       if (sent.reach == Reach::kElsewhere && IsHere(reader)) continue;
       GANGWAY_RETURN_IF_ERROR(
           Await(reader, Deed::kRead, number, [&] { return IsRead(reader, sent); }));
+    }
+    if (sent.is_aborted->load(std::memory_order_acquire)) {
+      // Perhaps this device has ended it well, and a reader comes only now.
+      MutexLock lock(device_->mutex_);
+      device_->SetFailed(sent.gang);
+      std::atomic_thread_fence(std::memory_order_release);
     }
     sent = {};
   }

@@ -107,11 +107,13 @@ class LocalDevice {
     std::shared_ptr<const std::atomic<bool>> is_aborted;
   };
 
-  // What other workers are to be told of it; always something if it is not kComplete and no earlier gang is here.
+  // What other workers are to be told of it; always something if it is not kComplete.
   std::optional<LeftUpTo> LeaveHere(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
   Region& region() { return arena_->own(device_); }
   void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
   void SetLeft(uint64_t place);
+  // Others wait for the reason of this gang's failure, and not only for what this device does in it.
+  void SetFailed(uint64_t place) GANGWAY_REQUIRES(mutex_);
 
   const std::shared_ptr<Arena> arena_;
   const uint32_t number_;

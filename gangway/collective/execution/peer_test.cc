@@ -140,7 +140,7 @@ TEST(MemberReads, OfMessagesThatTheirSourceHasWrittenOverAreNone) {
   }
   const auto plan = *Plan::Make(table);
   const std::array<std::vector<int64_t>, 3> orders = {{{0, 1, 2, 3, 4, 5}, {1, 5, 0}, {2, 3, 4}}};
-  const auto launches = host.Begin(plan, std::chrono::milliseconds(1000));
+  const auto launches = host.Begin(plan, std::chrono::milliseconds(5000));
   const auto statuses = host.Run(launches, [&](Member& member, uint32_t position) {
     absl::Status status;
     for (const int64_t number : orders[position]) {
@@ -228,6 +228,28 @@ TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
   }
   host.local(0).Leave(launches[0]->gang().place, LocalDevice::Ending::kComplete);
   ExpectDescribed(host, Chain(kSlots), 1);
+}
+
+// A reader that comes later than that waits for the reason, although the sender itself has ended well.
+TEST(MemberSlots, OfAnAbortedLaunchAreWrittenOver) {
+  Host host(2, 1);
+  const auto plan = *Plan::Make(Chain(kSlots));
+  const auto send = [&](const std::shared_ptr<Launch>& launch, size_t count) {
+    Member member(launch, host.shared(0), 0);
+    for (size_t i = 0; i < count; ++i) {
+      Arrays results = Empty(plan->at(i));
+      EXPECT_TRUE(RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
+    }
+  };
+  const auto first = host.Begin(plan, std::chrono::milliseconds(300));
+  send(first[0], 1);
+  host.local(0).Leave(first[0]->gang().place, LocalDevice::Ending::kComplete);
+  first[0]->Abort(absl::CancelledError("another device of the worker has failed"));
+  send(host.Begin(plan)[0], kSlots);
+  Member late(first[1], host.shared(1), 1);
+  Arrays results = Empty(plan->at(0));
+  const absl::Status status = RunOnce(late, 0, Inputs(plan->at(0), 1), results);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
 }
 
 TEST(MemberSlots, BoundWhatAnAbortedLaunchSends) {
