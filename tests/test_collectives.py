@@ -80,6 +80,18 @@ large = jax.jit(jax.shard_map(total, mesh=row.mesh, in_specs=P("x"), out_specs=P
 result = float(large(wide())[0, 0])
 """
 
+# Programs of two of the devices.
+PAIRS = """
+import gangway; gangway.connect()
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+def on(*positions):
+    row = NamedSharding(Mesh(np.array(jax.devices())[list(positions)], ("x",)), P("x"))
+    return row, jax.device_put(np.ones(2, np.float32), row)
+f = lambda row, body: jax.jit(jax.shard_map(body, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+to_second = lambda v: jax.lax.ppermute(v, "x", [(0, 1)])
+"""
+
 
 def run(cluster: Cluster, folder: pathlib.Path, text: str, door: str = "pjrt") -> str:
     """Runs a JAX script, which must succeed; returns its output."""
@@ -236,7 +248,7 @@ def test_a_failed_member_is_the_cause_everywhere(new_cluster: NewCluster) -> Non
 import time
 def fail_on(position, flag):
     if flag and position == 3: raise ValueError("member 3 has had enough")
-    if flag == 2 and position == 2: time.sleep(4)
+    if flag == 2 and position == 2: time.sleep(4)  # as if it computed
     return np.float32(0)
 def body(v, flag):
     position = jax.lax.axis_index(("a", "b"))
@@ -258,9 +270,8 @@ worse = jax.device_put(np.int32(2), NamedSharding(mesh, P()))
             assert "member 3 has had enough" in answer, answer
         assert time.monotonic() - began < 5 * PATIENCE
         assert client.do("result = float(f(x, good).sum())") == 16.0
-        client.do(
-            "y = f(x, worse)"
-        )  # the failed member's neighbour takes its time: its worker says nothing before
+        # While the failed member's neighbour computes, their worker does not say why the gang has failed.
+        client.do("y = f(x, worse)")
         for shard in range(4):
             answer = str(client.ask(f"np.asarray(y.addressable_shards[{shard}].data)"))
             assert "member 3 has had enough" in answer, answer
@@ -273,30 +284,22 @@ def test_positions_that_run_collectives_in_two_orders_fail_alone(
     """A branch that each position takes for itself: its gang fails by name, and another session's gangs go on."""
     running = new_cluster(1, 2, 1, *options).start()
     two = """
-import gangway; gangway.connect()
-import jax, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-row = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P("x"))
-x = jax.device_put(np.ones(2, np.float32), row)
-f = lambda body: jax.jit(jax.shard_map(body, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
-to_second = lambda v: jax.lax.ppermute(v, "x", [(0, 1)])
+row, x = on(0, 1)
 each = lambda i, v: jax.lax.switch((i + jax.lax.axis_index("x")) % 3, [lambda v, k=k: v + k * to_second(v) for k in range(3)], v)
-twisted = f(lambda v: jax.lax.fori_loop(0, 3, each, v))
-longer = f(lambda v: jax.lax.fori_loop(0, 1 + jax.lax.axis_index("x"), lambda i, v: jax.lax.psum(v, "x"), v))
-total = f(lambda v: jax.lax.psum(v, "x"))
+twisted = f(row, lambda v: jax.lax.fori_loop(0, 3, each, v))
+longer = f(row, lambda v: jax.lax.fori_loop(0, 1 + jax.lax.axis_index("x"), lambda i, v: jax.lax.psum(v, "x"), v))
+total = f(row, lambda v: jax.lax.psum(v, "x"))
 result = float(total(x)[0])
 """
     with Console(running, door="pjrt") as client, Console(running, door="pjrt") as other:
         for one in (client, other):
-            assert one.do("exec(" + repr(two) + ", globals())", timeout_s=60) == 2.0
+            assert one.do("exec(" + repr(PAIRS + two) + ", globals())", timeout_s=60) == 2.0
         for _ in range(3):
             other.do("many = [total(x) for _ in range(50)]")
             answer = str(client.ask("np.asarray(twisted(x))", timeout_s=60))
             assert "in one order" in answer, answer
             assert other.do("result = sum(float(v[0]) for v in many)", timeout_s=60) == 100.0
-        if (
-            not options
-        ):  # by streams, nobody hears how another one has ended, and the limit ends the wait
+        if not options:  # workers that share memory know how a device has ended
             began = time.monotonic()
             answer = str(client.ask("np.asarray(longer(x))", timeout_s=60))
             assert "has ended the program without it" in answer, answer
@@ -309,16 +312,8 @@ def test_messages_that_no_reader_takes_hold_up_no_other_gang(
 ) -> None:
     """By streams, a device's slots are free once a gang has ended, also for gangs whose members are others."""
     running = new_cluster(1, 3, 1, "--shared-memory", "0").start()
-    common = """
-import gangway; gangway.connect()
-import jax, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-def on(*positions):
-    row = NamedSharding(Mesh(np.array(jax.devices())[list(positions)], ("x",)), P("x"))
-    return row, jax.device_put(np.ones(2, np.float32), row)
-f = lambda row, body: jax.jit(jax.shard_map(body, mesh=row.mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+    far = """
 near, x = on(0, 1)
-to_second = lambda v: jax.lax.ppermute(v, "x", [(0, 1)])
 unread = f(near, lambda v: jax.lax.cond(jax.lax.axis_index("x") == 0, to_second, lambda v: v, v))
 far, y = on(0, 2)
 total = f(far, lambda v: jax.lax.psum(v, "x"))
@@ -326,7 +321,7 @@ result = float(total(y)[0])
 """
     with Console(running, door="pjrt") as client, Console(running, door="pjrt") as other:
         for one in (client, other):
-            assert one.do("exec(" + repr(common) + ", globals())", timeout_s=60) == 2.0
+            assert one.do("exec(" + repr(PAIRS + far) + ", globals())", timeout_s=60) == 2.0
         for _ in range(3):
             client.do("result = [np.asarray(unread(x)).tolist() for _ in range(5)][0]")
             began = time.monotonic()

@@ -106,21 +106,27 @@ TEST(MemberReads, DoNotGoBackWhenAMemberEndsAfterTheNextOneHasRead) {
   while (!ended.empty()) ended.pop_back();  // the second launch's before the first's
 }
 
+// One launch in which each position runs the collectives in an order of its own, up to the first that fails.
+std::vector<absl::Status> RunInOrders(Host& host, const std::shared_ptr<const Plan>& plan,
+                                      const std::vector<std::vector<int64_t>>& orders) {
+  const auto launches = host.Begin(plan, std::chrono::milliseconds(5000));
+  return host.Run(launches, [&](Member& member, uint32_t position) {
+    absl::Status status;
+    for (const int64_t number : orders[position]) {
+      Arrays results = Empty(plan->at(number));
+      const Arrays inputs = Inputs(plan->at(number), position);
+      if (status.ok()) status = RunOnce(member, number, inputs, results);
+    }
+    return status;
+  });
+}
+
 // As in a branch that positions take differently. Other gangs of the two workers go on.
 TEST(MemberReads, OfAGangThatRunsItsCollectivesInTwoOrdersEndItByName) {
   for (const Sight sight : {Sight::kMapped, Sight::kMirrored}) {
     Host host(2, 1, sight);
     const auto plan = *Plan::Make(Chain(3));
-    const std::array<std::vector<int64_t>, 2> orders = {{{0, 1, 2}, {1, 2, 0}}};
-    const auto statuses = host.Run(host.Begin(plan), [&](Member& member, uint32_t position) {
-      absl::Status status;
-      for (const int64_t number : orders[position]) {
-        Arrays results = Empty(plan->at(number));
-        const Arrays inputs = Inputs(plan->at(number), position);
-        if (status.ok()) status = RunOnce(member, number, inputs, results);
-      }
-      return status;
-    });
+    const auto statuses = RunInOrders(host, plan, {{0, 1, 2}, {1, 2, 0}});
     EXPECT_TRUE(statuses[0].ok()) << statuses[0];
     EXPECT_TRUE(absl::IsInvalidArgument(statuses[1])) << statuses[1];
     EXPECT_THAT(std::string(statuses[1].message()),
@@ -139,17 +145,7 @@ TEST(MemberReads, OfMessagesThatTheirSourceHasWrittenOverAreNone) {
     permute.add_targets(reader);
   }
   const auto plan = *Plan::Make(table);
-  const std::array<std::vector<int64_t>, 3> orders = {{{0, 1, 2, 3, 4, 5}, {1, 5, 0}, {2, 3, 4}}};
-  const auto launches = host.Begin(plan, std::chrono::milliseconds(5000));
-  const auto statuses = host.Run(launches, [&](Member& member, uint32_t position) {
-    absl::Status status;
-    for (const int64_t number : orders[position]) {
-      Arrays results = Empty(plan->at(number));
-      const Arrays inputs = Inputs(plan->at(number), position);
-      if (status.ok()) status = RunOnce(member, number, inputs, results);
-    }
-    return status;
-  });
+  const auto statuses = RunInOrders(host, plan, {{0, 1, 2, 3, 4, 5}, {1, 5, 0}, {2, 3, 4}});
   EXPECT_TRUE(statuses[0].ok()) << statuses[0];
   EXPECT_FALSE(statuses[1].ok());
   ExpectDescribed(host, table, 1);  // the couriers refuse no word of it

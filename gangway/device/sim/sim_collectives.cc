@@ -16,7 +16,7 @@ xla::CollectiveTable TableOf(const SimProgram& program) {
   const auto partitions = static_cast<uint32_t>(program.partitions);
   table.set_replica_count(1);
   table.set_partition_count(partitions);
-  table.set_may_diverge(program.rounds > 1);  // not these loops, but so it is simulated, too
+  table.set_may_diverge(program.rounds > 1);  // they do not, but the word of it is simulated, too
   auto* group = table.add_groups()->add_groups();
   for (uint32_t position = 0; position < partitions; ++position) group->add_positions(position);
   for (const SimCollective& each : program.collectives) {
