@@ -237,9 +237,12 @@ def test_random_faults_of_members(new_cluster: NewCluster) -> None:
         running.stop()
 
 
-def test_a_failed_member_is_the_cause_everywhere(new_cluster: NewCluster) -> None:
+@pytest.mark.parametrize("options", [(), ("--shared-memory", "0")], ids=["shared", "streams"])
+def test_a_failed_member_is_the_cause_everywhere(
+    new_cluster: NewCluster, options: tuple[str, ...]
+) -> None:
     """A member whose callback fails never reaches the collective: all others get its error, and other gangs go on."""
-    running = new_cluster(1, 2, 2).start()
+    running = new_cluster(1, 2, 2, *options).start()
     with Console(running, door="pjrt") as client:
         client.do("exec(" + repr(SETUP.replace("reshape(2, 4)", "reshape(2, 2)")) + ", globals())")
         client.do(
@@ -299,11 +302,10 @@ result = float(total(x)[0])
             answer = str(client.ask("np.asarray(twisted(x))", timeout_s=60))
             assert "in one order" in answer, answer
             assert other.do("result = sum(float(v[0]) for v in many)", timeout_s=60) == 100.0
-        if not options:  # workers that share memory know how a device has ended
-            began = time.monotonic()
-            answer = str(client.ask("np.asarray(longer(x))", timeout_s=60))
-            assert "has ended the program without it" in answer, answer
-            assert time.monotonic() - began < 10 * PATIENCE
+        began = time.monotonic()
+        answer = str(client.ask("np.asarray(longer(x))", timeout_s=60))
+        assert "has ended the program without it" in answer, answer
+        assert time.monotonic() - began < 10 * PATIENCE
         assert client.do("result = float(total(x)[0])") == 2.0
 
 

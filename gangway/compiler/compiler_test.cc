@@ -12,6 +12,7 @@
 
 #include "gangway/compiler/compiler_test_util.h"
 #include "gangway/xla/collectives.pb.h"
+#include "gangway/xla/hlo_edit.pb.h"
 
 namespace gangway::compiler {
 namespace {
@@ -200,6 +201,17 @@ TEST_F(CompilerTest, CollectivesAreTakenOutOverWorkersAndWhereTheyAreAskedFor) {
   EXPECT_EQ(table(OpenPartitioner).collectives_size(), 0);
   request.set_spans_workers(true);
   EXPECT_EQ(table(OpenPartitioner).collectives_size(), 1);
+  EXPECT_FALSE(table(OpenPartitioner).may_diverge());
+  wire::CompileRequest hlo = request;
+  hlo.set_format("hlo");
+  xla::HloWithConfigEditProto optimized;
+  ASSERT_TRUE(optimized.ParseFromString(
+      Compile(Backend(), request, OpenPartitioner)->info().optimized_program()));
+  optimized.mutable_module()->clear_schedule();
+  hlo.set_program(optimized.module().SerializeAsString());
+  std::swap(request, hlo);
+  EXPECT_TRUE(table(OpenPartitioner).may_diverge()) << "its loops may not be as long as it says";
+  std::swap(request, hlo);
   request.set_spans_workers(false);
   request.set_own_collectives(true);
   ASSERT_EQ(table(OpenPartitioner).collectives_size(), 1);

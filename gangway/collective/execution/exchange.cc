@@ -83,7 +83,7 @@ absl::Status Exchange::Run() {
   }
   absl::Status status = ExchangeAll();
   if (status.ok()) status = AwaitReadersHere();
-  if (status.ok() && shows_) status = member_.AwaitReadersElsewhere(key_.number, role_.readers);
+  if (status.ok() && shows_) status = member_.AwaitReadersElsewhere(role_.readers);
   if (!status.ok()) member_.launch_->Abort(status);  // members here that read must end, too
   if (!status.ok() && shows_) member_.Hide();
   is_over_ = true;
@@ -135,7 +135,7 @@ bool Exchange::AreInHeap() const {
 }
 
 absl::Status Exchange::ShowInHeap() {
-  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage());
   std::byte* into = out.data();
   const auto add = [&](std::span<const std::byte> each) {
     const uint64_t offset = *heap_->OffsetOf(each);
@@ -176,7 +176,7 @@ absl::Status Exchange::ConsumeShown() {
   bool any = false;
   for (const Source& source : sources_) {
     if (!source.is_far()) continue;
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, source.found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
     any = true;
   }
   if (any) member_.Wake(*role_.sources, Deed::kRead);
@@ -257,8 +257,8 @@ absl::Status Exchange::AwaitReadersHere() {
   const Shown& shown = own_shown();
   for (uint32_t reader : readers_here_) {
     const Place& place = member_.PlaceOf(reader);
-    GANGWAY_RETURN_IF_ERROR(member_.Await(place, Deed::kRead, key_.number,
-                                          [&] { return shown.IsReadBy(place.device); }));
+    GANGWAY_RETURN_IF_ERROR(
+        member_.Await(place, Deed::kRead, [&] { return shown.IsReadBy(place.device); }));
   }
   return absl::OkStatus();
 }
@@ -272,7 +272,7 @@ absl::Status Exchange::Send(size_t index) {
   const Message& message = planned_.messages[index];
   if (!IsSent(index)) return absl::OkStatus();
   if (shows_) return ShowInHeap();
-  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage());
   for (const Segment& segment : message.segments)
     Pack(message, segment, out.data() + segment.offset);
   return member_.EndMessage(out, Key(index, false), role_.readers, ReachOf(message),
@@ -383,9 +383,8 @@ absl::Status Exchange::FindBytes(Source& source, size_t index, const Message& me
   const Place& place = member_.PlaceOf(source.position);
   if (is_read && member_.IsHere(place)) {
     Shown& shown = place.peer->arena().shown(place.device);
-    GANGWAY_RETURN_IF_ERROR(member_.Await(place, Deed::kWritten, key_.number, [&] {
-      return shown.Enter(key_, member_.device_->device_);
-    }));
+    GANGWAY_RETURN_IF_ERROR(member_.Await(
+        place, Deed::kWritten, [&] { return shown.Enter(key_, member_.device_->device_); }));
     source.shown = &shown;
     return absl::OkStatus();
   }
@@ -399,7 +398,7 @@ absl::Status Exchange::ConsumeAll(const Message& message) {
   for (const Source& source : sources_) {
     if (is_read && source.is_far()) GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
     if (is_read && source.is_direct()) continue;
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, source.found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, source.found));
     has_messages = true;
   }
   if (has_messages) member_.Wake(*role_.sources, Deed::kRead);
@@ -497,7 +496,7 @@ absl::Status Exchange::SendPart(size_t index, const Segment& segment, const Byte
     member_.Wake(readers_here_, Deed::kWritten);
   }
   if (!has_readers_elsewhere_ || (shows_ && !EndsRound(index))) return absl::OkStatus();
-  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage(key_.number));
+  GANGWAY_ASSIGN_OR_RETURN(const MessageWriter out, member_.BeginMessage());
   if (shows_) {
     member_.EndShowing(out, Key(index, true), role_.readers);
     return absl::OkStatus();
@@ -524,7 +523,7 @@ absl::Status Exchange::GatherSent(size_t index) {
     GANGWAY_ASSIGN_OR_RETURN(const Member::Found found,
                              member_.Receive(source.position, Key(index, true)));
     CopyPart(index, rank, found.data);
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, found));
     any = true;
   }
   if (any) member_.Wake(*role_.sources, Deed::kRead);
@@ -542,7 +541,6 @@ absl::Status Exchange::GatherShown(size_t last) {
       GANGWAY_ASSIGN_OR_RETURN(found, member_.Receive(source.position, Key(last, true)));
     } else {
       GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), Deed::kWritten,
-                                            key_.number,
                                             [&] { return source.shown->reduced() > last; }));
     }
     for (size_t i = last;; --i) {
@@ -553,7 +551,7 @@ absl::Status Exchange::GatherShown(size_t last) {
     }
     if (!found) continue;
     GANGWAY_RETURN_IF_ERROR(member_.CheckShown(source.position));
-    GANGWAY_RETURN_IF_ERROR(member_.Consume(key_.number, source.position, *found));
+    GANGWAY_RETURN_IF_ERROR(member_.Consume(source.position, *found));
     any_far = true;
   }
   if (any_far) member_.Wake(*role_.sources, Deed::kRead);

@@ -26,7 +26,7 @@ constexpr int kLooksWithYield = 50;
 // A sleeping wait looks again for what has no pulse: the end of a peer, and an abort that came just before the sleep,
 // or while it sleeps at a device that is not of its launch (a reader of an earlier launch's message).
 constexpr std::chrono::milliseconds kSleepMax{100};
-// For the reason of a failure to come from another worker, and how often a member that waits for it looks.
+// For the reason of a failure to come once a peer is gone, and how often a member that waits for one looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
 constexpr std::chrono::milliseconds kLookMax{20};
 // Threads that tell a launch's workers of it: its client, and the scheduler.
@@ -90,6 +90,7 @@ std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
     if (ending == Ending::kEarly) SetFailed(place);
     left.place = gangs_.empty() ? last_gang_ : *gangs_.begin() - 1;
     SetLeft(left.place);
+    left.failed = region().failed.load(std::memory_order_relaxed);
     // Of its own launch's members here, which has been aborted: one that was about to sleep may have missed that.
     if (ending == Ending::kEarly) FutexWake(region().pulse);
     if (to_tell_ != 0 && left.place >= to_tell_) {
@@ -102,6 +103,19 @@ std::optional<LeftUpTo> LocalDevice::LeaveHere(uint64_t place, Ending ending) {
 
 void LocalDevice::SetFailed(uint64_t place) {
   if (place > region().failed.load(std::memory_order_relaxed)) region().failed = place;
+}
+
+void LocalDevice::FailLate(uint64_t place) {
+  LeftUpTo left{.device = device_};
+  {
+    MutexLock lock(mutex_);
+    SetFailed(place);
+    left.place = region().left.load(std::memory_order_relaxed);
+    left.failed = region().failed.load(std::memory_order_relaxed);
+  }
+  std::atomic_thread_fence(std::memory_order_release);
+  // Also if another thread has set it: perhaps that has not told it yet.
+  if (couriers_ != nullptr) couriers_->SendLeft({&left, 1});
 }
 
 void LocalDevice::SetLeft(uint64_t place) {
@@ -189,8 +203,7 @@ Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> devi
 
 Member::~Member() { device_->reads_.Say(); }
 
-absl::Status Member::Await(const Place& place, Deed deed, uint32_t number,
-                           absl::FunctionRef<bool()> ready) {
+absl::Status Member::Await(const Place& place, Deed deed, absl::FunctionRef<bool()> ready) {
   const bool may_look = has_met_ || !launch_->is_crowded_at_first();
   for (int i = 0; may_look && !launch_->is_crowded() && i < kLooks; ++i) {
     if (ready()) return absl::OkStatus();
@@ -202,25 +215,27 @@ absl::Status Member::Await(const Place& place, Deed deed, uint32_t number,
     YieldCore();
   }
   if (ready()) return absl::OkStatus();
-  return AwaitAsleep(place, deed, number, ready);
+  return AwaitAsleep(place, deed, ready);
 }
 
-absl::Status Member::AwaitAsleep(const Place& place, Deed deed, uint32_t number,
-                                 absl::FunctionRef<bool()> ready) {
+absl::Status Member::AwaitAsleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready) {
+  if (deed == Deed::kWritten) device_->slept_for_ = place.number();
+  return Asleep(place, [&] { return Sleep(place, deed, ready); });
+}
+
+absl::Status Member::Asleep(const Place& place, absl::FunctionRef<absl::Status()> body) {
   {
     MutexLock lock(device_->mutex_);
-    device_->sleep_ = {launch_, number, place, Clock::now()};
+    device_->sleep_ = {launch_, number_, place, Clock::now()};
   }
-  if (deed == Deed::kWritten) device_->slept_for_ = place.number();
   device_->reads_.Say();
-  absl::Status status = Sleep(place, deed, number, ready);
+  absl::Status status = body();
   MutexLock lock(device_->mutex_);
   device_->sleep_ = std::nullopt;
   return status;
 }
 
-absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
-                           absl::FunctionRef<bool()> ready) {
+absl::Status Member::Sleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready) {
   const Clock::time_point deadline = Clock::now() + launch_->wait_max();
   const FutexWord& pulse = place.region().pulse;
   std::atomic<uint32_t>& awaited = device_->region().awaited;
@@ -235,7 +250,7 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
     if (HasEndedWell(place)) {
       if (has_ended) {
         return absl::InvalidArgumentError(
-            absl::StrCat("collective ", launch_->plan().at(number).Name(), ": ", place.peer->name(),
+            absl::StrCat("collective ", CollectiveName(), ": ", place.peer->name(),
                          ", local device ", place.device,
                          ", has ended the program without it; all positions must run the same "
                          "collectives of a program"));
@@ -245,7 +260,7 @@ absl::Status Member::Sleep(const Place& place, Deed deed, uint32_t number,
     }
     if (Clock::now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "collective ", launch_->plan().at(number).Name(), " has waited for ", place.peer->name(),
+          "collective ", CollectiveName(), " has waited for ", place.peer->name(),
           ", local device ", place.device, ", for ", launch_->wait_max().count(), " ms"));
     }
     // Who changes the pulse looks at `awaited` after that: either it sees this, or the pulse is not `seen` any more.
@@ -267,8 +282,7 @@ void Member::Wake(std::span<const uint32_t> positions, Deed deed) {
 
 bool Member::HasEndedWell(const Place& place) const {
   const Region& region = place.region();
-  return place.peer->courier() == nullptr &&  // else it has not said how
-         region.left.load(std::memory_order_acquire) >= launch_->gang().place &&
+  return region.left.load(std::memory_order_acquire) >= launch_->gang().place &&
          region.failed.load(std::memory_order_acquire) < launch_->gang().place;
 }
 
@@ -291,7 +305,7 @@ bool Member::IsRead(const Place& reader, const LocalDevice::Sent& sent) const {
          reader.peer->is_gone();
 }
 
-absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
+absl::StatusOr<MessageWriter> Member::BeginMessage() {
   const uint64_t sequence = device_->sequence_ + 1;
   LocalDevice::Sent& sent = device_->sent_[sequence % kSlots];
   if (sent.places != nullptr) {
@@ -299,15 +313,9 @@ absl::StatusOr<MessageWriter> Member::BeginMessage(uint32_t number) {
       const Place& reader = (*sent.places)[position];
       if (reader.number() == device_->number_) continue;
       if (sent.reach == Reach::kElsewhere && IsHere(reader)) continue;
-      GANGWAY_RETURN_IF_ERROR(
-          Await(reader, Deed::kRead, number, [&] { return IsRead(reader, sent); }));
+      GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, [&] { return IsRead(reader, sent); }));
     }
-    if (sent.is_aborted->load(std::memory_order_acquire)) {
-      // Perhaps this device has ended it well, and a reader comes only now.
-      MutexLock lock(device_->mutex_);
-      device_->SetFailed(sent.gang);
-      std::atomic_thread_fence(std::memory_order_release);
-    }
+    if (sent.is_aborted->load(std::memory_order_acquire)) device_->FailLate(sent.gang);
     sent = {};
   }
   // The readers of an aborted launch are not waited for, so without this its operands would go to couriers at once.
@@ -352,13 +360,12 @@ absl::Status Member::AwaitGone(uint32_t source) {
                                              ", has left the gang in the middle of a collective")));
 }
 
-absl::Status Member::AwaitReadersElsewhere(uint32_t number, const PositionList& readers) {
+absl::Status Member::AwaitReadersElsewhere(const PositionList& readers) {
   const LocalDevice::Sent last = SentNow(readers, Reach::kElsewhere);
   for (uint32_t position : *readers) {
     const Place& reader = PlaceOf(position);
     if (IsHere(reader)) continue;
-    GANGWAY_RETURN_IF_ERROR(
-        Await(reader, Deed::kRead, number, [&] { return IsRead(reader, last); }));
+    GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, [&] { return IsRead(reader, last); }));
   }
   return launch_->reason();
 }
@@ -395,7 +402,7 @@ absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey&
   const Place& place = (*launch_->places())[source];
   const Region& region = place.region();
   Found found;
-  GANGWAY_RETURN_IF_ERROR(Await(place, Deed::kWritten, key.number, [&] {
+  GANGWAY_RETURN_IF_ERROR(Await(place, Deed::kWritten, [&] {
     for (size_t slot = 0; slot < kSlots; ++slot) {
       const Region::Header& header = region.headers[slot];
       const uint64_t sequence = header.sequence.load(std::memory_order_acquire);
@@ -422,14 +429,14 @@ absl::Status Member::CheckStays(uint32_t source, const Found& found) {
   return AwaitGone(source);
 }
 
-absl::Status Member::OutOfOrder(uint32_t number, uint32_t source) const {
+absl::Status Member::OutOfOrder(uint32_t source) const {
   return absl::InvalidArgumentError(absl::StrCat(
-      "collective ", launch_->plan().at(number).Name(), ": position ", source,
+      "collective ", CollectiveName(), ": position ", source,
       " ran it before another one that position ", position_,
       " has run already; all positions must run a program's collectives in one order"));
 }
 
-absl::Status Member::Consume(uint32_t number, uint32_t source, const Found& found) {
+absl::Status Member::Consume(uint32_t source, const Found& found) {
   GANGWAY_RETURN_IF_ERROR(CheckStays(source, found));
   const Place& place = PlaceOf(source);
   if (place.number() == device_->number_) return absl::OkStatus();
@@ -437,7 +444,7 @@ absl::Status Member::Consume(uint32_t number, uint32_t source, const Found& foun
   // A source has no more messages than slots, so one that was read too early is not far ahead. A larger distance is to
   // the number of an earlier process of the source.
   const uint64_t later = consumed.load(std::memory_order_relaxed) - found.sequence;
-  if (later != 0 && later < kSlots) return OutOfOrder(number, source);
+  if (later != 0 && later < kSlots) return OutOfOrder(source);
   consumed.store(found.sequence, std::memory_order_release);
   if (place.peer->courier() != nullptr)
     device_->reads_.Note(place.peer, place.device, found.sequence);
@@ -446,15 +453,23 @@ absl::Status Member::Consume(uint32_t number, uint32_t source, const Found& foun
 
 // A sender writes over what was not read only if the launch has failed there, and a way breaks only if its launches
 // fail. Why they do, is on its way.
-absl::Status Member::AwaitReason(const Place& place, absl::Status otherwise) {
-  const Clock::time_point deadline = Clock::now() + kReasonMax;
-  const FutexWord& pulse = place.region().pulse;
-  while (Clock::now() < deadline) {
-    const uint32_t seen = pulse.load(std::memory_order_seq_cst);
-    if (launch_->is_aborted()) return launch_->reason();
-    FutexWait(pulse, seen, kLookMax);
-  }
-  return otherwise;
+absl::Status Member::AwaitReason(const Place& place, const absl::Status& otherwise) {
+  return Asleep(place, [&] {
+    Clock::time_point deadline = Clock::now() + launch_->wait_max();
+    const FutexWord& pulse = place.region().pulse;
+    bool was_gone = false;
+    while (true) {
+      const uint32_t seen = pulse.load(std::memory_order_seq_cst);
+      if (launch_->is_aborted()) return launch_->reason();
+      const Clock::time_point now = Clock::now();
+      if (!was_gone && place.peer->is_gone()) {
+        was_gone = true;
+        deadline = std::min(deadline, now + kReasonMax);
+      }
+      if (now >= deadline) return otherwise;
+      FutexWait(pulse, seen, kLookMax);
+    }
+  });
 }
 
 absl::Status Member::Run(int64_t number, std::span<const std::span<const std::byte>> operands,
@@ -471,11 +486,11 @@ absl::Status Member::Run(int64_t number, std::span<const std::span<const std::by
                                                    " are not those of its description"));
   }
   if (launch_->is_aborted()) return launch_->reason();
-  const auto which = static_cast<uint32_t>(number);
+  number_ = static_cast<uint32_t>(number);
   const Clock::time_point began = Clock::now();
-  absl::Status status = Exchange(*this, which, rounds_[number]++, operands, results).Run();
+  absl::Status status = Exchange(*this, number_, rounds_[number]++, operands, results).Run();
   has_met_ |= status.ok();
-  flight_.Add(which, began, Clock::now());
+  flight_.Add(number_, began, Clock::now());
   return status;
 }
 

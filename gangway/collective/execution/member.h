@@ -114,6 +114,8 @@ class LocalDevice {
   void SetLeft(uint64_t place);
   // Others wait for the reason of this gang's failure, and not only for what this device does in it.
   void SetFailed(uint64_t place) GANGWAY_REQUIRES(mutex_);
+  // The same of a gang that this device has perhaps ended well, before its messages are written over.
+  void FailLate(uint64_t place) GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<Arena> arena_;
   const uint32_t number_;
@@ -211,12 +213,13 @@ class Member {
   // Whether it is a device of this worker.
   bool IsHere(const Place& place) const { return &place.peer->arena() == device_->arena_.get(); }
   // Waits until `ready`, which a deed of the device at `place` makes true.
-  absl::Status Await(const Place& place, Deed deed, uint32_t number,
-                     absl::FunctionRef<bool()> ready);
-  absl::Status AwaitAsleep(const Place& place, Deed deed, uint32_t number,
-                           absl::FunctionRef<bool()> ready);
-  absl::Status Sleep(const Place& place, Deed deed, uint32_t number,
-                     absl::FunctionRef<bool()> ready);
+  absl::Status Await(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
+  absl::Status AwaitAsleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
+  absl::Status Sleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
+  // Runs `body`, which sleeps at `place`, where others see it do so; those have heard what this device has read.
+  absl::Status Asleep(const Place& place, absl::FunctionRef<absl::Status()> body);
+  // Of the collective that runs, for errors.
+  std::string CollectiveName() const { return launch_->plan().at(number_).Name(); }
   // Adds what the reader of this rank needs of a message, in increasing order.
   using NeedOf = absl::FunctionRef<void(size_t rank, std::vector<ByteRange>&)>;
 
@@ -227,18 +230,18 @@ class Member {
   // Whether the reader has read the device's messages up to this one, or never will.
   bool IsRead(const Place& reader, const LocalDevice::Sent& sent) const;
   // The next slot, once its message has been read.
-  absl::StatusOr<MessageWriter> BeginMessage(uint32_t number);
+  absl::StatusOr<MessageWriter> BeginMessage();
   absl::Status EndMessage(const MessageWriter& message, const MessageKey& key,
                           const PositionList& readers, Reach reach, NeedOf need);
   // A message that has no bytes, or says only where others find them in this worker's heap. To workers of this host.
   void EndShowing(const MessageWriter& message, const MessageKey& key, const PositionList& readers);
   // Until the readers on other workers have read all that this device has sent.
-  absl::Status AwaitReadersElsewhere(uint32_t number, const PositionList& readers);
+  absl::Status AwaitReadersElsewhere(const PositionList& readers);
   // What the launch has shown is not valid any more.
   void Hide() const;
   // What was read in the source's heap was what it showed.
   absl::Status CheckShown(uint32_t source);
-  // The error of a launch whose source has left it: the reason, if that comes soon.
+  // The error of a launch whose source has left it: the reason, if that comes.
   absl::Status AwaitGone(uint32_t source);
   // This worker's heap, if all members of the launch can read it; else null.
   std::shared_ptr<const ReadableHeap> HeapToShow() const {
@@ -250,10 +253,10 @@ class Member {
   // What was read was the message.
   absl::Status CheckStays(uint32_t source, const Found& found);
   // The same, and its sender may write over it. INVALID_ARGUMENT: a later message of the sender was read before.
-  absl::Status Consume(uint32_t number, uint32_t source, const Found& found);
-  absl::Status OutOfOrder(uint32_t number, uint32_t source) const;
-  // The reason of the launch's failure, if it comes soon.
-  absl::Status AwaitReason(const Place& place, absl::Status otherwise);
+  absl::Status Consume(uint32_t source, const Found& found);
+  absl::Status OutOfOrder(uint32_t source) const;
+  // The reason of the launch's failure, if it comes by the limit, or soon after the peer was gone.
+  absl::Status AwaitReason(const Place& place, const absl::Status& otherwise);
   // Wakes those of `positions` that wait for this deed of this device.
   void Wake(std::span<const uint32_t> positions, Deed deed);
 
@@ -261,6 +264,7 @@ class Member {
   const std::shared_ptr<LocalDevice> device_;
   const uint32_t position_;
   std::vector<uint32_t> rounds_;  // by collective
+  uint32_t number_ = 0;           // of the collective that runs
   // Those that it reads in a collective have come, or it has ended one. Before that, whom this one awaits may not have
   // been told of the gang, and the threads that do so want the core.
   bool has_met_ = false;

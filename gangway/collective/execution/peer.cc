@@ -111,9 +111,13 @@ absl::Status Mirror::Take(const ReadUpTo& read, const Arena& local, uint32_t loc
 absl::Status Mirror::Take(const LeftUpTo& left, const Arena& local) {
   GANGWAY_RETURN_IF_ERROR(CheckDevice(left.device));
   // What two threads of the worker say may come in either order; only one thread writes the mirror.
-  std::atomic<uint64_t>& known = arena_->own(left.device).left;
-  if (left.place > known.load(std::memory_order_relaxed))
-    known.store(left.place, std::memory_order_seq_cst);
+  Region& region = arena_->own(left.device);
+  const auto raise = [](std::atomic<uint64_t>& known, uint64_t place) {
+    if (place > known.load(std::memory_order_relaxed))
+      known.store(place, std::memory_order_seq_cst);
+  };
+  raise(region.failed, left.failed);  // first: who sees that it has left looks at how
+  raise(region.left, left.place);
   Wake(left.device, Deed::kRead, local);
   return absl::OkStatus();
 }

@@ -46,10 +46,11 @@ struct ReadUpTo {
   uint64_t sequence = 0;
 };
 
-// Gangs up to `place` have ended on the device.
+// Gangs up to `place` have ended on the device. `failed`: as in Region.
 struct LeftUpTo {
   uint32_t device = 0;
   uint64_t place = 0;
+  uint64_t failed = 0;
 };
 
 // Takes to another worker what devices here publish. Never blocks: what it cannot pass on at once it keeps, which is at

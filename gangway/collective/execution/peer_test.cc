@@ -9,6 +9,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -179,6 +180,7 @@ TEST(MemberReads, AreToldBeforeTheMemberWaits) {
 }
 
 TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
+  using Lefts = std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>;
   class Listener final : public Courier {
    public:
     absl::Status Send(const Published*, std::span<const ReadUpTo>) override {
@@ -186,11 +188,12 @@ TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
     }
     void SendLeft(std::span<const LeftUpTo> lefts) override {
       heard.emplace_back();
-      for (const LeftUpTo& left : lefts) heard.back().emplace_back(left.device, left.place);
+      for (const LeftUpTo& left : lefts)
+        heard.back().emplace_back(left.device, left.place, left.failed);
     }
     void Begin() override {}
 
-    std::vector<std::vector<std::pair<uint32_t, uint64_t>>> heard;
+    std::vector<Lefts> heard;
   };
   const auto listener = std::make_shared<Listener>();
   const auto couriers = std::make_shared<Couriers>();
@@ -204,8 +207,7 @@ TEST(SkipTest, OtherWorkersHearItOnceForAllDevices) {
   last->Leave(5, LocalDevice::Ending::kComplete);  // and now it has left 7, too
   last->Enter(9);
   last->Leave(9, LocalDevice::Ending::kComplete);  // which is known by what it has read
-  using Lefts = std::vector<std::pair<uint32_t, uint64_t>>;
-  EXPECT_EQ(listener->heard, (std::vector<Lefts>{{{0, 7}, {2, 4}}, {{2, 7}}}));
+  EXPECT_EQ(listener->heard, (std::vector<Lefts>{{{0, 7, 7}, {2, 4, 7}}, {{2, 7, 7}}}));
   EXPECT_EQ(arena->region(0).left.load(), 7u);
 }
 
@@ -228,24 +230,26 @@ TEST(MemberSlots, DoNotWaitForAReaderThatNeverHadTheGang) {
 
 // A reader that comes later than that waits for the reason, although the sender itself has ended well.
 TEST(MemberSlots, OfAnAbortedLaunchAreWrittenOver) {
-  Host host(2, 1);
   const auto plan = *Plan::Make(Chain(kSlots));
-  const auto send = [&](const std::shared_ptr<Launch>& launch, size_t count) {
-    Member member(launch, host.shared(0), 0);
-    for (size_t i = 0; i < count; ++i) {
-      Arrays results = Empty(plan->at(i));
-      EXPECT_TRUE(RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
-    }
-  };
-  const auto first = host.Begin(plan, std::chrono::milliseconds(300));
-  send(first[0], 1);
-  host.local(0).Leave(first[0]->gang().place, LocalDevice::Ending::kComplete);
-  first[0]->Abort(absl::CancelledError("another device of the worker has failed"));
-  send(host.Begin(plan)[0], kSlots);
-  Member late(first[1], host.shared(1), 1);
-  Arrays results = Empty(plan->at(0));
-  const absl::Status status = RunOnce(late, 0, Inputs(plan->at(0), 1), results);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  for (const Sight sight : {Sight::kMapped, Sight::kMirrored}) {
+    Host host(2, 1, sight);
+    const auto send = [&](const std::shared_ptr<Launch>& launch, size_t count) {
+      Member member(launch, host.shared(0), 0);
+      for (size_t i = 0; i < count; ++i) {
+        Arrays results = Empty(plan->at(i));
+        EXPECT_TRUE(RunOnce(member, static_cast<int64_t>(i), Inputs(plan->at(i), 0), results).ok());
+      }
+    };
+    const auto first = host.Begin(plan, std::chrono::milliseconds(300));
+    send(first[0], 1);
+    host.local(0).Leave(first[0]->gang().place, LocalDevice::Ending::kUnread);
+    first[0]->Abort(absl::CancelledError("another device of the worker has failed"));
+    send(host.Begin(plan)[0], kSlots);
+    Member late(first[1], host.shared(1), 1);
+    Arrays results = Empty(plan->at(0));
+    const absl::Status status = RunOnce(late, 0, Inputs(plan->at(0), 1), results);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  }
 }
 
 TEST(MemberSlots, BoundWhatAnAbortedLaunchSends) {
@@ -320,9 +324,10 @@ TEST(Mirror, RefusesWhatNoWorkerSays) {
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{2, 0, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(ReadUpTo{0, 2, 5}, *own, 0)));
   EXPECT_TRUE(absl::IsInvalidArgument(mirror.Take(LeftUpTo{2, 5}, *own)));
-  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 7}, *own).ok());
-  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 4}, *own).ok()) << "said before 7, and came after it";
+  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 7, 6}, *own).ok());
+  EXPECT_TRUE(mirror.Take(LeftUpTo{0, 4, 3}, *own).ok()) << "said before 7, and came after it";
   EXPECT_EQ(mirror.arena()->region(0).left.load(), 7u);
+  EXPECT_EQ(mirror.arena()->region(0).failed.load(), 6u);
 }
 
 TEST(Peer, IsBusyOnlyWhileALaunchIsUnderWay) {
@@ -364,9 +369,13 @@ class HeapTest : public ::testing::Test {
     plan_ = *Plan::Make(table);
   }
 
-  // Both members' ends. The sender's memory is something else by the time that the reader looks.
-  std::array<absl::Status, 2> SendThenReceive() {
-    const auto launches = host_.Begin(plan_, std::chrono::milliseconds(100));
+  // Both members' ends. The sender's memory is something else by the time that the reader, whose limit is `wait_max`,
+  // looks.
+  std::array<absl::Status, 2> SendThenReceive(
+      std::chrono::milliseconds wait_max = std::chrono::milliseconds(100)) {
+    auto launches = host_.Begin(plan_, wait_max);
+    launches[0] = Launch::Begin(plan_, launches[0]->places(), launches[0]->gang(),
+                                std::chrono::milliseconds(100));
     std::array<absl::Status, 2> ends;
     std::array<Arrays, 2> inputs, results;
     for (uint32_t position : {0u, 1u}) {
@@ -394,6 +403,26 @@ TEST_F(HeapTest, WhatAMemberShowedIsNoResultOnceItHasFailed) {
   const Region& region = host_.arena(0).region(0);
   EXPECT_TRUE(
       std::ranges::any_of(region.headers, [](const auto& each) { return each.shows == 1; }));
+}
+
+// The worker of a failed member says why once it can, on a busy machine long after its memory has changed. That of one
+// that is gone says nothing more.
+TEST_F(HeapTest, TheReasonIsWaitedForWhileItMayCome) {
+  for (const bool is_gone : {false, true}) {
+    if (is_gone) {
+      host_.SeeHeap(1, 0, 0);
+      host_.peer(1, 0).SetGone();
+    }
+    const std::chrono::milliseconds wait_max(is_gone ? 20'000 : 1'500);
+    const Clock::time_point began = Clock::now();
+    std::array<absl::Status, 2> ends;
+    Thread thread("members", [&] { ends = SendThenReceive(wait_max); });
+    while (!host_.local(1).waiting() && Clock::now() - began < wait_max) YieldCore();
+    EXPECT_TRUE(host_.local(1).waiting()) << "nobody sees that it waits";
+    thread.Join();
+    EXPECT_TRUE(absl::IsUnavailable(ends[1])) << ends[1];
+    EXPECT_EQ(Clock::now() - began < wait_max, is_gone);
+  }
 }
 
 TEST_F(HeapTest, AMemberThatShowsMemoryOutsideOfItsHeapIsNamed) {

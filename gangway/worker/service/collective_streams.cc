@@ -68,7 +68,8 @@ absl::Status Take(const wire::Bulk& bulk, Mirror& mirror, const collective::Aren
         mirror.Take(ReadUpTo{read.device(), read.source(), read.sequence()}, own, local));
   }
   for (const auto& left : bulk.progress().left())
-    GANGWAY_RETURN_IF_ERROR(mirror.Take(collective::LeftUpTo{left.device(), left.gang()}, own));
+    GANGWAY_RETURN_IF_ERROR(
+        mirror.Take(collective::LeftUpTo{left.device(), left.gang(), left.failed()}, own));
   return absl::OkStatus();
 }
 
@@ -106,6 +107,7 @@ class CollectiveStreams::StreamCourier final : public collective::Courier {
       wire::DeviceLeft& left = *frame.mutable_bulk()->mutable_progress()->add_left();
       left.set_device(each.device);
       left.set_gang(each.place);
+      left.set_failed(each.failed);
     }
     Post(std::move(frame)).IgnoreError();  // a broken way is noticed by its end
   }

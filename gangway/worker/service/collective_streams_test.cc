@@ -141,6 +141,10 @@ class Side {
     return Launch::Begin(AllReduce(2), std::move(places), {.place = place, .ordinal = place},
                          std::chrono::seconds(30));
   }
+  void EndWithout(uint64_t place, LocalDevice::Ending ending) {
+    device_->Enter(place);
+    device_->Leave(place, ending);
+  }
   // The sum, or why not.
   absl::StatusOr<float> Run(const std::shared_ptr<Launch>& launch, float value, int rounds = 1) {
     absl::Status status;
@@ -233,6 +237,22 @@ TEST_F(CollectiveStreamsTest, CarryCollectivesInBothDirections) {
   for (uint64_t place = 1; place < 20; ++place) ExpectSum(a, b, place);
   ExpectSum(a, b, 20, 20);
   EXPECT_EQ(a.broken() + b.broken(), 0);
+}
+
+TEST_F(CollectiveStreamsTest, TellHowADeviceHasEnded) {
+  Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
+  a.Open(1);
+  b.Open(0);
+  ExpectSum(a, b, 1);
+  b.EndWithout(2, LocalDevice::Ending::kEarly);
+  b.EndWithout(3, LocalDevice::Ending::kUnread);
+  auto waits = a.Begin(1, 3);
+  ASSERT_TRUE(waits.ok());
+  const auto ended = a.Run(*waits, 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(ended.status())) << ended.status();
+  const collective::Region& region = (*waits)->places()->back().region();
+  EXPECT_EQ(region.left.load(), 3u);
+  EXPECT_EQ(region.failed.load(), 2u);
 }
 
 TEST_F(CollectiveStreamsTest, FailTheLaunchesOfABrokenWayByNameAndOpenItAgain_ER1) {
