@@ -1,10 +1,11 @@
-"""Compares plain JAX through Gangway with the same plugin without Gangway, bit by bit; the nightly run also
-compares with jaxlib's own CPU backend, within the tolerance of another build of XLA. One test per function in `cases/`
-and kind of cluster: one worker; two islands of two workers; the same with the controller, each scheduler and each
-worker started by hand; and those over TLS, with the front door beside the script. On one island of four workers, meshes
-are over all of them, which share memory, exchange streams on one host, or are on hosts of their own over TLS. Outside
-the nightly run, clusters of several workers run only CORE, hosts of their own only SPANNING, and those by hand without
-TLS and those of streams run nothing.
+"""Compares plain JAX through Gangway with the same plugin without Gangway, bit by bit; the nightly run also compares
+with jaxlib's own CPU backend, within the tolerance of another build of XLA. One test per function in `cases/` and
+kind of cluster: one worker, also with Gangway's own collectives inside of it; two islands of two workers; the same
+with the controller, each scheduler and each worker started by hand; and those over TLS, with the front door beside
+the script. On one island of four workers, meshes are over all of them, which share memory, exchange streams on one
+host, or are on hosts of their own over TLS. Outside the nightly run, clusters of several workers run only CORE,
+hosts of their own only SPANNING, and those by hand without TLS, those of streams and the worker with collectives of
+its own run nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ Outcomes = dict[str, Outcome]
 PER_WORKER = {
     "1x1x8": 8,
     "1x1x8-pjrt": 8,
+    "own-1x1x8": 8,
     "1x4x2": 8,
     "1x4x2-pjrt": 8,
     "1x4x2-streams": 8,
@@ -80,7 +82,7 @@ SPANNING = [
 def runs_on(kind: str, case: str) -> bool:
     if NIGHTLY or kind.startswith("1x1x8"):
         return True
-    if kind == "2x2x2-by-hand" or "streams" in kind:
+    if kind in ("2x2x2-by-hand", "own-1x1x8") or "streams" in kind:
         return False
     return case in (SPANNING if kind.startswith("1x4x2-tls") else CORE)
 
@@ -151,6 +153,7 @@ def outcomes(
         ways: dict[str, contextlib.AbstractContextManager[dict[str, Any]]] = {
             "1x1x8": contextlib.nullcontext({"port": cluster.port}),
             "1x1x8-pjrt": contextlib.nullcontext({"port": cluster.port}),
+            "own-1x1x8": a_cluster(1, 1, 8, "--collectives", "gangway"),
             "1x4x2": a_cluster(1, 4, 2),
             "1x4x2-pjrt": a_cluster(1, 4, 2),
             "1x4x2-streams": a_cluster(1, 4, 2, "--shared-memory", "0"),

@@ -20,8 +20,11 @@ SCRIPT = ROOT / "examples" / "train_lm.py"
 KINDS = ["1x1x8-ifrt", "1x1x8-pjrt", "2x2x2-tls-pjrt", "1x4x2-ifrt", "1x4x2-pjrt-4x2-7"]
 if os.environ.get("GANGWAY_NIGHTLY"):
     KINDS += ["2x2x2-ifrt", "2x2x2-pjrt"]
-    KINDS += [f"1x4x2-{door}-{mesh}" for door in ("ifrt", "pjrt") for mesh in ("8x1", "4x2", "1x8")]
-    KINDS += [f"1x4x2-{way}-pjrt-{mesh}" for way in ("tls", "streams") for mesh in ("8x1", "4x2-7")]
+    ways = ["ifrt", "pjrt", "streams-ifrt", "streams-pjrt", "tls-pjrt"]
+    meshes = ["8x1", "4x2", "2x4", "1x8", "4x2-7"]
+    KINDS += [
+        kind for way in ways for mesh in meshes if (kind := f"1x4x2-{way}-{mesh}") not in KINDS
+    ]
 
 
 def train_over_tls(

@@ -67,7 +67,7 @@ struct Region {
   alignas(64) FutexWord pulse;    // changes whenever something else here does
   std::atomic<uint32_t> awaited;  // SleepsFor: where this device sleeps; 0: nowhere
   std::atomic<uint64_t> left;     // gangs up to this one have ended on this device
-  // The last gang that has failed on this device, or never began there; perhaps one behind `left`. 0: none.
+  // The last gang that has failed on this device, or never began there. 0: none.
   std::atomic<uint64_t> failed;
   // Gangs up to this one have failed on this device, so what they showed in the heap may be something else by now.
   std::atomic<uint64_t> hidden;

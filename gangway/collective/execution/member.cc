@@ -2,12 +2,10 @@
 #include "gangway/collective/execution/member.h"
 
 #include <algorithm>
-#include <bitset>
 #include <cstring>
 #include <iterator>
 #include <map>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -153,39 +151,37 @@ Launch::Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> p
       places_(std::move(places)),
       gang_(gang),
       wait_max_(wait_max),
-      needs_couriers_(std::ranges::any_of(
-          *places_, [](const Place& place) { return place.peer->courier() != nullptr; })) {
-  std::bitset<kWorkersMax> workers;
-  for (const Place& place : *places_) {
-    if (place.peer->courier() != nullptr) continue;
-    ++members_of_host_;
-    workers.set(place.peer->index());
-  }
-  is_crowded_ = members_of_host_ > Cores();
-  is_crowded_at_first_ = members_of_host_ + workers.count() + kTellers > Cores();
-}
+      is_crowded_(members_of_host() > Cores()),
+      is_crowded_at_first_(members_of_host() + places_->workers_of_host() + kTellers > Cores()) {}
 
 std::shared_ptr<Launch> Launch::Begin(std::shared_ptr<const Plan> plan,
                                       std::shared_ptr<const Places> places, GangName gang,
                                       std::chrono::milliseconds wait_max) {
   std::shared_ptr<Launch> launch(new Launch(std::move(plan), std::move(places), gang, wait_max));
-  if (!launch->needs_couriers()) return launch;
-  std::set<const Peer*> peers;
-  for (const Place& place : *launch->places()) peers.insert(place.peer.get());
-  for (const Peer* peer : peers)
-    if (peer->courier() != nullptr) peer->Join(launch);
+  for (const auto& peer : launch->places()->far_peers()) peer->Join(launch);
   return launch;
 }
 
 void Launch::Abort(const absl::Status& why) {
   {
     MutexLock lock(mutex_);
-    if (!reason_.ok()) return;
+    if (has_ended_ || !reason_.ok()) return;
     reason_ = why;
   }
   is_aborted_->store(true, std::memory_order_release);
   // Its members here may sleep at the pulse of any other; one that has not yet gone to sleep looks again soon.
   for (const Place& place : *places_) FutexWake(place.region().pulse);
+}
+
+absl::Status Launch::End() {
+  for (const auto& peer : places_->far_peers()) {
+    if (!peer->is_gone()) continue;
+    Abort(absl::DataLossError(
+        absl::StrCat("the collectives of the gang have lost their way to ", peer->name())));
+  }
+  MutexLock lock(mutex_);
+  has_ended_ = reason_.ok();
+  return reason_;
 }
 
 absl::Status Launch::reason() const {
@@ -393,7 +389,8 @@ absl::Status Member::SendByCourier(const MessageWriter& message, const MessageKe
                               .ranges = Joined(std::move(of.ranges)),
                               .data = message.data()};
     const absl::Status sent = device_->reads_.Send(*peer, published);
-    if (!sent.ok()) return AwaitReason(*of.place, sent);
+    if (absl::IsUnavailable(sent)) return AwaitReason(*of.place, sent);
+    GANGWAY_RETURN_IF_ERROR(sent);
   }
   return absl::OkStatus();
 }
@@ -451,8 +448,8 @@ absl::Status Member::Consume(uint32_t source, const Found& found) {
   return absl::OkStatus();
 }
 
-// A sender writes over what was not read only if the launch has failed there, and a way breaks only if its launches
-// fail. Why they do, is on its way.
+// A sender writes over what was not read only if the launch has failed there, and the launches of a broken way fail:
+// the reason will come.
 absl::Status Member::AwaitReason(const Place& place, const absl::Status& otherwise) {
   return Asleep(place, [&] {
     Clock::time_point deadline = Clock::now() + launch_->wait_max();

@@ -35,20 +35,11 @@
 #include "gangway/collective/execution/arena.h"
 #include "gangway/collective/execution/flight_record.h"
 #include "gangway/collective/execution/peer.h"
+#include "gangway/collective/execution/places.h"
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/execution/unsaid_reads.h"
 
 namespace gangway::collective {
-
-// Where the positions of a program run.
-struct Place {
-  std::shared_ptr<const Peer> peer;
-  uint32_t device = 0;  // of that worker
-
-  uint32_t number() const { return PeerNumber(peer->index(), device); }
-  const Region& region() const { return peer->arena().region(device); }
-};
-using Places = std::vector<Place>;
 
 class Exchange;
 class Launch;
@@ -101,7 +92,7 @@ class LocalDevice {
     uint64_t sequence = 0;
     PositionList readers;
     Reach reach = Reach::kAll;
-    // Of its launch, which has perhaps ended. Places are null: nothing is in the slot.
+    // Of its launch, which has perhaps ended. No places: nothing is in the slot.
     uint64_t gang = 0;  // its place
     std::shared_ptr<const Places> places;
     std::shared_ptr<const std::atomic<bool>> is_aborted;
@@ -153,9 +144,9 @@ class Launch {
   const std::shared_ptr<const Places>& places() const { return places_; }
   const GangName& gang() const { return gang_; }
   std::chrono::milliseconds wait_max() const { return wait_max_; }
-  bool needs_couriers() const { return needs_couriers_; }
+  bool needs_couriers() const { return !places_->far_peers().empty(); }
   // Those that share memory with this worker, and its own.
-  size_t members_of_host() const { return members_of_host_; }
+  size_t members_of_host() const { return places_->positions_of_host(); }
   // There are more of its members on workers that share memory than cores, or the system does not say how many: what
   // one of them waits for hardly comes while it looks.
   bool is_crowded() const { return is_crowded_; }
@@ -164,6 +155,9 @@ class Launch {
 
   // Ends the collectives of its members here, those that wait and those to come. The first reason stays.
   void Abort(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
+  // Its members here have all ended well, and nothing aborts it any more: their messages stay until they are read. The
+  // reason if it has been aborted before, or DATA_LOSS if a peer is gone: perhaps they have not arrived.
+  absl::Status End() GANGWAY_EXCLUDES(mutex_);
   bool is_aborted() const { return is_aborted_->load(std::memory_order_acquire); }
   std::shared_ptr<const std::atomic<bool>> abort_flag() const { return is_aborted_; }
   absl::Status reason() const GANGWAY_EXCLUDES(mutex_);  // OK: not aborted
@@ -176,12 +170,11 @@ class Launch {
   const std::shared_ptr<const Places> places_;
   const GangName gang_;
   const std::chrono::milliseconds wait_max_;
-  const bool needs_couriers_;
-  size_t members_of_host_ = 0;
-  bool is_crowded_ = false, is_crowded_at_first_ = false;
+  const bool is_crowded_, is_crowded_at_first_;
   const std::shared_ptr<std::atomic<bool>> is_aborted_ = std::make_shared<std::atomic<bool>>(false);
   mutable Mutex mutex_;
   absl::Status reason_ GANGWAY_GUARDED_BY(mutex_);
+  bool has_ended_ GANGWAY_GUARDED_BY(mutex_) = false;
 };
 
 class Member {
@@ -216,7 +209,7 @@ class Member {
   absl::Status Await(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
   absl::Status AwaitAsleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
   absl::Status Sleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
-  // Runs `body`, which sleeps at `place`, where others see it do so; those have heard what this device has read.
+  // Runs `body`, which sleeps at `place`. Others hear first what this device has read; `waiting` says where it sleeps.
   absl::Status Asleep(const Place& place, absl::FunctionRef<absl::Status()> body);
   // Of the collective that runs, for errors.
   std::string CollectiveName() const { return launch_->plan().at(number_).Name(); }

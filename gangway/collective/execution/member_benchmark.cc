@@ -54,12 +54,13 @@ void BM_ScalarAllReduce(benchmark::State& state) {
   GANGWAY_CHECK(arena.ok(), "two regions fit into memory");
   const auto peer = std::make_shared<Peer>("worker0", 0, *arena);
   const auto couriers = std::make_shared<Couriers>();
-  auto places = std::make_shared<Places>();
+  std::vector<Place> by_position;
   std::vector<std::shared_ptr<LocalDevice>> devices;
   for (uint32_t i = 0; i < kDevices; ++i) {
-    places->push_back({peer, i});
+    by_position.push_back({peer, i});
     devices.push_back(std::make_shared<LocalDevice>(*arena, 0, i, couriers));
   }
+  const auto places = std::make_shared<const Places>(std::move(by_position));
   uint64_t gang = 0;
   for (auto _ : state) {
     ++gang;

@@ -130,10 +130,10 @@ class Host {
     std::vector<std::shared_ptr<Launch>> launches;
     ++gang_;
     for (auto& seen : peers_) {
-      auto places = std::make_shared<Places>();
-      for (uint32_t i = 0; i < size(); ++i) places->push_back({seen[i / devices_], i % devices_});
-      launches.push_back(
-          Launch::Begin(plan, std::move(places), GangName{gang_, gang_ + 100}, wait_max));
+      std::vector<Place> places;
+      for (uint32_t i = 0; i < size(); ++i) places.push_back({seen[i / devices_], i % devices_});
+      launches.push_back(Launch::Begin(plan, std::make_shared<const Places>(std::move(places)),
+                                       GangName{gang_, gang_ + 100}, wait_max));
     }
     for (auto& device : local_) device->Enter(gang_);
     return launches;

@@ -116,7 +116,7 @@ absl::Status Mirror::Take(const LeftUpTo& left, const Arena& local) {
     if (place > known.load(std::memory_order_relaxed))
       known.store(place, std::memory_order_seq_cst);
   };
-  raise(region.failed, left.failed);  // first: who sees that it has left looks at how
+  raise(region.failed, left.failed);  // first, since it says how the device has left
   raise(region.left, left.place);
   Wake(left.device, Deed::kRead, local);
   return absl::OkStatus();

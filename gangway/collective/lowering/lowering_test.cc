@@ -492,6 +492,9 @@ TEST(LoweringTest, FieldsThatItDoesNotKnowStay) {
   auto& negate =
       builder.Add("negate", F32({8}), {builder.program().module().computations(0).root_id()});
   negate.GetReflection()->MutableUnknownFields(&negate)->AddVarint(999, 5);
+  xla::HloModuleEditProto& before = *builder.program().mutable_module();
+  constexpr int kInputOutputAlias = 8;  // a field of the module
+  before.GetReflection()->MutableUnknownFields(&before)->AddLengthDelimited(kInputOutputAlias, "x");
   Permute(builder, negate.id());
   auto lowered = LowerCollectives(builder.Bytes());
   ASSERT_TRUE(lowered.ok()) << lowered.status();
@@ -499,6 +502,28 @@ TEST(LoweringTest, FieldsThatItDoesNotKnowStay) {
   const auto& kept = module.computations(0).instructions(1);
   EXPECT_EQ(kept.opcode(), "negate");
   EXPECT_EQ(kept.GetReflection()->GetUnknownFields(kept).field_count(), 1);
+  const auto& of_module = module.GetReflection()->GetUnknownFields(module);
+  ASSERT_EQ(of_module.field_count(), 1);
+  EXPECT_EQ(of_module.field(0).number(), kInputOutputAlias);
+}
+
+TEST(LoweringTest, WhatMustRunBeforeACollectiveStaysBeforeIt) {
+  ModuleBuilder builder(4, 1);
+  builder.Begin("main");
+  const int64_t x = builder.Parameter(F32({8}));
+  const int64_t before = builder.Add("negate", F32({8}), {x}).id();
+  const int64_t first = Permute(builder, x);
+  builder.Add("negate", F32({8}), {first}).add_control_predecessor_ids(first);
+  auto& given = *builder.program().mutable_module()->mutable_computations(0);
+  given.mutable_instructions(2)->add_control_predecessor_ids(before);
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto module = ProgramOf(*lowered);
+  const auto& main = module.computations(0);
+  const auto call =
+      std::ranges::find(main.instructions(), LastCall(main), &HloInstructionEditProto::id);
+  EXPECT_THAT(call->control_predecessor_ids(), ElementsAre(before));
+  EXPECT_THAT(main.instructions().rbegin()->control_predecessor_ids(), ElementsAre(first));
 }
 
 TEST(LoweringTest, TheSourceLineIsTheUsersOwn) {

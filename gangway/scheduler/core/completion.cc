@@ -14,6 +14,8 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
   switch (report.report_case()) {
     case wire::Report::kDone:
       return OnWorkerDone(worker, *report.mutable_done(), actions);
+    case wire::Report::kFailing:
+      return OnWorkerFailing(worker, *report.mutable_failing(), actions);
     case wire::Report::kStaging:
       return OnStaging(report.staging(), now);
     case wire::Report::kUsage:
@@ -65,6 +67,19 @@ void Island::OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions) {
     if (MayWaitForOthers(node)) CancelOpenWorkers(node, actions);
   }
   if (node.open_workers.empty()) End(node.ordinal, actions);
+}
+
+void Island::OnWorkerFailing(uint32_t worker, wire::Done& failing, Actions& actions) {
+  const auto it = nodes_.find(Ordinal(failing.ordinal()));
+  if (it == nodes_.end()) return;
+  NodeState& node = it->second;
+  const bool is_news = node.kind == Kind::kLaunch && node.released && !node.failure &&
+                       failing.has_failure() &&
+                       std::ranges::binary_search(node.open_workers, worker);
+  if (!is_news) return;
+  wire::Clip(*failing.mutable_failure());
+  node.failure = wire::Share(std::move(*failing.mutable_failure()));
+  if (MayWaitForOthers(node)) CancelOpenWorkers(node, actions);
 }
 
 bool Island::CloseFor(uint32_t worker, NodeState& node) {

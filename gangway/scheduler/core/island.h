@@ -320,6 +320,7 @@ class Island {
   // completion.cc: ends, failures, frees.
   void OnReport(uint32_t worker, wire::Report& report, Time now, Actions& actions);
   void OnWorkerDone(uint32_t worker, wire::Done& done, Actions& actions);
+  void OnWorkerFailing(uint32_t worker, wire::Done& failing, Actions& actions);
   void CancelOpenWorkers(const NodeState& node, Actions& actions);
   void FailUnreleased(Ordinal ordinal, wire::FailureRef failure, Actions& actions);
   void End(Ordinal ordinal, Actions& actions);

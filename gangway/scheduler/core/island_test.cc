@@ -270,6 +270,24 @@ TEST_F(IslandTest, ASenderThatFailsEndsTheWaitOfTheReceiver_ER1) {
   EXPECT_EQ(done_.at(1).message(), "the root cause");
 }
 
+TEST_F(IslandTest, AMemberThatFailsEndsTheGangElsewhereBeforeItsOwnWorkerDoes_ER1) {
+  Load(1, {0, 1, 2});
+  Have(50, {0, 1, 2});
+  Launch(1, 1, 50, 3, 60);
+  const wire::Failure root = wire::MakeFailure(absl::StatusCode::kInternal, "the root cause");
+  const wire::Failure other = wire::MakeFailure(absl::StatusCode::kCancelled, "was told to");
+  Failing(1, 1, root);
+  EXPECT_EQ(SentCancels(0), 1);
+  EXPECT_EQ(actions_.to_workers.back().second.cancel().failure().message(), "the root cause");
+  Failing(0, 1, other);
+  EXPECT_EQ(SentCancels(0), 0) << "it was told already";
+  Done(0, 1, &other);
+  EXPECT_FALSE(done_.contains(1)) << "its memory is in use until the last worker has ended it";
+  Done(1, 1, &other);
+  EXPECT_EQ(done_.at(1).message(), "the root cause");
+  Failing(1, 1, root);  // of a gang that has ended
+}
+
 TEST_F(IslandTest, ReadsOnlyTheShardsOfAnArrayThatAreHere) {
   Have(50, {0});
   wire::IslandItem item = NodeItem(1);

@@ -90,6 +90,14 @@ class IslandTest : public ::testing::Test {
     Step(std::move(event));
   }
 
+  void Failing(uint32_t worker, uint64_t ordinal, const wire::Failure& failure) {
+    FromWorker event{worker, Incarnation(incarnations_[worker]), {}};
+    wire::Done* failing = event.batch.add_reports()->mutable_failing();
+    failing->set_ordinal(ordinal);
+    *failing->mutable_failure() = failure;
+    Step(std::move(event));
+  }
+
   static wire::ArraySpec Spec(const Devices& devices, uint64_t bytes = kBytes) {
     wire::ArraySpec spec;
     spec.set_shard_bytes(bytes);

@@ -123,6 +123,17 @@ TEST_F(LateTest, ASilentWorkerAndAStuckDeviceAreToldApart_TM1) {
   EXPECT_THAT(wait.missing(0).devices(), ElementsAre(2));
 }
 
+TEST_F(LateTest, ADeadWorkerIsNamedUntilTheGangHasEnded_TM1) {
+  Launch(10, 1, 1, 4, 2);
+  AllWaitForDevice2(10, 2000);
+  Down(1);
+  const wire::Wait wait = Explain(10);
+  ASSERT_EQ(wait.missing_size(), 1);
+  EXPECT_EQ(wait.missing(0).worker(), "island0/worker1");
+  EXPECT_EQ(wait.missing(0).cause(), Missing::CAUSE_DOWN);
+  EXPECT_THAT(wait.missing(0).devices(), ElementsAre(2, 3));
+}
+
 TEST_F(LateTest, AnInputAndAGangAheadAreNamed_TM1) {
   Load(2, {2});
   Have(5, {2});

@@ -66,11 +66,17 @@ struct NodeEnded {
   std::vector<uint32_t> unsent_shards;
 };
 
+// A member of a gang has failed, and others on this worker have perhaps not ended: NodeEnded follows.
+struct MemberFailed {
+  Ordinal ordinal;
+  wire::Failure failure;
+};
+
 // The service has handled its pending events: the batched reports may be sent.
 struct RoundEnded {};
 
 using Event = std::variant<ItemArrived, ExecutableLoaded, UploadShardStaged, UploadRefused,
-                           UploadsMoved, NodeEnded, RoundEnded>;
+                           UploadsMoved, NodeEnded, MemberFailed, RoundEnded>;
 
 // --- Actions ---
 

@@ -204,9 +204,19 @@ void WorkerCore::On(NodeEnded& event) {
   node.ended = true;
   if (node.kind == Node::Kind::kFetch) node.fetch_shards = std::move(event.unsent_shards);
   if (!event.failure) return Finish(event.ordinal, std::nullopt);
-  node.failure = std::move(event.failure);
-  if (node.failure->gang() == 0) node.failure->set_gang(event.ordinal.number());
-  woken_.push_back(event.ordinal);
+  NoteFailure(event.ordinal, node, *std::move(event.failure));
+}
+
+void WorkerCore::On(MemberFailed& event) {
+  const auto entry = nodes_.find(event.ordinal);
+  if (entry == nodes_.end()) return;
+  NoteFailure(event.ordinal, entry->second, std::move(event.failure));
+}
+
+void WorkerCore::NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure) {
+  if (failure.gang() == 0) failure.set_gang(ordinal.number());
+  node.failure = std::move(failure);
+  woken_.push_back(ordinal);
 }
 
 void WorkerCore::On(RoundEnded&) {
@@ -426,13 +436,19 @@ void WorkerCore::Verdict(Ordinal ordinal) {
   for (StorageId input : entry->second.inputs) {
     auto storage = storages_.find(input);
     if (storage == storages_.end()) continue;
-    if (storage->second.state == Storage::State::kFailed)
-      return Finish(ordinal, storage->second.failure);
+    if (storage->second.state == Storage::State::kFailed) {
+      verdict = storage->second.failure;
+      pending = nullptr;
+      break;
+    }
     if (storage->second.state == Storage::State::kPending && pending == nullptr)
       pending = &storage->second;
   }
   if (pending != nullptr) return pending->waiters.push_back(ordinal);
-  Finish(ordinal, std::move(verdict));
+  if (entry->second.ended) return Finish(ordinal, std::move(verdict));
+  wire::Done& failing = *reports_.add_reports()->mutable_failing();
+  failing.set_ordinal(ordinal.number());
+  *failing.mutable_failure() = *std::move(verdict);
 }
 
 void WorkerCore::Settle(StorageId storage, const std::optional<wire::Failure>& failure) {

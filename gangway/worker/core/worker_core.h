@@ -89,7 +89,7 @@ class WorkerCore {
     size_t shard_count = 0;        // 0: unknown, only if it has failed
     std::vector<Shard> shards;     // that are, or were, on this worker, by number
     wire::Failure failure;         // if kFailed
-    std::vector<Ordinal> waiters;  // ended nodes whose verdict waits for this storage
+    std::vector<Ordinal> waiters;  // failed nodes whose verdict waits for this storage
   };
 
   struct Node {
@@ -142,6 +142,7 @@ class WorkerCore {
   void On(UploadRefused& event);
   void On(UploadsMoved& event);
   void On(NodeEnded& event);
+  void On(MemberFailed& event);
   void On(RoundEnded& event);
 
   // Items.
@@ -187,6 +188,7 @@ class WorkerCore {
   void AbandonUploads(SessionId session);
   void Abandon(const UploadKey& key, const Upload& upload);
   void Finish(Ordinal ordinal, std::optional<wire::Failure> failure);
+  void NoteFailure(Ordinal ordinal, Node& node, wire::Failure failure);
   void Verdict(Ordinal ordinal);
   void Settle(StorageId storage, const std::optional<wire::Failure>& failure);
   void SettleWaiters();

@@ -255,6 +255,43 @@ TEST_F(WorkerCoreTest, FailureRunsDownTheChainUnchanged_ER1) {
   }
 }
 
+TEST_F(WorkerCoreTest, AFailedMemberIsToldBeforeItsGangEndsIfItIsTheCause_ER1) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101);
+  Launch(2, {Ref(101)}, 102);
+  Release({1, 2});
+  core_.Step(MemberFailed{Ordinal(2), Broken("what follows from its input")});
+  EXPECT_EQ(Round().reports_size(), 0) << "the input may still fail";
+  core_.Step(MemberFailed{Ordinal(1), Broken("the root cause")});
+  wire::ReportBatch batch = Round();
+  ASSERT_EQ(batch.reports_size(), 1);
+  EXPECT_EQ(batch.reports(0).failing().ordinal(), 1u);
+  EXPECT_EQ(batch.reports(0).failing().failure().message(), "the root cause");
+  EXPECT_EQ(batch.reports(0).failing().failure().gang(), 1u);
+  Ended(1, Broken("the root cause"));
+  batch = Round();
+  ASSERT_EQ(batch.reports_size(), 2);
+  EXPECT_EQ(batch.reports(0).done().failure().message(), "the root cause");
+  EXPECT_EQ(batch.reports(1).failing().ordinal(), 2u);
+  EXPECT_EQ(batch.reports(1).failing().failure().message(), "the root cause");
+  core_.Step(MemberFailed{Ordinal(1), Broken("too late")});
+  EXPECT_EQ(Round().reports_size(), 0);
+}
+
+TEST_F(WorkerCoreTest, AMemberThatFailsBesideItsInputIsToldOnceThatIsThere) {
+  Have(100);
+  Launch(1, {Ref(100)}, 101);
+  Launch(2, {Ref(101)}, 102);
+  Release({1, 2});
+  core_.Step(MemberFailed{Ordinal(2), Broken("its own failure")});
+  Ended(1);
+  const wire::ReportBatch batch = Round();
+  ASSERT_EQ(batch.reports_size(), 2);
+  EXPECT_EQ(batch.reports(1).failing().failure().message(), "its own failure");
+  Ended(2, Broken("its own failure"));
+  EXPECT_EQ(Dones().at(2).message(), "its own failure");
+}
+
 TEST_F(WorkerCoreTest, LaterGangsErrorWaitsForItsCause_ER1) {
   Have(100);
   for (uint64_t i = 0; i < 3; ++i) Launch(1 + i, {Ref(100 + i)}, 101 + i);

@@ -11,15 +11,14 @@
 
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
-#include "gangway/transport/bulk/byte_ranges.h"
 #include "gangway/transport/bulk/silence.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/version.h"
+#include "gangway/worker/service/collective_frames.h"
 
 namespace gangway::worker {
 namespace {
 
-using collective::ByteRange;
 using collective::Mirror;
 using collective::Published;
 using collective::ReadUpTo;
@@ -29,48 +28,6 @@ constexpr size_t kEarlyMax = collective::kWorkersMax;
 
 std::string NameOf(const wire::Worker& worker) {
   return absl::StrCat("island", worker.island(), "/worker", worker.index());
-}
-
-void Fill(const Published& from, wire::Published& to) {
-  to.set_device(from.device);
-  to.set_sequence(from.sequence);
-  to.set_gang(from.key.gang);
-  to.set_number(from.key.number);
-  to.set_round(from.key.round);
-  to.set_part(from.key.part);
-  for (const ByteRange& range : from.ranges) {
-    to.add_offsets(static_cast<uint32_t>(range.offset));
-    to.add_sizes(static_cast<uint32_t>(range.bytes));
-  }
-  to.set_data(transport::Gather(from.data, from.ranges));
-}
-
-absl::Status Take(const wire::Published& from, Mirror& mirror, const collective::Arena& own) {
-  Published message{.device = from.device(),
-                    .sequence = from.sequence(),
-                    .key = {from.gang(), from.number(), from.round(), from.part()}};
-  if (from.offsets_size() != from.sizes_size())
-    return absl::InvalidArgumentError("a message's ranges are not whole");
-  for (int i = 0; i < from.offsets_size(); ++i)
-    message.ranges.push_back({from.offsets(i), from.sizes(i)});
-  return mirror.Take(message, std::as_bytes(std::span(from.data())), own);
-}
-
-// `local`: this worker's index. INVALID_ARGUMENT: it is not about collectives, or see Mirror.
-absl::Status Take(const wire::Bulk& bulk, Mirror& mirror, const collective::Arena& own,
-                  uint32_t local) {
-  if (!bulk.has_published() && !bulk.has_progress())
-    return absl::InvalidArgumentError("it has sent what is not of collectives on their stream");
-  if (bulk.has_published()) GANGWAY_RETURN_IF_ERROR(Take(bulk.published(), mirror, own));
-  for (const auto& read :
-       bulk.has_published() ? bulk.published().reads() : bulk.progress().reads()) {
-    GANGWAY_RETURN_IF_ERROR(
-        mirror.Take(ReadUpTo{read.device(), read.source(), read.sequence()}, own, local));
-  }
-  for (const auto& left : bulk.progress().left())
-    GANGWAY_RETURN_IF_ERROR(
-        mirror.Take(collective::LeftUpTo{left.device(), left.gang(), left.failed()}, own));
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -88,27 +45,13 @@ class CollectiveStreams::StreamCourier final : public collective::Courier {
 
   absl::Status Send(const Published* message, std::span<const ReadUpTo> reads) override {
     wire::Frame frame;
-    wire::Bulk& bulk = *frame.mutable_bulk();
-    if (message != nullptr) Fill(*message, *bulk.mutable_published());
-    auto& said = message != nullptr ? *bulk.mutable_published()->mutable_reads()
-                                    : *bulk.mutable_progress()->mutable_reads();
-    for (const ReadUpTo& each : reads) {
-      wire::DeviceRead& read = *said.Add();
-      read.set_device(each.device);
-      read.set_source(each.source);
-      read.set_sequence(each.sequence);
-    }
+    *frame.mutable_bulk() = ToBulk(message, reads);
     return Post(std::move(frame));
   }
 
   void SendLeft(std::span<const collective::LeftUpTo> lefts) override {
     wire::Frame frame;
-    for (const collective::LeftUpTo& each : lefts) {
-      wire::DeviceLeft& left = *frame.mutable_bulk()->mutable_progress()->add_left();
-      left.set_device(each.device);
-      left.set_gang(each.place);
-      left.set_failed(each.failed);
-    }
+    *frame.mutable_bulk() = ToBulk(lefts);
     Post(std::move(frame)).IgnoreError();  // a broken way is noticed by its end
   }
 

@@ -96,8 +96,7 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
     Note(status, position.device);
     FailResults(*failure());
     SetStage(position, wire::GangMember::STAGE_ENDED);
-    NoteFailedMember(position.device);
-    AbortCollectives(wire::ToStatus(*failure()));
+    FailMember(position.device, status);
     LeaveCollectives(position, status);
     if (entry.ok()) LeaveDevice(position.device);
     EndPart();  // for the completion, which will not happen
@@ -249,15 +248,12 @@ void LaunchTask::FillLate(LateArgument late) {
       }));
 }
 
-void LaunchTask::OnExecuted(Position& position, const absl::Status& status) {
+void LaunchTask::OnExecuted(Position& position, const absl::Status& executed) {
   const int device = position.device;
   SetStage(position, wire::GangMember::STAGE_ENDED);
   EndCalls(position);
-  if (!status.ok()) {
-    Note(CauseOf(status), device);
-    NoteFailedMember(device);
-    AbortCollectives(wire::ToStatus(*failure()));
-  }
+  const absl::Status status = EndOf(executed);
+  if (!status.ok()) FailMember(device, status);
   LeaveCollectives(position, status);
   environment().devices[device]->executes()->End();
   LeaveDevice(device);
@@ -326,9 +322,12 @@ void LaunchTask::Skip(uint64_t place) const {
 }
 
 // The runtime says of an aborted collective only that a handler has failed, with its text.
-absl::Status LaunchTask::CauseOf(const absl::Status& status) {
+absl::Status LaunchTask::EndOf(const absl::Status& status) {
   MutexLock lock(launch_mutex_);
-  return launch_ != nullptr && launch_->is_aborted() ? launch_->reason() : status;
+  if (launch_ == nullptr) return status;
+  if (launch_->is_aborted()) return launch_->reason();
+  if (!status.ok()) return status;
+  return ++ended_well_ == positions_.size() ? launch_->End() : absl::OkStatus();
 }
 
 void LaunchTask::AbortCollectives(const absl::Status& why) {
@@ -339,6 +338,7 @@ void LaunchTask::AbortCollectives(const absl::Status& why) {
 void LaunchTask::Cancel(const wire::Failure& failed) {
   if (collectives_.places == nullptr) return;  // it waits for nobody elsewhere
   const absl::Status why = wire::ToStatus(failed);
+  is_told_ = true;
   Note(why, positions_[0].device);
   AbortCollectives(why);
   if (calls_host()) environment().host_calls->FailGang(ordinal(), why);
@@ -358,6 +358,16 @@ void LaunchTask::SettleLate(Position& position, std::optional<Buffers> outputs) 
   }
   if (std::optional<wire::Failure> failed = failure()) return FailResults(*failed);
   TakeOutputs(position, *std::move(outputs));
+}
+
+void LaunchTask::FailMember(int device, const absl::Status& why) {
+  Note(why, device);
+  const wire::Failure cause = *failure();
+  NoteFailedMember(device);
+  AbortCollectives(wire::ToStatus(cause));
+  const bool are_others_elsewhere = collectives_.places != nullptr;
+  if (are_others_elsewhere && positions_.size() > 1 && !is_told_.exchange(true))
+    environment().member_failed({.ordinal = ordinal(), .failure = cause});
 }
 
 void LaunchTask::NoteFailedMember(int device) {

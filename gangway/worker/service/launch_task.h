@@ -112,8 +112,8 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   absl::StatusOr<std::shared_ptr<collective::Launch>> CollectiveLaunch(Clock::time_point deadline)
       GANGWAY_EXCLUDES(launch_mutex_);
   void AbortCollectives(const absl::Status& why) GANGWAY_EXCLUDES(launch_mutex_);
-  // Of a position that the runtime has ended with an error.
-  absl::Status CauseOf(const absl::Status& status) GANGWAY_EXCLUDES(launch_mutex_);
+  // How a position has ended of which the runtime says this.
+  absl::Status EndOf(const absl::Status& status) GANGWAY_EXCLUDES(launch_mutex_);
   // How a runtime without FFI handlers calls the position's collectives; empty: it has handlers, or there are none.
   absl::StatusOr<device::CollectiveCall> JoinCollectives(const Position& position,
                                                          Clock::time_point deadline);
@@ -123,14 +123,15 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   // To a program that asks where it runs, until EndCalls.
   void TellPosition(const Position& position) const;
   void EndCalls(const Position& position);
-  // A member will never reach its collectives.
+  // A member will never reach its collectives: ends the waits of the others on this worker, and tells the scheduler.
+  void FailMember(int device, const absl::Status& why);
   void NoteFailedMember(int device);
   size_t IndexOf(const Position& position) const {
     return static_cast<size_t>(&position - positions_.data());
   }
   void RunPosition(Position& position, const absl::Status& entry);
   absl::Status Execute(Position& position);
-  void OnExecuted(Position& position, const absl::Status& status);
+  void OnExecuted(Position& position, const absl::Status& executed);
   void LeaveDevice(
       int device);  // once per position that entered: its run has ended, or will not begin
   // On an error the enqueued execute still ends through its callback.
@@ -149,8 +150,10 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   const Collectives collectives_;
   std::vector<Progress> progress_;  // by position; of a gang with collectives of Gangway's own
   uint64_t place_ = 0;
+  std::atomic<bool> is_told_ = false;  // the scheduler, that it has failed
   Mutex launch_mutex_;
   std::shared_ptr<collective::Launch> launch_ GANGWAY_GUARDED_BY(launch_mutex_);
+  size_t ended_well_ GANGWAY_GUARDED_BY(launch_mutex_) = 0;  // positions
   Mutex verdict_mutex_;
   bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
 };

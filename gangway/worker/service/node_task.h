@@ -33,10 +33,12 @@ namespace gangway::worker {
 struct TaskEnvironment {
   Identity identity;
   std::vector<std::shared_ptr<DeviceThread>> devices;
-  std::vector<DeviceId> device_ids;      // by local index
-  std::function<void(NodeEnded)> ended;  // any thread
-  std::shared_ptr<InFlight> callbacks;   // counts those that the runtime still owes
-  std::shared_ptr<GangWatch> gangs;      // learns of failed members; null: nothing does
+  std::vector<DeviceId> device_ids;  // by local index
+  // On any thread.
+  std::function<void(NodeEnded)> ended;
+  std::function<void(MemberFailed)> member_failed;
+  std::shared_ptr<InFlight> callbacks;  // counts those that the runtime still owes
+  std::shared_ptr<GangWatch> gangs;     // learns of failed members; null: nothing does
   // By device: runs of programs that call their clients. Each may block a thread of the runtime's pool for long.
   std::vector<std::shared_ptr<InFlight>> host_callers;
   std::shared_ptr<SpareThreads> spare_threads;  // for them

@@ -51,10 +51,10 @@ absl::StatusOr<std::shared_ptr<const collective::Places>> PromisedPlaces::Wait(
   }
   MutexLock lock(mutex_);
   if (known_ != nullptr) return known_;  // it is as long as the program: one device makes it
-  auto places = std::make_shared<collective::Places>();
-  places->reserve(places_.size());
-  for (const auto& [number, device] : places_) places->push_back({peers[number], device});
-  return known_ = std::move(places);
+  std::vector<collective::Place> places;
+  places.reserve(places_.size());
+  for (const auto& [number, device] : places_) places.push_back({peers[number], device});
+  return known_ = std::make_shared<const collective::Places>(std::move(places));
 }
 
 }  // namespace gangway::worker

@@ -58,8 +58,8 @@ TEST_F(PromisedPlacesTest, AWaitIsForEachWorkerOnceAndOneListServesAllDevices) {
   EXPECT_EQ(looks, kWorkers) << "a first launch waits on each device: not for each position";
   ASSERT_EQ((*found)->size(), of_positions.size());
   for (size_t i = 0; i < of_positions.size(); ++i) {
-    EXPECT_EQ((*found)->at(i).peer->index(), of_positions[i].worker);
-    EXPECT_EQ((*found)->at(i).device, of_positions[i].device);
+    EXPECT_EQ((**found)[i].peer->index(), of_positions[i].worker);
+    EXPECT_EQ((**found)[i].device, of_positions[i].device);
   }
   const auto again = places.Wait(In(milliseconds(10'000)), look);
   ASSERT_TRUE(again.ok()) << again.status();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "gangway/collective/execution/arena.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/shm/descriptor_mail.h"
+#include "gangway/worker/service/peer_streams.h"
 #include "gangway/worker/service/worker_test_util.h"
 #include "gangway/xla/collectives.pb.h"
 
@@ -28,17 +30,19 @@ constexpr uint64_t kPeer = 77;         // its incarnation
 constexpr uint32_t kPeerDevice = 900;  // its only device
 constexpr uint64_t kProgram = 1, kInput = 10;
 
-// Programs have two positions: one on the worker's only device, and one on the peer's.
+// Programs have a position on each device of the worker, and one on the peer's.
 class WorkerCollectivesTest : public WorkerHarness {
  protected:
+  explicit WorkerCollectivesTest(int devices = 1) : devices_(devices) {}
+
   void SetUp() override {
-    auto sim = device::OpenSim({.device_count = 1});
+    auto sim = device::OpenSim({.device_count = devices_});
     sim_ = sim.get();
     auto shared = std::make_shared<std::unique_ptr<device::Backend>>(std::move(sim));
     WorkerOptions options;
     options.host = "here";
     Start(
-        1,
+        devices_,
         [shared]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
           return std::move(*shared);
         },
@@ -49,17 +53,19 @@ class WorkerCollectivesTest : public WorkerHarness {
     arena_ = *collective::Arena::Create(1);
   }
 
-  static std::string Lowered() {
+  std::string Lowered(const std::string& cost = "cost_us 100") const {
     xla::LoweredExecutable lowered;
-    auto compiler = device::OpenSim({.device_count = 1});
-    const int device = 0;
-    constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 4\n";
-    auto executable = compiler->Compile({kUnary, "sim"}, "", {&device, 1});
+    auto compiler = device::OpenSim({.device_count = devices_});
+    std::vector<int> devices(devices_);
+    std::iota(devices.begin(), devices.end(), 0);
+    const std::string unary = absl::StrCat("sim 1\nname step\npartitions ", devices_, "\n", cost,
+                                           "\ninput 11 4\noutput 11 4\n");
+    auto executable = compiler->Compile({unary, "sim"}, "", devices);
     EXPECT_TRUE(executable.ok()) << executable.status();
     lowered.set_executable(*(*executable)->Serialize());
     xla::CollectiveTable& table = *lowered.mutable_table();
     table.set_replica_count(1);
-    table.set_partition_count(2);
+    table.set_partition_count(devices_ + 1);
     xla::Collective& collective = *table.add_collectives();
     collective.set_kind(xla::Collective::PERMUTE);
     collective.add_sources(0);
@@ -68,17 +74,18 @@ class WorkerCollectivesTest : public WorkerHarness {
     return lowered.SerializeAsString();
   }
 
-  enum class Peers { kNamed, kNotNamed };
-  void LoadProgram(uint32_t peer_index = 1, Peers peers = Peers::kNamed) {
+  enum class Peers { kNamed, kNotNamed, kElsewhere };
+  void LoadProgram(uint32_t peer_index = 1, Peers peers = Peers::kNamed,
+                   const std::string& cost = "cost_us 100") {
     wire::IslandItem item;
     wire::Load& load = *item.mutable_load();
     load.set_executable(kProgram);
     load.set_name("step");
-    load.set_serialized(Lowered());
+    load.set_serialized(Lowered(cost));
     load.set_has_collectives(true);
     load.mutable_positions()->set_replicas(1);
-    load.mutable_positions()->set_partitions(2);
-    load.add_devices(100);
+    load.mutable_positions()->set_partitions(devices_ + 1);
+    for (int i = 0; i < devices_; ++i) load.add_devices(100 + i);
     load.add_devices(kPeerDevice);
     wire::TensorSpec& result = *load.add_results();
     result.set_element_type(11);
@@ -86,7 +93,7 @@ class WorkerCollectivesTest : public WorkerHarness {
     result.set_shard_bytes(16);
     wire::Worker& self = *load.add_members();
     self.set_incarnation(hello_.worker().incarnation());
-    self.add_devices(100);
+    for (int i = 0; i < devices_; ++i) self.add_devices(100 + i);
     self.set_host("here");
     wire::Worker& peer = *load.add_members();
     peer.set_index(peer_index);
@@ -96,6 +103,11 @@ class WorkerCollectivesTest : public WorkerHarness {
     peer.mutable_collectives()->set_name(box_->name());
     peer.mutable_collectives()->set_secret(box_->secret());
     if (peers == Peers::kNotNamed) load.mutable_members()->RemoveLast();
+    if (peers == Peers::kElsewhere) {
+      peer.set_host("elsewhere");
+      peer.clear_collectives();
+      peer.set_data_address("peer");
+    }
     Item(item);
     ASSERT_EQ(WaitLoaded(kProgram).code(), 0);
   }
@@ -107,11 +119,11 @@ class WorkerCollectivesTest : public WorkerHarness {
     wire::Upload& upload = *item.mutable_node()->mutable_upload();
     upload.set_storage(kInput);
     upload.set_upload(1);
-    *upload.mutable_spec() = Spec(kFour, 1);
+    *upload.mutable_spec() = Spec(kFour, devices_);
     upload.mutable_spec()->add_devices(kPeerDevice);
     Item(item);
     Release({1});
-    SendShard(1, 0, Floats({1, 2, 3, 4}));
+    for (int i = 0; i < devices_; ++i) SendShard(1, i, Floats({1, 2, 3, 4}));
     ASSERT_EQ(WaitDone(1).code(), 0);
   }
 
@@ -140,6 +152,7 @@ class WorkerCollectivesTest : public WorkerHarness {
     Item(item);
   }
 
+  const int devices_;
   device::SimBackend* sim_ = nullptr;
   std::unique_ptr<transport::DescriptorMailbox> box_;  // the peer's
   std::shared_ptr<collective::Arena> arena_;           // the peer's
@@ -211,6 +224,59 @@ TEST(ThreadPoolTest, HasAThreadForEachDeviceAndEachCore) {
   const absl::Status refused = CheckThreadPool(9, 8, 2);
   EXPECT_TRUE(absl::IsFailedPrecondition(refused));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("at least 10 threads"));
+}
+
+class WorkerOfTwoTest : public WorkerCollectivesTest {
+ protected:
+  WorkerOfTwoTest() : WorkerCollectivesTest(2) {}
+};
+
+// Members elsewhere wait for the failed one, and its neighbour may compute for long.
+TEST_F(WorkerOfTwoTest, AMemberThatFailsIsToldBeforeItsGangEnds) {
+  LoadProgram(1, Peers::kNamed, "cost_us 2000000");
+  MakeInput();
+  SendArena();
+  sim_->Inject({.kind = device::SimFault::Kind::kFail,
+                .device = 0,
+                .error = absl::InternalError("a bit flipped")});
+  LaunchNode(2, kProgram, {kInput}, {11}, 3);
+  ReleaseAt(2, 5);
+  EXPECT_THAT(WaitDone(2).message(), HasSubstr("a bit flipped"));
+  EXPECT_THAT(failing_[2].message(), HasSubstr("a bit flipped"));
+}
+
+// Its messages may be lost, and after it nothing would tell those who wait for them.
+TEST_F(WorkerCollectivesTest, AGangThatLostItsWayAsItRanFailsAlthoughItsProgramEndedWell) {
+  EventLoop loop("peer");
+  Inbox said, heard;
+  std::shared_ptr<transport::Link> outgoing;
+  auto listener = *hub_->Listen("peer", [&](std::shared_ptr<transport::Link> link) {
+    wire::Frame welcome;
+    welcome.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+    EXPECT_TRUE(link->Send(std::move(welcome)).ok());
+    outgoing = std::move(link);
+    return said.Events(&loop);
+  });
+  LoadProgram(1, Peers::kElsewhere, "cost_us 2000000");
+  MakeInput();
+  auto incoming = *hub_->Connect("worker-data", heard.Events(&loop), kPatience);
+  wire::Frame frame;
+  wire::Hello& hello = *frame.mutable_hello();
+  hello.set_protocol_version(wire::kProtocolVersion);
+  hello.set_role(wire::ROLE_MEMBER);
+  hello.set_token(transport::DataToken(kDataKey, kPeerSession));
+  hello.mutable_worker()->set_index(1);
+  hello.mutable_worker()->set_incarnation(kPeer);
+  ASSERT_TRUE(incoming->Send(std::move(frame)).ok());
+  LaunchNode(2, kProgram, {kInput}, {11}, 2);
+  ReleaseAt(2, 5);
+  ASSERT_TRUE(said.Until([](wire::Frame& beat) { return beat.has_heartbeat(); })) << "it runs";
+  incoming->Close(absl::UnavailableError("cut"));
+  const wire::Failure failure = WaitDone(2);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(failure.message(), HasSubstr("have lost their way"));
+  listener.reset();
+  loop.Stop();
 }
 
 TEST_F(WorkerCollectivesTest, APlanForOtherDevicesIsRefused) {

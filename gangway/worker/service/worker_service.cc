@@ -147,6 +147,9 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->ended = [this, loop = loop_](NodeEnded event) {
     loop->Post([this, event = std::move(event)]() mutable { OnEnded(std::move(event)); });
   };
+  environment->member_failed = [this, loop = loop_](MemberFailed event) {
+    loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
+  };
   environment->callbacks = callbacks_;
   environment->gangs = gangs_;
   environment->host_calls = host_calls_;

@@ -283,6 +283,7 @@ class WorkerHarness : public testing::Test {
           EXPECT_TRUE(dones_.emplace(report.done().ordinal(), report.done().failure()).second)
               << "a second Done of " << report.done().ordinal();
         }
+        if (report.has_failing()) failing_[report.failing().ordinal()] = report.failing().failure();
         if (report.has_loaded()) loaded_[report.loaded().executable()] = report.loaded().failure();
         if (report.has_usage()) usage_[report.usage().probe()] = report.usage();
       }
@@ -364,6 +365,7 @@ class WorkerHarness : public testing::Test {
   wire::Hello hello_;
   wire::HelloReply data_reply_;
   std::map<uint64_t, wire::Failure> dones_;
+  std::map<uint64_t, wire::Failure> failing_;  // by ordinal
   std::map<uint64_t, wire::Failure> loaded_;
   std::map<uint64_t, wire::Usage> usage_;
   uint64_t last_probe_ = 0;

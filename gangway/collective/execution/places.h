@@ -1,0 +1,47 @@
+// Where the positions of a program run, and what all its launches ask of that: it is looked at once, since a launch
+// costs each of its workers what one position costs, and not all of them.
+#ifndef GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
+#define GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gangway/collective/execution/arena.h"
+#include "gangway/collective/execution/peer.h"
+
+namespace gangway::collective {
+
+struct Place {
+  std::shared_ptr<const Peer> peer;
+  uint32_t device = 0;  // of that worker
+
+  uint32_t number() const { return PeerNumber(peer->index(), device); }
+  const Region& region() const { return peer->arena().region(device); }
+};
+
+class Places {
+ public:
+  explicit Places(std::vector<Place> by_position);
+
+  const Place& operator[](size_t position) const { return by_position_[position]; }
+  size_t size() const { return by_position_.size(); }
+  auto begin() const { return by_position_.begin(); }
+  auto end() const { return by_position_.end(); }
+
+  // Positions on workers that share memory with this one, and its own; and how many workers these are.
+  size_t positions_of_host() const { return positions_of_host_; }
+  size_t workers_of_host() const { return workers_of_host_; }
+  // All other workers, each once.
+  const std::vector<std::shared_ptr<const Peer>>& far_peers() const { return far_peers_; }
+
+ private:
+  std::vector<Place> by_position_;
+  size_t positions_of_host_ = 0, workers_of_host_ = 0;
+  std::vector<std::shared_ptr<const Peer>> far_peers_;
+};
+
+}  // namespace gangway::collective
+
+#endif  // GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
