@@ -186,10 +186,13 @@ def collective_limit(size: int, peer: str) -> Limit:
     return Limit(1 if size >= cases.MIB else 0)
 
 
-def collective_rows(run: Run, operation: str, size: int, copy_s: list[float]) -> list[benchlib.Row]:
+def collective_rows(
+    run: Run, operation: str, size: int, copy_s: list[float], kind: str = ""
+) -> list[benchlib.Row]:
     """`copy_s`: of a copy of `size` bytes by each device at the same time, empty if not measured."""
     what = f"{run.layout.name}: {operation}, {cases.size_name(size)}"
-    ours, theirs = split(run.measure(f"{operation} {size}"))
+    what += f", {kind} operands" if kind else ""
+    ours, theirs = split(run.measure(f"{operation} {size} {kind}".strip()))
     rows = []
     for seconds in ours.values():
         speeds = inverse(seconds, size / 1e9)
@@ -214,6 +217,9 @@ def all_collective_rows(run: Run, sizes: tuple[int, ...]) -> list[benchlib.Row]:
         copy_s = next(iter(copies.values()), [])
         for operation in cases.OPERATIONS:
             rows += collective_rows(run, operation, size, copy_s)
+        for operation, uploaded_size in cases.UPLOADED:
+            if size == uploaded_size:
+                rows += collective_rows(run, operation, size, [], "uploaded")
     return rows
 
 

@@ -1,7 +1,7 @@
 """The names, sizes and repetitions of bench/spmd.py's cases, which its clients read as well. Standard library only.
 
-A case is a line of words: "scalar one", "scalar chain", "scalar fused", "OPERATION BYTES", "step SHARDING",
-"step SHARDING awaited", "example", "compile SHARDING", "load SHARDING".
+A case is a line of words: "scalar one", "scalar chain", "scalar fused", "OPERATION BYTES", "OPERATION BYTES uploaded",
+"step SHARDING", "step SHARDING awaited", "example", "compile SHARDING", "load SHARDING".
 
 The bytes of a collective are those of the larger one of a device's operand and its result: of an all-gather, the
 result; of a reduce-scatter, the operand. Its algorithm bandwidth is these bytes over the time.
@@ -14,6 +14,8 @@ CHAIN = 128  # scalar all-reduces + additions in one chain, or in one program
 SCALARS = ("scalar one", "scalar chain", "scalar fused")
 OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
 SIZES = (64 * KIB, MIB, 16 * MIB, 64 * MIB)
+# Also with operands that were uploaded, and that no program has made.
+UPLOADED = (("reduce-scatter", MIB), ("all-gather", 16 * MIB), ("reduce-scatter", 16 * MIB))
 # One after the other in one program, so that what a call costs does not hide what a collective costs.
 REPEATED = {64 * KIB: 64, MIB: 16, 16 * MIB: 4, 64 * MIB: 2}
 SHARDINGS = ("tp", "fsdp", "sp", "mix")

@@ -122,9 +122,9 @@ def chained(operation: str, size: int) -> Case:
     return run
 
 
-def separate(operation: str, size: int) -> Case:
+def separate(operation: str, size: int, uploaded: bool) -> Case:
     """Each collective has an operand and a result of its own, because they are not of one size. Operands are results
-    of a program, as gradients are: a worker may keep uploaded bytes elsewhere.
+    of a program, as gradients are, unless they are uploaded: a worker may keep uploaded bytes elsewhere.
     """
     mesh = line_mesh()
     sharding = NamedSharding(mesh, P("d"))
@@ -146,7 +146,9 @@ def separate(operation: str, size: int) -> Case:
         (large // count, large) if operation == "all-gather" else (large, large // count)
     )
     host = np.ones(count * operand, np.float32)
-    xs = tuple(jax.jit(jnp.sqrt)(spmd_steps.put(host, sharding)) for _ in range(REPEATED[size]))
+    xs = tuple(spmd_steps.put(host, sharding) for _ in range(REPEATED[size]))
+    if not uploaded:
+        xs = tuple(jax.jit(jnp.sqrt)(x) for x in xs)
 
     def run(calls: int) -> float:
         def all_calls() -> None:
@@ -261,7 +263,7 @@ def make(case: str) -> Case:
     """Compiled, and run once."""
     first, *rest = case.split()
     if first in ("all-gather", "reduce-scatter"):
-        return separate(first, int(rest[0]))
+        return separate(first, int(rest[0]), rest[1:] == ["uploaded"])
     makers: dict[str, Callable[[], Case]] = {
         "scalar": lambda: scalar(rest[0]),
         "step": lambda: steps(rest[0], awaited=rest[1:] == ["awaited"]),
