@@ -277,7 +277,7 @@ worse = jax.device_put(np.int32(busy_s), NamedSharding(mesh, P()))
             assert "member 3 has had enough" in answer, answer
         assert time.monotonic() - began < 5 * PATIENCE
         assert client.do("result = float(f(x, good).sum())") == 16.0
-        # On other workers nobody waits for the failed member's neighbour, which computes.
+        # Members on other workers do not wait for the failed member's neighbour, which computes.
         client.do("y = f(x, worse)")
         began = time.monotonic()
         for shard in range(4):

@@ -192,7 +192,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   }
   GANGWAY_ASSIGN_OR_RETURN(std::string program, Partition(request, open));
   GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered, collective::LowerCollectives(program));
-  // The lengths of its loops may be what the client has said, not what XLA has found.
+  // In HLO the client may have written the loops' lengths itself.
   if (request.format() != "mlir") lowered.table.set_may_diverge(true);
   if (absl::Status plan = collective::Plan::Make(lowered.table).status(); !plan.ok()) {
     if (!absl::IsUnimplemented(plan)) return plan;

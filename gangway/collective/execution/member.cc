@@ -112,7 +112,7 @@ void LocalDevice::FailLate(uint64_t place) {
     left.failed = region().failed.load(std::memory_order_relaxed);
   }
   std::atomic_thread_fence(std::memory_order_release);
-  // Also if another thread has set it: perhaps that has not told it yet.
+  // Even if another thread has set it, because that thread may not have sent it yet.
   if (couriers_ != nullptr) couriers_->SendLeft({&left, 1});
 }
 
@@ -448,8 +448,8 @@ absl::Status Member::Consume(uint32_t source, const Found& found) {
   return absl::OkStatus();
 }
 
-// A sender writes over what was not read only if the launch has failed there, and the launches of a broken way fail:
-// the reason will come.
+// A sender overwrites an unread message only if the launch has failed on its worker, and a broken way fails its
+// launches. In both cases an abort with the root cause follows.
 absl::Status Member::AwaitReason(const Place& place, const absl::Status& otherwise) {
   return Asleep(place, [&] {
     Clock::time_point deadline = Clock::now() + launch_->wait_max();

@@ -105,7 +105,7 @@ class LocalDevice {
   void SetLeft(uint64_t place);
   // Others wait for the reason of this gang's failure, and not only for what this device does in it.
   void SetFailed(uint64_t place) GANGWAY_REQUIRES(mutex_);
-  // The same of a gang that this device has perhaps ended well, before its messages are written over.
+  // The same for a gang that this device may have ended well. Call it before overwriting the gang's messages.
   void FailLate(uint64_t place) GANGWAY_EXCLUDES(mutex_);
 
   const std::shared_ptr<Arena> arena_;
@@ -155,8 +155,8 @@ class Launch {
 
   // Ends the collectives of its members here, those that wait and those to come. The first reason stays.
   void Abort(const absl::Status& why) GANGWAY_EXCLUDES(mutex_);
-  // Its members here have all ended well, and nothing aborts it any more: their messages stay until they are read. The
-  // reason if it has been aborted before, or DATA_LOSS if a peer is gone: perhaps they have not arrived.
+  // All its members on this worker have ended well. From now on Abort does nothing, so their messages stay until they
+  // are read. Errors: the reason of an earlier abort; DATA_LOSS: a peer is gone, so messages may be lost.
   absl::Status End() GANGWAY_EXCLUDES(mutex_);
   bool is_aborted() const { return is_aborted_->load(std::memory_order_acquire); }
   std::shared_ptr<const std::atomic<bool>> abort_flag() const { return is_aborted_; }
@@ -209,7 +209,7 @@ class Member {
   absl::Status Await(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
   absl::Status AwaitAsleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
   absl::Status Sleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
-  // Runs `body`, which sleeps at `place`. Others hear first what this device has read; `waiting` says where it sleeps.
+  // Runs `body`, which sleeps at `place`, while `waiting` reports that. Sends the device's unsaid reads first.
   absl::Status Asleep(const Place& place, absl::FunctionRef<absl::Status()> body);
   // Of the collective that runs, for errors.
   std::string CollectiveName() const { return launch_->plan().at(number_).Name(); }

@@ -369,7 +369,7 @@ TEST(Launch, ThatHasEndedWellIsAbortedNoMore) {
   EXPECT_EQ(launches[1]->End().message(), "before");
 }
 
-// What was sent to it is perhaps lost, and the reason comes only later.
+// Messages to the peer may be lost, and the abort comes only later.
 TEST(Launch, DoesNotEndWellIfAPeerIsGone) {
   Host host(2, 1, Sight::kMirrored);
   const auto launches = host.Begin(*Plan::Make(Chain(2)));
@@ -389,8 +389,7 @@ class HeapTest : public ::testing::Test {
     plan_ = *Plan::Make(table);
   }
 
-  // Both members' ends. The sender's memory is something else by the time that the reader, whose limit is `wait_max`,
-  // looks.
+  // The status of both members. The sender's memory changes before the reader looks. `wait_max` limits the reader.
   std::array<absl::Status, 2> SendThenReceive(
       std::chrono::milliseconds wait_max = std::chrono::milliseconds(100)) {
     auto launches = host_.Begin(plan_, wait_max);
@@ -425,8 +424,8 @@ TEST_F(HeapTest, WhatAMemberShowedIsNoResultOnceItHasFailed) {
       std::ranges::any_of(region.headers, [](const auto& each) { return each.shows == 1; }));
 }
 
-// The worker of a failed member says why once it can, on a busy machine long after its memory has changed. That of one
-// that is gone says nothing more.
+// The root cause may come long after the sender's memory has changed, because its worker is busy. From a worker that is
+// gone, none comes.
 TEST_F(HeapTest, TheReasonIsWaitedForWhileItMayCome) {
   for (const bool is_gone : {false, true}) {
     if (is_gone) {

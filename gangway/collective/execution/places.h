@@ -1,5 +1,5 @@
-// Where the positions of a program run, and what all its launches ask of that: it is looked at once, since a launch
-// costs each of its workers what one position costs, and not all of them.
+// Where the positions of a program run, with the counts that each launch needs. They are computed once per program, so
+// the cost of a launch does not grow with its positions on other workers.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_PLACES_H_
 
@@ -30,7 +30,7 @@ class Places {
   auto begin() const { return by_position_.begin(); }
   auto end() const { return by_position_.end(); }
 
-  // Positions on workers that share memory with this one, and its own; and how many workers these are.
+  // Positions on this worker and on workers that share memory with it, and the number of these workers.
   size_t positions_of_host() const { return positions_of_host_; }
   size_t workers_of_host() const { return workers_of_host_; }
   // All other workers, each once.

@@ -82,20 +82,16 @@ class IslandTest : public ::testing::Test {
     now_ += later;
     Step(scheduler::Tick{});
   }
-  void Done(uint32_t worker, uint64_t ordinal, const wire::Failure* failure = nullptr) {
+  void Done(uint32_t worker, uint64_t ordinal, const wire::Failure* failure = nullptr,
+            wire::Done* (wire::Report::*kind)() = &wire::Report::mutable_done) {
     FromWorker event{worker, Incarnation(incarnations_[worker]), {}};
-    wire::Done* done = event.batch.add_reports()->mutable_done();
+    wire::Done* done = (event.batch.add_reports()->*kind)();
     done->set_ordinal(ordinal);
     if (failure != nullptr) *done->mutable_failure() = *failure;
     Step(std::move(event));
   }
-
   void Failing(uint32_t worker, uint64_t ordinal, const wire::Failure& failure) {
-    FromWorker event{worker, Incarnation(incarnations_[worker]), {}};
-    wire::Done* failing = event.batch.add_reports()->mutable_failing();
-    failing->set_ordinal(ordinal);
-    *failing->mutable_failure() = failure;
-    Step(std::move(event));
+    Done(worker, ordinal, &failure, &wire::Report::mutable_failing);
   }
 
   static wire::ArraySpec Spec(const Devices& devices, uint64_t bytes = kBytes) {

@@ -66,7 +66,7 @@ struct NodeEnded {
   std::vector<uint32_t> unsent_shards;
 };
 
-// A member of a gang has failed, and others on this worker have perhaps not ended: NodeEnded follows.
+// A member of a gang has failed while others on this worker may still run. NodeEnded follows.
 struct MemberFailed {
   Ordinal ordinal;
   wire::Failure failure;

@@ -1,5 +1,5 @@
-// What a stream of collectives carries (wire/bulk.proto): from what members here say, and into a mirror of the worker
-// that said it.
+// Converts between the collective messages of wire/bulk.proto and collective/execution/peer.h: to frames for another
+// worker, and from its frames into its mirror.
 #ifndef GANGWAY_WORKER_SERVICE_COLLECTIVE_FRAMES_H_
 #define GANGWAY_WORKER_SERVICE_COLLECTIVE_FRAMES_H_
 

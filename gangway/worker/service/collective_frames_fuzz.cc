@@ -1,5 +1,5 @@
-// Fuzzes collective_frames.h: whatever another worker says on its stream is refused, or changes its mirror as a correct
-// worker could have changed it. No number goes back, and a message has the sequence of its slot.
+// Fuzzes collective_frames.h: any bytes from another worker are refused, or change its mirror in a valid way. Places of
+// gangs never decrease, and each message is in the slot of its sequence number.
 #include <algorithm>
 
 #include "gangway/base/check.h"

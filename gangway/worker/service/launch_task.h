@@ -112,7 +112,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   absl::StatusOr<std::shared_ptr<collective::Launch>> CollectiveLaunch(Clock::time_point deadline)
       GANGWAY_EXCLUDES(launch_mutex_);
   void AbortCollectives(const absl::Status& why) GANGWAY_EXCLUDES(launch_mutex_);
-  // How a position has ended of which the runtime says this.
+  // The end of a position whose execution ended with `status`; the reason of the launch's abort takes precedence.
   absl::Status EndOf(const absl::Status& status) GANGWAY_EXCLUDES(launch_mutex_);
   // How a runtime without FFI handlers calls the position's collectives; empty: it has handlers, or there are none.
   absl::StatusOr<device::CollectiveCall> JoinCollectives(const Position& position,
@@ -123,7 +123,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   // To a program that asks where it runs, until EndCalls.
   void TellPosition(const Position& position) const;
   void EndCalls(const Position& position);
-  // A member will never reach its collectives: ends the waits of the others on this worker, and tells the scheduler.
+  // A member will never reach its collectives. Ends the waits of this worker's other members and tells the scheduler.
   void FailMember(int device, const absl::Status& why);
   void NoteFailedMember(int device);
   size_t IndexOf(const Position& position) const {
@@ -150,7 +150,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   const Collectives collectives_;
   std::vector<Progress> progress_;  // by position; of a gang with collectives of Gangway's own
   uint64_t place_ = 0;
-  std::atomic<bool> is_told_ = false;  // the scheduler, that it has failed
+  std::atomic<bool> is_told_ = false;  // whether the scheduler has been told of the failure
   Mutex launch_mutex_;
   std::shared_ptr<collective::Launch> launch_ GANGWAY_GUARDED_BY(launch_mutex_);
   size_t ended_well_ GANGWAY_GUARDED_BY(launch_mutex_) = 0;  // positions

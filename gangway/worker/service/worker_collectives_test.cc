@@ -231,7 +231,7 @@ class WorkerOfTwoTest : public WorkerCollectivesTest {
   WorkerOfTwoTest() : WorkerCollectivesTest(2) {}
 };
 
-// Members elsewhere wait for the failed one, and its neighbour may compute for long.
+// Members on other workers wait for the failed one, whose neighbour may compute for long.
 TEST_F(WorkerOfTwoTest, AMemberThatFailsIsToldBeforeItsGangEnds) {
   LoadProgram(1, Peers::kNamed, "cost_us 2000000");
   MakeInput();
@@ -245,7 +245,7 @@ TEST_F(WorkerOfTwoTest, AMemberThatFailsIsToldBeforeItsGangEnds) {
   EXPECT_THAT(failing_[2].message(), HasSubstr("a bit flipped"));
 }
 
-// Its messages may be lost, and after it nothing would tell those who wait for them.
+// Its messages may be lost, and no later event would end the waits for them.
 TEST_F(WorkerCollectivesTest, AGangThatLostItsWayAsItRanFailsAlthoughItsProgramEndedWell) {
   EventLoop loop("peer");
   Inbox said, heard;
