@@ -19,6 +19,7 @@ from faultlib import Console
 from harness import PATIENCE, Cluster, client_environment, wait_for
 from reference import THREADS
 from test_faults import wait_for_restart
+from test_transfers import shared_bytes
 
 NewCluster = Callable[..., Cluster]
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
@@ -199,6 +200,34 @@ def test_workers_read_each_others_heaps_and_give_them_back(new_cluster: NewClust
         )
     alone = new_cluster(1, 2, 1, "--shared-memory", "0").start()
     assert not any(heaps(worker["pid"], "rw-s") for worker in alone.workers())
+
+
+UPLOADED = """
+row = NamedSharding(Mesh(devices, ("x",)), P("x"))
+x = jax.device_put(np.ones((2 << 20,), np.float32), row)  # 4 MiB on each device
+part = lambda v: jax.lax.psum_scatter(v, "x", scatter_dimension=0, tiled=True)
+scatter = jax.jit(jax.shard_map(part, mesh=row.mesh, in_specs=P("x"), out_specs=P("x")))
+result = float(jax.jit(lambda v: v + 1)(x)[0])
+"""
+
+
+def test_an_upload_that_a_collective_reads_moves_to_the_heap(new_cluster: NewCluster) -> None:
+    """It arrives in memory that only its worker and its client map, which is given back then."""
+    running = new_cluster(1, 2, 1).start()
+    setup = SETUP.replace("devices.reshape(2, 4)", "devices.reshape(2, 1)")
+    with Console(running, door="pjrt") as client:
+        client.do(f"exec({setup!r}, globals())")
+        assert client.do(f"exec({UPLOADED!r}, globals())", timeout_s=60) == 2.0
+        workers = running.workers()
+        assert all(shared_bytes(worker["pid"]) for worker in workers)
+        for _ in range(2):
+            assert client.do("result = float(scatter(x)[0])") == 2.0
+        wait_for(
+            "no shards in shared memory",
+            lambda: not any(shared_bytes(worker["pid"]) for worker in workers),
+            25,
+        )
+        assert client.do("result = float(scatter(x).sum() + x.sum())") == 2 * (2 << 20)
 
 
 def one_fault(running: Cluster, client: Console, rng: random.Random, round_: int) -> None:

@@ -163,7 +163,8 @@ struct MemoryStats {
 };
 
 // Runs a collective of the program, by its number in the program's table, as a member for one device. Blocks until the
-// other members have done their part. A result may be the memory of an operand.
+// other members have done their part. A result may overlap operands only as Member::Run allows it
+// (collective/execution/member.h).
 using CollectiveCall =
     std::function<absl::Status(int64_t number, std::span<const std::span<const std::byte>> operands,
                                std::span<const std::span<std::byte>> results)>;

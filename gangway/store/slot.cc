@@ -1,6 +1,7 @@
 // Implementation of slot.h.
 #include "gangway/store/slot.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -20,18 +21,44 @@ Slot::Slot(SlotName name, std::shared_ptr<Ledger> ledger)
 
 Slot::~Slot() { Empty(); }
 
-void Slot::Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) {
+void Slot::Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing,
+                std::weak_ptr<const std::byte> borrowed) {
   Notice notice;
   {
     MutexLock lock(mutex_);
     if (state_ != State::kPromised) return;  // `buffer` is destroyed after the lock is released
-    content_ = {std::move(buffer), waiting_.empty() ? sharing : Sharing::kShared};
+    content_ = {std::move(buffer), waiting_.empty() ? sharing : Sharing::kShared,
+                std::move(borrowed)};
     state_ = State::kFilled;
     ledger_->Charge(name_.device, name_.session, name_.bytes);
     notice = TakeNotice();
   }
   settled_.NotifyAll();
   notice.Tell();
+}
+
+std::optional<Borrower> Slot::NoteReadAt(std::span<const std::byte* const> places) {
+  MutexLock lock(mutex_);
+  if (state_ != State::kFilled) return std::nullopt;
+  std::shared_ptr<const std::byte> bytes = content_.borrowed.lock();
+  if (bytes == nullptr || std::ranges::find(places, bytes.get()) == places.end())
+    return std::nullopt;
+  if (!std::exchange(was_read_borrowed_, true)) return std::nullopt;
+  content_.borrowed.reset();
+  return Borrower{content_.buffer, std::move(bytes)};
+}
+
+void Slot::PutBack(const Borrower& original) {
+  MutexLock lock(mutex_);
+  if (state_ == State::kFilled && content_.buffer == original.buffer)
+    content_.borrowed = original.bytes;
+}
+
+void Slot::Replace(const device::Buffer& original, std::shared_ptr<device::Buffer> copy) {
+  MutexLock lock(mutex_);  // released before what `copy` holds then is destroyed
+  if (state_ != State::kFilled || content_.buffer.get() != &original) return;
+  content_.buffer.swap(copy);
+  content_.sharing = Sharing::kOwned;
 }
 
 // Called under the lock that settles the slot, so that no launch empties it in between.

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,15 @@ struct SlotName {
 struct Content {
   std::shared_ptr<device::Buffer> buffer;
   Sharing sharing = Sharing::kOwned;
+  // The bytes of another owner that are the buffer's memory (HostSemantics::kZeroCopy). Expired: the runtime does not
+  // use them, or not any more, for example because the buffer was donated.
+  std::weak_ptr<const std::byte> borrowed;
+};
+
+// A buffer, and the memory that it borrows. The memory stays as long as this does.
+struct Borrower {
+  std::shared_ptr<device::Buffer> buffer;
+  std::shared_ptr<const std::byte> bytes;
 };
 
 class Slot {
@@ -60,7 +70,17 @@ class Slot {
   void SetGangAlone(Ordinal gang) { gang_alone_ = gang; }
 
   // Stores the buffer, or drops it if the slot is already settled.
-  void Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing) GANGWAY_EXCLUDES(mutex_);
+  void Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing,
+            std::weak_ptr<const std::byte> borrowed = {}) GANGWAY_EXCLUDES(mutex_);
+
+  // Notes that the contents were read at one of these places, in memory that their buffer borrows. The second time, it
+  // returns them, to be copied; the third time only if PutBack was called.
+  std::optional<Borrower> NoteReadAt(std::span<const std::byte* const> places)
+      GANGWAY_EXCLUDES(mutex_);
+  // Both do nothing if the slot does not hold the original buffer any more.
+  void PutBack(const Borrower& original) GANGWAY_EXCLUDES(mutex_);
+  void Replace(const device::Buffer& original, std::shared_ptr<device::Buffer> copy)
+      GANGWAY_EXCLUDES(mutex_);
 
   // Fails the slot and drops its buffer, if any. The first failure stays (ER-1).
   void Fail(const wire::Failure& failure) GANGWAY_EXCLUDES(mutex_);
@@ -108,6 +128,7 @@ class Slot {
   CondVar settled_;
   State state_ GANGWAY_GUARDED_BY(mutex_) = State::kPromised;
   Content content_ GANGWAY_GUARDED_BY(mutex_);
+  bool was_read_borrowed_ GANGWAY_GUARDED_BY(mutex_) = false;
   std::unique_ptr<wire::Failure> failure_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<Settled> waiting_ GANGWAY_GUARDED_BY(mutex_);  // while promised
 };

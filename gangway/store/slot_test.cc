@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <thread>
 
 #include "gangway/base/clock.h"
@@ -114,6 +115,50 @@ TEST_F(SlotTest, WhatIsAskedForBeforeItIsThereIsSharedFromTheStart_OB1) {
   failed->ShareWhenSettled(keep);
   failed->Fail(wire::MakeFailure(absl::StatusCode::kDataLoss, "why"));
   EXPECT_EQ(wire::ToFailure(seen.at(3).status()).message(), "why");
+}
+
+TEST_F(SlotTest, ContentsThatBorrowMemoryAreTakenOnceTheSecondTimeTheyAreRead) {
+  auto memory = std::make_shared<const std::byte>();
+  const std::byte other{};
+  const std::array places = {&other, memory.get()};
+  auto slot = Make();
+  EXPECT_FALSE(slot->NoteReadAt(places).has_value()) << "it has none";
+  const auto original = std::make_shared<FakeBuffer>(&alive_);
+  slot->Fill(original, Sharing::kShared, memory);
+  EXPECT_FALSE(slot->NoteReadAt(places).has_value()) << "the first time";
+  EXPECT_FALSE(slot->NoteReadAt(std::span(places).first(1)).has_value()) << "elsewhere";
+  std::optional<Borrower> taken = slot->NoteReadAt(places);
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->buffer, original);
+  EXPECT_EQ(taken->bytes, memory);
+  EXPECT_FALSE(slot->NoteReadAt(places).has_value()) << "it was taken";
+  slot->PutBack(*taken);
+  EXPECT_TRUE(slot->NoteReadAt(places).has_value()) << "it was put back";
+
+  const auto copy = std::make_shared<FakeBuffer>(&alive_);
+  slot->Replace(*original, copy);
+  EXPECT_EQ(slot->Wait(Soon())->buffer, copy);
+  EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kOwned);
+  slot->PutBack(*taken);
+  slot->Replace(*original, original);
+  EXPECT_FALSE(slot->NoteReadAt(places).has_value());
+  EXPECT_EQ(slot->Wait(Soon())->buffer, copy) << "the slot does not hold the original any more";
+  EXPECT_EQ(ledger_->Total().current, 64u);
+  slot->Empty();
+  slot->Replace(*copy, original);
+  EXPECT_FALSE(slot->Wait(Soon()).ok());
+  EXPECT_EQ(ledger_->Total().current, 0u);
+}
+
+// The same place may then be another array's.
+TEST_F(SlotTest, MemoryThatTheRuntimeHasLetGoIsNotTaken) {
+  auto memory = std::make_shared<const std::byte>();
+  const std::array<const std::byte*, 1> places = {memory.get()};
+  auto slot = Make();
+  slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned, memory);
+  EXPECT_FALSE(slot->NoteReadAt(places).has_value());
+  memory.reset();
+  EXPECT_FALSE(slot->NoteReadAt(places).has_value());
 }
 
 TEST_F(SlotTest, DroppedSlotRefunds) {

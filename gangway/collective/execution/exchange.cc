@@ -63,13 +63,13 @@ Exchange::Exchange(Member& member, uint32_t number, uint32_t round,
       planned_(member.launch_->plan().at(number)),
       role_(planned_.roles[member.position_]),
       key_{member.launch_->gang().place, number, round, 0},
-      operands_(operands.begin(), operands.end()),
+      operands_(operands),
       results_(results),
       is_beyond_caches_(IsBeyondCaches(planned_, member.launch_->members_of_host())) {}
 
 absl::Status Exchange::Run() {
+  GANGWAY_RETURN_IF_ERROR(CheckOverlaps());
   FindMembersHere();
-  SaveOperands();
   if (kind() == Collective::RAGGED_ALL_TO_ALL) {
     ragged_.emplace(planned_, member_.position_, operands_, results_[0]);
     GANGWAY_RETURN_IF_ERROR(ragged_->Begin());  // before others see what this member sends
@@ -77,7 +77,8 @@ absl::Status Exchange::Run() {
   shows_ = heap_ != nullptr && AreInHeap();
   if (readers_here_.empty() && !shows_) return ExchangeAll();
   if (!readers_here_.empty()) {
-    own_shown().Open(key_, operands_, {results_.begin(), results_.end()});
+    own_shown().Open(key_, {operands_.begin(), operands_.end()},
+                     {results_.begin(), results_.end()});
     is_open_ = true;
     member_.Wake(readers_here_, Deed::kWritten);
   }
@@ -131,7 +132,13 @@ bool Exchange::AreInHeap() const {
   const auto is_there = [this](std::span<const std::byte> each) {
     return heap_->OffsetOf(each).has_value();
   };
-  return std::ranges::all_of(operands_, is_there) && std::ranges::all_of(results_, is_there);
+  bool are_there = std::ranges::all_of(results_, is_there);
+  for (const auto& operand : operands_) {
+    if (is_there(operand)) continue;
+    are_there = false;
+    member_.launch_->NoteOutsideHeap(operand.data());
+  }
+  return are_there;
 }
 
 absl::Status Exchange::ShowInHeap() {
@@ -191,28 +198,21 @@ MessageKey Exchange::Key(size_t message, bool is_result) const {
 
 bool Exchange::IsRead(const Message& message) const { return IsLarge(planned_, message); }
 
-// Whether writing a result would change what others are yet to read. The kinds that keep the order of bytes write only
-// what they have sent, and a reduction in parts what others have read.
-bool Exchange::WouldSpoil(size_t operand) const {
-  const bool keeps_order = kind() == Collective::ALL_REDUCE ||
-                           (readers_here_.empty() && heap_ == nullptr &&
-                            (kind() == Collective::PERMUTE || kind() == Collective::BROADCAST));
-  for (size_t i = 0; i < results_.size(); ++i) {
-    const bool is_alike = kind() == Collective::RAGGED_ALL_TO_ALL ? operand == kRaggedBefore
-                                                                  : keeps_order && i == operand;
-    const bool in_place = is_alike && results_[i].data() == operands_[operand].data();
-    if (!in_place && Overlap(operands_[operand], results_[i])) return true;
-  }
-  return false;
-}
-
-void Exchange::SaveOperands() {
-  saved_.reserve(operands_.size());
+absl::Status Exchange::CheckOverlaps() const {
   for (size_t i = 0; i < operands_.size(); ++i) {
-    if (!WouldSpoil(i)) continue;
-    saved_.emplace_back(operands_[i].begin(), operands_[i].end());
-    operands_[i] = saved_.back();
+    for (size_t j = 0; j < results_.size(); ++j) {
+      const bool may_be_alike = kind() == Collective::RAGGED_ALL_TO_ALL
+                                    ? i == kRaggedBefore
+                                    : kind() == Collective::ALL_REDUCE && i == j;
+      const bool in_place = may_be_alike && results_[j].data() == operands_[i].data();
+      if (in_place || !Overlap(operands_[i], results_[j])) continue;
+      return absl::InternalError(absl::StrCat(
+          "collective ", member_.CollectiveName(), ": result ", j, " overlaps operand ", i,
+          ", which other members may be yet to read. This is a defect of "
+          "Gangway or of the plugin: please report the program"));
+    }
   }
+  return absl::OkStatus();
 }
 
 absl::Status Exchange::ExchangeAll() {

@@ -3,8 +3,9 @@
 //
 // Large operands of members on the same worker are not sent: each shows its operands and results (shown.h), and the
 // others read them there. A member then ends its call when they have. Writing a result may not change what another
-// member has yet to read: of a large all-reduce in place, a member writes a part only when the member that reduces it
-// has read it; operands of other kinds are copied first if a result overlaps them.
+// member has yet to read. So an all-reduce may be in place (a member writes a part only when the member that reduces it
+// has read it), and a ragged exchange may write over what its result was before. A result that overlaps any other
+// operand is refused: XLA gives the results of these calls memory of their own.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_EXCHANGE_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_EXCHANGE_H_
 
@@ -75,13 +76,14 @@ class Exchange {
   }
 
   void FindMembersHere();
-  bool WouldSpoil(size_t operand) const;
-  void SaveOperands();
+  // INTERNAL: a result overlaps an operand that others may be yet to read.
+  absl::Status CheckOverlaps() const;
   absl::Status ExchangeAll();
   absl::Status SendAndReceive();
   void LeaveSources();
   // Whether all other members may read this one's operands and results where they are, if these are in a heap.
   bool MayShow() const;
+  // If not, the launch is told which operands are elsewhere.
   bool AreInHeap() const;
   absl::Status ShowInHeap();
   // Of a message that shows where a source's operands and results are. INTERNAL: not in its worker's heap.
@@ -128,10 +130,9 @@ class Exchange {
   const PlannedCollective& planned_;
   const Role& role_;
   const MessageKey key_;
-  std::vector<std::span<const std::byte>> operands_;
+  const std::span<const std::span<const std::byte>> operands_;
   const std::span<const std::span<std::byte>> results_;
-  const bool is_beyond_caches_;  // the results of this host's members together
-  std::vector<std::vector<std::byte>> saved_;
+  const bool is_beyond_caches_;         // the results of this host's members together
   bool has_large_ = false;              // messages that members here read where they are
   bool has_readers_elsewhere_ = false;  // on other workers
   // Of this worker, if other workers may read there. Null: they may not.

@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds kSleepMax{100};
 // For the reason of a failure to come once a peer is gone, and how often a member that waits for one looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
 constexpr std::chrono::milliseconds kLookMax{20};
+// Operands of a launch that would be moved to the heap.
+constexpr size_t kOutsideHeapMax = 256;
 // Threads that tell a launch's workers of it: its client, and the scheduler.
 constexpr size_t kTellers = 2;
 
@@ -182,6 +184,18 @@ absl::Status Launch::End() {
   MutexLock lock(mutex_);
   has_ended_ = reason_.ok();
   return reason_;
+}
+
+void Launch::NoteOutsideHeap(const std::byte* operand) {
+  MutexLock lock(mutex_);
+  if (outside_heap_.size() < kOutsideHeapMax &&
+      std::ranges::find(outside_heap_, operand) == outside_heap_.end())
+    outside_heap_.push_back(operand);
+}
+
+std::vector<const std::byte*> Launch::outside_heap() const {
+  MutexLock lock(mutex_);
+  return outside_heap_;
 }
 
 absl::Status Launch::reason() const {

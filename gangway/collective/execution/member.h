@@ -162,6 +162,10 @@ class Launch {
   std::shared_ptr<const std::atomic<bool>> abort_flag() const { return is_aborted_; }
   absl::Status reason() const GANGWAY_EXCLUDES(mutex_);  // OK: not aborted
 
+  // An operand that all members could have read where it is, if it were in this worker's heap. 256 are kept.
+  void NoteOutsideHeap(const std::byte* operand) GANGWAY_EXCLUDES(mutex_);
+  std::vector<const std::byte*> outside_heap() const GANGWAY_EXCLUDES(mutex_);
+
  private:
   Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places, GangName gang,
          std::chrono::milliseconds wait_max);
@@ -175,6 +179,7 @@ class Launch {
   mutable Mutex mutex_;
   absl::Status reason_ GANGWAY_GUARDED_BY(mutex_);
   bool has_ended_ GANGWAY_GUARDED_BY(mutex_) = false;
+  std::vector<const std::byte*> outside_heap_ GANGWAY_GUARDED_BY(mutex_);
 };
 
 class Member {
@@ -185,9 +190,10 @@ class Member {
   ~Member();
 
   // One collective. The operands and results are those of the program's call, without the chain. A result may be the
-  // memory of an operand. Errors: INVALID_ARGUMENT: the call does not fit the plan, or the positions do not run the
-  // same collectives in one order; DEADLINE_EXCEEDED: a member did not come; the reason of an abort; UNAVAILABLE:
-  // another member was aborted while this one read its message.
+  // memory of its own operand in an all-reduce, and of what it was before in a ragged exchange. Errors:
+  // INVALID_ARGUMENT: the call does not fit the plan, or the positions do not run the same collectives in one order;
+  // INTERNAL: a result overlaps operands otherwise; DEADLINE_EXCEEDED: a member did not come; the reason of an abort;
+  // UNAVAILABLE: another member was aborted while this one read its message.
   absl::Status Run(int64_t number, std::span<const std::span<const std::byte>> operands,
                    std::span<const std::span<std::byte>> results);
 

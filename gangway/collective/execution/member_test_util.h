@@ -111,6 +111,12 @@ class Host {
         std::make_shared<Peer>(absl::StrCat("worker", other), other, std::move(arena));
   }
 
+  // From now on the heap of `worker` has as many addresses.
+  void SetHeap(uint32_t worker, uint64_t addresses) {
+    own_[worker]->SetHeap(
+        std::make_shared<ReadableHeap>(reinterpret_cast<std::byte*>(1), addresses));
+  }
+
   // Sent to other workers by couriers so far.
   size_t carried_bytes() const {
     size_t all = 0;

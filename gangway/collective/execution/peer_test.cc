@@ -462,6 +462,27 @@ TEST_F(HeapTest, AMemberThatShowsMemoryOutsideOfItsHeapIsNamed) {
   }
 }
 
+// So that it is moved there before the next launch.
+TEST_F(HeapTest, AnOperandOutsideOfItIsToldToTheLaunch) {
+  for (const bool is_outside : {false, true}) {
+    if (is_outside) host_.SetHeap(0, 1);
+    const auto launches = host_.Begin(plan_);
+    std::array<Arrays, 2> inputs, results;
+    const auto ends = host_.Run(launches, [&](Member& member, uint32_t position) {
+      inputs[position] = Inputs(plan_->at(0), position);
+      results[position] = Empty(plan_->at(0));
+      absl::Status status = RunOnce(member, 0, inputs[position], results[position]);
+      return status.ok() ? RunOnce(member, 0, inputs[position], results[position]) : status;
+    });
+    for (const absl::Status& end : ends) EXPECT_TRUE(end.ok()) << end;
+    EXPECT_EQ(results[1], Expected(plan_->at(0), 1));
+    std::vector<const std::byte*> outside;
+    if (is_outside) outside.push_back(inputs[0][0].data());
+    EXPECT_EQ(launches[0]->outside_heap(), outside);
+    EXPECT_TRUE(launches[1]->outside_heap().empty()) << "nobody reads what it has";
+  }
+}
+
 // A heap takes memory for as long as it is mapped, and a device keeps its last launches, which know their members.
 TEST_F(HeapTest, OfAWorkerThatIsGoneIsDropped) {
   host_.SeeHeap(1, 0, 4096);

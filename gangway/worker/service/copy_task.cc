@@ -182,7 +182,7 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Ga
   GANGWAY_ASSIGN_OR_RETURN(
       auto buffer, backend_->BufferFromHost(slot.name().device, parts_.memory_kind, parts_.spec,
                                             gathered.received.bytes, semantics, std::move(done)));
-  return store::Content{std::move(buffer), store::Sharing::kOwned};
+  return store::Content{.buffer = std::move(buffer), .borrowed = gathered.received.shared()};
 }
 
 // Poisons all shards of the result and cancels the requests to other workers.

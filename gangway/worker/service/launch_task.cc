@@ -13,6 +13,7 @@
 #include "gangway/device/element_type.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/wire/failure.h"
+#include "gangway/worker/service/borrowed_memory.h"
 
 namespace gangway::worker {
 namespace {
@@ -257,6 +258,7 @@ void LaunchTask::OnExecuted(Position& position, const absl::Status& executed) {
   LeaveCollectives(position, status);
   environment().devices[device]->executes()->End();
   LeaveDevice(device);
+  if (status.ok()) MoveArguments(position);
   if (IsLate()) SettleLate(position, std::nullopt);
   EndPart();
 }
@@ -315,6 +317,18 @@ void LaunchTask::LeaveCollectives(const Position& position, const absl::Status& 
   collective::SetMember(static_cast<int32_t>(launch_id_), position.device, nullptr);
   const auto& device = collectives_.devices[IndexOf(position)];
   if (device != nullptr) device->Leave(place_, ending);
+}
+
+void LaunchTask::MoveArguments(const Position& position) {
+  if (collectives_.places == nullptr) return;
+  std::vector<const std::byte*> places;
+  {
+    MutexLock lock(launch_mutex_);
+    if (launch_ == nullptr) return;
+    places = launch_->outside_heap();
+  }
+  for (size_t k = 0; k < position.arguments.size() && !places.empty(); ++k)
+    if (!donated_[k]) MoveToHeap(environment(), position.arguments[k], places);
 }
 
 void LaunchTask::Skip(uint64_t place) const {

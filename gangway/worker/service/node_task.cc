@@ -71,7 +71,7 @@ void NodeTask::Deliver(store::Slot& slot, store::Content content) {
     if (!status.ok()) Note(status, device);
     EndPart();
   }));
-  slot.Fill(std::move(content.buffer), content.sharing);
+  slot.Fill(std::move(content.buffer), content.sharing, content.borrowed);
   environment_->devices[slot.name().device]->Recheck();
   EndPart();
 }

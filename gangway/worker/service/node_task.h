@@ -26,6 +26,7 @@
 #include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/in_flight.h"
 #include "gangway/worker/service/spare_threads.h"
+#include "gangway/worker/service/staging_memory.h"
 
 namespace gangway::worker {
 
@@ -43,7 +44,8 @@ struct TaskEnvironment {
   std::vector<std::shared_ptr<InFlight>> host_callers;
   std::shared_ptr<SpareThreads> spare_threads;  // for them
   device::Backend* backend = nullptr;
-  std::shared_ptr<HostCalls> host_calls;  // of programs that call their clients; null: none may
+  std::shared_ptr<StagingMemory> staging;  // counts copies of arguments while they are made
+  std::shared_ptr<HostCalls> host_calls;   // of programs that call their clients; null: none may
   std::chrono::milliseconds wait_limit{
       600'000};  // for a slot, an executable, the in-flight limit, the gate
 };

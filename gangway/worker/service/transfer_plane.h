@@ -54,6 +54,8 @@ struct ShardBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
   std::shared_ptr<StagingMemory::Charge> charge;
+
+  std::shared_ptr<const std::byte> shared() const { return {owner, bytes.data()}; }
 };
 
 class TransferPlane {

@@ -34,8 +34,9 @@ void UploadTask::Enqueue() {
     return;
   }
   for (size_t i = 0; i < shards_.size(); ++i) {
+    std::weak_ptr<const std::byte> borrowed = shards_[i].bytes.shared();
     shards_[i].bytes = {};
-    Deliver(*shards_[i].slot, {std::move(buffers[i]), store::Sharing::kOwned});
+    Deliver(*shards_[i].slot, {.buffer = std::move(buffers[i]), .borrowed = std::move(borrowed)});
   }
 }
 

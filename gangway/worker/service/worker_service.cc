@@ -156,6 +156,7 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
   environment->host_callers = host_callers_;
   environment->spare_threads = spare_threads_;
   environment->backend = backend_;
+  environment->staging = staging_;
   environment->wait_limit = options_.wait_limit;
   environment_ = std::move(environment);
 }
