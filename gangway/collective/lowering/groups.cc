@@ -90,6 +90,84 @@ absl::StatusOr<Groups> FromIota(const xla::IotaReplicaGroupListProto& list, int6
   return groups;
 }
 
+// How one axis of a mesh is cut: the sizes of its parts, and which of them the ids of a group differ along.
+struct CutAxis {
+  std::vector<int64_t> sizes;
+  std::vector<bool> is_grouped;
+};
+
+// `refs`: those of this axis, in their order. Another order than that of the parts would order the ids of a group in a
+// way that versions of XLA do not agree on.
+absl::StatusOr<CutAxis> Cut(int64_t size, const std::vector<const xla::AxisRefProto*>& refs) {
+  CutAxis cut;
+  int64_t before = 1;  // the product of the parts so far
+  const auto add = [&](int64_t part, bool is_grouped) {
+    if (part > 1 || is_grouped) {
+      cut.sizes.push_back(part);
+      cut.is_grouped.push_back(is_grouped);
+    }
+    before *= part;
+  };
+  for (const xla::AxisRefProto* ref : refs) {
+    const int64_t from = ref->has_sub_axis_info() ? ref->sub_axis_info().pre_size() : 1;
+    const int64_t part = ref->has_sub_axis_info() ? ref->sub_axis_info().size() : size;
+    if (from < before && from > 0)
+      return absl::UnimplementedError("the parts of a mesh axis overlap, or are not in order");
+    if (from <= 0 || part <= 0 || from > size || part > size || from % before != 0 ||
+        size % from != 0 || (size / from) % part != 0)
+      return Wrong("the parts of a mesh axis do not divide it");
+    add(from / before, false);
+    add(part, true);
+  }
+  add(size / before, false);
+  return cut;
+}
+
+absl::StatusOr<Groups> FromMeshAxes(const xla::MeshAxesReplicaGroupListProto& list, int64_t ids) {
+  const auto& axes = list.mesh().axes();
+  std::vector<std::vector<const xla::AxisRefProto*>> refs(axes.size());
+  int64_t last = 0;
+  for (const xla::AxisRefProto& ref : list.axes()) {
+    const int64_t axis = ref.mesh_axis_index();
+    if (axis < 0 || axis >= axes.size())
+      return Wrong(absl::StrCat("its groups are along axis ", axis, " of ", axes.size()));
+    if (axis < last)
+      return absl::UnimplementedError("the mesh axes of its groups are not in order");
+    refs[axis].push_back(&ref);
+    last = axis;
+  }
+  // As an iota: the parts of all axes, and those of the groups last.
+  xla::IotaReplicaGroupListProto iota;
+  std::vector<int32_t> grouped;
+  int64_t count = 1, group_size = 1;
+  for (int i = 0; i < axes.size(); ++i) {
+    const int64_t size = axes[i].size();
+    if (size <= 0 || size > ids / count) return Wrong("the axes of its mesh do not fit its ids");
+    count *= size;
+    GANGWAY_ASSIGN_OR_RETURN(const CutAxis cut, Cut(size, refs[i]));
+    for (size_t part = 0; part < cut.sizes.size(); ++part) {
+      const int32_t dimension = iota.iota_reshape_dims_size();
+      iota.add_iota_reshape_dims(cut.sizes[part]);
+      if (cut.is_grouped[part]) {
+        group_size *= cut.sizes[part];
+        grouped.push_back(dimension);
+      } else {
+        iota.add_iota_transpose_perm(dimension);
+      }
+    }
+  }
+  for (int32_t dimension : grouped) iota.add_iota_transpose_perm(dimension);
+  iota.set_num_replica_groups(count / group_size);
+  iota.set_num_devices_per_group(group_size);
+  GANGWAY_ASSIGN_OR_RETURN(Groups groups, FromIota(iota, ids));
+  const auto& named = list.mesh().device_ids();
+  if (named.empty()) return groups;
+  if (named.size() != count) return Wrong("the ids of its mesh do not fit its axes");
+  for (std::vector<int64_t>& group : groups)
+    for (int64_t& id : group) id = named[static_cast<int>(id)];
+  return groups;
+}
+
 Groups FromExplicit(
     const google::protobuf::RepeatedPtrField<xla::ReplicaGroupProto>& replica_groups) {
   Groups groups;
@@ -100,9 +178,12 @@ Groups FromExplicit(
 
 // Empty: one group of all ids.
 absl::StatusOr<Groups> ReadGroups(const xla::HloInstructionEditProto& instruction, int64_t ids) {
-  if (instruction.has_mesh_axes_replica_group_list())
-    return absl::UnimplementedError("its groups are axes of a mesh (field 93)");
   std::vector<Groups> said;
+  if (instruction.has_mesh_axes_replica_group_list()) {
+    GANGWAY_ASSIGN_OR_RETURN(Groups groups,
+                             FromMeshAxes(instruction.mesh_axes_replica_group_list(), ids));
+    said.push_back(std::move(groups));
+  }
   if (!instruction.replica_groups().empty())
     said.push_back(FromExplicit(instruction.replica_groups()));
   const xla::CollectiveDeviceListProto& list = instruction.collective_device_list();

@@ -100,6 +100,9 @@ TEST(LoweringTest, GroupsInEveryFormThatPluginsWrite) {
       [](auto& all_reduce) {
         FillIota(*all_reduce.mutable_iota_collective_device_list(), 2, 2, {2, 2}, {1, 0});
       },
+      [](auto& all_reduce) { FillMesh(all_reduce, {2, 2}, {{0}}); },
+      [](auto& all_reduce) { FillMesh(all_reduce, {4}, {{0, 1, 2}}); },
+      [](auto& all_reduce) { FillMesh(all_reduce, {2, 2}, {{1}}, {0, 2, 1, 3}); },
   };
   for (size_t form = 0; form < forms.size(); ++form) {
     auto lowered = LowerReduce(forms[form], 4, 1);
@@ -120,6 +123,24 @@ TEST(LoweringTest, IotaGroupsOfThreeDimensionsAreTransposed) {
       8, 1);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_THAT(GroupsIn(*lowered), ElementsAre(ElementsAre(0, 4, 1, 5), ElementsAre(2, 6, 3, 7)));
+}
+
+// The ids of a group are in the order of the axes, and of the parts of an axis.
+TEST(LoweringTest, GroupsAlongTheAxesOfAMesh) {
+  const auto groups_of = [](const std::vector<int64_t>& sizes, const std::vector<MeshAxis>& axes) {
+    auto lowered = LowerReduce([&](auto& each) { FillMesh(each, sizes, axes); }, 8, 1);
+    EXPECT_TRUE(lowered.ok()) << lowered.status();
+    return lowered.ok() ? GroupsIn(*lowered) : std::vector<std::vector<uint32_t>>();
+  };
+  EXPECT_THAT(groups_of({2, 2, 2}, {{0}, {2}}),
+              ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
+  EXPECT_THAT(groups_of({8}, {{0, 1, 2}, {0, 4, 2}}),
+              ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
+  EXPECT_THAT(groups_of({2, 4}, {{0}, {1, 2, 2}}),
+              ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
+  EXPECT_THAT(groups_of({4, 2}, {{0, 2, 2}}), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3),
+                                                          ElementsAre(4, 6), ElementsAre(5, 7)));
+  EXPECT_THAT(groups_of({8}, {{0}}), ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5, 6, 7)));
 }
 
 TEST(LoweringTest, GroupsCountReplicasPartitionsOrBoth) {
@@ -576,6 +597,10 @@ TEST(LoweringTest, WhatIsNotKnownIsRefusedByItsName) {
   const auto kInvalid = absl::StatusCode::kInvalidArgument;
   const auto kUnknown = absl::StatusCode::kUnimplemented;
   const GroupEdit none = [](auto&) {};
+  const auto mesh = [](const std::vector<int64_t>& sizes, const std::vector<MeshAxis>& axes,
+                       const std::vector<int64_t>& ids = {}) -> GroupEdit {
+    return [=](auto& each) { FillMesh(each, sizes, axes, ids); };
+  };
   const std::vector<Refusal> refusals = {
       {"name 1 twice", kInvalid, "all-reduce", group({{0, 1}, {1, 2, 3}})},
       {"3 of the 4 positions", kInvalid, "all-reduce", group({{0, 1, 2}})},
@@ -585,8 +610,23 @@ TEST(LoweringTest, WhatIsNotKnownIsRefusedByItsName) {
       {"differ in size", kInvalid, "reduce-scatter", group({{0, 1, 2}, {3}})},
       {"without a channel", kInvalid, "all-reduce",
        [](auto& each) { each.set_use_global_device_ids(true); }},
-      {"axes of a mesh", kUnknown, "all-reduce",
-       [](auto& each) { each.mutable_mesh_axes_replica_group_list(); }},
+      {"1 of the 4 positions", kInvalid, "all-reduce", mesh({}, {})},
+      {"along axis 2 of 2", kInvalid, "all-reduce", mesh({2, 2}, {{2}})},
+      {"along axis -1 of 2", kInvalid, "all-reduce", mesh({2, 2}, {{-1}})},
+      {"axes of its mesh do not fit", kInvalid, "all-reduce", mesh({2, 4}, {{0}})},
+      {"axes of its mesh do not fit", kInvalid, "all-reduce", mesh({0, 4}, {{0}})},
+      {"axes of its mesh do not fit", kInvalid, "all-reduce",
+       mesh({int64_t{1} << 62, int64_t{1} << 62}, {{0}})},
+      {"ids of its mesh do not fit", kInvalid, "all-reduce", mesh({2, 2}, {{0}}, {0, 1})},
+      {"names 7", kInvalid, "all-reduce", mesh({2, 2}, {{0}}, {0, 1, 2, 7})},
+      {"name 1 twice", kInvalid, "all-reduce", mesh({2, 2}, {{0}}, {0, 1, 2, 1})},
+      {"not in order", kUnknown, "all-reduce", mesh({2, 2}, {{1}, {0}})},
+      {"not in order", kUnknown, "all-reduce", mesh({2, 2}, {{0}, {0}})},
+      {"not in order", kUnknown, "all-reduce", mesh({4}, {{0, 2, 2}, {0, 1, 2}})},
+      {"do not divide it", kInvalid, "all-reduce", mesh({4}, {{0, 3, 1}})},
+      {"do not divide it", kInvalid, "all-reduce", mesh({4}, {{0, 1, 3}})},
+      {"do not divide it", kInvalid, "all-reduce", mesh({4}, {{0, 0, 2}})},
+      {"do not divide it", kInvalid, "all-reduce", mesh({4}, {{0, 2, int64_t{1} << 62}})},
       {"not a permutation", kInvalid, "all-reduce",
        [](auto& each) {
          FillIota(*each.mutable_iota_collective_device_list(), 2, 2, {2, 2}, {1, 1});

@@ -46,6 +46,26 @@ inline void FillIota(xla::IotaReplicaGroupListProto& list, int64_t groups, int64
   list.mutable_iota_transpose_perm()->Add(order.begin(), order.end());
 }
 
+// An axis of a mesh; with a size, a part of it.
+struct MeshAxis {
+  int64_t index = 0;
+  int64_t pre_size = 0, size = 0;
+};
+
+inline void FillMesh(xla::HloInstructionEditProto& instruction, const std::vector<int64_t>& sizes,
+                     const std::vector<MeshAxis>& axes, const std::vector<int64_t>& ids = {}) {
+  auto& list = *instruction.mutable_mesh_axes_replica_group_list();
+  for (int64_t size : sizes) list.mutable_mesh()->add_axes()->set_size(size);
+  list.mutable_mesh()->mutable_device_ids()->Add(ids.begin(), ids.end());
+  for (const MeshAxis& axis : axes) {
+    auto& ref = *list.add_axes();
+    ref.set_mesh_axis_index(axis.index);
+    if (axis.size == 0) continue;
+    ref.mutable_sub_axis_info()->set_pre_size(axis.pre_size);
+    ref.mutable_sub_axis_info()->set_size(axis.size);
+  }
+}
+
 // Callees are built before their callers. Ids are as a plugin writes them; the last instruction is the root.
 class ModuleBuilder {
  public:
