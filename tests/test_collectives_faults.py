@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from faultlib import Blocker, Console, elapsed, segments, stop_process
 from harness import PATIENCE, Cluster, wait_for
-from test_collectives import NIGHTLY, SETUP, STEP
+from test_collectives import ENDED_S, NIGHTLY, SETUP, SILENT_S, STEP
 from test_faults import wait_for_restart
 
 pytestmark = pytest.mark.faults
@@ -257,7 +257,7 @@ def random_fault(faulty: Faulty, rng: random.Random, round_: int) -> None:
         assert not found, (round_, found)
     else:
         assert len(found) == 30 and all(VICTIM in each for each in found), (round_, kind, found)
-        assert took < (9 if "stop" in kind else 2) * PATIENCE, (round_, kind, took)
+        assert took < (SILENT_S if "stop" in kind else ENDED_S) * PATIENCE, (round_, kind, took)
     if dies:
         wait_for_restart(faulty.running, old)
     for client in (faulty.client, faulty.other):
@@ -266,6 +266,7 @@ def random_fault(faulty: Faulty, rng: random.Random, round_: int) -> None:
 
 
 @pytest.mark.skipif(not NIGHTLY, reason="random faults")
+@pytest.mark.alone
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(13))
 def test_random_faults_of_every_kind(faulty: Faulty, seed: int) -> None:

@@ -19,15 +19,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from faultlib import elapsed, in_a_fifo, stopped
 from harness import PATIENCE, Cluster, wait_for, why
-from test_collectives import NIGHTLY
+from test_collectives import ENDED_S, NIGHTLY, SILENT_S
 from test_collectives_faults import VICTIM, Faulty, faulty_cluster, pids, victim_of
 from test_faults import wait_for_restart
 
 pytestmark = [pytest.mark.faults, pytest.mark.alone, pytest.mark.timeout(60)]
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
-ENDED_S = 1.0  # after a known failure
-SILENT_S = 6.5  # after a silent one: 5 s, the interval of the heartbeats, and the messages
 FREED_S = 2.0  # what an ended session held
 # `twice` is at rest at position `first` before its collectives, or at `second` between them, until `gate` is opened.
 PAUSES = """
