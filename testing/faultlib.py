@@ -25,6 +25,12 @@ from harness import GANGWAY, PATIENCE, ROOT, Client, Cluster, client_environment
 BLOCKING_PLUGIN = ROOT / "build" / "dev" / "tests" / "native" / "libgangway_blocking_plugin.so"
 # Where the kernel waits for the other end of a FIFO, as /proc/PID/task/TID/wchan names it.
 FIFO_WAITS = {"wait_for_partner", "fifo_open"}
+# What the real plugin puts before the text of a handler or a launch that failed.
+PLUGIN_TEXT = re.compile(
+    "Error dispatching computation|Compute error|FFI call failed|CpuCallback|CustomCall"
+)
+# The cause of a failed Execute of a Blocker.
+REFUSED = "INVALID_ARGUMENT: Execution supplied . buffers but compiled program expected . buffers"
 
 
 class Reachable(Protocol):
@@ -182,6 +188,22 @@ def segments(workers: list[dict[str, Any]], names: str = "collectives|heap") -> 
                 key = f"{name} in {worker['name']}"
                 found[key] = found.get(key, 0) + 1
     return found
+
+
+def the_cause(errors: list[str], worker: str, of: str = "gang") -> str:
+    """The first line of the cause, with its code, of errors that must all be one failure record: of this worker, with
+    program and incarnation, without the plugin's own words, and of a gang with its number and the device.
+    """
+    # The front door says which function of the C API reports it.
+    texts = {re.sub(r"^([A-Z_]+: )PJRT_\w+: ", r"\1", error) for error in errors}
+    assert len(texts) == 1, texts
+    (text,) = texts
+    optional = "?" if of == "load" else ""  # it may fail before a gang is sent
+    gang, device = (rf"(?:, {name} \d+){optional}" for name in ("gang", "device"))
+    record = rf"\s\[program [^\]]+?{gang}, worker {worker}, incarnation \d+{device}\]"
+    found = re.fullmatch(rf"([A-Z_]+: [^\n]+?)(\n.*)?{record}", text, re.DOTALL)
+    assert found and not PLUGIN_TEXT.search(text), text
+    return found[1]
 
 
 class CutNetwork:

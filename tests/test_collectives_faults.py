@@ -8,13 +8,14 @@ import contextlib
 import os
 import pathlib
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from faultlib import Blocker, Console, elapsed, segments, stop_process
+from faultlib import REFUSED, Blocker, Console, elapsed, segments, stop_process, the_cause
 from harness import PATIENCE, Cluster, wait_for
 from test_collectives import ENDED_S, NIGHTLY, SETUP, SILENT_S, STEP
 from test_faults import wait_for_restart
@@ -79,13 +80,22 @@ class Faulty:
     def victim_pid(self) -> int:
         return int(victim_of(self.running)["pid"])
 
-    def expect_all_fail(self, values: str, count: int, words: str, since: float) -> None:
-        """All `values` of the client fail for this reason, within a second."""
+    def expect_all_fail(self, values: str, count: int, cause: str, since: float) -> None:
+        """All `values` of the client fail within a second, and each member's arrays carry the record of this cause.
+        A lost worker, "", is the cause of each array that it held by itself.
+        """
         found = self.client.do(f"result = errors({values})")
         took = elapsed(since)
         assert len(found) == count, found
-        assert all(VICTIM in each and words in each for each in found), found
         assert took < 1, took
+        found += self.client.do(
+            f"result = errors(shard.data for i in (0, -1) for shard in {values}[i].addressable_shards)"
+        )
+        assert len(found) == count + 16, found
+        if cause:
+            assert re.fullmatch(cause, the_cause(found, VICTIM)), found[0]
+        else:
+            assert all(VICTIM in each and "DATA_LOSS" in each for each in found), found
 
     def expect_others_go_on(self, since: float) -> None:
         assert self.other.do("result = other_gang()") == 6.0
@@ -140,7 +150,7 @@ def test_a_failed_execute_fails_its_gang_and_what_depends_on_it(faulty: Faulty) 
     with faulty.blocker.refused(faulty.victim_pid, 1):
         began = time.monotonic()
         faulty.client.do("vs = chain(100, start)")
-        faulty.expect_all_fail("vs", 100, "", began)
+        faulty.expect_all_fail("vs", 100, REFUSED, began)
         faulty.expect_others_go_on(time.monotonic())
     faulty.expect_good_again()
     assert pids(faulty.running) == before, "no process ends because a gang did"
@@ -157,7 +167,7 @@ def test_a_shard_that_fails_late_fails_the_gang_that_waits_for_it(faulty: Faulty
                 "pieces[4] = spoil(start.addressable_shards[4].data); vs = chain(100, joined(pieces))"
             )
             time.sleep(0.2)  # so that members wait; earlier is a case, too
-        faulty.expect_all_fail("vs", 100, "", time.monotonic())
+        faulty.expect_all_fail("vs", 100, REFUSED, time.monotonic())
     faulty.expect_good_again()
     assert pids(faulty.running) == before
 
@@ -190,9 +200,9 @@ def test_a_load_that_fails_on_one_worker_fails_the_gang_everywhere_by_its_name(
     faulty.client.do("fresh = jax.jit(lambda x: x * 3 - x.sum())")
     with faulty.blocker.refused_loads(faulty.victim_pid):
         faulty.client.do("vs = [fresh(start)]", timeout_s=60)
-        for shard in range(8):
-            failed = faulty.client.ask(f"np.asarray(vs[0].addressable_shards[{shard}].data)")
-            assert VICTIM in failed["error"], failed
+        found = faulty.client.do("result = errors(s.data for s in vs[0].addressable_shards)")
+        assert len(found) == 8, found
+        assert "proto deserialization failed" in the_cause(found, VICTIM, of="load"), found
         faulty.expect_others_go_on(time.monotonic())
     # A load is tried again at the next use, once its failure is a second old.
     wait_for(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from faultlib import elapsed, in_a_fifo, stopped
+from faultlib import REFUSED, elapsed, in_a_fifo, stopped
 from harness import PATIENCE, Cluster, wait_for, why
 from test_collectives import ENDED_S, NIGHTLY, SILENT_S
 from test_collectives_faults import VICTIM, Faulty, faulty_cluster, pids, victim_of
@@ -314,7 +314,7 @@ def test_a_poisoned_shard_fails_at_each_moment_what_uses_it_and_nothing_else_ER_
     with at(moment, faulty, tmp_path, count=20):
         began = time.monotonic()
         faulty.client.do("ps = chain(100, joined([*pieces[:4], bad, *pieces[5:]]))")
-        faulty.expect_all_fail("ps", 100, "", began)
+        faulty.expect_all_fail("ps", 100, REFUSED, began)
     assert faulty.client.do("result = errors(vs)") == [], "the gangs of the moment do not use it"
     if moment in ("upload", "download"):
         faulty.client.do("thread.join()")
@@ -334,7 +334,7 @@ def test_a_failed_execute_in_a_load_or_a_transfer_is_the_cause_everywhere_ER_1(
         if moment == "copy_to":
             wait_for("the operand", lambda: faulty.client.do("result = all_moved()"), 10)
         failed = time.monotonic()
-        faulty.expect_all_fail("vs", 100, "", failed)
+        faulty.expect_all_fail("vs", 100, REFUSED, failed)
         faulty.expect_others_go_on(failed)
     if moment in ("upload", "download"):
         faulty.client.do("thread.join()")
@@ -351,7 +351,8 @@ def test_a_member_that_fails_before_or_between_collectives_is_the_cause_everywhe
     with at(moment, faulty, tmp_path, count=100):
         (tmp_path / "fails").touch()
     failed = time.monotonic()
-    faulty.expect_all_fail("vs", 100, "this member has had enough", failed)
+    cause = "INTERNAL: the host callback raised ValueError: this member has had enough"
+    faulty.expect_all_fail("vs", 100, cause, failed)
     faulty.expect_others_go_on(failed)
     faulty.expect_good_again()
     assert pids(faulty.running) == before
