@@ -19,6 +19,13 @@ from harness import PATIENCE, Cluster, wait_for, why
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 NewCluster = Callable[..., Cluster]
 NAMED_S = 6  # by `gangway why`
+STREAMS = ("--shared-memory", "0")
+# Without GANGWAY_NIGHTLY, members meet in shared memory only.
+by_each_way = pytest.mark.parametrize(
+    "options",
+    [(), STREAMS] if os.environ.get("GANGWAY_NIGHTLY") else [()],
+    ids=lambda options: "streams" if options else "shared",
+)
 PROGRAM = """
 import time
 import jax
@@ -96,10 +103,14 @@ def at(folder: pathlib.Path, words: str) -> str:
 
 
 @pytest.mark.alone
+@by_each_way
 def test_a_stopped_member_and_the_line_are_named(
-    new_cluster: NewCluster, tmp_path: pathlib.Path, program: Callable[..., None]
+    new_cluster: NewCluster,
+    tmp_path: pathlib.Path,
+    program: Callable[..., None],
+    options: tuple[str, ...],
 ) -> None:
-    cluster = new_cluster(1, 2, 2).start()
+    cluster = new_cluster(1, 2, 2, *options).start()
     with Console(cluster) as client:
         program(client)
         victim = cluster.workers()[1]
@@ -119,10 +130,14 @@ def test_a_stopped_member_and_the_line_are_named(
 
 
 @pytest.mark.alone
+@by_each_way
 def test_a_blocked_execute_thread_is_named(
-    new_cluster: NewCluster, tmp_path: pathlib.Path, program: Callable[..., None]
+    new_cluster: NewCluster,
+    tmp_path: pathlib.Path,
+    program: Callable[..., None],
+    options: tuple[str, ...],
 ) -> None:
-    cluster = new_cluster(1, 2, 2, *Blocker.FLAGS)
+    cluster = new_cluster(1, 2, 2, *Blocker.FLAGS, *options)
     blocker = Blocker(cluster, tmp_path)
     cluster.start()
     with Console(cluster) as client:
@@ -144,10 +159,14 @@ def test_a_blocked_execute_thread_is_named(
 
 
 @pytest.mark.alone
+@by_each_way
 def test_a_late_input_a_gang_ahead_and_a_client_are_told_apart(
-    new_cluster: NewCluster, tmp_path: pathlib.Path, program: Callable[..., None]
+    new_cluster: NewCluster,
+    tmp_path: pathlib.Path,
+    program: Callable[..., None],
+    options: tuple[str, ...],
 ) -> None:
-    cluster = new_cluster(1, 2, 2).start()
+    cluster = new_cluster(1, 2, 2, *options).start()
     with Console(cluster, door="pjrt") as client:
         program(client, "p.slow(p.parts[3])", "p.pausing_step(p.x)")
         client.do("p.wanted_s = 5.0")
