@@ -323,10 +323,17 @@ def test_a_poisoned_shard_fails_at_each_moment_what_uses_it_and_nothing_else_ER_
     assert pids(faulty.running) == before
 
 
-@pytest.mark.parametrize("moment", ["load", "upload", "download", "copy_to"])
-def test_a_failed_execute_in_a_load_or_a_transfer_is_the_cause_everywhere_ER_1(
+BEGUN = ["inside", "between", "moving"]  # a gang is in its collectives
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [*some_of(["before", *BEGUN], "between"), "load", "upload", "download", "copy_to"],
+)
+def test_a_failed_execute_at_each_moment_is_the_cause_everywhere_ER_1(
     faulty: Faulty, moment: str, tmp_path: pathlib.Path
 ) -> None:
+    """Gangs that execute already, in their collectives or behind those that are, end well."""
     before = pids(faulty.running)
     with contextlib.ExitStack() as refusal:
         with at(moment, faulty, tmp_path, count=100) as scene:
@@ -334,7 +341,11 @@ def test_a_failed_execute_in_a_load_or_a_transfer_is_the_cause_everywhere_ER_1(
         if moment == "copy_to":
             wait_for("the operand", lambda: faulty.client.do("result = all_moved()"), 10)
         failed = time.monotonic()
-        faulty.expect_all_fail("vs", 100, REFUSED, failed)
+        failing = 100
+        if moment in BEGUN:
+            failing = len(faulty.client.do("result = errors(vs)"))
+            assert 0 < failing < 100, failing
+        faulty.expect_all_fail(f"vs[-{failing}:]", failing, REFUSED, failed)
         faulty.expect_others_go_on(failed)
     if moment in ("upload", "download"):
         faulty.client.do("thread.join()")
