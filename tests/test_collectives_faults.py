@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import random
 import re
 import signal
 import time
@@ -15,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from faultlib import REFUSED, Blocker, Console, elapsed, segments, stop_process, the_cause
-from harness import PATIENCE, Cluster, wait_for
-from test_collectives import ENDED_S, NIGHTLY, SETUP, SILENT_S, STEP
+from faultlib import REFUSED, Blocker, Console, elapsed, segments, the_cause
+from harness import Cluster, wait_for
+from test_collectives import SETUP, STEP
 from test_faults import wait_for_restart
 
 pytestmark = pytest.mark.faults
@@ -230,56 +229,3 @@ def test_a_worker_killed_in_a_load_ends_the_wait_of_all(faulty: Faulty) -> None:
     faulty.client.do("start = ones()")
     faulty.expect_good_again()
     assert faulty.client.do("result = float(np.asarray(fresh(start))[0, 0])") == 5 - 2048
-
-
-def random_fault(faulty: Faulty, rng: random.Random, round_: int) -> None:
-    """One kind of fault at a random moment of a stream of gangs."""
-    kind = rng.choice(["refuse", "refuse_load", "slow", "stop", "kill_in_load", "stop_in_load"])
-    old = victim_of(faulty.running)
-    pid = int(old["pid"])
-    faulty.client.do("vs = chain(30, start)")
-    if kind.endswith("load"):
-        faulty.client.do(f"f = jax.jit(lambda x: x * {round_ + 2} - x.sum())")
-    time.sleep(rng.random() * 0.02)
-    dies = kind.startswith(("stop", "kill"))
-    with contextlib.ExitStack() as ends:
-        if kind == "refuse":
-            ends.enter_context(faulty.blocker.refused(pid, rng.randrange(2)))
-        elif kind == "refuse_load":
-            ends.enter_context(faulty.blocker.refused_loads(pid))
-        elif kind != "stop":
-            what = ".load" if kind.endswith("load") else ""
-            ends.enter_context(faulty.blocker.blocked(pid, what))
-        if kind == "stop":
-            stop_process(pid)
-        began = time.monotonic()
-        value = "f(start)" if kind.endswith("load") else "start"
-        faulty.client.do(f"vs = chain(30, {value})", timeout_s=60)
-        time.sleep(rng.random() * 0.05)
-        if kind.endswith("in_load"):
-            began = time.monotonic()
-            os.kill(pid, signal.SIGKILL if kind.startswith("kill") else signal.SIGSTOP)
-        if kind == "slow":
-            ends.close()
-        found = faulty.client.do("result = errors(vs)", timeout_s=30)
-        took = elapsed(began)
-    if kind == "slow":
-        assert not found, (round_, found)
-    else:
-        assert len(found) == 30 and all(VICTIM in each for each in found), (round_, kind, found)
-        assert took < (SILENT_S if "stop" in kind else ENDED_S) * PATIENCE, (round_, kind, took)
-    if dies:
-        wait_for_restart(faulty.running, old)
-    for client in (faulty.client, faulty.other):
-        client.do("start = ones()")
-    faulty.expect_good_again()
-
-
-@pytest.mark.skipif(not NIGHTLY, reason="random faults")
-@pytest.mark.alone
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("seed", range(13))
-def test_random_faults_of_every_kind(faulty: Faulty, seed: int) -> None:
-    rng = random.Random(seed)
-    for round_ in range(4):  # a worker that ends five times soon after its start is given up
-        random_fault(faulty, rng, round_)
