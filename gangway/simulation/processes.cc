@@ -196,6 +196,16 @@ void Processes::RunCompiler(Life& life) {
   watch.Join();
 }
 
+int Processes::FirstDeviceOf(WorkerKey key) const {
+  uint32_t first = 0;
+  for (uint32_t island = 0; island <= key.first; ++island) {
+    const std::vector<uint32_t>& workers = options_.islands[island];
+    const auto end = island == key.first ? workers.begin() + key.second : workers.end();
+    first = std::accumulate(workers.begin(), end, first);
+  }
+  return static_cast<int>(first);
+}
+
 void Processes::RunWorker(WorkerKey key, Life& life) {
   auto transport = network_.Join(life.name);
   auto timer = std::make_shared<WorldTimer>();
@@ -213,6 +223,7 @@ void Processes::RunWorker(WorkerKey key, Life& life) {
   options.shared_bytes_max = 0;
   options.open_backend = [&]() -> absl::StatusOr<std::unique_ptr<device::Backend>> {
     device::SimOptions sim{.device_count = options.device_count,
+                           .first_device = FirstDeviceOf(key),
                            .completion_delay_us = kCompletionDelayUs,
                            .timer = timer};
     if (options_.on_use) {

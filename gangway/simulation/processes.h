@@ -99,6 +99,7 @@ class Processes {
   void RunScheduler(uint32_t island, Life& life);
   void RunCompiler(Life& life);
   void RunWorker(WorkerKey key, Life& life);
+  int FirstDeviceOf(WorkerKey key) const;
 
   FiberWorld* const world_;
   const ProcessesOptions options_;

@@ -21,8 +21,7 @@ class SimBackendImpl final : public SimBackend {
   explicit SimBackendImpl(SimOptions options)
       : timer_(options.timer ? std::move(options.timer) : std::make_shared<RealSimTimer>()),
         memory_(std::make_shared<SimMemory>(options.device_count, std::move(options.on_use))),
-        engine_(std::make_shared<SimEngine>(options.device_count, options.inflight_max,
-                                            options.completion_delay_us, timer_)) {
+        engine_(std::make_shared<SimEngine>(options, timer_)) {
     capabilities_.platform = "sim";
     capabilities_.platform_version = "gangway simulated accelerator 1";
     capabilities_.api_version = "sim 1";

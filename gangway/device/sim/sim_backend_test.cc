@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
 #include "gangway/device/conformance/device_test_util.h"
 #include "gangway/device/sim/sim_program.h"
 
@@ -74,6 +78,29 @@ TEST(SimCollectives, APartOfAProgramCallsItsCollectivesInOrder) {
   options.collective = [](int64_t, auto, auto) { return absl::DataLossError("a member died"); };
   ASSERT_TRUE((*executable)->ExecuteOn(0, {&pointer, 1}, options, failed.Callback()).ok());
   EXPECT_EQ(failed.Wait().message(), "a member died");
+}
+
+TEST(SimCollectives, ARunFailsOnItsDeviceBeforeTheCollectiveOfThatNumber) {
+  auto backend = OpenSim({.device_count = 2, .first_device = 6});
+  for (int before = 0; before <= 5; ++before) {
+    const std::string text =
+        absl::StrCat("sim 1\npartitions 4\nall_reduce 0\nall_reduce 0\nrounds 2\n", "fails 7 ",
+                     before, "\ninput 11 1\noutput 11 1\n");
+    for (int device = 0; device < 2; ++device) {
+      auto executable = backend->Compile({text, "sim"}, "", {&device, 1});
+      ASSERT_TRUE(executable.ok()) << executable.status().ToString();
+      auto argument = MakeBuffer(*backend, device, {1});
+      Buffer* pointer = argument->get();
+      int calls = 0;
+      Waiter ended;
+      ExecuteOptions options;
+      options.collective = [&calls](int64_t, auto, auto) { return ++calls, absl::OkStatus(); };
+      ASSERT_TRUE((*executable)->ExecuteOn(device, {&pointer, 1}, options, ended.Callback()).ok());
+      EXPECT_EQ(ended.Wait().code(),
+                device == 1 ? absl::StatusCode::kInternal : absl::StatusCode::kOk);
+      EXPECT_EQ(calls, device == 1 ? std::min(before, 4) : 4);
+    }
+  }
 }
 
 TEST_F(SimBackendTest, DeviceTimeIsExactAndDevicesRunAtOnce) {
@@ -264,12 +291,14 @@ TEST(SimProgram, TextRoundTrips) {
 
 TEST(SimProgram, TextOfCollectivesRoundTrips) {
   const auto program = ParseSimProgram(
-      "sim 1\npartitions 4\nall_reduce 0\npermute 0 3\nrounds 2\ninput 8 4\noutput 8 4 donates "
-      "0\n");
+      "sim 1\npartitions 4\nall_reduce 0\npermute 0 3\nrounds 2\nslow 1 9\nfails 3 1\ninput 8 4\n"
+      "output 8 4 donates 0\n");
   ASSERT_TRUE(program.ok()) << program.status().ToString();
   EXPECT_EQ(program->collectives.size(), 2u);
   EXPECT_EQ(program->collectives[1].shift, 3);
   EXPECT_EQ(program->rounds, 2);
+  EXPECT_EQ(program->slow_us, 9);
+  EXPECT_EQ(program->failing_device, 3);
   auto again = ParseSimProgram(FormatSimProgram(*program));
   ASSERT_TRUE(again.ok()) << again.status().ToString();
   EXPECT_EQ(FormatSimProgram(*again), FormatSimProgram(*program));
@@ -296,6 +325,8 @@ TEST(SimProgram, RefusesWhatItCannotReadAndNamesTheLine) {
         "sim 1\nall_reduce 0\ninput 6 3\noutput 6 3\n",
         "sim 1\nall_reduce 0\ninput 8 4\noutput 8 5\n",
         "sim 1\nrounds 0\n",
+        "sim 1\nfails 0 0\ninput 8 4\noutput 8 4\n",
+        "sim 1\nall_reduce 0\nslow 1\ninput 8 4\noutput 8 4\n",
         "sim 1\ncollective\nall_reduce 0\ninput 8 4\noutput 8 4\n",
         "sim 1\nall_reduce 0\ninput 8 4\ninput 8 4\noutput 8 4\noutput 8 4 donates 0\n"}) {
     EXPECT_EQ(ParseSimProgram(text).status().code(), absl::StatusCode::kInvalidArgument) << text;

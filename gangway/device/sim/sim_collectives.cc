@@ -55,22 +55,31 @@ absl::StatusOr<std::string> LowerSim(std::string_view serialized) {
   return lowered.SerializeAsString();
 }
 
-absl::Status RunCollectives(const SimProgram& program, const CollectiveCall& call,
+absl::Status RunCollectives(const SimProgram& program, int device, const SimTimer& timer,
+                            const CollectiveCall& call,
                             std::vector<std::vector<std::byte>>& inputs) {
-  if (program.partitions == 1) return absl::OkStatus();  // it is alone in each of them
+  const auto failure = [&] {
+    return absl::InternalError(absl::StrCat("sim program '", program.name, "' failed on device ",
+                                            device, ", at ", timer.NowMicros(), " us"));
+  };
+  const bool fails = device == program.failing_device;
+  if (program.partitions == 1)  // it is alone in each of them
+    return fails ? failure() : absl::OkStatus();
   if (!call) {
     return absl::FailedPreconditionError(absl::StrCat(
         "sim program '", program.name, "' communicates, but was executed without other members"));
   }
+  int done = 0;
   for (int round = 0; round < program.rounds; ++round) {
     for (size_t number = 0; number < program.collectives.size(); ++number) {
+      if (fails && done++ == program.fails_before) return failure();
       std::vector<std::byte>& input = inputs[program.collectives[number].input];
       const std::span<const std::byte> operand(input);
       const std::span<std::byte> result(input);
       GANGWAY_RETURN_IF_ERROR(call(static_cast<int64_t>(number), {&operand, 1}, {&result, 1}));
     }
   }
-  return absl::OkStatus();
+  return fails ? failure() : absl::OkStatus();
 }
 
 }  // namespace gangway::device

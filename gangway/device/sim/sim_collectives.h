@@ -12,6 +12,7 @@
 
 #include "gangway/device/device.h"
 #include "gangway/device/sim/sim_program.h"
+#include "gangway/device/sim/sim_timer.h"
 
 namespace gangway::device {
 
@@ -20,9 +21,11 @@ namespace gangway::device {
 // malformed.
 absl::StatusOr<std::string> LowerSim(std::string_view serialized);
 
-// All collectives of a run, on the contents of its inputs. Blocks. The errors of `call`; FAILED_PRECONDITION: the
-// program has several partitions and there is no call.
-absl::Status RunCollectives(const SimProgram& program, const CollectiveCall& call,
+// All collectives of a run on `device`, on the contents of its inputs. Blocks. The errors of `call`; INTERNAL: the
+// program fails on this device, at the time that the message tells; FAILED_PRECONDITION: the program has several
+// partitions and there is no call.
+absl::Status RunCollectives(const SimProgram& program, int device, const SimTimer& timer,
+                            const CollectiveCall& call,
                             std::vector<std::vector<std::byte>>& inputs);
 
 }  // namespace gangway::device

@@ -121,7 +121,9 @@ void SimEngine::TryStart(int device, Starts* starts) {
     if (++run->gang->waiting == run->program->partitions) StartGang(run->gang.get(), starts);
     return;
   }
-  const int64_t cost = run->error.ok() ? run->program->cost_us : 0;
+  int64_t cost = run->error.ok() ? run->program->cost_us : 0;
+  if (run->error.ok() && first_device_ + run->device == run->program->slow_device)
+    cost += run->program->slow_us;
   state.busy_us += cost;
   starts->push_back({run, std::max(run->ready_us, state.free_us) + cost});
 }
@@ -166,7 +168,8 @@ void SimEngine::Finish(const std::shared_ptr<SimRun>& run, int64_t end_us) {
 }
 
 void SimEngine::Communicate(const std::shared_ptr<SimRun>& run) {
-  absl::Status status = RunCollectives(*run->program, run->collective, run->values);
+  absl::Status status = RunCollectives(*run->program, first_device_ + run->device, *timer_,
+                                       run->collective, run->values);
   {
     MutexLock lock(mutex_);
     if (closed_) return;

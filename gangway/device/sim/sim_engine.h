@@ -56,13 +56,12 @@ struct SimGang {
 
 class SimEngine : public std::enable_shared_from_this<SimEngine> {
  public:
-  // `completion_delay_us`: see SimOptions.
-  SimEngine(int device_count, int inflight_max, int64_t completion_delay_us,
-            std::shared_ptr<SimTimer> timer)
-      : inflight_max_(inflight_max),
-        completion_delay_us_(completion_delay_us),
+  SimEngine(const SimOptions& options, std::shared_ptr<SimTimer> timer)
+      : first_device_(options.first_device),
+        inflight_max_(options.inflight_max),
+        completion_delay_us_(options.completion_delay_us),
         timer_(std::move(timer)),
-        devices_(device_count) {}
+        devices_(options.device_count) {}
 
   // `executable` and `launch_id` identify the gang (launch_id 0: the k-th run on each device).
   // RESOURCE_EXHAUSTED: the device's window is full; INVALID_ARGUMENT: this device already has a
@@ -111,6 +110,7 @@ class SimEngine : public std::enable_shared_from_this<SimEngine> {
   // Unless Close has said so, which takes the run off `ending_`.
   void CompleteLate(const std::shared_ptr<SimRun>& run);
 
+  const int first_device_;
   const int inflight_max_;
   const int64_t completion_delay_us_;
   const std::shared_ptr<SimTimer> timer_;

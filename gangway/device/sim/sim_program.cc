@@ -68,6 +68,22 @@ bool ParseCollective(const Words& words, SimProgram* program) {
   return true;
 }
 
+// "slow <device> <time>" or "fails <device> <number of a collective>".
+bool ParseTrouble(const Words& words, SimProgram* program) {
+  const bool fails = words[0] == "fails";
+  int64_t device = 0, value = 0;
+  if (words.size() != 3 || !ParseCount(words, 1, kPartitionsMax, &device) ||
+      !ParseCount(words, 2, fails ? kRoundsMax : int64_t{1} << 40, &value))
+    return false;
+  (fails ? program->failing_device : program->slow_device) = static_cast<int>(device);
+  if (fails) {
+    program->fails_before = static_cast<int>(value);
+  } else {
+    program->slow_us = value;
+  }
+  return true;
+}
+
 // False: the statement is unknown or malformed.
 bool ParseStatement(const Words& words, SimProgram* program) {
   const std::string& verb = words[0];
@@ -89,6 +105,7 @@ bool ParseStatement(const Words& words, SimProgram* program) {
   if (verb == "code_bytes" && words.size() == 2)
     return ParseCount(words, 1, int64_t{1} << 30, &program->code_bytes);
   if (verb == "all_reduce" || verb == "permute") return ParseCollective(words, program);
+  if (verb == "slow" || verb == "fails") return ParseTrouble(words, program);
   if (verb == "rounds" && words.size() == 2) {
     if (!ParseCount(words, 1, kRoundsMax, &value) || value == 0) return false;
     program->rounds = static_cast<int>(value);
@@ -123,7 +140,12 @@ absl::Status CheckDonations(const SimProgram& program) {
 }
 
 absl::Status CheckCollectives(const SimProgram& program) {
-  if (program.collectives.empty()) return absl::OkStatus();
+  if (program.collectives.empty()) {
+    if (program.slow_device < 0 && program.failing_device < 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("sim program '", program.name,
+                     "' does not communicate, so it can neither be slow nor fail on a device"));
+  }
   bool fit = !program.collective && program.inputs == program.outputs;
   for (size_t i = 0; fit && i < program.outputs.size(); ++i) {
     const int donated = program.donated_input[i];
@@ -261,6 +283,10 @@ std::string FormatSimProgram(const SimProgram& program) {
     }
   }
   if (program.rounds != 1) absl::StrAppend(&text, "rounds ", program.rounds, "\n");
+  if (program.slow_device >= 0)
+    absl::StrAppend(&text, "slow ", program.slow_device, " ", program.slow_us, "\n");
+  if (program.failing_device >= 0)
+    absl::StrAppend(&text, "fails ", program.failing_device, " ", program.fails_before, "\n");
   for (const ArraySpec& input : program.inputs) {
     AppendArray(&text, "input", input);
     text += "\n";

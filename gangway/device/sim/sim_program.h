@@ -11,6 +11,8 @@
 //     permute 0 1                 # input 0 goes to the partition that is 1 further on, around
 //     rounds 3                    # the collectives above run in their order, so often; default 1
 //     cost_us 330                 # device time of one run, default 0
+//     slow 1 50000                # on device 1 (SimOptions::first_device), a run takes 50 ms more
+//     fails 2 3                   # on device 2, a run fails before its fourth collective, or after its last one
 //     temp_bytes 4096             # default 0
 //     code_bytes 1000000          # of the compiled executable, beside its text; default 0
 //     input 11 128 4              # element type (XLA PrimitiveType), then dimensions per device
@@ -20,7 +22,7 @@
 // A program with all_reduce or permute communicates by collectives of Gangway's own, one after the other, so that its
 // partitions may be on several workers. Its outputs are its inputs after them, so it has an output for each input, of
 // the same kind, that donates this input or none. Their words are unsigned integers of 32 bits, whatever the element
-// type, so that sums are exact.
+// type, so that sums are exact. Only such a program can be slow or fail on one device.
 #ifndef GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
 #define GANGWAY_DEVICE_SIM_SIM_PROGRAM_H_
 
@@ -50,6 +52,10 @@ struct SimProgram {
   bool collective = false;
   std::vector<SimCollective> collectives;  // of Gangway's own
   int rounds = 1;
+  int slow_device = -1;  // -1: none
+  int64_t slow_us = 0;
+  int failing_device = -1;  // -1: none
+  int fails_before = 0;     // the number of a collective, counted through all rounds
   int64_t cost_us = 0;
   int64_t temp_bytes = 0;
   int64_t code_bytes = 0;

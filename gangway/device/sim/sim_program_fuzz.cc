@@ -10,7 +10,8 @@ std::vector<std::string> Seeds() {
   return {
       "sim 1\nname step\npartitions 4\ncollective\ncost_us 330\ntemp_bytes 4096\n"
       "input 11 128 4\noutput 11 128 4\noutput 11 128 4 donates 0\n",
-      "sim 1\npartitions 4\nall_reduce 0\npermute 0 3\nrounds 2\ninput 8 4\noutput 8 4\n",
+      "sim 1\npartitions 4\nall_reduce 0\npermute 0 3\nrounds 2\nslow 1 9\nfails 3 1\ninput 8 "
+      "4\noutput 8 4\n",
       "sim 1 # nothing\n\nname x\n"};
 }
 
