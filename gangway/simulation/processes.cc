@@ -233,7 +233,10 @@ void Processes::RunWorker(WorkerKey key, Life& life) {
     }
     return device::OpenSim(std::move(sim));
   };
-  options.end_process = [this] { world_->Exit(); };
+  options.end_process = [this] {
+    if (options_.on_stuck_end) options_.on_stuck_end();
+    world_->Exit();
+  };
   (void)worker::RunWorker(options, *transport, *transport, life.stop);
 }
 

@@ -36,6 +36,8 @@ struct ProcessesOptions {
   transport::SimNetworkOptions network;
   // Sees the bytes on a device of a worker after each change.
   std::function<void(const std::string& worker, int device, int64_t bytes)> on_use;
+  // A worker ends while a program is stuck in its device's runtime. What it holds stays allocated.
+  std::function<void()> on_stuck_end;
 };
 
 class Processes {

@@ -27,8 +27,10 @@ constexpr seconds kRestMax{20};
 constexpr seconds kUploadWaitMax{60};  // of an upload whose bytes do not come
 // What is silent is noticed within kSilenceMax, and then waited for as what is absent.
 constexpr seconds kSilenceMax{6}, kAbsentMax{30};
-constexpr int kGangsWeight = 4;  // of lists of devices of several workers
-constexpr int kLivesMax = 3;     // of a session whose connection is lost
+constexpr int kGangsWeight = 4;          // of lists of devices of several workers
+constexpr int kLivesMax = 3;             // of a session whose connection is lost
+constexpr seconds kFailureMax{1};        // see SessionPlan::failure_max
+constexpr uint64_t kLeavesPercent = 25;  // of sessions, where failures are planted
 
 // Each device alone, and groups of devices of one worker in both orders.
 std::vector<std::vector<uint32_t>> Placements(const std::vector<std::vector<uint32_t>>& islands) {
@@ -86,19 +88,31 @@ class Run {
     return count;
   }
   std::string NotAtRest(const wire::StatusReply& status) const;
+  size_t ArenaCount() const { return collective::Arena::count() - arenas_before_; }
+
+  // Silence is noticed late, and bytes that wait for a slow network are in the way of failures.
+  bool HasFailureMax() const {
+    const transport::SimNetworkOptions fast;
+    return (scenario_.only_plants || scenario_.trouble == Trouble::kWorkers) &&
+           scenario_.cluster.network.bytes_per_second == fast.bytes_per_second;
+  }
 
   const Scenario scenario_;
+  const size_t arenas_before_ = collective::Arena::count();  // of processes that were stuck
   FiberWorld world_;
   Violations violations_;
   std::vector<std::unique_ptr<Client>> kept_;
+  // See SessionPlan.
+  const std::shared_ptr<std::chrono::microseconds> slow_ =
+      std::make_shared<std::chrono::microseconds>();
   Outcome outcome_;
 };
 
 Outcome Run::Do() {
   const absl::Status ended = world_.Run([this] { Main(); }, std::chrono::hours(2));
   if (!ended.ok()) violations_.Add("end", std::string(ended.message()));
-  if (collective::Arena::count() != 0)
-    violations_.Add("end", absl::StrCat(collective::Arena::count(), " arenas are left"));
+  if (outcome_.stuck_ends == 0 && ArenaCount() != 0)
+    violations_.Add("end", absl::StrCat(ArenaCount(), " arenas are left"));
   outcome_.violations = violations_.list();
   outcome_.fingerprint = Mix(outcome_.fingerprint ^ world_.switches());
   return std::move(outcome_);
@@ -115,6 +129,7 @@ void Run::Main() {
   options.on_use = [&memory](const std::string& worker, int device, int64_t bytes) {
     memory.OnUse(worker, device, bytes);
   };
+  options.on_stuck_end = [this] { ++outcome_.stuck_ends; };
   Processes processes(&world_, options);
   if (absl::Status started = processes.Start(); !started.ok())
     return violations_.Add("start", std::string(started.message()));
@@ -151,8 +166,13 @@ void Run::RunSession(Processes& processes, const Faults& faults, int number) {
     }
     Session session(PlanOf(**client, faults, name), client->get(), &violations_);
     session.Run();
-    session.Finish();
+    if (!session.left()) session.Finish();
     Count(session.counts());
+    if (session.left()) {
+      ++outcome_.left;
+      if (life % 2 == 0) processes.Kill(name);
+      continue;
+    }
     // Some sessions stay, without arrays, until the cluster is looked at at rest.
     if (!session.lost() && number % 2 == 1) kept_.push_back(*std::move(client));
     if (!session.lost()) return;
@@ -161,17 +181,21 @@ void Run::RunSession(Processes& processes, const Faults& faults, int number) {
 
 SessionPlan Run::PlanOf(const Client& client, const Faults& faults, const std::string& name) {
   const ClusterInfo& cluster = client.cluster();
-  SessionPlan plan{
-      .seed = world_.random().Next(),
-      .name = name,
-      .ops = scenario_.ops,
-      .elements = scenario_.elements,
-      .placements = Placements(scenario_.cluster.islands),
-      .device_count = static_cast<uint32_t>(cluster.devices.size()),
-      .may_fail = scenario_.trouble != Trouble::kNone && scenario_.trouble != Trouble::kHostile,
-      .withholds = scenario_.trouble == Trouble::kLate,
-      .stopped_for = [&faults, name] { return faults.StoppedFor(name); },
-      .answer_max = scenario_.answer_max};
+  SessionPlan plan{.seed = world_.random().Next(),
+                   .name = name,
+                   .ops = scenario_.ops,
+                   .elements = scenario_.elements,
+                   .placements = Placements(scenario_.cluster.islands),
+                   .device_count = static_cast<uint32_t>(cluster.devices.size()),
+                   .may_fail = !scenario_.is_calm(),
+                   .withholds = scenario_.trouble == Trouble::kLate,
+                   .plants = scenario_.plants,
+                   .stopped_for = [&faults, name] { return faults.StoppedFor(name); },
+                   .answer_max = scenario_.answer_max};
+  plan.slow = slow_;
+  if (scenario_.plants && world_.random().Percent(kLeavesPercent))
+    plan.leaves_after = static_cast<int>(world_.random().Below(static_cast<uint64_t>(plan.ops)));
+  if (HasFailureMax()) plan.failure_max = kFailureMax;
   if (scenario_.spans) plan.spanning = Spanning(scenario_.cluster.islands);
   for (int i = scenario_.trouble == Trouble::kGangs ? kGangsWeight : 1; i > 0; --i)
     plan.placements.insert(plan.placements.end(), plan.spanning.begin(), plan.spanning.end());
@@ -190,6 +214,11 @@ void Run::Count(const Session::Counts& counts) {
   outcome_.copies += counts.copies;
   outcome_.gangs += counts.gangs;
   outcome_.spanning += counts.spanning;
+  outcome_.planted += counts.planted;
+  outcome_.blamed += counts.blamed;
+  outcome_.slow += counts.slow;
+  if (HasFailureMax())
+    outcome_.longest_failure = std::max(outcome_.longest_failure, counts.longest_failure);
   for (auto [code, count] : counts.failed) outcome_.failed[code] += count;
   outcome_.longest = std::max(outcome_.longest, counts.longest);
   outcome_.fingerprint =
@@ -219,8 +248,8 @@ std::string Run::NotAtRest(const wire::StatusReply& status) const {
     arenas_max +=
         island.size() * island.size() + devices * collective::kSlots * (island.size() - 1);
   }
-  if (collective::Arena::count() > arenas_max)
-    return absl::StrCat(collective::Arena::count(), " arenas, of at most ", arenas_max);
+  if (outcome_.stuck_ends == 0 && ArenaCount() > arenas_max)
+    return absl::StrCat(ArenaCount(), " arenas, of at most ", arenas_max);
   return "";
 }
 
@@ -228,7 +257,9 @@ std::string Run::NotAtRest(const wire::StatusReply& status) const {
 void Run::CheckAtRest(Processes& processes) {
   auto network = processes.Join("tool");
   // The head, then a scheduler, then its workers.
-  auto deadline = Clock::now() + kRestMax + 3 * scenario_.cluster.restart_delay;
+  auto deadline = Clock::now() + *slow_ + kRestMax + 3 * scenario_.cluster.restart_delay;
+  // What sessions that have left had in flight ends, too.
+  if (scenario_.only_plants) deadline = Clock::now() + *slow_ + kFailureMax;
   if (scenario_.trouble == Trouble::kLate) deadline += kUploadWaitMax;
   // Calls without a question wait for memory as long as those with one.
   if (scenario_.trouble == Trouble::kMemory) deadline += scenario_.answer_max;
@@ -271,7 +302,9 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
     scenario.cluster.budget_bytes = random.Between(8, 24) * scenario.elements * 4;
   FaultPlan& faults = scenario.faults;
   faults.seed = random.Next();
-  const bool all = trouble == Trouble::kAll || trouble == Trouble::kGangs;
+  scenario.plants = trouble == Trouble::kGangs;
+  scenario.only_plants = scenario.plants && random.Percent(30);
+  const bool all = trouble == Trouble::kAll || (scenario.plants && !scenario.only_plants);
   faults.links = trouble == Trouble::kLinks || all;
   faults.only_workers = trouble == Trouble::kWorkers;
   faults.kills = faults.only_workers || trouble == Trouble::kKills || all;
@@ -284,11 +317,11 @@ Scenario Scenario::FromSeed(uint64_t seed, Trouble trouble) {
     scenario.cluster.budget_bytes = uint64_t{1} << 30;
   } else if (faults.links || faults.stops) {
     scenario.answer_max = kSilenceMax + kAbsentMax;
-  } else if (trouble != Trouble::kNone) {
+  } else if (!scenario.is_calm()) {
     scenario.answer_max = kAbsentMax;
   }
   // A session may take three quarters of it: one shard, or little more. Uploads that do not fit are refused.
-  if (trouble != Trouble::kNone && trouble != Trouble::kHostile && random.Percent(20))
+  if (!scenario.is_calm() && random.Percent(20))
     scenario.cluster.staging_bytes = random.Between(8, 24) * scenario.elements;
   if (trouble == Trouble::kMemory) scenario.answer_max = seconds(95);
   if (trouble == Trouble::kLate) scenario.answer_max = seconds(65);
@@ -303,7 +336,8 @@ std::string Scenario::Text() const {
                       " operations, ", elements, " elements, budget ", cluster.budget_bytes,
                       ", staging ", cluster.staging_bytes,
                       cluster.separate_schedulers ? ", separate schedulers" : "",
-                      spans ? ", programs over workers" : "", ", ", faults.count, " faults");
+                      spans ? ", programs over workers" : "", plants ? ", planted failures" : "",
+                      ", ", faults.count, " faults");
 }
 
 Outcome RunScenario(const Scenario& scenario) { return Run(scenario).Do(); }

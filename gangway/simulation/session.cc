@@ -71,6 +71,7 @@ Session::~Session() = default;
 
 void Session::Run() {
   for (int done = 0; done < plan_.ops && !*lost_; ++done) {
+    if (done == plan_.leaves_after) return Leave();
     OneOp();
     if (random_.Percent(40)) {
       Answer<bool>().WaitFor(std::chrono::milliseconds(
@@ -110,6 +111,7 @@ void Session::AskAbout(Question& question, ArrayHandle handle,
     question.devices.push_back(array.devices[shard]);
   }
   question.known = array.known;
+  question.blame = BlameOf(array).records;
 }
 
 // What was good and was on a killed worker is lost; what was not there is not.
@@ -132,6 +134,7 @@ Session::Allowed Session::AfterKills(const Question& question, Clock::time_point
 bool Session::Check(Question& question) {
   if (question.checked) return question.good;
   question.checked = true;
+  GiveUp();
   question.good = CheckOnce(question);
   auto array = arrays_.find(question.array);
   if (question.good && array != arrays_.end() && !array->second.known) {
@@ -142,7 +145,7 @@ bool Session::Check(Question& question) {
 }
 
 Clock::time_point Session::DeadlineOf(const Question& question) const {
-  return question.asked + plan_.answer_max + (plan_.stopped_for() - question.stopped);
+  return question.asked + plan_.answer_max + *plan_.slow + (plan_.stopped_for() - question.stopped);
 }
 
 bool Session::CheckOnce(Question& question) {
@@ -171,11 +174,16 @@ bool Session::CheckOnce(Question& question) {
   }
   const wire::Failure failure = wire::ToFailure(status);
   ++counts_.failed[failure.code()];
+  if (failure.message().empty()) Violate("ER-1", question.what + " failed without a reason");
+  if (!question.blame.empty()) {
+    CheckBlame(question, failure, question.at);
+    return false;
+  }
+  if (plan_.kills_of) CheckLoss(question, failure, question.at);
   if (allowed == Allowed::kGood) {
     Violate("answers", absl::StrCat(question.what, " failed although nothing went wrong: ",
                                     wire::ToText(failure)));
   }
-  if (failure.message().empty()) Violate("ER-1", question.what + " failed without a reason");
   if (allowed != Allowed::kBad && !IsFromAround(status.code())) {
     Violate("ER-1",
             absl::StrCat(question.what, " failed as if it were wrong: ", wire::ToText(failure)));
@@ -183,7 +191,74 @@ bool Session::CheckOnce(Question& question) {
   return false;
 }
 
+void Session::CheckSoon(const Question& question, const wire::Failure& failure,
+                        Clock::time_point answered, Clock::time_point known) {
+  const std::chrono::nanoseconds took =
+      answered - std::max(question.asked, known) - std::chrono::nanoseconds(*plan_.slow);
+  counts_.longest_failure = std::max(counts_.longest_failure, took);
+  if (plan_.failure_max.count() == 0 || took <= plan_.failure_max) return;
+  const auto took_ms = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
+  Violate("ER-2", absl::StrCat(question.what, " was answered ", took_ms,
+                               " ms after its failure was known: ", wire::ToText(failure)));
+}
+
+// What a killed worker took with it is lost at once. One question for several arrays also waits for the others.
+void Session::CheckLoss(const Question& question, const wire::Failure& failure,
+                        Clock::time_point answered) {
+  if (failure.code() != static_cast<int>(absl::StatusCode::kDataLoss) || question.devices.empty())
+    return;
+  Clock::time_point known;
+  for (uint32_t device = 0; device < plan_.device_count; ++device) {
+    for (Clock::time_point kill : plan_.kills_of(device)) {
+      if (kill <= answered) known = std::max(known, kill);
+    }
+  }
+  CheckSoon(question, failure, answered, known);
+}
+
+// The root cause reaches every result (ER-1), and soon.
+void Session::CheckBlame(const Question& question, const wire::Failure& failure,
+                         Clock::time_point answered) {
+  const std::string message = failure.message();
+  const auto named = std::ranges::find_if(question.blame, [&](const std::string& record) {
+    return absl::StrContains(message, record);
+  });
+  if (named == question.blame.end()) {
+    if (plan_.may_fail && IsFromAround(static_cast<absl::StatusCode>(failure.code()))) return;
+    return Violate("ER-1", absl::StrCat(question.what, " does not name its cause, '",
+                                        *question.blame.begin(), "': ", wire::ToText(failure)));
+  }
+  ++counts_.blamed;
+  const std::string after = message.substr(message.find(*named) + named->size());
+  int64_t micros = 0;
+  if (!absl::SimpleAtoi(after.substr(0, after.find(' ')), &micros))
+    return Violate("ER-1", absl::StrCat(question.what, " has a cause without its time: ", message));
+  const Clock::time_point known{std::chrono::microseconds(micros)};
+  CheckSoon(question, failure, answered, known);
+}
+
+Session::Blame Session::BlameOf(const Array& array) const {
+  Blame blame{.records = array.sources};
+  for (uint32_t i = 0; i < array.places.size(); ++i) {
+    const auto [storage, shard] = array.places[i];
+    auto found = blame_.find(storage);
+    if (found == blame_.end()) continue;
+    blame.Add({.records = found->second.records});
+    if (found->second.shards.contains(shard)) blame.shards.insert(i);
+  }
+  return blame;
+}
+
+// One bad shard spoils all that its node made.
+bool Session::IsSpoiled(const Array& array) const {
+  return std::ranges::any_of(array.places, [this](const Place& place) {
+    auto found = blame_.find(place.first);
+    return found != blame_.end() && !found->second.shards.empty();
+  });
+}
+
 void Session::Finish() {
+  GiveUp();
   for (const auto& question : others_) Check(*question);
   if (plan_.kills_of) AwaitWhatWasGood();
   const auto evaluate = [this](const program::Node& call,
@@ -212,14 +287,25 @@ void Session::Finish() {
 // --- What programs compute ---
 
 // A chain of collectives, or a loop with one.
-std::string Session::GangText(uint64_t program, size_t devices) const {
+std::string Session::GangText(uint64_t program, const Devices& devices) const {
   Random random(plan_.seed ^ Mix(program));
   const uint64_t inputs = random.Between(1, 2);
   const bool donates = random.Percent(50);
-  std::string text = absl::StrCat("sim 1\nname g", program, "\npartitions ", devices, "\ncost_us ",
-                                  random.Below(static_cast<uint64_t>(plan_.cost_max_us) + 1),
-                                  "\nrounds ", random.Percent(50) ? 1 : random.Between(2, 4), "\n");
-  for (uint64_t i = random.Between(1, 3); i > 0; --i) {
+  const uint64_t cost_us = random.Below(static_cast<uint64_t>(plan_.cost_max_us) + 1);
+  const uint64_t rounds = random.Percent(50) ? 1 : random.Between(2, 4);
+  const uint64_t collectives = random.Between(1, 3);
+  std::string text = absl::StrCat("sim 1\nname g", program, ".", plan_.name, "\npartitions ",
+                                  devices.size(), "\ncost_us ", cost_us, "\nrounds ", rounds, "\n");
+  if (plan_.plants && random.Percent(10)) {
+    const uint64_t slow_max_us = random.Percent(10) ? 3'000'000 : 100'000;
+    absl::StrAppend(&text, "slow ", random.Pick(devices), " ", random.Between(1, slow_max_us),
+                    "\n");
+  }
+  if (IsFailing(program)) {
+    absl::StrAppend(&text, "fails ", random.Pick(devices), " ",
+                    random.Below(rounds * collectives + 1), "\n");
+  }
+  for (uint64_t i = collectives; i > 0; --i) {
     const uint64_t input = random.Below(inputs);
     if (random.Percent(60)) {
       absl::StrAppend(&text, "all_reduce ", input, "\n");
@@ -234,15 +320,23 @@ std::string Session::GangText(uint64_t program, size_t devices) const {
   return text;
 }
 
-std::string Session::ProgramText(uint64_t program, size_t devices) const {
+// What device::RunCollectives says of it, up to the time.
+std::string Session::FailureOf(uint64_t program, const Devices& devices) const {
+  const auto parsed = device::ParseSimProgram(ProgramText(program, devices));
+  return absl::StrCat("sim program '", parsed->name, "' failed on device ", parsed->failing_device,
+                      ", at ");
+}
+
+std::string Session::ProgramText(uint64_t program, const Devices& devices) const {
   if (program >= kPrograms) return GangText(program, devices);
   Random random(plan_.seed ^ Mix(program));
   const uint64_t inputs = random.Between(1, 2), outputs = random.Between(1, 2);
   const bool collective = random.Percent(50), donates = random.Percent(50);
   const uint64_t cost_us = random.Below(static_cast<uint64_t>(plan_.cost_max_us) + 1);
-  std::string text = absl::StrCat("sim 1\nname p", program, "\npartitions ", devices, "\ncost_us ",
-                                  cost_us, "\ntemp_bytes ", random.Below(3) * 8, "\n");
-  if (collective && devices > 1) absl::StrAppend(&text, "collective\n");
+  std::string text =
+      absl::StrCat("sim 1\nname p", program, "\npartitions ", devices.size(), "\ncost_us ", cost_us,
+                   "\ntemp_bytes ", random.Below(3) * 8, "\n");
+  if (collective && devices.size() > 1) absl::StrAppend(&text, "collective\n");
   for (uint64_t i = 0; i < inputs; ++i) absl::StrAppend(&text, "input 11 ", plan_.elements, "\n");
   for (uint64_t i = 0; i < outputs; ++i) {
     absl::StrAppend(&text, "output 11 ", plan_.elements, i == 0 && donates ? " donates 0" : "",
@@ -263,7 +357,7 @@ absl::StatusOr<std::vector<std::vector<std::string>>> Session::Evaluate(
     }
     return outputs;
   }
-  auto program = device::ParseSimProgram(ProgramText(std::stoul(parts[1]), call.devices.size()));
+  auto program = device::ParseSimProgram(ProgramText(std::stoul(parts[1]), call.devices));
   if (!program.ok()) return program.status();
   if (!program->collectives.empty()) return EvaluateGang(*program, inputs);
   std::vector<uint64_t> digests;

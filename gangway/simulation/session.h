@@ -2,6 +2,9 @@
 // and recorded as a dataflow graph. What it fetches must equal the reference interpreter's result for that graph, bit
 // by bit (DF-3); every question must be answered within its deadline; and nothing may fail without a cause.
 //
+// With SessionPlan::plants it also plants failures: gangs of which one member fails, and uploads that are given up.
+// What depends on them must fail with the record of one of them, and nothing else may fail for it (ER-1, ER-2).
+//
 // Threading: Run and Finish on one thread of the world. Callbacks of the client come on its loop.
 #ifndef GANGWAY_SIMULATION_SESSION_H_
 #define GANGWAY_SIMULATION_SESSION_H_
@@ -25,6 +28,7 @@
 #include "gangway/program/program.h"
 #include "gangway/simulation/checkers.h"
 #include "gangway/simulation/random.h"
+#include "gangway/wire/failure.h"
 
 namespace gangway::simulation {
 
@@ -39,6 +43,12 @@ struct SessionPlan {
   uint32_t device_count = 0;  // of the cluster
   bool may_fail = false;      // something around it breaks
   bool withholds = false;     // bytes of some uploads
+  bool plants = false;        // failures of its own, and slow members
+  int leaves_after = -1;      // operations, while gangs of its own are in flight; -1: never
+  // From when a planted failure or a killed worker is known, and is asked about, to the answer; zero: `answer_max`.
+  std::chrono::nanoseconds failure_max{};
+  // How long slow members take, of all sessions so far. All limits are longer by this.
+  std::shared_ptr<std::chrono::microseconds> slow = std::make_shared<std::chrono::microseconds>();
   // If nothing but workers is killed: when the worker of a device was, in order.
   std::function<std::vector<Clock::time_point>(uint32_t device)> kills_of;
   // How long its process has been stopped so far: time in which it could not have seen an answer.
@@ -64,21 +74,37 @@ class Session {
     uint64_t calls = 0, copies = 0, uploads = 0;
     uint64_t gangs = 0;     // calls of programs with collectives of Gangway's own
     uint64_t spanning = 0;  // of them, over several workers
+    uint64_t planted = 0;   // failures: calls of failing programs, and uploads that are given up
+    uint64_t blamed = 0;    // answers that named a planted failure
+    uint64_t slow = 0;      // calls with a slow member
     uint64_t compared = 0;  // shards
     uint64_t answered = 0;
     std::map<int, uint64_t> failed;  // answers, by absl::StatusCode
     std::chrono::nanoseconds longest{};
+    std::chrono::nanoseconds longest_failure{};  // see SessionPlan::failure_max
   };
   bool lost() const { return *lost_; }  // its connection to the cluster
+  bool left() const { return left_; }   // it has nothing to finish
   const Counts& counts() const { return counts_; }
 
  private:
   static constexpr uint64_t kPrograms = 6;                     // whose results are hashes
   static constexpr uint64_t kGangPrograms = 4;                 // with collectives of Gangway's own
+  static constexpr uint64_t kFailingPrograms = 4;              // likewise, of which a member fails
   static constexpr std::chrono::milliseconds kLossKnown{500};  // to every client, after a kill
 
   using Devices = std::vector<uint32_t>;
   using Place = std::pair<uint64_t, uint32_t>;  // storage, shard
+  // Planted failures that spoil an array, or may: a text of each one's record. `shards` are bad. A reader may take the
+  // others as good ones, before it is known that their gang has failed.
+  struct Blame {
+    std::set<std::string> records;
+    std::set<uint32_t> shards;
+    void Add(const Blame& other) {
+      records.insert(other.records.begin(), other.records.end());
+      shards.insert(other.shards.begin(), other.shards.end());
+    }
+  };
   // An array was good at some time in between.
   struct Known {
     Clock::time_point from, to;
@@ -87,7 +113,13 @@ class Session {
     program::ValueId value = 0;
     Devices devices;
     std::vector<Place> places;  // of shard i
+    // Failures of what a view was made of. All of the view is spoiled if they were known then.
+    std::set<std::string> sources;
     std::optional<Known> known;
+  };
+  struct GivenUp {
+    uint64_t upload = 0;
+    std::string what;
   };
   struct Executable {
     ExecutableHandle handle = 0;
@@ -101,6 +133,7 @@ class Session {
     ArrayHandle array = 0;  // whose answer it is, if it is that of a whole one
     Devices devices;        // of the shards that it asks about
     std::optional<Known> known;
+    std::set<std::string> blame;  // records of planted failures that it may meet
     bool checked = false, good = false;
     Allowed allowed = Allowed::kGood;
     Clock::time_point asked;
@@ -118,8 +151,10 @@ class Session {
   uint64_t Below(uint64_t limit) { return random_.Below(limit); }
   void OneOp();
   const Devices& Placement() { return random_.Pick(plan_.placements); }
-  std::string ProgramText(uint64_t program, size_t devices) const;
-  std::string GangText(uint64_t program, size_t devices) const;
+  std::string ProgramText(uint64_t program, const Devices& devices) const;
+  std::string GangText(uint64_t program, const Devices& devices) const;
+  static bool IsFailing(uint64_t program) { return program >= kPrograms + kGangPrograms; }
+  std::string FailureOf(uint64_t program, const Devices& devices) const;
   uint64_t PickProgram(const Devices& devices);
   std::optional<Executable> Compile(uint64_t program, const Devices& devices);
   ArrayHandle Add(program::ValueId value, const Devices& devices);  // with a new storage
@@ -139,7 +174,13 @@ class Session {
   void KeepRest(ArrayHandle handle, const Array& array, const std::vector<Place>& gone);
   void DropOneShard();
   std::vector<ShardOf> Gather(const Devices& devices, std::vector<Place>& places,
-                              program::ValueId& value);
+                              program::ValueId& value, Blame& blame);
+  Blame BlameOf(const Array& array) const;
+  bool IsSpoiled(const Array& array) const;
+  void SetBlame(ArrayHandle array, const Blame& blame);
+  void GiveUpLater(uint64_t upload, ArrayHandle array);
+  void GiveUp();
+  void Leave();
   std::shared_ptr<Question> Ask(std::string what, Allowed allowed);
   void AskAbout(Question& question, ArrayHandle handle, const std::vector<uint32_t>& shards) const;
   Allowed Good() const { return plan_.may_fail ? Allowed::kEither : Allowed::kGood; }
@@ -147,6 +188,12 @@ class Session {
   // Waits for the answer and checks it. False: it is not good.
   bool Check(Question& question);
   bool CheckOnce(Question& question);
+  void CheckSoon(const Question& question, const wire::Failure& failure, Clock::time_point answered,
+                 Clock::time_point known);
+  void CheckLoss(const Question& question, const wire::Failure& failure,
+                 Clock::time_point answered);
+  void CheckBlame(const Question& question, const wire::Failure& failure,
+                  Clock::time_point answered);
   Clock::time_point DeadlineOf(const Question& question) const;
   Allowed AfterKills(const Question& question, Clock::time_point answered) const;
   void Violate(const std::string& invariant, const std::string& what);
@@ -161,6 +208,9 @@ class Session {
   std::map<ArrayHandle, Array> arrays_;  // the usable ones
   std::set<ArrayHandle> consumed_;       // handles that are held, of arrays that are not usable
   std::vector<ArrayHandle> partly_dropped_;
+  std::map<uint64_t, Blame> blame_;  // by storage
+  std::vector<GivenUp> to_give_up_;
+  bool left_ = false;
   uint64_t next_storage_ = 1;
   program::Program program_;
   std::vector<program::Array> arguments_;

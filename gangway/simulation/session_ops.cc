@@ -31,6 +31,7 @@ bool Share(const std::vector<Place>& some, const std::vector<Place>& others) {
 }  // namespace
 
 void Session::OneOp() {
+  if (!to_give_up_.empty() && Below(3) == 0) GiveUp();
   const uint64_t dice = arrays_.size() >= plan_.live_arrays_max ? 95 : Below(100);
   if (dice < 12) {
     Upload(Placement());
@@ -57,7 +58,7 @@ std::optional<Session::Executable> Session::Compile(uint64_t program, const Devi
   auto question = Ask(absl::StrCat("compile of program ", program), Good());
   const StatusCallback answered = Answered(question);
   const ExecutableHandle handle =
-      client_->Compile(ProgramText(program, devices.size()), "sim", "", devices,
+      client_->Compile(ProgramText(program, devices), "sim", "", devices,
                        [answered](const auto& info) { answered(info.status()); });
   it->second = {.handle = handle, .program = program};
   if (Check(*question)) return it->second;
@@ -84,16 +85,47 @@ ArrayHandle Session::Upload(const Devices& devices) {
                                .shard_bytes = bytes});
   program::Array argument{.devices = devices};
   const bool withholds = plan_.withholds && Below(4) == 0;
+  const bool gives_up = plan_.plants && Below(12) == 0;
   for (uint32_t shard = 0; shard < devices.size(); ++shard) {
     auto content = std::make_shared<std::string>(Content(random_.Next(), bytes));
     argument.shards.push_back(*content);
-    if (withholds && shard == 0) continue;
+    if ((withholds || gives_up) && shard == 0) continue;
     client_->Push(upload, shard, *content, [content] {});
   }
   if (withholds && Below(2) == 0) client_->AbandonUpload(upload, absl::DataLossError("given up"));
+  if (gives_up) GiveUpLater(upload, handle);
   arguments_.push_back(std::move(argument));
   ++counts_.uploads;
   return handle;
+}
+
+void Session::SetBlame(ArrayHandle array, const Blame& blame) {
+  if (!blame.records.empty()) blame_[arrays_.at(array).places[0].first] = blame;
+}
+
+void Session::GiveUpLater(uint64_t upload, ArrayHandle array) {
+  const std::string what = absl::StrCat(plan_.name, " gave up upload ", upload, ", at ");
+  to_give_up_.push_back({upload, what});
+  Blame blame{.records = {what}};
+  for (uint32_t shard = 0; shard < arrays_.at(array).devices.size(); ++shard)
+    blame.shards.insert(shard);
+  SetBlame(array, blame);
+  ++counts_.planted;
+}
+
+// Before any wait for an answer, which may depend on these uploads.
+void Session::GiveUp() {
+  const auto at =
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch());
+  for (const auto& [upload, what] : to_give_up_)
+    client_->AbandonUpload(upload, absl::AbortedError(absl::StrCat(what, at.count(), " us")));
+  to_give_up_.clear();
+}
+
+// As a process that ends, while gangs of its own are in flight.
+void Session::Leave() {
+  left_ = true;
+  for (uint64_t i = Below(4); i < 4; ++i) Call();
 }
 
 ArrayHandle Session::PickUsable() {
@@ -106,6 +138,7 @@ uint64_t Session::PickProgram(const Devices& devices) {
   if (!spans && (devices.size() == 1 || Below(4) != 0)) return Below(kPrograms);
   ++counts_.gangs;
   counts_.spanning += spans ? 1 : 0;
+  if (plan_.plants && Below(5) == 0) return kPrograms + kGangPrograms + Below(kFailingPrograms);
   return kPrograms + Below(kGangPrograms);
 }
 
@@ -114,7 +147,7 @@ void Session::Call() {
   const uint64_t number = PickProgram(devices);
   const std::optional<Executable> executable = Compile(number, devices);
   if (!executable) return;
-  const auto program = device::ParseSimProgram(ProgramText(number, devices.size()));
+  const auto program = device::ParseSimProgram(ProgramText(number, devices));
   std::vector<ArrayHandle> arguments;
   for (size_t i = 0; i < program->inputs.size(); ++i) {
     std::vector<ArrayHandle> fitting;
@@ -126,15 +159,21 @@ void Session::Call() {
   }
   std::vector<program::ValueId> inputs;
   std::vector<std::vector<Place>> places;
+  Blame blame;
   for (ArrayHandle argument : arguments) {
     inputs.push_back(arrays_.at(argument).value);
     places.push_back(arrays_.at(argument).places);
   }
   std::vector<GatheredArgument> gathered;
   if (Below(4) == 0) {  // the first argument's shards, each from any array that has one there
-    gathered.push_back({0, Gather(devices, places[0], inputs[0])});
+    gathered.push_back({0, Gather(devices, places[0], inputs[0], blame)});
     arguments[0] = 0;
   }
+  for (ArrayHandle argument : arguments) {
+    if (argument != 0) blame.Add(BlameOf(arrays_.at(argument)));
+  }
+  // A member that fails for its input leaves the others in a collective of the runtime, and its worker ends.
+  if (program->collective && !blame.records.empty() && !plan_.may_fail) return;
   std::vector<uint32_t> keep, donated;
   const std::vector<Place> taken = places[0];
   if (program->donated_input[0] == 0) {
@@ -145,7 +184,17 @@ void Session::Call() {
   const program::ValueId first =
       program_.AddCall(absl::StrCat("p/", number), inputs, donated, result_count, devices);
   std::vector<ArrayHandle> results;
-  for (uint32_t r = 0; r < result_count; ++r) results.push_back(Add(first + r, devices));
+  if (IsFailing(number)) {
+    const auto failing = std::ranges::find(devices, static_cast<uint32_t>(program->failing_device));
+    blame.Add({{FailureOf(number, devices)}, {static_cast<uint32_t>(failing - devices.begin())}});
+  }
+  for (uint32_t r = 0; r < result_count; ++r) {
+    results.push_back(Add(first + r, devices));
+    SetBlame(results.back(), blame);
+  }
+  counts_.planted += IsFailing(number) ? 1 : 0;
+  counts_.slow += program->slow_us > 0 ? 1 : 0;
+  *plan_.slow += std::chrono::microseconds(program->slow_us);
   client_->Call(executable->handle, arguments, results, {.keep = keep, .gathered = gathered});
   ++counts_.calls;
   if (!donated.empty()) Consume(taken);
@@ -162,7 +211,9 @@ void Session::Copy() {
       target = placement;
   }
   const program::ValueId value = program_.AddTransfer(arrays_.at(source).value, target);
+  const Blame blame = BlameOf(arrays_.at(source));
   const ArrayHandle result = Add(value, target);
+  SetBlame(result, blame);
   client_->Copy(std::vector{source}, std::vector{result}, target, "");
   ++counts_.copies;
 }
@@ -178,6 +229,7 @@ void Session::Regroup() {
   for (size_t k = 0; k < sources.size(); ++k) {
     const Array& source = arrays_.at(sources[k]);
     inputs.push_back(source.value);
+    array.sources.merge(BlameOf(source).records);
     for (uint32_t shard = 0; shard < source.devices.size(); ++shard) {
       const bool there = std::ranges::count(array.devices, source.devices[shard]) > 0;
       if (there || (Below(3) == 0 && !array.devices.empty())) continue;
@@ -204,6 +256,8 @@ void Session::Fetch() {
     question->shard = shard;
     question->bytes.resize(plan_.elements * 4);
     AskAbout(*question, handle, {shard});
+    // The shard may be read before its gang fails elsewhere.
+    if (!question->blame.empty()) question->allowed = Allowed::kEither;
     client_->Fetch(handle, {shard},
                    {.on_data =
                         [question](size_t, uint64_t offset, std::string_view data) {
@@ -230,6 +284,12 @@ std::shared_ptr<Session::Question> Session::Await(const std::vector<ArrayHandle>
     std::iota(shards.begin(), shards.end(), 0u);
     AskAbout(*question, handles[0], shards);
   }
+  bool is_spoiled = false;
+  for (ArrayHandle handle : handles) {
+    question->blame.merge(BlameOf(arrays_.at(handle)).records);
+    is_spoiled |= IsSpoiled(arrays_.at(handle));
+  }
+  if (!question->blame.empty()) question->allowed = is_spoiled ? Allowed::kBad : Allowed::kEither;
   client_->Await(handles, Answered(question));
   return question;
 }
@@ -262,7 +322,7 @@ void Session::Drop(bool consume) {
 // A view of the shards of an array that are not among `gone`, if there are any.
 void Session::KeepRest(ArrayHandle handle, const Array& array, const std::vector<Place>& gone) {
   Client::Regrouped rest;
-  Array view;
+  Array view{.sources = BlameOf(array).records};
   std::string name = "view";
   for (uint32_t shard = 0; shard < array.devices.size(); ++shard) {
     if (std::ranges::count(gone, array.places[shard]) != 0) continue;
@@ -296,7 +356,7 @@ void Session::DropOneShard() {
 
 // A shard for each device, out of arrays that are usable.
 std::vector<ShardOf> Session::Gather(const Devices& devices, std::vector<Place>& places,
-                                     program::ValueId& value) {
+                                     program::ValueId& value, Blame& blame) {
   std::vector<ShardOf> shards;
   std::vector<program::ValueId> inputs;
   std::string name = "view";
@@ -314,6 +374,9 @@ std::vector<ShardOf> Session::Gather(const Devices& devices, std::vector<Place>&
     absl::StrAppend(&name, "/", inputs.size(), ".", shard.shard);
     inputs.push_back(array.value);
     places.push_back(array.places[shard.shard]);
+    const Blame own = BlameOf(array);
+    blame.Add({.records = own.records});
+    if (own.shards.contains(shard.shard)) blame.shards.insert(static_cast<uint32_t>(shards.size()));
     shards.push_back(shard);
   }
   value = program_.AddCall(name, inputs, {}, 1, devices);
@@ -367,7 +430,7 @@ void Session::Mistake() {
       client_->Regroup({{result, {{PickUsable(), 1000}, {unknown, 0}}}});
       return BadArray(result, "shards that are not there");
     case 4:  // an array that is gone, unless the call that took it was rejected
-      if (consumed_.empty() || plan_.may_fail) return;
+      if (consumed_.empty() || plan_.may_fail || !blame_.empty()) return;
       return BadArray(*consumed_.begin(), "an array that is gone");
     default: {  // a fetch of nothing
       auto question = Ask("a fetch of an unknown array", Allowed::kBad);

@@ -43,6 +43,12 @@ void Add(const Outcome& outcome, Outcome& total) {
   total.copies += outcome.copies;
   total.gangs += outcome.gangs;
   total.spanning += outcome.spanning;
+  total.planted += outcome.planted;
+  total.blamed += outcome.blamed;
+  total.slow += outcome.slow;
+  total.left += outcome.left;
+  total.stuck_ends += outcome.stuck_ends;
+  total.longest_failure = std::max(total.longest_failure, outcome.longest_failure);
   if (outcome.spanning != 0) {
     total.faults.insert(total.faults.end(), outcome.faults.begin(), outcome.faults.end());
   }
@@ -63,12 +69,17 @@ std::string Summary(const Outcome& total) {
     absl::StrAppend(&codes, " ", absl::StatusCodeToString(static_cast<absl::StatusCode>(code)), " ",
                     count);
   }
-  const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(total.longest);
+  using std::chrono::duration_cast, std::chrono::milliseconds;
+  const auto longest = duration_cast<milliseconds>(total.longest);
+  const auto failure = duration_cast<std::chrono::microseconds>(total.longest_failure);
   return absl::StrCat(total.calls, " calls, ", total.gangs, " with collectives of our own, ",
                       total.spanning, " of them over workers, beside ", total.faults.size(),
                       " faults; ", total.copies, " copies, ", total.releases, " releases, ",
                       total.compared, " shards compared, ", total.answers,
-                      " answers, the last after ", longest.count(), " ms; failures:", codes);
+                      " answers, the last after ", longest.count(), " ms; ", total.planted,
+                      " planted failures, in ", total.blamed, " answers, at most ", failure.count(),
+                      " us later; ", total.slow, " slow members; ", total.left, " sessions left; ",
+                      total.stuck_ends, " workers were stuck; failures:", codes);
 }
 
 // The first failing seeds are printed.
@@ -108,9 +119,15 @@ TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1) {
     EXPECT_GT(total.spanning, Setting("GANGWAY_SEEDS", kSeeds) / 2);  // gangs over several workers
   }
   EXPECT_TRUE(Failed(total, absl::StatusCode::kInvalidArgument)) << "no session made mistakes";
+  const bool has_limit = trouble == Trouble::kWorkers || trouble == Trouble::kGangs;
+  EXPECT_TRUE(!has_limit || Setting("GANGWAY_SEED", 0) != 0 || total.longest_failure.count() > 0)
+      << "no failure had a limit";
   if (trouble == Trouble::kHostile) {
     EXPECT_GT(total.hostile_batches, 0u);
   } else if (trouble == Trouble::kGangs && Setting("GANGWAY_SEED", 0) == 0) {
+    EXPECT_GT(total.blamed, Setting("GANGWAY_SEEDS", kSeeds));  // answers
+    EXPECT_GT(total.slow, Setting("GANGWAY_SEEDS", kSeeds) / 4);
+    EXPECT_GT(total.left, Setting("GANGWAY_SEEDS", kSeeds) / 4);
     EXPECT_GT(total.spanning, 2 * Setting("GANGWAY_SEEDS", kSeeds));
     EXPECT_GT(total.faults.size(), 2 * Setting("GANGWAY_SEEDS", kSeeds));
   } else if (trouble == Trouble::kMemory) {
