@@ -219,7 +219,7 @@ void Session::CheckLoss(const Question& question, const wire::Failure& failure,
 // The root cause reaches every result (ER-1), and soon.
 void Session::CheckBlame(const Question& question, const wire::Failure& failure,
                          Clock::time_point answered) {
-  const std::string message = failure.message();
+  const std::string& message = failure.message();
   const auto named = std::ranges::find_if(question.blame, [&](const std::string& record) {
     return absl::StrContains(message, record);
   });
