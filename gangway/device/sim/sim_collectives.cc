@@ -74,9 +74,11 @@ absl::Status RunCollectives(const SimProgram& program, int device, const SimTime
     for (size_t number = 0; number < program.collectives.size(); ++number) {
       if (fails && done++ == program.fails_before) return failure();
       std::vector<std::byte>& input = inputs[program.collectives[number].input];
+      std::vector<std::byte> made(input.size());
       const std::span<const std::byte> operand(input);
-      const std::span<std::byte> result(input);
+      const std::span<std::byte> result(made);
       GANGWAY_RETURN_IF_ERROR(call(static_cast<int64_t>(number), {&operand, 1}, {&result, 1}));
+      input = std::move(made);
     }
   }
   return fails ? failure() : absl::OkStatus();
