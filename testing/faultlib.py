@@ -191,8 +191,8 @@ def segments(workers: list[dict[str, Any]], names: str = "collectives|heap") -> 
 
 
 def the_cause(errors: list[str], worker: str, of: str = "gang") -> str:
-    """The first line of the cause, with its code, of errors that must all be one failure record: of this worker, with
-    program and incarnation, without the plugin's own words, and of a gang with its number and the device.
+    """Checks that all errors are one failure record of `worker`, with program and incarnation, and without the plugin's
+    own words. A gang's record also has its number and device. Returns the first line of the cause, with its code.
     """
     # The front door says which function of the C API reports it.
     texts = {re.sub(r"^([A-Z_]+: )PJRT_\w+: ", r"\1", error) for error in errors}

@@ -52,7 +52,7 @@ for rows, columns, kind in ((8, 8, np.float32), (64, 500, np.float32), (256, 102
     keep(jax.jit(shard(lambda v: jax.lax.ppermute(v, "b", [(0, 2), (2, 3), (1, 1)])))(x))
     keep(jax.jit(shard(lambda v: jax.lax.all_to_all(v, "a", 0, 1, tiled=True)))(x))
     keep(jax.jit(shard(lambda v: jax.lax.psum_scatter(v, "a", scatter_dimension=0, tiled=True).repeat(2, 0)))(x))
-x = jax.device_put(draw((64, 128)).astype(np.float32), both)
+wide, x = x, jax.device_put(draw((64, 128)).astype(np.float32), both)
 @jax.jit
 def looped(x):
     def body(i, v):
@@ -60,6 +60,11 @@ def looped(x):
         return jnp.tanh(v @ v.T @ x / 999)
     return jax.lax.fori_loop(0, 25, body, x)
 keep(looped(x))
+# A permutation and an exchange whose result is the loop's next operand, small and large.
+for y in (x, wide):
+    ring, pair = [(0, 1), (1, 2), (2, 3), (3, 0)], dict(split_axis=0, concat_axis=0, tiled=True)
+    keep(jax.jit(shard(lambda v: jax.lax.fori_loop(0, 3, lambda i, w: jax.lax.ppermute(w, "b", ring), v)))(y))
+    keep(jax.jit(shard(lambda v: jax.lax.fori_loop(0, 3, lambda i, w: jax.lax.all_to_all(w, "a", **pair), v)))(y))
 def loss(w, x): return jnp.square(jnp.tanh(x @ w) - 1).mean()
 keep(jax.jit(jax.value_and_grad(loss))(jax.device_put(draw((128, 128)).astype(np.float32), both), x))
 keep(jnp.sort(x, axis=0), jnp.cumsum(x, axis=1), jnp.fft.fft(x, axis=0).real)
@@ -214,7 +219,7 @@ result = float(jax.jit(lambda v: v + 1)(x)[0])
 
 
 def test_an_upload_that_a_collective_reads_moves_to_the_heap(new_cluster: NewCluster) -> None:
-    """It arrives in memory that only its worker and its client map, which is given back then."""
+    """It arrives in memory that only its worker and client map. That memory is given back after the move."""
     running = new_cluster(1, 2, 1).start()
     setup = SETUP.replace("devices.reshape(2, 4)", "devices.reshape(2, 1)")
     with Console(running, door="pjrt") as client:
@@ -230,6 +235,9 @@ def test_an_upload_that_a_collective_reads_moves_to_the_heap(new_cluster: NewClu
             25,
         )
         assert client.do("result = float(scatter(x).sum() + x.sum())") == 2 * (2 << 20)
+        for worker in workers:
+            read = heaps(worker["pid"], "r--s")  # half of the other device's operand
+            assert len(read) == 1 and min(read.values()) >= 2 << 10, (worker["name"], read)
 
 
 def one_fault(running: Cluster, client: Console, rng: random.Random, round_: int) -> None:
@@ -301,8 +309,8 @@ worse = jax.device_put(np.int32(busy_s), NamedSharding(mesh, P()))
         )
         assert client.do("result = float(f(x, good).sum())", timeout_s=60) == 16.0
         for flag in ("bad", "worse"):
-            client.do(f"y = f(x, {flag})")
             began = time.monotonic()
+            client.do(f"y = f(x, {flag})")
             errors = []
             for shard in range(4):
                 answer = client.ask(f"np.asarray(y.addressable_shards[{shard}].data)")

@@ -81,7 +81,7 @@ class Faulty:
 
     def expect_all_fail(self, values: str, count: int, cause: str, since: float) -> None:
         """All `values` of the client fail within a second, and each member's arrays carry the record of this cause.
-        A lost worker, "", is the cause of each array that it held by itself.
+        An empty `cause` means that the victim was lost: each array then has a record of its own.
         """
         found = self.client.do(f"result = errors({values})")
         took = elapsed(since)

@@ -219,6 +219,26 @@ TEST_F(CompilerTest, CollectivesAreTakenOutOverWorkersAndWhereTheyAreAskedFor) {
   EXPECT_EQ(table(nullptr).collectives_size(), 0) << "then the runtime's own do";
 }
 
+// Clients see the partitioned program, and the memory that is charged is that of the program which runs.
+TEST_F(CompilerTest, TheMemoryOfAProgramOverWorkersIsThatOfItsExecutable_GS2) {
+  wire::CompileRequest request = Request(1, kSumOfAll, 2);
+  const auto partitioned = Compile(Backend(), request, OpenPartitioner);
+  ASSERT_TRUE(partitioned.ok()) << partitioned.status();
+  request.set_spans_workers(true);
+  const auto result = Compile(Backend(), request, OpenPartitioner);
+  ASSERT_TRUE(result.ok()) << result.status();
+  xla::LoweredExecutable lowered;
+  ASSERT_TRUE(lowered.ParseFromString(result->serialized()));
+  const int device = 0;
+  auto executable = Backend().Load(lowered.executable(), std::span(&device, 1));
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  const auto memory = (*executable)->GetMemoryStats();
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(result->info().memory().temp_bytes(), memory->temp_bytes);
+  EXPECT_NE(result->info().memory().temp_bytes(), partitioned->info().memory().temp_bytes())
+      << "then this test cannot tell them apart";
+}
+
 TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   wire::CompileRequest request = Request(1, kSharded, 2);
   request.set_spans_workers(true);

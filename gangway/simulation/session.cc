@@ -195,14 +195,15 @@ void Session::CheckSoon(const Question& question, const wire::Failure& failure,
                         Clock::time_point answered, Clock::time_point known) {
   const std::chrono::nanoseconds took =
       answered - std::max(question.asked, known) - std::chrono::nanoseconds(*plan_.slow);
-  counts_.longest_failure = std::max(counts_.longest_failure, took);
+  if (plan_.slow->count() == 0) counts_.longest_failure = std::max(counts_.longest_failure, took);
   if (plan_.failure_max.count() == 0 || took <= plan_.failure_max) return;
   const auto took_ms = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
   Violate("ER-2", absl::StrCat(question.what, " was answered ", took_ms,
                                " ms after its failure was known: ", wire::ToText(failure)));
 }
 
-// What a killed worker took with it is lost at once. One question for several arrays also waits for the others.
+// What a killed worker took with it is lost at once: after the last kill before the answer, since the array may depend
+// on any of the killed workers. One question for several arrays also waits for the others.
 void Session::CheckLoss(const Question& question, const wire::Failure& failure,
                         Clock::time_point answered) {
   if (failure.code() != static_cast<int>(absl::StatusCode::kDataLoss) || question.devices.empty())

@@ -44,8 +44,9 @@ struct SessionPlan {
   bool may_fail = false;      // something around it breaks
   bool withholds = false;     // bytes of some uploads
   bool plants = false;        // failures of its own, and slow members
-  int leaves_after = -1;      // operations, while gangs of its own are in flight; -1: never
-  // From when a planted failure or a killed worker is known, and is asked about, to the answer; zero: `answer_max`.
+  int leaves_after = -1;      // ends after so many operations, with gangs in flight; -1: never
+  // The longest time to the answer, from a planted failure or a kill, or from the question if that is later. Zero: only
+  // `answer_max` counts.
   std::chrono::nanoseconds failure_max{};
   // How long slow members take, of all sessions so far. All limits are longer by this.
   std::shared_ptr<std::chrono::microseconds> slow = std::make_shared<std::chrono::microseconds>();

@@ -110,7 +110,7 @@ bool Failed(const Outcome& total, absl::StatusCode code) {
 class Simulation : public ::testing::TestWithParam<std::pair<Trouble, std::string>> {};
 
 // All checkers run in every test; the tests differ in what goes wrong around the sessions.
-TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1) {
+TEST_P(Simulation, KeepsItsPromises_GS1_GS4_OB1_OB2_DF3_ER1_ER2) {
   const Trouble trouble = GetParam().first;
   const Outcome total = RunSeeds(trouble);
   if (Setting("GANGWAY_SEED", 0) == 0) {

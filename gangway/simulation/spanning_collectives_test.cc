@@ -210,7 +210,8 @@ TEST(SpanningCollectivesTest, AFailedMemberEndsItsGangWithinASecondAndNoOther_ER
   }
 }
 
-// Its worker cannot end the gang yet, but the others do, so gangs of others run there.
+// The failed member's worker waits for its slow neighbour. The other workers end the gang at once, so other sessions'
+// gangs run there.
 TEST(SpanningCollectivesTest, AFailedMemberBesideASlowOneHoldsUpNoOtherWorker_ER2) {
   constexpr seconds kSlow{3};
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -240,7 +241,7 @@ TEST(SpanningCollectivesTest, AFailedMemberBesideASlowOneHoldsUpNoOtherWorker_ER
   }
 }
 
-// Likewise: its gang with a slow member holds up no other worker, and no other session.
+// A slow member of an ended session's gang delays neither other workers nor other sessions.
 TEST(SpanningCollectivesTest, AnEndedSessionHoldsUpNoOtherWorker_ER2) {
   constexpr seconds kSlow{3};
   for (uint64_t seed = 1; seed <= 20; ++seed) {

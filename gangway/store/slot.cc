@@ -37,13 +37,15 @@ void Slot::Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing,
   notice.Tell();
 }
 
-std::optional<Borrower> Slot::NoteReadAt(std::span<const std::byte* const> places) {
+std::optional<Borrower> Slot::NoteReadAt(std::span<const std::byte* const> places, Ordinal gang) {
+  std::shared_ptr<const std::byte> bytes;  // its owner may end here, after the lock
   MutexLock lock(mutex_);
   if (state_ != State::kFilled) return std::nullopt;
-  std::shared_ptr<const std::byte> bytes = content_.borrowed.lock();
+  bytes = content_.borrowed.lock();
   if (bytes == nullptr || std::ranges::find(places, bytes.get()) == places.end())
     return std::nullopt;
-  if (!std::exchange(was_read_borrowed_, true)) return std::nullopt;
+  if (first_reader_ == Ordinal()) first_reader_ = gang;
+  if (first_reader_ == gang) return std::nullopt;
   content_.borrowed.reset();
   return Borrower{content_.buffer, std::move(bytes)};
 }

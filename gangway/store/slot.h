@@ -44,8 +44,8 @@ struct SlotName {
 struct Content {
   std::shared_ptr<device::Buffer> buffer;
   Sharing sharing = Sharing::kOwned;
-  // The bytes of another owner that are the buffer's memory (HostSemantics::kZeroCopy). Expired: the runtime does not
-  // use them, or not any more, for example because the buffer was donated.
+  // The bytes of another owner that are the buffer's memory (HostSemantics::kZeroCopy). Expired once the runtime no
+  // longer uses these bytes: it has copied them, or the buffer was donated or dropped.
   std::weak_ptr<const std::byte> borrowed;
 };
 
@@ -73,11 +73,12 @@ class Slot {
   void Fill(std::shared_ptr<device::Buffer> buffer, Sharing sharing,
             std::weak_ptr<const std::byte> borrowed = {}) GANGWAY_EXCLUDES(mutex_);
 
-  // Notes that the contents were read at one of these places, in memory that their buffer borrows. The second time, it
-  // returns them, to be copied; the third time only if PutBack was called.
-  std::optional<Borrower> NoteReadAt(std::span<const std::byte* const> places)
+  // Notes that a gang has read the contents at one of `places`, if their buffer borrows memory there. From the second
+  // gang on, returns the buffer and the memory, for a copy; after that nothing, unless PutBack is called.
+  std::optional<Borrower> NoteReadAt(std::span<const std::byte* const> places, Ordinal gang)
       GANGWAY_EXCLUDES(mutex_);
-  // Both do nothing if the slot does not hold the original buffer any more.
+  // Both do nothing if the slot does not hold the original buffer any more. The copy is this slot's alone, so it is
+  // owned, even if the original was shared.
   void PutBack(const Borrower& original) GANGWAY_EXCLUDES(mutex_);
   void Replace(const device::Buffer& original, std::shared_ptr<device::Buffer> copy)
       GANGWAY_EXCLUDES(mutex_);
@@ -128,7 +129,7 @@ class Slot {
   CondVar settled_;
   State state_ GANGWAY_GUARDED_BY(mutex_) = State::kPromised;
   Content content_ GANGWAY_GUARDED_BY(mutex_);
-  bool was_read_borrowed_ GANGWAY_GUARDED_BY(mutex_) = false;
+  Ordinal first_reader_ GANGWAY_GUARDED_BY(mutex_);  // of what it borrows
   std::unique_ptr<wire::Failure> failure_ GANGWAY_GUARDED_BY(mutex_);
   std::vector<Settled> waiting_ GANGWAY_GUARDED_BY(mutex_);  // while promised
 };

@@ -117,23 +117,25 @@ TEST_F(SlotTest, WhatIsAskedForBeforeItIsThereIsSharedFromTheStart_OB1) {
   EXPECT_EQ(wire::ToFailure(seen.at(3).status()).message(), "why");
 }
 
-TEST_F(SlotTest, ContentsThatBorrowMemoryAreTakenOnceTheSecondTimeTheyAreRead) {
+TEST_F(SlotTest, ContentsThatBorrowMemoryAreTakenOnceWhenASecondGangReadsThem) {
   auto memory = std::make_shared<const std::byte>();
   const std::byte other{};
   const std::array places = {&other, memory.get()};
+  const Ordinal first(7), second(9);
   auto slot = Make();
-  EXPECT_FALSE(slot->NoteReadAt(places).has_value()) << "it has none";
+  EXPECT_FALSE(slot->NoteReadAt(places, Ordinal(5)).has_value()) << "it has none";
   const auto original = std::make_shared<FakeBuffer>(&alive_);
   slot->Fill(original, Sharing::kShared, memory);
-  EXPECT_FALSE(slot->NoteReadAt(places).has_value()) << "the first time";
-  EXPECT_FALSE(slot->NoteReadAt(std::span(places).first(1)).has_value()) << "elsewhere";
-  std::optional<Borrower> taken = slot->NoteReadAt(places);
+  for (int argument = 0; argument < 2; ++argument)
+    EXPECT_FALSE(slot->NoteReadAt(places, first).has_value()) << "one gang";
+  EXPECT_FALSE(slot->NoteReadAt(std::span(places).first(1), second).has_value()) << "elsewhere";
+  std::optional<Borrower> taken = slot->NoteReadAt(places, second);
   ASSERT_TRUE(taken.has_value());
   EXPECT_EQ(taken->buffer, original);
   EXPECT_EQ(taken->bytes, memory);
-  EXPECT_FALSE(slot->NoteReadAt(places).has_value()) << "it was taken";
+  EXPECT_FALSE(slot->NoteReadAt(places, second).has_value()) << "it was taken";
   slot->PutBack(*taken);
-  EXPECT_TRUE(slot->NoteReadAt(places).has_value()) << "it was put back";
+  EXPECT_TRUE(slot->NoteReadAt(places, second).has_value()) << "it was put back";
 
   const auto copy = std::make_shared<FakeBuffer>(&alive_);
   slot->Replace(*original, copy);
@@ -141,7 +143,7 @@ TEST_F(SlotTest, ContentsThatBorrowMemoryAreTakenOnceTheSecondTimeTheyAreRead) {
   EXPECT_EQ(slot->Wait(Soon())->sharing, Sharing::kOwned);
   slot->PutBack(*taken);
   slot->Replace(*original, original);
-  EXPECT_FALSE(slot->NoteReadAt(places).has_value());
+  EXPECT_FALSE(slot->NoteReadAt(places, second).has_value());
   EXPECT_EQ(slot->Wait(Soon())->buffer, copy) << "the slot does not hold the original any more";
   EXPECT_EQ(ledger_->Total().current, 64u);
   slot->Empty();
@@ -156,9 +158,9 @@ TEST_F(SlotTest, MemoryThatTheRuntimeHasLetGoIsNotTaken) {
   const std::array<const std::byte*, 1> places = {memory.get()};
   auto slot = Make();
   slot->Fill(std::make_shared<FakeBuffer>(&alive_), Sharing::kOwned, memory);
-  EXPECT_FALSE(slot->NoteReadAt(places).has_value());
+  EXPECT_FALSE(slot->NoteReadAt(places, Ordinal(1)).has_value());
   memory.reset();
-  EXPECT_FALSE(slot->NoteReadAt(places).has_value());
+  EXPECT_FALSE(slot->NoteReadAt(places, Ordinal(2)).has_value());
 }
 
 TEST_F(SlotTest, DroppedSlotRefunds) {

@@ -208,7 +208,7 @@ absl::Status Exchange::CheckOverlaps() const {
       if (in_place || !Overlap(operands_[i], results_[j])) continue;
       return absl::InternalError(absl::StrCat(
           "collective ", member_.CollectiveName(), ": result ", j, " overlaps operand ", i,
-          ", which other members may be yet to read. This is a defect of "
+          ", which other members may not have read yet. This is a defect of "
           "Gangway or of the plugin: please report the program"));
     }
   }

@@ -4,7 +4,7 @@
 // Large operands of members on the same worker are not sent: each shows its operands and results (shown.h), and the
 // others read them there. A member then ends its call when they have. Writing a result may not change what another
 // member has yet to read. So an all-reduce may be in place (a member writes a part only when the member that reduces it
-// has read it), and a ragged exchange may write over what its result was before. A result that overlaps any other
+// has read it), and a ragged exchange may write over what its result was before. Any other overlap of a result and an
 // operand is refused: XLA gives the results of these calls memory of their own.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_EXCHANGE_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_EXCHANGE_H_
@@ -76,14 +76,14 @@ class Exchange {
   }
 
   void FindMembersHere();
-  // INTERNAL: a result overlaps an operand that others may be yet to read.
+  // INTERNAL: a result overlaps an operand that others may not have read yet.
   absl::Status CheckOverlaps() const;
   absl::Status ExchangeAll();
   absl::Status SendAndReceive();
   void LeaveSources();
   // Whether all other members may read this one's operands and results where they are, if these are in a heap.
   bool MayShow() const;
-  // If not, the launch is told which operands are elsewhere.
+  // Also notes in the launch the operands that are not.
   bool AreInHeap() const;
   absl::Status ShowInHeap();
   // Of a message that shows where a source's operands and results are. INTERNAL: not in its worker's heap.

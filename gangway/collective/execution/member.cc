@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kSleepMax{100};
 // For the reason of a failure to come once a peer is gone, and how often a member that waits for one looks.
 constexpr std::chrono::milliseconds kReasonMax{1000};
 constexpr std::chrono::milliseconds kLookMax{20};
-// Operands of a launch that would be moved to the heap.
+// Operands outside the heap that a launch notes.
 constexpr size_t kOutsideHeapMax = 256;
 // Threads that tell a launch's workers of it: its client, and the scheduler.
 constexpr size_t kTellers = 2;

@@ -162,7 +162,7 @@ class Launch {
   std::shared_ptr<const std::atomic<bool>> abort_flag() const { return is_aborted_; }
   absl::Status reason() const GANGWAY_EXCLUDES(mutex_);  // OK: not aborted
 
-  // An operand that all members could have read where it is, if it were in this worker's heap. 256 are kept.
+  // Notes an operand that all members could have read in place, were it in this worker's heap. At most 256 are kept.
   void NoteOutsideHeap(const std::byte* operand) GANGWAY_EXCLUDES(mutex_);
   std::vector<const std::byte*> outside_heap() const GANGWAY_EXCLUDES(mutex_);
 
@@ -189,11 +189,11 @@ class Member {
          uint32_t device_id = 0);
   ~Member();
 
-  // One collective. The operands and results are those of the program's call, without the chain. A result may be the
-  // memory of its own operand in an all-reduce, and of what it was before in a ragged exchange. Errors:
+  // One collective. The operands and results are those of the program's call, without the chain. An all-reduce
+  // may write over its own operand, and a ragged exchange over the operand with its result's former contents. Errors:
   // INVALID_ARGUMENT: the call does not fit the plan, or the positions do not run the same collectives in one order;
-  // INTERNAL: a result overlaps operands otherwise; DEADLINE_EXCEEDED: a member did not come; the reason of an abort;
-  // UNAVAILABLE: another member was aborted while this one read its message.
+  // INTERNAL: any other overlap of a result and an operand; DEADLINE_EXCEEDED: a member did not come; the reason of an
+  // abort; UNAVAILABLE: another member was aborted while this one read its message.
   absl::Status Run(int64_t number, std::span<const std::span<const std::byte>> operands,
                    std::span<const std::span<std::byte>> results);
 

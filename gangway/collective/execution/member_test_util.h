@@ -111,7 +111,7 @@ class Host {
         std::make_shared<Peer>(absl::StrCat("worker", other), other, std::move(arena));
   }
 
-  // From now on the heap of `worker` has as many addresses.
+  // Makes the heap of `worker` the addresses from 1 to `addresses`.
   void SetHeap(uint32_t worker, uint64_t addresses) {
     own_[worker]->SetHeap(
         std::make_shared<ReadableHeap>(reinterpret_cast<std::byte*>(1), addresses));

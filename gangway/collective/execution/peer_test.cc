@@ -462,7 +462,7 @@ TEST_F(HeapTest, AMemberThatShowsMemoryOutsideOfItsHeapIsNamed) {
   }
 }
 
-// So that it is moved there before the next launch.
+// The worker moves such operands to the heap (worker/service/borrowed_memory.h).
 TEST_F(HeapTest, AnOperandOutsideOfItIsToldToTheLaunch) {
   for (const bool is_outside : {false, true}) {
     if (is_outside) host_.SetHeap(0, 1);
@@ -479,7 +479,7 @@ TEST_F(HeapTest, AnOperandOutsideOfItIsToldToTheLaunch) {
     std::vector<const std::byte*> outside;
     if (is_outside) outside.push_back(inputs[0][0].data());
     EXPECT_EQ(launches[0]->outside_heap(), outside);
-    EXPECT_TRUE(launches[1]->outside_heap().empty()) << "nobody reads what it has";
+    EXPECT_TRUE(launches[1]->outside_heap().empty()) << "no other worker reads its operand";
   }
 }
 

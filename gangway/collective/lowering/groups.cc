@@ -96,8 +96,8 @@ struct CutAxis {
   std::vector<bool> is_grouped;
 };
 
-// `refs`: those of this axis, in their order. Another order than that of the parts would order the ids of a group in a
-// way that versions of XLA do not agree on.
+// `refs`: those of this axis. They must be in the order of the parts: versions of XLA disagree on how another order
+// arranges a group's ids.
 absl::StatusOr<CutAxis> Cut(int64_t size, const std::vector<const xla::AxisRefProto*>& refs) {
   CutAxis cut;
   int64_t before = 1;  // the product of the parts so far

@@ -24,8 +24,8 @@ namespace gangway::device {
 
 struct SimOptions {
   int device_count = 4;
-  int first_device =
-      0;  // the number of the first one, for programs that are slow or fail on a device
+  // The number of the first device in the cluster: programs name slow and failing devices by it.
+  int first_device = 0;
   int inflight_max = 32;
   bool collectives_block_threads = false;  // what the capabilities say; simulated ones do not
   uint64_t memory_bytes = 0;               // what each device says that it has; 0: nothing

@@ -12,7 +12,8 @@
 //     rounds 3                    # the collectives above run in their order, so often; default 1
 //     cost_us 330                 # device time of one run, default 0
 //     slow 1 50000                # on device 1 (SimOptions::first_device), a run takes 50 ms more
-//     fails 2 3                   # on device 2, a run fails before its fourth collective, or after its last one
+//     fails 2 3                   # on device 2, a run fails before collective 3 (from 0 on, counted through all
+//                                 # rounds), or at its end if it has fewer
 //     temp_bytes 4096             # default 0
 //     code_bytes 1000000          # of the compiled executable, beside its text; default 0
 //     input 11 128 4              # element type (XLA PrimitiveType), then dimensions per device

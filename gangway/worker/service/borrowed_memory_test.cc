@@ -29,7 +29,7 @@ class BorrowedMemoryTest : public testing::Test {
     Read();
   }
 
-  void Read() { MoveToHeap(environment_, slot_, places_); }
+  void Read() { MoveToHeap(environment_, slot_, places_, Ordinal(++gangs_)); }
   std::shared_ptr<device::Buffer> buffer() { return slot_->Wait(Clock::now())->buffer; }
 
   EventLoop loop_{"loop"};
@@ -42,6 +42,7 @@ class BorrowedMemoryTest : public testing::Test {
       store::SlotName{.storage = StorageId(1), .session = SessionId(1), .bytes = 16}, ledger_);
   std::shared_ptr<device::Buffer> original_;
   TaskEnvironment environment_;
+  uint64_t gangs_ = 0;
 };
 
 TEST_F(BorrowedMemoryTest, ContentsAreCopiedAndTheOriginalIsDropped) {
@@ -73,7 +74,7 @@ TEST_F(BorrowedMemoryTest, TheCopyWaitsForRoom) {
 
 TEST_F(BorrowedMemoryTest, OtherContentsStay) {
   const std::array<const std::byte*, 1> elsewhere = {places_[0] + 1};
-  MoveToHeap(environment_, slot_, elsewhere);
+  MoveToHeap(environment_, slot_, elsewhere, Ordinal(9));
   EXPECT_EQ(buffer(), original_);
   memory_.reset();
   Read();

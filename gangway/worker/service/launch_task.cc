@@ -328,7 +328,7 @@ void LaunchTask::MoveArguments(const Position& position) {
     places = launch_->outside_heap();
   }
   for (size_t k = 0; k < position.arguments.size() && !places.empty(); ++k)
-    if (!donated_[k]) MoveToHeap(environment(), position.arguments[k], places);
+    if (!donated_[k]) MoveToHeap(environment(), position.arguments[k], places, ordinal());
 }
 
 void LaunchTask::Skip(uint64_t place) const {

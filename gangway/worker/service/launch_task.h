@@ -118,7 +118,8 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   absl::StatusOr<device::CollectiveCall> JoinCollectives(const Position& position,
                                                          Clock::time_point deadline);
   void LeaveCollectives(const Position& position, const absl::Status& status);
-  // Its arguments that members on other workers could not read where they are (borrowed_memory.h).
+  // Moves to the heap those of its arguments that members on other workers could not read in place
+  // (borrowed_memory.h).
   void MoveArguments(const Position& position) GANGWAY_EXCLUDES(launch_mutex_);
   // Of a late position: the outputs are known, or the program has ended. After both, its results are settled.
   void SettleLate(Position& position, std::optional<Buffers> outputs) GANGWAY_EXCLUDES(late_mutex_);

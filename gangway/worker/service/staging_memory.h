@@ -1,5 +1,6 @@
 // The host memory of a worker for bytes that are on their way: uploads that have no buffers yet, shards for clients and
-// for other workers. All of it counts against one total; one session may take a part of that (TM-2).
+// for other workers, operands while they are copied to the heap (borrowed_memory.h). All of it counts against one
+// total; one session may take a part of that (TM-2).
 //
 // What does not fit now waits for its turn: the sessions that wait take turns, and each session's requests keep their
 // order. A session that waits too long, none of whose bytes arrive in that time, gets RESOURCE_EXHAUSTED, with the
