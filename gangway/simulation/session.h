@@ -44,7 +44,8 @@ struct SessionPlan {
   bool may_fail = false;      // something around it breaks
   bool withholds = false;     // bytes of some uploads
   bool plants = false;        // failures of its own, and slow members
-  int leaves_after = -1;      // ends after so many operations, with gangs in flight; -1: never
+  // It leaves after this many operations, while gangs of its own are in flight. -1: it stays to the end.
+  int leaves_after = -1;
   // The longest time to the answer, from a planted failure or a kill, or from the question if that is later. Zero: only
   // `answer_max` counts.
   std::chrono::nanoseconds failure_max{};
