@@ -157,7 +157,7 @@ void CollectiveStreams::Dial(Way& way) {
   const uint32_t worker = way.worker.index();
   if (way.failures == 0) WatchOpening(worker, way.promise);
   auto mirror = Mirror::Create(worker, static_cast<uint32_t>(way.worker.devices_size()));
-  if (!mirror.ok()) return way.promise->Set(mirror.status());
+  if (!mirror.ok()) return GiveUp(way, mirror.status());
   auto hearing = way.hearing = std::make_shared<Hearing>(*std::move(mirror));
   transport::LinkEvents events;
   events.executor = receiver_.get();
@@ -196,6 +196,7 @@ void CollectiveStreams::OnDialed(uint32_t worker, const std::shared_ptr<Hearing>
   hearing->link = *std::move(link);
   hearing->heard = Clock::now();
   SendHello(*hearing);
+  OpenIfBoth(*way);  // one that is no worker may have answered already
 }
 
 void CollectiveStreams::SendHello(Hearing& hearing) {
@@ -285,14 +286,17 @@ void CollectiveStreams::TakeCourier(Way& way, std::shared_ptr<StreamCourier> cou
 }
 
 void CollectiveStreams::OpenIfBoth(Way& way) {
-  if (way.courier == nullptr || way.hearing == nullptr || !way.hearing->is_greeted ||
-      way.peer != nullptr)
+  if (way.courier == nullptr || way.hearing == nullptr || way.hearing->link == nullptr ||
+      !way.hearing->is_greeted || way.peer != nullptr)
     return;
   way.failures = 0;
   way.why = absl::OkStatus();
   way.peer = std::make_shared<collective::Peer>(NameOf(way.worker), way.worker.index(),
                                                 way.hearing->mirror.arena(), way.courier);
+  const bool was_given_up = way.promise->has_failed();
+  if (was_given_up) way.promise = std::make_shared<PeerPromise>(NameOf(way.worker));
   way.promise->Set(way.peer);
+  if (was_given_up) options_.on_broken();
 }
 
 void CollectiveStreams::OnPeerFrame(uint64_t id, wire::Frame frame) {

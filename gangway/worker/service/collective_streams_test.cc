@@ -51,6 +51,37 @@ std::shared_ptr<const collective::Plan> AllReduce(uint32_t members) {
   return *collective::Plan::Make(table);
 }
 
+// Connections carry frames at once, but are said to be open only after Open.
+class LateTransport final : public transport::Transport {
+ public:
+  explicit LateTransport(transport::Transport* base) : base_(base) {}
+
+  absl::StatusOr<std::unique_ptr<transport::Listener>> Listen(
+      const std::string& address, transport::Accept accept,
+      transport::LinkOptions options) override {
+    return base_->Listen(address, std::move(accept), options);
+  }
+  absl::StatusOr<std::shared_ptr<transport::Link>> Connect(
+      const std::string& address, transport::LinkEvents events, std::chrono::milliseconds limit,
+      transport::LinkOptions options) override {
+    events.on_frame = [this, before = std::move(events.on_frame)](wire::Frame frame) {
+      before(std::move(frame));
+      ++frames_;
+    };
+    auto link = base_->Connect(address, std::move(events), limit, options);
+    EXPECT_TRUE(Until([this] { return is_open_.load(); }));
+    return link;
+  }
+
+  int frames() const { return frames_; }
+  void Open() { is_open_ = true; }
+
+ private:
+  transport::Transport* const base_;
+  std::atomic<bool> is_open_ = false;
+  std::atomic<int> frames_ = 0;
+};
+
 // A worker of one device.
 class Side {
  public:
@@ -369,6 +400,58 @@ TEST_F(CollectiveStreamsTest, BreakAWayOnWhichShardsAreSent) {
     shard.mutable_bulk()->mutable_bytes()->set_data("a piece");
     b.SayToAll(shard);
   });
+}
+
+// Its side of the way was open all the time: it comes to know of this worker late.
+TEST_F(CollectiveStreamsTest, OpenAWayThatWasGivenUpWhenTheMemberComes) {
+  Side a(hub_.get(), 0, std::chrono::milliseconds(300)), b(hub_.get(), 1, kPatience);
+  a.Open(1);
+  ASSERT_TRUE(Until([&] { return a.broken() > 0; }));
+  b.Open(0);
+  ASSERT_TRUE(b.Peer(0).ok());
+  EXPECT_TRUE(Until([&] { return a.broken() == 2; })) << "launches ask for the way again";
+  for (uint64_t place = 1; place < 4; ++place) ExpectSum(a, b, place);
+}
+
+// The answer to a Hello that was not sent, while the connection is still being opened.
+TEST_F(CollectiveStreamsTest, WaitForTheLinkOfAMemberThatAnswersTooEarly) {
+  LateTransport late(hub_.get());
+  EventLoop loop("early");
+  std::shared_ptr<transport::Link> told;
+  auto listener = *hub_->Listen(Side::Address(1), [&](std::shared_ptr<transport::Link> link) {
+    told = std::move(link);
+    loop.Post([&told] {
+      wire::Frame reply;
+      reply.mutable_hello_reply();
+      EXPECT_TRUE(told->Send(std::move(reply)).ok());
+    });
+    return transport::LinkEvents{.executor = &loop};
+  });
+  Side a(&late, 0, kPatience);
+  a.Open(1);
+  auto hears = hub_->Connect(Side::Address(0), {.executor = &loop}, kPatience);
+  wire::Frame hello;
+  hello.mutable_hello()->mutable_worker()->set_index(1);
+  hello.mutable_hello()->mutable_worker()->set_incarnation(101);
+  ASSERT_TRUE((*hears)->Send(std::move(hello)).ok());
+  ASSERT_TRUE(Until([&] { return late.frames() > 0 && a.accepted() > 0; }));
+  std::atomic<bool> has_begun = false;
+  Thread begins("begins", [&] {
+    auto launch = a.Begin(1, 1);
+    has_begun = true;
+    EXPECT_TRUE(launch.ok()) << launch.status();
+    if (launch.ok()) (*launch)->Abort(absl::CancelledError("over"));
+  });
+  const auto since = Clock::now();
+  EXPECT_TRUE(
+      Until([&] { return has_begun || Clock::now() - since > std::chrono::milliseconds(200); }));
+  EXPECT_FALSE(has_begun);
+  a.Do([] {});  // the watch of a launch would have looked for the link
+  late.Open();
+  begins.Join();
+  EXPECT_TRUE(has_begun);
+  listener.reset();
+  loop.Stop();
 }
 
 TEST_F(CollectiveStreamsTest, GiveUpAMemberThatCannotBeReachedAndTryAgainForTheNextLaunch) {
