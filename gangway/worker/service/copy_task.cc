@@ -51,7 +51,7 @@ void CopyTask::RunMove(size_t index) {
     return Gather(index, Gathered{.content = *std::move(copied)});
   }
   if (copied.ok()) return Deliver(*move.to, *std::move(copied));
-  for (const Move& each : parts_.moves) each.to->Fail(*failure());
+  for (const Move& each : parts_.moves) FailSlot(environment(), *each.to, *failure());
   EndPart();
 }
 
@@ -188,9 +188,9 @@ absl::StatusOr<store::Content> CopyTask::MakeContent(const store::Slot& slot, Ga
 // Poisons all shards of the result and cancels the requests to other workers.
 void CopyTask::GiveUp() {
   const wire::Failure why = *failure();
-  for (const Move& move : parts_.moves) move.to->Fail(why);
+  for (const Move& move : parts_.moves) FailSlot(environment(), *move.to, why);
   for (const Receive& receive : parts_.receives) {
-    receive.to->Fail(why);
+    FailSlot(environment(), *receive.to, why);
     plane_->Cancel(Key(receive.to->name().shard), wire::ToStatus(why));
   }
 }

@@ -42,7 +42,8 @@ absl::Status TakeResults(const wire::HostCallbackReply& reply, const device::Hos
 
 }  // namespace
 
-absl::Status HostCalls::Call(const Caller& caller, const device::HostCall& call) {
+absl::Status HostCalls::Call(const Caller& caller, const device::HostCall& call,
+                             const std::function<absl::Status()>& unwanted) {
   GANGWAY_RETURN_IF_ERROR(CheckSize(call.operands, "operands"));
   GANGWAY_RETURN_IF_ERROR(CheckSize(call.results, "results"));
   wire::HostCallback callback;
@@ -56,6 +57,7 @@ absl::Status HostCalls::Call(const Caller& caller, const device::HostCall& call)
   {
     MutexLock lock(mutex_);
     GANGWAY_RETURN_IF_ERROR(stopped_);
+    GANGWAY_RETURN_IF_ERROR(unwanted());
     callback.set_call(next_call_);
     entry = pending_.try_emplace(next_call_++).first;
     entry->second.caller = caller;

@@ -39,10 +39,12 @@ class HostCalls {
     std::string client;  // its name, once it is known
   };
 
-  // Waits for the reply, and copies its results to their places. Errors: the client's own; DEADLINE_EXCEEDED after the
-  // limit; RESOURCE_EXHAUSTED: operands or results over kBytesMax; INVALID_ARGUMENT: results of other sizes; those of
-  // Fail.
-  absl::Status Call(const Caller& caller, const device::HostCall& call) GANGWAY_EXCLUDES(mutex_);
+  // Waits for the reply, and copies its results to their places. `unwanted`: why the gang needs none any more, else OK;
+  // a FailGang that comes after it was asked ends the wait. Errors: those of `unwanted`; the client's own;
+  // DEADLINE_EXCEEDED after the limit; RESOURCE_EXHAUSTED: operands or results over kBytesMax; INVALID_ARGUMENT:
+  // results of other sizes; those of Fail.
+  absl::Status Call(const Caller& caller, const device::HostCall& call,
+                    const std::function<absl::Status()>& unwanted) GANGWAY_EXCLUDES(mutex_);
 
   void OnReply(SessionId session, wire::HostCallbackReply reply) GANGWAY_EXCLUDES(mutex_);
 

@@ -30,7 +30,8 @@ class HostCallsTest : public testing::Test {
     device::HostCall call{.function = 3};
     call.operands.emplace_back(operand);
     call.results.emplace_back(result_);
-    return calls_->Call({.session = kSession, .gang = Ordinal(5), .device = DeviceId(2)}, call);
+    return calls_->Call({.session = kSession, .gang = Ordinal(5), .device = DeviceId(2)}, call,
+                        [this] { return unwanted_; });
   }
 
   wire::HostCallbackReply Reply(const std::string& result) const {
@@ -48,6 +49,7 @@ class HostCallsTest : public testing::Test {
   std::unique_ptr<HostCalls> calls_;
   wire::HostCallback sent_;
   std::function<void()> on_sent_;
+  absl::Status unwanted_;
   std::array<std::byte, 2> result_{};
 };
 
@@ -110,6 +112,14 @@ TEST_F(HostCallsTest, AnAbortOfTheGangEndsTheWait) {
     calls_->FailGang(Ordinal(5), absl::CancelledError("this"));
   };
   EXPECT_EQ(Call().message(), "this");
+}
+
+TEST_F(HostCallsTest, AGangThatWasAbortedJustBeforeItCallsDoesNotWait) {
+  MakeCalls(std::chrono::seconds(20));
+  unwanted_ = absl::DataLossError("the gang has ended");
+  calls_->FailGang(Ordinal(5), unwanted_);  // nothing waits yet
+  on_sent_ = [] { FAIL() << "the client was asked"; };
+  EXPECT_EQ(Call().message(), "the gang has ended");
 }
 
 TEST_F(HostCallsTest, AWorkerThatStopsEndsWhatWaitsAndWhatComes) {

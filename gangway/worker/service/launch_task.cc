@@ -41,9 +41,8 @@ class LaunchTask::HostCaller final : public device::HostCallReceiver {
                  .local_device = device}) {}
 
   absl::Status OnHostCall(const device::HostCall& call) override {
-    std::optional<wire::Failure> failed = task_->failure();
-    absl::Status status =
-        failed ? wire::ToStatus(*failed) : task_->environment().host_calls->Call(caller_, call);
+    const absl::Status status =
+        task_->environment().host_calls->Call(caller_, call, [this] { return task_->Unwanted(); });
     if (status.ok()) return status;
     task_->Note(status, caller_.local_device);
     return task_->IsLate() && ++failed_calls_ < kFailedCallsMax ? absl::OkStatus() : status;
@@ -271,16 +270,17 @@ void LaunchTask::EndCalls(const Position& position) {
   host_callers(position)->End();
 }
 
+absl::Status LaunchTask::Unwanted() const {
+  const std::optional<wire::Failure> failed = failure();
+  return failed ? wire::ToStatus(*failed) : absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<collective::Launch>> LaunchTask::CollectiveLaunch(
     Clock::time_point deadline) {
-  const auto unwanted = [this] {
-    const std::optional<wire::Failure> failed = failure();
-    return failed ? wire::ToStatus(*failed) : absl::OkStatus();
-  };
   // Without the lock, which the event loop takes when it cancels the launch.
-  GANGWAY_ASSIGN_OR_RETURN(
-      auto places,
-      collectives_.places->Wait(std::min(deadline, Clock::now() + kPeersMax), unwanted));
+  GANGWAY_ASSIGN_OR_RETURN(auto places,
+                           collectives_.places->Wait(std::min(deadline, Clock::now() + kPeersMax),
+                                                     [this] { return Unwanted(); }));
   MutexLock lock(launch_mutex_);
   if (launch_ == nullptr) {
     launch_ = collective::Launch::Begin(executable_->plan(), std::move(places),
@@ -450,7 +450,7 @@ absl::Status LaunchTask::Verdict() {
 
 void LaunchTask::FailResults(const wire::Failure& failure) {
   for (const Position& position : positions_) {
-    for (const auto& result : position.results) result->Fail(failure);
+    for (const auto& result : position.results) FailSlot(environment(), *result, failure);
   }
 }
 

@@ -31,6 +31,11 @@ device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
   };
 }
 
+void FailSlot(const TaskEnvironment& environment, store::Slot& slot, const wire::Failure& why) {
+  slot.Fail(why);
+  environment.devices[slot.name().device]->Recheck();
+}
+
 wire::Failure NodeTask::Describe(const absl::Status& error, int device) const {
   wire::Failure failure = wire::ToFailure(error);
   if (!failure.worker().empty()) return failure;

@@ -54,6 +54,9 @@ struct TaskEnvironment {
 device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
                                  device::StatusCallback callback);
 
+// Fails a shard, and asks what waits for it at the gate of its device again: a fetch, or a copy to another device.
+void FailSlot(const TaskEnvironment& environment, store::Slot& slot, const wire::Failure& why);
+
 class NodeTask : public std::enable_shared_from_this<NodeTask> {
  public:
   NodeTask(std::shared_ptr<const TaskEnvironment> environment, Ordinal ordinal,

@@ -28,7 +28,7 @@ void UploadTask::Enqueue() {
   }
   if (std::optional<wire::Failure> failed = failure()) {
     for (const Shard& shard : shards_) {
-      shard.slot->Fail(*failed);
+      FailSlot(environment(), *shard.slot, *failed);
       EndPart();
     }
     return;

@@ -344,7 +344,8 @@ void WorkerService::Do(DropUpload& action) { streams_.RefuseUpload(action.sessio
 void WorkerService::Do(PoisonStorage& action) {
   auto entry = storages_.find(action.storage);
   if (entry == storages_.end()) return;
-  for (const auto& [index, slot] : entry->second.shards) slot->Fail(action.failure);
+  for (const auto& [index, slot] : entry->second.shards)
+    FailSlot(*environment_, *slot, action.failure);
 }
 
 void WorkerService::Do(FailFetch& action) { streams_.FailShards(action); }

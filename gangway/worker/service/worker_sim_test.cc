@@ -67,6 +67,14 @@ class GateTest : public WorkerSimTest {
   }
 };
 
+class PatientGateTest : public WorkerSimTest {
+ protected:
+  void SetUp() override {
+    collectives_block_threads_ = true;
+    WorkerSimTest::SetUp();
+  }
+};
+
 class LateWelcomeTest : public WorkerSimTest {
  protected:
   void SetUp() override {
@@ -149,6 +157,29 @@ TEST_F(GateTest, OnlyAGangThatDoesNotReadTheLastOnesResultsWaitsAtTheGate_TM_1) 
   LaunchNode(7, 1, {10}, {14}, kDevices);
   Release({7});
   EXPECT_EQ(WaitDone(7).code(), 0) << "the gate is open";
+}
+
+// Not when the gang in the device has ended.
+TEST_F(PatientGateTest, AFetchThatWaitsAtTheGateFailsWithItsInput_ER1) {
+  OpenStream();
+  CompileAndLoad(1, kCollective, kDevices);
+  Upload(1, 10, kFour, std::vector<std::string>(kDevices, Floats({1, 2, 3, 4})));
+  sim_->Inject({.kind = device::SimFault::Kind::kHang, .device = 0});
+  LaunchNode(2, 1, {10}, {11}, kDevices);  // does not end
+  UploadNode(3, 20, kFour, 1);             // its bytes do not come
+  FetchNode(4, 20, kFour, 1);
+  FetchNode(5, 10, kFour, 1);
+  Release({2, 3, 4, 5});
+  EXPECT_EQ(WaitDone(5).code(), 0) << "the fetch before it waits at the gate";
+  wire::IslandItem item;
+  item.mutable_cancel()->add_ordinals(3);
+  item.mutable_cancel()->mutable_failure()->set_code(
+      static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  item.mutable_cancel()->mutable_failure()->set_message("waited for the client");
+  Item(item);
+  EXPECT_EQ(WaitDone(4).message(), "waited for the client");
+  sim_->ReleaseHung();
+  EXPECT_EQ(WaitDone(2).code(), 0);
 }
 
 TEST_F(WorkerSimTest, OneFailedMemberSpoilsAllShards) {
