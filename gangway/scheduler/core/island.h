@@ -360,7 +360,8 @@ class Island {
   bool ExplainLate(const NodeState& node, Time now, const std::vector<Time>& heard,
                    wire::Wait& wait) const;
   void ExplainMissing(const NodeState& node, IslandDevice device, Time now,
-                      const std::vector<Time>& heard, wire::Wait::Missing& missing) const;
+                      const std::vector<Time>& heard, const std::vector<const NodeState*>& ahead,
+                      wire::Wait::Missing& missing) const;
   void SetForGang(wire::Wait::Missing::Cause cause, Ordinal gang,
                   wire::Wait::Missing& missing) const;
   std::vector<bool> Awaited(const NodeState& node) const;
@@ -371,7 +372,7 @@ class Island {
   const WorkerState::Stuck* FindStuck(IslandDevice device) const;
   const Member* FirstWaiting(const NodeState& node, Time now) const;
   Ordinal OpenProducer(const NodeState& node, IslandDevice device) const;
-  Ordinal AheadOn(const NodeState& node, IslandDevice device) const;
+  std::vector<const NodeState*> LaunchesAhead(const NodeState& node) const;
   bool IsOpenOn(const NodeState& node, IslandDevice device) const;
 
   // workers.cc: workers that start, are lost and return.

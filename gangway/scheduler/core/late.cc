@@ -157,7 +157,8 @@ std::vector<bool> Island::Awaited(const NodeState& node) const {
 bool Island::IsMissing(const NodeState& node, IslandDevice device, bool is_awaited, Time now,
                        const std::vector<Time>& heard) const {
   const uint32_t worker = StateOf(device).worker;
-  if (!Contains(node.open_workers, worker)) return workers_[worker].incarnation == Incarnation();
+  if (!std::ranges::binary_search(node.open_workers, worker))
+    return workers_[worker].incarnation == Incarnation();
   if (IsSilent(worker, now, heard)) return true;
   switch (MemberStage(node, device)) {
     case GangMember::STAGE_COLLECTIVE:
@@ -182,6 +183,7 @@ bool Island::ExplainLate(const NodeState& node, Time now, const std::vector<Time
   wait.set_limit_ms(static_cast<uint64_t>(config_.collective_limit.count()));
   wait.set_members(static_cast<uint32_t>(node.devices.size()));
   const std::vector<bool> awaited = Awaited(node);
+  const std::vector<const NodeState*> ahead = LaunchesAhead(node);
   for (IslandDevice device : node.devices) {
     if (!IsMissing(node, device, awaited[device.number()], now, heard)) {
       const bool waits = MemberStage(node, device) == GangMember::STAGE_COLLECTIVE;
@@ -189,7 +191,7 @@ bool Island::ExplainLate(const NodeState& node, Time now, const std::vector<Time
       continue;
     }
     Missing missing;
-    ExplainMissing(node, device, now, heard, missing);
+    ExplainMissing(node, device, now, heard, ahead, missing);
     auto same = std::find_if(wait.mutable_missing()->begin(), wait.mutable_missing()->end(),
                              [&missing](const auto& other) { return IsSame(missing, other); });
     if (same != wait.mutable_missing()->end()) {
@@ -210,7 +212,8 @@ bool Island::ExplainLate(const NodeState& node, Time now, const std::vector<Time
 }
 
 void Island::ExplainMissing(const NodeState& node, IslandDevice device, Time now,
-                            const std::vector<Time>& heard, Missing& missing) const {
+                            const std::vector<Time>& heard,
+                            const std::vector<const NodeState*>& ahead, Missing& missing) const {
   const uint32_t worker = StateOf(device).worker;
   missing.set_worker(WorkerName(worker));
   if (workers_[worker].incarnation == Incarnation()) return missing.set_cause(Missing::CAUSE_DOWN);
@@ -231,8 +234,12 @@ void Island::ExplainMissing(const NodeState& node, IslandDevice device, Time now
     return SetForGang(Missing::CAUSE_INPUT, producer, missing);
   if (stage == GangMember::STAGE_INPUT) return missing.set_cause(Missing::CAUSE_INPUT);
   const bool waits = stage == GangMember::STAGE_QUEUED || stage == GangMember::STAGE_ENQUEUED;
-  if (const Ordinal ahead = AheadOn(node, device); waits && ahead != Ordinal())
-    return SetForGang(Missing::CAUSE_BEHIND_GANG, ahead, missing);
+  if (waits) {
+    const auto runs = std::ranges::find_if(
+        ahead, [&](const NodeState* other) { return IsOpenOn(*other, device); });
+    if (runs != ahead.end())
+      return SetForGang(Missing::CAUSE_BEHIND_GANG, (*runs)->ordinal, missing);
+  }
   missing.set_cause(stage == GangMember::STAGE_QUEUED || stage == GangMember::STAGE_PROGRAM
                         ? Missing::CAUSE_NOT_ENQUEUED
                         : Missing::CAUSE_EXECUTING);
@@ -260,18 +267,19 @@ Ordinal Island::OpenProducer(const NodeState& node, IslandDevice device) const {
   return {};
 }
 
-// The earliest gang before `node` in the island's order that has not ended on the device: the one that runs there.
-Ordinal Island::AheadOn(const NodeState& node, IslandDevice device) const {
-  const NodeState* first = nullptr;
-  for (const auto& [ordinal, other] : nodes_) {
-    if (other.kind != Kind::kLaunch || !other.released || other.place >= node.place) continue;
-    if ((first == nullptr || other.place < first->place) && IsOpenOn(other, device)) first = &other;
-  }
-  return first == nullptr ? Ordinal() : first->ordinal;
+// The gangs before `node` in the island's order, the earliest first: on a device, the first that has not ended runs.
+std::vector<const Island::NodeState*> Island::LaunchesAhead(const NodeState& node) const {
+  std::vector<const NodeState*> ahead;
+  for (const auto& [ordinal, other] : nodes_)
+    if (other.kind == Kind::kLaunch && other.released && other.place < node.place)
+      ahead.push_back(&other);
+  std::ranges::sort(ahead, {}, &NodeState::place);
+  return ahead;
 }
 
 bool Island::IsOpenOn(const NodeState& node, IslandDevice device) const {
-  if (!Contains(node.devices, device) || !Contains(node.open_workers, StateOf(device).worker))
+  if (!std::ranges::binary_search(node.devices, device) ||
+      !std::ranges::binary_search(node.open_workers, StateOf(device).worker))
     return false;
   return MemberStage(node, device) != GangMember::STAGE_ENDED;
 }
