@@ -35,7 +35,8 @@ class DescriptorMailbox {
   const std::string& secret() const { return secret_; }
   int fd() const { return socket_.get(); }  // readable when mail is there
 
-  // The next mail that knows the secret. Other mail is dropped.
+  // The next mail that knows the secret. Other mail is dropped, and one of whose descriptors this process, at its limit
+  // of open files, gets only a part.
   std::optional<DescriptorMail> Receive();
 
   // UNAVAILABLE: nobody of this host has the name. RESOURCE_EXHAUSTED: its box is full; try again later.

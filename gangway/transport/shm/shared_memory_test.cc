@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -254,6 +255,23 @@ TEST(DescriptorMail, ReachesWhoTheSenderKnows) {
     EXPECT_TRUE(absl::IsInvalidArgument((*other)->Send(name, secret, 1, wrong)));
   box->reset();
   EXPECT_TRUE(absl::IsUnavailable((*other)->Send(name, secret, 1, one)));
+}
+
+TEST(DescriptorMail, OneOfWhichOnlyAPartFitsIsNone_TM2) {
+  auto box = DescriptorMailbox::Open(), other = DescriptorMailbox::Open();
+  ASSERT_TRUE(box.ok() && other.ok());
+  const std::vector<int> two = {STDIN_FILENO, STDIN_FILENO};
+  EXPECT_TRUE((*other)->Send((*box)->name(), (*box)->secret(), 1, two).ok());
+  EXPECT_TRUE((*other)->Send((*box)->name(), (*box)->secret(), 2, two).ok());
+  const int next = FileDescriptor(dup(STDIN_FILENO)).get();
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit one_more{static_cast<rlim_t>(next) + 1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  const auto partial = (*box)->Receive();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_FALSE(partial.has_value()) << partial->descriptors.size() << " of 2 descriptors";
+  EXPECT_EQ(FileDescriptor(dup(STDIN_FILENO)).get(), next) << "a descriptor is left";
 }
 
 TEST(DescriptorMail, AFullBoxIsSaidAndEmptiedLater_TM2) {
