@@ -66,6 +66,12 @@ absl::Status FillFromOutputs(const device::Executable& executable, wire::Executa
   return absl::OkStatus();
 }
 
+void ReplaceCosts(const std::vector<std::pair<std::string, double>>& costs,
+                  wire::ExecutableInfo& info) {
+  info.clear_cost();
+  for (const auto& [name, value] : costs) (*info.mutable_cost())[name] = value;
+}
+
 absl::Status FillCosts(const device::Executable& executable, wire::ExecutableInfo& info) {
   auto memory = executable.GetMemoryStats();
   if (memory.ok()) {
@@ -79,7 +85,7 @@ absl::Status FillCosts(const device::Executable& executable, wire::ExecutableInf
   }
   auto costs = executable.GetCostAnalysis();
   if (!costs.ok()) return absl::IsUnimplemented(costs.status()) ? absl::OkStatus() : costs.status();
-  for (const auto& [name, value] : *costs) (*info.mutable_cost())[name] = value;
+  ReplaceCosts(*costs, info);
   return absl::OkStatus();
 }
 
@@ -190,8 +196,9 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
         absl::StrCat("a program cannot span devices of several workers on platform ",
                      backend.capabilities().platform));
   }
-  GANGWAY_ASSIGN_OR_RETURN(std::string program, Partition(request, open));
-  GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered, collective::LowerCollectives(program));
+  GANGWAY_ASSIGN_OR_RETURN(Partitioned partitioned, Partition(request, open));
+  GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered,
+                           collective::LowerCollectives(partitioned.program));
   // In HLO the client may have written the loops' lengths itself.
   if (request.format() != "mlir") lowered.table.set_may_diverge(true);
   if (absl::Status plan = collective::Plan::Make(lowered.table).status(); !plan.ok()) {
@@ -204,8 +211,11 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   GANGWAY_ASSIGN_OR_RETURN(const auto executable,
                            backend.Compile({lowered.program, "hlo"}, options, {&first, 1}));
   wire::CompileResult result;
-  result.mutable_info()->set_device_count(request.device_count());
-  GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(program), *result.mutable_info()));
+  wire::ExecutableInfo& info = *result.mutable_info();
+  info.set_device_count(request.device_count());
+  GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(partitioned.program), info));
+  // The runtime cannot count the calls that have taken the collectives' place.
+  if (partitioned.costs) ReplaceCosts(*partitioned.costs, info);
   xla::LoweredExecutable serialized;
   GANGWAY_ASSIGN_OR_RETURN(*serialized.mutable_executable(), executable->Serialize());
   *serialized.mutable_table() = std::move(lowered.table);

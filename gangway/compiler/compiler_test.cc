@@ -239,6 +239,25 @@ TEST_F(CompilerTest, TheMemoryOfAProgramOverWorkersIsThatOfItsExecutable_GS2) {
       << "then this test cannot tell them apart";
 }
 
+// The calls that have taken the place of collectives count as unknown.
+TEST_F(CompilerTest, TheCostsOfAProgramOverWorkersAreThoseOfThePartitionedProgram) {
+  wire::CompileRequest request = Request(1, kSumOfAll, 2);
+  const auto costs = [&] {
+    const auto result = Compile(Backend(), request, OpenPartitioner);
+    EXPECT_TRUE(result.ok()) << result.status();
+    const auto& cost = result->info().cost();
+    return std::map<std::string, double>(cost.begin(), cost.end());
+  };
+  const std::map<std::string, double> in_one_process = costs();
+  ASSERT_GT(in_one_process.at("flops"), 0);
+  ASSERT_GT(in_one_process.at("bytes accessed"), 0);
+  request.set_spans_workers(true);
+  EXPECT_EQ(costs(), in_one_process);
+  request.set_spans_workers(false);
+  request.set_own_collectives(true);
+  EXPECT_EQ(costs(), in_one_process);
+}
+
 TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   wire::CompileRequest request = Request(1, kSharded, 2);
   request.set_spans_workers(true);

@@ -9,10 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <numeric>
-#include <optional>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -141,17 +138,32 @@ absl::StatusOr<std::string> ReadWhatWasOptimized(device::Backend& partitioner,
   return AddConfig(*hlo, shape);
 }
 
+absl::StatusOr<Partitioned> ReadExecutable(const device::Executable& executable) {
+  Partitioned partitioned;
+  GANGWAY_ASSIGN_OR_RETURN(partitioned.program, executable.OptimizedProgram());
+  auto costs = executable.GetCostAnalysis();
+  if (costs.ok())
+    partitioned.costs = *std::move(costs);
+  else if (!absl::IsUnimplemented(costs.status()))
+    return costs.status();
+  return partitioned;
+}
+
 // By a runtime that is closed when this returns.
-absl::StatusOr<std::string> PartitionWith(const OpenBackend& open,
+absl::StatusOr<Partitioned> PartitionWith(const OpenBackend& open,
                                           const wire::CompileRequest& request) {
   GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
-  // Its code is not used, so it need not be good: that halves the time, and the optimized HLO is the same.
+  // Its code is not used, so it need not be good: that halves the time, and the optimized HLO, which the costs are
+  // counted from, is the same.
   const std::string options =
       device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
   const auto partitioned = CompileForPositions(*partitioner, request, options);
-  if (partitioned.ok()) return (*partitioned)->OptimizedProgram();
+  if (partitioned.ok()) return ReadExecutable(**partitioned);
   if (!LacksOnlyCode(partitioned.status())) return partitioned.status();
-  return ReadWhatWasOptimized(*partitioner, request, options, partitioned.status());
+  Partitioned read;
+  GANGWAY_ASSIGN_OR_RETURN(
+      read.program, ReadWhatWasOptimized(*partitioner, request, options, partitioned.status()));
+  return read;
 }
 
 }  // namespace
@@ -166,16 +178,16 @@ absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
   return compiled;
 }
 
-absl::StatusOr<std::string> Partition(const wire::CompileRequest& request,
+absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request,
                                       const OpenBackend& open) {
   if (request.device_count() > kSpanMax) {
     return absl::ResourceExhaustedError(absl::StrCat("a program over ", request.device_count(),
                                                      " devices is over the limit of ", kSpanMax));
   }
   GANGWAY_RETURN_IF_ERROR(CheckThreadRoom(request.device_count() + kPartitionThreads));
-  auto program = PartitionWith(open, request);
+  auto partitioned = PartitionWith(open, request);
   ReleaseHeap(request.device_count() * kPartitionBytes);  // malloc would keep it for the next
-  return program;
+  return partitioned;
 }
 
 }  // namespace gangway::compiler

@@ -11,7 +11,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -30,11 +33,18 @@ inline constexpr uint32_t kSpanMax = 2048;  // positions of one program
 inline constexpr uint32_t kPartitionThreads = 320;
 inline constexpr uint64_t kPartitionBytes = uint64_t{160} << 10;
 
-// The optimized program of one position, as device::Executable::OptimizedProgram yields it. Errors:
-// RESOURCE_EXHAUSTED beyond kSpanMax positions, or if the process may not start that many threads; those of `open` and
-// Backend::Compile. The code that the runtime makes is thrown away, so a collective that it has no code for is no
-// error.
-absl::StatusOr<std::string> Partition(const wire::CompileRequest& request, const OpenBackend& open);
+// A program as the runtime has partitioned it.
+struct Partitioned {
+  std::string program;  // of one position, as device::Executable::OptimizedProgram yields it
+  // As device::Executable::GetCostAnalysis yields them. Null: the runtime does not say, or has no code for a
+  // collective, so there was no executable to ask.
+  std::optional<std::vector<std::pair<std::string, double>>> costs;
+};
+
+// Errors: RESOURCE_EXHAUSTED beyond kSpanMax positions, or if the process may not start that many threads; those of
+// `open` and Backend::Compile. The code that the runtime makes is thrown away, so a collective that it has no code for
+// is no error.
+absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request, const OpenBackend& open);
 
 // Compiles for logical positions 0..device_count-1. `options` are the request's, or what was made of them.
 absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
