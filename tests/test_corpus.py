@@ -63,6 +63,12 @@ COLLECTIVES = [
     ),
     "collectives.check_elements_of_four_bits",
 ]
+# XLA's own collectives exchange elements of two bits.
+REFUSED = [
+    name
+    for name in CHECKS
+    if name.startswith("refused.") and not name.endswith("elements_of_two_bits")
+]
 DOORS = ["pjrt", "ifrt"] if NIGHTLY else ["pjrt"]
 Outcomes = Callable[[str, str], dict[str, Outcome]]
 
@@ -75,11 +81,14 @@ def four_workers() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    four_workers: Cluster,
-) -> Outcomes:
+def one_worker() -> Iterator[Cluster]:
+    running = Cluster(islands=1, workers=1, devices=8).start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """What each selected program or check gave, by the kind of test and the door; the first request runs all of them
     in one process.
     """
@@ -95,11 +104,13 @@ def outcomes(
         folder = tmp_path_factory.mktemp("corpus")
         if not door:
             return reference_outcomes(list(dict.fromkeys(names)), folder, 8, package="corpus")
+        workers = "one_worker" if kind == "test_refused_in_one_worker" else "four_workers"
+        cluster: Cluster = request.getfixturevalue(workers)
         return run_cases(
             "gangway-pjrt" if door == "pjrt" else "gangway",
             names,
             folder,
-            four_workers.port,
+            cluster.port,
             timeout_s=900,
             package="corpus",
             env={"JAX_ENABLE_X64": "1"} if kind == "test_collective" else {},
@@ -123,6 +134,14 @@ def test_program(name: str, door: str, outcomes: Outcomes) -> None:
 @pytest.mark.parametrize("name", CHECKS)
 def test_check(name: str, door: str, outcomes: Outcomes) -> None:
     error = outcomes("test_check", door)[name].error
+    assert not error, error
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_in_one_worker(name: str, door: str, outcomes: Outcomes) -> None:
+    error = outcomes("test_refused_in_one_worker", door)[name].error
     assert not error, error
 
 

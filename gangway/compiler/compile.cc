@@ -144,6 +144,14 @@ absl::Status CheckCalls(const std::string& program) {
   return may_call ? collective::CheckNoOwnCalls(program) : absl::OkStatus();
 }
 
+// XLA CPU takes any ids where the program has only one replica or partition. Such a group fails when it runs, and such
+// a permutation yields zeros. Other platforms' optimized programs may have forms of their own.
+absl::Status CheckRuntimesCollectives(const device::Backend& backend,
+                                      const wire::ExecutableInfo& info) {
+  if (!info.has_collectives() || backend.capabilities().platform != "cpu") return absl::OkStatus();
+  return collective::CheckMembers(info.optimized_program());
+}
+
 wire::CompileResult RefusedOverWorkers(const std::string& why) {
   wire::CompileResult result;
   result.set_refused_over_workers(true);
@@ -237,6 +245,7 @@ absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
   if (program.ok()) {
     GANGWAY_RETURN_IF_ERROR(CheckCalls(*program));
     GANGWAY_RETURN_IF_ERROR(Describe(*executable, *std::move(program), info));
+    GANGWAY_RETURN_IF_ERROR(CheckRuntimesCollectives(backend, info));
   } else if (absl::IsUnimplemented(program.status())) {
     GANGWAY_RETURN_IF_ERROR(FillFromOutputs(*executable, info));
     GANGWAY_RETURN_IF_ERROR(FillCosts(*executable, info));

@@ -16,7 +16,8 @@ namespace gangway::compiler {
 
 // Compiles for logical positions 0..device_count-1 and ignores local_devices: an executable loads
 // on any list of device_count devices. Blocks until the compiler is done. Errors: those of
-// Backend::Compile; INVALID_ARGUMENT if device_count is 0; FAILED_PRECONDITION if `backend` has
+// Backend::Compile; INVALID_ARGUMENT if device_count is 0, or for a collective whose groups or pairs do not fit the
+// program's positions, naming it; FAILED_PRECONDITION if `backend` has
 // fewer devices than the program needs.
 //
 // Over several workers also: a result that is a refusal (UNIMPLEMENTED) if the runtime cannot (not XLA CPU, or `open`

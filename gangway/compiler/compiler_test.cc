@@ -17,6 +17,7 @@
 namespace gangway::compiler {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int32_t kF32 = 11;
@@ -274,6 +275,47 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   request.set_device_count(2);
   EXPECT_THAT(refused([](int) { return absl::AbortedError("no threads"); }),
               HasSubstr("no threads"));
+}
+
+// What XLA CPU takes for a program of one replica and two partitions.
+TEST_F(CompilerTest, ACollectiveWhoseMembersDoNotExistIsRefused) {
+  constexpr char kProgram[] = R"(
+module @members attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%arg: tensor<4xf32> {mhlo.sharding = "{replicated}"})
+      -> (tensor<4xf32> {mhlo.sharding = "{replicated}"}) {
+    %s = stablehlo.custom_call @Sharding(%arg) {mhlo.sharding = "{replicated}"}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    %x = stablehlo.custom_call @SPMDFullToShardShape(%s) {mhlo.sharding = "{manual}"}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    %y = "stablehlo.OPERATION}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    %m = stablehlo.custom_call @Sharding(%y) {mhlo.sharding = "{manual}"}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    %f = stablehlo.custom_call @SPMDShardToFullShape(%m) {mhlo.sharding = "{replicated}"}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    return %f : tensor<4xf32>
+  }
+})";
+  constexpr char kReduce[] = R"(all_reduce"(%x) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %c = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %c : tensor<f32>
+      }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>)";
+  constexpr char kPermute[] =
+      R"(collective_permute"(%x) {source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>)";
+  constexpr char kChannel[] = ", channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>";
+  const auto compiled = [&](const std::string& operation) {
+    const std::string program = absl::StrReplaceAll(kProgram, {{"OPERATION", operation}});
+    return Compile(Backend(), Request(1, program, 2)).status();
+  };
+  EXPECT_THAT(compiled(kReduce).ToString(),
+              AllOf(HasSubstr("INVALID_ARGUMENT: all-reduce"),
+                    HasSubstr("a group names 1, and there are 1 ids")));
+  EXPECT_THAT(compiled(kPermute).ToString(),
+              AllOf(HasSubstr("INVALID_ARGUMENT: collective-permute"),
+                    HasSubstr("it sends from 0 to 1 of 1 ids")));
+  EXPECT_EQ(compiled(absl::StrCat(kReduce, kChannel, ", use_global_device_ids")), absl::OkStatus());
+  EXPECT_EQ(compiled(absl::StrCat(kPermute, kChannel)), absl::OkStatus());
 }
 
 // The target's handler is registered, so the plugin itself would not refuse the program.

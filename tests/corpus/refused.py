@@ -110,7 +110,7 @@ def check_groups_out_of_range():
         program.all_reduce("add")
 
     refused(by_hand(8, 1, "replicas", [[i] for i in range(9)], total), "all-reduce", "but found 9")
-    # XLA does not check these before they run: the program has one replica.
+    # XLA's compiler takes these, because the program has one replica.
     refused(
         by_hand(1, 8, "replicas", [[0, 1, 2, 3], [4, 5, 6, 7]], total),
         *("all-reduce", "a group names 1, and there are 1 ids"),

@@ -27,7 +27,8 @@ absl::StatusOr<Mode> ModeOf(const xla::HloInstructionEditProto& instruction) {
                                   instruction.opcode() == "reduce-scatter";
   if (!reduces_or_gathers) {
     if (instruction.use_global_device_ids())
-      return Wrong("it uses global device ids, which only reductions and gathers can");
+      return absl::UnimplementedError(
+          "it uses global device ids, which only reductions and gathers are known to do");
     return has_channel ? Mode::kPartitions : Mode::kReplicas;
   }
   if (instruction.use_global_device_ids()) {

@@ -337,6 +337,28 @@ class Rewriter {
   int64_t root_ = 0;
 };
 
+absl::StatusOr<Positions> PositionsOf(const xla::HloModuleConfigProto& config) {
+  const Positions positions{std::max<int64_t>(1, config.replica_count()),
+                            std::max<int64_t>(1, config.num_partitions())};
+  if (positions.replicas > kPositionsMax || positions.partitions > kPositionsMax ||
+      positions.count() > kPositionsMax)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("it is for more than ", kPositionsMax, " positions"));
+  return positions;
+}
+
+absl::Status CheckMembersOf(const HloInstructionEditProto& instruction,
+                            const Positions& positions) {
+  if (instruction.opcode() == "collective-permute") {
+    xla::Collective pairs;
+    return AddPairs(instruction, positions, pairs);
+  }
+  GANGWAY_ASSIGN_OR_RETURN(const xla::CollectiveGroups groups, GroupsOf(instruction, positions));
+  // A position without a group gets zeros of a broadcast.
+  if (instruction.opcode() == "collective-broadcast") return absl::OkStatus();
+  return CheckComplete(groups, positions);
+}
+
 absl::Status Parse(std::string_view bytes, xla::HloWithConfigEditProto& program) {
   if (bytes.size() <= INT32_MAX &&
       program.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
@@ -358,12 +380,7 @@ bool MayDiverge(const Module& module, const HloComputationEditProto& computation
 absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
   xla::HloWithConfigEditProto program;
   GANGWAY_RETURN_IF_ERROR(Parse(hlo_with_config, program));
-  const Positions positions{std::max<int64_t>(1, program.config().replica_count()),
-                            std::max<int64_t>(1, program.config().num_partitions())};
-  if (positions.replicas > kPositionsMax || positions.partitions > kPositionsMax ||
-      positions.count() > kPositionsMax)
-    return absl::ResourceExhaustedError(
-        absl::StrCat("it is for more than ", kPositionsMax, " positions"));
+  GANGWAY_ASSIGN_OR_RETURN(const Positions positions, PositionsOf(program.config()));
   xla::HloModuleEditProto& proto = *program.mutable_module();
   proto.clear_device_assignment();
   GANGWAY_ASSIGN_OR_RETURN(Module module, Module::Open(proto));
@@ -385,6 +402,21 @@ absl::Status CheckNoOwnCalls(std::string_view hlo_with_config) {
   for (const HloComputationEditProto& computation : program.module().computations())
     for (const HloInstructionEditProto& instruction : computation.instructions())
       GANGWAY_RETURN_IF_ERROR(CheckNoOwnCall(instruction));
+  return absl::OkStatus();
+}
+
+absl::Status CheckMembers(std::string_view hlo_with_config) {
+  xla::HloWithConfigEditProto program;
+  GANGWAY_RETURN_IF_ERROR(Parse(hlo_with_config, program));
+  GANGWAY_ASSIGN_OR_RETURN(const Positions positions, PositionsOf(program.config()));
+  for (const HloComputationEditProto& computation : program.module().computations()) {
+    for (const HloInstructionEditProto& instruction : computation.instructions()) {
+      if (!IsCollective(instruction.opcode())) continue;
+      const absl::Status status = CheckMembersOf(instruction, positions);
+      if (absl::IsInvalidArgument(status))
+        return absl::InvalidArgumentError(absl::StrCat(Named(instruction), ": ", status.message()));
+    }
+  }
   return absl::OkStatus();
 }
 

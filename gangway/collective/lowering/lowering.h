@@ -49,6 +49,12 @@ absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config);
 // INVALID_ARGUMENT, with the instruction: a program that was not lowered calls one of the targets.
 absl::Status CheckNoOwnCalls(std::string_view hlo_with_config);
 
+// For a program that keeps the runtime's own collectives. INVALID_ARGUMENT, with the instruction: its groups overlap,
+// miss positions or are out of range; or a pair is out of range, or a position has two sources or two targets. What is
+// not known passes, since the runtime may know it: other forms of groups and of communication, and any reduction, type
+// or layout.
+absl::Status CheckMembers(std::string_view hlo_with_config);
+
 }  // namespace gangway::collective
 
 #endif  // GANGWAY_COLLECTIVE_LOWERING_LOWERING_H_

@@ -349,7 +349,7 @@ TEST(LoweringTest, ARaggedExchangeThatDoesNotFitIsRefused) {
                    AddGroup(each, {0, 1, 2});
                    AddGroup(each, {3});
                  });
-  expect_refused([](auto&) {}, kInvalid, "uses global device ids",
+  expect_refused([](auto&) {}, kUnknown, "uses global device ids",
                  [](auto& each) { each.set_use_global_device_ids(true); });
 }
 
@@ -776,6 +776,74 @@ TEST(LoweringTest, AnOwnCallIsFoundBehindWhateverElseIsRefused) {
   builder.Parameter(F32({8}));
   builder.program().mutable_module()->mutable_computations()->DeleteSubrange(0, 1);
   EXPECT_TRUE(CheckNoOwnCalls(builder.Bytes()).ok());
+}
+
+absl::Status CheckOne(const std::string& opcode, const GroupEdit& edit) {
+  ModuleBuilder builder(2, 4);
+  builder.Begin("main");
+  const int64_t parameter = builder.Parameter(F32({8}));
+  edit(builder.Add(opcode, F32({8}), {parameter}));
+  return CheckMembers(builder.Bytes());
+}
+
+GroupEdit Groups(const std::vector<std::vector<int64_t>>& groups, bool of_positions = false) {
+  return [=](HloInstructionEditProto& instruction) {
+    for (const auto& group : groups) AddGroup(instruction, group);
+    if (of_positions) instruction.set_channel_id(1);
+    instruction.set_use_global_device_ids(of_positions);
+  };
+}
+
+GroupEdit Pairs(const std::vector<std::pair<int64_t, int64_t>>& pairs) {
+  return [=](HloInstructionEditProto& instruction) {
+    instruction.set_channel_id(1);
+    for (const auto& [source, target] : pairs) {
+      auto& pair = *instruction.add_source_target_pairs();
+      pair.set_source(source);
+      pair.set_target(target);
+    }
+  };
+}
+
+TEST(LoweringTest, MembersOfTheRuntimesOwnCollectivesAreChecked) {
+  const std::vector<std::tuple<std::string, GroupEdit, std::string>> wrong = {
+      {"all-reduce", Groups({{0, 1}, {1}}), "all-reduce.2 (all-reduce): its groups name 1 twice"},
+      {"all-gather", Groups({{0}}), "its groups have 4 of the 8 positions"},
+      {"all-to-all", Groups({{0, 1}, {2}}), "a group names 2, and there are 2 ids"},
+      {"reduce-scatter", Groups({{0, 1, 2, 3, 4, 5, 6, -1}}, true), "a group names -1"},
+      {"collective-broadcast", Groups({{2}}), "a group names 2, and there are 2 ids"},
+      {"collective-permute", Pairs({{0, 4}}), "it sends from 0 to 4 of 4 ids"},
+      {"collective-permute", Pairs({{0, 1}, {0, 2}}), "it sends from 0 twice"},
+      {"collective-permute", Pairs({{0, 1}, {2, 1}}), "it sends to 1 twice"},
+  };
+  for (const auto& [opcode, edit, why] : wrong) {
+    const absl::Status status = CheckOne(opcode, edit);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(opcode));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  }
+  EXPECT_EQ(CheckMembers("x").code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The runtime decides: here are reductions without a computation, and groups that would be wrong in a known form.
+TEST(LoweringTest, WhatIsNotKnownOfTheRuntimesOwnCollectivesPasses) {
+  const std::vector<std::pair<std::string, GroupEdit>> right = {
+      {"all-reduce", [](auto&) {}},
+      {"all-reduce", Groups({{1}, {0}})},
+      {"all-reduce", Groups({{7, 1, 2, 3, 4, 5, 6, 0}}, true)},
+      {"all-reduce", [](auto& each) { FillMesh(each, {2, 1}, {{1}, {0}}); }},
+      {"all-to-all", Groups({{0, 9}}, true)},
+      {"all-reduce-start", Groups({{0, 9}})},
+      {"collective-broadcast", Groups({{1}})},
+      {"collective-permute", Pairs({{3, 3}})},
+      {"collective-permute-start", Pairs({{0, 9}})},
+      {"send", Pairs({{0, 9}})},
+      {"custom-call", Groups({{0, 9}})},
+  };
+  for (const auto& [opcode, edit] : right) EXPECT_EQ(CheckOne(opcode, edit), absl::OkStatus());
+  ModuleBuilder unscheduled(2, 4);
+  unscheduled.program().clear_module();
+  EXPECT_EQ(CheckMembers(unscheduled.Bytes()), absl::OkStatus());
 }
 
 TEST(LoweringTest, PairsAreBounded) {
