@@ -5,7 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -259,6 +263,87 @@ TEST_F(CompilerTest, TheCostsOfAProgramOverWorkersAreThoseOfThePartitionedProgra
   EXPECT_EQ(costs(), in_one_process);
 }
 
+// The real backend under another description.
+class DescribedAs : public device::Backend {
+ public:
+  explicit DescribedAs(device::Capabilities capabilities)
+      : capabilities_(std::move(capabilities)) {}
+  const device::Capabilities& capabilities() const override { return capabilities_; }
+  std::span<const device::DeviceInfo> devices() const override { return real_.devices(); }
+  absl::StatusOr<std::unique_ptr<device::Executable>> Compile(
+      const device::Program& program, std::string_view options,
+      std::span<const int> devices) override {
+    return real_.Compile(program, options, devices);
+  }
+  absl::StatusOr<std::unique_ptr<device::Executable>> Load(std::string_view serialized,
+                                                           std::span<const int> devices) override {
+    return real_.Load(serialized, devices);
+  }
+  absl::StatusOr<std::unique_ptr<device::Buffer>> BufferFromHost(
+      int device, std::string_view memory_kind, const device::ArraySpec& spec,
+      std::span<const std::byte> bytes, device::HostSemantics semantics,
+      device::StatusCallback on_done) override {
+    return real_.BufferFromHost(device, memory_kind, spec, bytes, semantics, std::move(on_done));
+  }
+  absl::StatusOr<device::Placeholder> CreatePlaceholder(int device,
+                                                        const device::ArraySpec& spec) override {
+    return real_.CreatePlaceholder(device, spec);
+  }
+  absl::StatusOr<std::unique_ptr<device::Buffer>> CreateErrorBuffer(int device,
+                                                                    const device::ArraySpec& spec,
+                                                                    absl::Status error) override {
+    return real_.CreateErrorBuffer(device, spec, std::move(error));
+  }
+  absl::Status RegisterFfiHandlers(std::span<const device::FfiHandler> handlers) override {
+    return real_.RegisterFfiHandlers(handlers);
+  }
+
+ private:
+  device::Backend& real_ = compiler::Backend();  // inside of this class, Backend is the base
+  const device::Capabilities capabilities_;
+};
+
+// Each on its own: the backend and the partitioner are those with which it works.
+TEST_F(CompilerTest, ARuntimeWithoutFfiHandlersOrOfAnotherPlatformCannotSpanWorkers) {
+  wire::CompileRequest spanning = Request(1, kSumOfAll, 2);
+  spanning.set_spans_workers(true);
+  wire::CompileRequest inside = Request(2, kSumOfAll, 2);
+  inside.set_own_collectives(true);
+  int opened = 0;
+  const auto open = [&](int device_count) {
+    ++opened;
+    return OpenPartitioner(device_count);
+  };
+  const auto expect_refused = [&](const device::Capabilities& capabilities) {
+    DescribedAs backend(capabilities);
+    const auto refused = Compile(backend, spanning, open);
+    ASSERT_TRUE(refused.ok()) << refused.status();
+    EXPECT_TRUE(refused->refused_over_workers());
+    EXPECT_THAT(
+        wire::ToStatus(refused->failure()).ToString(),
+        HasSubstr(absl::StrCat("UNIMPLEMENTED: a program cannot span devices of several workers on "
+                               "platform ",
+                               capabilities.platform)));
+    const auto result = Compile(backend, inside, open);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_FALSE(result->has_positions()) << "the runtime's own collectives do";
+    EXPECT_EQ(opened, 0);
+  };
+  device::Capabilities without_handlers = Backend().capabilities();
+  without_handlers.ffi_handlers = false;
+  expect_refused(without_handlers);
+  device::Capabilities other_platform = Backend().capabilities();
+  other_platform.platform = "cuda";
+  expect_refused(other_platform);
+  DescribedAs same(Backend().capabilities());
+  for (const wire::CompileRequest& request : {spanning, inside}) {
+    const auto result = Compile(same, request, open);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(result->has_positions());
+  }
+  EXPECT_EQ(opened, 2);
+}
+
 TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   wire::CompileRequest request = Request(1, kSharded, 2);
   request.set_spans_workers(true);
@@ -304,9 +389,9 @@ module @members attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1
   constexpr char kPermute[] =
       R"(collective_permute"(%x) {source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>)";
   constexpr char kChannel[] = ", channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>";
-  const auto compiled = [&](const std::string& operation) {
+  const auto compiled = [&](const std::string& operation, device::Backend& backend = Backend()) {
     const std::string program = absl::StrReplaceAll(kProgram, {{"OPERATION", operation}});
-    return Compile(Backend(), Request(1, program, 2)).status();
+    return Compile(backend, Request(1, program, 2)).status();
   };
   EXPECT_THAT(compiled(kReduce).ToString(),
               AllOf(HasSubstr("INVALID_ARGUMENT: all-reduce"),
@@ -316,6 +401,10 @@ module @members attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1
                     HasSubstr("it sends from 0 to 1 of 1 ids")));
   EXPECT_EQ(compiled(absl::StrCat(kReduce, kChannel, ", use_global_device_ids")), absl::OkStatus());
   EXPECT_EQ(compiled(absl::StrCat(kPermute, kChannel)), absl::OkStatus());
+  device::Capabilities capabilities = Backend().capabilities();
+  capabilities.platform = "cuda";
+  DescribedAs other(capabilities);
+  EXPECT_EQ(compiled(kPermute, other), absl::OkStatus()) << "another runtime decides itself";
 }
 
 // The target's handler is registered, so the plugin itself would not refuse the program.
