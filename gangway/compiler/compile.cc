@@ -127,6 +127,9 @@ absl::StatusOr<std::string> OptionsForOne(const std::string& serialized,
     return absl::InvalidArgumentError("malformed compile options");
   options.set_compile_portable_executable(true);
   xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  // Those of the client are of whole arrays; the partitioned program has them already.
+  options.clear_argument_layouts();
+  build.clear_result_layout();
   build.set_num_replicas(1);
   build.set_num_partitions(1);
   build.set_use_spmd_partitioning(false);
@@ -205,19 +208,18 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
                      backend.capabilities().platform));
   }
   GANGWAY_ASSIGN_OR_RETURN(Partitioned partitioned, Partition(request, open));
-  GANGWAY_ASSIGN_OR_RETURN(collective::Lowered lowered,
-                           collective::LowerCollectives(partitioned.program));
+  auto lowered = collective::LowerCollectives(partitioned.program);
+  absl::Status known = lowered.status();
+  if (known.ok()) known = collective::Plan::Make(lowered->table).status();
+  if (absl::IsUnimplemented(known)) return RefusedOverWorkers(std::string(known.message()));
+  GANGWAY_RETURN_IF_ERROR(known);
   // In HLO the client may have written the loops' lengths itself.
-  if (request.format() != "mlir") lowered.table.set_may_diverge(true);
-  if (absl::Status plan = collective::Plan::Make(lowered.table).status(); !plan.ok()) {
-    if (!absl::IsUnimplemented(plan)) return plan;
-    return RefusedOverWorkers(std::string(plan.message()));
-  }
+  if (request.format() != "mlir") lowered->table.set_may_diverge(true);
   GANGWAY_ASSIGN_OR_RETURN(const std::string options,
-                           OptionsForOne(request.options(), lowered.shape));
+                           OptionsForOne(request.options(), lowered->shape));
   const int first = 0;
   GANGWAY_ASSIGN_OR_RETURN(const auto executable,
-                           backend.Compile({lowered.program, "hlo"}, options, {&first, 1}));
+                           backend.Compile({lowered->program, "hlo"}, options, {&first, 1}));
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();
   info.set_device_count(request.device_count());
@@ -226,7 +228,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   if (partitioned.costs) ReplaceCosts(*partitioned.costs, info);
   xla::LoweredExecutable serialized;
   GANGWAY_ASSIGN_OR_RETURN(*serialized.mutable_executable(), executable->Serialize());
-  *serialized.mutable_table() = std::move(lowered.table);
+  *serialized.mutable_table() = std::move(lowered->table);
   result.mutable_positions()->set_replicas(serialized.table().replica_count());
   result.mutable_positions()->set_partitions(serialized.table().partition_count());
   serialized.SerializeToString(result.mutable_serialized());

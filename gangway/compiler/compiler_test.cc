@@ -360,6 +360,30 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   request.set_device_count(2);
   EXPECT_THAT(refused([](int) { return absl::AbortedError("no threads"); }),
               HasSubstr("no threads"));
+  // By the lowering; the runtime's own collectives may do.
+  request.set_program(absl::StrReplaceAll(
+      kSharded, {{"f32", "i2"},
+                 {"-> (tensor<8x4xf32> {mhlo.sharding = \"{devices=[2,1]0,1}\"})",
+                  "-> (tensor<8x4xi2> {mhlo.sharding = \"{replicated}\"})"}}));
+  EXPECT_THAT(refused(OpenPartitioner), HasSubstr("its elements are s2"));
+  request.set_spans_workers(false);
+  request.set_own_collectives(true);
+  EXPECT_EQ(Compile(Backend(), request, OpenPartitioner).status(), absl::OkStatus());
+}
+
+TEST_F(CompilerTest, OverWorkersLayoutsMayBeAskedForToo) {
+  wire::CompileRequest request = Request(1, kSharded, 2);
+  request.set_spans_workers(true);
+  xla::CompileOptionsProto options;
+  ASSERT_TRUE(options.ParseFromString(request.options()));
+  xla::ShapeProto whole;
+  whole.set_element_type(xla::TYPE_F32);
+  for (const int size : {8, 4}) whole.add_dimensions(size);
+  for (const int dimension : {1, 0}) whole.mutable_layout()->add_minor_to_major(dimension);
+  *options.add_argument_layouts() = whole;
+  *options.mutable_executable_build_options()->mutable_result_layout() = whole;
+  request.set_options(options.SerializeAsString());
+  EXPECT_EQ(Compile(Backend(), request, OpenPartitioner).status(), absl::OkStatus());
 }
 
 // What XLA CPU takes for a program of one replica and two partitions.
