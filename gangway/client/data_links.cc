@@ -110,10 +110,10 @@ absl::Status DataLinks::Sender::Send(wire::Frame frame) {
   const wire::Bulk& bulk = frame.bulk();
   const bool proves = bulk.has_bytes() || bulk.has_placed();
   const uint64_t upload = proves ? bulk.name().upload() : 0;  // 0: nothing to prove
-  const size_t bytes = bulk.bytes().data().size();
+  const size_t bytes = frame.ByteSizeLong();
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(frame)));
   ++sequence;
-  chunk_bytes += bytes;
+  sent_bytes += bytes;
   if (upload != 0 && (unproven.empty() || unproven.back() != upload)) unproven.push_back(upload);
   return absl::OkStatus();
 }
@@ -437,11 +437,11 @@ void DataLinks::Look(WorkerKey key, Clock::time_point now, bool stood_still) {
   Ask(*attempt, now);
 }
 
-// A question waits behind the chunks that are queued, perhaps for long on a slow network.
+// A question waits behind what is queued, chunks and replies to host callbacks, perhaps for long on a slow network.
 void DataLinks::NoteProgress(Attempt& attempt, Clock::time_point now) {
   const size_t queued = attempt.sender->link->queued_bytes();
   MutexLock lock(attempt.sender->mutex);
-  const uint64_t taken = attempt.sender->chunk_bytes;
+  const uint64_t taken = attempt.sender->sent_bytes;
   const uint64_t gone = taken > queued ? taken - queued : 0;
   if (attempt.queued > 0 && gone > attempt.gone) attempt.silence.Hear(now);
   attempt.queued = queued;

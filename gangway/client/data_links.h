@@ -172,7 +172,7 @@ class DataLinks {
     uint64_t sequence GANGWAY_GUARDED_BY(mutex) = 0;
     // Uploads of which the link has taken bytes since the last question; repeated ones.
     std::vector<uint64_t> unproven GANGWAY_GUARDED_BY(mutex);
-    uint64_t chunk_bytes GANGWAY_GUARDED_BY(mutex) = 0;  // that the link has taken
+    uint64_t sent_bytes GANGWAY_GUARDED_BY(mutex) = 0;  // in frames that the link has taken
   };
   // The answer to it proves that what was sent before it has arrived.
   struct Question {

@@ -24,8 +24,8 @@ namespace {
 constexpr std::chrono::seconds kReportInterval{1};
 constexpr std::chrono::seconds kLongGang{1};  // from then on, heartbeats tell what its members do
 constexpr size_t kNamedCollectivesMax = 256;  // of one program
-constexpr int kHostCallersMax =
-    4;  // per device: those of 8 devices leave half of the pool to others
+// Per device. More than one, so that a callback may run programs with callbacks.
+constexpr int kHostCallersMax = 4;
 
 // The plan of an executable for one position that has collectives; else null. Leaves the runtime's own part of it.
 absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
