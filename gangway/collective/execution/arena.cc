@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,16 +22,22 @@ constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 // Added once it is mapped here: no other process can map it for writing.
 constexpr int kWriteSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
+// With the reason that the last system call gave.
+absl::Status NoMemory(uint32_t devices) {
+  const std::string reason = std::strerror(errno);
+  const auto free = static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) *
+                    static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return absl::ResourceExhaustedError(absl::StrCat("no memory for the collectives of ", devices,
+                                                   " devices: they need ", devices * sizeof(Region),
+                                                   " bytes, ", free, " are free (", reason, ")"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Arena>> Arena::MapAs(FileDescriptor descriptor, uint32_t devices,
                                                     int access, int flags) {
   void* base = mmap(nullptr, devices * sizeof(Region), access, flags, descriptor.get(), 0);
-  if (base == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for the collectives of ", devices,
-                                                     " devices (", devices * sizeof(Region),
-                                                     " bytes): ", std::strerror(errno)));
-  }
+  if (base == MAP_FAILED) return NoMemory(devices);
   return std::shared_ptr<Arena>(
       new Arena(std::move(descriptor), static_cast<Region*>(base), devices));
 }
@@ -114,8 +122,7 @@ absl::StatusOr<std::shared_ptr<Arena>> Arena::Create(uint32_t devices) {
   if (!descriptor.valid() || ftruncate(descriptor.get(), bytes) != 0 ||
       fcntl(descriptor.get(), F_ADD_SEALS, kSizeSeals) != 0 ||
       fallocate(descriptor.get(), 0, 0, bytes) != 0) {
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for the collectives of ", devices,
-                                                     " devices: ", std::strerror(errno)));
+    return NoMemory(devices);
   }
   GANGWAY_ASSIGN_OR_RETURN(
       auto arena, MapAs(std::move(descriptor), devices, PROT_READ | PROT_WRITE, MAP_SHARED));

@@ -116,7 +116,7 @@ class ReadableHeap {
 
 class Arena {
  public:
-  // This worker's own. RESOURCE_EXHAUSTED: the system has no memory for it.
+  // This worker's own. RESOURCE_EXHAUSTED: the system has no memory for it; the text has the sizes.
   static absl::StatusOr<std::shared_ptr<Arena>> Create(uint32_t devices);
   // Another worker's, for reading. INVALID_ARGUMENT: not an arena for so many devices.
   static absl::StatusOr<std::shared_ptr<Arena>> Map(FileDescriptor descriptor, uint32_t devices);

@@ -67,29 +67,26 @@ CollectivePeers::~CollectivePeers() {
 }
 
 absl::Status CollectivePeers::Begin() {
-  if (!absl::IsUnknown(begun_)) return begun_;
-  begun_ = absl::OkStatus();
+  if (arena_ != nullptr) return absl::OkStatus();
   const auto devices = static_cast<uint32_t>(options_.identity.device_count);
-  auto arena = collective::Arena::Create(devices);
-  if (!arena.ok()) return begun_ = arena.status();
-  arena_ = *std::move(arena);
+  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<collective::Arena> arena,
+                           collective::Arena::Create(devices));
+  if (mailbox_ != nullptr) {
+    GANGWAY_ASSIGN_OR_RETURN(poller_, options_.loop->poller());
+    watch_ = poller_->NextId();
+    GANGWAY_RETURN_IF_ERROR(
+        poller_->Watch(watch_, mailbox_->fd(), EPOLLIN, std::make_shared<Arrival>(this, alive_)));
+  }
+  arena_ = std::move(arena);
   if (mailbox_ != nullptr && options_.heap.base != nullptr) {
     arena_->SetHeap(
         std::make_shared<collective::ReadableHeap>(options_.heap.base, options_.heap.bytes));
   }
-  {
-    MutexLock lock(mutex_);
-    for (uint32_t i = 0; i < devices; ++i)
-      devices_.push_back(
-          std::make_shared<collective::LocalDevice>(arena_, options_.index, i, couriers_));
-  }
-  if (mailbox_ == nullptr) return begun_;
-  auto poller = options_.loop->poller();
-  if (!poller.ok()) return begun_ = poller.status();
-  poller_ = *std::move(poller);
-  watch_ = poller_->NextId();
-  return begun_ = poller_->Watch(watch_, mailbox_->fd(), EPOLLIN,
-                                 std::make_shared<Arrival>(this, alive_));
+  MutexLock lock(mutex_);
+  for (uint32_t i = 0; i < devices; ++i)
+    devices_.push_back(
+        std::make_shared<collective::LocalDevice>(arena_, options_.index, i, couriers_));
+  return absl::OkStatus();
 }
 
 // Both workers come to the same answer.
@@ -99,6 +96,7 @@ bool CollectivePeers::SharesMemory(const wire::Worker& worker) const {
 }
 
 void CollectivePeers::Know(const wire::Worker& worker) {
+  if (arena_ == nullptr) return;
   const auto [entry, is_new] = members_.try_emplace(worker.index());
   Member& member = entry->second;
   if (!is_new && member.worker.incarnation() == worker.incarnation()) return;
@@ -109,7 +107,6 @@ void CollectivePeers::Know(const wire::Worker& worker) {
   member.promise = std::make_shared<PeerPromise>(NameOf(worker));
   for (int i = 0; i < worker.devices_size(); ++i)
     places_[DeviceId(worker.devices(i))] = {worker.index(), static_cast<uint32_t>(i)};
-  if (const absl::Status begun = Begin(); !begun.ok()) return member.promise->Set(begun);
   if (worker.index() >= collective::kWorkersMax) {
     return member.promise->Set(absl::UnimplementedError(absl::StrCat(
         "collectives of an island with more than ", collective::kWorkersMax, " workers")));

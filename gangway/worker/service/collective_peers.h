@@ -59,7 +59,11 @@ class CollectivePeers {
   // Of members that do not share memory with this worker.
   CollectiveStreams& streams() { return streams_; }
 
-  // A worker of the island, or that it is down.
+  // Creates this worker's arena and begins to listen, unless it has done so. RESOURCE_EXHAUSTED: there is no memory for
+  // the arena, or there are no descriptors. A later call tries again.
+  absl::Status Begin() GANGWAY_EXCLUDES(mutex_);
+  // A worker of the island, or that it is down. Ignored before Begin has succeeded: then no program here has members,
+  // and the load of the first one names them all.
   void Know(const wire::Worker& member);
 
   // The devices of the positions, by their ids. Of a worker that is not known, waits for it end with an error.
@@ -70,7 +74,7 @@ class CollectivePeers {
   // No gang runs on this worker at this place in the island's order.
   void Skip(uint64_t place) GANGWAY_EXCLUDES(mutex_);
 
-  // This worker's devices. Null before the first Know.
+  // This worker's devices. Null before Begin has succeeded.
   std::shared_ptr<collective::LocalDevice> local(int device) const GANGWAY_EXCLUDES(mutex_);
   void Close();
   // What members on this worker's devices sleep for, by device. Any thread.
@@ -83,8 +87,6 @@ class CollectivePeers {
     std::shared_ptr<PeerPromise> promise;  // null: it has a way in streams_
   };
 
-  // Creates this worker's arena, and begins to listen.
-  absl::Status Begin() GANGWAY_EXCLUDES(mutex_);
   bool SharesMemory(const wire::Worker& worker) const;
   void SendArena(const wire::Worker& member, std::chrono::milliseconds pause);
   void Receive();
@@ -96,8 +98,7 @@ class CollectivePeers {
   std::shared_ptr<Poller> poller_;
   uint64_t watch_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  absl::Status begun_ = absl::UnknownError("not begun");
-  std::shared_ptr<collective::Arena> arena_;
+  std::shared_ptr<collective::Arena> arena_;  // null: Begin has not succeeded
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<collective::LocalDevice>> devices_ GANGWAY_GUARDED_BY(mutex_);
   std::map<uint32_t, Member> members_;  // by index

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -77,6 +79,12 @@ class WorkerCollectivesTest : public WorkerHarness {
   enum class Peers { kNamed, kNotNamed, kElsewhere };
   void LoadProgram(uint32_t peer_index = 1, Peers peers = Peers::kNamed,
                    const std::string& cost = "cost_us 100") {
+    SendProgram(peer_index, peers, cost);
+    ASSERT_EQ(WaitLoaded(kProgram).code(), 0);
+  }
+
+  void SendProgram(uint32_t peer_index = 1, Peers peers = Peers::kNamed,
+                   const std::string& cost = "cost_us 100") {
     wire::IslandItem item;
     wire::Load& load = *item.mutable_load();
     load.set_executable(kProgram);
@@ -109,7 +117,6 @@ class WorkerCollectivesTest : public WorkerHarness {
       peer.set_data_address("peer");
     }
     Item(item);
-    ASSERT_EQ(WaitLoaded(kProgram).code(), 0);
   }
 
   // The input of every launch that is not given another one.
@@ -193,6 +200,34 @@ TEST_F(WorkerCollectivesTest, AFullMailboxGetsTheArenaOnceItHasRoom) {
   ASSERT_TRUE(absl::IsResourceExhausted(sent)) << sent;
   LoadProgram();  // by then, the worker has tried
   EXPECT_NE(ReceiveArena(), nullptr);
+}
+
+// A short lack of memory must not bar the worker from collectives until it ends.
+TEST_F(WorkerCollectivesTest, ALoadWithoutMemoryForCollectivesFailsWithSizesAndTheNextTriesAgain) {
+  struct rlimit old;
+  getrlimit(RLIMIT_FSIZE, &old);
+  auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit small = {4096, old.rlim_max};  // of files in memory, too
+  setrlimit(RLIMIT_FSIZE, &small);
+  SendProgram();
+  const wire::Failure failure = WaitLoaded(kProgram);
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(failure.message(), HasSubstr("collectives of 1 devices: they need "));
+  EXPECT_THAT(failure.message(), HasSubstr(absl::StrCat(arena_->bytes(), " bytes, ")));
+  EXPECT_EQ(failure.worker(), "island0/worker0");
+  MakeInput();
+  LaunchNode(2, kProgram, {kInput}, {11}, 2);  // one that was sent before the scheduler knew
+  ReleaseAt(2, 5);
+  EXPECT_THAT(WaitDone(2).message(), HasSubstr("no memory for the collectives"));
+  loaded_.clear();
+  LoadProgram();
+  SendArena();
+  EXPECT_NE(ReceiveArena(), nullptr);
+  LaunchNode(3, kProgram, {kInput}, {12}, 2);
+  ReleaseAt(3, 8);
+  EXPECT_EQ(WaitDone(3).code(), 0);
 }
 
 TEST_F(WorkerCollectivesTest, AnIslandLargerThanRegionsCanNameIsRefusedByName) {
