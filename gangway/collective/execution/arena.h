@@ -25,13 +25,14 @@
 #include "gangway/base/mutex.h"
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/execution/shown.h"
+#include "gangway/wire/collective_limits.h"
 
 namespace gangway::collective {
 
 inline constexpr size_t kSlots = 4;
 // Of an island: workers, and devices of each.
-inline constexpr uint32_t kWorkersMax = 256;
-inline constexpr uint32_t kDevicesMax = 64;
+inline constexpr uint32_t kWorkersMax = wire::kCollectiveWorkersMax;
+inline constexpr uint32_t kDevicesMax = wire::kCollectiveDevicesMax;
 
 // A device's number among all of its island.
 constexpr uint32_t PeerNumber(uint32_t worker, uint32_t device) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 
 #include "gangway/controller/core/controller.h"
+#include "gangway/wire/collective_limits.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::controller {
@@ -39,7 +40,8 @@ wire::FailureRef Controller::PlaceExecutable(const wire::CompileOp& op, Executab
     request.set_spans_workers(true);
     return nullptr;
   }
-  request.set_own_collectives(config_.own_collectives && executable.devices.size() > 1);
+  request.set_own_collectives(config_.own_collectives && executable.devices.size() > 1 &&
+                              HasOwnCollectives(executable.devices[0]));
   for (DeviceId device : executable.devices) request.add_local_devices(devices_.at(device).local);
   return nullptr;
 }
@@ -55,6 +57,32 @@ std::vector<std::string> Controller::WorkersOf(const Executable& executable) con
   for (auto [island, worker] : places)
     names.push_back(absl::StrCat("island", island, "/worker", worker));
   return names;
+}
+
+// Whether Gangway's own collectives can run on the device's worker.
+bool Controller::HasOwnCollectives(DeviceId device) const {
+  const wire::Worker& worker = workers_[devices_.at(device).owner].declared;
+  return worker.index() < wire::kCollectiveWorkersMax &&
+         static_cast<uint32_t>(worker.devices_size()) <= wire::kCollectiveDevicesMax;
+}
+
+// Why a program whose collectives are Gangway's own cannot run where it was placed. Only its compile tells whether it
+// communicates, so this cannot be checked before.
+wire::FailureRef Controller::CheckMembers(const Executable& executable) const {
+  for (DeviceId device : executable.devices) {
+    if (HasOwnCollectives(device)) continue;
+    const wire::Worker& worker = workers_[devices_.at(device).owner].declared;
+    return wire::Share(wire::MakeFailure(
+        StatusCode::kUnimplemented,
+        absl::StrCat("a program that communicates cannot run on island", worker.island(), "/worker",
+                     worker.index(), ", which has ", worker.devices_size(),
+                     " devices: collectives over workers run on the first ",
+                     wire::kCollectiveWorkersMax, " workers of an island, of at most ",
+                     wire::kCollectiveDevicesMax, " devices each"),
+        "Use a mesh of other workers, or declare the island's devices as workers within these "
+        "limits."));
+  }
+  return nullptr;
 }
 
 void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, Time now,
@@ -109,6 +137,8 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   if (found == session->second.executables.end() || found->second.request != result.request())
     return;
   Executable& executable = found->second;
+  if (result.has_positions() && result.info().has_collectives())
+    if (auto failure = CheckMembers(executable)) return FailCompile(compile, *failure, actions);
   actions.compiled = {executable.id, executable.islands.size()};
   wire::IslandItem item;
   wire::Load* load = item.mutable_load();

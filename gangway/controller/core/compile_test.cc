@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "gangway/controller/core/controller_test_util.h"
+#include "gangway/wire/collective_limits.h"
 #include "gangway/wire/failure.h"
 
 namespace gangway::controller {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -144,6 +146,61 @@ TEST_F(ControllerTest, WhatTheCompilerRefusesOverWorkersNamesThem) {
   EXPECT_EQ(CompiledEvents(5).at(0).failure().message(),
             "it communicates (its devices are of island0/worker0, island0/worker1)");
   EXPECT_EQ(CompiledEvents(6).at(0).failure().message(), "it communicates");
+}
+
+// An island beyond the limits of Gangway's collectives: worker 0 has one device too many, worker 1 has two devices, the
+// others have one each, and there are two workers too many.
+class LargeIslandTest : public ControllerTest {
+ protected:
+  static constexpr uint32_t kMost = wire::kCollectiveDevicesMax;
+
+  void SetUp() override {
+    ControllerConfig config;
+    config.own_collectives = true;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < wire::kCollectiveWorkersMax + 2; ++i) {
+      wire::Worker worker;
+      worker.set_index(i);
+      const uint32_t count = i == 0 ? kMost + 1 : i == 1 ? 2 : 1;
+      for (uint32_t k = 0; k < count; ++k) worker.add_devices(next++);
+      config.workers.push_back(std::move(worker));
+    }
+    Make(std::move(config));
+  }
+
+  // The only device of a worker, or the first.
+  static uint32_t DeviceOf(uint32_t worker) { return kMost + worker + (worker > 1 ? 1 : 0); }
+
+  // The failure of a program for these devices; empty: it is loaded.
+  std::string Compiled(uint64_t handle, const Devices& devices, bool has_collectives) {
+    Compile(handle, devices);
+    FromCompiler compiled;
+    compiled.result.set_request(requests_.back().request());
+    compiled.result.mutable_positions()->set_partitions(static_cast<uint32_t>(devices.size()));
+    compiled.result.mutable_info()->set_has_collectives(has_collectives);
+    items_.clear();
+    Step(std::move(compiled));
+    const std::string failure = CompiledEvents(handle).at(0).failure().message();
+    EXPECT_EQ(items_.empty(), !failure.empty());
+    return failure;
+  }
+};
+
+TEST_F(LargeIslandTest, ProgramsThatCommunicateOverWorkersBeyondTheLimitsAreRefusedByName) {
+  EXPECT_EQ(Compiled(5, {DeviceOf(1), DeviceOf(255)}, true), "");
+  EXPECT_THAT(Compiled(6, {DeviceOf(1), DeviceOf(256)}, true),
+              AllOf(HasSubstr("island0/worker256"), HasSubstr("first 256 workers")));
+  EXPECT_EQ(Compiled(7, {DeviceOf(1), DeviceOf(256)}, false), "") << "it does not communicate";
+  EXPECT_THAT(Compiled(8, {0, DeviceOf(1)}, true),
+              AllOf(HasSubstr("island0/worker0, which has 65 devices"),
+                    HasSubstr("at most 64 devices each")));
+}
+
+TEST_F(LargeIslandTest, ProgramsInsideOfAWorkerWithTooManyDevicesUseTheRuntimesCollectives) {
+  Compile(5, {DeviceOf(1), DeviceOf(1) + 1});
+  EXPECT_TRUE(requests_.back().own_collectives());
+  Compile(6, {0, 1});
+  EXPECT_FALSE(requests_.back().own_collectives());
 }
 
 }  // namespace

@@ -309,6 +309,8 @@ class Controller {
   void AddWorkers(const PendingCompile& compile, wire::Failure& failure) const;
   wire::FailureRef PlaceExecutable(const wire::CompileOp& op, Executable& executable,
                                    wire::CompileRequest& request) const;
+  bool HasOwnCollectives(DeviceId device) const;
+  wire::FailureRef CheckMembers(const Executable& executable) const;
   void OnCompileResult(wire::CompileResult& result, Time now, Actions& actions);
   void Take(CompileActions& compiles, Actions& actions);
   void FailCompile(const PendingCompile& compile, const wire::Failure& failure, Actions& actions);

@@ -34,7 +34,6 @@ class ControllerTest : public ::testing::Test {
     ControllerConfig config;
     config.program_reach = reach;
     config.remote_islands = std::move(remote_islands);
-    config.scheduler_wait_max = milliseconds(1000);
     for (uint32_t i = 0; i < 4; ++i) {
       wire::Worker worker;
       worker.set_island(i / 2);
@@ -43,6 +42,11 @@ class ControllerTest : public ::testing::Test {
       worker.add_devices(2 * i + 1);
       config.workers.push_back(std::move(worker));
     }
+    Make(std::move(config));
+  }
+
+  void Make(ControllerConfig config) {
+    config.scheduler_wait_max = milliseconds(1000);
     config.compiles.compiler_wait_max = milliseconds(1000);
     config.new_token = [this] { return std::string(32, static_cast<char>('a' + tokens_++)); };
     controller_ = std::make_unique<Controller>(config);
