@@ -66,11 +66,16 @@ class Program:
         return f"tensor<{rows}x{columns}x{self._kind}>"
 
     def _add(
-        self, operation: str, attributes: str, shape: tuple[int, int], region: str = ""
+        self,
+        operation: str,
+        attributes: str,
+        shape: tuple[int, int],
+        region: str = "",
+        operand: str = "%x",
     ) -> None:
         name = f"%y{len(self._results)}"
         self._lines.append(
-            f'{name} = "stablehlo.{operation}"(%x) {region} {{{attributes}}}'
+            f'{name} = "stablehlo.{operation}"({operand}) {region} {{{attributes}}}'
             f" : ({self._shape(ROWS, COLUMNS)}) -> {self._shape(*shape)}"
         )
         self._results.append((name, shape))
@@ -84,8 +89,10 @@ class Program:
             parts.append("use_global_device_ids")
         return ", ".join(parts)
 
-    def all_reduce(self, function: str) -> None:
-        self._add("all_reduce", self._attributes(), (ROWS, COLUMNS), reduces(function, self._kind))
+    def all_reduce(self, function: str, operand: str = "%x") -> None:
+        """`operand`: what the device passes, or a name that `identity` has returned."""
+        region = reduces(function, self._kind)
+        self._add("all_reduce", self._attributes(), (ROWS, COLUMNS), region, operand)
 
     def reduce_scatter(self, function: str, members: int) -> None:
         attributes = f"scatter_dimension = 0 : i64, {self._attributes()}"
@@ -112,6 +119,20 @@ class Program:
 
     def broadcast(self) -> None:
         self._add("collective_broadcast", self._attributes(may_be_flattened=False), (ROWS, COLUMNS))
+
+    def identity(self, operation: str) -> str:
+        """An array of "replica_id" or "partition_id" as a result; returns its name."""
+        name = f"%y{len(self._results)}"
+        manual = '{mhlo.sharding = "{manual}"}'
+        shape = self._shape(ROWS, COLUMNS)
+        self._lines += [
+            f"{name}i = stablehlo.{operation} {manual} : tensor<ui32>",
+            f"{name}c = stablehlo.convert {name}i {manual} : (tensor<ui32>) -> tensor<{self._kind}>",
+            f"{name} = stablehlo.broadcast_in_dim {name}c, dims = [] {manual}"
+            f" : (tensor<{self._kind}>) -> {shape}",
+        ]
+        self._results.append((name, (ROWS, COLUMNS)))
+        return name
 
     def text(self) -> str:
         """The partitioner believes that all arrays are replicated, and leaves what is between alone."""
