@@ -47,6 +47,8 @@ TYPES = re.findall(r'^    "(\w+)": "', (TESTS / "corpus" / "by_hand.py").read_te
 FORMS = re.findall(
     r'^    "([a-z-]+)": \(', (TESTS / "corpus" / "collectives.py").read_text(), re.MULTILINE
 )
+SIZES = ["in-parts", "in-messages"]
+LARGE_FORMS = ["replicas-halves", "flattened-all", "flattened-of-both"]
 WAYS = ["permutations", "broadcasts", "uneven_groups", "by_partitioner", "by_name", "by_pmap"]
 COLLECTIVES = [
     *(
@@ -62,6 +64,21 @@ COLLECTIVES = [
         if NIGHTLY or 2 * j == i
     ),
     "collectives.check_elements_of_four_bits",
+    # Large operands.
+    *(
+        f"collectives.check_form.{dtype}.{form}.{size}"
+        for i, dtype in enumerate(TYPES)
+        for j, form in enumerate(LARGE_FORMS)
+        for k, size in enumerate(SIZES)
+        if NIGHTLY or i % 6 == 2 * j + k
+    ),
+    *(
+        f"collectives.check_{way}.{dtype}.{size}"
+        for i, dtype in enumerate(TYPES)
+        for j, way in enumerate(["permutations", "broadcasts", "uneven_groups"])
+        for k, size in enumerate(SIZES)
+        if NIGHTLY or (i == 5 * j and k == 1)
+    ),
 ]
 # XLA's own collectives exchange elements of two bits.
 REFUSED = [

@@ -14,7 +14,7 @@ from jax._src.lib.mlir import ir
 
 from corpus.meshes import place
 
-ROWS, COLUMNS = 8, 4  # of a device's array
+ROWS, COLUMNS = 8, 4  # of a device's array, unless a program says otherwise
 # NumPy's name: MLIR's.
 TYPES = {
     "bool": "i1",
@@ -53,12 +53,22 @@ def reduces(function: str, kind: str) -> str:
 
 class Program:
     """A module under construction. `mode` is "replicas" (ids are of replicas), "partitions", "flattened" (of both) or
-    "mixed" (of replicas, and all their partitions meet).
+    "mixed" (of replicas, and all their partitions meet). If it is `computed`, a device passes its rows in reverse, and
+    the operands of collectives are results of the program itself.
     """
 
-    def __init__(self, dtype: str, replicas: int, partitions: int, mode: str, groups: Groups):
+    def __init__(
+        self,
+        dtype: str,
+        replicas: int,
+        partitions: int,
+        mode: str,
+        groups: Groups,
+        rows: int = ROWS,
+        computed: bool = False,
+    ):
         self._kind, self._replicas, self._partitions = TYPES[dtype], replicas, partitions
-        self._mode, self._groups = mode, groups
+        self._mode, self._groups, self._rows, self._computed = mode, groups, rows, computed
         self._lines: list[str] = []
         self._results: list[tuple[str, tuple[int, int]]] = []
 
@@ -76,7 +86,7 @@ class Program:
         name = f"%y{len(self._results)}"
         self._lines.append(
             f'{name} = "stablehlo.{operation}"({operand}) {region} {{{attributes}}}'
-            f" : ({self._shape(ROWS, COLUMNS)}) -> {self._shape(*shape)}"
+            f" : ({self._shape(self._rows, COLUMNS)}) -> {self._shape(*shape)}"
         )
         self._results.append((name, shape))
 
@@ -92,15 +102,17 @@ class Program:
     def all_reduce(self, function: str, operand: str = "%x") -> None:
         """`operand`: what the device passes, or a name that `identity` has returned."""
         region = reduces(function, self._kind)
-        self._add("all_reduce", self._attributes(), (ROWS, COLUMNS), region, operand)
+        self._add("all_reduce", self._attributes(), (self._rows, COLUMNS), region, operand)
 
     def reduce_scatter(self, function: str, members: int) -> None:
         attributes = f"scatter_dimension = 0 : i64, {self._attributes()}"
-        shape = (ROWS // members, COLUMNS)
+        shape = (self._rows // members, COLUMNS)
         self._add("reduce_scatter", attributes, shape, reduces(function, self._kind))
 
     def all_gather(self, dimension: int, members: int) -> None:
-        shape = (ROWS * members, COLUMNS) if dimension == 0 else (ROWS, COLUMNS * members)
+        shape = (
+            (self._rows * members, COLUMNS) if dimension == 0 else (self._rows, COLUMNS * members)
+        )
         attributes = f"all_gather_dim = {dimension} : i64, {self._attributes()}"
         self._add("all_gather", attributes, shape)
 
@@ -109,29 +121,31 @@ class Program:
             "split_dimension = 0 : i64, concat_dimension = 1 : i64, "
             f"split_count = {members} : i64, {self._attributes(may_be_flattened=False)}"
         )
-        self._add("all_to_all", attributes, (ROWS // members, COLUMNS * members))
+        self._add("all_to_all", attributes, (self._rows // members, COLUMNS * members))
 
     def permute(self, pairs: Groups) -> None:
         attributes = f"source_target_pairs = {dense(pairs)}"
         if self._mode != "replicas":
             attributes += ", channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>"
-        self._add("collective_permute", attributes, (ROWS, COLUMNS))
+        self._add("collective_permute", attributes, (self._rows, COLUMNS))
 
     def broadcast(self) -> None:
-        self._add("collective_broadcast", self._attributes(may_be_flattened=False), (ROWS, COLUMNS))
+        self._add(
+            "collective_broadcast", self._attributes(may_be_flattened=False), (self._rows, COLUMNS)
+        )
 
     def identity(self, operation: str) -> str:
         """An array of "replica_id" or "partition_id" as a result; returns its name."""
         name = f"%y{len(self._results)}"
         manual = '{mhlo.sharding = "{manual}"}'
-        shape = self._shape(ROWS, COLUMNS)
+        shape = self._shape(self._rows, COLUMNS)
         self._lines += [
             f"{name}i = stablehlo.{operation} {manual} : tensor<ui32>",
             f"{name}c = stablehlo.convert {name}i {manual} : (tensor<ui32>) -> tensor<{self._kind}>",
             f"{name} = stablehlo.broadcast_in_dim {name}c, dims = [] {manual}"
             f" : (tensor<{self._kind}>) -> {shape}",
         ]
-        self._results.append((name, (ROWS, COLUMNS)))
+        self._results.append((name, (self._rows, COLUMNS)))
         return name
 
     def text(self) -> str:
@@ -143,12 +157,15 @@ class Program:
         def turn(call: str, name: str, sharding: str, shape: str) -> str:
             return f"stablehlo.custom_call @{call}({name}) {sharding} : ({shape}) -> {shape}"
 
-        local = self._shape(ROWS, COLUMNS)
+        local = self._shape(self._rows, COLUMNS)
+        passed = "%p" if self._computed else "%x"
         lines = [
             f"%s = {turn('Sharding', '%arg', replicated, local)}",
-            f"%x = {turn('SPMDFullToShardShape', '%s', manual, local)}",
-            *self._lines,
+            f"{passed} = {turn('SPMDFullToShardShape', '%s', manual, local)}",
         ]
+        if self._computed:
+            lines.append(f"%x = stablehlo.reverse %p, dims = [0] {manual} : {local}")
+        lines += self._lines
         shapes = [self._shape(*shape) for _, shape in self._results]
         for (name, _), shape in zip(self._results, shapes, strict=True):
             lines.append(f"{name}m = {turn('Sharding', name, manual, shape)}")
@@ -163,7 +180,8 @@ class Program:
         )
 
     def run(self, arrays: np.ndarray, order: Sequence[int] = range(8)) -> list[list[np.ndarray]]:
-        return run(self.text(), self._replicas, self._partitions, arrays, order)
+        passed = arrays[:, ::-1] if self._computed else arrays
+        return run(self.text(), self._replicas, self._partitions, passed, order)
 
 
 def run(

@@ -68,9 +68,20 @@ PERMUTED = [6, 3, 0, 5, 2, 7, 4, 1]
 ORDERS = (list(range(8)), PERMUTED)
 
 
-def operands(dtype: str) -> np.ndarray:
+# Of a large operand, in bytes: reduced in parts, or sent in three messages, the last of which is not full.
+SIZES = {"in-parts": 24 << 10, "in-messages": 600 << 10}
+
+
+def rows_of(dtype: str, size: str) -> int:
+    """Of an array a little larger than this size, or a small one; a multiple of all sizes of groups."""
+    if not size:
+        return ROWS
+    return SIZES[size] // (jnp.dtype(dtype).itemsize * COLUMNS) + 8
+
+
+def operands(dtype: str, rows: int = ROWS) -> np.ndarray:
     draw = np.random.default_rng(0).integers
-    shape = (8, ROWS, COLUMNS)
+    shape = (8, rows, COLUMNS)
     if dtype == "bool":
         return draw(0, 8, shape) > 0  # mostly true, so that neither "and" nor "or" is constant
     if dtype.startswith("u"):
@@ -101,23 +112,32 @@ def same(found, expected) -> None:
         raise AssertionError(f"found\n{found}\nexpected\n{expected}")
 
 
-def check_form(dtype: str, form: str) -> None:
+def check_form(dtype: str, form: str, size: str = "") -> None:
+    """With a size, operands are arguments of the program, which travel in messages, and then what it has computed, which
+    other workers read in the heap.
+    """
     replicas, partitions, mode, groups, positions = FORMS[form]
-    members, x = len(positions[0]), operands(dtype)
+    rows = rows_of(dtype, size)
+    members, x = len(positions[0]), operands(dtype, rows)
     # Exchanges know replicas and partitions, not both at once. With empty groups, the parser in jaxlib divides by zero.
     exchanges = (mode in ("replicas", "partitions") or replicas == 1) and groups
-    program = Program(dtype, replicas, partitions, mode, groups)
+    programs = [
+        Program(dtype, replicas, partitions, mode, groups, rows, computed)
+        for computed in (False, bool(size))
+    ]
     # Each result, of what a group has and a member's rank in it.
     expected: list[Callable[[list[Any], int], Any]] = []
 
     def expect_reduced(function: Any) -> None:
-        program.all_reduce(function)
+        for program in programs:
+            program.all_reduce(function)
+            program.reduce_scatter(function, members)
         expected.append(lambda got, rank: reduced(function, got))
-        program.reduce_scatter(function, members)
         expected.append(lambda got, rank: np.split(reduced(function, got), members)[rank])
 
     def expect_gathered(dimension: int) -> None:
-        program.all_gather(dimension, members)
+        for program in programs:
+            program.all_gather(dimension, members)
         expected.append(lambda got, rank: np.concatenate(got, dimension))
 
     if mode != "partitions":
@@ -126,11 +146,12 @@ def check_form(dtype: str, form: str) -> None:
         for dimension in (0, 1):
             expect_gathered(dimension)
     if exchanges:
-        program.all_to_all(members)
+        for program in programs:
+            program.all_to_all(members)
         expected.append(
             lambda got, rank: np.concatenate([np.split(each, members)[rank] for each in got], 1)
         )
-    for order in ORDERS:
+    for program, order in zip(programs, ORDERS, strict=True):
         results = program.run(x, order)
         assert len(results) == len(expected)
         for result, expect in zip(results, expected, strict=True):
@@ -139,9 +160,10 @@ def check_form(dtype: str, form: str) -> None:
                     same(result[position], expect([x[each] for each in group], rank))
 
 
-def check_permutations(dtype: str) -> None:
+def check_permutations(dtype: str, size: str = "") -> None:
     """Pairs of replicas, of partitions, and of partitions of each replica; a position without a source gets zeros."""
-    x = operands(dtype)
+    rows = rows_of(dtype, size)
+    x = operands(dtype, rows)
     for replicas, partitions, mode in (
         (8, 1, "replicas"),
         (1, 8, "partitions"),
@@ -150,7 +172,7 @@ def check_permutations(dtype: str) -> None:
     ):
         ids = replicas if mode == "replicas" else partitions
         some = [[0, ids - 1], [1, 1], [ids - 1, 0]]
-        program = Program(dtype, replicas, partitions, mode, [])
+        program = Program(dtype, replicas, partitions, mode, [], rows, computed=bool(size))
         program.permute([[i, (i + 1) % ids] for i in range(ids)])
         program.permute(some)
         found = program.run(x, PERMUTED)
@@ -171,10 +193,11 @@ def check_permutations(dtype: str) -> None:
                 same(result[position], x[source])
 
 
-def check_uneven_groups(dtype: str) -> None:
+def check_uneven_groups(dtype: str, size: str = "") -> None:
     """Of a reduction only: the groups need not be of one size."""
-    groups, x = [[5, 0, 2], [1, 3, 4, 6, 7]], operands(dtype)
-    program = Program(dtype, 8, 1, "replicas", groups)
+    rows = rows_of(dtype, size)
+    groups, x = [[5, 0, 2], [1, 3, 4, 6, 7]], operands(dtype, rows)
+    program = Program(dtype, 8, 1, "replicas", groups, rows, computed=bool(size))
     for function in functions(dtype):
         program.all_reduce(function)
     for result, function in zip(program.run(x), functions(dtype), strict=True):
@@ -326,14 +349,15 @@ def check_elements_of_four_bits() -> None:
     same(most, np.tile(columns, (1, 4)).astype(np.int8))
 
 
-def check_broadcasts(dtype: str) -> None:
+def check_broadcasts(dtype: str, size: str = "") -> None:
     """The first position of a group sends; positions in no group get zeros."""
-    x = operands(dtype)
+    rows = rows_of(dtype, size)
+    x = operands(dtype, rows)
     for replicas, partitions, mode, groups, positions in (
         (8, 1, "replicas", [[6, 1, 3], [0, 4, 2]], [[6, 1, 3], [0, 4, 2]]),
         (2, 4, "partitions", [[1, 3]], [[1, 3], [5, 7]]),
     ):
-        program = Program(dtype, replicas, partitions, mode, groups)
+        program = Program(dtype, replicas, partitions, mode, groups, rows, computed=bool(size))
         program.broadcast()
         (found,) = program.run(x, PERMUTED)
         source = {position: group[0] for group in positions for position in group}
