@@ -49,6 +49,27 @@ FORMS = re.findall(
 )
 SIZES = ["in-parts", "in-messages"]
 LARGE_FORMS = ["replicas-halves", "flattened-all", "flattened-of-both"]
+# Ragged exchanges: groups of at most four members, and the types of their lists.
+RAGGED_FORMS = [
+    "replicas-halves",
+    "replicas-crossed",
+    "flattened-strided",
+    "replicas-of-both",
+    "replicas-of-four",
+    "partitions-pairs",
+]
+LISTS = ["int32", "int64", "uint32", "uint64"]
+RAGGED_EACH_DAY = [  # each type of a list once
+    "bfloat16.partitions-pairs.uint32",
+    "complex64.replicas-halves.int32",
+    "float64.replicas-of-four.uint64.in-messages",
+    "int8.replicas-crossed.int64.in-messages",
+]
+RAGGED = [
+    f"{dtype}.{form}.{LISTS[(i + j) % 4]}{['', '.in-messages'][(i + j) % 2]}"
+    for i, dtype in enumerate(each for each in TYPES if each != "bool")
+    for j, form in enumerate(RAGGED_FORMS)
+]
 WAYS = ["permutations", "broadcasts", "uneven_groups", "by_partitioner", "by_name", "by_pmap"]
 COLLECTIVES = [
     *(
@@ -75,10 +96,11 @@ COLLECTIVES = [
     *(
         f"collectives.check_{way}.{dtype}.{size}"
         for i, dtype in enumerate(TYPES)
-        for j, way in enumerate(["permutations", "broadcasts", "uneven_groups"])
+        for j, way in enumerate(["permutations", "uneven_groups", "broadcasts"])
         for k, size in enumerate(SIZES)
         if NIGHTLY or (i == 5 * j and k == 1)
     ),
+    *(f"collectives.check_ragged.{each}" for each in (RAGGED if NIGHTLY else RAGGED_EACH_DAY)),
 ]
 # XLA's own collectives exchange elements of two bits.
 REFUSED = [
@@ -174,3 +196,4 @@ def test_the_corpus_is_complete() -> None:
     assert len(PROGRAMS) >= 60
     assert set(FAST) <= set(PROGRAMS) and len(FAST) == 15
     assert (len(TYPES), len(FORMS)) == (15, 12)
+    assert set(RAGGED_EACH_DAY) <= set(RAGGED)

@@ -134,6 +134,37 @@ class Program:
             "collective_broadcast", self._attributes(may_be_flattened=False), (self._rows, COLUMNS)
         )
 
+    def ragged(self, members: int, entries: str, scale: int) -> None:
+        """An exchange of rows; rows that do not arrive are the operand's own. Its first four rows are the lists: where
+        the rows for each member begin, how many they are, where they go, and how many come, in units of `scale` rows.
+        `entries`: the type of the lists.
+        """
+        kind, index, local = self._kind, TYPES[entries], self._shape(self._rows, COLUMNS)
+        part = kind.removeprefix("complex<").removesuffix(">")
+        row, array = f"tensor<1x{members}x{kind}>", f"tensor<{members}x{kind}>"
+        real, entry = f"tensor<{members}x{part}>", f"tensor<{members}x{index}>"
+        name = f"%y{len(self._results)}"
+        self._lines.append(f"{name}s = stablehlo.constant dense<{scale}> : {entry}")
+        for i in range(4):
+            take = "real" if part != kind else "convert"
+            self._lines += [
+                f"{name}a{i} = stablehlo.slice %x [{i}:{i + 1}, 0:{members}] : ({local}) -> {row}",
+                f"{name}b{i} = stablehlo.reshape {name}a{i} : ({row}) -> {array}",
+                f"{name}c{i} = stablehlo.{take} {name}b{i} : ({array}) -> {real}",
+                f"{name}d{i} = stablehlo.convert {name}c{i} : ({real}) -> {entry}",
+                f"{name}l{i} = stablehlo.multiply {name}d{i}, {name}s : {entry}",
+            ]
+        # Without a channel id, XLA's reader of StableHLO ends the process; 0 is none in HLO.
+        channel = 0 if self._mode == "replicas" else 1
+        config = f"replica_groups = {dense(self._groups)}, channel_id = {channel} : i64"
+        lists = ", ".join(f"{name}l{i}" for i in range(4))
+        self._lines.append(
+            f"{name} = stablehlo.custom_call @ragged_all_to_all(%x, %x, {lists}) "
+            f"{{api_version = 4 : i32, backend_config = {{{config}}}}} : "
+            f"({', '.join([local] * 2 + [entry] * 4)}) -> {local}"
+        )
+        self._results.append((name, (self._rows, COLUMNS)))
+
     def identity(self, operation: str) -> str:
         """An array of "replica_id" or "partition_id" as a result; returns its name."""
         name = f"%y{len(self._results)}"

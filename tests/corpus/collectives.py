@@ -112,6 +112,14 @@ def same(found, expected) -> None:
         raise AssertionError(f"found\n{found}\nexpected\n{expected}")
 
 
+def can_exchange(form: str) -> bool:
+    """Whether exchanges and broadcasts can have it: their groups are of replicas or of partitions, not of both. With
+    empty groups, the parser in jaxlib divides by zero when it reads an exchange.
+    """
+    replicas, _, mode, groups, _ = FORMS[form]
+    return bool(groups) and (mode in ("replicas", "partitions") or replicas == 1)
+
+
 def check_form(dtype: str, form: str, size: str = "") -> None:
     """With a size, operands are arguments of the program, which travel in messages, and then what it has computed, which
     other workers read in the heap.
@@ -119,8 +127,6 @@ def check_form(dtype: str, form: str, size: str = "") -> None:
     replicas, partitions, mode, groups, positions = FORMS[form]
     rows = rows_of(dtype, size)
     members, x = len(positions[0]), operands(dtype, rows)
-    # Exchanges know replicas and partitions, not both at once. With empty groups, the parser in jaxlib divides by zero.
-    exchanges = (mode in ("replicas", "partitions") or replicas == 1) and groups
     programs = [
         Program(dtype, replicas, partitions, mode, groups, rows, computed)
         for computed in (False, bool(size))
@@ -145,7 +151,7 @@ def check_form(dtype: str, form: str, size: str = "") -> None:
             expect_reduced(function)
         for dimension in (0, 1):
             expect_gathered(dimension)
-    if exchanges:
+    if can_exchange(form):
         for program in programs:
             program.all_to_all(members)
         expected.append(
@@ -353,9 +359,14 @@ def check_broadcasts(dtype: str, size: str = "") -> None:
     """The first position of a group sends; positions in no group get zeros."""
     rows = rows_of(dtype, size)
     x = operands(dtype, rows)
+    forms = [] if size else [FORMS[form] for form in FORMS if can_exchange(form)]
     for replicas, partitions, mode, groups, positions in (
         (8, 1, "replicas", [[6, 1, 3], [0, 4, 2]], [[6, 1, 3], [0, 4, 2]]),
         (2, 4, "partitions", [[1, 3]], [[1, 3], [5, 7]]),
+        (8, 1, "replicas", [], ALL),
+        (2, 4, "replicas", [], [[i, i + 4] for i in range(4)]),
+        (2, 4, "partitions", [], [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        *forms,
     ):
         program = Program(dtype, replicas, partitions, mode, groups, rows, computed=bool(size))
         program.broadcast()
@@ -364,3 +375,38 @@ def check_broadcasts(dtype: str, size: str = "") -> None:
         for position in range(8):
             expected = x[source[position]] if position in source else np.zeros_like(x[0])
             same(found[position], expected)
+
+
+def check_ragged(dtype: str, form: str, entries: str, size: str = "") -> None:
+    """Members of each group send each other random numbers of rows; `entries` is the type of the lists of them. Rows
+    come in units, as many as make an array of the size.
+    """
+    replicas, partitions, mode, groups, positions = FORMS[form]
+    members, units = len(positions[0]), 24
+    scale = max(1, rows_of(dtype, size) // units)
+    draw = np.random.default_rng(0).integers
+    x = draw(0, 100, (8, units * scale, COLUMNS))
+    most = units // members
+    begins = draw(0, units - most + 1, (8, members))
+    counts = draw(0, most + 1, (8, members))
+    intos = np.zeros_like(begins)
+    x[:, :4, :members] = 0
+    for group in positions:
+        for rank, position in enumerate(group):
+            intos[position] = rank * most + draw(0, most - counts[position] + 1)
+        for rank, position in enumerate(group):
+            lists = (begins[position], counts[position], intos[position], counts[group, rank])
+            x[position, :4, :members] = lists
+    rows = x.astype(getattr(jnp, dtype))
+    program = Program(dtype, replicas, partitions, mode, groups, len(x[0]), computed=bool(size))
+    program.ragged(members, entries, scale)
+    (found,) = program.run(rows, PERMUTED)
+    expected = rows.copy()
+    for group in positions:
+        for source, (rank, target) in itertools.product(group, enumerate(group)):
+            begin, count, into = (
+                int(each[source, rank]) * scale for each in (begins, counts, intos)
+            )
+            expected[target, into : into + count] = rows[source, begin : begin + count]
+    for position in range(8):
+        same(found[position], expected[position])
