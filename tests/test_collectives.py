@@ -1,5 +1,5 @@
-"""Programs over several workers whose devices communicate: the same bits on every layout, and no wait without an end.
-`test_jax` and `test_train` run whole programs so.
+"""Programs over several workers whose devices communicate: the bits of XLA's own collectives on every layout, and no
+wait without an end. `test_jax` and `test_train` run whole programs so.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from typing import cast
 
 import pytest
+from case_runs import kept, reference_key
 from faultlib import Console, the_cause
-from harness import PATIENCE, Cluster, client_environment, wait_for
+from harness import PATIENCE, ROOT, Cluster, client_environment, wait_for
 from reference import THREADS
 from test_faults import wait_for_restart
 from test_transfers import shared_bytes
@@ -37,10 +39,10 @@ draw = np.random.default_rng(0).standard_normal
 """
 # Reductions of every size, whose order shows in the bits, in a loop and a branch; and what only moves bytes.
 BITS = """
-digest = hashlib.sha256()
+digests = []
 def keep(*arrays):
     for array in jax.tree.leaves(arrays):
-        digest.update(np.asarray(array).tobytes())
+        digests.append(hashlib.sha256(np.asarray(array).tobytes()).hexdigest())
 shard = partial(jax.shard_map, mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False)
 for rows, columns, kind in ((8, 8, np.float32), (64, 500, np.float32), (256, 1024, np.float64), (64, 64, jnp.bfloat16),
                             (64, 64, np.float16), (40, 40, np.int8), (512, 2048, np.float32)):
@@ -68,7 +70,7 @@ for y in (x, wide):
 def loss(w, x): return jnp.square(jnp.tanh(x @ w) - 1).mean()
 keep(jax.jit(jax.value_and_grad(loss))(jax.device_put(draw((128, 128)).astype(np.float32), both), x))
 keep(jnp.sort(x, axis=0), jnp.cumsum(x, axis=1), jnp.fft.fft(x, axis=0).real)
-print("bits", digest.hexdigest())
+print("bits", *digests)
 """
 STEP = """
 step = jax.jit(lambda x: x - (x.sum() - 2047) / 2048)
@@ -117,8 +119,30 @@ def run(cluster: Cluster, folder: pathlib.Path, text: str, door: str = "pjrt") -
     return done.stdout
 
 
-def bits(output: str) -> str:
-    return output.split("bits ")[1].split()[0]
+def bits(output: str) -> list[str]:
+    """The digest of each array."""
+    (line,) = (line for line in output.splitlines() if line.startswith("bits "))
+    return line.split()[1:]
+
+
+def bits_alone(folder: pathlib.Path) -> list[str]:
+    """Those of the same plugin in one process, with XLA's own collectives."""
+    alone = SETUP.replace("import gangway; gangway.connect()", "") + BITS
+
+    def compute() -> list[str]:
+        script = folder / "alone.py"
+        script.write_text(alone)
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "testing" / "reference.py"), str(script)],
+            capture_output=True,
+            text=True,
+            timeout=240 * PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return bits(done.stdout)
+
+    return cast("list[str]", kept(reference_key(alone, []), compute))
 
 
 @pytest.mark.timeout(600)
@@ -132,15 +156,16 @@ def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathli
     }
     if NIGHTLY:
         layouts |= {"2x4": (2, 4, ()), "8x1": (8, 1, ()), "8x1 by streams": (8, 1, streams)}
-    found = {}
+    expected = bits_alone(tmp_path)
     for name, (workers, count, options) in layouts.items():
         # One size of the thread pool, which the bits of products depend on.
         cluster = new_cluster(
             1, workers, count, "--collectives", "gangway", "--threads", THREADS, *options
         ).start()
-        found[name] = bits(run(cluster, tmp_path, BITS))
+        found = bits(run(cluster, tmp_path, BITS))
         cluster.stop()
-    assert len(set(found.values())) == 1, found
+        differ = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]
+        assert not differ, f"{name}: not the bits of XLA's own collectives in arrays {differ}"
 
 
 @pytest.mark.timeout(400)

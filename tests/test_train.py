@@ -13,13 +13,22 @@ from harness import GANGWAY, PATIENCE, ROOT, Cluster
 from hosts import Hosts
 
 STEPS = 12
+WAYS: dict[str, list[str]] = {  # a kind's part: options of `gangway up`
+    "": [],
+    "tls": [],
+    "streams": ["--shared-memory", "0"],
+    "gangway": ["--collectives", "gangway"],
+}
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
 SCRIPT = ROOT / "examples" / "train_lm.py"
-# Islands x workers x devices, perhaps over TLS or without shared memory, the door, perhaps the mesh and the seed of its
-# devices' order. Over several islands a mesh is inside a worker, else over all workers of the island.
+# Islands x workers x devices, perhaps over TLS, without shared memory, or with our own collectives inside of a worker,
+# the door, perhaps the mesh and the seed of its devices' order. Over several islands a mesh is inside a worker, else
+# over all workers of the island.
 KINDS = ["1x1x8-ifrt", "1x1x8-pjrt", "2x2x2-tls-pjrt", "1x4x2-ifrt", "1x4x2-pjrt-4x2-7"]
 if os.environ.get("GANGWAY_NIGHTLY"):
     KINDS += ["2x2x2-ifrt", "2x2x2-pjrt"]
+    KINDS += ["1x8x1-ifrt", "1x8x1-pjrt-4x2-7", "1x2x4-ifrt", "1x2x4-pjrt-4x2-7"]
+    KINDS += ["1x1x8-gangway-ifrt", "1x1x8-gangway-pjrt-4x2-7"]
     ways = ["ifrt", "pjrt", "streams-ifrt", "streams-pjrt", "tls-pjrt"]
     meshes = ["8x1", "4x2", "2x4", "1x8", "4x2-7"]
     KINDS += [
@@ -54,7 +63,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
 ) -> None:
     parts = trained_on.split("-")
     islands, workers, devices = map(int, parts.pop(0).split("x"))
-    way = parts.pop(0) if parts[0] in ("tls", "streams") else ""
+    way = parts.pop(0) if parts[0] in WAYS else ""
     door, mesh, shuffle = (*parts, "", "")[:3]
     count = devices if islands > 1 else workers * devices
     flags = [*FLAGS, "--devices", str(count)]
@@ -65,8 +74,7 @@ def test_losses_are_bitwise_those_of_the_plugin_alone(
     if way == "tls":
         through = train_over_tls(tmp_path, [[devices] * workers] * islands, [*flags, *outputs])
     else:
-        options = ["--shared-memory", "0"] if way == "streams" else []
-        cluster = new_cluster(islands, workers, devices, *options).start()
+        cluster = new_cluster(islands, workers, devices, *WAYS[way]).start()
         through = cluster.command(
             *["run", "--port", str(cluster.port), "--door", door, str(SCRIPT), *flags, *outputs],
             timeout_s=150,
