@@ -59,7 +59,7 @@ wide, x = x, jax.device_put(draw((64, 128)).astype(np.float32), both)
 def looped(x):
     def body(i, v):
         v = jax.lax.cond(i % 3 == 0, lambda v: v - v.mean(0), lambda v: v * 0.7 + v.sum(1, keepdims=True) / 999, v)
-        return jnp.tanh(v @ v.T @ x / 999)
+        return jnp.tanh(v @ v.T @ x / 99)  # not so small that it ends as zeros
     return jax.lax.fori_loop(0, 25, body, x)
 keep(looped(x))
 # A permutation and an exchange whose result is the loop's next operand, small and large.
