@@ -41,7 +41,7 @@ class LaunchTask::HostCaller final : public device::HostCallReceiver {
                  .local_device = device}) {}
 
   absl::Status OnHostCall(const device::HostCall& call) override {
-    const absl::Status status =
+    absl::Status status =
         task_->environment().host_calls->Call(caller_, call, [this] { return task_->Unwanted(); });
     if (status.ok()) return status;
     task_->Note(status, caller_.local_device);
