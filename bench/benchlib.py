@@ -102,11 +102,13 @@ def record(name: str, rows: list[Row]) -> None:
     (HISTORY / f"{today}-{name}.md").write_text(f"# bench {name}\n\n{result}")
 
 
-def write(name: str, rows: list[Row]) -> None:
-    """Writes bench/out/NAME.json and NAME.md, prints the table, and records it if that is requested."""
+def write(name: str, rows: list[Row], is_result: bool = True) -> None:
+    """Writes bench/out/NAME.json and NAME.md and prints the table. If that is requested, records it, unless it is only
+    a part of the result.
+    """
     OUT.mkdir(parents=True, exist_ok=True)
     (OUT / f"{name}.json").write_text(json.dumps([row.as_dict() for row in rows], indent=2) + "\n")
     (OUT / f"{name}.md").write_text(table(rows))
     print(table(rows))
-    if os.environ.get("GANGWAY_BENCH_RECORD"):
+    if is_result and os.environ.get("GANGWAY_BENCH_RECORD"):
         record(name, rows)

@@ -4,7 +4,8 @@ memory, bare FFI handlers under PJRT without a control plane, and the traffic th
 
 All groups of processes of a layout (spmd_peers.py) live side by side, wait without taking CPU, and take turns round by
 round, because the cores of a shared machine change their speed by the minute; only one group computes at a time. A
-peer that ends is named and left out of what follows; a client of Gangway that does so ends the benchmark.
+peer that ends, or does not answer, is stopped, named and left out of what follows; the result is then not complete. A
+client of Gangway that does so ends the benchmark.
 
 A row has two limits: the aim, and what is required: never slower than gloo, and at most 10% slower than stock XLA. It
 holds if both do; the last lines on stderr count the required ones apart.
@@ -35,10 +36,12 @@ ROUNDS, ROUND_S = 7, 0.15
 CALLS_MAX = 3000  # of a round
 OURS = "Gangway"
 STOCK_MIN = 0.9  # of stock XLA's speed
+BEYOND_CACHES = 16 * cases.MIB  # per device: smaller arrays stay in the caches
 QUICK_ROUNDS = 3
 QUICK_SIZES = (64 * cases.KIB, cases.MIB, 16 * cases.MIB)
 QUICK_SHARDINGS = ("tp", "fsdp")
 required_rows: list[tuple[str, bool]] = []
+ended_peers: list[str] = []
 
 
 @dataclasses.dataclass
@@ -79,6 +82,15 @@ def limited_row(
 # --- Measuring ---
 
 
+def leave_out(group: Group, error: EndedError) -> None:
+    """Ends what is left of a peer, so that it disturbs nothing. Of ours, this is an error."""
+    group.stop()
+    if group.name.startswith(OURS):
+        raise error
+    print(error, file=sys.stderr, flush=True)
+    ended_peers.append(group.name)
+
+
 class Run:
     """The groups of one layout that still live, and how to measure them."""
 
@@ -92,9 +104,7 @@ class Run:
             try:
                 act(group)
             except EndedError as error:
-                if group.name.startswith(OURS):
-                    raise
-                print(error, file=sys.stderr, flush=True)
+                leave_out(group, error)
                 self.groups.remove(group)
                 groups.remove(group)
 
@@ -199,7 +209,7 @@ def collective_rows(
         for peer, values in theirs.items():
             limit = collective_limit(size, peer)
             rows.append(limited_row(what, "GB/s", speeds, peer, inverse(values, size / 1e9), limit))
-        if copy_s:
+        if copy_s and size >= BEYOND_CACHES:
             copies = cases.copied_bytes(operation, size, run.layout.count) / (
                 run.layout.count * size
             )
@@ -311,9 +321,7 @@ def running(groups: list[Group]) -> Iterator[list[Group]]:
             try:
                 group.wait_ready()
             except EndedError as error:
-                if group.name.startswith(OURS):
-                    raise
-                print(error, file=sys.stderr, flush=True)
+                leave_out(group, error)
                 groups.remove(group)
         yield groups
     finally:
@@ -375,10 +383,14 @@ def measure_layout(layout: Layout, options: argparse.Namespace, rows: list[bench
         if layout is MAIN and "pair" in options.parts:
             clients = [peers.gangway(cluster, "pjrt", is_any) for _ in range(2)]
             stock = [peers.stock(layout, is_any) for _ in range(2)]
-            with running([*clients, *stock]):
+            with running([*clients, *stock]) as live:
                 pairs = [
-                    (OURS, clients[0], clients[1]),
-                    ("two processes of stock XLA", stock[0], stock[1]),
+                    (name, first, second)
+                    for name, (first, second) in {
+                        OURS: (clients[0], clients[1]),
+                        "two processes of stock XLA": (stock[0], stock[1]),
+                    }.items()
+                    if first in live and second in live
                 ]
                 rows += pair_rows(pairs, layout, options.rounds)
 
@@ -415,11 +427,12 @@ def main() -> None:
         for layout in (MAIN, SMALL):
             if layout.name in options.layout:
                 measure_layout(layout, options, rows)
-        name = "spmd" if options.is_whole else "spmd-quick"
+        if not ended_peers:
+            name = "spmd" if options.is_whole else "spmd-quick"
     except EndedError as error:
         raise SystemExit(str(error)) from None
     finally:
-        benchlib.write(name, rows)
+        benchlib.write(name, rows, is_result=name == "spmd")
         missed = [what for what, kept in required_rows if not kept]
         print(
             f"{time.monotonic() - began:.0f} s; required: {len(required_rows) - len(missed)} of {len(required_rows)} hold",
@@ -427,6 +440,8 @@ def main() -> None:
         )
         for what in missed:
             print(f"missed: {what}", file=sys.stderr)
+    if ended_peers:
+        raise SystemExit(f"not complete, because these peers have ended: {', '.join(ended_peers)}")
 
 
 if __name__ == "__main__":

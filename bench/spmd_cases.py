@@ -34,9 +34,9 @@ def units(case: str) -> int:
 
 
 def copied_bytes(operation: str, size: int, devices: int) -> float:
-    """The traffic that all devices together need at least, in bytes of a copy, which reads and writes each of them: an
-    operand is read at least once where it is reduced, a result is written once, and what is written was read.
+    """The traffic that all devices together need at least, in bytes of a copy, which reads and writes each of them: each
+    operand is read once, and each result is written once.
     """
-    if operation == "reduce-scatter":
+    if operation in ("all-gather", "reduce-scatter"):
         return (devices * size + size) / 2
     return devices * size

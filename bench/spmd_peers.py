@@ -127,6 +127,7 @@ class Group:
         )
 
     def stop(self) -> None:
+        """Also of one that has been stopped."""
         for process in self.processes:
             process.kill()
         for process in self.processes:

@@ -119,6 +119,11 @@ def chained(operation: str, size: int) -> Case:
 
     run(1)
     check(operation, x, elements, count)
+    check_sources(
+        jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)),
+        operation,
+        elements,
+    )
     return run
 
 
@@ -163,6 +168,11 @@ def separate(operation: str, size: int, uploaded: bool) -> Case:
 
     run(1)
     check(operation, step(xs)[-1], result, count)
+    check_sources(
+        jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)),
+        operation,
+        operand,
+    )
     return run
 
 
@@ -181,6 +191,30 @@ def check(operation: str, array: jax.Array, elements: int, count: int) -> None:
         value = np.float32(expected[operation])
     if shard.shape != (elements,) or not np.all(shard[1:] == value):
         raise SystemExit(f"{operation} of {elements} elements: {shard.shape} {shard[1]}")
+
+
+def check_sources(call: Callable[[jax.Array], jax.Array], operation: str, elements: int) -> None:
+    """One call, in which the operand of position p has p + 1 in all its elements: what comes from where is seen."""
+    mesh = line_mesh()
+    count = len(jax.devices())
+    sources = np.arange(1, count + 1, dtype=np.float32)
+    operands = np.repeat(sources, elements)
+    result = call(spmd_steps.put(operands, NamedSharding(mesh, P("d"))))
+    for shard in result.addressable_shards:
+        got = np.asarray(shard.data)
+        position = (shard.index[0].start or 0) // got.size
+        expected = {
+            "all-reduce": np.full(got.size, sources.sum()),
+            "all-gather": operands,
+            "reduce-scatter": np.full(got.size, sources.sum()),
+            "all-to-all": np.repeat(sources, elements // count),
+            "permute": np.full(got.size, sources[position - 1]),
+        }[operation]
+        # The first element of an all-reduce's operand is the program's own.
+        if got.shape != expected.shape or not np.array_equal(got[1:], expected[1:]):
+            raise SystemExit(
+                f"{operation} of {elements} elements: {got.shape} {got[:: max(1, got.size // 9)]}"
+            )
 
 
 # --- Steps ---

@@ -100,10 +100,10 @@ std::optional<DescriptorMail> DescriptorMailbox::Receive() {
     const ssize_t size = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
     if (size < 0) return std::nullopt;
     Attached attached = TakeAttached(message);
-    const bool is_whole =
-        (message.msg_flags & MSG_CTRUNC) == 0;  // else this process has no room for all
-    if (size == sizeof(letter) && attached.is_of_this_user && is_whole &&
-        !attached.descriptors.empty() &&
+    const bool is_partial = (message.msg_flags & MSG_CTRUNC) != 0;
+    if (is_partial) attached.descriptors.clear();
+    if (size == sizeof(letter) && attached.is_of_this_user &&
+        (is_partial || !attached.descriptors.empty()) &&
         std::string_view(letter.secret.data(), letter.secret.size()) == secret_)
       return DescriptorMail{letter.sender, std::move(attached.descriptors)};
   }

@@ -22,8 +22,9 @@ namespace gangway::transport {
 inline constexpr size_t kMailDescriptorsMax = 2;
 
 struct DescriptorMail {
-  uint64_t sender = 0;                      // a number of the sender's choice
-  std::vector<FileDescriptor> descriptors;  // at least one
+  uint64_t sender = 0;  // a number of the sender's choice
+  std::vector<FileDescriptor>
+      descriptors;  // all; empty: this process is at its limit of open files
 };
 
 class DescriptorMailbox {
@@ -35,8 +36,7 @@ class DescriptorMailbox {
   const std::string& secret() const { return secret_; }
   int fd() const { return socket_.get(); }  // readable when mail is there
 
-  // The next mail that knows the secret. Other mail is dropped, and one of whose descriptors this process, at its limit
-  // of open files, gets only a part.
+  // The next mail that knows the secret. Other mail is dropped.
   std::optional<DescriptorMail> Receive();
 
   // UNAVAILABLE: nobody of this host has the name. RESOURCE_EXHAUSTED: its box is full; try again later.

@@ -160,6 +160,13 @@ void CollectivePeers::Receive() {
 
 void CollectivePeers::Take(Member& member, std::vector<FileDescriptor> descriptors) {
   if (member.promise == nullptr) return;  // it is heard by a stream
+  if (descriptors.empty()) {
+    const absl::Status none = absl::ResourceExhaustedError(absl::StrCat(
+        options_.identity.name, " was at its limit of open files when the memory of ",
+        NameOf(member.worker), " arrived: raise it with `ulimit -n` and start the worker again"));
+    spdlog::warn("{}", std::string(none.message()));
+    return member.promise->Set(none);
+  }
   auto arena = collective::Arena::Map(std::move(descriptors[0]),
                                       static_cast<uint32_t>(member.worker.devices_size()));
   if (!arena.ok()) return member.promise->Set(arena.status());

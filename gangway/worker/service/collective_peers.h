@@ -60,7 +60,8 @@ class CollectivePeers {
   CollectiveStreams& streams() { return streams_; }
 
   // Creates this worker's arena and begins to listen, unless it has done so. RESOURCE_EXHAUSTED: there is no memory for
-  // the arena, or there are no descriptors. A later call tries again.
+  // the arena; UNAVAILABLE: there are no descriptors; INVALID_ARGUMENT: there are too many devices. A later call tries
+  // again.
   absl::Status Begin() GANGWAY_EXCLUDES(mutex_);
   // A worker of the island, or that it is down. Ignored before Begin has succeeded: then no program here has members,
   // and the load of the first one names them all.

@@ -44,6 +44,7 @@ absl::Status TakeResults(const wire::HostCallbackReply& reply, const device::Hos
 
 absl::Status HostCalls::Call(const Caller& caller, const device::HostCall& call,
                              const std::function<absl::Status()>& unwanted) {
+  GANGWAY_RETURN_IF_ERROR(unwanted());  // before the operands are copied
   GANGWAY_RETURN_IF_ERROR(CheckSize(call.operands, "operands"));
   GANGWAY_RETURN_IF_ERROR(CheckSize(call.results, "results"));
   wire::HostCallback callback;

@@ -39,10 +39,10 @@ class HostCalls {
     std::string client;  // its name, once it is known
   };
 
-  // Waits for the reply, and copies its results to their places. `unwanted`: why the gang needs none any more, else OK;
-  // a FailGang that comes after it was asked ends the wait. Errors: those of `unwanted`; the client's own;
-  // DEADLINE_EXCEEDED after the limit; RESOURCE_EXHAUSTED: operands or results over kBytesMax; INVALID_ARGUMENT:
-  // results of other sizes; those of Fail.
+  // Waits for the reply, and copies its results to their places. `unwanted`: why the gang needs none any more, else OK.
+  // It is asked under the lock, too, and a FailGang that comes after that ends the wait; it must not call this object.
+  // Errors: those of `unwanted`; the client's own; DEADLINE_EXCEEDED after the limit; RESOURCE_EXHAUSTED: operands or
+  // results over kBytesMax; INVALID_ARGUMENT: results of other sizes; those of Fail.
   absl::Status Call(const Caller& caller, const device::HostCall& call,
                     const std::function<absl::Status()>& unwanted) GANGWAY_EXCLUDES(mutex_);
 

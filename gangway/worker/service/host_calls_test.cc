@@ -31,7 +31,7 @@ class HostCallsTest : public testing::Test {
     call.operands.emplace_back(operand);
     call.results.emplace_back(result_);
     return calls_->Call({.session = kSession, .gang = Ordinal(5), .device = DeviceId(2)}, call,
-                        [this] { return unwanted_; });
+                        unwanted_);
   }
 
   wire::HostCallbackReply Reply(const std::string& result) const {
@@ -49,7 +49,7 @@ class HostCallsTest : public testing::Test {
   std::unique_ptr<HostCalls> calls_;
   wire::HostCallback sent_;
   std::function<void()> on_sent_;
-  absl::Status unwanted_;
+  std::function<absl::Status()> unwanted_ = [] { return absl::OkStatus(); };
   std::array<std::byte, 2> result_{};
 };
 
@@ -116,8 +116,13 @@ TEST_F(HostCallsTest, AnAbortOfTheGangEndsTheWait) {
 
 TEST_F(HostCallsTest, AGangThatWasAbortedJustBeforeItCallsDoesNotWait) {
   MakeCalls(std::chrono::seconds(20));
-  unwanted_ = absl::DataLossError("the gang has ended");
-  calls_->FailGang(Ordinal(5), unwanted_);  // nothing waits yet
+  bool has_failed = false;
+  unwanted_ = [&] {
+    if (has_failed) return absl::DataLossError("the gang has ended");
+    has_failed = true;  // just after it was asked
+    calls_->FailGang(Ordinal(5), absl::DataLossError("nothing waits yet"));
+    return absl::OkStatus();
+  };
   on_sent_ = [] { FAIL() << "the client was asked"; };
   EXPECT_EQ(Call().message(), "the gang has ended");
 }

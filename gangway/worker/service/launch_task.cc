@@ -372,6 +372,7 @@ void LaunchTask::SettleLate(Position& position, std::optional<Buffers> outputs) 
   }
   if (std::optional<wire::Failure> failed = failure()) return FailResults(*failed);
   TakeOutputs(position, *std::move(outputs));
+  environment().devices[position.device]->Recheck();
 }
 
 void LaunchTask::FailMember(int device, const absl::Status& why) {

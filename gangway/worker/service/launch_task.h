@@ -108,8 +108,8 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   }
   bool calls_host() const { return executable_->host_caller() != SessionId(); }
   bool IsLate() const { return calls_host() && executable_->waits_in_runtime(); }
-  // The launch of a gang whose collectives are Gangway's own, made by the first position that asks.
   absl::Status Unwanted() const;  // the node's failure, else OK
+  // The launch of a gang whose collectives are Gangway's own, made by the first position that asks.
   absl::StatusOr<std::shared_ptr<collective::Launch>> CollectiveLaunch(Clock::time_point deadline)
       GANGWAY_EXCLUDES(launch_mutex_);
   void AbortCollectives(const absl::Status& why) GANGWAY_EXCLUDES(launch_mutex_);

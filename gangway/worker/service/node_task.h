@@ -54,7 +54,7 @@ struct TaskEnvironment {
 device::StatusCallback CountOwed(const std::shared_ptr<InFlight>& callbacks,
                                  device::StatusCallback callback);
 
-// Fails a shard, and asks what waits for it at the gate of its device again: a fetch, or a copy to another device.
+// Fails a shard, then rechecks the tasks at its device's gate: a fetch or a copy may wait there for it.
 void FailSlot(const TaskEnvironment& environment, store::Slot& slot, const wire::Failure& why);
 
 class NodeTask : public std::enable_shared_from_this<NodeTask> {

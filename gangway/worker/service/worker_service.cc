@@ -370,7 +370,7 @@ void WorkerService::Do(DropShards& action) {
 void WorkerService::Do(LoadExecutable& action) {
   const bool alone = action.has_collectives && backend_->capabilities().collectives_block_threads;
   auto plan = TakePlan(action);
-  // A lack of memory is a failure of the load, so that the scheduler runs no gang, and tries the load again.
+  // A lack of memory is a failure of the load: launches are refused by name, and a later one loads again.
   if (plan.ok() && *plan != nullptr)
     if (absl::Status begun = peers_.Begin(); !begun.ok()) plan = begun;
   if (plan.ok() && *plan != nullptr) NameCollectives(action.executable, **plan);
