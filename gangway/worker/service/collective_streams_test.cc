@@ -242,6 +242,16 @@ class CollectiveStreamsTest : public ::testing::Test {
     }
   }
 
+  // To side 0, as worker 1 opens its own.
+  std::shared_ptr<transport::Link> OpenStream(EventLoop* loop) {
+    auto link = hub_->Connect(Side::Address(0), {.executor = loop}, kPatience);
+    wire::Frame hello;
+    hello.mutable_hello()->mutable_worker()->set_index(1);
+    hello.mutable_hello()->mutable_worker()->set_incarnation(101);
+    EXPECT_TRUE((*link)->Send(std::move(hello)).ok());
+    return *link;
+  }
+
   // What b says ends the launch that waits for it, in these words; the next launch has a new way.
   void ExpectBroken(const std::string& words, const std::function<void(Side& b)>& say) {
     Side a(hub_.get(), 0, kPatience), b(hub_.get(), 1, kPatience);
@@ -322,11 +332,7 @@ TEST_F(CollectiveStreamsTest, NoticeASilentMember_TM1) {
                                  }};
   });
   a.Open(1);
-  auto hears = hub_->Connect(Side::Address(0), {.executor = &loop}, kPatience);
-  wire::Frame hello;
-  hello.mutable_hello()->mutable_worker()->set_index(1);
-  hello.mutable_hello()->mutable_worker()->set_incarnation(101);
-  ASSERT_TRUE((*hears)->Send(std::move(hello)).ok());
+  const auto hears = OpenStream(&loop);
   auto waits = a.Begin(1, 1);
   ASSERT_TRUE(waits.ok()) << waits.status();
   const auto ended = a.Run(*waits, 1);
@@ -429,11 +435,7 @@ TEST_F(CollectiveStreamsTest, WaitForTheLinkOfAMemberThatAnswersTooEarly) {
   });
   Side a(&late, 0, kPatience);
   a.Open(1);
-  auto hears = hub_->Connect(Side::Address(0), {.executor = &loop}, kPatience);
-  wire::Frame hello;
-  hello.mutable_hello()->mutable_worker()->set_index(1);
-  hello.mutable_hello()->mutable_worker()->set_incarnation(101);
-  ASSERT_TRUE((*hears)->Send(std::move(hello)).ok());
+  const auto hears = OpenStream(&loop);
   ASSERT_TRUE(Until([&] { return late.frames() > 0 && a.accepted() > 0; }));
   std::atomic<bool> has_begun = false;
   Thread begins("begins", [&] {
