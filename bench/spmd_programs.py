@@ -119,11 +119,7 @@ def chained(operation: str, size: int) -> Case:
 
     run(1)
     check(operation, x, elements, count)
-    check_sources(
-        jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)),
-        operation,
-        elements,
-    )
+    check_sources(one, operation, elements)
     return run
 
 
@@ -168,11 +164,7 @@ def separate(operation: str, size: int, uploaded: bool) -> Case:
 
     run(1)
     check(operation, step(xs)[-1], result, count)
-    check_sources(
-        jax.jit(jax.shard_map(one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)),
-        operation,
-        operand,
-    )
+    check_sources(one, operation, operand)
     return run
 
 
@@ -193,9 +185,12 @@ def check(operation: str, array: jax.Array, elements: int, count: int) -> None:
         raise SystemExit(f"{operation} of {elements} elements: {shard.shape} {shard[1]}")
 
 
-def check_sources(call: Callable[[jax.Array], jax.Array], operation: str, elements: int) -> None:
+def check_sources(one: Callable[[jax.Array], jax.Array], operation: str, elements: int) -> None:
     """One call, in which the operand of position p has p + 1 in all its elements: what comes from where is seen."""
     mesh = line_mesh()
+    call = jax.jit(
+        jax.shard_map(one, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+    )
     count = len(jax.devices())
     sources = np.arange(1, count + 1, dtype=np.float32)
     operands = np.repeat(sources, elements)

@@ -23,8 +23,8 @@ inline constexpr size_t kMailDescriptorsMax = 2;
 
 struct DescriptorMail {
   uint64_t sender = 0;  // a number of the sender's choice
-  std::vector<FileDescriptor>
-      descriptors;  // all; empty: this process is at its limit of open files
+  // All that were sent, or none: then this process is at its limit of open files.
+  std::vector<FileDescriptor> descriptors;
 };
 
 class DescriptorMailbox {
