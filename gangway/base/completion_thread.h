@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "gangway/base/serving_thread.h"
 #include "gangway/base/thread.h"
 
 namespace gangway {
@@ -43,7 +44,10 @@ class CompletionThread {
   }
 
   void Start() {
-    thread_ = Thread("gangway-grpc", [this] { Loop(); });
+    thread_ = Thread("gangway-grpc", [this] {
+      BeginServing();
+      Loop();
+    });
   }
 
   grpc::CompletionQueue* queue() const { return queue_.get(); }

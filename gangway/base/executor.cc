@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "gangway/base/serving_thread.h"
 #include "gangway/base/status.h"
 
 namespace gangway {
@@ -124,6 +125,7 @@ void EventLoop::Poll(Poller& poller, Clock::time_point deadline) {
 
 void EventLoop::Run() {
   Thread::Local() = this;
+  BeginServing();
   std::vector<std::function<void()>> round, posted, once;
   while (true) {
     Wait();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "gangway/base/clock.h"
+#include "gangway/base/serving_thread.h"
 
 namespace gangway {
 namespace {
@@ -22,6 +23,16 @@ TEST(EventLoopTest, RunsTasksInTheOrderOfThePosts) {
   ASSERT_EQ(done.get_future().wait_for(milliseconds(5000)), std::future_status::ready);
   ASSERT_EQ(seen.size(), 1000u);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(seen[i], i);
+}
+
+TEST(EventLoopTest, ItsThreadServes) {
+  EventLoop loop("test");
+  std::promise<bool> serves;
+  loop.Post([&] { serves.set_value(IsServing()); });
+  auto answer = serves.get_future();
+  ASSERT_EQ(answer.wait_for(milliseconds(5000)), std::future_status::ready);
+  EXPECT_TRUE(answer.get());
+  EXPECT_FALSE(IsServing());
 }
 
 TEST(EventLoopTest, TimersFireInOrderOfTimeAndCanBeCancelled) {

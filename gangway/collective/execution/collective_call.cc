@@ -14,6 +14,7 @@
 #include "xla/ffi/api/ffi.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/serving_thread.h"
 
 namespace gangway::collective {
 namespace {
@@ -57,6 +58,12 @@ ffi::Error ToFfi(const absl::Status& status) {
 ffi::Error RunCollective(ffi::RunId run, int32_t device, ffi::RemainingArgs arguments,
                          ffi::RemainingRets values, int64_t number) {
   try {
+    if (IsServing()) {
+      return {ffi::ErrorCode::kInternal,
+              "the device runtime began a collective on a thread that serves other processes; "
+              "while it waited for "
+              "another device, what it waits for could not arrive"};
+    }
     const std::shared_ptr<Member> member = AllMembers().Find(run.run_id, device);
     if (member == nullptr) {
       return {ffi::ErrorCode::kInternal,

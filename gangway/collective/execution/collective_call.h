@@ -1,8 +1,8 @@
 // The custom call that stands for a collective in a lowered program. The handler finds the member by XLA's RunId, which
 // is the launch id of the execute, and by the device.
 //
-// Threading: any thread. The handler blocks its thread of the device runtime while it waits for other members. A
-// program that calls it outside of a launch with members fails.
+// Threading: any thread. The handler blocks its thread of the device runtime while it waits for other members, and
+// fails on a thread that serves (serving_thread.h). A program that calls it outside of a launch with members fails.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_COLLECTIVE_CALL_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_COLLECTIVE_CALL_H_
 

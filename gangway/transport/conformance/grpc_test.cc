@@ -8,7 +8,9 @@
 
 #include <csignal>
 #include <cstring>
+#include <future>
 
+#include "gangway/base/serving_thread.h"
 #include "gangway/transport/conformance/conformance.h"
 
 namespace gangway::transport {
@@ -53,6 +55,27 @@ TEST(GrpcTransport, AStrangersPortIsNotAccepted) {
   EXPECT_EQ(
       transport->Connect("127.0.0.1:0", LinkEvents{&loop}, std::chrono::seconds(1)).status().code(),
       absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GrpcTransport, AcceptsOnAThreadThatServes) {
+  auto transport = Make();
+  EventLoop loop("test");
+  std::promise<bool> serves;
+  std::shared_ptr<Link> accepted;
+  auto listener = transport->Listen("127.0.0.1:0", [&](std::shared_ptr<Link> link) {
+    accepted = std::move(link);
+    serves.set_value(IsServing());
+    return LinkEvents{.executor = &loop};
+  });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  auto link = transport->Connect((*listener)->address(), LinkEvents{.executor = &loop},
+                                 std::chrono::seconds(20));
+  ASSERT_TRUE(link.ok()) << link.status();
+  auto answer = serves.get_future();
+  ASSERT_EQ(answer.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_TRUE(answer.get());
+  link->reset();
+  accepted.reset();
 }
 
 // The child's main: connects, sends one frame, then lives until killed.

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <future>
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/serving_thread.h"
 #include "gangway/transport/batch.pb.h"
 #include "gangway/transport/conformance/conformance.h"
 #include "gangway/transport/local/connection.h"
@@ -43,10 +45,15 @@ INSTANTIATE_TEST_SUITE_P(Local, TransportConformance,
 class Posts final : public Executor {
  public:
   explicit Posts(EventLoop* loop) : loop_(loop) {}
-  void Post(std::function<void()> task) override { loop_->Post(std::move(task)); }
+  void Post(std::function<void()> task) override {
+    if (IsServing()) has_served_ = true;
+    loop_->Post(std::move(task));
+  }
+  bool has_served() const { return has_served_; }  // a thread that serves has posted
 
  private:
   EventLoop* const loop_;
+  std::atomic<bool> has_served_ = false;
 };
 
 TEST(LocalTransport, ServesExecutorsThatAreNoEventLoop) {
@@ -67,6 +74,7 @@ TEST(LocalTransport, ServesExecutorsThatAreNoEventLoop) {
   ASSERT_TRUE(link.ok()) << link.status();
   for (int i = 0; i < 100; ++i) ASSERT_TRUE((*link)->Send(wire::Frame()).ok());
   EXPECT_TRUE(client.WaitFrames(100));
+  EXPECT_TRUE(posts.has_served());
   link->reset();
   listener->reset();
   transport.reset();

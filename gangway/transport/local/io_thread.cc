@@ -6,6 +6,7 @@
 
 #include "gangway/base/check.h"
 #include "gangway/base/clock.h"
+#include "gangway/base/serving_thread.h"
 #include "gangway/base/status.h"
 
 namespace gangway::transport {
@@ -84,6 +85,7 @@ void IoThread::TickIfDue() {
 }
 
 void IoThread::Run() {
+  BeginServing();
   while (true) {
     {
       MutexLock lock(mutex_);

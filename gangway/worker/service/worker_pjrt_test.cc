@@ -1,6 +1,9 @@
 // Tests a real worker on the XLA CPU plugin, with programs that the test compiles.
 #include <gmock/gmock.h>
 
+#include <future>
+
+#include "gangway/collective/execution/collective_call.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 #include "gangway/worker/service/worker_test_util.h"
 
@@ -69,6 +72,37 @@ TEST_F(WorkerPjrtTest, PreparesWhileTheUploadIsWithheld_DF2) {
   FetchNode(12, 110, kFour, 1);
   Release({2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   EXPECT_THAT(AsFloats(ReceiveFetch(12, 1).bytes[0]), ElementsAre(10, 10, 10, 10));
+}
+
+// Small programs run in their caller's thread.
+TEST(CollectiveCall, FailsOnAThreadThatServes) {
+  auto backend = device::OpenTestPlugin(1);
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  collective::OfferCollectives(**backend);
+  const device::TestProgram program =
+      device::Mlir(R"(func.func public @main(%chain: tensor<4xf32>) -> tensor<4xf32> {
+    %next = stablehlo.custom_call @gangway.collective(%chain)
+        {api_version = 4 : i32, backend_config = {number = 0 : i64}}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    return %next : tensor<4xf32>
+  })");
+  auto executable =
+      (*backend)->Compile({program.code, program.format}, program.compile_options, {});
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  const auto run = [&] {
+    auto argument = device::MakeBuffer(**backend, 0, {1, 2, 3, 4});
+    device::Buffer* pointer = argument->get();
+    device::ExecuteOptions options;
+    options.launch_id = 4711;
+    auto outputs = (*executable)->ExecuteOn(0, {&pointer, 1}, options, nullptr);
+    return outputs.ok() ? device::ReadFloats(*(*outputs)[0]).status() : outputs.status();
+  };
+  EXPECT_THAT(std::string(run().message()), HasSubstr("launch 4711 has no member"));
+  EventLoop loop("test");
+  std::promise<absl::Status> ended;
+  loop.Post([&] { ended.set_value(run()); });
+  EXPECT_THAT(std::string(ended.get_future().get().message()),
+              HasSubstr("on a thread that serves other processes"));
 }
 
 TEST_F(WorkerPjrtTest, AllReduceOverEightDevices) {

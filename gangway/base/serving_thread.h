@@ -1,0 +1,22 @@
+// Threads that serve: event loops, and those that take in what other processes send. What waits for others must not run
+// on such a thread, because what it waits for might have to come by this thread.
+#ifndef GANGWAY_BASE_SERVING_THREAD_H_
+#define GANGWAY_BASE_SERVING_THREAD_H_
+
+#include "gangway/base/world.h"
+
+namespace gangway {
+
+namespace internal {
+inline thread_local constinit bool serves = false;
+}  // namespace internal
+
+// The calling thread serves until it ends. Without effect in a World, whose threads share one of the system's.
+inline void BeginServing() { internal::serves = World::installed() == nullptr; }
+
+// Whether the calling thread serves.
+inline bool IsServing() { return internal::serves; }
+
+}  // namespace gangway
+
+#endif  // GANGWAY_BASE_SERVING_THREAD_H_
