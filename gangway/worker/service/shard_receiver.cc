@@ -237,7 +237,16 @@ void ShardReceiver::Lose(const PeerPtr& peer, const absl::Status& why) {
 }
 
 bool ShardReceiver::Cancel(TransferKey key, const absl::Status& why) {
-  if (!asked_.contains(key)) return false;
+  auto entry = asked_.find(key);
+  if (entry == asked_.end()) return false;
+  auto peer = peers_.find(Incarnation(entry->second.asking.from.incarnation()));
+  if (peer != peers_.end() &&
+      peer->second->greeted) {  // it has the request, and perhaps no shard for it
+    wire::Frame frame;
+    SetName(key, *frame.mutable_bulk()->mutable_name());
+    frame.mutable_bulk()->mutable_dropped();
+    Send(*peer->second, std::move(frame));
+  }
   End(key, why);
   return true;
 }

@@ -21,7 +21,6 @@ namespace {
 constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kActiveMax = 4;       // shards of a session that take turns on a stream
 constexpr size_t kParkedMax = 65'536;  // per stream
-constexpr size_t kWithdrawnMax = 65'536;
 constexpr std::chrono::milliseconds kWatchInterval{500};
 
 // The time that this takes does not reveal how much of a guess was right.
@@ -71,6 +70,7 @@ void ShardSender::OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk) {
   const TransferKey key{Ordinal(bulk.name().transfer()), bulk.name().shard()};
   if (bulk.has_received()) return OnReceived(id, key);
   if (bulk.has_request()) OnRequest(id, stream, key, bulk.request());
+  if (bulk.has_dropped()) OnDropped(id, stream, key);
 }
 
 void ShardSender::OnReceived(uint64_t id, TransferKey key) {
@@ -82,13 +82,25 @@ void ShardSender::OnReceived(uint64_t id, TransferKey key) {
 void ShardSender::OnRequest(uint64_t id, Stream& stream, TransferKey key,
                             const wire::ShardRequest& request) {
   if (offered_.contains(key)) return Assign(key, id, request);
-  if (withdrawn_.erase(key) != 0) return;  // its receiver is about to hear of it, too
   if (++stream.parked > kParkedMax) {
     return Refuse(id, absl::ResourceExhaustedError(absl::StrCat("More than ", kParkedMax,
                                                                 " requests wait for shards that "
                                                                 "were never offered.")));
   }
   parked_.emplace(key, Parked{id, request});
+}
+
+// Of an offered shard, a Cancel follows.
+void ShardSender::OnDropped(uint64_t id, Stream& stream, TransferKey key) {
+  auto [next, last] = parked_.equal_range(key);
+  while (next != last) {
+    if (next->second.stream == id) {
+      next = parked_.erase(next);
+      --stream.parked;
+    } else {
+      ++next;
+    }
+  }
 }
 
 void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request) {
@@ -342,20 +354,11 @@ bool ShardSender::Cancel(TransferKey key, const absl::Status& why) {
   return true;
 }
 
-void ShardSender::NoteWithdrawn(TransferKey key) {
-  withdrawn_.insert(key);
-  withdrawn_order_.push_back(key);
-  if (withdrawn_order_.size() <= kWithdrawnMax) return;
-  withdrawn_.erase(withdrawn_order_.front());
-  withdrawn_order_.pop_front();
-}
-
 void ShardSender::End(TransferKey key, const absl::Status& status) {
   auto entry = offered_.extract(key);
   if (entry.empty()) return;
   Offered& offered = entry.mapped();
   GiveBack(offered);
-  if (offered.stream == 0) NoteWithdrawn(key);
   offered.offering.taken(status);
 }
 

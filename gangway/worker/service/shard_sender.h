@@ -4,7 +4,8 @@
 // If a request names a block of shared memory, the shard is written into it in one piece and the
 // stream announces that; if the block cannot be used, the shard goes on the stream.
 //
-// A request may arrive before its offer and before the shard: it waits. On each stream the sessions take turns, piece
+// A request may arrive before its offer and before the shard, or after its offer was cancelled: it waits until its
+// receiver drops it. On each stream the sessions take turns, piece
 // by piece, and so do a few shards of each session; a shard is read from the device when its turn begins, so that the
 // bytes in host memory are bounded (TM-2), for each session and, in the staging memory, for all. A shard has ended when
 // its receiver acknowledges all of it. A shard that makes no progress for `wait_max` while it is sent fails, and so
@@ -15,12 +16,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -112,6 +111,7 @@ class ShardSender {
   void OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk);
   void OnRequest(uint64_t id, Stream& stream, TransferKey key, const wire::ShardRequest& request);
   void OnReceived(uint64_t id, TransferKey key);
+  void OnDropped(uint64_t id, Stream& stream, TransferKey key);
   void Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request);
   void Advance(TransferKey key);
   void Pump(uint64_t id);
@@ -127,7 +127,6 @@ class ShardSender {
               const absl::Status& status);
   bool SendPiece(Stream& stream, Offered& offered);
   absl::Status SendFrame(Stream& stream, wire::Frame frame);
-  void NoteWithdrawn(TransferKey key);
   void End(TransferKey key, const absl::Status& status);
   void Refuse(uint64_t id, const absl::Status& why);
   void WatchDeadlines();
@@ -136,9 +135,6 @@ class ShardSender {
   const Options options_;
   std::map<TransferKey, Offered> offered_;
   std::multimap<TransferKey, Parked> parked_;
-  // The latest that ended before they were requested: a request that comes then would be parked for good.
-  std::set<TransferKey> withdrawn_;
-  std::deque<TransferKey> withdrawn_order_;
   std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::map<uint64_t, Stream> streams_;
   std::map<SessionId, size_t> read_bytes_;  // in host memory now, or about to be

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <string>
 
 #include "gangway/device/sim/sim_backend.h"
@@ -645,6 +646,42 @@ TEST_P(TransferTest, ACancelEndsBothHalves_ER2) {
   ExpectNothingLeft(1);
 }
 
+// It may be parked there, if the other half has ended before it was released.
+TEST_P(TransferTest, ACancelledRequestIsDropped) {
+  Inbox inbox;
+  EventLoop loop("sender");
+  std::shared_ptr<transport::Link> link;
+  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "sender",
+                                 [&](std::shared_ptr<transport::Link> accepted) {
+                                   link = std::move(accepted);
+                                   return inbox.Events(&loop);
+                                 });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  wire::Worker sender = worker(0).Describe();
+  sender.set_data_address((*listener)->address());
+  Copy(2, 0, 1, 1, 2, 4);
+  ReleaseReceiver(2, 1, sender);
+  EXPECT_TRUE(inbox.Until([](wire::Frame& frame) { return frame.has_hello(); }));
+  wire::Frame reply;
+  reply.mutable_hello_reply();
+  EXPECT_TRUE(link->Send(std::move(reply)).ok());
+  std::set<uint32_t> requested, dropped;
+  EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
+    if (frame.bulk().has_request()) requested.insert(frame.bulk().name().shard());
+    return requested.size() == 2;
+  }));
+  worker(1).Cancel(2, wire::MakeFailure(absl::StatusCode::kCancelled, "no longer wanted"));
+  EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
+    if (!frame.bulk().has_dropped()) return false;
+    EXPECT_EQ(frame.bulk().name().transfer(), 2u);
+    dropped.insert(frame.bulk().name().shard());
+    return dropped.size() == 2;
+  }));
+  EXPECT_EQ(worker(1).WaitDone(2).message(), "no longer wanted");
+  listener->reset();
+  loop.Stop();
+}
+
 class SharedTransferTest : public TransferTest {
  protected:
   // Copies one array from worker `from` to worker `to`, and checks its contents.
@@ -808,25 +845,62 @@ class DeafLink final : public transport::Link {
   const transport::Peer peer_;
 };
 
-// Its copy was cancelled, and the receiver had not heard of it yet. More of them than a stream may have parked.
-TEST(ShardSenderTest, ARequestForAnOfferThatWasWithdrawnIsNotParked) {
-  EventLoop loop("sender");
-  int refused = 0, withdrawn = 0;
-  ShardSender sender({.loop = &loop, .on_refused = [&](uint64_t) { ++refused; }});
-  sender.Accept(1, std::make_shared<DeafLink>(), "island0/worker1");
-  for (uint64_t ordinal = 1; ordinal <= 70'000; ++ordinal) {
-    const TransferKey key{Ordinal(ordinal), 0};
-    sender.Offer({.key = key, .taken = [&](const absl::Status&) { ++withdrawn; }});
-    EXPECT_TRUE(sender.Cancel(key, absl::CancelledError("no longer wanted")));
-    wire::Frame request;
-    request.mutable_bulk()->mutable_name()->set_transfer(ordinal);
-    request.mutable_bulk()->mutable_request()->set_token(kToken);
-    sender.OnFrame(1, request);
+class ShardSenderTest : public testing::Test {
+ protected:
+  ShardSenderTest() : sender_({.loop = &loop_, .on_refused = [this](uint64_t) { ++refused_; }}) {
+    for (uint64_t stream : {1, 2})
+      sender_.Accept(stream, std::make_shared<DeafLink>(), "island0/worker1");
   }
-  EXPECT_EQ(withdrawn, 70'000);
-  EXPECT_EQ(refused, 0);
-  sender.Close(absl::CancelledError("the test is over"));
-  loop.Stop();
+  ~ShardSenderTest() override {
+    sender_.Close(absl::CancelledError("the test is over"));
+    loop_.Stop();
+  }
+
+  void Request(uint64_t stream, uint64_t ordinal, const std::string& token = kToken) {
+    wire::Frame frame;
+    frame.mutable_bulk()->mutable_name()->set_transfer(ordinal);
+    frame.mutable_bulk()->mutable_request()->set_token(token);
+    sender_.OnFrame(stream, frame);
+  }
+  void Drop(uint64_t stream, uint64_t ordinal) {
+    wire::Frame frame;
+    frame.mutable_bulk()->mutable_name()->set_transfer(ordinal);
+    frame.mutable_bulk()->mutable_dropped();
+    sender_.OnFrame(stream, frame);
+  }
+  static TransferKey Key(uint64_t ordinal) { return {Ordinal(ordinal), 0}; }
+
+  EventLoop loop_{"sender"};
+  int refused_ = 0;
+  ShardSender sender_;
+};
+
+// More of them than a stream may have parked. Every second one is offered, and its offer is cancelled before.
+TEST_F(ShardSenderTest, ADroppedRequestIsNotParked) {
+  int cancelled = 0;
+  for (uint64_t ordinal = 1; ordinal <= 140'000; ++ordinal) {
+    if (ordinal % 2 == 0) {
+      sender_.Offer({.key = Key(ordinal), .taken = [&](const absl::Status&) { ++cancelled; }});
+      EXPECT_TRUE(sender_.Cancel(Key(ordinal), absl::CancelledError("no longer wanted")));
+    }
+    Request(1, ordinal);
+    Drop(1, ordinal);
+  }
+  EXPECT_EQ(cancelled, 70'000);
+  EXPECT_EQ(refused_, 0);
+}
+
+TEST_F(ShardSenderTest, ADropConcernsItsOwnStream) {
+  Request(1, 7, TransferToken::Split(kToken).ask);
+  Request(2, 7, "a stranger's");
+  Drop(2, 7);
+  sender_.Offer(
+      {.key = Key(7), .token = TransferToken::Split(kToken), .taken = [](const auto&) {}});
+  EXPECT_EQ(refused_, 0) << "the dropped request is still there";
+  Request(2, 7, "a stranger's");
+  EXPECT_EQ(refused_, 1);
+  Request(1, 7, TransferToken::Split(kToken).ask);
+  EXPECT_EQ(refused_, 2) << "the first stream's request was dropped, too";
 }
 
 }  // namespace
