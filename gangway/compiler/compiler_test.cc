@@ -224,6 +224,35 @@ TEST_F(CompilerTest, CollectivesAreTakenOutOverWorkersAndWhereTheyAreAskedFor) {
   EXPECT_EQ(table(nullptr).collectives_size(), 0) << "then the runtime's own do";
 }
 
+constexpr char kExchange[] = R"(
+module @exchange attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 2 : i32} {
+  func.func public @main(%x: tensor<400x600xf32>) -> tensor<400x600xf32> {
+    %y = "stablehlo.all_to_all"(%x) {split_dimension = 1 : i64, concat_dimension = 1 : i64,
+        split_count = 2 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}
+        : (tensor<400x600xf32>) -> tensor<400x600xf32>
+    return %y : tensor<400x600xf32>
+  }
+})";
+
+// XLA makes slices of it, which are copied before, and put together after.
+TEST_F(CompilerTest, AnExchangeOfAnArrayIsOneOverWorkers) {
+  wire::CompileRequest request = Request(1, kExchange, 2);
+  xla::CompileOptionsProto options;
+  ASSERT_TRUE(options.ParseFromString(request.options()));
+  options.mutable_executable_build_options()->set_num_replicas(2);
+  options.mutable_executable_build_options()->set_num_partitions(1);
+  request.set_options(options.SerializeAsString());
+  request.set_spans_workers(true);
+  const auto result = Compile(Backend(), request, OpenPartitioner);
+  ASSERT_TRUE(result.ok()) << result.status();
+  xla::LoweredExecutable lowered;
+  ASSERT_TRUE(lowered.ParseFromString(result->serialized()));
+  ASSERT_EQ(lowered.table().collectives_size(), 1);
+  EXPECT_EQ(lowered.table().collectives(0).kind(), xla::Collective::ALL_TO_ALL);
+  EXPECT_LT(result->info().memory().temp_bytes(), 1000) << "there are copies";
+  EXPECT_GT(result->info().cost().at("bytes accessed"), 0);
+}
+
 // Clients see the partitioned program, and the memory that is charged is that of the program which runs.
 TEST_F(CompilerTest, TheMemoryOfAProgramOverWorkersIsThatOfItsExecutable_GS2) {
   wire::CompileRequest request = Request(1, kSumOfAll, 2);

@@ -116,6 +116,9 @@ absl::StatusOr<std::string> AddConfig(const std::string& hlo, const device::Logi
   return bytes;
 }
 
+// Makes each exchange of an array one of its slices, which are copied before, and put together after.
+constexpr std::string_view kSplitsExchanges = "all_to_all_decomposer";
+
 // XLA CPU partitions and optimizes some collectives for which it has no code.
 bool LacksOnlyCode(const absl::Status& status) {
   return absl::IsUnimplemented(status) && absl::StrContains(status.message(), "ThunkEmitter");
@@ -156,7 +159,8 @@ absl::StatusOr<Partitioned> PartitionWith(const OpenBackend& open,
   // Its code is not used, so it need not be good: that halves the time, and the optimized HLO, which the costs are
   // counted from, is the same.
   const std::string options =
-      device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
+      device::WithXlaOption(device::WithoutXlaPass(request.options(), kSplitsExchanges),
+                            "xla_backend_optimization_level", "0");
   const auto partitioned = CompileForPositions(*partitioner, request, options);
   if (partitioned.ok()) return ReadExecutable(**partitioned);
   if (!LacksOnlyCode(partitioned.status())) return partitioned.status();

@@ -3,7 +3,11 @@
 
 #include <google/protobuf/unknown_field_set.h>
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "gangway/base/status.h"
 
@@ -27,6 +31,8 @@ constexpr int kPortable = 4;
 constexpr int kEnvOptionOverrides = 7;
 constexpr int kMapKey = 1, kMapValue = 2;
 constexpr int kOverrideString = 1;
+constexpr int kDebugOptions = 3, kDisabledPasses = 30;
+constexpr std::string_view kDisablePasses = "xla_disable_hlo_passes";
 
 absl::Status Parse(std::string_view bytes, UnknownFieldSet* fields) {
   if (fields->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
@@ -35,19 +41,22 @@ absl::Status Parse(std::string_view bytes, UnknownFieldSet* fields) {
                    " bytes) are not a serialized xla.CompileOptionsProto"));
 }
 
+// All values of a field of bytes, in order.
+std::vector<std::string> BytesOf(const UnknownFieldSet& fields, int number) {
+  std::vector<std::string> values;
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const UnknownField& field = fields.field(i);
+    if (field.number() == number && field.type() == UnknownField::TYPE_LENGTH_DELIMITED)
+      values.push_back(field.length_delimited());
+  }
+  return values;
+}
+
 // Parses the options and the build options inside them. Concatenation merges repeated build
 // options, as protobuf does.
 absl::Status ParseBoth(std::string_view bytes, UnknownFieldSet* options, UnknownFieldSet* build) {
   GANGWAY_RETURN_IF_ERROR(Parse(bytes, options));
-  std::string merged;
-  for (int i = 0; i < options->field_count(); ++i) {
-    const UnknownField& field = options->field(i);
-    if (field.number() == kExecutableBuildOptions &&
-        field.type() == UnknownField::TYPE_LENGTH_DELIMITED) {
-      merged += field.length_delimited();
-    }
-  }
-  return Parse(merged, build);
+  return Parse(absl::StrJoin(BytesOf(*options, kExecutableBuildOptions), ""), build);
 }
 
 const UnknownField* Find(const UnknownFieldSet& fields, int number) {
@@ -76,6 +85,28 @@ absl::StatusOr<LogicalShape> ShapeOf(const UnknownFieldSet& build) {
                      shape.num_partitions, " partitions; each must be 1 .. ", kMax));
   }
   return shape;
+}
+
+// The last value of a field of bytes; empty if there is none.
+std::string LastBytes(const UnknownFieldSet& fields, int number) {
+  std::vector<std::string> values = BytesOf(fields, number);
+  return values.empty() ? std::string() : std::move(values.back());
+}
+
+// The passes that the options leave out, with commas between them. An override replaces the debug options' list.
+absl::StatusOr<std::string> DisabledPasses(std::string_view compile_options) {
+  UnknownFieldSet options, build, debug;
+  GANGWAY_RETURN_IF_ERROR(ParseBoth(compile_options, &options, &build));
+  GANGWAY_RETURN_IF_ERROR(Parse(absl::StrJoin(BytesOf(build, kDebugOptions), ""), &debug));
+  std::string passes = absl::StrJoin(BytesOf(debug, kDisabledPasses), ",");
+  for (const std::string& entry : BytesOf(options, kEnvOptionOverrides)) {
+    UnknownFieldSet named, value;
+    GANGWAY_RETURN_IF_ERROR(Parse(entry, &named));
+    if (LastBytes(named, kMapKey) != kDisablePasses) continue;
+    GANGWAY_RETURN_IF_ERROR(Parse(LastBytes(named, kMapValue), &value));
+    passes = LastBytes(value, kOverrideString);
+  }
+  return passes;
 }
 
 std::string Serialize(const UnknownFieldSet& fields) {
@@ -151,6 +182,13 @@ std::string WithXlaOption(std::string_view compile_options, std::string_view nam
   entry.AddLengthDelimited(kMapValue, Serialize(text));
   appended.AddLengthDelimited(kEnvOptionOverrides, Serialize(entry));
   return absl::StrCat(std::string(compile_options), Serialize(appended));  // the last one wins
+}
+
+std::string WithoutXlaPass(std::string_view compile_options, std::string_view pass) {
+  auto disabled = DisabledPasses(compile_options);
+  if (!disabled.ok()) return std::string(compile_options);
+  if (!disabled->empty()) disabled->push_back(',');
+  return WithXlaOption(compile_options, kDisablePasses, *disabled + std::string(pass));
 }
 
 }  // namespace gangway::device

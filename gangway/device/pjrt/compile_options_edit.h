@@ -38,6 +38,10 @@ absl::StatusOr<std::string> WithoutDeviceAssignment(std::string_view compile_opt
 std::string WithXlaOption(std::string_view compile_options, std::string_view name,
                           std::string_view value);
 
+// The options without the pass of this name, and without those that they leave out already. Options that cannot be
+// parsed are the runtime's to refuse.
+std::string WithoutXlaPass(std::string_view compile_options, std::string_view pass);
+
 }  // namespace gangway::device
 
 #endif  // GANGWAY_DEVICE_PJRT_COMPILE_OPTIONS_EDIT_H_

@@ -124,6 +124,35 @@ TEST(CompileOptionsEdit, ReplacesAnOldAssignmentAndKeepsEverythingElse) {
   EXPECT_EQ(*WithDeviceAssignment(*second, std::vector<int64_t>{7, 3}), *first);
 }
 
+// A field of bytes, its number and size below 16 and 128.
+std::string Field(int number, const std::string& bytes) {
+  return absl::StrCat(std::string(1, static_cast<char>(number << 3 | 2)),
+                      std::string(1, static_cast<char>(bytes.size())), bytes);
+}
+
+// xla_disable_hlo_passes, as an entry of env_option_overrides.
+std::string WithoutPasses(const std::string& passes) {
+  return Field(7, Field(1, "xla_disable_hlo_passes") + Field(2, Field(1, passes)));
+}
+
+TEST(CompileOptionsEdit, APassIsLeftOutBesideThoseOfTheClient) {
+  const std::string options = TestCompileOptions(2, 1);
+  EXPECT_EQ(WithoutXlaPass(options, "fourth"), options + WithoutPasses("fourth"));
+  const std::string twice = options + WithoutPasses("first") + WithoutPasses("second,third");
+  EXPECT_EQ(WithoutXlaPass(twice, "fourth"), twice + WithoutPasses("second,third,fourth"))
+      << "the last override counts";
+  // executable_build_options {debug_options {xla_disable_hlo_passes: "first"}}
+  const std::string listed(
+      "\xf2\x01\x05"
+      "first",
+      8);
+  const std::string debug = options + Field(3, Field(3, listed));
+  EXPECT_EQ(WithoutXlaPass(debug, "fourth"), debug + WithoutPasses("first,fourth"));
+  const std::string both = debug + WithoutPasses("second");
+  EXPECT_EQ(WithoutXlaPass(both, "fourth"), both + WithoutPasses("second,fourth"));
+  EXPECT_EQ(WithoutXlaPass("\x1a\x7f", "fourth"), "\x1a\x7f") << "the runtime refuses it";
+}
+
 TEST(CompileOptionsEdit, RefusesWhatItCannotRead) {
   EXPECT_EQ(ReadLogicalShape("\x1a\x7f").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(WithDeviceAssignment("", std::vector<int64_t>{1, 2}).status().code(),
