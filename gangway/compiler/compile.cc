@@ -197,6 +197,17 @@ bool IsSimulated(const device::Backend& backend) {
   return backend.capabilities().platform == "sim";
 }
 
+// Of an array that is not exchanged in one piece for each member: XLA's slices and concatenation cost less than copies
+// of smaller pieces.
+constexpr uint64_t kPieceBytesMin = uint64_t{64} << 10;
+
+bool ExchangesSmallPieces(const xla::CollectiveTable& table) {
+  return std::ranges::any_of(table.collectives(), [](const xla::Collective& each) {
+    return each.kind() == xla::Collective::ALL_TO_ALL && each.operands(0).outer() > 1 &&
+           each.operands(0).piece_bytes() < kPieceBytesMin;
+  });
+}
+
 absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
                                                     const wire::CompileRequest& request,
                                                     const OpenBackend& open) {
@@ -207,8 +218,12 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
         absl::StrCat("a program cannot span devices of several workers on platform ",
                      backend.capabilities().platform));
   }
-  GANGWAY_ASSIGN_OR_RETURN(Partitioned partitioned, Partition(request, open));
+  GANGWAY_ASSIGN_OR_RETURN(Partitioned partitioned, Partition(request, open, Exchanges::kOfArrays));
   auto lowered = collective::LowerCollectives(partitioned.program);
+  if (lowered.ok() && ExchangesSmallPieces(lowered->table)) {
+    GANGWAY_ASSIGN_OR_RETURN(partitioned, Partition(request, open, Exchanges::kOfSlices));
+    lowered = collective::LowerCollectives(partitioned.program);
+  }
   absl::Status known = lowered.status();
   if (known.ok()) known = collective::Plan::Make(lowered->table).status();
   if (absl::IsUnimplemented(known)) return RefusedOverWorkers(std::string(known.message()));

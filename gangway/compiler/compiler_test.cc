@@ -227,15 +227,15 @@ TEST_F(CompilerTest, CollectivesAreTakenOutOverWorkersAndWhereTheyAreAskedFor) {
 constexpr char kExchange[] = R"(
 module @exchange attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 2 : i32} {
   func.func public @main(%x: tensor<400x600xf32>) -> tensor<400x600xf32> {
-    %y = "stablehlo.all_to_all"(%x) {split_dimension = 1 : i64, concat_dimension = 1 : i64,
+    %y = "stablehlo.all_to_all"(%x) {split_dimension = 0 : i64, concat_dimension = 0 : i64,
         split_count = 2 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}
         : (tensor<400x600xf32>) -> tensor<400x600xf32>
     return %y : tensor<400x600xf32>
   }
 })";
 
-// XLA makes slices of it, which are copied before, and put together after.
-TEST_F(CompilerTest, AnExchangeOfAnArrayIsOneOverWorkers) {
+// XLA would make slices of it, which are better only if its pieces are small.
+TEST_F(CompilerTest, AnArrayIsExchangedAsOneUnlessItsPiecesAreSmall) {
   wire::CompileRequest request = Request(1, kExchange, 2);
   xla::CompileOptionsProto options;
   ASSERT_TRUE(options.ParseFromString(request.options()));
@@ -243,14 +243,19 @@ TEST_F(CompilerTest, AnExchangeOfAnArrayIsOneOverWorkers) {
   options.mutable_executable_build_options()->set_num_partitions(1);
   request.set_options(options.SerializeAsString());
   request.set_spans_workers(true);
-  const auto result = Compile(Backend(), request, OpenPartitioner);
-  ASSERT_TRUE(result.ok()) << result.status();
-  xla::LoweredExecutable lowered;
-  ASSERT_TRUE(lowered.ParseFromString(result->serialized()));
-  ASSERT_EQ(lowered.table().collectives_size(), 1);
-  EXPECT_EQ(lowered.table().collectives(0).kind(), xla::Collective::ALL_TO_ALL);
-  EXPECT_LT(result->info().memory().temp_bytes(), 1000) << "there are copies";
-  EXPECT_GT(result->info().cost().at("bytes accessed"), 0);
+  const auto compile = [&](xla::Collective::Kind kind) {
+    const auto result = Compile(Backend(), request, OpenPartitioner);
+    EXPECT_TRUE(result.ok()) << result.status();
+    xla::LoweredExecutable lowered;
+    EXPECT_TRUE(lowered.ParseFromString(result->serialized()));
+    EXPECT_EQ(lowered.table().collectives_size(), 1);
+    EXPECT_EQ(lowered.table().collectives(0).kind(), kind);
+    EXPECT_GT(result->info().cost().at("bytes accessed"), 0);
+    return result->info().memory().temp_bytes();
+  };
+  EXPECT_LT(compile(xla::Collective::ALL_TO_ALL), 1000) << "there are copies";
+  request.set_program(absl::StrReplaceAll(kExchange, {{"dimension = 0", "dimension = 1"}}));
+  compile(xla::Collective::ALL_TO_ALL_TUPLE);  // 1,200 bytes of each row
 }
 
 // Clients see the partitioned program, and the memory that is charged is that of the program which runs.

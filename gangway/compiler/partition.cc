@@ -116,8 +116,12 @@ absl::StatusOr<std::string> AddConfig(const std::string& hlo, const device::Logi
   return bytes;
 }
 
-// Makes each exchange of an array one of its slices, which are copied before, and put together after.
-constexpr std::string_view kSplitsExchanges = "all_to_all_decomposer";
+std::string With(const std::string& options, Exchanges exchanges) {
+  const char* const flags = std::getenv("XLA_FLAGS");
+  const bool flags_choose = flags != nullptr && absl::StrContains(flags, "hlo_passes");
+  if (exchanges == Exchanges::kOfSlices || flags_choose) return options;
+  return device::WithoutXlaPass(options, "all_to_all_decomposer");
+}
 
 // XLA CPU partitions and optimizes some collectives for which it has no code.
 bool LacksOnlyCode(const absl::Status& status) {
@@ -154,13 +158,13 @@ absl::StatusOr<Partitioned> ReadExecutable(const device::Executable& executable)
 
 // By a runtime that is closed when this returns.
 absl::StatusOr<Partitioned> PartitionWith(const OpenBackend& open,
-                                          const wire::CompileRequest& request) {
+                                          const wire::CompileRequest& request,
+                                          Exchanges exchanges) {
   GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
   // Its code is not used, so it need not be good: that halves the time, and the optimized HLO, which the costs are
   // counted from, is the same.
-  const std::string options =
-      device::WithXlaOption(device::WithoutXlaPass(request.options(), kSplitsExchanges),
-                            "xla_backend_optimization_level", "0");
+  const std::string options = device::WithXlaOption(With(request.options(), exchanges),
+                                                    "xla_backend_optimization_level", "0");
   const auto partitioned = CompileForPositions(*partitioner, request, options);
   if (partitioned.ok()) return ReadExecutable(**partitioned);
   if (!LacksOnlyCode(partitioned.status())) return partitioned.status();
@@ -182,14 +186,14 @@ absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
   return compiled;
 }
 
-absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request,
-                                      const OpenBackend& open) {
+absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request, const OpenBackend& open,
+                                      Exchanges exchanges) {
   if (request.device_count() > kSpanMax) {
     return absl::ResourceExhaustedError(absl::StrCat("a program over ", request.device_count(),
                                                      " devices is over the limit of ", kSpanMax));
   }
   GANGWAY_RETURN_IF_ERROR(CheckThreadRoom(request.device_count() + kPartitionThreads));
-  auto partitioned = PartitionWith(open, request);
+  auto partitioned = PartitionWith(open, request, exchanges);
   ReleaseHeap(request.device_count() * kPartitionBytes);  // malloc would keep it for the next
   return partitioned;
 }

@@ -41,10 +41,17 @@ struct Partitioned {
   std::optional<std::vector<std::pair<std::string, double>>> costs;
 };
 
+// How XLA hands over the all-to-all of an array: as it is, or as slices, their all-to-all and a concatenation. Slices
+// and concatenation are copies.
+enum class Exchanges { kOfArrays, kOfSlices };
+
+// If the client or this process's XLA_FLAGS choose XLA's passes, the exchanges are theirs.
+//
 // Errors: RESOURCE_EXHAUSTED beyond kSpanMax positions, or if the process may not start that many threads; those of
 // `open` and Backend::Compile. The code that the runtime makes is thrown away, so a collective that it has no code for
 // is no error.
-absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request, const OpenBackend& open);
+absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request, const OpenBackend& open,
+                                      Exchanges exchanges);
 
 // Compiles for logical positions 0..device_count-1. `options` are the request's, or what was made of them.
 absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(

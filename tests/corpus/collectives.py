@@ -345,14 +345,17 @@ def check_elements_of_four_bits() -> None:
             jax.lax.all_gather(x, "a", tiled=True),
             jax.lax.ppermute(x, "a", [(0, 1)]),
             jax.lax.pmax(x, "b"),
+            jax.lax.all_to_all(x, "b", 0, 0, tiled=True),
         )
 
     packed = place(grid(a=2, b=4), x.astype(jnp.int4), "a", "b")
-    gathered, moved, most = (np.asarray(each).astype(np.int8) for each in f(packed))
+    gathered, moved, most, exchanged = (np.asarray(each).astype(np.int8) for each in f(packed))
     same(gathered, np.concatenate([x, x]).astype(np.int8))
     same(moved, np.concatenate([x[:8] * 0, x[:8]]).astype(np.int8))
     columns = x.reshape(16, 4, 4).max(1)
     same(most, np.tile(columns, (1, 4)).astype(np.int8))
+    blocks = x.reshape(2, 4, 2, 4, 4).transpose(0, 3, 2, 1, 4)  # a, to and from b, rows, columns
+    same(exchanged, blocks.reshape(16, 16).astype(np.int8))
 
 
 def check_broadcasts(dtype: str, size: str = "") -> None:

@@ -87,6 +87,18 @@ TEST_P(MemberTest, OperandsMayTakeSeveralMessagesOrShareOne) {
   ExpectDescribed(host_, table, 1);
 }
 
+// Of 4 bytes and more; messages end within some of them.
+TEST_P(MemberTest, PiecesMayBeSmallAndMany) {
+  xla::CollectiveTable table = Table(8, kFours);
+  for (const auto& [pieces, floats] : std::vector<std::pair<uint64_t, uint64_t>>{
+           {20'001, 1}, {10'000, 2}, {7'001, 3}, {5'003, 4}, {4'001, 5}, {300, 70}, {80, 300}}) {
+    for (const auto kind :
+         {Collective::ALL_TO_ALL, Collective::ALL_GATHER, Collective::REDUCE_SCATTER})
+      Add(table, kind, {{pieces, floats}});
+  }
+  ExpectDescribed(host_, table, 1);
+}
+
 TEST_P(MemberTest, GroupsMayGoRoundALoopAtTheirOwnPace) {
   xla::CollectiveTable table = Table(8, kFours);
   Add(table, Collective::ALL_REDUCE, {{1, 5000}});

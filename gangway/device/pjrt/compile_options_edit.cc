@@ -3,7 +3,6 @@
 
 #include <google/protobuf/unknown_field_set.h>
 
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -31,8 +30,9 @@ constexpr int kPortable = 4;
 constexpr int kEnvOptionOverrides = 7;
 constexpr int kMapKey = 1, kMapValue = 2;
 constexpr int kOverrideString = 1;
-constexpr int kDebugOptions = 3, kDisabledPasses = 30;
+constexpr int kDebugOptions = 3, kDisabledPasses = 30, kOnlyPasses = 124;
 constexpr std::string_view kDisablePasses = "xla_disable_hlo_passes";
+constexpr std::string_view kEnableOnly = "xla_enable_hlo_passes_only";
 
 absl::Status Parse(std::string_view bytes, UnknownFieldSet* fields) {
   if (fields->ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
@@ -87,26 +87,20 @@ absl::StatusOr<LogicalShape> ShapeOf(const UnknownFieldSet& build) {
   return shape;
 }
 
-// The last value of a field of bytes; empty if there is none.
-std::string LastBytes(const UnknownFieldSet& fields, int number) {
-  std::vector<std::string> values = BytesOf(fields, number);
-  return values.empty() ? std::string() : std::move(values.back());
-}
-
-// The passes that the options leave out, with commas between them. An override replaces the debug options' list.
-absl::StatusOr<std::string> DisabledPasses(std::string_view compile_options) {
+// Whether the options say which of XLA's passes run.
+absl::StatusOr<bool> ChoosesPasses(std::string_view compile_options) {
   UnknownFieldSet options, build, debug;
   GANGWAY_RETURN_IF_ERROR(ParseBoth(compile_options, &options, &build));
   GANGWAY_RETURN_IF_ERROR(Parse(absl::StrJoin(BytesOf(build, kDebugOptions), ""), &debug));
-  std::string passes = absl::StrJoin(BytesOf(debug, kDisabledPasses), ",");
+  for (int list : {kDisabledPasses, kOnlyPasses})
+    if (!BytesOf(debug, list).empty()) return true;
   for (const std::string& entry : BytesOf(options, kEnvOptionOverrides)) {
-    UnknownFieldSet named, value;
+    UnknownFieldSet named;
     GANGWAY_RETURN_IF_ERROR(Parse(entry, &named));
-    if (LastBytes(named, kMapKey) != kDisablePasses) continue;
-    GANGWAY_RETURN_IF_ERROR(Parse(LastBytes(named, kMapValue), &value));
-    passes = LastBytes(value, kOverrideString);
+    for (const std::string& name : BytesOf(named, kMapKey))
+      if (name == kDisablePasses || name == kEnableOnly) return true;
   }
-  return passes;
+  return false;
 }
 
 std::string Serialize(const UnknownFieldSet& fields) {
@@ -185,10 +179,9 @@ std::string WithXlaOption(std::string_view compile_options, std::string_view nam
 }
 
 std::string WithoutXlaPass(std::string_view compile_options, std::string_view pass) {
-  auto disabled = DisabledPasses(compile_options);
-  if (!disabled.ok()) return std::string(compile_options);
-  if (!disabled->empty()) disabled->push_back(',');
-  return WithXlaOption(compile_options, kDisablePasses, *disabled + std::string(pass));
+  const auto chooses = ChoosesPasses(compile_options);
+  if (!chooses.ok() || *chooses) return std::string(compile_options);
+  return WithXlaOption(compile_options, kDisablePasses, pass);
 }
 
 }  // namespace gangway::device

@@ -38,8 +38,9 @@ absl::StatusOr<std::string> WithoutDeviceAssignment(std::string_view compile_opt
 std::string WithXlaOption(std::string_view compile_options, std::string_view name,
                           std::string_view value);
 
-// The options without the pass of this name, and without those that they leave out already. Options that cannot be
-// parsed are the runtime's to refuse.
+// The options without the pass of this name. Those that choose passes themselves are left as they are: the option
+// replaces their list, and XLA ends the process if one list says which passes run, and another one which do not. So are
+// those that cannot be parsed, which the runtime refuses.
 std::string WithoutXlaPass(std::string_view compile_options, std::string_view pass);
 
 }  // namespace gangway::device

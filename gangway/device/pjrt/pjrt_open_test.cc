@@ -130,27 +130,23 @@ std::string Field(int number, const std::string& bytes) {
                       std::string(1, static_cast<char>(bytes.size())), bytes);
 }
 
-// xla_disable_hlo_passes, as an entry of env_option_overrides.
-std::string WithoutPasses(const std::string& passes) {
-  return Field(7, Field(1, "xla_disable_hlo_passes") + Field(2, Field(1, passes)));
+// An entry of env_option_overrides.
+std::string Override(const std::string& name, const std::string& value) {
+  return Field(7, Field(1, name) + Field(2, Field(1, value)));
 }
 
-TEST(CompileOptionsEdit, APassIsLeftOutBesideThoseOfTheClient) {
-  const std::string options = TestCompileOptions(2, 1);
-  EXPECT_EQ(WithoutXlaPass(options, "fourth"), options + WithoutPasses("fourth"));
-  const std::string twice = options + WithoutPasses("first") + WithoutPasses("second,third");
-  EXPECT_EQ(WithoutXlaPass(twice, "fourth"), twice + WithoutPasses("second,third,fourth"))
-      << "the last override counts";
-  // executable_build_options {debug_options {xla_disable_hlo_passes: "first"}}
-  const std::string listed(
-      "\xf2\x01\x05"
-      "first",
-      8);
-  const std::string debug = options + Field(3, Field(3, listed));
-  EXPECT_EQ(WithoutXlaPass(debug, "fourth"), debug + WithoutPasses("first,fourth"));
-  const std::string both = debug + WithoutPasses("second");
-  EXPECT_EQ(WithoutXlaPass(both, "fourth"), both + WithoutPasses("second,fourth"));
-  EXPECT_EQ(WithoutXlaPass("\x1a\x7f", "fourth"), "\x1a\x7f") << "the runtime refuses it";
+TEST(CompileOptionsEdit, APassIsLeftOutUnlessTheClientChoosesPasses) {
+  const std::string options = TestCompileOptions(2, 1) + Override("xla_dump_to", "/tmp");
+  EXPECT_EQ(WithoutXlaPass(options, "first"),
+            options + Override("xla_disable_hlo_passes", "first"));
+  // executable_build_options {debug_options {...}}, with a list of passes, and with another list.
+  const auto debug = [](const std::string& list) { return Field(3, Field(3, list)); };
+  for (const std::string& chosen :
+       {Override("xla_disable_hlo_passes", "a"), Override("xla_enable_hlo_passes_only", "a"),
+        debug(std::string("\xf2\x01\x01", 3) + "a"), debug(std::string("\xe2\x07\x01", 3) + "a"),
+        std::string("\x1a\x7f")}) {
+    EXPECT_EQ(WithoutXlaPass(options + chosen, "first"), options + chosen);
+  }
 }
 
 TEST(CompileOptionsEdit, RefusesWhatItCannotRead) {
