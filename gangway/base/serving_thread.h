@@ -1,5 +1,5 @@
-// Threads that serve: event loops, and those that take in what other processes send. What waits for others must not run
-// on such a thread, because what it waits for might have to come by this thread.
+// Threads that serve: those of event loops, of gRPC's queues, and of what reads unix sockets. Code that blocks until a
+// message comes must not run on such a thread, because the message may have to come through that thread.
 #ifndef GANGWAY_BASE_SERVING_THREAD_H_
 #define GANGWAY_BASE_SERVING_THREAD_H_
 

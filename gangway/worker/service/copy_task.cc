@@ -130,6 +130,8 @@ void CopyTask::AskFor(size_t index) {
                  self->Note(shard.status(), self->Result(index)->name().device);
                  self->Gather(index, shard.status());
                }});
+  // Of another part, which has perhaps cancelled this request before it was made.
+  if (const auto why = failure()) plane_->Cancel(Key(name.shard), wire::ToStatus(*why));
 }
 
 // The last shard to arrive fills all shards, or ends them all.

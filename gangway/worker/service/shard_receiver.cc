@@ -240,8 +240,8 @@ bool ShardReceiver::Cancel(TransferKey key, const absl::Status& why) {
   auto entry = asked_.find(key);
   if (entry == asked_.end()) return false;
   auto peer = peers_.find(Incarnation(entry->second.asking.from.incarnation()));
-  if (peer != peers_.end() &&
-      peer->second->greeted) {  // it has the request, and perhaps no shard for it
+  const bool is_asked = peer != peers_.end() && peer->second->greeted;
+  if (is_asked) {
     wire::Frame frame;
     SetName(key, *frame.mutable_bulk()->mutable_name());
     frame.mutable_bulk()->mutable_dropped();

@@ -8,6 +8,8 @@
 // arrive on the stream. If a sender may still write into a block after its request ended, the block
 // is never reused.
 //
+// A request that is cancelled is dropped: its sender is told, which may keep it for a shard that is never offered.
+//
 // A stream is keyed by its worker's incarnation, opened at the first request and kept. If it cannot
 // be opened, closes, or is silent for `silence_max` while shards are due (TM-1), these shards fail
 // with DATA_LOSS and a record that names the worker.

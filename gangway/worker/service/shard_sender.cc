@@ -87,20 +87,12 @@ void ShardSender::OnRequest(uint64_t id, Stream& stream, TransferKey key,
                                                                 " requests wait for shards that "
                                                                 "were never offered.")));
   }
-  parked_.emplace(key, Parked{id, request});
+  parked_.emplace(ParkedKey{key, id}, request);
 }
 
-// Of an offered shard, a Cancel follows.
+// The offer of a shard is ended by a Cancel, not by this.
 void ShardSender::OnDropped(uint64_t id, Stream& stream, TransferKey key) {
-  auto [next, last] = parked_.equal_range(key);
-  while (next != last) {
-    if (next->second.stream == id) {
-      next = parked_.erase(next);
-      --stream.parked;
-    } else {
-      ++next;
-    }
-  }
+  stream.parked -= parked_.erase({key, id});
 }
 
 void ShardSender::Assign(TransferKey key, uint64_t id, const wire::ShardRequest& request) {
@@ -128,15 +120,16 @@ void ShardSender::Offer(TransferPlane::Offering offering) {
   auto [entry, is_new] = offered_.try_emplace(key);
   if (!is_new) return offering.taken(absl::InternalError("The shard is already offered."));
   entry->second.offering = std::move(offering);
-  std::vector<Parked> requests;
-  auto [first, last] = parked_.equal_range(key);
-  for (auto it = first; it != last; ++it) requests.push_back(std::move(it->second));
+  const auto first = parked_.lower_bound({key, 0});
+  const auto last = parked_.upper_bound({key, UINT64_MAX});
+  std::vector<std::pair<uint64_t, wire::ShardRequest>> requests;
+  for (auto it = first; it != last; ++it) {
+    requests.emplace_back(it->first.second, std::move(it->second));
+    --streams_.at(it->first.second).parked;
+  }
   parked_.erase(first, last);
-  for (const Parked& request : requests) {
-    auto stream = streams_.find(request.stream);
-    if (stream == streams_.end() || !offered_.contains(key)) continue;
-    --stream->second.parked;
-    Assign(key, request.stream, request.request);
+  for (const auto& [stream, request] : requests) {
+    if (streams_.contains(stream) && offered_.contains(key)) Assign(key, stream, request);
   }
 }
 
@@ -330,7 +323,7 @@ void ShardSender::OnClosed(uint64_t id) {
   if (entry == streams_.end()) return;
   const std::string peer = entry->second.peer;
   streams_.erase(entry);
-  std::erase_if(parked_, [id](const auto& parked) { return parked.second.stream == id; });
+  std::erase_if(parked_, [id](const auto& parked) { return parked.first.second == id; });
   std::vector<TransferKey> lost;
   for (const auto& [key, offered] : offered_) {
     if (offered.stream == id) lost.push_back(key);

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gangway/base/aligned_bytes.h"
@@ -102,11 +103,8 @@ class ShardSender {
     transport::SegmentExchange segments;
     transport::Silence silence;  // of its receiver, which beats while it awaits shards
   };
-  // A request that arrived before its offer.
-  struct Parked {
-    uint64_t stream = 0;
-    wire::ShardRequest request;
-  };
+  // A request that arrived before its offer: its shard, and its stream.
+  using ParkedKey = std::pair<TransferKey, uint64_t>;
 
   void OnBulk(uint64_t id, Stream& stream, const wire::Bulk& bulk);
   void OnRequest(uint64_t id, Stream& stream, TransferKey key, const wire::ShardRequest& request);
@@ -134,7 +132,7 @@ class ShardSender {
 
   const Options options_;
   std::map<TransferKey, Offered> offered_;
-  std::multimap<TransferKey, Parked> parked_;
+  std::multimap<ParkedKey, wire::ShardRequest> parked_;
   std::unique_ptr<transport::DescriptorListener> listener_;  // null: no shared memory
   std::map<uint64_t, Stream> streams_;
   std::map<SessionId, size_t> read_bytes_;  // in host memory now, or about to be

@@ -101,7 +101,9 @@ TEST(CollectiveCall, FailsOnAThreadThatServes) {
   EventLoop loop("test");
   std::promise<absl::Status> ended;
   loop.Post([&] { ended.set_value(run()); });
-  EXPECT_THAT(std::string(ended.get_future().get().message()),
+  auto status = ended.get_future();
+  ASSERT_EQ(status.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_THAT(std::string(status.get().message()),
               HasSubstr("on a thread that serves other processes"));
 }
 

@@ -646,7 +646,7 @@ TEST_P(TransferTest, ACancelEndsBothHalves_ER2) {
   ExpectNothingLeft(1);
 }
 
-// It may be parked there, if the other half has ended before it was released.
+// The sender may keep it for a shard that it never offers.
 TEST_P(TransferTest, ACancelledRequestIsDropped) {
   Inbox inbox;
   EventLoop loop("sender");
@@ -678,6 +678,27 @@ TEST_P(TransferTest, ACancelledRequestIsDropped) {
     return dropped.size() == 2;
   }));
   EXPECT_EQ(worker(1).WaitDone(2).message(), "no longer wanted");
+  listener->reset();
+  loop.Stop();
+}
+
+// The first of two shards has no sender any more, and the second one's sender never answers.
+TEST_P(TransferTest, AFailureBeforeARequestEndsItAtOnce_ER2) {
+  Inbox inbox;
+  EventLoop loop("sender");
+  auto listener =
+      data()->Listen(grpc_ ? "127.0.0.1:0" : "sender",
+                     [&](const std::shared_ptr<transport::Link>&) { return inbox.Events(&loop); });
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  wire::Worker sender = worker(0).Describe();
+  sender.set_data_address((*listener)->address());
+  sender.clear_devices();
+  sender.add_devices(worker(0).devices()[1]);
+  Copy(2, 0, 1, 1, 2, 4);
+  const auto begun = Clock::now();
+  ReleaseReceiver(2, 1, sender);
+  EXPECT_EQ(worker(1).WaitDone(2).code(), static_cast<int>(absl::StatusCode::kDataLoss));
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(1));
   listener->reset();
   loop.Stop();
 }
