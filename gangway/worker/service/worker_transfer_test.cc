@@ -686,9 +686,12 @@ TEST_P(TransferTest, ACancelledRequestIsDropped) {
 TEST_P(TransferTest, AFailureBeforeARequestEndsItAtOnce_ER2) {
   Inbox inbox;
   EventLoop loop("sender");
-  auto listener =
-      data()->Listen(grpc_ ? "127.0.0.1:0" : "sender",
-                     [&](const std::shared_ptr<transport::Link>&) { return inbox.Events(&loop); });
+  std::shared_ptr<transport::Link> link;
+  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "sender",
+                                 [&](std::shared_ptr<transport::Link> accepted) {
+                                   link = std::move(accepted);
+                                   return inbox.Events(&loop);
+                                 });
   ASSERT_TRUE(listener.ok()) << listener.status();
   wire::Worker sender = worker(0).Describe();
   sender.set_data_address((*listener)->address());
