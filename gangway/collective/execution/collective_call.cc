@@ -62,8 +62,8 @@ ffi::Error RunCollective(ffi::RunId run, int32_t device, ffi::RemainingArgs argu
       return {ffi::ErrorCode::kInternal,
               absl::StrCat("launch ", run.run_id, " runs a collective of device ", device,
                            " on a thread that serves other processes, where the messages that it "
-                           "waits for could not "
-                           "arrive. This is a defect of Gangway: please report the program")};
+                           "waits for could not arrive. This is a defect of Gangway: please report "
+                           "the program")};
     }
     const std::shared_ptr<Member> member = AllMembers().Find(run.run_id, device);
     if (member == nullptr) {

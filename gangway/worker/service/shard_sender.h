@@ -4,10 +4,9 @@
 // If a request names a block of shared memory, the shard is written into it in one piece and the
 // stream announces that; if the block cannot be used, the shard goes on the stream.
 //
-// A request may arrive before its offer and before the shard, or after its offer was cancelled: it waits until its
-// receiver drops it. On each stream the sessions take turns, piece
-// by piece, and so do a few shards of each session; a shard is read from the device when its turn begins, so that the
-// bytes in host memory are bounded (TM-2), for each session and, in the staging memory, for all. A shard has ended when
+// A request may arrive before its offer and before the shard: it waits. One that arrives after its offer was cancelled
+// waits until its receiver drops it. On each stream the sessions take turns, piece by piece, and so do a few shards of
+// each session; a shard is read from the device when its turn begins, so that the bytes in host memory are bounded (TM-2), for each session and, in the staging memory, for all. A shard has ended when
 // its receiver acknowledges all of it. A shard that makes no progress for `wait_max` while it is sent fails, and so
 // does a stream whose receiver waits for shards and is silent for `silence_max` (TM-1). A missing request is no fault:
 // the receiver's node may wait for memory. If that node fails, a Cancel ends the offer.

@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <set>
 #include <string>
 
@@ -316,6 +318,29 @@ class TransferTest : public testing::TestWithParam<Medium> {
     return *std::move(link);
   }
 
+  // A worker's data port that the test serves itself.
+  struct Served {
+    ~Served() {
+      listener.reset();
+      loop.Stop();
+    }
+    Inbox inbox;
+    EventLoop loop{"served"};
+    std::shared_ptr<transport::Link> link;  // the last one that was accepted
+    std::unique_ptr<transport::Listener> listener;
+  };
+  std::unique_ptr<Served> Serve() {
+    auto served = std::make_unique<Served>();
+    auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "served",
+                                   [raw = served.get()](std::shared_ptr<transport::Link> accepted) {
+                                     raw->link = std::move(accepted);
+                                     return raw->inbox.Events(&raw->loop);
+                                   });
+    EXPECT_TRUE(listener.ok()) << listener.status();
+    served->listener = *std::move(listener);
+    return served;
+  }
+
   std::unique_ptr<transport::Transport> hub_ = transport::NewInprocTransport();
   std::unique_ptr<transport::Transport> grpc_;
   std::vector<std::unique_ptr<OneWorker>> workers_;
@@ -546,28 +571,20 @@ TEST_P(TransferTest, AStrangerCanNeitherReadNorDisturb) {
 
 // Another process may listen at the address of a dead worker.
 TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
-  Inbox inbox;
-  EventLoop loop("impostor");
-  std::shared_ptr<transport::Link> link;
-  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "impostor",
-                                 [&](std::shared_ptr<transport::Link> accepted) {
-                                   link = std::move(accepted);
-                                   return inbox.Events(&loop);
-                                 });
-  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto served = Serve();
   auto greet = [&] {
-    EXPECT_TRUE(inbox.Until([](wire::Frame& frame) { return frame.has_hello(); }));
+    EXPECT_TRUE(served->inbox.Until([](wire::Frame& frame) { return frame.has_hello(); }));
     wire::Frame reply;
     reply.mutable_hello_reply();
-    EXPECT_TRUE(link->Send(std::move(reply)).ok());
+    EXPECT_TRUE(served->link->Send(std::move(reply)).ok());
   };
   wire::Worker impostor = worker(0).Describe();
-  impostor.set_data_address((*listener)->address());
+  impostor.set_data_address(served->listener->address());
   Copy(2, 0, 1, 1, 2, 4);
   ReleaseReceiver(2, 1, impostor);
   greet();
   wire::Bulk request;
-  EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
+  EXPECT_TRUE(served->inbox.Until([&](wire::Frame& frame) {
     if (frame.bulk().has_request()) request = frame.bulk();
     return frame.bulk().has_request();
   }));
@@ -578,34 +595,22 @@ TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
   chunk.mutable_bytes()->set_data("lies");
   chunk.mutable_bytes()->set_last(true);
   chunk.mutable_bytes()->set_proof(request.request().token());
-  EXPECT_TRUE(link->Send(std::move(frame)).ok());
+  EXPECT_TRUE(served->link->Send(std::move(frame)).ok());
   wire::Failure failure = worker(1).WaitDone(2);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_THAT(failure.message(), HasSubstr("not the worker"));
-  listener->reset();
-  loop.Stop();
 }
 
 TEST_P(TransferTest, ASilentPeerIsADeadline_TM1) {
-  Inbox inbox;
-  EventLoop loop("silent");
-  std::shared_ptr<transport::Link> link;
-  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "silent",
-                                 [&](std::shared_ptr<transport::Link> accepted) {
-                                   link = std::move(accepted);
-                                   return inbox.Events(&loop);
-                                 });
-  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto served = Serve();
   wire::Worker silent = worker(0).Describe();
-  silent.set_data_address((*listener)->address());
+  silent.set_data_address(served->listener->address());
   Copy(2, 0, 1, 1, 2, 4);
   ReleaseReceiver(2, 1, silent);
   wire::Failure failure = worker(1).WaitDone(2);
   EXPECT_EQ(failure.code(), static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_EQ(failure.worker(), "island0/worker0");
   EXPECT_THAT(failure.message(), HasSubstr("silent"));
-  listener->reset();
-  loop.Stop();
 }
 
 // A live sender sends heartbeats for as long as it waits for its own source.
@@ -648,53 +653,35 @@ TEST_P(TransferTest, ACancelEndsBothHalves_ER2) {
 
 // The sender may keep it for a shard that it never offers.
 TEST_P(TransferTest, ACancelledRequestIsDropped) {
-  Inbox inbox;
-  EventLoop loop("sender");
-  std::shared_ptr<transport::Link> link;
-  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "sender",
-                                 [&](std::shared_ptr<transport::Link> accepted) {
-                                   link = std::move(accepted);
-                                   return inbox.Events(&loop);
-                                 });
-  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto served = Serve();
   wire::Worker sender = worker(0).Describe();
-  sender.set_data_address((*listener)->address());
+  sender.set_data_address(served->listener->address());
   Copy(2, 0, 1, 1, 2, 4);
   ReleaseReceiver(2, 1, sender);
-  EXPECT_TRUE(inbox.Until([](wire::Frame& frame) { return frame.has_hello(); }));
+  EXPECT_TRUE(served->inbox.Until([](wire::Frame& frame) { return frame.has_hello(); }));
   wire::Frame reply;
   reply.mutable_hello_reply();
-  EXPECT_TRUE(link->Send(std::move(reply)).ok());
+  EXPECT_TRUE(served->link->Send(std::move(reply)).ok());
   std::set<uint32_t> requested, dropped;
-  EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
+  EXPECT_TRUE(served->inbox.Until([&](wire::Frame& frame) {
     if (frame.bulk().has_request()) requested.insert(frame.bulk().name().shard());
     return requested.size() == 2;
   }));
   worker(1).Cancel(2, wire::MakeFailure(absl::StatusCode::kCancelled, "no longer wanted"));
-  EXPECT_TRUE(inbox.Until([&](wire::Frame& frame) {
+  EXPECT_TRUE(served->inbox.Until([&](wire::Frame& frame) {
     if (!frame.bulk().has_dropped()) return false;
     EXPECT_EQ(frame.bulk().name().transfer(), 2u);
     dropped.insert(frame.bulk().name().shard());
     return dropped.size() == 2;
   }));
   EXPECT_EQ(worker(1).WaitDone(2).message(), "no longer wanted");
-  listener->reset();
-  loop.Stop();
 }
 
 // The first of two shards has no sender any more, and the second one's sender never answers.
 TEST_P(TransferTest, AFailureBeforeARequestEndsItAtOnce_ER2) {
-  Inbox inbox;
-  EventLoop loop("sender");
-  std::shared_ptr<transport::Link> link;
-  auto listener = data()->Listen(grpc_ ? "127.0.0.1:0" : "sender",
-                                 [&](std::shared_ptr<transport::Link> accepted) {
-                                   link = std::move(accepted);
-                                   return inbox.Events(&loop);
-                                 });
-  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto served = Serve();
   wire::Worker sender = worker(0).Describe();
-  sender.set_data_address((*listener)->address());
+  sender.set_data_address(served->listener->address());
   sender.clear_devices();
   sender.add_devices(worker(0).devices()[1]);
   Copy(2, 0, 1, 1, 2, 4);
@@ -702,8 +689,6 @@ TEST_P(TransferTest, AFailureBeforeARequestEndsItAtOnce_ER2) {
   ReleaseReceiver(2, 1, sender);
   EXPECT_EQ(worker(1).WaitDone(2).code(), static_cast<int>(absl::StatusCode::kDataLoss));
   EXPECT_LT(Clock::now() - begun, std::chrono::seconds(1));
-  listener->reset();
-  loop.Stop();
 }
 
 class SharedTransferTest : public TransferTest {
@@ -872,14 +857,25 @@ class DeafLink final : public transport::Link {
 class ShardSenderTest : public testing::Test {
  protected:
   ShardSenderTest() : sender_({.loop = &loop_, .on_refused = [this](uint64_t) { ++refused_; }}) {
-    for (uint64_t stream : {1, 2})
-      sender_.Accept(stream, std::make_shared<DeafLink>(), "island0/worker1");
+    OnLoop([this] {
+      for (uint64_t stream : {1, 2})
+        sender_.Accept(stream, std::make_shared<DeafLink>(), "island0/worker1");
+    });
   }
   ~ShardSenderTest() override {
-    sender_.Close(absl::CancelledError("the test is over"));
+    OnLoop([this] { sender_.Close(absl::CancelledError("the test is over")); });
     loop_.Stop();
   }
 
+  // The sender belongs to its loop.
+  void OnLoop(const std::function<void()>& test) {
+    std::promise<void> ended;
+    loop_.Post([&] {
+      test();
+      ended.set_value();
+    });
+    ended.get_future().wait();
+  }
   void Request(uint64_t stream, uint64_t ordinal, const std::string& token = kToken) {
     wire::Frame frame;
     frame.mutable_bulk()->mutable_name()->set_transfer(ordinal);
@@ -902,29 +898,33 @@ class ShardSenderTest : public testing::Test {
 // More of them than a stream may have parked. Every second one is offered, and its offer is cancelled before.
 TEST_F(ShardSenderTest, ADroppedRequestIsNotParked) {
   int cancelled = 0;
-  for (uint64_t ordinal = 1; ordinal <= 140'000; ++ordinal) {
-    if (ordinal % 2 == 0) {
-      sender_.Offer({.key = Key(ordinal), .taken = [&](const absl::Status&) { ++cancelled; }});
-      EXPECT_TRUE(sender_.Cancel(Key(ordinal), absl::CancelledError("no longer wanted")));
+  OnLoop([&] {
+    for (uint64_t ordinal = 1; ordinal <= 140'000; ++ordinal) {
+      if (ordinal % 2 == 0) {
+        sender_.Offer({.key = Key(ordinal), .taken = [&](const absl::Status&) { ++cancelled; }});
+        EXPECT_TRUE(sender_.Cancel(Key(ordinal), absl::CancelledError("no longer wanted")));
+      }
+      Request(1, ordinal);
+      Drop(1, ordinal);
     }
-    Request(1, ordinal);
-    Drop(1, ordinal);
-  }
+  });
   EXPECT_EQ(cancelled, 70'000);
   EXPECT_EQ(refused_, 0);
 }
 
 TEST_F(ShardSenderTest, ADropConcernsItsOwnStream) {
-  Request(1, 7, TransferToken::Split(kToken).ask);
-  Request(2, 7, "a stranger's");
-  Drop(2, 7);
-  sender_.Offer(
-      {.key = Key(7), .token = TransferToken::Split(kToken), .taken = [](const auto&) {}});
-  EXPECT_EQ(refused_, 0) << "the dropped request is still there";
-  Request(2, 7, "a stranger's");
-  EXPECT_EQ(refused_, 1);
-  Request(1, 7, TransferToken::Split(kToken).ask);
-  EXPECT_EQ(refused_, 2) << "the first stream's request was dropped, too";
+  OnLoop([&] {
+    Request(1, 7, TransferToken::Split(kToken).ask);
+    Request(2, 7, "a stranger's");
+    Drop(2, 7);
+    sender_.Offer(
+        {.key = Key(7), .token = TransferToken::Split(kToken), .taken = [](const auto&) {}});
+    EXPECT_EQ(refused_, 0) << "the dropped request is still there";
+    Request(2, 7, "a stranger's");
+    EXPECT_EQ(refused_, 1);
+    Request(1, 7, TransferToken::Split(kToken).ask);
+    EXPECT_EQ(refused_, 2) << "the first stream's request was dropped, too";
+  });
 }
 
 }  // namespace
