@@ -6,10 +6,11 @@
 //
 // A request may arrive before its offer and before the shard: it waits. One that arrives after its offer was cancelled
 // waits until its receiver drops it. On each stream the sessions take turns, piece by piece, and so do a few shards of
-// each session; a shard is read from the device when its turn begins, so that the bytes in host memory are bounded (TM-2), for each session and, in the staging memory, for all. A shard has ended when
-// its receiver acknowledges all of it. A shard that makes no progress for `wait_max` while it is sent fails, and so
-// does a stream whose receiver waits for shards and is silent for `silence_max` (TM-1). A missing request is no fault:
-// the receiver's node may wait for memory. If that node fails, a Cancel ends the offer.
+// each session; a shard is read from the device when its turn begins, so that the bytes in host memory are bounded
+// (TM-2), for each session and, in the staging memory, for all. A shard has ended when its receiver acknowledges all of
+// it. A shard that makes no progress for `wait_max` while it is sent fails, and so does a stream whose receiver waits
+// for shards and is silent for `silence_max` (TM-1). A missing request is no fault: the receiver's node may wait for
+// memory. If that node fails, a Cancel ends the offer.
 #ifndef GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
 #define GANGWAY_WORKER_SERVICE_SHARD_SENDER_H_
 
