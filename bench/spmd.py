@@ -11,6 +11,8 @@ A row has two limits: the aim, and what is required: never slower than gloo, and
 holds if both do; the last lines on stderr count the required ones apart.
 
 `--quick`, or GANGWAY_SPMD_QUICK in the environment: few rounds, sizes and shardings, written as spmd-quick.
+
+`--profile CASE` measures nothing, but says where the CPU time of that case goes; `--samples FILE` is perf's file of it.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import benchlib
 import harness
 import spmd_cases as cases
 import spmd_peers as peers
+import spmd_profile
 from spmd_peers import EndedError, Group, Layout
 
 MAIN, SMALL = Layout(4, 2), Layout(2, 1)
@@ -37,6 +40,7 @@ CALLS_MAX = 3000  # of a round
 OURS = "Gangway"
 STOCK_MIN = 0.9  # of stock XLA's speed
 BEYOND_CACHES = 16 * cases.MIB  # per device: smaller arrays stay in the caches
+PROFILED_S = 5
 QUICK_ROUNDS = 3
 QUICK_SIZES = (64 * cases.KIB, cases.MIB, 16 * cases.MIB)
 QUICK_SHARDINGS = ("tp", "fsdp")
@@ -193,7 +197,7 @@ def collective_limit(size: int, peer: str) -> Limit:
         return Limit(5, 1)
     if peer.startswith("stock"):
         return Limit(0, STOCK_MIN)
-    return Limit(1 if size >= cases.MIB else 0)
+    return Limit(1 if peer == "Open MPI" and size >= cases.MIB else 0)
 
 
 def collective_rows(
@@ -370,6 +374,7 @@ def measure_layout(layout: Layout, options: argparse.Namespace, rows: list[bench
         ]
         if binary := peers.build_mpi(folder):
             groups.append(peers.MpiGroup(layout, binary))
+            groups.append(peers.MpiGroup(layout, binary, cases.IN_FLIGHT))
         with running(groups):
             run = Run(layout, groups, options.rounds)
             if "scalar" in options.parts:
@@ -395,6 +400,23 @@ def measure_layout(layout: Layout, options: argparse.Namespace, rows: list[bench
                 rows += pair_rows(pairs, layout, options.rounds)
 
 
+def profile(layout: Layout, options: argparse.Namespace) -> None:
+    """Prints where the CPU time of Gangway's processes goes in one case, and what a unit of it takes."""
+    with cluster_of(layout) as cluster:
+        door = peers.gangway(cluster, options.door, is_any)
+        with running([door]):
+            count = Run(layout, [door], 1).calibrate(door, options.profile)
+            count = round(count * PROFILED_S / ROUND_S)
+            pids = {"client": door.processes[0].pid, **cluster.pids(cluster.status())}
+            with spmd_profile.sampled(pids, options.samples):
+                before = spmd_profile.counted(pids)
+                seconds = door.run(options.profile, count)["seconds"]
+                after = spmd_profile.counted(pids)
+    units = count * cases.units(options.profile)
+    print(f"{layout.name} {options.profile}, {door.name}: {1e6 * seconds / units:.4g} us each")
+    print(spmd_profile.text(before, after, units), flush=True)
+
+
 PARTS = ("scalar", "collectives", "steps", "compile", "pair")
 
 
@@ -408,6 +430,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--part", action="append", dest="parts", choices=PARTS, help="only this; may recur"
     )
+    parser.add_argument("--profile", metavar="CASE", help='such as "step tp"')
+    parser.add_argument("--samples", metavar="FILE", default="", help="of perf, with --profile")
+    parser.add_argument("--door", default="pjrt", choices=["pjrt", "ifrt"], help="of --profile")
     options = parser.parse_args()
     options.is_whole = not (options.quick or options.rounds or options.layout or options.parts)
     options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
@@ -420,6 +445,11 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
+    if options.profile:
+        for layout in (MAIN, SMALL):
+            if layout.name in options.layout:
+                profile(layout, options)
+        return
     began = time.monotonic()
     rows: list[benchlib.Row] = []
     name = "spmd-incomplete"

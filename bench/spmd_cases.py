@@ -18,6 +18,7 @@ SIZES = (64 * KIB, MIB, 16 * MIB, 64 * MIB)
 UPLOADED = (("reduce-scatter", MIB), ("all-gather", 16 * MIB), ("reduce-scatter", 16 * MIB))
 # One after the other in one program, so that what a call costs does not hide what a collective costs.
 REPEATED = {64 * KIB: 64, MIB: 16, 16 * MIB: 4, 64 * MIB: 2}
+IN_FLIGHT = 2  # calls whose results are memory of their own
 SHARDINGS = ("tp", "fsdp", "sp", "mix")
 
 

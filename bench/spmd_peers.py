@@ -202,10 +202,17 @@ class BareGroup(Group):
 
 
 class MpiGroup(Group):
-    """Open MPI over shared memory: a rank for each device. It reads its commands from named pipes (spmd_mpi.c)."""
+    """Open MPI over shared memory: a rank for each device. It reads its commands from named pipes (spmd_mpi.c).
 
-    def __init__(self, layout: Layout, binary: pathlib.Path) -> None:
-        super().__init__("Open MPI", self._knows)
+    `result_sets`: each call has arrays of its own, and so many sets of results take turns. 0: all calls use two buffers,
+    which may then stay in the caches.
+    """
+
+    def __init__(self, layout: Layout, binary: pathlib.Path, result_sets: int = 0) -> None:
+        if result_sets:
+            super().__init__("Open MPI, arrays of their own", self._knows_separate)
+        else:
+            super().__init__("Open MPI", self._knows)
         self._folder = tempfile.TemporaryDirectory(prefix="gangway-bench-")
         names = [pathlib.Path(self._folder.name) / str(rank) for rank in range(layout.count)]
         for name in names:
@@ -214,7 +221,7 @@ class MpiGroup(Group):
         command = [
             *["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(layout.count)],
             *["--mca", "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"],
-            *[str(binary), self._folder.name],
+            *[str(binary), self._folder.name, str(result_sets)],
         ]
         self.spawn(command, plain_environment())
         self._names = names
@@ -223,6 +230,11 @@ class MpiGroup(Group):
     @staticmethod
     def _knows(case: str) -> bool:
         return case.split()[0] in (*cases.OPERATIONS, "copy") and not case.endswith("uploaded")
+
+    @staticmethod
+    def _knows_separate(case: str) -> bool:
+        """Where the two buffers stay in the caches, and the arrays of the JAX program do not."""
+        return case in (f"all-gather {cases.MIB}", f"reduce-scatter {cases.MIB}")
 
     def wait_ready(self) -> None:
         """Until each rank has opened its pipe."""

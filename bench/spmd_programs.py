@@ -18,10 +18,9 @@ import numpy as np
 import spmd_steps
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from spmd_cases import CHAIN, REPEATED, units
+from spmd_cases import CHAIN, IN_FLIGHT, REPEATED, units
 
 Case = Callable[[int], float]
-IN_FLIGHT = 2  # calls whose results are memory of their own
 
 
 def line_mesh() -> Mesh:

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -254,8 +255,19 @@ TEST_F(CompilerTest, AnArrayIsExchangedAsOneUnlessItsPiecesAreSmall) {
     return result->info().memory().temp_bytes();
   };
   EXPECT_LT(compile(xla::Collective::ALL_TO_ALL), 1000) << "there are copies";
-  request.set_program(absl::StrReplaceAll(kExchange, {{"dimension = 0", "dimension = 1"}}));
+  const auto split_rows = [&](const char* shape) {
+    request.set_program(
+        absl::StrReplaceAll(kExchange, {{"dimension = 0", "dimension = 1"}, {"400x600", shape}}));
+  };
+  split_rows("400x600");
   compile(xla::Collective::ALL_TO_ALL_TUPLE);  // 1,200 bytes of each row
+  split_rows("4x32766");
+  compile(xla::Collective::ALL_TO_ALL_TUPLE);  // 65,532 bytes
+  split_rows("4x32768");
+  compile(xla::Collective::ALL_TO_ALL);  // 64 KiB
+  setenv("XLA_FLAGS", "--xla_disable_hlo_passes=another", 1);
+  compile(xla::Collective::ALL_TO_ALL_TUPLE);  // the passes are whoever set the flags's to choose
+  unsetenv("XLA_FLAGS");
 }
 
 // Clients see the partitioned program, and the memory that is charged is that of the program which runs.
