@@ -197,13 +197,16 @@ bool IsSimulated(const device::Backend& backend) {
   return backend.capabilities().platform == "sim";
 }
 
-// Of an array that is not exchanged in one piece for each member: XLA's slices and concatenation cost less than copies
-// of smaller pieces.
+// Of an array that is exchanged in several pieces for each member: XLA's slices and concatenation cost less than copies
+// of many pieces that are small. A few are copied before XLA has started a slice for each member, and the second
+// partitioning would take longer than what many runs save.
 constexpr uint64_t kPieceBytesMin = uint64_t{64} << 10;
+constexpr uint64_t kSmallPiecesMax = 256;
 
 bool ExchangesSmallPieces(const xla::CollectiveTable& table) {
   return std::ranges::any_of(table.collectives(), [](const xla::Collective& each) {
-    return each.kind() == xla::Collective::ALL_TO_ALL && each.operands(0).outer() > 1 &&
+    return each.kind() == xla::Collective::ALL_TO_ALL &&
+           each.operands(0).outer() > kSmallPiecesMax &&
            each.operands(0).piece_bytes() < kPieceBytesMin;
   });
 }

@@ -235,8 +235,8 @@ module @exchange attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 
   }
 })";
 
-// XLA would make slices of it, which are better only if its pieces are small.
-TEST_F(CompilerTest, AnArrayIsExchangedAsOneUnlessItsPiecesAreSmall) {
+// XLA would make slices of it, which are better only if its pieces are small and many.
+TEST_F(CompilerTest, AnArrayIsExchangedAsOneUnlessItsPiecesAreSmallAndMany) {
   wire::CompileRequest request = Request(1, kExchange, 2);
   xla::CompileOptionsProto options;
   ASSERT_TRUE(options.ParseFromString(request.options()));
@@ -261,9 +261,11 @@ TEST_F(CompilerTest, AnArrayIsExchangedAsOneUnlessItsPiecesAreSmall) {
   };
   split_rows("400x600");
   compile(xla::Collective::ALL_TO_ALL_TUPLE);  // 1,200 bytes of each row
-  split_rows("4x32766");
+  split_rows("257x32766");
   compile(xla::Collective::ALL_TO_ALL_TUPLE);  // 65,532 bytes
-  split_rows("4x32768");
+  split_rows("256x32766");
+  compile(xla::Collective::ALL_TO_ALL);  // only 256 of them
+  split_rows("257x32768");
   compile(xla::Collective::ALL_TO_ALL);  // 64 KiB
   setenv("XLA_FLAGS", "--xla_disable_hlo_passes=another", 1);
   compile(xla::Collective::ALL_TO_ALL_TUPLE);  // the passes are whoever set the flags's to choose

@@ -79,6 +79,17 @@ def case_all_to_all_of_three_dimensions():
     return fetch(heads_to_sequence(place(mesh, values(3, 16, 8, 4), None, "i")))
 
 
+def case_all_to_all_of_many_small_pieces():
+    """The compiler leaves them to XLA, which exchanges slices."""
+    mesh = ring()
+
+    @mapped(mesh, P(None, "i"), P(None, "i"))
+    def f(x):
+        return jax.lax.all_to_all(x, "i", 1, 1, tiled=True)
+
+    return fetch(f(place(mesh, values(300, 128), None, "i")))
+
+
 def case_permutations():
     mesh = permuted(a=2, b=4)
 
