@@ -4,8 +4,8 @@ memory, bare FFI handlers under PJRT without a control plane, and the traffic th
 
 All groups of processes of a layout (spmd_peers.py) live side by side, wait without taking CPU, and take turns round by
 round, because the cores of a shared machine change their speed by the minute; only one group computes at a time. A
-peer that ends, or does not answer, is stopped, named and left out of what follows; the result is then not complete. A
-client of Gangway that does so ends the benchmark.
+peer that ends, or does not answer, is stopped and named. If it cannot be started again, it is left out of what follows,
+and the result is not complete. A client of Gangway that does so ends the benchmark.
 
 A row has two limits: the aim, and what is required: never slower than gloo, and at most 10% slower than stock XLA. It
 holds if both do; the last lines on stderr count the required ones apart.
@@ -86,13 +86,21 @@ def limited_row(
 # --- Measuring ---
 
 
-def leave_out(group: Group, error: EndedError) -> None:
-    """Ends what is left of a peer, so that it disturbs nothing. Of ours, this is an error."""
+def leave_out(group: Group, error: EndedError) -> Group | None:
+    """Ends what is left of a peer, so that it disturbs nothing; returns what takes its place. Of ours, this is an error."""
     group.stop()
     if group.name.startswith(OURS):
         raise error
     print(error, file=sys.stderr, flush=True)
+    if group.again is not None:
+        other = group.again()
+        try:
+            other.wait_ready()
+        except EndedError as next_error:
+            return leave_out(other, next_error)
+        return other
     ended_peers.append(group.name)
+    return None
 
 
 class Run:
@@ -103,14 +111,18 @@ class Run:
         self.groups = groups
         self.rounds = rounds
 
-    def _each(self, case: str, groups: list[Group], act: Callable[[Group], None]) -> None:
-        for group in list(groups):
+    def _each(self, groups: list[Group], act: Callable[[Group], None]) -> None:
+        """Also with what takes the place of a peer that ends."""
+        waiting = list(groups)
+        while waiting:
+            group = waiting.pop(0)
             try:
                 act(group)
             except EndedError as error:
-                leave_out(group, error)
-                self.groups.remove(group)
-                groups.remove(group)
+                other = leave_out(group, error)
+                for each in (self.groups, groups):
+                    each[:] = [g for g in each if g is not group] + ([other] if other else [])
+                waiting[:0] = [other] if other else []
 
     def calibrate(self, group: Group, case: str) -> int:
         """The calls of a round; the case is compiled and warm then."""
@@ -126,7 +138,7 @@ class Run:
         began = time.monotonic()
         live = [group for group in self.groups if group.handles(case) and only in group.name]
         counts: dict[str, int] = {}
-        self._each(case, live, lambda g: counts.__setitem__(g.name, self.calibrate(g, case)))
+        self._each(live, lambda g: counts.__setitem__(g.name, self.calibrate(g, case)))
         found: dict[str, list[float]] = {group.name: [] for group in live}
 
         def one_round(group: Group) -> None:
@@ -134,10 +146,9 @@ class Run:
             seconds = group.run(case, count)["seconds"]
             found[group.name].append(seconds / count / cases.units(case))
 
-        for number in range(self.rounds):
-            in_turn = live[number % len(live) :] + live[: number % len(live)]
-            self._each(case, in_turn, one_round)
-            live = [group for group in live if group in self.groups]
+        for _ in range(self.rounds):
+            self._each(live, one_round)
+            live = live[1:] + live[:1]
         medians = "; ".join(
             f"{name} {statistics.median(values):.3g}" for name, values in found.items() if values
         )
@@ -325,8 +336,9 @@ def running(groups: list[Group]) -> Iterator[list[Group]]:
             try:
                 group.wait_ready()
             except EndedError as error:
-                leave_out(group, error)
                 groups.remove(group)
+                if other := leave_out(group, error):
+                    groups.append(other)
         yield groups
     finally:
         for group in groups:

@@ -60,7 +60,11 @@ def forward(stdout: IO[str], lines: queue.SimpleQueue[str]) -> None:
 
 
 class Group:
-    """Processes that answer one command together. `handles`: the cases that they know."""
+    """Processes that answer one command together. `handles`: the cases that they know. `again`, if a peer has it, makes
+    the group that takes its place should it end.
+    """
+
+    again: Callable[[], Group] | None = None
 
     def __init__(self, name: str, handles: Callable[[str], bool]) -> None:
         self.name = name
@@ -165,9 +169,13 @@ def stock(layout: Layout, handles: Callable[[str], bool], pool: str = POOL) -> G
     return group
 
 
-def gloo(layout: Layout, handles: Callable[[str], bool]) -> Group:
-    """JAX multi-controller: a process for each worker."""
+def gloo(layout: Layout, handles: Callable[[str], bool], restarts: int = 2) -> Group:
+    """JAX multi-controller: a process for each worker. A large reduce-scatter of it sometimes yields wrong sums, which
+    ends it.
+    """
     group = Group(f"JAX gloo {layout.name}", handles)
+    if restarts:
+        group.again = lambda: gloo(layout, handles, restarts - 1)
     address = f"127.0.0.1:{harness.free_port()}"
     for number in range(layout.workers):
         command = [

@@ -36,18 +36,6 @@ bool IsBeyondCaches(const PlannedCollective& planned, size_t members) {
   return bytes >= kBeyondCaches / std::max<size_t>(members, 1);
 }
 
-// Calls each(begin, bytes, at) for the pieces of the units [begin, begin + bytes): `at` is where a piece's unit is
-// among the units of `members` members, of member `member`.
-template <typename Each>
-void ForPieces(const Segment& segment, size_t piece, size_t members, size_t member, Each each) {
-  for (size_t unit = segment.begin; unit < segment.begin + segment.bytes;) {
-    const size_t outer = unit / piece, within = unit % piece;
-    const size_t bytes = std::min(piece - within, segment.begin + segment.bytes - unit);
-    each(unit - segment.begin, bytes, (outer * members + member) * piece + within);
-    unit += bytes;
-  }
-}
-
 // Whether members on one worker read it where it is. All members of a group come to the same answer.
 bool IsLarge(const PlannedCollective& planned, const Message& message) {
   if (planned.meaning.kind() == Collective::ALL_REDUCE) return message.in_parts;
@@ -314,10 +302,11 @@ void Exchange::Pack(const Message& message, const Segment& segment, std::byte* i
     case Collective::REDUCE_SCATTER:
     case Collective::ALL_TO_ALL:
       return each_reader([&](size_t to) {
-        ForPieces(segment, piece(segment.operand), members(), to,
-                  [&](size_t at, size_t bytes, size_t from) {
-                    std::memcpy(into + to * segment.stride + at, operand + from, bytes);
-                  });
+        const size_t each = piece(segment.operand);
+        ForPieceRuns(segment, each, members(), to, [&](const PieceRuns& runs) {
+          CopySpaced({into + to * segment.stride + runs.at, each},
+                     {operand + runs.place, each * members()}, runs.bytes, runs.count);
+        });
       });
     case Collective::ALL_TO_ALL_TUPLE:
       return each_reader([&](size_t to) {
@@ -428,11 +417,11 @@ void Exchange::Unpack(const Message& message, const Segment& segment) const {
                     [&](size_t rank) { return Whole(message, segment, rank); });
     case Collective::ALL_GATHER:
       for (size_t from = 0; from < sources_.size(); ++from) {
+        const size_t each = piece(segment.operand);
         const std::byte* const data = Whole(message, segment, from);
-        ForPieces(segment, piece(segment.operand), members(), from,
-                  [&](size_t at, size_t bytes, size_t into) {
-                    CopyResult(result + into, data + at, bytes);
-                  });
+        ForPieceRuns(segment, each, members(), from, [&](const PieceRuns& runs) {
+          CopyResults({result + runs.place, each * members()}, {data + runs.at, each}, runs);
+        });
       }
       return;
     case Collective::REDUCE_SCATTER:
@@ -457,13 +446,22 @@ void Exchange::UnpackBlocks(const Message& message, const Segment& segment) cons
     }
     return;
   }
-  const size_t each = piece(segment.operand);
-  ForPieces(segment, each, members(), role_.rank, [&](size_t at, size_t bytes, size_t place) {
-    const auto block = [&](size_t rank) { return Block(message, segment, rank, at, place); };
-    if (kind() == Collective::REDUCE_SCATTER)
-      return Reduce(segment, bytes, result + segment.begin + at, block);
-    for (size_t from = 0; from < sources_.size(); ++from)
-      CopyResult(result + place + from * each - role_.rank * each, block(from), bytes);
+  const size_t each = piece(segment.operand), distance = each * members();
+  ForPieceRuns(segment, each, members(), role_.rank, [&](const PieceRuns& runs) {
+    if (kind() == Collective::ALL_TO_ALL) {
+      for (size_t from = 0; from < sources_.size(); ++from) {
+        const bool is_read = IsRead(message) && sources_[from].is_direct();
+        CopyResults({result + runs.place + from * each - role_.rank * each, distance},
+                    {Block(message, segment, from, runs.at, runs.place), is_read ? distance : each},
+                    runs);
+      }
+      return;
+    }
+    for (size_t i = 0; i < runs.count; ++i) {
+      const size_t at = runs.at + i * each, place = runs.place + i * distance;
+      Reduce(segment, runs.bytes, result + segment.begin + at,
+             [&](size_t rank) { return Block(message, segment, rank, at, place); });
+    }
   });
 }
 
@@ -570,6 +568,13 @@ void Exchange::CopyResult(std::byte* to, const std::byte* from, size_t bytes) co
     StreamingCopy(to, from, bytes);
   else
     std::memcpy(to, from, bytes);
+}
+
+void Exchange::CopyResults(const Spaced<std::byte>& to, const Spaced<const std::byte>& from,
+                           const PieceRuns& runs) const {
+  if (to.first == from.first) return;
+  if (runs.bytes < kStreamedMin) return CopySpaced(to, from, runs.bytes, runs.count);
+  for (size_t i = 0; i < runs.count; ++i) CopyResult(to.at(i), from.at(i), runs.bytes);
 }
 
 // Of a segment that is reduced in parts: the part of the member of this rank.

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/collective/execution/member.h"
+#include "gangway/collective/execution/pieces.h"
 #include "gangway/collective/execution/ragged.h"
 
 namespace gangway::collective {
@@ -112,6 +113,8 @@ class Exchange {
   absl::Status GatherShown(size_t last);
   void CopyPart(size_t index, size_t rank, const std::byte* from) const;
   void CopyResult(std::byte* to, const std::byte* from, size_t bytes) const;
+  void CopyResults(const Spaced<std::byte>& to, const Spaced<const std::byte>& from,
+                   const PieceRuns& runs) const;
   // Finds the bytes of each source.
   absl::Status ReceiveFrom(size_t index, const Message& message);
   absl::Status FindBytes(Source& source, size_t index, const Message& message);
