@@ -9,8 +9,7 @@
 namespace gangway::collective {
 namespace {
 
-// Each byte of each part of a member's units, wherever the part begins and ends: byte by byte, what ForPieceRuns says at
-// once.
+// Each part of a member's units, wherever it begins and ends: byte by byte, what ForPieceRuns says at once.
 TEST(PiecesTest, RunsSayWhereEachByteOfASegmentIs) {
   constexpr size_t kPiece = 5, kMembers = 3, kMember = 2, kUnits = 4 * kPiece;
   for (size_t begin = 0; begin < kUnits; ++begin) {
