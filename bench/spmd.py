@@ -12,7 +12,8 @@ holds if both do; the last lines on stderr count the required ones apart.
 
 `--quick`, or GANGWAY_SPMD_QUICK in the environment: few rounds, sizes and shardings, written as spmd-quick.
 
-`--profile CASE` measures nothing, but says where the CPU time of that case goes; `--samples FILE` is perf's file of it.
+`--profile CASE` measures nothing, but says where the CPU time of that case goes, on one layout (4x2 if none is given);
+`--samples FILE` is perf's file of it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ QUICK_SIZES = (64 * cases.KIB, cases.MIB, 16 * cases.MIB)
 QUICK_SHARDINGS = ("tp", "fsdp")
 required_rows: list[tuple[str, bool]] = []
 ended_peers: list[str] = []
+restarted_peers: list[str] = []
 
 
 @dataclasses.dataclass
@@ -98,6 +100,7 @@ def leave_out(group: Group, error: EndedError) -> Group | None:
             other.wait_ready()
         except EndedError as next_error:
             return leave_out(other, next_error)
+        restarted_peers.append(other.name)
         return other
     ended_peers.append(group.name)
     return None
@@ -111,18 +114,23 @@ class Run:
         self.groups = groups
         self.rounds = rounds
 
-    def _each(self, groups: list[Group], act: Callable[[Group], None]) -> None:
-        """Also with what takes the place of a peer that ends."""
+    def _each(
+        self, groups: list[Group], act: Callable[[Group], None], warm_up: Callable[[Group], object]
+    ) -> None:
+        """Also with what takes the place of a peer that ends, after a warm-up."""
         waiting = list(groups)
+        started_again: list[Group] = []
         while waiting:
             group = waiting.pop(0)
             try:
+                if group in started_again:
+                    warm_up(group)
                 act(group)
             except EndedError as error:
                 other = leave_out(group, error)
                 for each in (self.groups, groups):
                     each[:] = [g for g in each if g is not group] + ([other] if other else [])
-                waiting[:0] = [other] if other else []
+                waiting[:0] = started_again = [other] if other else []
 
     def calibrate(self, group: Group, case: str) -> int:
         """The calls of a round; the case is compiled and warm then."""
@@ -138,7 +146,11 @@ class Run:
         began = time.monotonic()
         live = [group for group in self.groups if group.handles(case) and only in group.name]
         counts: dict[str, int] = {}
-        self._each(live, lambda g: counts.__setitem__(g.name, self.calibrate(g, case)))
+
+        def choose_count(group: Group) -> None:
+            counts[group.name] = self.calibrate(group, case)
+
+        self._each(live, choose_count, lambda _: None)
         found: dict[str, list[float]] = {group.name: [] for group in live}
 
         def one_round(group: Group) -> None:
@@ -147,7 +159,7 @@ class Run:
             found[group.name].append(seconds / count / cases.units(case))
 
         for _ in range(self.rounds):
-            self._each(live, one_round)
+            self._each(live, one_round, choose_count)
             live = live[1:] + live[:1]
         medians = "; ".join(
             f"{name} {statistics.median(values):.3g}" for name, values in found.items() if values
@@ -412,13 +424,15 @@ def measure_layout(layout: Layout, options: argparse.Namespace, rows: list[bench
                 rows += pair_rows(pairs, layout, options.rounds)
 
 
-def profile(layout: Layout, options: argparse.Namespace) -> None:
+def profile(options: argparse.Namespace) -> None:
     """Prints where the CPU time of Gangway's processes goes in one case, and what a unit of it takes."""
+    layout = next(each for each in (MAIN, SMALL) if each.name == options.layout[0])
     with cluster_of(layout) as cluster:
         door = peers.gangway(cluster, options.door, is_any)
         with running([door]):
-            count = Run(layout, [door], 1).calibrate(door, options.profile)
-            count = round(count * PROFILED_S / ROUND_S)
+            door.run(options.profile, 1)
+            seconds = door.run(options.profile, 4)["seconds"] / 4
+            count = max(1, round(PROFILED_S / seconds))
             pids = {"client": door.processes[0].pid, **cluster.pids(cluster.status())}
             with spmd_profile.sampled(pids, options.samples):
                 before = spmd_profile.counted(pids)
@@ -442,7 +456,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--part", action="append", dest="parts", choices=PARTS, help="only this; may recur"
     )
-    parser.add_argument("--profile", metavar="CASE", help='such as "step tp"')
+    parser.add_argument(
+        "--profile", metavar="CASE", choices=cases.of_clients(), help='such as "step tp"'
+    )
     parser.add_argument("--samples", metavar="FILE", default="", help="of perf, with --profile")
     parser.add_argument("--door", default="pjrt", choices=["pjrt", "ifrt"], help="of --profile")
     options = parser.parse_args()
@@ -458,9 +474,10 @@ def parse_options() -> argparse.Namespace:
 def main() -> None:
     options = parse_options()
     if options.profile:
-        for layout in (MAIN, SMALL):
-            if layout.name in options.layout:
-                profile(layout, options)
+        try:
+            profile(options)
+        except EndedError as error:
+            raise SystemExit(str(error)) from None
         return
     began = time.monotonic()
     rows: list[benchlib.Row] = []
@@ -469,6 +486,9 @@ def main() -> None:
         for layout in (MAIN, SMALL):
             if layout.name in options.layout:
                 measure_layout(layout, options, rows)
+        for peer in sorted(set(restarted_peers)):
+            times = [float(restarted_peers.count(peer))]
+            rows.append(benchlib.Row(f"{peer} ended, and was started again", "times", times))
         if not ended_peers:
             name = "spmd" if options.is_whole else "spmd-quick"
     except EndedError as error:

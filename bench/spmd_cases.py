@@ -22,16 +22,27 @@ IN_FLIGHT = 2  # calls whose results are memory of their own
 SHARDINGS = ("tp", "fsdp", "sp", "mix")
 
 
+def of_clients() -> list[str]:
+    """All cases that a JAX client knows."""
+    cases = [*SCALARS, "example"]
+    cases += [f"{operation} {size}" for operation in OPERATIONS for size in SIZES]
+    cases += [f"{operation} {size} uploaded" for operation, size in UPLOADED]
+    for sharding in SHARDINGS:
+        step = f"step {sharding}"
+        cases += [step, f"{step} awaited", f"compile {sharding}", f"load {sharding}"]
+    return cases
+
+
 def size_name(size: int) -> str:
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 
 def units(case: str) -> int:
-    """What one call of the case is worth: computations, collectives, or steps."""
+    """What one call of the case is worth: computations, collectives, copies, or steps."""
     words = case.split()
     if words[0] == "scalar":
         return 1 if words[1] == "one" else CHAIN
-    return REPEATED[int(words[1])] if words[0] in OPERATIONS else 1
+    return REPEATED[int(words[1])] if words[0] in (*OPERATIONS, "copy") else 1
 
 
 def copied_bytes(operation: str, size: int, devices: int) -> float:

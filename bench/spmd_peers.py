@@ -212,8 +212,8 @@ class BareGroup(Group):
 class MpiGroup(Group):
     """Open MPI over shared memory: a rank for each device. It reads its commands from named pipes (spmd_mpi.c).
 
-    `result_sets`: each call has arrays of its own, and so many sets of results take turns. 0: all calls use two buffers,
-    which may then stay in the caches.
+    `result_sets`: each call has arrays of its own, and this number of sets of results take turns. 0: all calls use two
+    buffers, which may then stay in the caches.
     """
 
     def __init__(self, layout: Layout, binary: pathlib.Path, result_sets: int = 0) -> None:

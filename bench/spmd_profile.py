@@ -20,13 +20,13 @@ PERF_ENDS_S = 30
 
 
 def counted(pids: dict[str, int]) -> tuple[Threads, Threads]:
-    """CPU time in us, and how often a thread gave its core away, since the threads began. Threads of one process that differ
-    by a number in their names count as one.
+    """CPU time in us, and voluntary context switches, of the live threads since they began. Threads of one process whose
+    names differ by a number count as one.
     """
     cpu: Threads = collections.Counter()
     switches: Threads = collections.Counter()
     for process, pid in pids.items():
-        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):  # none if the process has ended
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 name, _, rest = (task / "stat").read_text().rpartition(")")
                 ticks = sum(map(int, rest.split()[11:13]))  # in user and kernel mode
@@ -54,7 +54,9 @@ def sampled(pids: dict[str, int], into: str) -> Iterator[None]:
 
 
 def text(before: tuple[Threads, Threads], after: tuple[Threads, Threads], units: int) -> str:
-    """A line for each thread that has 1% of the CPU time or more, for each unit of the case."""
+    """A line for each thread that has 1% of the CPU time or more, for each unit of the case. Without threads that end
+    meanwhile.
+    """
     cpu, switches = after[0] - before[0], after[1] - before[1]
     lines = [f"{'CPU us':>10} {'switches':>9}  process, thread"]
     for key, us in cpu.most_common():

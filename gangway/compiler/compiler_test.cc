@@ -268,7 +268,7 @@ TEST_F(CompilerTest, AnArrayIsExchangedAsOneUnlessItsPiecesAreSmallAndMany) {
   split_rows("257x32768");
   compile(xla::Collective::ALL_TO_ALL);  // 64 KiB
   setenv("XLA_FLAGS", "--xla_disable_hlo_passes=another", 1);
-  compile(xla::Collective::ALL_TO_ALL_TUPLE);  // the passes are whoever set the flags's to choose
+  compile(xla::Collective::ALL_TO_ALL_TUPLE);  // the flags choose the passes, so none is disabled
   unsetenv("XLA_FLAGS");
 }
 

@@ -572,7 +572,6 @@ void Exchange::CopyResult(std::byte* to, const std::byte* from, size_t bytes) co
 
 void Exchange::CopyResults(const Spaced<std::byte>& to, const Spaced<const std::byte>& from,
                            const PieceRuns& runs) const {
-  if (to.first == from.first) return;
   if (runs.bytes < kStreamedMin) return CopySpaced(to, from, runs.bytes, runs.count);
   for (size_t i = 0; i < runs.count; ++i) CopyResult(to.at(i), from.at(i), runs.bytes);
 }

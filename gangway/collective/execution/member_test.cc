@@ -87,11 +87,11 @@ TEST_P(MemberTest, OperandsMayTakeSeveralMessagesOrShareOne) {
   ExpectDescribed(host_, table, 1);
 }
 
-// Of 4, 12 and 280 bytes.
+// Of 4, 12 and 280 bytes; the last ones, of 200, take several messages, which end within a piece.
 TEST_P(MemberTest, PiecesMayBeSmallAndMany) {
   xla::CollectiveTable table = Table(8, kFours);
   for (const auto& [pieces, floats] :
-       std::vector<std::pair<uint64_t, uint64_t>>{{5'001, 1}, {1'701, 3}, {80, 70}}) {
+       std::vector<std::pair<uint64_t, uint64_t>>{{5'001, 1}, {1'701, 3}, {80, 70}, {1'501, 50}}) {
     Add(table, Collective::ALL_TO_ALL, {{pieces, floats}});
     Add(table, Collective::ALL_GATHER, {{pieces, floats}});
   }

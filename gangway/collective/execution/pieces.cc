@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kShort =
     256;  // from this length on, a call of std::memcpy costs little beside its work
 
-// Of kWord bytes or more each. The last word of a run may overlap the one before it.
+// Each run has kWord bytes or more. The last word of a run may overlap the one before it.
 template <size_t kWord>
 void CopyWords(Spaced<std::byte> to, Spaced<const std::byte> from, size_t bytes, size_t count) {
   for (size_t i = 0; i < count; ++i) {

@@ -1,6 +1,6 @@
 // An operand or result that is cut along an axis other than its outermost one: the pieces of all members take turns in
 // its memory, so what belongs to one member lies there in runs at equal distances. A member's own units lie one after
-// the other.
+// the other. Pure functions, for any thread.
 #ifndef GANGWAY_COLLECTIVE_EXECUTION_PIECES_H_
 #define GANGWAY_COLLECTIVE_EXECUTION_PIECES_H_
 
@@ -11,8 +11,8 @@
 
 namespace gangway::collective {
 
-// The part of a segment that is a number of runs of equal length. The next run is `piece` bytes further in the segment,
-// and that times the number of members among all.
+// A part of a segment: `count` runs of equal length. In the segment, each begins `piece` bytes after the one before it,
+// and among the units of all members `piece * members` bytes.
 struct PieceRuns {
   size_t at;     // of the first, in the segment
   size_t place;  // of the first, among the units of all members
