@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.alone, pytest.mark.timeout(60)]
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
 FREED_S = 2.0  # what an ended session held
+AHEAD = 50  # gangs that may end before the victim stands still: a client may have been told of them
 # `twice` is at rest at position `first` before its collectives, or at `second` between them, until `gate` is opened.
 PAUSES = """
 import os
@@ -151,10 +152,10 @@ class Scene:
         return any(wait.get("members_waiting") == 7 for wait in why(self.faulty.running))
 
     def moving(self) -> None:
-        """The victim stands still while members exchange messages."""
+        """The victim stands still while members exchange messages, before the gangs of `vs` have begun."""
         self.do(f"exec({LARGE!r}, globals())", 60)
-        gangs = f"w = large(large_start); vs = [w := large(w) for _ in range({self.count})]"
-        self.freeze(lambda: self.do(gangs), "w.is_ready()")
+        gangs = f"w = large(large_start); vs = [w := large(w) for _ in range({self.count + AHEAD})][{AHEAD}:]"
+        self.freeze(lambda: self.do(gangs), "vs[0].is_ready()")
 
     def load(self) -> None:
         self.do("fresh = jax.jit(lambda x: x * 5 - x.sum())")
@@ -333,7 +334,7 @@ BEGUN = ["inside", "between", "moving"]  # a gang is in its collectives
 def test_a_failed_execute_at_each_moment_is_the_cause_everywhere_ER_1(
     faulty: Faulty, moment: str, tmp_path: pathlib.Path
 ) -> None:
-    """Gangs whose Execute was called before the failure end well."""
+    """Gangs whose Execute was called before the failure end well; of `moving`, they may all be those before `vs`."""
     before = pids(faulty.running)
     with contextlib.ExitStack() as refusal:
         with at(moment, faulty, tmp_path, count=100) as scene:
@@ -344,7 +345,7 @@ def test_a_failed_execute_at_each_moment_is_the_cause_everywhere_ER_1(
         failing = 100
         if moment in BEGUN:
             failing = len(faulty.client.do("result = errors(vs)"))
-            assert 0 < failing < 100, failing
+            assert 0 < failing <= (100 if moment == "moving" else 99), failing
         faulty.expect_all_fail(f"vs[-{failing}:]", failing, REFUSED, failed)
         faulty.expect_others_go_on(time.monotonic())
     if moment in ("upload", "download"):
