@@ -54,8 +54,8 @@ def sampled(pids: dict[str, int], into: str) -> Iterator[None]:
 
 
 def text(before: tuple[Threads, Threads], after: tuple[Threads, Threads], units: int) -> str:
-    """A line for each thread that has 1% of the CPU time or more, for each unit of the case. Without threads that end
-    meanwhile.
+    """A line for each thread that has 1% of the CPU time or more: what a unit of the case takes of it. Threads that end
+    between the two counts are left out.
     """
     cpu, switches = after[0] - before[0], after[1] - before[1]
     lines = [f"{'CPU us':>10} {'switches':>9}  process, thread"]

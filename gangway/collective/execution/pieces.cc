@@ -6,8 +6,8 @@
 namespace gangway::collective {
 namespace {
 
-constexpr size_t kShort =
-    256;  // from this length on, a call of std::memcpy costs little beside its work
+// From this length on, a call of std::memcpy costs little beside its work.
+constexpr size_t kShort = 256;
 
 // Each run has kWord bytes or more. The last word of a run may overlap the one before it.
 template <size_t kWord>
