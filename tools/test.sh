@@ -23,7 +23,7 @@ stage_scripts() {
     'bench/*.py' 'examples/*.py' 'testing/*.py' 'tests/*.py' 'tools/*.py' tools/clang_tidy)
   shellcheck -S warning "${shell[@]}" && .venv/bin/ruff check . && .venv/bin/mypy "${scripts[@]}" && (cd python && ../.venv/bin/mypy gangway)
 }
-stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev && tools/mutants --marked --seeds 400; }
+stage_unit() { tools/build.sh dev && tools/tidy --headers-only && run_ctest build/dev; }
 # Needs the dev build, whose include records tell tools/clang_tidy through which source to check a header.
 stage_clang_tidy() { tools/build.sh dev && tools/clang_tidy; }
 # First, in parallel, the tests that tolerate delays; then, one at a time, the tests marked "alone", which measure a
