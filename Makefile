@@ -17,10 +17,10 @@ demo: setup  ## a cluster on this machine: a JAX script trains, a pipeline runs,
 	@tools/build.sh dev gangway gangway_pjrt
 	@examples/demo.sh
 
-test: build  ## everything a change must pass: checks, unit tests, end to end, sanitizers
+test:  ## everything a change must pass: setup, build, checks, unit tests, end to end; 12 minutes on a warm machine
 	@tools/test.sh
 
-asan: setup  ## C++ unit tests under AddressSanitizer and UBSan
+asan: setup  ## the C++ unit tests, under AddressSanitizer and UBSan
 	@tools/test.sh asan
 
 tsan: setup  ## the concurrent part of the C++ unit tests under ThreadSanitizer
@@ -29,8 +29,11 @@ tsan: setup  ## the concurrent part of the C++ unit tests under ThreadSanitizer
 fuzz: setup  ## the fuzz targets, each for FUZZ_SECONDS (30)
 	@tools/fuzz.sh
 
-nightly: build  ## make test, then all of clang-tidy, fuzzing, the release build and repeated tests
-	@tools/test.sh all nightly
+nightly: setup  ## all that make test leaves out or skips, in parts of at most two hours each
+	@tools/test.sh nightly
+
+nightly-%: setup  ## one part of it: unit_all, sanitizers_all, fuzz, release, tidy_all_1, e2e_all_1, mutants_1, ...
+	@tools/test.sh $*
 
 format: setup  ## formats C++ and Python in place
 	@tools/format

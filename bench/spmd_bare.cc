@@ -32,6 +32,7 @@
 #include "bench/spmd_scalar.h"
 #include "xla/ffi/api/ffi.h"
 
+#include "gangway/base/package.h"
 #include "gangway/device/device.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/xla/compile_options.pb.h"
@@ -118,7 +119,7 @@ T Get(const std::string& what, absl::StatusOr<T> value) {
 class Driver {
  public:
   explicit Driver(int devices) : devices_(devices), start_(devices + 1), end_(devices + 1) {
-    backend_ = Get("open", device::OpenPjrt({.plugin_path = GANGWAY_BENCH_PJRT_PLUGIN,
+    backend_ = Get("open", device::OpenPjrt({.plugin_path = SourcePath(GANGWAY_BENCH_PJRT_PLUGIN),
                                              .device_count = devices,
                                              .nproc = devices + 3}));
     const std::vector<device::FfiHandler> handlers = {

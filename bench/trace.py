@@ -26,7 +26,7 @@ SAMPLED_CALLS = int(os.environ.get("TRACE_SAMPLED_CALLS", "60000"))
 RECORDER = re.compile(r"gangway::(\(anonymous namespace\)::)?(Trace(At)?|IsOn|ReadSetting)\b")
 ROUNDS = int(os.environ.get("TRACE_ROUNDS", "10"))
 AIM = 1.01
-BENCHMARK = benchlib.ROOT / "build" / "dev" / "gangway" / "base" / "trace_benchmark"
+BENCHMARK = benchlib.ROOT / "build" / "release" / "gangway" / "base" / "trace_benchmark"
 CLIENT = """
 import json, os, pathlib, sys, time
 import gangway

@@ -19,6 +19,12 @@ set(GANGWAY_WHEELS ${CMAKE_SOURCE_DIR}/.deps CACHE PATH "Folder with the unpacke
 set(GANGWAY_PJRT_INCLUDE ${GANGWAY_WHEELS}/xla_cpu_pjrt/include)
 set(GANGWAY_PJRT_PLUGIN ${GANGWAY_WHEELS}/xla_cpu_pjrt/xla_cpu_pjrt.so)
 set(GANGWAY_FFI_INCLUDE ${GANGWAY_WHEELS}/xla_ffi/include)
+# As binaries name it (base/package.h), so that the path of this repository is in none of them.
+set(GANGWAY_PJRT_PLUGIN_NAME ${GANGWAY_PJRT_PLUGIN})
+cmake_path(IS_PREFIX CMAKE_SOURCE_DIR ${GANGWAY_PJRT_PLUGIN} NORMALIZE is_inside)
+if(is_inside)
+  cmake_path(RELATIVE_PATH GANGWAY_PJRT_PLUGIN_NAME BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+endif()
 foreach(needed ${GANGWAY_PJRT_INCLUDE}/pjrt_c_api.h ${GANGWAY_PJRT_PLUGIN} ${GANGWAY_FFI_INCLUDE}/xla/ffi/api/ffi.h)
   if(NOT EXISTS ${needed})
     message(FATAL_ERROR "${needed} is missing: run tools/setup.sh first")

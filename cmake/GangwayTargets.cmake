@@ -1,21 +1,26 @@
 # gangway_library(<name> SRCS a.cc ... DEPS gangway_base absl::status ...)      a static library
 # gangway_proto(<name> PROTOS a.proto ... [DEPS ...] [GRPC])                    a library of generated messages
-# gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [LABELS ...])   a GoogleTest binary run by ctest
+# gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [SHARDS n] [LABELS ...])
+#                                                       a GoogleTest binary run by ctest, in n parts that may run at once
 # gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): libFuzzer drives it in the preset
 #                                                       fuzz; in all others it is a test over seeds and mutations
 # gangway_plugin(<name> EXPORTS a.map LIBRARY <library> [GRPC])    a shared library that exports what the map says
+# gangway_test_plugin(<name>)                           gives a library of tests the real PJRT plugin (real_plugin.h)
 # Includes are "gangway/<folder>/<file>.h", also for generated headers.
 #
 # A test's labels are its folders (gangway/worker/core: worker, core), so `ctest -L '^scheduler$'` runs one folder's
-# tests. Two more labels select tests for the sanitizers: "tsan" (run under ThreadSanitizer; implied by the folders
-# below) and "unsanitized" (not under ASan). The target gangway_tests builds all tests, gangway_tests_tsan those
-# labelled "tsan".
+# tests. Two more labels say in which build `make test` runs a test: "tsan" also under ThreadSanitizer (implied by the
+# folders below), "dev" in the dev build; every test without the label "dev" runs in the ASan build. The target
+# gangway_tests builds all tests, gangway_tests_asan, gangway_tests_dev and gangway_tests_tsan those of one build. No
+# test is built by default.
 include_guard()
 
-# Not the simulation: all of it runs on one thread of the system.
-set(GANGWAY_TSAN_FOLDERS base program core service)
-add_custom_target(gangway_tests)
-add_custom_target(gangway_tests_tsan)
+# Not `program` and the cores, which have no threads (tools/tidy.toml), nor the simulation: all of it runs on one thread
+# of the system.
+set(GANGWAY_TSAN_FOLDERS base service)
+foreach(kind "" _asan _dev _tsan)
+  add_custom_target(gangway_tests${kind})
+endforeach()
 add_custom_target(gangway_fuzzers)
 
 add_library(gangway_options INTERFACE)
@@ -33,8 +38,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
 endif()
 
 # Precompiled headers take half of the compile time of a test, and a third of that of other sources. Tests have them in
-# every build. The product's own sources have them in the dev build only: the sanitizer builds compile the same sources
-# without, and so prove that every file includes what it uses. tools/clang_tidy and tools/tidy take them out as well.
+# every build, the product's own sources in the dev and ASan builds. The builds for TSan and for release compile the same
+# sources without, and so prove that every file includes what it uses; so does tools/clang_tidy.
 option(GANGWAY_PRECOMPILE "Precompile headers for the product's sources" OFF)
 function(gangway_precompiled_header name kind)
   if(kind STREQUAL product)
@@ -99,23 +104,23 @@ function(gangway_proto name)
 endfunction()
 
 function(gangway_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;SHARDS" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
-  add_executable(${name} ${arg_SRCS})
+  add_executable(${name} EXCLUDE_FROM_ALL ${arg_SRCS})
   target_link_libraries(${name} PRIVATE gangway_options ${arg_DEPS} GTest::gtest GTest::gmock GTest::gtest_main
                                         Threads::Threads)
   # GCC 12 at -O3 reports another false positive in std::string, for texts that tests join.
   target_compile_options(
     ${name} PRIVATE "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-stringop-overflow;-Wno-array-bounds>")
   target_precompile_headers(${name} REUSE_FROM gangway_precompiled_test)
-  gangway_register_test(${name} ${arg_TIMEOUT} "${arg_LABELS}")
+  gangway_register_test(${name} ${arg_TIMEOUT} "${arg_LABELS}" ${arg_SHARDS})
 endfunction()
 
 function(gangway_fuzz name)
   cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
-  add_executable(${name} ${arg_SRCS})
+  add_executable(${name} EXCLUDE_FROM_ALL ${arg_SRCS})
   if(GANGWAY_FUZZ)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     add_dependencies(gangway_fuzzers ${name})
@@ -125,7 +130,7 @@ function(gangway_fuzz name)
   target_link_libraries(${name} PRIVATE gangway_options gangway_fuzz_main ${arg_DEPS} Threads::Threads)
 endfunction()
 
-# Labels, time limit and sanitizer options of a test's executable.
+# Labels, time limit and sanitizer options of a test's executable. A fourth argument: the number of its shards.
 function(gangway_register_test name timeout extra_labels)
   cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${CMAKE_SOURCE_DIR}/gangway OUTPUT_VARIABLE folder)
   string(REPLACE "/" ";" labels "${folder}")
@@ -136,12 +141,7 @@ function(gangway_register_test name timeout extra_labels)
   endforeach()
   list(APPEND labels ${extra_labels})
   list(REMOVE_DUPLICATES labels)
-  add_dependencies(gangway_tests ${name})
-  if("tsan" IN_LIST labels)
-    add_dependencies(gangway_tests_tsan ${name})
-  endif()
-
-  add_test(NAME ${name} COMMAND ${name})
+  gangway_add_to_tests(${name} "${labels}")
   set(suppressions ${CMAKE_SOURCE_DIR}/tools/sanitizers)
   set(environment)
   if(GANGWAY_SANITIZER)
@@ -153,7 +153,44 @@ function(gangway_register_test name timeout extra_labels)
         "LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0"
         "TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:halt_on_error=1:second_deadlock_stack=1:${null}")
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${environment}")
+  set(shards ${ARGN})
+  if(NOT shards)
+    set(shards 1)
+  endif()
+  math(EXPR last "${shards} - 1")
+  foreach(shard RANGE ${last})
+    set(test ${name})
+    set(part ${environment})
+    if(shards GREATER 1)
+      string(APPEND test _${shard})
+      list(APPEND part GTEST_TOTAL_SHARDS=${shards} GTEST_SHARD_INDEX=${shard})
+    endif()
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" ENVIRONMENT "${part}")
+  endforeach()
+endfunction()
+
+# Makes the targets of the builds that run a test with these labels build it.
+function(gangway_add_to_tests name labels)
+  set(kinds "")
+  if("tsan" IN_LIST labels)
+    list(APPEND kinds _tsan)
+  endif()
+  if("dev" IN_LIST labels)
+    list(APPEND kinds _dev)
+  else()
+    list(APPEND kinds _asan)
+  endif()
+  add_dependencies(gangway_tests ${name})
+  foreach(kind ${kinds})
+    add_dependencies(gangway_tests${kind} ${name})
+  endforeach()
+endfunction()
+
+# Gives a library of tests the path of the real PJRT plugin, relative to its own folder (device/pjrt/testdata).
+function(gangway_test_plugin name)
+  cmake_path(RELATIVE_PATH GANGWAY_PJRT_PLUGIN BASE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} OUTPUT_VARIABLE real)
+  target_compile_definitions(${name} PRIVATE GANGWAY_TEST_REAL_PLUGIN="${real}")
 endfunction()
 
 # A plugin is loaded into the processes of other programs, beside other versions of the libraries that it uses: it holds

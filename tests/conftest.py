@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import reference
 from harness import PATIENCE, Cluster
+from passed_before import PassedBefore
 
 Cluster.threads = reference.THREADS
 
@@ -28,8 +29,14 @@ GROUPS = re.compile(
     r"|test_span\.py::\w+\[(together|apart)"
     r"|test_other_jax\.py::\w+\[(0\.\d+)"
     r"|test_wheel\.py"
-    r"|test_transfers\.py::\w+\[(shared|streams|small-pool)"
+    r"|test_transfers\.py::\w+\[(?:\w+-)?(shared|streams|small-pool)"
 )
+
+
+# Tests are stamped by the process that gets all reports, which is not a worker of a parallel run.
+passed_before = PassedBefore()
+SKIPPED = pytest.StashKey[int]()  # the number of tests that passed before
+passed: dict[str, bool] = {}  # by node id: whether each phase so far passed
 
 
 def group_of(nodeid: str) -> str:
@@ -44,17 +51,62 @@ def limit_s(item: pytest.Item) -> float:
     return float(mark.args[0] if mark else item.config.getini("timeout"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In parallel runs, puts the groups with the longest limits first, then the largest, so that no long group is the
-    last one to run; scales the limit of each test by PATIENCE, like that of each wait.
-    """
-    if PATIENCE == 1:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--skip-passed", action="store_true", help="leave out what passed before as it is"
+    )
+    parser.addoption(
+        "--part", default="1/1", help="K/N: the K-th of N parts, which together are all tests"
+    )
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    passed[report.nodeid] = passed.get(report.nodeid, True) and report.passed
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, int] | None = getattr(session.config, "workeroutput", None)
+    skipped = session.config.stash.get(SKIPPED, 0)
+    if output is not None:
+        output["skipped"] = skipped
         return
+    passed_before.note(nodeid for nodeid, ok in passed.items() if ok)
+    if skipped and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[SKIPPED] = getattr(node, "workeroutput", {}).get("skipped", 0)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if count := config.stash.get(SKIPPED, 0):
+        terminalreporter.write_line(f"{count} tests passed before as they are")
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what passed before, and what is in other parts. In parallel runs, puts the groups with the longest limits
+    first, then the largest, so that no long group is the last one to run; scales the limit of each test by PATIENCE,
+    like that of each wait.
+    """
+    skip = config.getoption("--skip-passed")
+    known = {item for item in items if skip and passed_before.is_known(item.nodeid)}
+    config.stash[SKIPPED] = len(known)
     groups: dict[str, list[float]] = {}
     for item in items:
         groups.setdefault(group_of(item.nodeid), []).append(limit_s(item))
-    order = {name: (-max(limits), -len(limits)) for name, limits in groups.items()}
-    items.sort(key=lambda item: order[group_of(item.nodeid)])
+    order = sorted(groups, key=lambda name: (-max(groups[name]), -len(groups[name]), name))
+    part, parts = map(int, config.getoption("--part").split("/"))
+    here = set(order[part - 1 :: parts])
+    kept = [item for item in items if item not in known and group_of(item.nodeid) in here]
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
+    if PATIENCE == 1:
+        return
+    rank = {name: i for i, name in enumerate(order)}
+    items.sort(key=lambda item: rank[group_of(item.nodeid)])
     for item in items:
         item.add_marker(pytest.mark.timeout(limit_s(item) * PATIENCE), append=False)
 

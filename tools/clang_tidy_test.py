@@ -221,3 +221,8 @@ def test_time_that_runs_out_is_said_and_fails_all(tree: Tree) -> None:
     status, files, output = tree.check("--all", "--limit-s", "0")
     assert (status, files) == (1, [])
     assert f"not checked within 0 s: {ALONE} {USES_A}" in output
+
+
+def test_parts_together_are_all_files(tree: Tree) -> None:
+    assert tree.check("--all", "--part", "1/2")[1] == [ALONE]
+    assert tree.check("--all", "--part", "2/2")[1] == [USES_A]

@@ -2,7 +2,7 @@
 # tools/fuzz.sh [NAME...]: runs the fuzz targets (all, or those whose names contain NAME) under libFuzzer with ASan and
 # UBSan, each for FUZZ_SECONDS (default 30), one after another. A target starts from its own seeds and from the corpus
 # of earlier runs (build/fuzz/corpus). A finding is a failure; its input is in build/fuzz/findings, and
-# `build/dev/.../X_fuzz FILE` replays it.
+# `build/asan/.../X_fuzz FILE` replays it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 readonly seconds=${FUZZ_SECONDS:-30}

@@ -14,4 +14,18 @@ std::string PackageFolder() {
   return std::filesystem::exists(folder / "__init__.py", error) ? folder.string() : "";
 }
 
+std::string SourceFolder() {
+  std::error_code error;
+  auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  while (!error && !std::filesystem::exists(folder / "pyproject.toml", error)) {
+    if (error || folder == folder.parent_path()) return "";
+    folder = folder.parent_path();
+  }
+  return folder.string();
+}
+
+std::string SourcePath(std::string_view path) {
+  return (std::filesystem::path(SourceFolder()) / path).string();
+}
+
 }  // namespace gangway

@@ -108,7 +108,7 @@ bool IsPath(const std::string& text) { return text.find_first_of("/.") != std::s
 // Of the build, or, beside the package of a wheel, that of the package xla-cpu-pjrt.
 std::string CpuPlugin() {
   const std::string package = PackageFolder();
-  if (package.empty()) return GANGWAY_DEFAULT_PLUGIN;
+  if (package.empty()) return SourcePath(GANGWAY_DEFAULT_PLUGIN);
   return absl::StrCat(package, "/../xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
 }
 

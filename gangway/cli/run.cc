@@ -48,7 +48,7 @@ std::string Python() {
   std::string chosen = Environment("GANGWAY_PYTHON");
   if (!chosen.empty()) return chosen;
   if (!PackageFolder().empty()) return "python3";
-  const std::string own = GANGWAY_SOURCE_DIR "/.venv/bin/python";
+  const std::string own = SourcePath(".venv/bin/python");
   return access(own.c_str(), X_OK) == 0 ? own : "python3";
 }
 
@@ -61,8 +61,7 @@ std::string RemoteDoor(const std::string& given) {
   const std::string package = PackageFolder();
   std::string library = Environment("GANGWAY_PJRT_PLUGIN");
   if (library.empty()) {
-    library =
-        absl::StrCat(package.empty() ? GANGWAY_SOURCE_DIR "/bin" : package, "/libgangway_pjrt.so");
+    library = absl::StrCat(package.empty() ? SourcePath("bin") : package, "/libgangway_pjrt.so");
   }
   std::error_code error;
   return std::filesystem::exists(library, error) ? kPjrtDoor : kIfrtDoor;
@@ -100,7 +99,7 @@ absl::StatusOr<std::vector<std::string>> LocalFlags(const RunOptions& options) {
 
 void SetEnvironment(const RunOptions& options) {
   if (PackageFolder().empty()) {  // else the package is installed
-    std::string path = GANGWAY_SOURCE_DIR "/python";
+    std::string path = SourcePath("python");
     const std::string inherited = Environment("PYTHONPATH");
     if (!inherited.empty()) absl::StrAppend(&path, ":", inherited);
     setenv("PYTHONPATH", path.c_str(), 1);

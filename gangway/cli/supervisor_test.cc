@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/package.h"
 #include "gangway/cli/child_process.h"
 #include "gangway/cli/state_dir.h"
 #include "gangway/cli/up.h"
@@ -37,7 +38,7 @@ class SupervisorTest : public ::testing::Test {
   SupervisorTest() {
     std::string pattern = ::testing::TempDir() + "gangway-up-XXXXXX";
     root_ = mkdtemp(pattern.data());
-    setenv("GANGWAY_ROLE_BINARY", GANGWAY_TEST_FAKE_ROLE, 1);
+    setenv("GANGWAY_ROLE_BINARY", SourcePath(GANGWAY_TEST_FAKE_ROLE).c_str(), 1);
     setenv("FAKE_ROLE_DIR", root_.c_str(), 1);
     options_.workers = 2;
     options_.port = *ClaimPort(0);

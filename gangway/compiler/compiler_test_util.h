@@ -16,6 +16,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/package.h"
 #include "gangway/collective/execution/collective_call.h"
 #include "gangway/compiler/compiler.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
@@ -33,7 +34,7 @@ inline constexpr std::chrono::seconds kLimit{60};
 inline device::Backend& Backend() {
   static device::Backend* backend = [] {
     device::PjrtOptions options;
-    options.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
+    options.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN);
     options.device_count = 2;
     auto opened = device::OpenPjrt(options);
     EXPECT_TRUE(opened.ok()) << opened.status();
@@ -46,8 +47,9 @@ inline device::Backend& Backend() {
 
 // As an OpenBackend.
 inline absl::StatusOr<std::unique_ptr<device::Backend>> OpenPartitioner(int device_count) {
-  return device::OpenPjrt(
-      {.plugin_path = GANGWAY_TEST_PJRT_PLUGIN, .device_count = device_count, .nproc = 0});
+  return device::OpenPjrt({.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN),
+                           .device_count = device_count,
+                           .nproc = 0});
 }
 
 inline wire::CompileRequest Request(uint64_t number, std::string program, int devices) {
@@ -74,7 +76,7 @@ class CompilerTest : public ::testing::Test {
     options_.transport = transport_.get();
     options_.head_address = "head";
     options_.backend = &Backend();
-    options_.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
+    options_.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN);
     options_.cache_folder = folder_ / "cache";
   }
   void TearDown() override {

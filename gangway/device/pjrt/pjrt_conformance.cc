@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "gangway/base/package.h"
 #include "gangway/device/conformance/conformance.h"
 #include "gangway/device/element_type.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
@@ -93,7 +94,7 @@ int Main(int argc, char** argv) {
     PluginPath() = argv[2];
 #ifdef GANGWAY_TEST_PJRT_PLUGIN
   } else if (argc == 1) {
-    PluginPath() = GANGWAY_TEST_PJRT_PLUGIN;
+    PluginPath() = SourcePath(GANGWAY_TEST_PJRT_PLUGIN);
 #endif
   } else {
     std::fprintf(stderr, "usage: %s --plugin PATH [--gtest_filter=...]\n", argv[0]);

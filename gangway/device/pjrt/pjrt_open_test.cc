@@ -1,6 +1,7 @@
 // Opens plugins that are missing, broken or incompatible, and edits compile options.
 #include <fstream>
 
+#include "gangway/base/package.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 
@@ -34,29 +35,29 @@ TEST(PjrtOpen, FileThatIsNoLibrary) {
 }
 
 TEST(PjrtOpen, LibraryWithoutGetPjrtApi) {
-  ExpectSays(OpenAt(GANGWAY_TEST_PLAIN_LIBRARY), absl::StatusCode::kInvalidArgument,
+  ExpectSays(OpenAt(SourcePath(GANGWAY_TEST_PLAIN_LIBRARY)), absl::StatusCode::kInvalidArgument,
              {"GetPjrtApi"});
 }
 
 TEST(PjrtOpen, PluginOfAnotherApiVersion) {
-  ExpectSays(OpenAt(GANGWAY_TEST_OTHER_VERSION_PLUGIN), absl::StatusCode::kFailedPrecondition,
-             {"PJRT C API 99.1", "0.81", "tools/setup.sh"});
+  ExpectSays(OpenAt(SourcePath(GANGWAY_TEST_OTHER_VERSION_PLUGIN)),
+             absl::StatusCode::kFailedPrecondition, {"PJRT C API 99.1", "0.81", "tools/setup.sh"});
 }
 
 TEST(PjrtOpen, PluginThatLacksFunctions) {
-  ExpectSays(OpenAt(GANGWAY_TEST_EMPTY_PLUGIN), absl::StatusCode::kFailedPrecondition,
+  ExpectSays(OpenAt(SourcePath(GANGWAY_TEST_EMPTY_PLUGIN)), absl::StatusCode::kFailedPrecondition,
              {"lacks", "PJRT_Client_Create", "PJRT_LoadedExecutable_Execute"});
 }
 
 TEST(PjrtOpen, OnePoolSizePerProcess) {
   ASSERT_TRUE(OpenTestPlugin(2).ok());
-  ExpectSays(OpenAt(GANGWAY_TEST_PJRT_PLUGIN, 16), absl::StatusCode::kFailedPrecondition,
-             {"NPROC", "64", "16"});
+  ExpectSays(OpenAt(SourcePath(GANGWAY_TEST_PJRT_PLUGIN), 16),
+             absl::StatusCode::kFailedPrecondition, {"NPROC", "64", "16"});
 }
 
 TEST(PjrtOpen, ClientOptionThatThePluginRefuses) {
   PjrtOptions options;
-  options.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
+  options.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN);
   options.client_options = {{"cpu_device_count", std::string("many")}};
   EXPECT_FALSE(OpenPjrt(options).ok());
 }
@@ -64,7 +65,7 @@ TEST(PjrtOpen, ClientOptionThatThePluginRefuses) {
 TEST(PjrtOpen, AnotherPlatformsPluginIsAskedOnlyWhatItKnows) {
   for (bool compiles_only : {false, true}) {
     PjrtOptions options;
-    options.plugin_path = GANGWAY_TEST_CUDA_LIKE_PLUGIN;
+    options.plugin_path = SourcePath(GANGWAY_TEST_CUDA_LIKE_PLUGIN);
     options.device_count = 2;  // the CPU client's option
     options.compiles_only = compiles_only;
     auto backend = OpenPjrt(options);
@@ -81,7 +82,7 @@ TEST(PjrtOpen, AnotherPlatformsPluginIsAskedOnlyWhatItKnows) {
 // (PjrtTraps.ProgramsAreCompiledWithoutTheFusionsThatDevicesShareWithoutALock).
 TEST(PjrtOpen, ACpuPluginThatDoesNotKnowAnOptionOfOursCompilesWithoutIt) {
   PjrtOptions options;
-  options.plugin_path = GANGWAY_TEST_OTHER_CPU_PLUGIN;
+  options.plugin_path = SourcePath(GANGWAY_TEST_OTHER_CPU_PLUGIN);
   options.device_count = 1;
   auto backend = OpenPjrt(options);
   ASSERT_TRUE(backend.ok()) << backend.status().ToString();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
 
+#include "gangway/base/package.h"
 #include "gangway/device/conformance/conformance.h"
 #include "gangway/device/conformance/device_test_util.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
@@ -92,10 +93,10 @@ inline TestProgram GangProgram(int count) {
       1, count);
 }
 
-#ifdef GANGWAY_TEST_PJRT_PLUGIN  // only for tests that run on the machine that built them
+#ifdef GANGWAY_TEST_PJRT_PLUGIN  // only for tests that run beside the sources
 inline absl::StatusOr<std::unique_ptr<Backend>> OpenTestPlugin(int device_count) {
   PjrtOptions options;
-  options.plugin_path = GANGWAY_TEST_PJRT_PLUGIN;
+  options.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN);
   options.device_count = device_count;
   return OpenPjrt(options);
 }

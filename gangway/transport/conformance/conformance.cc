@@ -170,7 +170,7 @@ bool TransportConformance::WaitAccepted() {
   return accepted_.WaitFor(mutex_, kLimit, [this]() GANGWAY_NO_ANALYSIS { return is_accepted_; });
 }
 
-TEST_P(TransportConformance, FramesArriveInOrderAndUnchanged) {
+TEST_P(TransportAddresses, FramesArriveInOrderAndUnchanged) {
   Listen();
   Connect();
   constexpr uint64_t kCount = 20000;
@@ -381,7 +381,7 @@ TEST_P(TransportConformance, ABlockedReceiverDoesNotHinderClose) {
   EXPECT_LT(Clock::now() - begin, seconds(5));
 }
 
-TEST_P(TransportConformance, NobodyThereIsUnavailableWithinTheLimit) {
+TEST_P(TransportAddresses, NobodyThereIsUnavailableWithinTheLimit) {
   auto begin = Clock::now();
   auto link = transport_->Connect(GetParam().nobody_address, client_.Events(), milliseconds(3000));
   EXPECT_EQ(link.status().code(), absl::StatusCode::kUnavailable) << link.status();
@@ -390,7 +390,7 @@ TEST_P(TransportConformance, NobodyThereIsUnavailableWithinTheLimit) {
   EXPECT_LT(Clock::now() - begin, milliseconds(3500));
 }
 
-TEST_P(TransportConformance, AnAddressInUseIsUnavailable) {
+TEST_P(TransportAddresses, AnAddressInUseIsUnavailable) {
   Listen();
   auto second = transport_->Listen(listener_->address(), [this](auto) { return server_.Events(); });
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable) << second.status();

@@ -1,5 +1,6 @@
-// What every Transport must do, as one GoogleTest suite. An implementation's test instantiates
-// TransportConformance with itself; the tests are in conformance.cc.
+// What every Transport must do, as two GoogleTest suites: what depends on the form of an address, and all else. An
+// implementation's test instantiates TransportAddresses with each form that it has, and TransportConformance with one of
+// them; the tests are in conformance.cc.
 #ifndef GANGWAY_TRANSPORT_CONFORMANCE_CONFORMANCE_H_
 #define GANGWAY_TRANSPORT_CONFORMANCE_CONFORMANCE_H_
 
@@ -91,6 +92,8 @@ class TransportConformance : public ::testing::TestWithParam<Implementation> {
   CondVar accepted_;
   bool is_accepted_ GANGWAY_GUARDED_BY(mutex_) = false;
 };
+
+class TransportAddresses : public TransportConformance {};
 
 }  // namespace gangway::transport
 

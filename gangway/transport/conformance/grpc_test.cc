@@ -22,9 +22,11 @@ std::unique_ptr<Transport> Make() {
   return *std::move(transport);
 }
 
-INSTANTIATE_TEST_SUITE_P(Grpc, TransportConformance,
-                         ::testing::Values(Implementation{"tcp", Make, "127.0.0.1:0",
-                                                          "127.0.0.1:1"}),
+const Implementation kTcp{"tcp", Make, "127.0.0.1:0", "127.0.0.1:1"};
+
+INSTANTIATE_TEST_SUITE_P(Grpc, TransportAddresses, ::testing::Values(kTcp),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Grpc, TransportConformance, ::testing::Values(kTcp),
                          [](const auto& info) { return info.param.name; });
 
 TEST(GrpcTransport, SE1_OnlyLoopbackWithoutCredentials) {

@@ -6,9 +6,10 @@
 namespace gangway::transport {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance,
-                         ::testing::Values(Implementation{"inproc", NewInprocTransport, "island0",
-                                                          "nobody"}));
+const Implementation kInproc{"inproc", NewInprocTransport, "island0", "nobody"};
+
+INSTANTIATE_TEST_SUITE_P(Inproc, TransportAddresses, ::testing::Values(kInproc));
+INSTANTIATE_TEST_SUITE_P(Inproc, TransportConformance, ::testing::Values(kInproc));
 
 }  // namespace
 }  // namespace gangway::transport

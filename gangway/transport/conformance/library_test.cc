@@ -28,10 +28,12 @@ class AcrossTheBorder final : public Transport {
   const std::unique_ptr<Transport> listens_, connects_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Library, TransportConformance,
-                         ::testing::Values(Implementation{
-                             "tcp", [] { return std::make_unique<AcrossTheBorder>(); },
-                             "127.0.0.1:0", "127.0.0.1:1"}),
+const Implementation kTcp{"tcp", [] { return std::make_unique<AcrossTheBorder>(); }, "127.0.0.1:0",
+                          "127.0.0.1:1"};
+
+INSTANTIATE_TEST_SUITE_P(Library, TransportAddresses, ::testing::Values(kTcp),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Library, TransportConformance, ::testing::Values(kTcp),
                          [](const auto& info) { return info.param.name; });
 
 // Callbacks often hold their own link, so only their release ends that cycle.

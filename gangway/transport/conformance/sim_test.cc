@@ -26,10 +26,11 @@ class Alone final : public Transport {
   std::unique_ptr<Transport> process_ = network_.Join("alone");
 };
 
-INSTANTIATE_TEST_SUITE_P(Sim, TransportConformance,
-                         ::testing::Values(Implementation{
-                             "sim", [] { return std::make_unique<Alone>(); }, "here:0",
-                             "an address without a listener"}));
+const Implementation kSim{"sim", [] { return std::make_unique<Alone>(); }, "here:0",
+                          "an address without a listener"};
+
+INSTANTIATE_TEST_SUITE_P(Sim, TransportAddresses, ::testing::Values(kSim));
+INSTANTIATE_TEST_SUITE_P(Sim, TransportConformance, ::testing::Values(kSim));
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;

@@ -6,14 +6,21 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
 #include "pjrt_c_api.h"
 
 namespace gangway::device {
 
-// The function table of the plugin at `path`. Aborts the process if the plugin cannot be loaded.
+// The function table of the plugin at `path`, which is relative to the folder of the library that calls this. Aborts the
+// process if the plugin cannot be loaded.
 inline const PJRT_Api* LoadRealPlugin(const char* path) {
-  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  static const char here = 0;
+  Dl_info caller = {};
+  dladdr(&here, &caller);
+  const std::string own = caller.dli_fname == nullptr ? "" : caller.dli_fname;
+  const std::string real = own.substr(0, own.rfind('/') + 1) + path;
+  void* library = dlopen(real.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     std::fprintf(stderr, "%s\n", dlerror());
     std::abort();

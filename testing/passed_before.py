@@ -1,0 +1,73 @@
+"""Which end-to-end tests passed before as they are, so that they need not run again (tools/stamps.py).
+
+A test depends on the bytes of the command, the plugin and the native programs, on the Python package and the examples,
+on the code that tests share, on its own file, and on the machine. The nightly run, and runs with GANGWAY_BIN or its
+like, skip nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable
+
+import stamps
+from harness import ROOT
+
+BUILD = ROOT / "build" / "dev"
+# What any test may read or run.
+SHARED = [
+    "python",
+    "testing",
+    "examples",
+    "deploy",
+    "docs/reference",
+    "pyproject.toml",
+    "tools/*.sh",
+    "tools/versions",
+]
+SHARED += ["tests", ":!tests/test_*.py", "gangway/client/include", "gangway/xla/*.proto"]
+# Of the build that is tested.
+OTHER_BUILDS = (
+    "GANGWAY_BIN",
+    "GANGWAY_NATIVE_E2E",
+    "GANGWAY_PJRT_PLUGIN",
+    "GANGWAY_CPU_PLUGIN",
+    "GANGWAY_PLUGIN",
+)
+
+
+def programs() -> list[pathlib.Path]:
+    native = [each for each in (BUILD / "tests" / "native").glob("*_e2e_test") if each.is_file()]
+    return sorted([BUILD / "gangway" / "cli" / "gangway", *native, *BUILD.rglob("*.so")])
+
+
+class PassedBefore:
+    """The stamps of end-to-end tests; `None` in place of a stamp if a test always runs."""
+
+    def __init__(self) -> None:
+        self.stamps = stamps.Stamps("e2e")
+        self.environment = stamps.environment()  # before tests change it
+        self.shared: list[str] | None = None
+        self.counts = not any(name in os.environ for name in OTHER_BUILDS)
+        self.skips = self.counts and not os.environ.get("GANGWAY_NIGHTLY")
+
+    def stamp(self, nodeid: str) -> pathlib.Path | None:
+        if not self.counts:
+            return None
+        if self.shared is None:
+            binaries = [
+                f"{each.name} {stamps.binary(each)}" for each in programs() if each.exists()
+            ]
+            self.shared = [*self.environment, *binaries, *stamps.files_under(*SHARED)]
+        file = ROOT / "tests" / pathlib.PurePath(nodeid.partition("::")[0]).name
+        return self.stamps.path([nodeid, stamps.fingerprint(file), *self.shared])
+
+    def is_known(self, nodeid: str) -> bool:
+        return self.skips and self.stamps.is_set(self.stamp(nodeid))
+
+    def note(self, nodeids: Iterable[str]) -> None:
+        for nodeid in nodeids:
+            if stamp := self.stamp(nodeid):
+                stamp.touch()
+        self.stamps.prune()

@@ -1,0 +1,138 @@
+"""The budget of `make test`: 12 minutes on a warm machine of two cores. Each stage has a share of it, prints its time beside
+it, and fails at one and a half times its share.
+
+    tools/budget.py speed                    the time that this machine takes, in percent of the reference machine's
+    tools/budget.py begin FILE               notes what a stage starts from
+    tools/budget.py allow SECONDS            from within a stage: adds to its share, in the file $GANGWAY_ALLOWANCE
+    tools/budget.py end FILE STAGE SPEED     prints the time and the share of the stage; exits with 1 if it is late
+
+What a warm machine would not have to do adds to a share: compiles that ccache could not answer, and what a stage allows
+itself. A late stage does not fail where its time says nothing about the change: on a machine that is slow (`speed`, before
+the first stage or after this one), and where others had the cores for more than STOLEN of its time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+SHARES_S = {
+    "setup": 40,
+    "build": 60,
+    "format": 5,
+    "tidy": 25,
+    "scripts": 25,
+    "simulation": 60,
+    "clang_tidy": 15,
+    "e2e": 340,
+    "asan": 100,
+    "tsan": 50,
+}
+TOTAL_S = 720
+LATE = 1.5
+COMPILE_S = 1.2  # on two cores, of one that ccache cannot answer
+SLOW_PERCENT = 130
+STOLEN = 0.1
+# Of a round of the probe on the machine on which the shares were set, when nothing else ran there.
+REFERENCE_S = 0.15
+BLOCK, BLOCKS, ROUNDS = bytes(1 << 20), 64, 5
+
+
+def hash_blocks(_: int) -> None:
+    state = hashlib.blake2b()
+    for _block in range(BLOCKS):
+        state.update(BLOCK)  # without the interpreter's lock
+
+
+def speed_percent() -> int:
+    """Each core hashes a fixed number of bytes; the best of some rounds counts."""
+    cores = os.cpu_count() or 1
+    best = float("inf")
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(ROUNDS):
+            began = time.monotonic()
+            list(pool.map(hash_blocks, range(cores)))
+            best = min(best, time.monotonic() - began)
+    return round(100 * best / REFERENCE_S)
+
+
+def compiles_missed() -> int:
+    try:
+        told = subprocess.run(
+            ["ccache", "--print-stats"], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:  # before the setup
+        return 0
+    found = re.search(r"^cache_miss\t(\d+)$", told.stdout, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def stolen_s() -> float:
+    """CPU time that other guests of the host took from this machine since its start."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def share_s(stage: str, missed: int, allowed: float) -> float:
+    """0: the stage has none, and is never late."""
+    share = SHARES_S.get(stage, 0)
+    return share and share + missed * COMPILE_S + allowed
+
+
+def verdict(seconds: float, share: float, stolen: float, speeds: list[int]) -> tuple[bool, str]:
+    """Whether a stage is too late, and what to say. `stolen`: a part of the time of all cores."""
+    if not share or seconds <= LATE * share:
+        return False, ""
+    if max(speeds) > SLOW_PERCENT:
+        return False, f"late, on a machine that takes {max(speeds)}% of the reference's time"
+    if stolen > STOLEN:
+        return False, f"late, but others had the cores for {100 * stolen:.0f}% of the time"
+    return True, f"FAILED: over {LATE} times its share of the budget"
+
+
+def begin(file: pathlib.Path) -> None:
+    noted = {"at": time.time(), "missed": compiles_missed(), "stolen": stolen_s()}
+    file.write_text(json.dumps(noted) + "\n")
+
+
+def end(file: pathlib.Path, stage: str, speed: int) -> int:
+    first, *allowances = [*file.read_text().splitlines(), ""]
+    if not first.startswith("{"):
+        print("not judged: this machine had no Python before", end="")
+        return 0
+    noted = json.loads(first)
+    seconds = time.time() - noted["at"]
+    share = share_s(stage, compiles_missed() - noted["missed"], sum(map(float, filter(None, allowances))))
+    stolen = (stolen_s() - noted["stolen"]) / max(seconds, 1) / (os.cpu_count() or 1)
+    speeds = [speed] if not share or seconds <= LATE * share else [speed, speed_percent()]
+    late, words = verdict(seconds, share, stolen, speeds)
+    print(f"{seconds:5.0f} s of {share:5.0f}  {words}" if share else f"{seconds:5.0f} s", end="")
+    return int(late)
+
+
+def main() -> int:
+    match sys.argv[1:]:
+        case ["speed"]:
+            print(speed_percent())
+        case ["begin", file]:
+            begin(pathlib.Path(file))
+        case ["allow", seconds]:
+            if file := os.environ.get("GANGWAY_ALLOWANCE"):
+                with open(file, "a") as allowances:
+                    print(seconds, file=allowances)
+        case ["end", file, stage, speed]:
+            return end(pathlib.Path(file), stage, int(speed))
+        case _:
+            sys.exit(__doc__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
