@@ -107,6 +107,7 @@ class Blocker:
         assert BLOCKING_PLUGIN.exists(), f"{BLOCKING_PLUGIN} is missing: build it first (make)"
         self._folder = folder
         cluster.environment["GANGWAY_TEST_BLOCK_DIR"] = str(folder)
+        cluster.compiles_for_itself()  # what it blocks must not have been compiled before
 
     @contextlib.contextmanager
     def blocked(self, pid: int, what: str = "") -> Iterator[None]:

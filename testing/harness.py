@@ -38,6 +38,9 @@ GRPC_POOLS_SLACK = 3
 # Multiplies the limit of each wait in parallel runs, where few cores make everything late. Tests that measure a
 # deadline are marked `alone`, and run one at a time.
 PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1
+NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))  # the run that leaves nothing out
+# Of tests whose outcome does not depend on how JAX reaches the cluster, by default through the plugin.
+DOORS = ["pjrt", "ifrt"] if NIGHTLY else ["pjrt"]
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
 
@@ -328,6 +331,10 @@ class Cluster(Counted):
             timeout=timeout_s * PATIENCE,
             **options,
         )
+
+    def compiles_for_itself(self) -> None:
+        """Before its start: it does not load what other clusters of the run have compiled."""
+        self.environment["GANGWAY_CACHE_DIR"] = ""
 
     def up(self) -> subprocess.CompletedProcess[str]:
         return self.command(*self._up, timeout_s=UP_TIMEOUT_S)

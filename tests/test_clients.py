@@ -245,7 +245,10 @@ def test_pathwaysutils_works_unchanged(cluster: Cluster) -> None:
     assert result.stdout.strip() == "8 10"
 
 
-def test_a_function_is_compiled_once_for_all_clients(cluster: Cluster) -> None:
+def test_a_function_is_compiled_once_for_all_clients(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 1, 1)
+    cluster.compiles_for_itself()
+    cluster.start()
     code = (
         f"import gangway; gangway.connect(port={cluster.port})\n"
         "import jax, numpy as np\n"

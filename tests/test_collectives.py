@@ -18,13 +18,13 @@ from typing import cast
 import pytest
 from case_runs import kept, reference_key
 from faultlib import Console, the_cause
-from harness import PATIENCE, ROOT, Cluster, client_environment, wait_for
+from harness import NIGHTLY, PATIENCE, ROOT, Cluster, client_environment, wait_for
 from reference import THREADS
 from test_faults import wait_for_restart
 from test_transfers import shared_bytes
 
 NewCluster = Callable[..., Cluster]
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
+STREAMS = ("--shared-memory", "0")
 ENDED_S = 1.0  # after a known failure
 SILENT_S = 6.5  # after a silent one: 5 s, the interval of the heartbeats, and the messages
 SETUP = """
@@ -103,6 +103,11 @@ to_second = lambda v: jax.lax.ppermute(v, "x", [(0, 1)])
 """
 
 
+def way_of(options: tuple[str, ...]) -> str:
+    """By which the members of a gang exchange bytes."""
+    return "streams" if options else "shared"
+
+
 def run(cluster: Cluster, folder: pathlib.Path, text: str, door: str = "pjrt") -> str:
     """Runs a JAX script, which must succeed; returns its output."""
     script = folder / "script.py"
@@ -148,14 +153,17 @@ def bits_alone(folder: pathlib.Path) -> list[str]:
 @pytest.mark.timeout(600)
 def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
     # Without shared memory, workers exchange streams.
-    streams = ("--shared-memory", "0")
     layouts: dict[str, tuple[int, int, tuple[str, ...]]] = {
         "1x8": (1, 8, ()),
-        "4x2": (4, 2, ()),
-        "4x2 by streams": (4, 2, streams),
+        "4x2 by streams": (4, 2, STREAMS),
     }
     if NIGHTLY:
-        layouts |= {"2x4": (2, 4, ()), "8x1": (8, 1, ()), "8x1 by streams": (8, 1, streams)}
+        layouts |= {
+            "4x2": (4, 2, ()),
+            "2x4": (2, 4, ()),
+            "8x1": (8, 1, ()),
+            "8x1 by streams": (8, 1, STREAMS),
+        }
     expected = bits_alone(tmp_path)
     for name, (workers, count, options) in layouts.items():
         # One size of the thread pool, which the bits of products depend on.
@@ -171,8 +179,8 @@ def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathli
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("door", "options"),
-    [("ifrt", ()), ("pjrt", ()), ("pjrt", ("--shared-memory", "0"))],
-    ids=["ifrt", "pjrt", "streams"],
+    [("pjrt", ()), ("pjrt", STREAMS)] + ([("ifrt", ())] if NIGHTLY else []),
+    ids=["pjrt", "streams"] + (["ifrt"] if NIGHTLY else []),
 )
 def test_a_lost_member_ends_the_wait_of_all(
     new_cluster: NewCluster, door: str, options: tuple[str, ...]
@@ -300,7 +308,7 @@ def test_random_faults_of_members(new_cluster: NewCluster, clusters: int) -> Non
         running.stop()
 
 
-@pytest.mark.parametrize("options", [(), ("--shared-memory", "0")], ids=["shared", "streams"])
+@pytest.mark.parametrize("options", [(), STREAMS] if NIGHTLY else [()], ids=way_of)
 def test_a_failed_member_is_the_cause_everywhere(
     new_cluster: NewCluster, options: tuple[str, ...]
 ) -> None:
@@ -348,7 +356,7 @@ worse = jax.device_put(np.int32(busy_s), NamedSharding(mesh, P()))
         assert client.do("result = float(f(x, good).sum())") == 16.0
 
 
-@pytest.mark.parametrize("options", [(), ("--shared-memory", "0")], ids=["shared", "streams"])
+@pytest.mark.parametrize("options", [(), STREAMS] if NIGHTLY else [STREAMS], ids=way_of)
 def test_positions_that_run_collectives_in_two_orders_fail_alone(
     new_cluster: NewCluster, options: tuple[str, ...]
 ) -> None:

@@ -6,17 +6,15 @@ Outside the nightly run: FAST, through the default door, and each element type w
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Callable, Iterator
 
 import pytest
 from case_runs import Outcome, reference_outcomes, run_cases
 from compare import assert_bitwise_equal
-from harness import Cluster
+from harness import DOORS, NIGHTLY, Cluster
 from run_cases import TESTS, case_names
 
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 PROGRAMS = case_names("corpus")
 FAST = [
     "communication.case_all_gather_variants",
@@ -108,7 +106,6 @@ REFUSED = [
     for name in CHECKS
     if name.startswith("refused.") and not name.endswith("elements_of_two_bits")
 ]
-DOORS = ["pjrt", "ifrt"] if NIGHTLY else ["pjrt"]
 Outcomes = Callable[[str, str], dict[str, Outcome]]
 
 

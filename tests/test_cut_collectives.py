@@ -18,11 +18,10 @@ from collections.abc import Iterator
 
 import pytest
 from faultlib import segments
-from harness import PATIENCE, wait_for
+from harness import NIGHTLY, PATIENCE, wait_for
 from link_proxy import BACK, BOTH, THERE, Cut
 from loads import JaxLoad, LinkedHosts
 
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800 if NIGHTLY else 120)]
 LINKS = ["worker0 to worker1", "worker1 to worker0", "worker2 to worker3", "worker3 to worker2"]
 # A stream carries what the devices of the worker that accepted it publish; the other way go questions whether that

@@ -18,14 +18,14 @@ import grpc
 import pytest
 from case_runs import run_cases
 from faultlib import Console
-from harness import PATIENCE, Cluster, client_environment, wait_for
+from harness import DOORS, PATIENCE, Cluster, client_environment, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
 
 
-@pytest.fixture(params=["ifrt", "pjrt"])
+@pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest) -> str:
     """By which JAX reaches the cluster: a fault costs the same through both."""
     return str(request.param)

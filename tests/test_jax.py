@@ -3,16 +3,14 @@ with jaxlib's own CPU backend, within the tolerance of another build of XLA. One
 kind of cluster: one worker, also with Gangway's own collectives inside of it; two islands of two workers; the same
 with the controller, each scheduler and each worker started by hand; and those over TLS, with the front door beside
 the script. On one island of four workers, meshes are over all of them, which share memory, exchange streams on one
-host, or are on hosts of their own over TLS. Outside the nightly run, clusters of several workers run only CORE,
-hosts of their own only SPANNING, and those by hand without TLS, those of streams and the worker with collectives of
-its own run nothing.
+host, or are on hosts of their own over TLS. Outside the nightly run, all cases go through the default door on one
+worker; its clusters of several workers run CORE, hosts of their own SPANNING; the other door runs CORE on one worker.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +18,7 @@ from typing import Any
 import pytest
 from case_runs import Outcome, reference_outcomes, run_cases
 from compare import assert_bitwise_equal, assert_close
-from harness import GANGWAY, Cluster
+from harness import GANGWAY, NIGHTLY, Cluster
 from hosts import Hosts
 from run_cases import case_names
 
@@ -43,9 +41,7 @@ PER_WORKER = {
     "2x2x2-tls-pjrt": 2,
 }
 FOUR_HOSTS = ((2, 2, 2, 2),)
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
-# The cases that `make test` runs on several workers: each data path and each kind of program. The nightly run
-# runs all cases.
+# Each data path and each kind of program. The nightly run runs all cases on every kind of cluster.
 CORE = [
     "arrays.case_put_contiguous",
     "arrays.case_put_bfloat16",
@@ -80,11 +76,16 @@ SPANNING = [
 
 
 def runs_on(kind: str, case: str) -> bool:
-    if NIGHTLY or kind.startswith("1x1x8"):
+    if NIGHTLY:
         return True
-    if kind in ("2x2x2-by-hand", "own-1x1x8") or "streams" in kind:
-        return False
-    return case in (SPANNING if kind.startswith("1x4x2-tls") else CORE)
+    return case in {
+        "1x1x8": CORE,  # through the other door
+        "1x1x8-pjrt": case_names(),
+        "1x4x2-pjrt": CORE,  # meshes over workers
+        "1x4x2-tls-pjrt": SPANNING,  # and over hosts
+        "2x2x2-pjrt": CORE,  # several workers and islands
+        "2x2x2-tls-pjrt": CORE,  # schedulers of their own, TLS
+    }.get(kind, [])
 
 
 RUNS = [(kind, case) for kind in PER_WORKER for case in case_names() if runs_on(kind, case)]

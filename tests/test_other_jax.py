@@ -14,11 +14,10 @@ from collections.abc import Callable
 import pytest
 from case_runs import Outcome, run_cases
 from compare import assert_close
-from harness import PATIENCE, ROOT, Cluster, client_environment
+from harness import NIGHTLY, PATIENCE, ROOT, Cluster, client_environment
 from test_jax import CORE
 
 Outcomes = dict[str, Outcome]
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 SUITES = {"0.12": "trixie"} | ({"0.8": "", "0.9": ""} if NIGHTLY else {})
 RUNS = [(version, "gangway-pjrt") for version in SUITES]
 # jaxlib's client of the IFRT door writes programs which are at most 12 weeks older than itself.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console
-from harness import PATIENCE, Cluster, client_environment
+from harness import DOORS, NIGHTLY, PATIENCE, Cluster, client_environment
 from test_faults import wait_for_restart
 
 NewCluster = Callable[..., Cluster]
@@ -43,7 +43,7 @@ step = jax.jit(lambda x: x * 2 + 1)
 """
 
 
-@pytest.fixture(scope="module", params=["together", "apart"])
+@pytest.fixture(scope="module", params=["together", "apart"] if NIGHTLY else ["together"])
 def island(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     flags = ["--separate-schedulers", "--shared-memory", "0"] if request.param == "apart" else []
     running = Cluster(1, WORKERS, DEVICES, *flags).start()
@@ -67,7 +67,7 @@ def run(cluster: Cluster, folder: pathlib.Path, door: str, text: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("door", ["ifrt", "pjrt"])
+@pytest.mark.parametrize("door", DOORS)
 def test_parts_run_on_each_worker(island: Cluster, tmp_path: pathlib.Path, door: str) -> None:
     run(
         island,
@@ -89,7 +89,7 @@ def test_parts_run_on_each_worker(island: Cluster, tmp_path: pathlib.Path, door:
     )
 
 
-@pytest.mark.parametrize("door", ["ifrt", "pjrt"])
+@pytest.mark.parametrize("door", DOORS)
 def test_a_part_knows_its_position(island: Cluster, tmp_path: pathlib.Path, door: str) -> None:
     """A position is not a device: meshes list devices in any order, and may be of some workers only."""
     run(
