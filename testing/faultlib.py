@@ -78,6 +78,10 @@ class Console:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def answered(self) -> bool:
+        """Whether an answer has come that `answer` returns at once."""
+        return not self._answers.empty()
+
     def ask(self, statement: str, timeout_s: float = 20) -> dict[str, Any]:
         self.send(statement)
         return self.answer(timeout_s)

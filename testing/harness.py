@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
@@ -27,6 +28,8 @@ NATIVE_PROGRAMS = pathlib.Path(
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
+POLL_S = 0.25
+FREE_PORTS = 12_000  # that free_port chooses from
 # Names of gRPC's pooled threads, cut to 15 characters as in the kernel. The pools vary by a thread or two even in
 # idle processes, and grow when their threads are scheduled late. Others grow and never shrink: its two executors to
 # twice the cores each (grpc_executor_set_threading in gRPC's executor.cc), its timers by a thread whenever one is due
@@ -43,50 +46,65 @@ NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))  # the run that leaves nothing
 DOORS = ["pjrt", "ifrt"] if NIGHTLY else ["pjrt"]
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
+_leftovers_lock = threading.Lock()
+_waiting: set[int] = set()  # threads in wait_for
 
 
 def ends_with_this_process(folder: str = "") -> None:
     """When this process ends, even by SIGKILL, leftovers.py ends the processes started after this call
     and removes `folder`.
     """
-    if not _leftovers:
-        run = f"{os.getpid()}-{time.time_ns()}"
-        _leftovers.append(
-            subprocess.Popen(
-                [sys.executable, str(ROOT / "testing" / "leftovers.py"), run],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                text=True,
+    with _leftovers_lock:
+        if not _leftovers:
+            run = f"{os.getpid()}-{time.time_ns()}"
+            _leftovers.append(
+                subprocess.Popen(
+                    [sys.executable, str(ROOT / "testing" / "leftovers.py"), run],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
             )
-        )
-        os.environ[MARKER] = run
-    to = _leftovers[0].stdin
-    assert to
-    to.write(folder + "\n")
-    to.flush()
+            os.environ[MARKER] = run
+        to = _leftovers[0].stdin
+        assert to
+        to.write(folder + "\n")
+        to.flush()
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port of this host that none listens on, and that the kernel gives to no connection meanwhile: it is below those
+    that it chooses from.
+    """
+    above = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(above - FREE_PORTS, above)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
     """The first true value of `condition`, polled every 20 ms; a timeout fails and names `what`. In parallel runs,
-    polling takes at most a fifth of the time: most conditions start a process, `gangway status`.
+    polling takes at most a fifth of the time, and that of several threads together the time of one, unless they then
+    polled less often than every POLL_S: most conditions start a process, `gangway status`.
     """
     deadline = time.monotonic() + timeout_s * PATIENCE
-    while True:
-        began = time.monotonic()
-        value = condition()
-        if value:
-            return value
-        now = time.monotonic()
-        if now > deadline:
-            raise AssertionError(f"{what}: not within {timeout_s * PATIENCE:g} s")
-        time.sleep(max(0.02, (PATIENCE - 1) * (now - began)))
+    _waiting.add(threading.get_ident())
+    try:
+        while True:
+            began = time.monotonic()
+            value = condition()
+            if value:
+                return value
+            now = time.monotonic()
+            if now > deadline:
+                raise AssertionError(f"{what}: not within {timeout_s * PATIENCE:g} s")
+            pause_s = min(POLL_S, (len(_waiting) - 1) * (now - began))
+            time.sleep(max(0.02, pause_s, (PATIENCE - 1) * (now - began)))
+    finally:
+        _waiting.discard(threading.get_ident())
 
 
 def client_environment(port: int, door: str = "ifrt") -> dict[str, str]:
