@@ -109,18 +109,32 @@ class Faulty:
 def faulty_cluster(
     new_cluster: NewCluster, folder: pathlib.Path, *flags: str, opens: str = ""
 ) -> Iterator[Faulty]:
-    """At the end, all that the block's clients and lost workers had must be gone. `opens`: statements after which the
-    cluster has what it keeps.
-    """
+    """A cluster of its own, as two_clients has it."""
     running = new_cluster(1, 4, 2, *Blocker.FLAGS, *flags)
     blocker = Blocker(running, folder)
     running.start()
+    with two_clients(running, blocker, opens) as made:
+        yield made
+
+
+# The workers of a cluster, by its port, that have run the statements of two_clients.
+_opened: dict[tuple[int, str], dict[str, int]] = {}
+
+
+@contextlib.contextmanager
+def two_clients(running: Cluster, blocker: Blocker, opens: str = "") -> Iterator[Faulty]:
+    """At the end, all that the block's clients and lost workers had must be gone. `opens`: statements after which the
+    cluster has what it keeps.
+    """
     before: dict[str, int] = {}
 
     def first() -> None:  # memory for collectives is made once and stays
-        with Console(running, door="pjrt") as client:
-            load_in(client)
-            client.do(f"exec({opens!r}, globals())", timeout_s=60)
+        workers = pids(running)
+        if _opened.get((running.port, opens)) != workers:
+            with Console(running, door="pjrt") as client:
+                load_in(client)
+                client.do(f"exec({opens!r}, globals())", timeout_s=60)
+            _opened[running.port, opens] = workers
         before.update(segments(running.workers()))
 
     with running.left_as_found(first):
@@ -136,9 +150,18 @@ def faulty_cluster(
         wait_for("no memory of workers that are gone", returned, 10)
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Blocker]]:
+    running = Cluster(1, 4, 2, *Blocker.FLAGS)
+    blocker = Blocker(running, tmp_path_factory.mktemp("blocker"))
+    running.start()
+    yield running, blocker
+    running.stop()
+
+
 @pytest.fixture
-def faulty(new_cluster: NewCluster, tmp_path: pathlib.Path) -> Iterator[Faulty]:
-    with faulty_cluster(new_cluster, tmp_path) as made:
+def faulty(shared: tuple[Cluster, Blocker]) -> Iterator[Faulty]:
+    with two_clients(*shared) as made:
         yield made
 
 
