@@ -1,8 +1,8 @@
-"""A session ends, or a worker is killed or stopped, at each moment of a gang over several workers: before, in and
-between its collectives, in a load, and while an operand or a result is in transfer. The gang and 100 that depend on it
-fail by the worker's name, at once or by the liveness limit; gangs of others and of the surviving workers go on; no
-process ends because of it, and nothing is left. A slow member is waited for; a poisoned shard, a failed execute and a
-member that fails end what depends on them.
+"""A session ends, or a worker is killed, at each moment of a gang over several workers: before, in and between its
+collectives, in a load, and while an operand or a result is in transfer. The gang and 100 that depend on it fail by the
+worker's name, at once (one that is stopped, by the liveness limit: test_silence); gangs of others and of the surviving
+workers go on; no process ends because of it, and nothing is left. A slow member is waited for; a poisoned shard, a
+failed execute and a member that fails end what depends on them.
 
 Without GANGWAY_NIGHTLY, some of the moments.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from faultlib import REFUSED, elapsed, in_a_fifo, stopped
 from harness import PATIENCE, Cluster, wait_for, why
-from test_collectives import ENDED_S, NIGHTLY, SILENT_S
+from test_collectives import ENDED_S, NIGHTLY
 from test_collectives_faults import VICTIM, Faulty, faulty_cluster, pids, victim_of
 from test_faults import wait_for_restart
 
@@ -202,15 +202,24 @@ TRANSFERS = ["upload", "download", "copy_to", "copy_from"]
 MOMENTS = ["before", "inside", "between", "moving", "load", *TRANSFERS]
 
 
-@pytest.fixture(params=["shared", "streams"] if NIGHTLY else ["one"])
+PLANES_OF_MOMENTS = ["shared", "streams"] if NIGHTLY else ["one"]
+
+
+def options_of(moment: str, plane: str) -> tuple[tuple[str, ...], str]:
+    """The flags of its cluster, and what opens what stays open. Without GANGWAY_NIGHTLY, only transfers go by streams:
+    shared memory is kept for 10 s after its use.
+    """
+    transfer = moment in TRANSFERS
+    streams = transfer if plane == "one" else plane == "streams"
+    flags = ("--shared-memory", "0") if streams else ()
+    return flags, OPEN if transfer else LARGE if moment == "moving" else ""
+
+
+@pytest.fixture(params=PLANES_OF_MOMENTS)
 def faulty(
     request: pytest.FixtureRequest, new_cluster: NewCluster, tmp_path: pathlib.Path, moment: str
 ) -> Iterator[Faulty]:
-    """Without GANGWAY_NIGHTLY, only transfers go by streams: shared memory is kept for 10 s after its use."""
-    transfer = moment in TRANSFERS
-    streams = transfer if request.param == "one" else request.param == "streams"
-    flags = ("--shared-memory", "0") if streams else ()
-    opens = OPEN if transfer else LARGE if moment == "moving" else ""
+    flags, opens = options_of(moment, request.param)
     with faulty_cluster(new_cluster, tmp_path, *flags, opens=opens) as made:
         yield made
 
@@ -225,11 +234,6 @@ def at(moment: str, faulty: Faulty, folder: pathlib.Path, count: int) -> Iterato
 
 def some_of(moments: list[str], *names: str) -> list[str]:
     return moments if NIGHTLY else [*names]
-
-
-KILLS = some_of(MOMENTS, "between", "moving", "copy_to", "copy_from")
-STOPS = some_of(MOMENTS, "load", "copy_to")  # each takes 6 s
-LOSSES = [(moment, "killed") for moment in KILLS] + [(moment, "stopped") for moment in STOPS]
 
 
 @pytest.mark.parametrize(
@@ -258,22 +262,23 @@ def test_a_session_ends_at_each_moment_OB_2(
     assert pids(faulty.running) == before, "no process ends because a session did"
 
 
-@pytest.mark.parametrize(("moment", "how"), LOSSES)
-def test_a_worker_is_lost_at_each_moment_ER_1_ER_2_TM_1(
-    faulty: Faulty, moment: str, how: str, tmp_path: pathlib.Path
+def lose_the_victim(
+    faulty: Faulty,
+    moment: str,
+    folder: pathlib.Path,
+    lost: Callable[[int], contextlib.AbstractContextManager[None]],
+    limit_s: float,
 ) -> None:
+    """What needs the victim fails by its name within the limit from the beginning of `lost`, and nothing else does."""
     old = victim_of(faulty.running)
     others = {name: pid for name, pid in pids(faulty.running).items() if name != VICTIM}
-    with at(moment, faulty, tmp_path, count=100) as scene:
-        if how == "killed":
-            os.kill(scene.victim, signal.SIGKILL)
-        else:
-            scene.ends.enter_context(stopped(scene.victim))
+    with at(moment, faulty, folder, count=100) as scene:
+        scene.ends.enter_context(lost(scene.victim))
         began = time.monotonic()
         found = faulty.client.do("result = errors(vs)")
         took = elapsed(began)
         assert len(found) == 100 and all(VICTIM in each for each in found), found
-        assert took < (ENDED_S if how == "killed" else SILENT_S) * PATIENCE, took
+        assert took < limit_s * PATIENCE, took
         failed = time.monotonic()
         for client in (faulty.client, faulty.other):  # a cached gang of the surviving workers
             assert client.do("result = other_gang()") == 6.0
@@ -287,6 +292,20 @@ def test_a_worker_is_lost_at_each_moment_ER_1_ER_2_TM_1(
     faulty.expect_good_again()
     now = pids(faulty.running)
     assert others.items() <= now.items(), "no process ends because a peer did"
+
+
+@contextlib.contextmanager
+def killed(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGKILL)
+    yield
+
+
+@pytest.mark.parametrize("moment", some_of(MOMENTS, "between", "moving", "copy_to", "copy_from"))
+def test_a_worker_is_killed_at_each_moment_ER_1_ER_2_TM_1(
+    faulty: Faulty, moment: str, tmp_path: pathlib.Path
+) -> None:
+    """One that is stopped instead: test_silence."""
+    lose_the_victim(faulty, moment, tmp_path, killed, ENDED_S)
 
 
 @pytest.mark.parametrize("moment", some_of(MOMENTS, "between"))

@@ -136,16 +136,3 @@ def test_each_link_is_cut_alone_under_load_ER_1_TM_1_OB_2(hosts: LinkedHosts) ->
         for number, (of, kinds) in enumerate(cuts(seed)):
             print(f"cut {number} of seed {seed}: ", end="")
             cut_once(hosts, loads, *draw(random_, links, of, kinds))
-
-
-def test_a_scheduler_that_restarts_before_its_controller_knows_waits_for_its_place(
-    hosts: LinkedHosts,
-) -> None:
-    """The reset reaches the scheduler only. Its old link is dead after 5 s, and the new one takes its place."""
-    link = "scheduler1 to the controller"
-    hosts.proxy.cut(link, Cut("half", (THERE,)))
-    hosts.wait_for("controller", "island1/scheduler is gone")
-    wait_for("every role up", hosts.all_up, 15)
-    assert hosts.processes["scheduler1"].poll() is None, hosts.log("scheduler1")
-    assert "already has a scheduler" not in hosts.log("scheduler1")
-    hosts.proxy.repair(link)

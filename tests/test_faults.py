@@ -8,8 +8,6 @@ import contextlib
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +16,7 @@ import grpc
 import pytest
 from case_runs import run_cases
 from faultlib import Console
-from harness import DOORS, PATIENCE, Cluster, client_environment, wait_for
+from harness import DOORS, PATIENCE, Cluster, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -145,22 +143,6 @@ def test_a_worker_killed_with_gangs_in_flight_ER_2(new_cluster: NewCluster, door
         )
 
 
-def test_a_silent_worker_is_declared_dead_TM_1(new_cluster: NewCluster, door: str) -> None:
-    cluster = new_cluster(1, 1, 8).start()
-    with cluster.left_as_found(), Console(cluster, door=door) as client:
-        client.do("x = jax.device_put(np.ones(8, 'float32')); x.block_until_ready()")
-        old = only_worker(cluster)
-        os.kill(old["pid"], signal.SIGSTOP)
-        try:
-            failed = client.ask("np.asarray(x + 1)", timeout_s=15)  # an error after 5 s of silence
-            assert "island0/worker0" in failed["error"], failed
-            wait_for_restart(cluster, old)
-        finally:
-            if pathlib.Path(f"/proc/{old['pid']}").exists():
-                os.kill(old["pid"], signal.SIGCONT)
-        assert client.do("result = float(jax.jit(jnp.sum)(np.ones(3, 'float32')))") == 3
-
-
 def test_a_wrong_plugin_path_is_named(new_cluster: NewCluster) -> None:
     result = new_cluster(1, 1, 1, "--plugin", "/no/such/plugin.so").up()
     assert result.returncode != 0
@@ -173,33 +155,6 @@ def test_a_plugin_that_is_none_is_named(new_cluster: NewCluster, tmp_path: pathl
     result = new_cluster(1, 1, 1, "--plugin", str(fake)).up()
     assert result.returncode != 0
     assert str(fake) in result.stderr, result.stderr
-
-
-@pytest.mark.alone
-def test_an_absent_worker_is_named_within_a_deadline(new_cluster: NewCluster) -> None:
-    cluster = new_cluster(1, 2, 4).start()
-    with cluster.left_as_found():
-        absent = next(w for w in cluster.workers() if w["name"] == "island0/worker1")
-        os.kill(absent["pid"], signal.SIGSTOP)  # connected, but silent
-        try:
-            began = time.monotonic()
-            result = subprocess.run(
-                [sys.executable, "-c", "import gangway; print(len(gangway.connect()))"],
-                env=client_environment(cluster.port),
-                capture_output=True,
-                text=True,
-                timeout=45 * PATIENCE,
-            )
-            took = time.monotonic() - began
-            if result.returncode:  # the deadline passed first
-                assert "island0/worker1" in result.stderr, result.stderr
-            else:  # it was replaced in time
-                assert result.stdout.strip() == "8", result.stdout
-                wait_for_restart(cluster, absent)
-            assert took < 40
-        finally:
-            if pathlib.Path(f"/proc/{absent['pid']}").exists():
-                os.kill(absent["pid"], signal.SIGCONT)
 
 
 def test_a_client_of_another_version_is_told(cluster: Cluster) -> None:

@@ -1,5 +1,5 @@
-"""Clients of the native protocol in C++ (tests/native), and clusters whose worker starts late or never,
-as native and JAX clients see them. Each case of a C++ program runs against a cluster that a test here
+"""Clients of the native protocol in C++ (tests/native), and a cluster whose worker starts late (or never:
+test_silence), as a JAX client sees it. Each case of a C++ program runs against a cluster that a test here
 has started.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Gate, start_jax
-from harness import NATIVE_PROGRAMS, PATIENCE, Cluster, wait_for
+from harness import NATIVE_PROGRAMS, PATIENCE, Cluster
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
@@ -107,44 +107,6 @@ def test_a_killed_worker_is_a_record_to_a_native_client_that_goes_on_ER_1(
         run_case(cluster, "AKilledWorkerIsARecordOnItsArrays_ER_1")
 
 
-def end_refused_naming_the_absent(process: subprocess.Popen[str]) -> None:
-    output, _ = process.communicate(timeout=30 * PATIENCE)
-    assert process.returncode == 1, output
-    last = output.strip().splitlines()[-1]
-    assert "island0/worker1" in last and "island0/worker0" not in last, output
-    assert "gangway status" in last, output
-
-
-@pytest.mark.alone
-@pytest.mark.timeout(150)
-def test_a_worker_absent_at_start_is_named_and_awaited_TM_1(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
-    cluster = new_cluster(1, 2, 1, "--session-wait", "2", "--ready-limit", "120")
-    gate = Gate(cluster, tmp_path, 1)
-
-    def all_but_one() -> bool:
-        states = [worker["state"] for worker in cluster.workers()]
-        return states == ["up", "down"] and cluster.status()["compiler"]["state"] == "up"
-
-    def refuse_both() -> None:
-        jax = start_jax(cluster)
-        run_case(cluster, "AnAbsentWorkerIsNamedWithinTheDeadline_TM_1")
-        end_refused_naming_the_absent(jax)
-
-    with cluster.starting():
-        gate.wait_held()
-        wait_for("all processes but the late worker up", all_but_one, 20)
-        with cluster.left_as_found(first=refuse_both):
-            refuse_both()
-        native = start_case(cluster, "AClientThatWaitsGoesOnWhenTheWorkerComes")
-        cluster.wait_for_words("opens for AClientThatWaits")
-        gate.open()  # while the client waits
-        end_case(cluster, native)
-        output, _ = start_jax(cluster).communicate(timeout=30 * PATIENCE)
-        assert "6" in output.splitlines(), output  # jaxlib may log a cancelled call as it exits
-
-
 def test_a_jax_client_that_waits_goes_on_when_the_worker_comes(
     new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:
@@ -158,17 +120,3 @@ def test_a_jax_client_that_waits_goes_on_when_the_worker_comes(
         gate.open()
         output, _ = process.communicate(timeout=30 * PATIENCE)
         assert process.returncode == 0 and "6" in output.splitlines(), output
-
-
-@pytest.mark.alone
-def test_work_for_a_worker_that_stays_away_ends_naming_it_TM_1(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
-    cluster = new_cluster(1, 1, 1, "--worker-wait", "2")
-    gate = Gate(cluster, tmp_path, 0)
-    gate.open()
-    cluster.start()
-    with cluster.left_as_found():
-        gate.shut()
-        run_case(cluster, "WorkForAWorkerThatStaysAwayEndsNamingIt_TM_1")
-        gate.open()

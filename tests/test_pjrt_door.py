@@ -154,21 +154,6 @@ def test_a_lost_cluster_is_an_error_and_the_script_goes_on() -> None:
         cluster.stop()
 
 
-@pytest.mark.alone
-def test_a_controller_that_stands_still_is_an_error_within_its_limit_TM_1() -> None:
-    cluster = Cluster(1, 1, 1).start()
-    try:
-        with Console(cluster, door="pjrt") as client:
-            client.do("x = jax.device_put(np.ones(4, np.float32)); x.block_until_ready()")
-            os.kill(cluster.head_pid, signal.SIGSTOP)
-            said = client.ask("result = np.asarray(x + 1).tolist()", 12 + 3)
-            assert "UNAVAILABLE" in said["error"] and "stands still" in said["error"], said
-            assert client.do("result = 1 + 1") == 2
-    finally:
-        os.kill(cluster.head_pid, signal.SIGCONT)
-        cluster.stop()
-
-
 def test_a_lost_worker_is_an_error_on_its_arrays_alone_ER_1_ER_2() -> None:
     cluster = Cluster(1, 2, 1).start()
     try:

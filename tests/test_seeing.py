@@ -6,13 +6,12 @@ import json
 import os
 import pathlib
 import signal
-import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from faultlib import Console, stop_process
+from faultlib import Console
 from harness import PATIENCE, Cluster, free_port, wait_for
 
 pytestmark = pytest.mark.faults
@@ -75,39 +74,6 @@ def test_a_trace_joins_a_gang_from_its_release_to_eight_devices_and_its_end(
             assert event["dur"] > 0 and event["ts"] > 0, event
     for kind in ("requests of session", "submits", "lowering", "host-side work", "link "):
         assert any(name.startswith(kind) for name in threads.values()), threads
-
-
-@pytest.mark.alone
-def test_why_and_trace_name_a_stopped_worker_within_six_seconds(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
-    cluster = new_cluster(1, 2, 2).start()
-    assert why(cluster)["waits"] == []
-    with Console(cluster) as client:
-        client.do("x = jax.device_put(np.ones(4, 'float32'), jax.devices()[2])")
-        client.do("f = jax.jit(lambda x: x + 1)")
-        client.do("f(x).block_until_ready()")
-        victim = next(w for w in cluster.workers() if w["name"] == "island0/worker1")
-        stop_process(victim["pid"])
-        try:
-            stopped = time.monotonic()
-            client.send("y = f(x); y.block_until_ready()")
-            _, text = trace(cluster, tmp_path)
-            assert "island0/worker1      did not answer" in text, text
-            assert "island0/worker0      pid" in text, text
-
-            def silent() -> list[dict[str, Any]]:
-                waits = why(cluster)["waits"]
-                named = [w for w in waits if "island0/worker1" in w["workers"]]
-                return [w for w in named if w["reason"] in ("worker_silent", "worker_down")]
-
-            waits = wait_for("the stopped worker named", silent, 6)
-            assert time.monotonic() - stopped < 6
-            assert "island0/worker1" in waits[0]["text"]
-        finally:
-            if pathlib.Path(f"/proc/{victim['pid']}").exists():
-                os.kill(victim["pid"], signal.SIGCONT)
-        client.answer(30)
 
 
 TRAINING = """

@@ -654,20 +654,3 @@ def test_a_worker_killed_in_mid_transfer_is_named_ER_1(faulty: Cluster, lost: in
         assert client.do("result = same(z, noise(4096))")
         run(client, "del x, ys, other, w, z")
         wait_for("nothing held", lambda: used_bytes(cluster) == 0, 10)
-
-
-@pytest.mark.faults
-def test_a_worker_that_stops_in_mid_transfer_is_dead_by_silence_TM_1(faulty: Cluster) -> None:
-    cluster = faulty
-    with cluster.left_as_found(lambda: all_pairs(cluster)), session(cluster) as client:
-        victim = worker_of(cluster, "island0/worker1")
-        run(client, "x = jax.device_put(noise(4096), on[1]); x.block_until_ready()")
-        os.kill(victim["pid"], signal.SIGSTOP)
-        try:
-            run(client, "y = jax.device_put(x, on[2])")
-            failed = client.ask("y.block_until_ready()", timeout_s=15)
-            assert "DATA_LOSS" in failed["error"] and "island0/worker1" in failed["error"], failed
-            wait_for_restart(cluster, victim)
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # its supervisor killed it first
-                os.kill(victim["pid"], signal.SIGCONT)
