@@ -42,6 +42,20 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedHosts]:
         made.stop()
 
 
+_opened: dict[str, int] = {}  # the processes that have opened what stays open
+
+
+def left_as_found(hosts: LinkedHosts) -> contextlib.AbstractContextManager[None]:
+    def first() -> None:
+        processes = hosts.pids(hosts.status())
+        if _opened != processes:
+            use_all(hosts)
+            _opened.clear()
+            _opened.update(processes)
+
+    return hosts.left_as_found(first)
+
+
 def pid_of(hosts: LinkedHosts, role: str) -> int:
     if role == "compiler":
         return int(hosts.status()["compiler"]["pid"])
@@ -56,7 +70,7 @@ def test_the_others_are_answered_while_a_process_is_stopped_TM_1_OB_2(
     hosts: LinkedHosts, role: str
 ) -> None:
     stop_s, limit_s = STOPS[role]
-    with hosts.left_as_found(lambda: use_all(hosts)), Loads(hosts, 1) as loads:
+    with left_as_found(hosts), Loads(hosts, 1) as loads:
         loads.wait_clean(time.monotonic(), 30)
         began = time.monotonic()
         with stopped(pid_of(hosts, role)):
@@ -72,7 +86,7 @@ def test_the_others_are_answered_while_a_process_is_stopped_TM_1_OB_2(
 @pytest.mark.alone
 def test_a_stopped_native_client_delays_no_other_TM_1_OB_2(hosts: LinkedHosts) -> None:
     with (
-        hosts.left_as_found(lambda: use_all(hosts)),
+        left_as_found(hosts),
         Loads(hosts, 1) as loads,
         contextlib.closing(NativeLoad(hosts, 2)) as victim,
     ):
