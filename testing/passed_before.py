@@ -7,8 +7,10 @@ like, skip nothing.
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
+import re
 from collections.abc import Iterable
 
 import stamps
@@ -42,6 +44,20 @@ def programs() -> list[pathlib.Path]:
     return sorted([BUILD / "gangway" / "cli" / "gangway", *native, *BUILD.rglob("*.so")])
 
 
+@functools.cache
+def code_of(module: str) -> list[str]:
+    """A hash of each file of tests that the module consists of: its own, and those that it imports."""
+    found: dict[str, str] = {}
+    left = [module]
+    while left:
+        name = left.pop()
+        path = ROOT / "tests" / f"{name}.py"
+        if name not in found and path.exists():
+            found[name] = stamps.fingerprint(path)
+            left += re.findall(r"^(?:from|import) (test_\w+)", path.read_text(), re.MULTILINE)
+    return [f"{name} {found[name]}" for name in sorted(found)]
+
+
 class PassedBefore:
     """The stamps of end-to-end tests; `None` in place of a stamp if a test always runs."""
 
@@ -60,8 +76,8 @@ class PassedBefore:
                 f"{each.name} {stamps.binary(each)}" for each in programs() if each.exists()
             ]
             self.shared = [*self.environment, *binaries, *stamps.files_under(*SHARED)]
-        file = ROOT / "tests" / pathlib.PurePath(nodeid.partition("::")[0]).name
-        return self.stamps.path([nodeid, stamps.fingerprint(file), *self.shared])
+        own = code_of(pathlib.PurePath(nodeid.partition("::")[0]).stem)
+        return self.stamps.path([nodeid, *own, *self.shared])
 
     def is_known(self, nodeid: str) -> bool:
         return self.skips and self.stamps.is_set(self.stamp(nodeid))

@@ -105,15 +105,20 @@ class Faulty:
             assert client.do("result = float(run(3).sum())") == 2047.0
 
 
+def start_faulty(
+    new_cluster: NewCluster, folder: pathlib.Path, *flags: str
+) -> tuple[Cluster, Blocker]:
+    running = new_cluster(1, 4, 2, *Blocker.FLAGS, *flags)
+    blocker = Blocker(running, folder)
+    return running.start(), blocker
+
+
 @contextlib.contextmanager
 def faulty_cluster(
     new_cluster: NewCluster, folder: pathlib.Path, *flags: str, opens: str = ""
 ) -> Iterator[Faulty]:
     """A cluster of its own, as two_clients has it."""
-    running = new_cluster(1, 4, 2, *Blocker.FLAGS, *flags)
-    blocker = Blocker(running, folder)
-    running.start()
-    with two_clients(running, blocker, opens) as made:
+    with two_clients(*start_faulty(new_cluster, folder, *flags), opens) as made:
         yield made
 
 
@@ -152,11 +157,9 @@ def two_clients(running: Cluster, blocker: Blocker, opens: str = "") -> Iterator
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Blocker]]:
-    running = Cluster(1, 4, 2, *Blocker.FLAGS)
-    blocker = Blocker(running, tmp_path_factory.mktemp("blocker"))
-    running.start()
-    yield running, blocker
-    running.stop()
+    made = start_faulty(Cluster, tmp_path_factory.mktemp("blocker"))
+    yield made
+    made[0].stop()
 
 
 @pytest.fixture

@@ -17,10 +17,18 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from faultlib import REFUSED, elapsed, in_a_fifo, stopped
-from harness import PATIENCE, Cluster, wait_for, why
-from test_collectives import ENDED_S, NIGHTLY
-from test_collectives_faults import VICTIM, Faulty, faulty_cluster, pids, victim_of
+from faultlib import REFUSED, Blocker, elapsed, in_a_fifo, stopped
+from harness import NIGHTLY, PATIENCE, Cluster, wait_for, why
+from test_collectives import ENDED_S
+from test_collectives_faults import (
+    VICTIM,
+    Faulty,
+    faulty_cluster,
+    pids,
+    start_faulty,
+    two_clients,
+    victim_of,
+)
 from test_faults import wait_for_restart
 
 pytestmark = [pytest.mark.faults, pytest.mark.alone, pytest.mark.timeout(60)]
@@ -212,16 +220,46 @@ def options_of(moment: str, plane: str) -> tuple[tuple[str, ...], str]:
     transfer = moment in TRANSFERS
     streams = transfer if plane == "one" else plane == "streams"
     flags = ("--shared-memory", "0") if streams else ()
-    return flags, OPEN if transfer else LARGE if moment == "moving" else ""
+    return flags, OPEN if transfer else LARGE
+
+
+Layouts = dict[tuple[str, ...], tuple[Cluster, Blocker]]
+
+
+@pytest.fixture(scope="module")
+def layouts() -> Iterator[Layouts]:
+    """The clusters that moments share, by their flags."""
+    made: Layouts = {}
+    yield made
+    for running, _ in made.values():
+        running.stop()
 
 
 @pytest.fixture(params=PLANES_OF_MOMENTS)
 def faulty(
-    request: pytest.FixtureRequest, new_cluster: NewCluster, tmp_path: pathlib.Path, moment: str
+    request: pytest.FixtureRequest,
+    layouts: Layouts,
+    new_cluster: NewCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    moment: str,
 ) -> Iterator[Faulty]:
+    """Each moment leaves the cluster as it found it. Nightly, each has one of its own; otherwise, those of a layout share
+    one, until one of them leaves something.
+    """
     flags, opens = options_of(moment, request.param)
-    with faulty_cluster(new_cluster, tmp_path, *flags, opens=opens) as made:
-        yield made
+    folder = tmp_path_factory.mktemp("moments")
+    if NIGHTLY:
+        with faulty_cluster(new_cluster, folder, *flags, opens=opens) as made:
+            yield made
+        return
+    shared = layouts.pop(flags, None) or start_faulty(Cluster, folder, *flags)
+    try:
+        with two_clients(*shared, opens) as made:
+            yield made
+    except BaseException:
+        shared[0].stop()
+        raise
+    layouts[flags] = shared
 
 
 @contextlib.contextmanager

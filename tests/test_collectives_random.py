@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 import pytest
 from faultlib import REFUSED, Console, elapsed, stopped, the_cause
-from harness import Cluster, wait_for
-from test_collectives import ENDED_S, NIGHTLY, SILENT_S
+from harness import NIGHTLY, Cluster, wait_for
+from test_collectives import ENDED_S, SILENT_S
 from test_collectives_faults import VICTIM, Faulty, faulty_cluster, load_in, pids, victim_of
 from test_collectives_moments import FREED_S, MIB, OPEN, ROWS
 from test_faults import wait_for_restart

@@ -15,11 +15,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 import pytest
-from harness import PATIENCE, wait_for
+from harness import NIGHTLY, PATIENCE, wait_for
 from link_proxy import BACK, BOTH, THERE, Cut
 from loads import JAX, WORKER_WAIT_S, LinkedHosts, Loads, use_all
 
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600 if NIGHTLY else 180)]
 SILENT_S = 5  # after which a worker, a scheduler or a compiler is dead
 SLACK_S = 1.5  # for processes that share few cores

@@ -34,7 +34,16 @@ from faultlib import (
     stop_process,
     stopped,
 )
-from harness import GANGWAY, PATIENCE, Cluster, client_environment, free_port, wait_for, why
+from harness import (
+    GANGWAY,
+    NIGHTLY,
+    PATIENCE,
+    Cluster,
+    client_environment,
+    free_port,
+    wait_for,
+    why,
+)
 from hosts import Hosts
 from link_proxy import THERE, Cut
 from loads import LinkedHosts, NativeLoad, use_all
@@ -44,7 +53,6 @@ from test_collectives_faults import faulty_cluster
 from test_compiler import LONG, SHORT, compiler_pid, compiling
 from test_faults import cpu_seconds, only_worker, wait_for_restart
 
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 pytestmark = [
     pytest.mark.faults,
     pytest.mark.alone,

@@ -8,16 +8,14 @@ the load of a native client. A stopped supervisor and `gangway down`: test_stopp
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 
 import pytest
 from faultlib import stopped
-from harness import PATIENCE, wait_for
+from harness import NIGHTLY, PATIENCE, wait_for
 from loads import CLIENT_SILENCE_S, WORKER_WAIT_S, LinkedHosts, Loads, NativeLoad, use_all
 
-NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 SILENT_S = 5  # after which a worker or a scheduler is dead
 SLACK_S = 1.5

@@ -109,7 +109,9 @@ def end(file: pathlib.Path, stage: str, speed: int) -> int:
         return 0
     noted = json.loads(first)
     seconds = time.time() - noted["at"]
-    share = share_s(stage, compiles_missed() - noted["missed"], sum(map(float, filter(None, allowances))))
+    share = share_s(
+        stage, compiles_missed() - noted["missed"], sum(map(float, filter(None, allowances)))
+    )
     stolen = (stolen_s() - noted["stolen"]) / max(seconds, 1) / (os.cpu_count() or 1)
     speeds = [speed] if not share or seconds <= LATE * share else [speed, speed_percent()]
     late, words = verdict(seconds, share, stolen, speeds)
@@ -124,8 +126,8 @@ def main() -> int:
         case ["begin", file]:
             begin(pathlib.Path(file))
         case ["allow", seconds]:
-            if file := os.environ.get("GANGWAY_ALLOWANCE"):
-                with open(file, "a") as allowances:
+            if noted := os.environ.get("GANGWAY_ALLOWANCE"):
+                with open(noted, "a") as allowances:
                     print(seconds, file=allowances)
         case ["end", file, stage, speed]:
             return end(pathlib.Path(file), stage, int(speed))

@@ -19,6 +19,7 @@ set_tests_properties(bad PROPERTIES LABELS "some")
 add_test(other "{build}/other")
 """
 TESTS = """import pathlib
+import test_of_others
 
 def test_one(): note("one")
 
@@ -52,6 +53,7 @@ class Repository:
         self.write("testing/reference.py", "THREADS = 0\n")
         self.write("tests/pytest.ini", (ROOT / "tests/pytest.ini").read_text())
         self.write("tests/test_a.py", TESTS)
+        self.write("tests/test_of_others.py", "")
         self.build = folder / "build" / "dev"
         for name, status in (("good", 0), ("bad", 1), ("other", 0)):
             self.program(name, status)
@@ -184,8 +186,14 @@ def test_parallel_runs_leave_out_what_passed(repository: Repository) -> None:
 
 def test_what_may_change_an_end_to_end_test_makes_it_run(repository: Repository) -> None:
     repository.pytest()
-    for file in ("tests/test_a.py", "python/a.py", "testing/new.py", "build/dev/libx.so"):
-        repository.write(file, (TESTS if file.startswith("tests/") else "") + "\nnew = 1\n")
+    for file in (
+        "tests/test_a.py",
+        "tests/test_of_others.py",
+        "python/a.py",
+        "testing/new.py",
+        "build/dev/libx.so",
+    ):
+        repository.write(file, (TESTS if file.endswith("_a.py") else "") + "\nnew = 1\n")
         assert repository.pytest("--skip-passed")[1] == ["one", "two"], file
     assert repository.pytest("--skip-passed")[1] == []
 

@@ -6,7 +6,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <string>
+#include <filesystem>
+#include <system_error>
 
 #include "pjrt_c_api.h"
 
@@ -18,9 +19,9 @@ inline const PJRT_Api* LoadRealPlugin(const char* path) {
   static const char here = 0;
   Dl_info caller = {};
   dladdr(&here, &caller);
-  const std::string own = caller.dli_fname == nullptr ? "" : caller.dli_fname;
-  const std::string real = own.substr(0, own.rfind('/') + 1) + path;
-  void* library = dlopen(real.c_str(), RTLD_NOW | RTLD_LOCAL);
+  std::error_code error;  // a test may have named the library by a link
+  const auto own = std::filesystem::canonical(caller.dli_fname, error);
+  void* library = dlopen((own.parent_path() / path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     std::fprintf(stderr, "%s\n", dlerror());
     std::abort();
