@@ -188,6 +188,29 @@ class Client:
             self.stdin.close()
 
 
+def latency_file() -> str:
+    """What a process holds open while something is under way, and for a moment longer."""
+    return os.environ.get("GANGWAY_LATENCY_REQUEST", "") or "/dev/cpu_dma_latency"
+
+
+def lasting_descriptors(pid: int) -> set[int]:
+    """The numbers of a process's descriptors, but for the one of its latency request, which comes and goes."""
+    found = set()
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed since
+            if os.readlink(entry) != latency_file():
+                found.add(int(entry.name))
+    return found
+
+
+def holds_latency_request(pid: int) -> bool:
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(entry) == latency_file():
+                return True
+    return False
+
+
 def descriptors(pid: int) -> list[str]:
     """What each descriptor of a process is; a TCP socket with its local and its remote port, and its state. Other
     sockets have no connection any more.
@@ -246,7 +269,7 @@ class Counted:
         }
         for name, pid in self.pids(status).items():
             with contextlib.suppress(OSError):  # it has ended: see "absent roles"
-                counts[f"descriptors of {name}"] = len(os.listdir(f"/proc/{pid}/fd"))
+                counts[f"descriptors of {name}"] = len(lasting_descriptors(pid))
                 threads = [
                     path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/comm")
                 ]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console, elapsed
-from harness import PATIENCE, Cluster, client_environment, wait_for, warm_up
+from harness import PATIENCE, Cluster, client_environment, lasting_descriptors, wait_for, warm_up
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 NewCluster = Callable[..., Cluster]
@@ -35,7 +35,7 @@ def resident_bytes(pid: int) -> int:
 @contextlib.contextmanager
 def no_descriptors_left(pid: int) -> Iterator[None]:
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    used = lasting_descriptors(pid)
     # The limit is on numbers, and those in use may have gaps.
     lowest_free = next(number for number in itertools.count() if number not in used)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (lowest_free, before[1]))

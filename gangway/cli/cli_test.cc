@@ -26,6 +26,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Millis = RestartPolicy::Millis;
 
 class StateTest : public ::testing::Test {
@@ -146,6 +147,7 @@ TEST_F(StateTest, ChildrenAreToldTheirPlace) {
   EXPECT_THAT(command, Contains("unix:/x"));
   EXPECT_EQ(*(std::find(command.begin(), command.end(), "--island") + 1), "1");
   EXPECT_THAT(children[0].command(""), Contains("127.0.0.1:4711"));
+  EXPECT_THAT(children[0].command(""), Not(Contains("--no-latency-request")));
 }
 
 TEST(MemoryPlan, ADefaultBudgetDividesHalfOfTheHostByWorkersAndDevices_GS2) {

@@ -82,6 +82,14 @@ class Reader {
     out = *value;
   }
 
+  void Boolean(const toml::table& table, const char* key, bool& out) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) return;
+    const auto value = node->value_exact<bool>();
+    if (!value) return Complain(node->source(), absl::StrCat(key, " must be true or false"));
+    out = *value;
+  }
+
   void OneOf(const toml::table& table, const char* key, std::initializer_list<const char*> words,
              std::string& out) {
     String(table, key, out);
@@ -175,7 +183,8 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   if (table == nullptr)
     return reader.Complain(node->source(), "controller must be a table: [controller]");
   reader.Keys(*table, {"client_silence", "collective_limit", "collectives", "control_port",
-                       "front_door_port", "host", "late_after", "session_wait", "worker_wait"});
+                       "front_door_port", "host", "late_after", "latency_request", "session_wait",
+                       "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Integer(*table, "control_port", 1, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
@@ -185,6 +194,7 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   reader.Integer(*table, "late_after", 1, kWaitMaxS, config.late_after_s);
   reader.Integer(*table, "collective_limit", 1, kCollectiveLimitMaxS, config.collective_limit_s);
   reader.OneOf(*table, "collectives", {"xla", "gangway"}, config.collectives);
+  reader.Boolean(*table, "latency_request", config.latency_request);
   if (config.control_port == config.front_door_port) {
     reader.Complain(table->source(),
                     "control_port and front_door_port are the same: give each a "

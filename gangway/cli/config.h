@@ -45,6 +45,7 @@ struct ClusterConfig {
   uint32_t late_after_s = 5;
   uint32_t collective_limit_s = 300;
   std::string collectives = "xla";       // or "gangway", of programs inside a worker
+  bool latency_request = true;           // held by all processes (base/latency_request.h)
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the
   // hosts' cores are not known here: at least the devices and the cores of the largest worker.

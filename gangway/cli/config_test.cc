@@ -34,6 +34,7 @@ worker_wait = 2
 late_after = 3
 collective_limit = 4
 collectives = "gangway"
+latency_request = false
 [[island]]
 workers = [ { host = "a.example", devices = 4 }, { host = "::2", devices = 2, data_port = 7002 } ]
 [[island]]
@@ -53,6 +54,7 @@ workers = [ { } ]
   EXPECT_EQ(config->late_after_s, 3u);
   EXPECT_EQ(config->collective_limit_s, 4u);
   EXPECT_EQ(config->collectives, "gangway");
+  EXPECT_FALSE(config->latency_request);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
   EXPECT_EQ(config->DevicesMax(), 4u);
   EXPECT_EQ(config->Devices(), 7u);
@@ -82,6 +84,7 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
       {"[controller]\nhost = \"a/b\"" + island, "2", "without a port"},
       {"[controller]\ncollectives = \"nccl\"" + island, "2", "one of \"xla\", \"gangway\""},
       {"[controller]\ncollectives = true" + island, "2", "text in quotes"},
+      {"[controller]\nlatency_request = 0" + island, "2", "true or false"},
       {"controller = 1" + island, "1", "[controller]"},
       {"", "1", "no island is declared"},
       {"[island]\nworkers = [ {} ]", "1", "two brackets"},

@@ -84,6 +84,7 @@ absl::Status ControlPlane::StartController() {
   for (const auto& [island, where] : options_.remote_schedulers)
     controller.core.remote_islands.insert(island);
   controller.data_key = transport::NewDataKey();
+  controller.latency_request = options_.latency_request;
   controller.welcome_max = options_.welcome_max;
   controller.on_event = options_.on_event;
   controller.on_silent = options_.on_silent;

@@ -30,6 +30,7 @@ struct ControlPlaneOptions {
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
   uint64_t budget_bytes = 0;                          // per device; 0 = no limit
   bool own_collectives = false;    // Gangway's instead of the device runtime's, where both can
+  bool latency_request = false;    // the cluster's processes hold it (base/latency_request.h)
   transport::Verifiers verifiers;  // of the tokens that the roles present
   std::string token;               // instead, one token for all roles: for a cluster of one process
   std::string control_address;     // in the form of the network's transport

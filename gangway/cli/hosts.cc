@@ -62,6 +62,7 @@ std::vector<ChildSpec> ControllerChildren(const ClusterConfig& config, const Hos
   std::vector<std::string> head = {RoleBinary(), "head", "--config", options.config};
   for (std::string& flag : access(wire::ROLE_TOOL)) head.push_back(std::move(flag));
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
+  if (!options.latency_request) head.emplace_back("--no-latency-request");
   return {{"head", [head](const std::string&) { return head; }},
           CompilerChild(config.DevicesMax(), config.threads, config.plugin, dir,
                         access(wire::ROLE_COMPILER))};
@@ -140,6 +141,7 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   head.late_after = std::chrono::seconds(config.late_after_s);
   head.collective_limit = std::chrono::seconds(config.collective_limit_s);
   head.own_collectives = config.collectives == "gangway";
+  head.latency_request &= config.latency_request;
   return config.ControlAddress();
 }
 

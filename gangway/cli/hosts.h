@@ -20,8 +20,9 @@ struct HostOptions {
   std::string config;  // path
   std::string tls;
   std::string state_root;
-  uint32_t island = 0;  // of a worker or a scheduler
-  uint32_t index = 0;   // of a worker
+  uint32_t island = 0;          // of a worker or a scheduler
+  uint32_t index = 0;           // of a worker
+  bool latency_request = true;  // of a controller: the cluster holds it, unless the file says no
 };
 
 // `gangway controller`: runs until told to end, independent of its workers.

@@ -82,6 +82,13 @@ void AddCollectives(CLI::App* command, std::string& collectives) {
       ->capture_default_str();
 }
 
+void AddLatencyRequest(CLI::App* command, bool& wanted) {
+  command->add_flag_callback(
+      "--no-latency-request", [&wanted] { wanted = false; },
+      "let idle cores sleep while something is under way; without this, processes then hold "
+      "/dev/cpu_dma_latency open, where they may");
+}
+
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
   CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
   command->add_option("--islands", up.islands, "groups of workers that share a fast network")
@@ -102,6 +109,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                    "per worker plus cores)")
       ->check(CLI::Range(1, 4096));
   AddCollectives(command, up.collectives);
+  AddLatencyRequest(command, up.latency_request);
   command->add_flag("--separate-schedulers", up.separate_schedulers,
                     "run each island's scheduler in its own process, not in the controller's");
   command->add_flag("--detach", up.detach,
@@ -195,6 +203,7 @@ int StartHead(HeadOptions& head, const AccessFiles& access, const std::string& c
 int StartScheduler(const SchedulerRoleOptions& told, const HostOptions& hosts) {
   if (hosts.config.empty()) return RunSchedulerRole(told);
   auto scheduler = SchedulerFromConfig(hosts);
+  if (scheduler.ok()) scheduler->latency_request = told.latency_request;
   if (scheduler.ok()) return RunSchedulerRole(*scheduler);
   fprintf(stderr, "gangway scheduler: %s\n", std::string(scheduler.status().message()).c_str());
   return 1;
@@ -207,6 +216,7 @@ int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
   if (worker.ok() && told.staging_bytes) worker->staging_bytes = told.staging_bytes;
   if (worker.ok() && told.shared_memory_bytes)
     worker->shared_memory_bytes = told.shared_memory_bytes;
+  if (worker.ok()) worker->latency_request = told.latency_request;
   if (worker.ok()) worker->leave_limit_s = told.leave_limit_s;
   if (worker.ok()) worker->callback_limit_s = told.callback_limit_s;
   if (worker.ok()) return RunWorkerRole(*worker);
@@ -233,6 +243,7 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
   command->add_option("--config", hosts.config, "the file that declares the cluster")->required();
   command->add_option("--tls", hosts.tls, "a folder that `gangway certs` made");
   command->add_option("--state-dir", hosts.state_root, "default: GANGWAY_STATE_DIR, or ~/.gangway");
+  AddLatencyRequest(command, hosts.latency_request);
   command->callback([&] { result = RunController(hosts); });
 
   command = app.add_subcommand("worker", "run a worker, which owns devices of this host");
@@ -244,6 +255,7 @@ void AddHosts(CLI::App& app, CertsOptions& certs, HostOptions& hosts, WorkerRole
                       "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
                       "~/.gangway)");
   AddMemory(command, worker);
+  AddLatencyRequest(command, worker.latency_request);
   command
       ->add_option("--leave-limit", worker.leave_limit_s,
                    "seconds for running work when it is told to end (SIGTERM)")
@@ -281,6 +293,7 @@ void AddScheduler(CLI::App& app, HostOptions& hosts, SchedulerRoleOptions& sched
   command->add_option("--state-dir", hosts.state_root,
                       "of the controller, without --tls (default: GANGWAY_STATE_DIR, or "
                       "~/.gangway)");
+  AddLatencyRequest(command, scheduler.latency_request);
   // A supervisor uses these options instead of --config.
   command->add_option("--control", scheduler.control_address)->group("");
   command->add_option("--listen", scheduler.listen_address)->group("");
@@ -308,6 +321,8 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--front-door-socket", head.front_door_socket);
   command->add_option("--metrics-port", head.metrics_port);
   AddCollectives(command, uniform.collectives);
+  head.latency_request = true;
+  AddLatencyRequest(command, head.latency_request);
   command->add_flag("--separate-schedulers", uniform.separate_schedulers);
   command->add_option("--config", hosts.config, "instead of all that");
   AddAccess(command, access);

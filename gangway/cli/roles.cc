@@ -241,6 +241,7 @@ absl::Status ServeIsland(const SchedulerRoleOptions& options, const Access& acce
   scheduler.island = options.island;
   scheduler.token = access.token;
   scheduler.remote = true;
+  scheduler.latency_request = options.latency_request;
   scheduler.on_event = [supervised](const std::string& event) {
     spdlog::info("{}", event);
     if (supervised) Announce({.kind = Announcement::Kind::kEvent, .text = event});
@@ -379,6 +380,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker.heap_bytes_max = options.heap_bytes;
     worker.shared_bytes_max = options.shared_memory_bytes;
     worker.heap = heap;
+    worker.latency_request = options.latency_request;
     worker.leave_limit = std::chrono::seconds(options.leave_limit_s);
     worker.callback_limit = std::chrono::seconds(options.callback_limit_s);
     // A device may wait for a member of its gang that a dead scheduler has not released.

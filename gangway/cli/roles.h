@@ -37,7 +37,8 @@ struct WorkerRoleOptions {
   int callback_limit_s = 120;      // for the reply of a client to a host callback
   std::string host = "localhost";  // where others reach it
   std::string
-      data_listen_address;  // "": a unix socket if the control address is one, else loopback
+      data_listen_address;      // "": a unix socket if the control address is one, else loopback
+  bool latency_request = true;  // held while something is under way, if the cluster does
   WhenLost when_lost = WhenLost::kEnd;
 };
 int RunWorkerRole(const WorkerRoleOptions& options);
@@ -47,6 +48,7 @@ struct SchedulerRoleOptions {
   std::string listen_address;   // for the island's workers
   AccessFiles access = {.role = wire::ROLE_SCHEDULER};
   uint32_t island = 0;
+  bool latency_request = true;  // as in WorkerRoleOptions
   WhenLost when_lost = WhenLost::kEnd;
 };
 // Announces its workers' events on standard output.

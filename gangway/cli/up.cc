@@ -219,6 +219,7 @@ std::vector<std::string> HeadCommand(const UpOptions& options, const StateDir& d
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   if (options.separate_schedulers) head.emplace_back("--separate-schedulers");
   add("--collectives", options.collectives);
+  if (!options.latency_request) head.emplace_back("--no-latency-request");
   return head;
 }
 

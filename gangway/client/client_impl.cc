@@ -164,10 +164,28 @@ void ClientImpl::OnWelcome(const wire::HelloReply& reply) {
         worker_of_[device] = {worker.island(), worker.index()};
       NoteWorker(worker, !worker.data_address().empty());
     }
+    if (reply.latency_request()) UseLatencyRequest();
   }
   MutexLock lock(mutex_);
   if (!welcome_) welcome_ = refused;
   opened_.NotifyAll();
+}
+
+// Work begins on callers' threads, and ends on the loop.
+void ClientImpl::UseLatencyRequest() {
+  {
+    MutexLock lock(mutex_);
+    latency_.Use(&loop_);
+  }
+  loop_.AddRoundEnd([this] {
+    MutexLock lock(mutex_);
+    NoteBusy();
+  });
+}
+
+// Where the controller tells of the ends late, those of calls that nothing waits for are not known.
+void ClientImpl::NoteBusy() {
+  latency_.Set(AwaitsAnswer() || (options_.reports_ends && pending() != 0));
 }
 
 void ClientImpl::NoteWorker(const wire::Worker& worker, bool up, const std::string& why_down) {
@@ -399,6 +417,7 @@ wire::Op* ClientImpl::NewOp(uint64_t nodes, StatusCallback ended) {
   if (batches_.empty() || batches_.back().session_batch().ops_size() >= kBatchOps)
     batches_.emplace_back();
   submitted_.fetch_add(nodes, std::memory_order_relaxed);
+  NoteBusy();
   return batches_.back().mutable_session_batch()->add_ops();
 }
 
@@ -422,6 +441,7 @@ void ClientImpl::SendSoon() {
 }
 
 void ClientImpl::WatchLinks() {
+  NoteBusy();
   if (std::exchange(watching_, true)) return;
   loop_.PostAt(Clock::now() + DataLinks::kWatchInterval, [this] { OnWatch(); });
 }
@@ -447,10 +467,13 @@ void ClientImpl::OnWatch() {
   idle_looks_ = 0;
 }
 
+bool ClientImpl::AwaitsAnswer() const {
+  return !pending_.compiles.empty() || !pending_.awaits.empty() || !pending_.fetches.empty() ||
+         !pending_.room.empty() || pending_.usage != 0 || pending_.profiling;
+}
+
 bool ClientImpl::AwaitsController() const {
-  return options_.controller_silence_max.count() > 0 &&
-         (!pending_.compiles.empty() || !pending_.awaits.empty() || !pending_.fetches.empty() ||
-          !pending_.room.empty() || pending_.usage != 0 || pending_.profiling);
+  return options_.controller_silence_max.count() > 0 && AwaitsAnswer();
 }
 
 void ClientImpl::WatchController(Clock::time_point now, bool stood_still) {

@@ -23,6 +23,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/fork.h"
+#include "gangway/base/latency_request.h"
 #include "gangway/base/mutex.h"
 #include "gangway/client/client.h"
 #include "gangway/client/connect.h"
@@ -153,6 +154,7 @@ class ClientImpl final : public Client {
   // client_impl.cc: opening, flushing, ending.
   void OnFrame(wire::Frame frame);
   void OnWelcome(const wire::HelloReply& reply);
+  void UseLatencyRequest();
   void OnControlClosed(const absl::Status& why);
   void Flush();
   void SendBatches() GANGWAY_EXCLUDES(mutex_);
@@ -189,7 +191,10 @@ class ClientImpl final : public Client {
   void OnWatch() GANGWAY_EXCLUDES(mutex_);
   // Loses the session if the controller is silent; else asks it for a sign of life, if it has answered the last one.
   void WatchController(Clock::time_point now, bool stood_still) GANGWAY_EXCLUDES(mutex_);
+  bool AwaitsAnswer() const GANGWAY_REQUIRES(mutex_);
   bool AwaitsController() const GANGWAY_REQUIRES(mutex_);
+  // Tells the latency request whether something is under way.
+  void NoteBusy() GANGWAY_REQUIRES(mutex_);
   std::map<WorkerKey, Destination> DestinationsOf(const std::vector<uint32_t>& devices) const
       GANGWAY_REQUIRES(mutex_);
   // `in_burst`: its upload waits to be sent with others, and so may its bytes.
@@ -254,6 +259,7 @@ class ClientImpl final : public Client {
   std::vector<std::function<void()>> deferred_ GANGWAY_GUARDED_BY(mutex_);
   uint64_t next_id_ GANGWAY_GUARDED_BY(mutex_) = 1;  // of executables, uploads, fetches, awaits
   Pending pending_ GANGWAY_GUARDED_BY(mutex_);
+  LatencyHold latency_ GANGWAY_GUARDED_BY(mutex_){&LatencyRequest::OfProcess()};
   absl::flat_hash_map<uint64_t, Uploading> uploads_ GANGWAY_GUARDED_BY(mutex_);
   // The devices of each array, which determine the workers that a fetch waits for.
   absl::flat_hash_map<ArrayHandle, Devices> placements_ GANGWAY_GUARDED_BY(mutex_);

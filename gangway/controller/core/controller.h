@@ -148,6 +148,8 @@ class Controller {
 
   size_t storage_count() const { return storages_.size(); }
   size_t node_count() const { return nodes_.size(); }
+  // No node and no compile is under way.
+  bool idle() const { return nodes_.empty() && compiles_.size() == 0; }
   size_t spanning_count() const { return sequencer_.size(); }
 
  private:

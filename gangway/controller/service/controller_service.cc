@@ -73,6 +73,7 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
   for (uint32_t island : options_.core.remote_islands) {
     if (island < islands_.size()) islands_[island].remote = true;
   }
+  if (options_.latency_request) latency_.Use(loop_);
   pulse_ = std::make_unique<Pulse>(
       loop_, [this](Clock::time_point now, bool still) { OnPulse(now, still); });
   loop_->AddRoundEnd([this, alive = alive_] {
@@ -133,6 +134,7 @@ wire::Frame ControllerService::NewReply() const {
   reply.mutable_hello_reply()->set_epoch(options_.core.epoch);
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
+  reply.mutable_hello_reply()->set_latency_request(options_.latency_request);
   return reply;
 }
 
@@ -248,13 +250,9 @@ void ControllerService::SendWelcome(SessionId session, ClientLink& client) {
   client.welcomed = true;
   NameTrace(TraceNameOf::kSession, session.number(), client.name);
   Step(SessionOpened{session, client.name, client.wants_ends});
-  wire::Frame frame;
-  frame.set_epoch(options_.core.epoch);
+  wire::Frame frame = NewReply();
   wire::HelloReply* reply = frame.mutable_hello_reply();
-  reply->set_epoch(options_.core.epoch);
   reply->set_session(session.number());
-  reply->set_build_version(wire::kBuildVersion);
-  reply->set_protocol_version(wire::kProtocolVersion);
   reply->set_data_token(transport::DataToken(options_.data_key, session));
   core_.FillTopology(*reply->mutable_topology());
   (void)client.link->Send(std::move(frame));  // on_closed reports a closed link
@@ -502,6 +500,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
   Actions actions;
   const Time now = Clock::now();
   core_.Step(std::move(event), now, actions);
+  latency_.Set(!core_.idle());
   Record(actions, batch, now);
   for (auto& [session, out] : actions.to_clients) {
     auto it = clients_.find(session);

@@ -21,6 +21,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/base/latency_request.h"
 #include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/transport/handshake/handshake.h"
@@ -34,6 +35,8 @@ struct ControllerOptions {
   std::chrono::milliseconds welcome_max{15000};  // for the declared workers, at a client's Hello
   std::string data_key;     // makes clients' data tokens; sent to schedulers and workers
   wire::IslandTerms terms;  // sent to schedulers, with their workers added
+  // Hold the latency request while something is under way, and tell clients, schedulers and workers to do so.
+  bool latency_request = false;
   std::chrono::milliseconds silence_max{5000};
   // A scheduler or compiler was declared dead, and its process must be ended and replaced.
   std::function<void(uint64_t process_id)> on_silent;
@@ -171,6 +174,7 @@ class ControllerService {
   EventLoop* const loop_;
   const ControllerOptions options_;
   Controller core_;
+  LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::map<SessionId, ClientLink> clients_;
   std::vector<IslandLink> islands_;
   std::shared_ptr<transport::Link> compiler_;

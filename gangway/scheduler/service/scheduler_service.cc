@@ -137,6 +137,8 @@ wire::Frame SchedulerService::Introduce() const {
 void SchedulerService::Begin(const wire::HelloReply& reply) {
   epoch_ = reply.epoch();
   data_key_ = reply.data_key();
+  cluster_holds_latency_ = reply.latency_request();
+  if (cluster_holds_latency_ && options_.latency_request) latency_.Use(loop_);
   config_.island = options_.island;
   config_.budget_bytes = reply.island().budget_bytes();
   config_.memory_wait_max = std::chrono::milliseconds(reply.island().memory_wait_ms());
@@ -289,6 +291,7 @@ absl::Status SchedulerService::Register(uint32_t index,
   reply.mutable_hello_reply()->set_build_version(wire::kBuildVersion);
   reply.mutable_hello_reply()->set_protocol_version(wire::kProtocolVersion);
   reply.mutable_hello_reply()->set_data_key(data_key_);
+  reply.mutable_hello_reply()->set_latency_request(cluster_holds_latency_);
   GANGWAY_RETURN_IF_ERROR(link->Send(std::move(reply)));
   WorkerLink& worker = workers_[index];
   worker.link = link;
@@ -420,6 +423,7 @@ void SchedulerService::Step(Event event) {
   Actions actions;
   const Time now = Clock::now();
   island_->Step(std::move(event), now, actions);
+  latency_.Set(island_->node_count() != 0);
   Record(actions, options_.island, now);
   for (auto& [worker, item] : actions.to_workers) {
     if (workers_[worker].batch.items().empty()) to_flush_.push_back(worker);

@@ -23,6 +23,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/base/latency_request.h"
 #include "gangway/base/pulse.h"
 #include "gangway/scheduler/core/island.h"
 #include "gangway/transport/handshake/handshake.h"
@@ -36,6 +37,9 @@ struct SchedulerOptions {
   std::string token;  // the cluster's, for the controller
   std::chrono::milliseconds silence_max{5000};
   bool remote = false;  // not in the controller's process: the two exchange heartbeats
+  // Hold the latency request while a node is under way, if the cluster does. Not in the controller's process, where the
+  // controller holds it for longer.
+  bool latency_request = false;
   std::chrono::milliseconds controller_silence_max{10000};  // remote: longer, since more is lost
   std::function<void(uint64_t process_id)> on_silent;       // a silent worker was declared dead
   std::function<void(const absl::Status& why)>
@@ -113,9 +117,11 @@ class SchedulerService {
   std::function<void(const absl::Status&)> on_answer_;  // called once, with the reply to Hello
   // Set by the controller's reply.
   uint64_t epoch_ = 0;
-  std::string data_key_;  // workers check clients' data tokens with it
+  std::string data_key_;                // workers check clients' data tokens with it
+  bool cluster_holds_latency_ = false;  // HelloReply.latency_request
   IslandConfig config_;
   std::unique_ptr<Island> island_;
+  LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::vector<WorkerLink> workers_;
   std::vector<uint32_t> to_flush_;               // workers with items of this round
   std::shared_ptr<transport::Link> controller_;  // null once it is lost

@@ -227,21 +227,23 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
 }
 
 // Handles a frame of the scheduler, on the loop.
-void OnControlFrame(wire::Frame frame, const std::string& name, Incarnation incarnation,
+void OnControlFrame(wire::Frame frame, const WorkerOptions& options, const Identity& identity,
                     ControlLink& link, WorkerService& service, StopFlag& stop) {
   link.Heard();
-  if (frame.incarnation() != 0 && Incarnation(frame.incarnation()) != incarnation) {
+  if (frame.incarnation() != 0 && Incarnation(frame.incarnation()) != identity.incarnation) {
     return spdlog::warn("A message for incarnation {} arrived at {} and was dropped",
-                        frame.incarnation(), incarnation.number());
+                        frame.incarnation(), identity.incarnation.number());
   }
   if (frame.has_hello_reply()) {
     link.SetEpoch(frame.hello_reply().epoch());
     service.SetDataKey(frame.hello_reply().data_key());
+    if (frame.hello_reply().latency_request() && options.latency_request)
+      service.UseLatencyRequest();
     if (frame.hello_reply().has_failure()) stop.Stop(wire::ToStatus(frame.hello_reply().failure()));
     return;
   }
   if (frame.has_trace_request()) {
-    for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), name))
+    for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), identity.name))
       link.Send(std::move(reply));
     return;
   }
@@ -430,19 +432,19 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
                               {.queue_bytes_max = kDataQueueBytes});
   if (!listener.ok()) stop.Stop(listener.status());
 
-  transport::LinkEvents events{
-      .executor = loop.get(),
-      .on_frame =
-          [&](wire::Frame frame) {
-            OnControlFrame(std::move(frame), name, incarnation, link, service, stop);
-          },
-      .on_writable = [&link] { link.OnWritable(); },
-      .on_closed =
-          [&](const absl::Status& why) {
-            stop.Stop(absl::UnavailableError(
-                absl::StrCat("The link to the scheduler at ", options.scheduler_address,
-                             " is gone: ", std::string(why.message()))));
-          }};
+  transport::LinkEvents events{.executor = loop.get(),
+                               .on_frame =
+                                   [&](wire::Frame frame) {
+                                     OnControlFrame(std::move(frame), options,
+                                                    service_options.identity, link, service, stop);
+                                   },
+                               .on_writable = [&link] { link.OnWritable(); },
+                               .on_closed =
+                                   [&](const absl::Status& why) {
+                                     stop.Stop(absl::UnavailableError(absl::StrCat(
+                                         "The link to the scheduler at ", options.scheduler_address,
+                                         " is gone: ", std::string(why.message()))));
+                                   }};
   if (listener.ok()) {
     auto connected = ConnectScheduler(options, control, events, stop);
     if (!connected.ok()) stop.Stop(connected.status());

@@ -77,6 +77,7 @@ struct WorkerOptions {
   size_t shared_shard_min = size_t{16} << 10;  // smaller shards go on streams
   // Of this process, if workers of this host may read it; not used without shared memory.
   SharedHeap heap;
+  bool latency_request = true;  // hold it while something is under way, if the cluster does
 };
 
 // Ends RunWorker from another thread. The first reason stays.

@@ -169,6 +169,7 @@ void WorkerService::OnEnded(NodeEnded event) {
 
 void WorkerService::Step(Event event) {
   std::vector<Action> actions = core_.Step(std::move(event));
+  latency_.Set(core_.counts().nodes != 0);
   for (Action& action : actions) {
     std::visit([this](auto& each) { Do(each); }, action);
   }

@@ -21,6 +21,7 @@
 
 #include "gangway/base/executor.h"
 #include "gangway/base/ids.h"
+#include "gangway/base/latency_request.h"
 #include "gangway/base/shared_heap.h"
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
@@ -71,6 +72,9 @@ class WorkerService {
     peers_.streams().SetToken(transport::DataToken(key, kPeerSession));
     streams_.SetKey(std::move(key));
   }
+
+  // From now on, this process holds the latency request while it has nodes.
+  void UseLatencyRequest() { latency_.Use(loop_.get()); }
 
   transport::LinkEvents AcceptData(std::shared_ptr<transport::Link> link) {  // any thread
     return streams_.Accept(std::move(link));
@@ -157,6 +161,7 @@ class WorkerService {
   const std::unique_ptr<RunningGangs> running_ = std::make_unique<RunningGangs>();
   const std::shared_ptr<HostCalls> host_calls_;
   WorkerCore core_;
+  LatencyHold latency_{&LatencyRequest::OfProcess()};
   const std::shared_ptr<StagingMemory> staging_;
   StreamTransfers transfers_;
   CollectivePeers peers_;
