@@ -28,7 +28,7 @@ NATIVE_PROGRAMS = pathlib.Path(
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
-POLL_S = 0.25
+POLLS_MIN = 40  # of a condition, within its limit
 FREE_PORTS = 12_000  # that free_port chooses from
 # Names of gRPC's pooled threads, cut to 15 characters as in the kernel. The pools vary by a thread or two even in
 # idle processes, and grow when their threads are scheduled late. Others grow and never shrink: its two executors to
@@ -87,8 +87,8 @@ def free_port() -> int:
 
 def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
     """The first true value of `condition`, polled every 20 ms; a timeout fails and names `what`. In parallel runs,
-    polling takes at most a fifth of the time, and that of several threads together the time of one, unless they then
-    polled less often than every POLL_S: most conditions start a process, `gangway status`.
+    polling takes at most a fifth of the time, and that of several threads together the time of one, unless a condition
+    were then polled less than POLLS_MIN times: most conditions start a process, `gangway status`.
     """
     deadline = time.monotonic() + timeout_s * PATIENCE
     _waiting.add(threading.get_ident())
@@ -101,7 +101,7 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float) -> Any:
             now = time.monotonic()
             if now > deadline:
                 raise AssertionError(f"{what}: not within {timeout_s * PATIENCE:g} s")
-            pause_s = min(POLL_S, (len(_waiting) - 1) * (now - began))
+            pause_s = min(timeout_s / POLLS_MIN, (len(_waiting) - 1) * (now - began))
             time.sleep(max(0.02, pause_s, (PATIENCE - 1) * (now - began)))
     finally:
         _waiting.discard(threading.get_ident())

@@ -27,6 +27,7 @@ from harness import PATIENCE, Cluster
 from hosts import ByHand
 
 PREPARING_MAX = 2  # scenes at a time: starting a cluster and its clients costs CPU time
+CALM_S = 12.0  # from the gate's opening until most scenes have ended
 STEP_S = 0.2  # between the beginnings of two scenes, so that not all that follows them coincides
 PREPARED_S = 200  # until the gate opens without those that still prepare
 ENDED_S = 90  # from the gate's opening to the end of each scene, unless it says otherwise
@@ -60,13 +61,15 @@ class Gate:
             self.opened_at = time.monotonic()
             self._missing.notify_all()
 
-    def wait(self, name: str) -> None:
+    def wait(self, name: str, calm: bool) -> None:
         """Returns at the scene's own moment after the opening."""
         with self._missing:
             limit_s = (PREPARED_S + 10) * PATIENCE
             assert self._missing.wait_for(lambda: self.opened_at, limit_s), self._names
-        begins_at = self.opened_at + STEP_S * self._order.index(name)
-        time.sleep(max(0, begins_at - time.monotonic()))
+        after_s = STEP_S * self._order.index(name)
+        if calm and len(self._order) > 1:
+            after_s = max(after_s, CALM_S)
+        time.sleep(max(0, self.opened_at + after_s - time.monotonic()))
 
 
 @dataclasses.dataclass
@@ -109,10 +112,10 @@ class Stage:
         self.ends.callback(made.stop)
         return made.start()
 
-    def begin(self) -> None:
-        """Waits until all scenes are prepared."""
+    def begin(self, *, calm: bool = False) -> None:
+        """Waits until all scenes are prepared; with `calm`, for a tight limit, until most have ended."""
         self._arrive()
-        self._gate.wait(self._name)
+        self._gate.wait(self._name, calm)
 
     def say(self, *words: object) -> None:
         """Prints in this scene's own test."""
