@@ -18,6 +18,7 @@
 #include "gangway/cli/tool_link.h"
 #include "gangway/cli/trace_file.h"
 #include "gangway/cli/up.h"
+#include "gangway/cli/wakes.h"
 #include "gangway/compiler/executable_cache.h"
 #include "gangway/device/pjrt/pjrt_api.h"
 #include "gangway/wire/version.h"
@@ -106,6 +107,12 @@ void CheckDisk(Report& report) {
   report.Wrong("disk", absl::StrCat("only ", GiB(bytes), " are free for ", folder,
                                     ": compiled programs will not be kept; make room, or give "
                                     "another folder with GANGWAY_CACHE_DIR"));
+}
+
+// Slow wakes cost time, and nothing else: a remark.
+void CheckWakes(Report& report) {
+  const WakesAdvice advice = Judge(MeasureWakes());
+  advice.needed ? report.Note("wakes", advice.text) : report.Ok("wakes", advice.text);
 }
 
 // Whether the executable of this machine's process was replaced since the process started.
@@ -230,6 +237,7 @@ int Doctor(const DoctorOptions& options) {
   CheckDescriptors(report);
   CheckMemory(report);
   CheckDisk(report);
+  CheckWakes(report);
   CheckCluster(options, report);
   return report.exit_status();
 }
