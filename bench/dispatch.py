@@ -1,17 +1,22 @@
 """Measures dispatch and transfers of one script through both doors, beside JAX in-process on the same plugin: time and
-CPU per call. An argument `--only TEXT` restricts the run to the cases whose name contains TEXT.
+CPU per call. What a script awaits is also measured on two clusters in turns, one of which runs without the latency
+request. An argument `--only TEXT` restricts the run to the cases whose name contains TEXT ("latency request": those on
+two clusters).
 
 Also reports the frames that the controller sends to clients per call, since calls should make no round trip.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import benchlib
 import harness
@@ -22,11 +27,24 @@ TIMEOUT_S = 600
 
 
 DOORS = ("pjrt", "ifrt")
+# What a script awaits: each has several wakes of sleeping threads on its path.
+AWAITED = (
+    "call and wait, 1 device",
+    "call and fetch, 1 device: float(f(x))",
+    "device_put and wait, 64 B",
+    "device_put and wait, 2 kB",
+)
+NO_REQUEST = ("--no-latency-request",)
+TURNS = 3
 
 
-def run_client(backend: str, environment: dict[str, str]) -> dict[str, dict]:
+def run_client(
+    backend: str, environment: dict[str, str], only: str = "", cases: Sequence[str] = ()
+) -> dict[str, dict]:
+    """What the client measured, by case: of `cases`, or else all whose name contains `only`."""
+    chosen = [word for case in cases for word in ("--case", case)] or ["--only", only]
     result = subprocess.run(
-        [sys.executable, str(CLIENT), "--backend", backend, *sys.argv[1:]],
+        [sys.executable, str(CLIENT), "--backend", backend, *chosen],
         env=environment,
         capture_output=True,
         text=True,
@@ -34,8 +52,8 @@ def run_client(backend: str, environment: dict[str, str]) -> dict[str, dict]:
     )
     if result.returncode:
         raise SystemExit(f"{backend}: {result.stdout}{result.stderr}")
-    cases = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-    return {case["case"]: case for case in cases}
+    measured = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    return {case["case"]: case for case in measured}
 
 
 def head_pid(cluster: harness.Cluster) -> int:
@@ -159,7 +177,51 @@ def comparison_rows(runs: dict[str, dict[str, dict]]) -> list[benchlib.Row]:
     return rows
 
 
-def main() -> None:
+def latency_rows(only: str) -> list[benchlib.Row]:
+    """Awaited work on a cluster that holds the host's latency request while something is under way, and on one that
+    does not. JAX in-process takes its turn while both are idle, so neither holds anything.
+    """
+    variants = {"with the latency request": (), "without the latency request": NO_REQUEST}
+    cases = [
+        case
+        for case in AWAITED
+        if any(only in f"{door}: {case}, {what}" for door in DOORS for what in variants)
+    ]
+    if not cases:
+        return []
+    seconds: dict[str, list[float]] = {}
+
+    def add(prefix: str, measured: dict[str, dict]) -> None:
+        for name, case in measured.items():
+            seconds.setdefault(prefix + name, []).extend(case["seconds"])
+
+    with contextlib.ExitStack() as stack:
+        clusters = {}
+        for what, flags in variants.items():
+            clusters[what] = harness.Cluster(1, 1, 8, *flags).start()
+            stack.callback(clusters[what].stop)
+        for _ in range(TURNS):
+            for door in DOORS:
+                for what, cluster in clusters.items():
+                    environment = harness.client_environment(cluster.port)
+                    add(f"{door}, {what}: ", run_client(door, environment, cases=cases))
+            add("reference: ", run_client("reference", dict(os.environ), cases=cases))
+    return [
+        benchlib.Row(
+            what=f"{door}: {case}, {what}",
+            unit="us per call",
+            values=[value * 1e6 for value in seconds[f"{door}, {what}: {case}"]],
+            peer="JAX on the plugin in-process",
+            peer_values=[value * 1e6 for value in seconds[f"reference: {case}"]],
+        )
+        for door in DOORS
+        for case in cases
+        for what in variants
+    ]
+
+
+def all_rows(only: str) -> list[benchlib.Row]:
+    """Rows of one cluster as `gangway up` starts it."""
     runs: dict[str, dict[str, dict]] = {}
     cluster = harness.Cluster(1, 1, 8).start()
     sent = 0
@@ -168,13 +230,13 @@ def main() -> None:
         for door in DOORS:
             environment = harness.client_environment(cluster.port) | {"GANGWAY_BENCH_PIDS": pids}
             before = cluster.status()["counters"]
-            runs[door] = run_client(door, environment)
+            runs[door] = run_client(door, environment, only)
             after = cluster.status()["counters"]
             if door == "ifrt":
                 sent = after["frames_to_clients"] - before["frames_to_clients"]
     finally:
         cluster.stop()
-    runs["reference"] = run_client("reference", dict(os.environ))
+    runs["reference"] = run_client("reference", dict(os.environ), only)
     rows = comparison_rows(runs)
     for door in DOORS:
         rows += door_rows(door, runs[door], runs["reference"])
@@ -186,7 +248,15 @@ def main() -> None:
             values=[sent / (calls * 5)],
         )
     )
-    benchlib.write("dispatch", rows)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    only = parser.parse_args().only
+    rows = [] if "latency request" in only else all_rows(only)
+    benchlib.write("dispatch", rows + latency_rows(only), is_result=not only)
 
 
 if __name__ == "__main__":

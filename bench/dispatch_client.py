@@ -55,6 +55,11 @@ def thread_seconds(pid: int) -> dict[str, float]:
 
 
 only = ""
+cases: list[str] = []
+
+
+def wanted(name: str) -> bool:
+    return name in cases if cases else only in name
 
 
 def measure_each(
@@ -64,7 +69,7 @@ def measure_each(
     count: int = 3,
 ) -> None:
     """Measures `run`, each time on something new from `prepare`, which is not measured."""
-    if only not in name:
+    if not wanted(name):
         return
     run(prepare())
     seconds = []
@@ -85,7 +90,7 @@ def measure_each(
 
 def measure(name: str, run: Callable[[int], None]) -> None:
     """Measures `run`: `run(n)` makes n calls and waits for the last."""
-    if only not in name:
+    if not wanted(name):
         return
     run(20)
     started = time.perf_counter()
@@ -182,12 +187,17 @@ def measure_transfers() -> None:
 
         return run
 
-    def put_and_wait(count: int) -> None:
-        data = np.zeros((16,), np.float32)
-        for _ in range(count):
-            jax.device_put(data, jax.devices()[0]).block_until_ready()
+    def put_and_wait(size: int) -> Callable[[int], None]:
+        data = np.zeros((size,), np.float32)
 
-    measure("device_put and wait, 64 B", put_and_wait)
+        def run(count: int) -> None:
+            for _ in range(count):
+                jax.device_put(data, jax.devices()[0]).block_until_ready()
+
+        return run
+
+    measure("device_put and wait, 64 B", put_and_wait(16))
+    measure("device_put and wait, 2 kB", put_and_wait(512))
     measure("device_put, 2 kB", put(np.zeros((512,), np.float32)))
     large = np.random.default_rng(0).random((16 << 20,), np.float32)
     target = np.empty_like(large)
@@ -223,9 +233,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=["ifrt", "pjrt", "reference"], required=True)
     parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--case", action="append", default=[], help="instead, cases of this name")
     args = parser.parse_args()
-    global only
-    only = args.only
+    global only, cases
+    only, cases = args.only, args.case
     connect(args.backend)
     measure_calls()
     measure_transfers()
