@@ -1,7 +1,7 @@
 # gangway_library(<name> SRCS a.cc ... DEPS gangway_base absl::status ...)      a static library
 # gangway_proto(<name> PROTOS a.proto ... [DEPS ...] [GRPC])                    a library of generated messages
 # gangway_test(<name> SRCS a_test.cc DEPS ... [TIMEOUT seconds] [SHARDS n] [LABELS ...])
-#                                                       a GoogleTest binary run by ctest, in n parts that may run at once
+#                                                       a GoogleTest binary run by ctest, in n parts
 # gangway_fuzz(<name> SRCS a_fuzz.cc DEPS ...)          a fuzz target (base/fuzz.h): libFuzzer drives it in the preset
 #                                                       fuzz; in all others it is a test over seeds and mutations
 # gangway_plugin(<name> EXPORTS a.map LIBRARY <library> [GRPC])    a shared library that exports what the map says
@@ -38,8 +38,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
 endif()
 
 # Precompiled headers take half of the compile time of a test, and a third of that of other sources. Tests have them in
-# every build, the product's own sources in the dev and ASan builds. The builds for TSan and for release compile the same
-# sources without, and so prove that every file includes what it uses; so does tools/clang_tidy.
+# every build, the product's own sources in the dev and ASan builds. The builds for TSan and for release compile the
+# same sources without, and so prove that every file includes what it uses; so does tools/clang_tidy.
 option(GANGWAY_PRECOMPILE "Precompile headers for the product's sources" OFF)
 function(gangway_precompiled_header name kind)
   if(kind STREQUAL product)

@@ -1,13 +1,13 @@
-"""The budget of `make test`: 12 minutes on a warm machine of two cores. Each stage has a share of it, prints its time beside
-it, and fails at one and a half times its share.
+"""The budget of `make test`: 12 minutes on a warm machine of two cores. Each stage has a share of it, and prints its time
+beside it; it is late at one and a half times its share.
 
     tools/budget.py speed                    the time that this machine takes, in percent of the reference machine's
     tools/budget.py begin FILE               notes what a stage starts from
     tools/budget.py allow SECONDS            from within a stage: adds to its share, in the file $GANGWAY_ALLOWANCE
-    tools/budget.py end FILE STAGE SPEED     prints the time and the share of the stage; exits with 1 if it is late
+    tools/budget.py end FILE STAGE SPEED     prints time and share of the stage; exits with 1 if it is late, and ENFORCED
 
 What a warm machine would not have to do adds to a share: compiles that ccache could not answer, and what a stage allows
-itself. A late stage does not fail where its time says nothing about the change: on a machine that is slow (`speed`, before
+itself. A stage is not late where its time says nothing about the change: on a machine that is slow (`speed`, before
 the first stage or after this one), and where others had the cores for more than STOLEN of its time.
 """
 
@@ -37,6 +37,7 @@ SHARES_S = {
 }
 TOTAL_S = 720
 LATE = 1.5
+ENFORCED = False  # a late stage fails: not before all shares were measured on an idle machine
 COMPILE_S = 1.2  # on two cores, of one that ccache cannot answer
 SLOW_PERCENT = 130
 STOLEN = 0.1
@@ -94,7 +95,7 @@ def verdict(seconds: float, share: float, stolen: float, speeds: list[int]) -> t
         return False, f"late, on a machine that takes {max(speeds)}% of the reference's time"
     if stolen > STOLEN:
         return False, f"late, but others had the cores for {100 * stolen:.0f}% of the time"
-    return True, f"FAILED: over {LATE} times its share of the budget"
+    return True, f"LATE: over {LATE} times its share of the budget"
 
 
 def begin(file: pathlib.Path) -> None:
@@ -116,7 +117,7 @@ def end(file: pathlib.Path, stage: str, speed: int) -> int:
     speeds = [speed] if not share or seconds <= LATE * share else [speed, speed_percent()]
     late, words = verdict(seconds, share, stolen, speeds)
     print(f"{seconds:5.0f} s of {share:5.0f}  {words}" if share else f"{seconds:5.0f} s", end="")
-    return int(late)
+    return int(late and ENFORCED)
 
 
 def main() -> int:

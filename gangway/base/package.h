@@ -1,5 +1,5 @@
-// Where this process's binary finds what it needs: in the Python package that holds it, if a wheel installed it, else in
-// the repository that holds its build. Binaries do not contain the path of either, so that both can be moved, and so that
+// Where this process's binary finds what it needs: in the Python package that holds it, if a wheel installed it, or in
+// the repository that holds its build. Binaries do not contain the path of either, so that both can be moved, and that
 // builds of the same sources in two places have the same bytes.
 //
 // Threading: functions without state. Failure: none; what is not found is empty.

@@ -1,6 +1,6 @@
 // What every Transport must do, as two GoogleTest suites: what depends on the form of an address, and all else. An
-// implementation's test instantiates TransportAddresses with each form that it has, and TransportConformance with one of
-// them; the tests are in conformance.cc.
+// implementation's test instantiates TransportAddresses with each form that it has, and TransportConformance with one
+// of them; the tests are in conformance.cc.
 #ifndef GANGWAY_TRANSPORT_CONFORMANCE_CONFORMANCE_H_
 #define GANGWAY_TRANSPORT_CONFORMANCE_CONFORMANCE_H_
 

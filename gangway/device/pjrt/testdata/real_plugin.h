@@ -13,8 +13,8 @@
 
 namespace gangway::device {
 
-// The function table of the plugin at `path`, which is relative to the folder of the library that calls this. Aborts the
-// process if the plugin cannot be loaded.
+// The function table of the plugin at `path`, which is relative to the folder of the library that calls this. Aborts
+// the process if the plugin cannot be loaded.
 inline const PJRT_Api* LoadRealPlugin(const char* path) {
   static const char here = 0;
   Dl_info caller = {};
