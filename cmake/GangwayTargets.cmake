@@ -51,7 +51,7 @@ function(gangway_precompiled_header name kind)
     target_link_libraries(${name} PRIVATE gangway_options protobuf::libprotobuf absl::flat_hash_map absl::statusor
                                           GTest::gtest GTest::gmock)
   endif()
-  target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/precompiled/${kind}.h)
+  target_precompile_headers(${name} PRIVATE <cmake/precompiled/${kind}.h>)  # without the path of this clone
   add_dependencies(${name} gangway_wire_proto)
 endfunction()
 gangway_precompiled_header(gangway_precompiled_test test)
