@@ -74,7 +74,7 @@ def ends_with_this_process(folder: str = "") -> None:
 
 
 def free_port() -> int:
-    """A port of this host that none listens on, and that the kernel gives to no connection meanwhile: it is below those
+    """A port of this host that none listens on, and that the kernel gives to no connection: it is below those
     that it chooses from.
     """
     above = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])

@@ -42,7 +42,7 @@ COMPILE_S = 1.2  # on two cores, of one that ccache cannot answer
 SLOW_PERCENT = 130
 STOLEN = 0.1
 # Of a round of the probe on the machine on which the shares were set, when nothing else ran there.
-REFERENCE_S = 0.15
+REFERENCE_S = 0.12
 BLOCK, BLOCKS, ROUNDS = bytes(1 << 20), 64, 5
 
 

@@ -93,7 +93,9 @@ class Repository:
         return self.run("tools/run_tests", "dev", *options, **env)
 
     def pytest(self, *options: str, **env: str) -> tuple[int, list[str], str]:
-        return self.run("-m", "pytest", "-q", "tests", *options, **env)
+        plugins = ("-p", "pytest_timeout", "-p", "xdist.plugin")  # others take seconds to start
+        env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        return self.run("-m", "pytest", "-q", *plugins, "tests", *options, **env)
 
 
 @pytest.fixture
