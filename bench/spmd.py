@@ -10,6 +10,9 @@ and the result is not complete. A client of Gangway that does so ends the benchm
 A row has two limits: the aim, and what is required: never slower than gloo, and at most 10% slower than stock XLA. It
 holds if both do; the last lines on stderr count the required ones apart.
 
+The layout 1x8, all devices in one worker, is measured on two clusters: one runs Gangway's collectives, the other XLA's
+(`gangway up --collectives`), and is a peer.
+
 `--quick`, or GANGWAY_SPMD_QUICK in the environment: few rounds, sizes and shardings, written as spmd-quick.
 
 `--profile CASE` measures nothing, but says where the CPU time of that case goes, on one layout (4x2 if none is given);
@@ -35,7 +38,9 @@ import spmd_peers as peers
 import spmd_profile
 from spmd_peers import EndedError, Group, Layout
 
-MAIN, SMALL = Layout(4, 2), Layout(2, 1)
+MAIN, SMALL, INSIDE = Layout(4, 2), Layout(2, 1), Layout(1, 8)
+LAYOUTS = (MAIN, SMALL, INSIDE)
+OWN, XLAS = ("--collectives", "gangway"), ("--collectives", "xla")
 ROUNDS, ROUND_S = 7, 0.15
 CALLS_MAX = 3000  # of a round
 OURS = "Gangway"
@@ -182,11 +187,16 @@ def inverse(seconds: list[float], factor: float = 1) -> list[float]:
 # --- Rows ---
 
 
+def is_xla(peer: str) -> bool:
+    """Whether its collectives are XLA's."""
+    return peer.startswith(("stock", peers.XLA_INSIDE))
+
+
 def scalar_limit(case: str, door: str, peer: str) -> Limit:
     if peer.startswith("JAX gloo"):
         aims = {"scalar fused": 15.0, "scalar one": 0 if "C++" in door else 5.0}
         return Limit(aims.get(case, 0), 1)
-    if peer.startswith("stock"):
+    if is_xla(peer):
         return Limit(2 if case == "scalar fused" else 0, STOCK_MIN)
     return Limit(0.7 if case == "scalar fused" else 0)
 
@@ -218,7 +228,7 @@ def scalar_rows(run: Run) -> list[benchlib.Row]:
 def collective_limit(size: int, peer: str) -> Limit:
     if peer.startswith("JAX gloo"):
         return Limit(5, 1)
-    if peer.startswith("stock"):
+    if is_xla(peer):
         return Limit(0, STOCK_MIN)
     return Limit(1 if peer == "Open MPI" and size >= cases.MIB else 0)
 
@@ -272,13 +282,14 @@ def step_rows(run: Run, case: str, what: str, limits: dict[str, Limit]) -> list[
 
 
 def training_rows(run: Run, shardings: tuple[str, ...]) -> list[benchlib.Row]:
-    limits = {"stock": Limit(1 / 0.9, STOCK_MIN), "JAX gloo": Limit(15, 1)}
+    inside = {peers.XLA_INSIDE: Limit(0, STOCK_MIN)}
+    limits = {"stock": Limit(1 / 0.9, STOCK_MIN), "JAX gloo": Limit(15, 1)} | inside
     rows = []
     for sharding in shardings:
         rows += step_rows(run, f"step {sharding}", f"training step {sharding}", limits)
         what = f"training step {sharding}, each loss awaited"
         rows += step_rows(run, f"step {sharding} awaited", what, limits)
-    limits = {"stock": Limit(0, STOCK_MIN), "JAX gloo": Limit(0, 1)}
+    limits = {"stock": Limit(0, STOCK_MIN), "JAX gloo": Limit(0, 1)} | inside
     rows += step_rows(run, "example", "the step of examples/train_lm.py", limits)
     return rows
 
@@ -358,8 +369,8 @@ def running(groups: list[Group]) -> Iterator[list[Group]]:
 
 
 @contextlib.contextmanager
-def cluster_of(layout: Layout) -> Iterator[harness.Cluster]:
-    cluster = harness.Cluster(1, layout.workers, layout.devices, folder="gangway-bench-")
+def cluster_of(layout: Layout, *flags: str) -> Iterator[harness.Cluster]:
+    cluster = harness.Cluster(1, layout.workers, layout.devices, *flags, folder="gangway-bench-")
     with tempfile.TemporaryDirectory(prefix="gangway-bench-") as executables:
         cluster.environment["GANGWAY_CACHE_DIR"] = executables
         cluster.start()
@@ -424,9 +435,27 @@ def measure_layout(layout: Layout, options: argparse.Namespace, rows: list[bench
                 rows += pair_rows(pairs, layout, options.rounds)
 
 
+def measure_inside(options: argparse.Namespace, rows: list[benchlib.Row]) -> None:
+    """Gangway's collectives and XLA's inside of one worker."""
+    with cluster_of(INSIDE, *OWN) as cluster, cluster_of(INSIDE, *XLAS) as other:
+        groups = [
+            peers.gangway(cluster, "pjrt", is_any),
+            peers.gangway(other, "pjrt", is_any, peers.XLA_INSIDE),
+            peers.stock(INSIDE, is_any),
+        ]
+        with running(groups):
+            run = Run(INSIDE, groups, options.rounds)
+            if "scalar" in options.parts:
+                rows += scalar_rows(run)
+            if "collectives" in options.parts:
+                rows += all_collective_rows(run, options.sizes)
+            if "steps" in options.parts:
+                rows += training_rows(run, options.shardings)
+
+
 def profile(options: argparse.Namespace) -> None:
     """Prints where the CPU time of Gangway's processes goes in one case, and what a unit of it takes."""
-    layout = next(each for each in (MAIN, SMALL) if each.name == options.layout[0])
+    layout = next(each for each in LAYOUTS if each.name == options.layout[0])
     with cluster_of(layout) as cluster:
         door = peers.gangway(cluster, options.door, is_any)
         with running([door]):
@@ -452,7 +481,8 @@ def parse_options() -> argparse.Namespace:
         "--quick", action="store_true", default=bool(os.environ.get("GANGWAY_SPMD_QUICK"))
     )
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--layout", action="append", choices=[MAIN.name, SMALL.name])
+    names = [each.name for each in LAYOUTS]
+    parser.add_argument("--layout", action="append", choices=names)
     parser.add_argument(
         "--part", action="append", dest="parts", choices=PARTS, help="only this; may recur"
     )
@@ -467,7 +497,7 @@ def parse_options() -> argparse.Namespace:
     options.sizes = QUICK_SIZES if options.quick else cases.SIZES
     options.shardings = QUICK_SHARDINGS if options.quick else cases.SHARDINGS
     options.parts = options.parts or PARTS
-    options.layout = options.layout or [MAIN.name, SMALL.name]
+    options.layout = options.layout or names
     return options
 
 
@@ -483,9 +513,12 @@ def main() -> None:
     rows: list[benchlib.Row] = []
     name = "spmd-incomplete"
     try:
-        for layout in (MAIN, SMALL):
+        for layout in LAYOUTS:
             if layout.name in options.layout:
-                measure_layout(layout, options, rows)
+                if layout is INSIDE:
+                    measure_inside(options, rows)
+                else:
+                    measure_layout(layout, options, rows)
         for peer in sorted(set(restarted_peers)):
             times = [float(restarted_peers.count(peer))]
             rows.append(benchlib.Row(f"{peer} ended, and was started again", "times", times))

@@ -31,6 +31,7 @@ CLIENT = HERE / "spmd_client.py"
 BINARIES = harness.GANGWAY.resolve().parents[2] / "bench"  # of the same build
 READ_BY_XLA_OR_JAX = ("JAX_PLATFORMS", "NPROC", "XLA_FLAGS")
 ANSWER_S = 240.0
+XLA_INSIDE = "a worker with XLA's"  # collectives
 WORDS_MAX = 2500  # of a group that ended
 POOL = "16"  # of the peers that are XLA: with fewer threads, 8 devices of one process hang (reference.py)
 
@@ -145,8 +146,10 @@ def plain_environment() -> dict[str, str]:
     return environment | {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-def gangway(cluster: harness.Cluster, door: str, handles: Callable[[str], bool]) -> Group:
-    group = Group(f"Gangway, {door} door", handles)
+def gangway(
+    cluster: harness.Cluster, door: str, handles: Callable[[str], bool], name: str = ""
+) -> Group:
+    group = Group(name or f"Gangway, {door} door", handles)
     inherited = harness.client_environment(cluster.port, door)
     environment = {name: to for name, to in inherited.items() if name not in READ_BY_XLA_OR_JAX}
     group.spawn([sys.executable, str(CLIENT), "gangway"], environment)

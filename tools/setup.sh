@@ -74,7 +74,8 @@ package_index() {
   echo "${index:-https://pypi.org/simple}"
 }
 
-# pip takes a minute of CPU to install what uv takes from its cache in a second, in every new clone.
+# pip takes a minute of CPU to install what uv takes from its cache in a second, in every new clone. The bytecode is
+# made here, since each process would make its own where PYTHONDONTWRITEBYTECODE is set.
 make_venv() {
   local python=$1 wanted uv
   wanted=$(sha256sum < $versions/requirements.txt)
@@ -88,7 +89,7 @@ make_venv() {
   uv=$(sed -n '/^uv==/p' $versions/requirements.txt)
   retry .venv/bin/pip install -q --disable-pip-version-check --cache-dir "$cache/pip" "$uv" &&
     retry env UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$(package_index)}" UV_CACHE_DIR="${UV_CACHE_DIR:-$cache/uv}" \
-      .venv/bin/uv pip install -q --python .venv/bin/python -r $versions/requirements.txt ||
+      .venv/bin/uv pip install -q --compile-bytecode --python .venv/bin/python -r $versions/requirements.txt ||
     fail "could not install $versions/requirements.txt; is the package index reachable?"
   .venv/bin/uv pip check -q --python .venv/bin/python || fail "the wheels of $versions/requirements.txt conflict"
   echo "$wanted" > .venv/gangway-stamp
