@@ -58,8 +58,8 @@ share_compiles() {
 run_e2e() {
   local failed=0
   [ -n "${GANGWAY_NIGHTLY:-}" ] || share_compiles
-  .venv/bin/pytest -q tests -m "not alone" -n "$e2e_jobs" --durations=10 "$@" || failed=1
-  .venv/bin/pytest -q tests -m alone --durations=10 "$@" || failed=1
+  .venv/bin/pytest -q tests -m "not alone" -n "$e2e_jobs" --durations=40 "$@" || failed=1
+  .venv/bin/pytest -q tests -m alone --durations=40 "$@" || failed=1
   return $failed
 }
 stage_e2e() {
