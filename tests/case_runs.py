@@ -109,15 +109,16 @@ def run_cases(
 
 
 def reference_key(depends_on: Any, sources: Iterable[pathlib.Path]) -> str:
-    """A hash of everything that an outcome on the reference depends on: `depends_on`, `sources`, the pinned versions
-    and the processor.
+    """A hash of everything that an outcome on the reference depends on: `depends_on`, `sources`, the pinned versions,
+    the options of XLA and JAX, and the processor.
     """
     sources = [*sources, ROOT / "testing" / "reference.py"]
     sources += [ROOT / "tools" / "versions" / f"{f}.txt" for f in ("requirements", "wheels")]
     cpu = re.findall(
         r"^(?:model name|flags)\s*:.*", pathlib.Path("/proc/cpuinfo").read_text(), re.M
     )
-    parts = [repr([depends_on, os.cpu_count(), sorted(set(cpu))]).encode()]
+    options = sorted(f"{k}={v}" for k, v in os.environ.items() if re.match("XLA_|JAX_", k))
+    parts = [repr([depends_on, options, os.cpu_count(), sorted(set(cpu))]).encode()]
     parts += [path.read_bytes() for path in sorted(sources)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
