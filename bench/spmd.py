@@ -396,6 +396,16 @@ def is_of_gloo(case: str) -> bool:
     return is_any(case) and not case.startswith(("compile", "load", "example"))
 
 
+def measure_parts(run: Run, options: argparse.Namespace, rows: list[benchlib.Row]) -> None:
+    """What all layouts have; training steps need 8 devices."""
+    if "scalar" in options.parts:
+        rows += scalar_rows(run)
+    if "collectives" in options.parts:
+        rows += all_collective_rows(run, options.sizes)
+    if run.layout is not SMALL and "steps" in options.parts:
+        rows += training_rows(run, options.shardings)
+
+
 def measure_layout(layout: Layout, options: argparse.Namespace, rows: list[benchlib.Row]) -> None:
     """All rows of the layout; those that are made stay in `rows` if it fails."""
     with cluster_of(layout) as cluster, tempfile.TemporaryDirectory() as folder:
@@ -412,12 +422,7 @@ def measure_layout(layout: Layout, options: argparse.Namespace, rows: list[bench
             groups.append(peers.MpiGroup(layout, binary, cases.IN_FLIGHT))
         with running(groups):
             run = Run(layout, groups, options.rounds)
-            if "scalar" in options.parts:
-                rows += scalar_rows(run)
-            if "collectives" in options.parts:
-                rows += all_collective_rows(run, options.sizes)
-            if layout is MAIN and "steps" in options.parts:
-                rows += training_rows(run, options.shardings)
+            measure_parts(run, options, rows)
             if layout is MAIN and "compile" in options.parts:
                 rows += compile_rows(run, options.shardings)
         if layout is MAIN and "pair" in options.parts:
@@ -444,13 +449,7 @@ def measure_inside(options: argparse.Namespace, rows: list[benchlib.Row]) -> Non
             peers.stock(INSIDE, is_any),
         ]
         with running(groups):
-            run = Run(INSIDE, groups, options.rounds)
-            if "scalar" in options.parts:
-                rows += scalar_rows(run)
-            if "collectives" in options.parts:
-                rows += all_collective_rows(run, options.sizes)
-            if "steps" in options.parts:
-                rows += training_rows(run, options.shardings)
+            measure_parts(Run(INSIDE, groups, options.rounds), options, rows)
 
 
 def profile(options: argparse.Namespace) -> None:

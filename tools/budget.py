@@ -37,7 +37,7 @@ SHARES_S = {
 }
 TOTAL_S = 720
 LATE = 1.5
-ENFORCED = False  # a late stage fails: not before all shares were measured on an idle machine
+ENFORCED = False  # a late stage fails: not before all stages keep to their shares
 COMPILE_S = 1.2  # on two cores, of one that ccache cannot answer
 SLOW_PERCENT = 130
 STOLEN = 0.1
