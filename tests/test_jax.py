@@ -1,6 +1,6 @@
 """Compares plain JAX through Gangway with the same plugin without Gangway, bit by bit; the nightly run also compares
 with jaxlib's own CPU backend, within the tolerance of another build of XLA. One test per function in `cases/` and
-kind of cluster: one worker, also with Gangway's own collectives inside of it; two islands of two workers; the same
+kind of cluster: one worker, also with XLA's collectives inside of it; two islands of two workers; the same
 with the controller, each scheduler and each worker started by hand; and those over TLS, with the front door beside
 the script. On one island of four workers, meshes are over all of them, which share memory, exchange streams on one
 host, or are on hosts of their own over TLS. Outside the nightly run, all cases go through the default door on one
@@ -27,7 +27,7 @@ Outcomes = dict[str, Outcome]
 PER_WORKER = {
     "1x1x8": 8,
     "1x1x8-pjrt": 8,
-    "own-1x1x8": 8,
+    "xla-1x1x8": 8,
     "1x4x2": 8,
     "1x4x2-pjrt": 8,
     "1x4x2-streams": 8,
@@ -154,7 +154,7 @@ def outcomes(
         ways: dict[str, contextlib.AbstractContextManager[dict[str, Any]]] = {
             "1x1x8": contextlib.nullcontext({"port": cluster.port}),
             "1x1x8-pjrt": contextlib.nullcontext({"port": cluster.port}),
-            "own-1x1x8": a_cluster(1, 1, 8, "--collectives", "gangway"),
+            "xla-1x1x8": a_cluster(1, 1, 8, "--collectives", "xla"),
             "1x4x2": a_cluster(1, 4, 2),
             "1x4x2-pjrt": a_cluster(1, 4, 2),
             "1x4x2-streams": a_cluster(1, 4, 2, "--shared-memory", "0"),

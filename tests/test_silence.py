@@ -354,7 +354,7 @@ def test_a_worker_whose_gang_lost_a_member_in_a_collective_ends_within_the_limit
     stage: Stage,
 ) -> None:
     """The other members wait in XLA's rendezvous, which only the end of the process ends."""
-    cluster = stage.new_cluster(1, 2, 4, *Blocker.FLAGS)
+    cluster = stage.new_cluster(1, 2, 4, *Blocker.FLAGS, "--collectives", "xla")
     blocker = Blocker(cluster, stage.folder)
     cluster.start()
     with cluster.left_as_found(), Console(cluster) as client, Console(cluster) as other:

@@ -16,18 +16,18 @@ WAYS: dict[str, list[str]] = {  # a kind's part: options of `gangway up`
     "": [],
     "tls": [],
     "streams": ["--shared-memory", "0"],
-    "gangway": ["--collectives", "gangway"],
+    "xla": ["--collectives", "xla"],
 }
 FLAGS = ["--steps", str(STEPS), "--batch", "4", "--seed", "3", "--sample", "8"]
 SCRIPT = ROOT / "examples" / "train_lm.py"
-# Islands x workers x devices, perhaps over TLS, without shared memory, or with our own collectives inside of a worker,
+# Islands x workers x devices, perhaps over TLS, without shared memory, or with XLA's collectives inside of a worker,
 # the door, perhaps the mesh and the seed of its devices' order. Over several islands a mesh is inside a worker, else
 # over all workers of the island.
 KINDS = ["1x1x8-ifrt", "1x4x2-pjrt-4x2-7"]  # each door once, inside of a worker and over several
 if NIGHTLY:
     KINDS += ["1x1x8-pjrt", "1x4x2-ifrt", "2x2x2-ifrt", "2x2x2-pjrt", "2x2x2-tls-pjrt"]
     KINDS += ["1x8x1-ifrt", "1x8x1-pjrt-4x2-7", "1x2x4-ifrt", "1x2x4-pjrt-4x2-7"]
-    KINDS += ["1x1x8-gangway-ifrt", "1x1x8-gangway-pjrt-4x2-7"]
+    KINDS += ["1x1x8-xla-ifrt", "1x1x8-xla-pjrt-4x2-7"]
     ways = ["ifrt", "pjrt", "streams-ifrt", "streams-pjrt", "tls-pjrt"]
     meshes = ["8x1", "4x2", "2x4", "1x8", "4x2-7"]
     KINDS += [

@@ -44,7 +44,7 @@ struct ClusterConfig {
   uint32_t worker_wait_s = 20;
   uint32_t late_after_s = 5;
   uint32_t collective_limit_s = 300;
-  std::string collectives = "xla";       // or "gangway", of programs inside a worker
+  std::string collectives = "gangway";   // or "xla", of programs inside a worker
   bool latency_request = true;           // held by all processes (base/latency_request.h)
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the

@@ -33,7 +33,7 @@ session_wait = 1
 worker_wait = 2
 late_after = 3
 collective_limit = 4
-collectives = "gangway"
+collectives = "xla"
 latency_request = false
 [[island]]
 workers = [ { host = "a.example", devices = 4 }, { host = "::2", devices = 2, data_port = 7002 } ]
@@ -53,7 +53,7 @@ workers = [ { } ]
   EXPECT_EQ(config->worker_wait_s, 2u);
   EXPECT_EQ(config->late_after_s, 3u);
   EXPECT_EQ(config->collective_limit_s, 4u);
-  EXPECT_EQ(config->collectives, "gangway");
+  EXPECT_EQ(config->collectives, "xla");
   EXPECT_FALSE(config->latency_request);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
   EXPECT_EQ(config->DevicesMax(), 4u);

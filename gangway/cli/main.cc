@@ -76,8 +76,8 @@ void AddMemory(CLI::App* command, Options& options) {
 void AddCollectives(CLI::App* command, std::string& collectives) {
   command
       ->add_option("--collectives", collectives,
-                   "of programs inside a worker: xla, the device runtime's, or gangway. Programs "
-                   "over several workers have Gangway's")
+                   "of programs inside a worker: gangway, on CPU devices, or xla, the device "
+                   "runtime's. Programs over several workers have Gangway's")
       ->check(CLI::IsMember({"xla", "gangway"}))
       ->capture_default_str();
 }
@@ -184,7 +184,7 @@ void AddDrain(CLI::App& app, DrainOptions& drain, int& result) {
 struct Uniform {
   uint32_t islands = 1, workers = 1, devices = 1;
   bool separate_schedulers = false;
-  std::string collectives = "xla";
+  std::string collectives = "gangway";
 };
 
 void AddAccess(CLI::App* command, AccessFiles& access) {

@@ -34,7 +34,7 @@ struct UpOptions {
   std::optional<uint64_t> staging_bytes;        // per worker
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
   bool separate_schedulers = false;             // each a process of its own
-  std::string collectives = "xla";              // or "gangway", of programs inside a worker
+  std::string collectives = "gangway";          // or "xla", of programs inside a worker
   bool latency_request = true;                  // held by all processes (base/latency_request.h)
   bool detach = false;
   std::string state_root;

@@ -221,10 +221,11 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
         absl::StrCat("a program cannot span devices of several workers on platform ",
                      backend.capabilities().platform));
   }
-  GANGWAY_ASSIGN_OR_RETURN(Partitioned partitioned, Partition(request, open, Exchanges::kOfArrays));
+  GANGWAY_ASSIGN_OR_RETURN(Partitioned partitioned,
+                           Partition(backend, request, open, Exchanges::kOfArrays));
   auto lowered = collective::LowerCollectives(partitioned.program);
   if (lowered.ok() && ExchangesSmallPieces(lowered->table)) {
-    GANGWAY_ASSIGN_OR_RETURN(partitioned, Partition(request, open, Exchanges::kOfSlices));
+    GANGWAY_ASSIGN_OR_RETURN(partitioned, Partition(backend, request, open, Exchanges::kOfSlices));
     lowered = collective::LowerCollectives(partitioned.program);
   }
   absl::Status known = lowered.status();

@@ -389,7 +389,7 @@ TEST_F(CompilerTest, ARuntimeWithoutFfiHandlersOrOfAnotherPlatformCannotSpanWork
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_TRUE(result->has_positions());
   }
-  EXPECT_EQ(opened, 2);
+  EXPECT_EQ(opened, 0) << "it has a device for each position";
 }
 
 TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
@@ -405,9 +405,10 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   EXPECT_THAT(refused(nullptr), HasSubstr("UNIMPLEMENTED: a program cannot span"));
   request.set_device_count(kSpanMax + 1);
   EXPECT_THAT(refused(OpenPartitioner), HasSubstr("RESOURCE_EXHAUSTED"));
-  request.set_device_count(2);
+  request.set_device_count(8);  // more than the compiler has
   EXPECT_THAT(refused([](int) { return absl::AbortedError("no threads"); }),
               HasSubstr("no threads"));
+  request.set_device_count(2);
   // By the lowering; the runtime's own collectives may do.
   request.set_program(absl::StrReplaceAll(
       kSharded, {{"f32", "i2"},

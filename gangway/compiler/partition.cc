@@ -156,22 +156,28 @@ absl::StatusOr<Partitioned> ReadExecutable(const device::Executable& executable)
   return partitioned;
 }
 
-// By a runtime that is closed when this returns.
-absl::StatusOr<Partitioned> PartitionWith(const OpenBackend& open,
+absl::StatusOr<Partitioned> PartitionWith(device::Backend& partitioner,
                                           const wire::CompileRequest& request,
                                           Exchanges exchanges) {
-  GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
   // Its code is not used, so it need not be good: that halves the time, and the optimized HLO, which the costs are
   // counted from, is the same.
   const std::string options = device::WithXlaOption(With(request.options(), exchanges),
                                                     "xla_backend_optimization_level", "0");
-  const auto partitioned = CompileForPositions(*partitioner, request, options);
+  const auto partitioned = CompileForPositions(partitioner, request, options);
   if (partitioned.ok()) return ReadExecutable(**partitioned);
   if (!LacksOnlyCode(partitioned.status())) return partitioned.status();
   Partitioned read;
   GANGWAY_ASSIGN_OR_RETURN(
-      read.program, ReadWhatWasOptimized(*partitioner, request, options, partitioned.status()));
+      read.program, ReadWhatWasOptimized(partitioner, request, options, partitioned.status()));
   return read;
+}
+
+// By a runtime that is closed when this returns.
+absl::StatusOr<Partitioned> PartitionWithNew(const OpenBackend& open,
+                                             const wire::CompileRequest& request,
+                                             Exchanges exchanges) {
+  GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
+  return PartitionWith(*partitioner, request, exchanges);
 }
 
 }  // namespace
@@ -186,14 +192,16 @@ absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
   return compiled;
 }
 
-absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request, const OpenBackend& open,
-                                      Exchanges exchanges) {
+absl::StatusOr<Partitioned> Partition(device::Backend& backend, const wire::CompileRequest& request,
+                                      const OpenBackend& open, Exchanges exchanges) {
+  if (request.device_count() <= backend.devices().size())
+    return PartitionWith(backend, request, exchanges);
   if (request.device_count() > kSpanMax) {
     return absl::ResourceExhaustedError(absl::StrCat("a program over ", request.device_count(),
                                                      " devices is over the limit of ", kSpanMax));
   }
   GANGWAY_RETURN_IF_ERROR(CheckThreadRoom(request.device_count() + kPartitionThreads));
-  auto partitioned = PartitionWith(open, request, exchanges);
+  auto partitioned = PartitionWithNew(open, request, exchanges);
   ReleaseHeap(request.device_count() * kPartitionBytes);  // malloc would keep it for the next
   return partitioned;
 }

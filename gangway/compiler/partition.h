@@ -1,10 +1,10 @@
-// Partitions a program for all of its logical positions, with a runtime that is opened for this and closed again. Has
-// no state.
+// Partitions a program for all of its logical positions, with a runtime that has a device per position: the compiler's
+// own, or one that is opened for this and closed again. Has no state.
 //
-// The runtime has a device per position. On XLA CPU that costs a thread for each and up to kPartitionThreads more, and
-// some kPartitionBytes of memory for each: all of it is given back when Partition returns. A compiler partitions one
-// program at a time, so there is never more than one such runtime; other compiles wait for their turn, and what is in
-// the cache does not wait. A program of more than kSpanMax positions is refused before anything is opened.
+// On XLA CPU, another runtime costs a thread for each device and up to kPartitionThreads more, and some kPartitionBytes
+// of memory for each: all of it is given back when Partition returns. A compiler partitions one program at a time, so
+// there is never more than one such runtime; other compiles wait for their turn, and what is in the cache does not wait.
+// A program of more than kSpanMax positions is refused before anything is opened.
 #ifndef GANGWAY_COMPILER_PARTITION_H_
 #define GANGWAY_COMPILER_PARTITION_H_
 
@@ -45,13 +45,14 @@ struct Partitioned {
 // and concatenation are copies.
 enum class Exchanges { kOfArrays, kOfSlices };
 
-// If the client or this process's XLA_FLAGS choose XLA's passes, the exchanges are theirs.
+// `backend` partitions if it has a device for each position, else what `open` makes. If the client or this process's
+// XLA_FLAGS choose XLA's passes, the exchanges are theirs.
 //
 // Errors: RESOURCE_EXHAUSTED beyond kSpanMax positions, or if the process may not start that many threads; those of
 // `open` and Backend::Compile. The code that the runtime makes is thrown away, so a collective that it has no code for
 // is no error.
-absl::StatusOr<Partitioned> Partition(const wire::CompileRequest& request, const OpenBackend& open,
-                                      Exchanges exchanges);
+absl::StatusOr<Partitioned> Partition(device::Backend& backend, const wire::CompileRequest& request,
+                                      const OpenBackend& open, Exchanges exchanges);
 
 // Compiles for logical positions 0..device_count-1. `options` are the request's, or what was made of them.
 absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(

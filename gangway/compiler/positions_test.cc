@@ -167,7 +167,7 @@ xla::CollectiveTable TableOf(const std::string& program) {
   options.mutable_executable_build_options()->set_num_replicas(2);
   options.mutable_executable_build_options()->set_num_partitions(1);
   request.set_options(options.SerializeAsString());
-  auto partitioned = Partition(request, OpenPartitioner, Exchanges::kOfArrays);
+  auto partitioned = Partition(Backend(), request, OpenPartitioner, Exchanges::kOfArrays);
   if (!partitioned.ok()) {
     ADD_FAILURE() << partitioned.status();
     return {};
