@@ -97,7 +97,8 @@ class ScriptedRole {
     Wait([&](const std::vector<wire::Frame>& frames) {
       size_t closed = 0;
       for (const wire::Frame& frame : frames)
-        closed += frame.bulk().bytes().last() || frame.bulk().has_placed();
+        closed +=
+            frame.bulk().bytes().last() || frame.bulk().has_placed() || frame.bulk().has_dropped();
       return closed >= count;
     });
     return all(frames());

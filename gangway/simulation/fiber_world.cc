@@ -29,8 +29,6 @@ constexpr size_t kStackBytes = size_t{1} << 20;
 constexpr size_t kStackBytes = size_t{256} << 10;
 #endif
 constexpr std::chrono::hours kStart{1};
-// In one run, between threads. A simulated cluster makes some 10,000 while it works, and few when it is idle.
-constexpr uint64_t kSwitchesMax = 10'000'000;
 // Between two waits of a thread, in virtual time.
 constexpr uint64_t kStepNanosMin = 100, kStepNanosMax = 3000;
 
@@ -145,12 +143,13 @@ FiberWorld::~FiberWorld() {
   }
 }
 
-absl::Status FiberWorld::Run(std::function<void()> main, std::chrono::nanoseconds limit) {
+absl::Status FiberWorld::Run(std::function<void()> main, std::chrono::nanoseconds limit,
+                             uint64_t turns_max) {
   GANGWAY_CHECK(installed() == nullptr, "one world at a time");
   Install(this);
   StartIn(NewProcess(), "main", std::move(main));
   const Time end = now_ + limit;
-  const uint64_t last_switch = switches_ + kSwitchesMax;
+  const uint64_t last_switch = switches_ + turns_max;
   bool in_time = true, spins = false;
   while (RunNext()) {
     in_time = now_ < end;

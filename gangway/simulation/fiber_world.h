@@ -37,13 +37,18 @@ class FiberWorld final : public World {
     kByProcess,
   };
 
+  // Of a run, between threads. A simulated cluster makes some 10,000 while it works, and few when it is idle.
+  static constexpr uint64_t kTurnsMax = 10'000'000;
+
   explicit FiberWorld(uint64_t seed, Order order = Order::kAnyThread);
   ~FiberWorld() override;
 
   // Installs the world and runs `main` as the first thread of process 1, until all threads have ended.
   // DEADLINE_EXCEEDED, naming the threads that are left: they did not end within `limit` of virtual time, nothing can
-  // wake them, or some of them wake again and again. Their stacks are then lost.
-  absl::Status Run(std::function<void()> main, std::chrono::nanoseconds limit);
+  // wake them, or some of them wake again and again: threads took turns more than `turns_max` times. Their stacks are
+  // then lost.
+  absl::Status Run(std::function<void()> main, std::chrono::nanoseconds limit,
+                   uint64_t turns_max = kTurnsMax);
 
   // Only in Run, on one of its threads.
   uint64_t NewProcess() { return next_process_++; }

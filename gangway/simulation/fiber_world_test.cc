@@ -224,7 +224,7 @@ TEST(FiberWorldTest, AThreadThatPollsIsNamed) {
         int place = 0;
         while (true) World::installed()->Wait(&place, Clock::now());
       },
-      hours(1));
+      hours(1), 10'000);
   EXPECT_EQ(ended.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(ended.message(), "something wakes again and again: main of 1");
 }

@@ -720,11 +720,11 @@ size_t MappedSharedBytes() {
 }
 
 TEST_P(SharedTransferTest, TheSamePagesAreUsedAgain) {
-  constexpr size_t kBytes = size_t{20} << 20;
+  constexpr size_t kBytes = size_t{20} << 20, kTimes = 8;
   worker(1).OpenStream();
   Have(0, 1, 1, kBytes, 7);
   size_t after_first = 0;
-  for (uint64_t i = 1; i <= 20; ++i) {
+  for (uint64_t i = 1; i <= kTimes; ++i) {
     Move(0, 1, 1, 10 * i, kBytes, 7);
     worker(1).Free({10 * i});
     ExpectNothingLeft(1);
@@ -732,7 +732,7 @@ TEST_P(SharedTransferTest, TheSamePagesAreUsedAgain) {
   }
   EXPECT_GT(after_first, 0u);
   EXPECT_EQ(MappedSharedBytes(), after_first);
-  EXPECT_EQ(worker(1).Probe().data().from_workers_shared(), kBytes * 20 * 2);
+  EXPECT_EQ(worker(1).Probe().data().from_workers_shared(), kBytes * kTimes * 2);
 }
 
 TEST_P(SharedTransferTest, WhatDoesNotFitInThePoolComesOnTheStream_TM2) {
