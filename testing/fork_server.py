@@ -3,7 +3,7 @@ JAX has no backend; after it, the client is a process like any other.
 
     python testing/fork_server.py FD
 
-A request on the socket FD is a JSON object, the client's program and environment, with four descriptors: the client's
+A request on the socket FD is a JSON object, the client's program (a file, or "-c" and its text) and environment, with four descriptors: the client's
 stdin, stdout and stderr, and a pipe that receives its exit status. The answer is the client's process id. The server
 ends when the socket closes.
 """
@@ -30,20 +30,22 @@ import gangway  # noqa: F401
 REQUEST_BYTES_MAX = 1 << 20
 
 
-def become_client(request: dict[str, object], descriptors: list[int]) -> str:
-    """In the forked child: takes over the client's environment and standard streams; returns its program."""
+def become_client(request: dict[str, object], descriptors: list[int]) -> list[str]:
+    """In the forked child: takes over the client's environment and standard streams; returns its program, and the text if
+    that is no file.
+    """
     for number, descriptor in enumerate(descriptors[:3]):
         os.dup2(descriptor, number)
     for descriptor in descriptors:
         os.close(descriptor)
     os.environ.clear()
     os.environ.update(request["environment"])  # type: ignore[call-overload]
-    program = str(request["program"])
-    sys.argv = [program]
+    program: list[str] = request["program"]  # type: ignore[assignment]
+    sys.argv = program[:1]
     return program
 
 
-def serve(channel: socket.socket) -> str | None:
+def serve(channel: socket.socket) -> list[str] | None:
     """Answers requests until the socket closes. In a forked child, returns the program to run."""
     selector = selectors.DefaultSelector()
     selector.register(channel, selectors.EVENT_READ)
@@ -81,8 +83,10 @@ def main() -> None:
     jax.eval_shape(lambda x: x + 1, jax.ShapeDtypeStruct((1,), "float32"))  # imports lazily
     gc.freeze()
     program = serve(socket.socket(fileno=int(sys.argv[1])))
-    if program:
-        runpy.run_path(program, run_name="__main__")
+    if program and program[0] == "-c":
+        exec(compile(program[1], "<string>", "exec"), {"__name__": "__main__"})
+    elif program:
+        runpy.run_path(program[0], run_name="__main__")
 
 
 if __name__ == "__main__":

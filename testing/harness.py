@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from leftovers import MARKER
@@ -125,20 +125,29 @@ def client_environment(port: int, door: str = "ifrt") -> dict[str, str]:
 
 
 class Client:
-    """A client process that runs `program`, a Python file, with pipes as its stdin and stdout. It is forked from a
-    process that has already imported JAX (fork_server.py).
+    """A client process that runs `program`, a Python file or the text of one, with pipes as its stdin and stdout. It is
+    forked from a process that has already imported JAX (fork_server.py).
     """
 
     _servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
     _asking = threading.Lock()
 
-    def __init__(self, program: pathlib.Path, port: int, door: str = "ifrt") -> None:
+    def __init__(
+        self,
+        program: pathlib.Path | str,
+        port: int,
+        door: str = "ifrt",
+        environment: Mapping[str, str] | None = None,
+        stderr: int = 2,
+    ) -> None:
         pipes = [os.pipe() for _ in range(3)]
         (stdin, self._stdin), (self._stdout, stdout), (self._status, status) = pipes
-        request = {"program": str(program), "environment": client_environment(port, door)}
+        variables = {**client_environment(port, door), **(environment or {})}
+        arguments = [str(program)] if isinstance(program, pathlib.Path) else ["-c", program]
+        request = {"program": arguments, "environment": variables}
         with self._asking:  # the answer is to the latest request
             server = self._server()
-            socket.send_fds(server, [json.dumps(request).encode()], [stdin, stdout, 2, status])
+            socket.send_fds(server, [json.dumps(request).encode()], [stdin, stdout, stderr, status])
             self.pid = int(server.recv(32))
         for descriptor in (stdin, stdout, status):
             os.close(descriptor)
@@ -186,6 +195,28 @@ class Client:
         self.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
+
+
+def run_client(
+    text: str,
+    port: int,
+    door: str = "ifrt",
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = 60,
+) -> subprocess.CompletedProcess[str]:
+    """Runs the text of a script to its end, as a `Client`: JAX has been imported, so its variables have no effect."""
+    assert not any(name.startswith(("JAX_", "XLA_")) for name in environment or ()), environment
+    with tempfile.TemporaryFile() as err:
+        client = Client(text, port, door, environment, err.fileno())
+        client.stdin.close()
+        late = threading.Timer(timeout_s * PATIENCE, client.kill)
+        late.start()
+        with client.stdout:
+            output = client.stdout.read()
+        returncode = client.wait(5 * PATIENCE)
+        late.cancel()
+        err.seek(0)
+        return subprocess.CompletedProcess(text, returncode, output, err.read().decode())
 
 
 def latency_file() -> str:

@@ -27,6 +27,7 @@ SHARED = [
     "pyproject.toml",
     "tools/*.sh",
     "tools/versions",
+    ":!tools/versions/clang_tidy_base.txt",
 ]
 SHARED += ["tests", ":!tests/test_*.py", "gangway/client/include", "gangway/xla/*.proto"]
 # Of the build that is tested.

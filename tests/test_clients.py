@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from case_runs import DEVICES, outcomes, reference_outcomes, start_cases
 from compare import assert_bitwise_equal
-from harness import PATIENCE, Cluster, client_environment, wait_for
+from harness import PATIENCE, Cluster, client_environment, run_client, wait_for
 
 SHARED = [
     "arrays.case_put_sharded",
@@ -22,16 +22,6 @@ SHARED = [
 
 
 NewCluster = Callable[..., Cluster]
-
-
-def python(code: str, port: int, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *flags, "-c", code],
-        env=client_environment(port),
-        capture_output=True,
-        text=True,
-        timeout=50 * PATIENCE,
-    )
 
 
 @pytest.mark.timeout(150)
@@ -99,7 +89,7 @@ def test_a_state_folder_with_a_name_too_long_for_a_socket(new_cluster: NewCluste
         "for d in jax.devices() * 2: x = jax.jit(lambda x: x + 1)(jax.device_put(x, d))\n"
         "print(float(x[0]), float(x[-1]))\n"
     )
-    result = python(code, cluster.port)
+    result = run_client(code, cluster.port)
     assert result.stdout.split() == ["8.0", f"{(1 << 20) + 7}.0"], result.stderr
 
 
@@ -110,7 +100,7 @@ def test_connect_from_a_notebook(cluster: Cluster) -> None:
         f"assert devices == jax.devices() == gangway.connect(port={cluster.port})\n"
         "print(len(devices), jax.numpy.ones(3).sum(), len(jax.devices('cpu')) > 0)\n"
     )
-    result = python(code, cluster.port)
+    result = run_client(code, cluster.port)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "8 3.0 True"
 
@@ -151,7 +141,7 @@ time.sleep(1)
 print(switches_since(before) / (time.monotonic() - started))
 """
     )
-    done = python(code, cluster.port)
+    done = run_client(code, cluster.port)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 1500, "wake-ups a second"
 
@@ -182,7 +172,7 @@ for _ in range(200):
 print(switches_since(before, "event_engine") / 200)
 """
     )
-    done = python(code, cluster.port)
+    done = run_client(code, cluster.port)
     assert done.returncode == 0, done.stderr
     # 0.4 and 22 on an idle machine; timers wake the pool, too, so a slow one counts more.
     assert (float(done.stdout) > 10) == bool(users_own), "wake-ups a call"
@@ -216,7 +206,7 @@ def peer(descriptor):
 
 print([peer(int(name)) for name in os.listdir("/proc/self/fd")])
 """
-    done = python(code, cluster.port)
+    done = run_client(code, cluster.port)
     assert done.returncode == 0, done.stderr
     assert ("front_door.sock" in done.stdout) == sees_the_state_folder, done.stdout
     assert (f", {cluster.port}" in done.stdout) != sees_the_state_folder, done.stdout
@@ -263,7 +253,7 @@ def test_a_function_is_compiled_once_for_all_clients(new_cluster: NewCluster) ->
 
     before = compiled()
     for _ in range(2):
-        result = python(code, cluster.port)
+        result = run_client(code, cluster.port)
         assert len(set(result.stdout.split())) == 1, result.stdout + result.stderr
     assert compiled() == before + 1
 
@@ -278,7 +268,7 @@ def test_a_ready_array_does_not_share_the_memory_of_the_host(cluster: Cluster) -
         "    host[:] = 7\n"
         "    print(float(jax.numpy.max(x)))\n"
     )
-    result = python(code, cluster.port)
+    result = run_client(code, cluster.port)
     assert result.stdout.split() == ["1.0"] * 3, result.stdout + result.stderr
 
 
@@ -289,7 +279,7 @@ def test_ended_clients_leave_nothing_behind_OB_2(cluster: Cluster) -> None:
         "xs = [jax.device_put(np.ones(1 << 18, np.float32), d) for d in jax.devices()]\n"
         "jax.block_until_ready(xs); print('held')\n"
     )
-    result = python(code, cluster.port)
+    result = run_client(code, cluster.port)
     assert "held" in result.stdout, result.stderr
 
     def empty() -> bool:

@@ -18,7 +18,7 @@ from typing import cast
 import pytest
 from case_runs import kept, reference_key
 from faultlib import Console, the_cause
-from harness import NIGHTLY, PATIENCE, ROOT, Cluster, client_environment, wait_for
+from harness import NIGHTLY, PATIENCE, ROOT, Cluster, client_environment, run_client, wait_for
 from reference import THREADS
 from test_faults import wait_for_restart
 from test_transfers import shared_bytes
@@ -108,18 +108,9 @@ def way_of(options: tuple[str, ...]) -> str:
     return "streams" if options else "shared"
 
 
-def run(cluster: Cluster, folder: pathlib.Path, text: str, door: str = "pjrt") -> str:
+def run(cluster: Cluster, text: str, door: str = "pjrt") -> str:
     """Runs a JAX script, which must succeed; returns its output."""
-    script = folder / "script.py"
-    script.write_text(SETUP + textwrap.dedent(text))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=client_environment(cluster.port, door),
-        capture_output=True,
-        text=True,
-        timeout=240 * PATIENCE,
-        check=False,
-    )
+    done = run_client(SETUP + textwrap.dedent(text), cluster.port, door, timeout_s=240)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -170,7 +161,7 @@ def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathli
         cluster = new_cluster(
             1, workers, count, "--collectives", "gangway", "--threads", THREADS, *options
         ).start()
-        found = bits(run(cluster, tmp_path, BITS))
+        found = bits(run(cluster, BITS))
         cluster.stop()
         differ = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]
         assert not differ, f"{name}: not the bits of XLA's own collectives in arrays {differ}"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from harness import PATIENCE, ROOT, Cluster, client_environment, free_port
+from harness import ROOT, Cluster, free_port, run_client
 
 sys.path.append(str(ROOT / "python"))
 
@@ -34,13 +34,8 @@ def run(cluster: Cluster, *arguments: str, **environment: str) -> subprocess.Com
 def connect(
     port: int, arguments: str = "", text: str = NAMES, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", f"import gangway; gangway.connect({arguments})\n{text}"],
-        env={**client_environment(port, ""), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60 * PATIENCE,
-    )
+    script = f"import gangway; gangway.connect({arguments})\n{text}"
+    return run_client(script, port, "", environment)
 
 
 def took(ran: subprocess.CompletedProcess[str]) -> str:

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 from case_runs import kept, reference_key
-from harness import PATIENCE, Client
+from harness import PATIENCE, Client, run_client
 
 PROGRAM = """
 import os, sys
@@ -33,6 +33,15 @@ def test_a_forked_client_has_streams_environment_and_status_of_its_own(
     assert clients[0].pid != clients[1].pid != os.getpid()
     for client in clients:
         client.close()
+
+
+def test_a_text_runs_to_its_end() -> None:
+    done = run_client(
+        "import os\nprint(os.environ['WORD'], end='')\n1 / 0", 1, environment={"WORD": "one"}
+    )
+    assert (done.returncode, done.stdout) == (1, "one")
+    assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
+    assert run_client("import time; time.sleep(600)", 1, timeout_s=0.1).returncode == -9
 
 
 def test_a_killed_client_has_ended_with_its_signal(tmp_path: pathlib.Path) -> None:

@@ -5,23 +5,16 @@ a callback that raises, ends its script or uses the cluster leaves behind.
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 from faultlib import Console, elapsed
-from harness import PATIENCE, Cluster, client_environment
+from harness import Cluster, run_client
 
 
 def run_script(port: int, text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PREAMBLE + text],
-        env=client_environment(port, "pjrt"),
-        capture_output=True,
-        text=True,
-        timeout=60 * PATIENCE,
-    )
+    return run_client(PREAMBLE + text, port, "pjrt")
 
 
 PREAMBLE = """

@@ -7,24 +7,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from faultlib import Console
-from harness import PATIENCE, ROOT, Cluster, client_environment
+from harness import ROOT, Cluster, run_client
 
 LOST_S = 15  # a dead controller is noticed at once; the rest is for busy machines
 
 
 def run_script(port: int, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", text],
-        env={**client_environment(port, "pjrt"), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60 * PATIENCE,
-    )
+    return run_client(text, port, "pjrt", environment)
 
 
 @pytest.fixture

@@ -12,7 +12,16 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from harness import GANGWAY, PATIENCE, ROOT, Cluster, client_environment, free_port, wait_for
+from harness import (
+    GANGWAY,
+    PATIENCE,
+    ROOT,
+    Cluster,
+    client_environment,
+    free_port,
+    run_client,
+    wait_for,
+)
 from hosts import SCRIPT, SUM, Hosts
 from test_beside_others import OTHERS
 
@@ -42,13 +51,7 @@ def run(
         "GANGWAY_STATE_DIR": str(hosts.folder / "none"),
         **environment,
     }
-    return subprocess.run(
-        [sys.executable, "-c", text],
-        env={**client_environment(1, "pjrt"), **settings},
-        capture_output=True,
-        text=True,
-        timeout=60 * PATIENCE,
-    )
+    return run_client(text, 1, "pjrt", settings)
 
 
 def refusal(ran: subprocess.CompletedProcess[str]) -> str:

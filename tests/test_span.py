@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console
-from harness import DOORS, NIGHTLY, PATIENCE, Cluster, client_environment
+from harness import DOORS, NIGHTLY, PATIENCE, Cluster, client_environment, run_client
 from test_faults import wait_for_restart
 
 NewCluster = Callable[..., Cluster]
@@ -51,27 +51,17 @@ def island(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     running.stop()
 
 
-def run(cluster: Cluster, folder: pathlib.Path, door: str, text: str) -> str:
+def run(cluster: Cluster, door: str, text: str) -> str:
     """Runs a JAX script, which must succeed; returns its output."""
-    script = folder / "script.py"
-    script.write_text(SETUP + textwrap.dedent(text))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=client_environment(cluster.port, door),
-        capture_output=True,
-        text=True,
-        timeout=120 * PATIENCE,
-        check=False,
-    )
+    done = run_client(SETUP + textwrap.dedent(text), cluster.port, door, timeout_s=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_parts_run_on_each_worker(island: Cluster, tmp_path: pathlib.Path, door: str) -> None:
+def test_parts_run_on_each_worker(island: Cluster, door: str) -> None:
     run(
         island,
-        tmp_path,
         door,
         """
         alike(lambda x: jnp.tanh(x) * 3 + x.sum(axis=1, keepdims=True), x)
@@ -90,11 +80,10 @@ def test_parts_run_on_each_worker(island: Cluster, tmp_path: pathlib.Path, door:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_part_knows_its_position(island: Cluster, tmp_path: pathlib.Path, door: str) -> None:
+def test_a_part_knows_its_position(island: Cluster, door: str) -> None:
     """A position is not a device: meshes list devices in any order, and may be of some workers only."""
     run(
         island,
-        tmp_path,
         door,
         """
         alike(lambda x: x + jnp.arange(64.0)[:, None] * 3, x)
@@ -111,11 +100,10 @@ def test_a_part_knows_its_position(island: Cluster, tmp_path: pathlib.Path, door
     )
 
 
-def test_several_islands_are_refused(new_cluster: NewCluster, tmp_path: pathlib.Path) -> None:
+def test_several_islands_are_refused(new_cluster: NewCluster) -> None:
     islands = new_cluster(2, 1, 2).start()
     output = run(
         islands,
-        tmp_path,
         "pjrt",
         """
         try:
