@@ -1,10 +1,10 @@
 """The budget of `make test`: 12 minutes on a warm machine of two cores. Each stage has a share of it, and prints its time
-beside it; it is late at one and a half times its share.
+beside it; it is late at one and a half times its share, and then fails, unless it is in NOT_YET.
 
     tools/budget.py speed                    the time that this machine takes, in percent of the reference machine's
     tools/budget.py begin FILE               notes what a stage starts from
     tools/budget.py allow SECONDS            from within a stage: adds to its share, in the file $GANGWAY_ALLOWANCE
-    tools/budget.py end FILE STAGE SPEED     prints time and share of the stage; exits with 1 if it is late, and ENFORCED
+    tools/budget.py end FILE STAGE SPEED     prints time and share of the stage; exits with 1 if it is late
 
 What a warm machine would not have to do adds to a share: compiles that ccache could not answer, and what a stage allows
 itself. A stage is not late where its time says nothing about the change: on a machine that is slow (`speed`, before
@@ -25,20 +25,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 SHARES_S = {
     "setup": 40,
-    "build": 60,
+    "build": 55,
     "format": 5,
     "tidy": 25,
-    "scripts": 25,
-    "simulation": 60,
-    "clang_tidy": 15,
-    "e2e": 340,
-    "asan": 100,
-    "tsan": 50,
+    "scripts": 30,
+    "simulation": 55,
+    "clang_tidy": 10,
+    "e2e": 310,
+    "asan": 120,
+    "tsan": 70,
 }
 TOTAL_S = 720
 LATE = 1.5
-ENFORCED = False  # a late stage fails: not before all stages keep to their shares
-COMPILE_S = 1.2  # on two cores, of one that ccache cannot answer
+NOT_YET = {"e2e"}  # late stages that are named, but do not fail: where all tests run, they are late
+COMPILE_S = 1.5  # on two cores, of one that ccache cannot answer, under AddressSanitizer
 SLOW_PERCENT = 130
 STOLEN = 0.1
 # Of a round of the probe on the machine on which the shares were set, when nothing else ran there.
@@ -117,7 +117,7 @@ def end(file: pathlib.Path, stage: str, speed: int) -> int:
     speeds = [speed] if not share or seconds <= LATE * share else [speed, speed_percent()]
     late, words = verdict(seconds, share, stolen, speeds)
     print(f"{seconds:5.0f} s of {share:5.0f}  {words}" if share else f"{seconds:5.0f} s", end="")
-    return int(late and ENFORCED)
+    return int(late and stage not in NOT_YET)
 
 
 def main() -> int:

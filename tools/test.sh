@@ -2,8 +2,8 @@
 # tools/test.sh [STAGE...]: runs the stages of `make test`, each timed and with a limit; "all" (the default) and
 # "nightly" (the parts of `make nightly`) are the lists below.
 # All stages run even if one fails; then the summary names the failed ones, and the exit status is 1.
-# JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel unit tests (default 3: many wait for limits, and most start threads of
-# their own), E2E_JOBS parallel end-to-end tests that are not marked "alone" (default 3).
+# JOBS limits parallel compiles (default: all cores), TEST_JOBS parallel unit tests (default 3: many wait for limits,
+# and most start threads), E2E_JOBS parallel end-to-end tests that are not marked "alone" (default 3).
 #
 # Each stage of `make test` has a share of its budget (tools/budget.py), and prints its time beside it.
 set -uo pipefail

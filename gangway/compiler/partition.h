@@ -3,7 +3,7 @@
 //
 // On XLA CPU, another runtime costs a thread for each device and up to kPartitionThreads more, and some kPartitionBytes
 // of memory for each: all of it is given back when Partition returns. A compiler partitions one program at a time, so
-// there is never more than one such runtime; other compiles wait for their turn, and what is in the cache does not wait.
+// there is never more than one such runtime; other compiles wait for their turn, but not what is in the cache.
 // A program of more than kSpanMax positions is refused before anything is opened.
 #ifndef GANGWAY_COMPILER_PARTITION_H_
 #define GANGWAY_COMPILER_PARTITION_H_

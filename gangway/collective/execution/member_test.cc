@@ -497,8 +497,8 @@ TEST_P(MemberTest, ARaggedExchangeOutOfBoundsFailsByNameOnEveryMember) {
   }
 }
 
-// One layout for each way in which members see one another's memory, and the two in which all devices are on one worker,
-// and none are. The nightly run has the others.
+// One layout for each way in which members see one another's memory, and those in which all devices are on one worker,
+// or each is on another. The nightly run has the rest.
 std::vector<Layout> Layouts() {
   std::vector<Layout> layouts = {
       {2, 4}, {4, 2, Sight::kHeaps}, {4, 2, Sight::kSomeHeaps}, {4, 2, Sight::kMirrored}};
