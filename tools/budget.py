@@ -31,8 +31,8 @@ SHARES_S = {
     "scripts": 30,
     "simulation": 55,
     "clang_tidy": 10,
-    "e2e": 310,
-    "asan": 120,
+    "e2e": 300,
+    "asan": 130,
     "tsan": 70,
 }
 TOTAL_S = 720
