@@ -64,6 +64,12 @@ workers = [ { } ]
       << "loopback is the default";
 }
 
+TEST(ConfigTest, WithoutAWordCollectivesAreGangways) {
+  const auto config = ParseConfig("[[island]]\nworkers = [ { } ]\n", "cluster.toml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->collectives, "gangway");
+}
+
 // Each error names its line, and what to write instead.
 TEST(ConfigTest, MistakesAreNamedByLine) {
   const std::string island = "\n[[island]]\nworkers = [ {} ]\n";
