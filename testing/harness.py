@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import random
-import select
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from forking import SERVER, Fork
 from leftovers import MARKER
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -44,8 +44,13 @@ PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))  # the run that leaves nothing out
 # Of tests whose outcome does not depend on how JAX reaches the cluster, by default through the plugin.
 DOORS = ["pjrt", "ifrt"] if NIGHTLY else ["pjrt"]
+# The Python of scripts that use JAX, forked from one that has imported it, where the start is not what a test is about.
+PYTHON = sys.executable if NIGHTLY else str(ROOT / "testing" / "forked_python.py")
+# For `gangway run`, where its start of a Python is what a test is about.
+NEW_PYTHON = {"GANGWAY_PYTHON": ""}
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
+_fork_servers: list[subprocess.Popen[bytes]] = []
 _leftovers_lock = threading.Lock()
 _waiting: set[int] = set()  # threads in wait_for
 
@@ -124,13 +129,30 @@ def client_environment(port: int, door: str = "ifrt") -> dict[str, str]:
     }
 
 
+def start_fork_server() -> None:
+    """Starts fork_server.py, unless this process has one already; it ends with this process."""
+    if SERVER in os.environ:
+        return
+    folder = tempfile.mkdtemp(prefix="gangway-fork-")
+    ends_with_this_process(folder)
+    program = ROOT / "testing" / "fork_server.py"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(f"{folder}/socket")
+        listener.listen(64)
+        server = subprocess.Popen(
+            [sys.executable, str(program), str(listener.fileno())],
+            env={**client_environment(0), "OPENBLAS_NUM_THREADS": "1"},  # it must have one thread
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+        )
+    _fork_servers.append(server)
+    os.environ[SERVER] = f"{folder}/socket"
+
+
 class Client:
     """A client process that runs `program`, a Python file or the text of one, with pipes as its stdin and stdout. It is
-    forked from a process that has already imported JAX (fork_server.py).
+    forked from a process that has already imported JAX (forking.py).
     """
-
-    _servers: list[tuple[subprocess.Popen[bytes], socket.socket]] = []
-    _asking = threading.Lock()
 
     def __init__(
         self,
@@ -140,39 +162,21 @@ class Client:
         environment: Mapping[str, str] | None = None,
         stderr: int = 2,
     ) -> None:
-        pipes = [os.pipe() for _ in range(3)]
-        (stdin, self._stdin), (self._stdout, stdout), (self._status, status) = pipes
+        start_fork_server()
+        pipes = [os.pipe() for _ in range(2)]
+        (stdin, self._stdin), (self._stdout, stdout) = pipes
+        command = [str(program)] if isinstance(program, pathlib.Path) else ["-c", program]
         variables = {**client_environment(port, door), **(environment or {})}
-        arguments = [str(program)] if isinstance(program, pathlib.Path) else ["-c", program]
-        request = {"program": arguments, "environment": variables}
-        with self._asking:  # the answer is to the latest request
-            server = self._server()
-            socket.send_fds(server, [json.dumps(request).encode()], [stdin, stdout, stderr, status])
-            self.pid = int(server.recv(32))
-        for descriptor in (stdin, stdout, status):
+        self._fork = Fork(command, variables, (stdin, stdout, stderr))
+        self.pid = self._fork.pid
+        for descriptor in (stdin, stdout):
             os.close(descriptor)
         self.stdin = os.fdopen(self._stdin, "w")
         self.stdout = os.fdopen(self._stdout)
-        self.returncode: int | None = None
 
-    @classmethod
-    def _server(cls) -> socket.socket:
-        if not cls._servers:
-            ends_with_this_process()
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            program = ROOT / "testing" / "fork_server.py"
-            server = subprocess.Popen(
-                [sys.executable, str(program), str(theirs.fileno())],
-                env={
-                    **client_environment(0),
-                    "OPENBLAS_NUM_THREADS": "1",
-                },  # NumPy's: it must not have threads
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-            theirs.close()
-            cls._servers.append((server, ours))
-        return cls._servers[0][1]
+    @property
+    def returncode(self) -> int | None:
+        return self._fork.returncode
 
     def kill(self) -> None:
         if self.returncode is None:
@@ -181,12 +185,9 @@ class Client:
 
     def wait(self, timeout_s: float) -> int:
         """Waits until the process has ended; returns its exit status, as Popen does."""
-        if self.returncode is None:
-            ready, _, _ = select.select([self._status], [], [], timeout_s)
-            assert ready, f"client {self.pid} did not end within {timeout_s:g} s"
-            self.returncode = int(os.read(self._status, 32))
-            os.close(self._status)
-        return self.returncode
+        status = self._fork.wait(timeout_s)
+        assert status is not None, f"client {self.pid} did not end within {timeout_s:g} s"
+        return status
 
     def close(self) -> None:
         """Ends the process."""
@@ -211,10 +212,12 @@ def run_client(
         client.stdin.close()
         late = threading.Timer(timeout_s * PATIENCE, client.kill)
         late.start()
-        with client.stdout:
-            output = client.stdout.read()
-        returncode = client.wait(5 * PATIENCE)
-        late.cancel()
+        try:
+            with client.stdout:
+                output = client.stdout.read()
+            returncode = client.wait(5 * PATIENCE)
+        finally:
+            late.cancel()
         err.seek(0)
         return subprocess.CompletedProcess(text, returncode, output, err.read().decode())
 

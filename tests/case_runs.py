@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from harness import PATIENCE, ROOT, client_environment
+from harness import PATIENCE, PYTHON, ROOT, client_environment
 
 DEVICES = 8  # of each cluster that runs cases
 REFERENCE_DAYS = 30  # a cached reference outcome unused for this long is deleted
@@ -44,12 +44,14 @@ def start_cases(
     port: int = 0,
     env: dict[str, str] | None = None,
     per_worker: int = DEVICES,
-    launcher: Sequence[str] = (sys.executable,),
+    launcher: Sequence[str] = (),
     package: str = "cases",
 ) -> subprocess.Popen[str]:
+    """`launcher`: the Python, if it is not the one of this run."""
+    of_this_run = PYTHON if backend.startswith("gangway") else sys.executable
     return subprocess.Popen(
         [
-            *[*launcher, str(ROOT / "tests" / "run_cases.py")],
+            *[*(launcher or (of_this_run,)), str(ROOT / "tests" / "run_cases.py")],
             *["--backend", backend, "--out", str(out)],
             *["--per-worker", str(per_worker), "--package", package, "--cases", *names],
         ],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import reference
-from harness import PATIENCE, Cluster
+from harness import NIGHTLY, PATIENCE, PYTHON, Cluster, start_fork_server
 from passed_before import PassedBefore
 
 Cluster.threads = reference.THREADS
@@ -123,6 +123,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group_of(nodeid)
 
     return ByGroup(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_scripts() -> None:
+    """Also `gangway run` forks the processes of its scripts, except in the nightly run."""
+    start_fork_server()
+    if not NIGHTLY:
+        os.environ.setdefault("GANGWAY_PYTHON", PYTHON)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from case_runs import DEVICES, outcomes, reference_outcomes, start_cases
 from compare import assert_bitwise_equal
-from harness import PATIENCE, Cluster, client_environment, run_client, wait_for
+from harness import NEW_PYTHON, PATIENCE, Cluster, client_environment, run_client, wait_for
 
 SHARED = [
     "arrays.case_put_sharded",
@@ -50,7 +50,14 @@ def test_run_gives_an_unmodified_script_the_cluster(
         "sys.exit(3)\n"
     )
     result = cluster.command(
-        "run", "--port", str(cluster.port), str(script), "--flag", "a b", cwd=tmp_path
+        "run",
+        "--port",
+        str(cluster.port),
+        str(script),
+        "--flag",
+        "a b",
+        cwd=tmp_path,
+        env=NEW_PYTHON,
     )
     assert result.returncode == 3, result.stdout + result.stderr
     assert result.stdout.strip() == "['--flag', 'a b'] 8 6 a module beside the script"
@@ -59,7 +66,7 @@ def test_run_gives_an_unmodified_script_the_cluster(
 def test_run_passes_an_exception_on(cluster: Cluster, tmp_path: pathlib.Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("raise KeyError('mine')\n")
-    result = cluster.command("run", "--port", str(cluster.port), str(script))
+    result = cluster.command("run", "--port", str(cluster.port), str(script), env=NEW_PYTHON)
     assert result.returncode == 1
     assert "KeyError: 'mine'" in result.stderr and "script.py" in result.stderr
 

@@ -18,7 +18,16 @@ from typing import cast
 import pytest
 from case_runs import kept, reference_key
 from faultlib import Console, the_cause
-from harness import NIGHTLY, PATIENCE, ROOT, Cluster, client_environment, run_client, wait_for
+from harness import (
+    NIGHTLY,
+    PATIENCE,
+    PYTHON,
+    ROOT,
+    Cluster,
+    client_environment,
+    run_client,
+    wait_for,
+)
 from reference import THREADS
 from test_faults import wait_for_restart
 from test_transfers import shared_bytes
@@ -422,7 +431,7 @@ def test_clients_take_turns_and_leave_nothing(
     def all_at_once() -> None:
         clients = [
             subprocess.Popen(
-                [sys.executable, str(script), str(i % 2)],
+                [PYTHON, str(script), str(i % 2)],
                 env=client_environment(running.port, "pjrt"),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -11,13 +11,20 @@ import pathlib
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console, elapsed
-from harness import PATIENCE, Cluster, client_environment, lasting_descriptors, wait_for, warm_up
+from harness import (
+    PATIENCE,
+    PYTHON,
+    Cluster,
+    client_environment,
+    lasting_descriptors,
+    wait_for,
+    warm_up,
+)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(150)]
 NewCluster = Callable[..., Cluster]
@@ -51,7 +58,7 @@ def start_client(cluster: Cluster) -> subprocess.Popen[str]:
         "print(float(jax.device_put(np.ones(4, 'float32')).sum()))"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", code],
+        [PYTHON, "-c", code],
         env=client_environment(cluster.port),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
+import subprocess
 
 import pytest
 from case_runs import kept, reference_key
-from harness import PATIENCE, Client, run_client
+from harness import PATIENCE, ROOT, Client, client_environment, run_client, wait_for
 
 PROGRAM = """
 import os, sys
@@ -51,6 +53,54 @@ def test_a_killed_client_has_ended_with_its_signal(tmp_path: pathlib.Path) -> No
     client.close()
     assert client.returncode == -9
     assert client.stdout.closed
+
+
+def forked(*command: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [str(ROOT / "testing" / "forked_python.py"), *command],
+        env={**client_environment(1), **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_forked_python_is_as_a_new_one(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "beside.py").write_text("NAME = 'a module beside the file'")
+    (tmp_path / "program.py").write_text(f"import beside\nprint(beside.NAME){PROGRAM}")
+    file, text = forked(str(tmp_path / "program.py"), "-x"), forked("-c", PROGRAM, "y")
+    for script, beside, arguments in [
+        (file, "a module beside the file\n", [str(tmp_path / "program.py"), "-x"]),
+        (text, "", ["-c", "y"]),
+    ]:
+        out, err = script.communicate("one\n", timeout=30 * PATIENCE)
+        assert (out, err) == (f"{beside}{arguments} 1 True one\n", "to stderr\n")
+        assert script.returncode == 7
+    module = forked("-m", "this")
+    assert "Beautiful is better than ugly" in module.communicate(timeout=30 * PATIENCE)[0]
+    assert module.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_forked_python_and_its_script_end_together(number: signal.Signals) -> None:
+    script = forked("-c", "import os\nprint(os.getpid(), flush=True)\ninput()")
+    assert script.stdout
+    pid = int(script.stdout.readline())
+    assert pid != script.pid
+    script.send_signal(number)
+    _, err = script.communicate(timeout=30 * PATIENCE)
+    if number == signal.SIGINT:
+        assert err.endswith("KeyboardInterrupt\n") and script.returncode != 0
+    else:
+        assert script.returncode == -number
+    wait_for("the script's end", lambda: not pathlib.Path(f"/proc/{pid}").exists(), 10)
+
+
+def test_a_python_is_started_for_variables_that_jax_reads_when_imported() -> None:
+    text = "import os, sys; print('jax' in sys.modules, os.getpid(), end='')"
+    script = forked("-c", text, JAX_PLATFORMS="cpu")
+    assert script.communicate(timeout=30 * PATIENCE)[0] == f"False {script.pid}"
 
 
 def test_an_outcome_is_kept_until_a_source_changes(

@@ -12,12 +12,11 @@ import shutil
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
-from harness import GANGWAY, PATIENCE, wait_for
+from harness import GANGWAY, PATIENCE, PYTHON, wait_for
 from hosts import SUM, Hosts, HostsWithRoles
 
 pytestmark = pytest.mark.timeout(150)
@@ -114,7 +113,7 @@ def test_a_wrong_token_is_refused_under_the_right_certificate(
 def test_a_jax_client_without_the_token_is_refused(hosts: Hosts, tmp_path: pathlib.Path) -> None:
     for token in ("", "0" * 64):
         result = subprocess.run(
-            [sys.executable, "-c", "import gangway; gangway.connect()"],
+            [PYTHON, "-c", "import gangway; gangway.connect()"],
             env={
                 **hosts.environment,
                 "GANGWAY_STATE_DIR": str(tmp_path),  # another user's folder

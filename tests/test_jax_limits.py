@@ -8,12 +8,11 @@ import functools
 import json
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 from case_runs import run_cases
-from harness import PATIENCE, Cluster, client_environment
+from harness import PATIENCE, PYTHON, Cluster, client_environment
 
 # Every function runs in one process with a backend of its own. `x` is an array on one device of the cluster.
 PRELUDE = """
@@ -132,7 +131,7 @@ pathlib.Path(sys.argv[1]).write_text(json.dumps(found))
     )
     out = script.with_suffix(".json")
     result = subprocess.run(
-        [sys.executable, str(script), str(out)],
+        [PYTHON, str(script), str(out)],
         env=client_environment(cluster.port),
         capture_output=True,
         text=True,
@@ -173,12 +172,13 @@ def test_the_plugins_gradient_of_a_reduced_psum(cluster: Cluster, tmp_path: path
 FORK = """
 import gangway
 gangway.connect()
-import os, select, signal
+import os, select, signal, warnings
 import jax, numpy as np
 
 f = jax.jit(lambda x: x * 3)
 x = jax.device_put(np.ones(8, "float32"))
 f(x).block_until_ready()
+warnings.simplefilter("ignore")  # of a fork beside threads
 ended, begun = os.pipe()
 child = os.fork()
 if child == 0:
@@ -199,7 +199,7 @@ print("sum", float(np.asarray(f(x)).sum()), float((x + 1).sum()))
 
 def test_a_forked_child_does_not_disturb_its_parent(cluster: Cluster) -> None:
     result = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK],
+        [PYTHON, "-c", FORK],
         env=client_environment(cluster.port),
         capture_output=True,
         text=True,
@@ -233,7 +233,7 @@ print("right", sum(found), "of", len(found))
 
 def test_an_array_that_changes_after_its_result_is_ready_or_was_copied(cluster: Cluster) -> None:
     result = subprocess.run(
-        [sys.executable, "-c", MUTATE],
+        [PYTHON, "-c", MUTATE],
         env=client_environment(cluster.port),
         capture_output=True,
         text=True,

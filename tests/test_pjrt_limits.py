@@ -7,12 +7,11 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from faultlib import Console
-from harness import PATIENCE, Cluster, client_environment
+from harness import PATIENCE, PYTHON, Cluster, client_environment
 
 BUDGET = 1 << 30
 
@@ -94,7 +93,7 @@ def test_jaxs_persistent_cache_compiles_nothing_twice(tmp_path: pathlib.Path) ->
 
         def run() -> dict[str, float]:
             ran = subprocess.run(
-                [sys.executable, "-c", CACHED, str(tmp_path / "cache")],
+                [PYTHON, "-c", CACHED, str(tmp_path / "cache")],
                 env=client_environment(cluster.port, "pjrt"),
                 capture_output=True,
                 text=True,

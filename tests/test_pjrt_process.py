@@ -9,12 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from harness import NATIVE_PROGRAMS, PATIENCE, ROOT, Cluster, client_environment, wait_for
+from harness import NATIVE_PROGRAMS, PATIENCE, PYTHON, ROOT, Cluster, client_environment, wait_for
 
 START = """
 import gangway
 gangway.connect(door="pjrt")
-import os, signal, sys, threading, time
+import os, signal, sys, threading, time, warnings
+warnings.simplefilter("ignore")  # of a fork beside threads
 import jax, jax.numpy as jnp, numpy as np
 f = jax.jit(lambda x: x * 3)
 x = jax.device_put(np.ones(8, "float32"))
@@ -22,9 +23,11 @@ f(x).block_until_ready()
 """
 
 
-def run(cluster: Cluster, script: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
+def run(
+    cluster: Cluster, script: str, limit_s: float = 60, python: str = PYTHON
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", START + script],
+        [python, "-c", START + script],
         env=client_environment(cluster.port, "pjrt"),
         capture_output=True,
         text=True,
@@ -106,7 +109,7 @@ def test_a_script_may_end_with_work_pending(cluster: Cluster) -> None:
     def end() -> None:
         for last in ("", "sys.exit(0)", "raise SystemExit(0)"):
             script = "for _ in range(3000): x = f(x) * 0 + 1\nkeep = [f(x) for _ in range(9)]\n"
-            result = run(cluster, script + last)
+            result = run(cluster, script + last, python=sys.executable)
             assert result.returncode == 0, result.stderr
             assert result.stderr == ""
 
@@ -207,7 +210,7 @@ def test_a_killed_script_leaves_nothing(cluster: Cluster, tmp_path: pathlib.Path
         ready.unlink(missing_ok=True)
         script = f"open({str(ready)!r}, 'w').close()\nwhile True: x = f(x) * 0 + 1"
         process = subprocess.Popen(
-            [sys.executable, "-c", START + script], env=client_environment(cluster.port, "pjrt")
+            [PYTHON, "-c", START + script], env=client_environment(cluster.port, "pjrt")
         )
         try:
             wait_for("the script runs", ready.exists, 60)

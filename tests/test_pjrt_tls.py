@@ -8,13 +8,14 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from harness import (
     GANGWAY,
+    NEW_PYTHON,
     PATIENCE,
+    PYTHON,
     ROOT,
     Cluster,
     client_environment,
@@ -108,7 +109,7 @@ def test_address_and_folder_are_options_of_connect(hosts: Hosts) -> None:
 def test_the_session_has_the_given_name(hosts: Hosts) -> None:
     text = CONNECT + "import jax; jax.devices(); input()\n"
     with subprocess.Popen(
-        [sys.executable, "-c", text],
+        [PYTHON, "-c", text],
         env={
             **client_environment(1, "pjrt"),
             "GANGWAY_ADDRESS": f"127.0.0.1:{hosts.control}",
@@ -182,7 +183,7 @@ def test_only_a_remote_script_loads_grpc(hosts: Hosts, cluster: Cluster) -> None
     text = CONNECT + "print('pjrt_grpc' in open('/proc/self/maps').read())\n"
     assert run(hosts, text).stdout == "True\n"
     here = {**client_environment(cluster.port, "pjrt")}
-    ran = subprocess.run([sys.executable, "-c", text], env=here, capture_output=True, text=True)
+    ran = subprocess.run([PYTHON, "-c", text], env=here, capture_output=True, text=True)
     assert ran.stdout == "False\n", ran.stderr
 
 
@@ -193,7 +194,12 @@ def gangway_run(hosts: Hosts, *flags: str, **environment: str) -> subprocess.Com
         SCRIPT + "import jax, psutil\n"
         "print(jax.devices()[0].client.runtime_type.split('/')[0], psutil.Process().children())\n"
     )
-    settings = {"GANGWAY_DOOR": "", "GANGWAY_STATE_DIR": str(hosts.folder / "none"), **environment}
+    settings = {
+        "GANGWAY_DOOR": "",
+        "GANGWAY_STATE_DIR": str(hosts.folder / "none"),
+        **NEW_PYTHON,
+        **environment,
+    }
     return subprocess.run(
         [str(GANGWAY), "run", *flags, str(script)],
         env={**hosts.environment, **settings},

@@ -11,7 +11,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -36,8 +35,10 @@ from faultlib import (
 )
 from harness import (
     GANGWAY,
+    NEW_PYTHON,
     NIGHTLY,
     PATIENCE,
+    PYTHON,
     Cluster,
     client_environment,
     free_port,
@@ -522,7 +523,7 @@ def holding(hosts: Hosts, *flags: str) -> Iterator[subprocess.Popen[str]]:
     script.write_text(HOLDS)
     client = subprocess.Popen(
         [str(GANGWAY), "run", *flags, str(script)],
-        env=hosts.environment,
+        env={**hosts.environment, **NEW_PYTHON},  # a test stops this process
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -612,7 +613,7 @@ def test_an_absent_worker_is_named_within_a_deadline(stage: Stage) -> None:
         with stopped(absent["pid"]):  # connected, but silent
             began = time.monotonic()
             result = subprocess.run(
-                [sys.executable, "-c", "import gangway; print(len(gangway.connect()))"],
+                [PYTHON, "-c", "import gangway; print(len(gangway.connect()))"],
                 env=client_environment(cluster.port),
                 capture_output=True,
                 text=True,

@@ -6,13 +6,12 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console
-from harness import DOORS, NIGHTLY, PATIENCE, Cluster, client_environment, run_client
+from harness import DOORS, NIGHTLY, PATIENCE, PYTHON, Cluster, client_environment, run_client
 from test_faults import wait_for_restart
 
 NewCluster = Callable[..., Cluster]
@@ -132,7 +131,7 @@ def test_two_clients_take_turns(island: Cluster, tmp_path: pathlib.Path) -> None
     )
     clients = [
         subprocess.Popen(
-            [sys.executable, str(script)],
+            [PYTHON, str(script)],
             env=client_environment(island.port, "pjrt"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -21,7 +21,7 @@ constexpr uint64_t kBytesPerSecond = 16 * kMiB;  // of each link
 constexpr milliseconds kSlice{1000 / 16};        // of 1 MiB
 // What a stream queues (4 MiB) and the network holds (4 MiB), a slice of each other shard, and the messages.
 constexpr milliseconds kFewSlices = 14 * kSlice;
-constexpr int kSeeds = 5;
+constexpr int kSeeds = 3;
 
 // Two workers of eight devices: 0 to 7 and 8 to 15.
 void OnSlowNetwork(const std::function<void(Processes&)>& run) {
