@@ -99,6 +99,7 @@ class _Pair:
         self.far = _End(self, BACK)
         self.held: dict[str, list[bytes]] = {THERE: [], BACK: []}  # bytes that do not pass yet
         self.late: dict[str, deque[bytes]] = {THERE: deque(), BACK: deque()}  # that arrive later
+        self.early: list[bytes] | None = []  # what came before the far end was connected; then None
         self.halved = False  # one end was reset, and the other knows nothing
         self.hidden_end: _End | None = None  # it ended while the link was silent
 
@@ -119,11 +120,17 @@ class _Pair:
         if not self.near.transport:
             self.far.abort()
             return
+        early, self.early = self.early, None
+        for data in early or []:
+            self.carry(self.near, data)
         self.near.hold(False)
 
     def carry(self, end: _End, data: bytes) -> None:
         link = self.link
         if self.halved:
+            return
+        if self.early is not None:  # the hold of a new end has no effect in Python 3.11.2
+            self.early.append(data)
             return
         cut = link.armed
         if cut:
