@@ -19,7 +19,7 @@ from types import FrameType
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE))
 
-from forking import SERVER, Fork  # noqa: E402
+from forking import PYTHON_OF_SERVER, SERVER, Fork  # noqa: E402
 
 
 def same_if_forked(arguments: list[str]) -> bool:
@@ -34,13 +34,13 @@ def same_if_forked(arguments: list[str]) -> bool:
 def main() -> None:
     arguments = sys.argv[1:]
     if not same_if_forked(arguments):
-        python = str(HERE.parent / ".venv" / "bin" / "python")
+        python = os.environ.get(PYTHON_OF_SERVER, str(HERE.parent / ".venv" / "bin" / "python"))
         os.execv(python, [python, *arguments])
     fork = Fork(arguments, os.environ, (0, 1, 2))
 
     def forward(number: int, _: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(fork.pid, number)
+        with contextlib.suppress(OSError):  # it has just ended
+            fork.send_signal(number)
 
     for each in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(each, forward)
@@ -49,7 +49,8 @@ def main() -> None:
         os.dup2(nothing.fileno(), 1)
     status = fork.wait() or 0
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
 

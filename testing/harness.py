@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from forking import SERVER, Fork
+from forking import PYTHON_OF_SERVER, SERVER, Fork
 from leftovers import MARKER
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -44,9 +44,9 @@ PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1
 NIGHTLY = bool(os.environ.get("GANGWAY_NIGHTLY"))  # the run that leaves nothing out
 # Of tests whose outcome does not depend on how JAX reaches the cluster, by default through the plugin.
 DOORS = ["pjrt", "ifrt"] if NIGHTLY else ["pjrt"]
-# The Python of scripts that use JAX, forked from one that has imported it, where the start is not what a test is about.
+# The Python of scripts that use JAX: it is forked from one that has imported JAX. Not for tests of a script's start.
 PYTHON = sys.executable if NIGHTLY else str(ROOT / "testing" / "forked_python.py")
-# For `gangway run`, where its start of a Python is what a test is about.
+# Variables with which `gangway run` starts a Python all the same.
 NEW_PYTHON = {"GANGWAY_PYTHON": ""}
 STATE_DIRS: dict[int, str] = {}  # of the clusters made here, by port
 _leftovers: list[subprocess.Popen[str]] = []
@@ -130,7 +130,7 @@ def client_environment(port: int, door: str = "ifrt") -> dict[str, str]:
 
 
 def start_fork_server() -> None:
-    """Starts fork_server.py, unless this process has one already; it ends with this process."""
+    """Starts fork_server.py, unless this process or one that started it has one; it ends with this process."""
     if SERVER in os.environ:
         return
     folder = tempfile.mkdtemp(prefix="gangway-fork-")
@@ -146,7 +146,7 @@ def start_fork_server() -> None:
             pass_fds=[listener.fileno()],
         )
     _fork_servers.append(server)
-    os.environ[SERVER] = f"{folder}/socket"
+    os.environ |= {SERVER: f"{folder}/socket", PYTHON_OF_SERVER: sys.executable}
 
 
 class Client:
@@ -163,25 +163,28 @@ class Client:
         stderr: int = 2,
     ) -> None:
         start_fork_server()
-        pipes = [os.pipe() for _ in range(2)]
-        (stdin, self._stdin), (self._stdout, stdout) = pipes
+        (stdin, to_stdin), (from_stdout, stdout) = os.pipe(), os.pipe()
         command = [str(program)] if isinstance(program, pathlib.Path) else ["-c", program]
         variables = {**client_environment(port, door), **(environment or {})}
-        self._fork = Fork(command, variables, (stdin, stdout, stderr))
+        self.stdin, self.stdout = os.fdopen(to_stdin, "w"), os.fdopen(from_stdout)
+        try:
+            self._fork = Fork(command, variables, (stdin, stdout, stderr))
+        except BaseException:
+            self.stdin.close()
+            self.stdout.close()
+            raise
+        finally:
+            for descriptor in (stdin, stdout):
+                os.close(descriptor)
         self.pid = self._fork.pid
-        for descriptor in (stdin, stdout):
-            os.close(descriptor)
-        self.stdin = os.fdopen(self._stdin, "w")
-        self.stdout = os.fdopen(self._stdout)
 
     @property
     def returncode(self) -> int | None:
         return self._fork.returncode
 
     def kill(self) -> None:
-        if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # it has just ended
+            self._fork.send_signal(signal.SIGKILL)
 
     def wait(self, timeout_s: float) -> int:
         """Waits until the process has ended; returns its exit status, as Popen does."""
@@ -218,8 +221,16 @@ def run_client(
             returncode = client.wait(5 * PATIENCE)
         finally:
             late.cancel()
+            client.close()
         err.seek(0)
         return subprocess.CompletedProcess(text, returncode, output, err.read().decode())
+
+
+def output_of_client(text: str, port: int, door: str = "ifrt", timeout_s: float = 60) -> str:
+    """What `run_client` prints to stdout; it must succeed."""
+    done = run_client(text, port, door, timeout_s=timeout_s)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def latency_file() -> str:

@@ -25,7 +25,7 @@ from harness import (
     ROOT,
     Cluster,
     client_environment,
-    run_client,
+    output_of_client,
     wait_for,
 )
 from reference import THREADS
@@ -118,10 +118,8 @@ def way_of(options: tuple[str, ...]) -> str:
 
 
 def run(cluster: Cluster, text: str, door: str = "pjrt") -> str:
-    """Runs a JAX script, which must succeed; returns its output."""
-    done = run_client(SETUP + textwrap.dedent(text), cluster.port, door, timeout_s=240)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """The output of a JAX script, which must succeed."""
+    return output_of_client(SETUP + textwrap.dedent(text), cluster.port, door, timeout_s=240)
 
 
 def bits(output: str) -> list[str]:
@@ -167,9 +165,7 @@ def test_the_same_bits_on_every_layout(new_cluster: NewCluster, tmp_path: pathli
     expected = bits_alone(tmp_path)
     for name, (workers, count, options) in layouts.items():
         # One size of the thread pool, which the bits of products depend on.
-        cluster = new_cluster(
-            1, workers, count, "--collectives", "gangway", "--threads", THREADS, *options
-        ).start()
+        cluster = new_cluster(1, workers, count, "--threads", THREADS, *options).start()
         found = bits(run(cluster, BITS))
         cluster.stop()
         differ = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -82,19 +83,58 @@ def test_a_forked_python_is_as_a_new_one(tmp_path: pathlib.Path) -> None:
     assert module.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_forked_python_and_its_script_end_together(number: signal.Signals) -> None:
-    script = forked("-c", "import os\nprint(os.getpid(), flush=True)\ninput()")
+# Where a run in the background starts it, it ignores SIGINT at first.
+WAITS = """
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+
+
+def started(text: str) -> tuple[subprocess.Popen[str], int]:
+    """A script that says the id of its process."""
+    script = forked("-c", text)
     assert script.stdout
     pid = int(script.stdout.readline())
     assert pid != script.pid
+    return script, pid
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_forked_python_and_its_script_end_together(number: signal.Signals) -> None:
+    script, pid = started(WAITS)
     script.send_signal(number)
-    _, err = script.communicate(timeout=30 * PATIENCE)
-    if number == signal.SIGINT:
-        assert err.endswith("KeyboardInterrupt\n") and script.returncode != 0
-    else:
-        assert script.returncode == -number
+    assert script.wait(30 * PATIENCE) == -number
     wait_for("the script's end", lambda: not pathlib.Path(f"/proc/{pid}").exists(), 10)
+    script, pid = started(WAITS)
+    os.kill(pid, number)
+    assert script.wait(30 * PATIENCE) == -number
+
+
+def test_processes_are_forked_whenever_their_requesters_end() -> None:
+    for milliseconds in range(0, 60, 3):
+        script = forked("-c", "pass")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            script.wait(milliseconds / 1000)
+        script.kill()
+        script.wait(10 * PATIENCE)
+    assert run_client("print('forked')", 1).stdout == "forked\n"
+
+
+def test_a_text_is_the_main_module() -> None:
+    text = """
+import atexit, pickle, sys, weakref
+class Point:
+    x: int
+assert Point.__annotations__ == {"x": int}
+pickle.loads(pickle.dumps(Point()))
+alive = Point()
+alive_at_exit = weakref.ref(alive)
+atexit.register(lambda: print(alive_at_exit() is not None))
+"""
+    done = run_client(text, 1)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_a_python_is_started_for_variables_that_jax_reads_when_imported() -> None:

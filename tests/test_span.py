@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console
-from harness import DOORS, NIGHTLY, PATIENCE, PYTHON, Cluster, client_environment, run_client
+from harness import DOORS, NIGHTLY, PATIENCE, PYTHON, Cluster, client_environment, output_of_client
 from test_faults import wait_for_restart
 
 NewCluster = Callable[..., Cluster]
@@ -51,10 +51,8 @@ def island(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 def run(cluster: Cluster, door: str, text: str) -> str:
-    """Runs a JAX script, which must succeed; returns its output."""
-    done = run_client(SETUP + textwrap.dedent(text), cluster.port, door, timeout_s=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """The output of a JAX script, which must succeed."""
+    return output_of_client(SETUP + textwrap.dedent(text), cluster.port, door, timeout_s=120)
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -28,6 +28,14 @@ def test_two(): note("two"); assert not pathlib.Path(__file__).with_name("fail")
 def note(name):
     with pathlib.Path(__file__).with_name("ran").open("a") as file: print(name, file=file)
 """
+HARNESS = """
+import os, pathlib
+ROOT = pathlib.Path(__file__).parents[1]
+PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1
+NIGHTLY, PYTHON = False, "python3"
+class Cluster: ...
+def start_fork_server(): ...
+"""
 
 
 class Repository:
@@ -43,13 +51,7 @@ class Repository:
         ):
             self.write(name, (ROOT / name).read_text())
         self.write(".gitignore", "build/\n__pycache__/\nran\nfail\n")
-        self.write(
-            "testing/harness.py", "import os, pathlib\nROOT = pathlib.Path(__file__).parents[1]\n"
-        )
-        patience = (
-            'PATIENCE = 5 if "PYTEST_XDIST_WORKER" in os.environ else 1\nclass Cluster: ...\n'
-        )
-        self.write("testing/harness.py", (folder / "testing/harness.py").read_text() + patience)
+        self.write("testing/harness.py", HARNESS)
         self.write("testing/reference.py", "THREADS = 0\n")
         self.write("tests/pytest.ini", (ROOT / "tests/pytest.ini").read_text())
         self.write("tests/test_a.py", TESTS)

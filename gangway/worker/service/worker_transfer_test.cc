@@ -601,7 +601,7 @@ TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
   EXPECT_THAT(failure.message(), HasSubstr("not the worker"));
 }
 
-// The limit of silence is the streams', whatever they carry: each kind of link once.
+// A stream has the limit of silence, whatever it carries: so each kind of link is tested once.
 using SilenceTest = TransferTest;
 INSTANTIATE_TEST_SUITE_P(Media, SilenceTest, testing::Values(Medium::kInproc, Medium::kSharedGrpc),
                          NameOf);
