@@ -52,10 +52,15 @@ class Fork:
         self.returncode: int | None = None
 
     def _answer(self) -> str:
-        answer = self._connection.recv(ANSWER_BYTES_MAX).decode()
+        try:
+            answer = self._connection.recv(ANSWER_BYTES_MAX)
+        except (
+            ConnectionResetError
+        ):  # it closed without having read a signal; what it said before is there
+            answer = self._connection.recv(ANSWER_BYTES_MAX)
         if not answer:
-            raise ConnectionResetError("the fork server has ended")
-        return answer
+            raise ConnectionAbortedError("the fork server has ended")
+        return answer.decode()
 
     def send_signal(self, number: int) -> None:
         """Has no effect after the end of the process."""

@@ -10,7 +10,14 @@ import subprocess
 
 import pytest
 from case_runs import kept, reference_key
-from harness import PATIENCE, ROOT, Client, client_environment, run_client, wait_for
+from harness import (
+    PATIENCE,
+    ROOT,
+    Client,
+    client_environment,
+    run_client,
+    wait_for,
+)
 
 PROGRAM = """
 import os, sys
@@ -120,6 +127,16 @@ def test_processes_are_forked_whenever_their_requesters_end() -> None:
         script.kill()
         script.wait(10 * PATIENCE)
     assert run_client("print('forked')", 1).stdout == "forked\n"
+
+
+def test_a_signal_may_cross_the_end_of_its_process() -> None:
+    """The server then closes the connection before it has read all: a reset, one in ten times."""
+    for _ in range(60):
+        client = Client("input()", 1)
+        client.kill()
+        client.stdout.read()
+        client.close()
+        assert client.returncode == -9
 
 
 def test_a_text_is_the_main_module() -> None:
