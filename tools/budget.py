@@ -29,10 +29,10 @@ SHARES_S = {
     "format": 5,
     "tidy": 25,
     "scripts": 30,
-    "simulation": 55,
+    "simulation": 65,
     "clang_tidy": 10,
     "e2e": 300,
-    "asan": 130,
+    "asan": 120,
     "tsan": 70,
 }
 TOTAL_S = 720
