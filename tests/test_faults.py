@@ -16,11 +16,12 @@ import grpc
 import pytest
 from case_runs import run_cases
 from faultlib import Console
-from harness import DOORS, PATIENCE, Cluster, wait_for
+from harness import DOORS, NIGHTLY, PATIENCE, Cluster, wait_for
 
 pytestmark = pytest.mark.faults
 NewCluster = Callable[..., Cluster]
 MIB = 1 << 20
+SORTS = 400 if NIGHTLY else 80  # of a program whose compile a test interrupts
 
 
 @pytest.fixture(params=DOORS)
@@ -184,7 +185,8 @@ def test_a_compiler_killed_in_mid_compile_costs_nobody_else_anything(
             "x = np.ones((8, 8), 'float32'); kept = jax.device_put(x); kept.block_until_ready()"
         )
         client.do(
-            "g = lambda x: [x := jnp.sort(jnp.tanh(x @ x + i), axis=0) for i in range(80)][-1]"
+            "g = lambda x: "
+            f"[x := jnp.sort(jnp.tanh(x @ x + i), axis=0) for i in range({SORTS})][-1]"
         )
         client.do("lowered = jax.jit(g).lower(x)", 40)
         compiler, worker = cluster.status()["compiler"], only_worker(cluster)

@@ -155,6 +155,14 @@ def test_the_callers_environment_counts_and_all_skips_nothing(repository: Reposi
     assert repository.ctest("-R", "good", GANGWAY_NIGHTLY="1")[1] == ["good"]
 
 
+def test_all_has_the_tests_leave_nothing_out(repository: Repository) -> None:
+    repository.write(
+        "build/dev/good", f"#!/bin/sh\necho nightly=$GANGWAY_NIGHTLY >> {repository.root}/ran\n"
+    )
+    assert repository.ctest("-R", "good")[1] == ["nightly="]
+    assert repository.ctest("-R", "good", "--all")[1] == ["nightly=1"]
+
+
 def test_another_clone_finds_the_stamps(repository: Repository, tmp_path: pathlib.Path) -> None:
     repository.ctest("-R", "good")
     clone = tmp_path / "elsewhere"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gangway/base/answer.h"
+#include "gangway/base/nightly_test_util.h"
 #include "gangway/simulation/processes.h"
 #include "gangway/simulation/user.h"
 
@@ -21,13 +22,13 @@ constexpr uint64_t kBytesPerSecond = 16 * kMiB;  // of each link
 constexpr milliseconds kSlice{1000 / 16};        // of 1 MiB
 // What a stream queues (4 MiB) and the network holds (4 MiB), a slice of each other shard, and the messages.
 constexpr milliseconds kFewSlices = 14 * kSlice;
-constexpr int kSeeds = 3;
+const int kSeeds = IsNightly() ? 5 : 3;
 
 // Two workers of eight devices: 0 to 7 and 8 to 15.
 void OnSlowNetwork(const std::function<void(Processes&)>& run) {
   spdlog::set_level(spdlog::level::critical);
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    FiberWorld world(seed);
+  for (int seed = 1; seed <= kSeeds; ++seed) {
+    FiberWorld world(static_cast<uint64_t>(seed));
     const absl::Status ended = world.Run(
         [&] {
           ProcessesOptions options{.islands = {{8, 8}}};

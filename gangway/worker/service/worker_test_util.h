@@ -54,8 +54,9 @@ class Inbox {
   }
 
   // Passes each unread frame to `look`, until that returns true.
-  testing::AssertionResult Until(const std::function<bool(wire::Frame&)>& look) {
-    auto deadline = std::chrono::steady_clock::now() + kPatience;
+  testing::AssertionResult Until(const std::function<bool(wire::Frame&)>& look,
+                                 std::chrono::milliseconds limit = kPatience) {
+    auto deadline = std::chrono::steady_clock::now() + limit;
     while (true) {
       wire::Frame frame;
       {

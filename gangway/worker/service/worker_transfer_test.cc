@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "gangway/base/nightly_test_util.h"
 #include "gangway/device/sim/sim_backend.h"
 #include "gangway/transport/grpc/grpc.h"
 #include "gangway/wire/failure.h"
@@ -114,8 +115,11 @@ class OneWorker {
     Item(item);
   }
   wire::Failure WaitDone(uint64_t ordinal) {
-    Watch([&] { return dones_.contains(ordinal); });
+    EXPECT_TRUE(DoneWithin(ordinal, kPatience));
     return dones_[ordinal];
+  }
+  testing::AssertionResult DoneWithin(uint64_t ordinal, std::chrono::milliseconds limit) {
+    return Watch([&] { return dones_.contains(ordinal); }, limit);
   }
   bool IsDone(uint64_t ordinal) const { return dones_.contains(ordinal); }
   wire::Usage Probe() {
@@ -123,7 +127,7 @@ class OneWorker {
     wire::IslandItem item;
     item.set_probe(probe);
     Item(item);
-    Watch([&] { return usage_.contains(probe); });
+    EXPECT_TRUE(Watch([&] { return usage_.contains(probe); }, kPatience));
     return usage_[probe];
   }
 
@@ -164,9 +168,10 @@ class OneWorker {
   }
 
  private:
-  void Watch(const std::function<bool()>& enough) {
-    if (enough()) return;
-    ASSERT_TRUE(control_inbox_.Until([&](wire::Frame& frame) {
+  testing::AssertionResult Watch(const std::function<bool()>& enough,
+                                 std::chrono::milliseconds limit) {
+    if (enough()) return testing::AssertionSuccess();
+    const auto look = [&](wire::Frame& frame) {
       for (const wire::Report& report : frame.report_batch().reports()) {
         if (report.has_done()) {
           EXPECT_TRUE(dones_.emplace(report.done().ordinal(), report.done().failure()).second);
@@ -174,7 +179,8 @@ class OneWorker {
         if (report.has_usage()) usage_[report.usage().probe()] = report.usage();
       }
       return enough();
-    }));
+    };
+    return control_inbox_.Until(look, limit);
   }
 
   const int number_;
@@ -601,10 +607,15 @@ TEST_P(TransferTest, BytesOfAnImpostorAreNotTaken) {
   EXPECT_THAT(failure.message(), HasSubstr("not the worker"));
 }
 
-// A stream has the limit of silence, whatever it carries: so each kind of link is tested once.
+// A stream has the limit of silence, whatever it carries: so each kind of link is tested once, and with each kind of
+// memory in the nightly run.
+std::vector<Medium> MediaOfSilence() {
+  std::vector<Medium> media = {Medium::kInproc, Medium::kSharedGrpc};
+  if (IsNightly()) media.insert(media.end(), {Medium::kGrpc, Medium::kShared});
+  return media;
+}
 using SilenceTest = TransferTest;
-INSTANTIATE_TEST_SUITE_P(Media, SilenceTest, testing::Values(Medium::kInproc, Medium::kSharedGrpc),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Media, SilenceTest, testing::ValuesIn(MediaOfSilence()), NameOf);
 
 TEST_P(SilenceTest, ASilentPeerIsADeadline_TM1) {
   const auto served = Serve();
@@ -626,12 +637,7 @@ TEST_P(SilenceTest, ASlowSourceIsNoSilence_TM1) {
   Copy(2, 0, 1, 1, 2, 1000);
   worker(0).Release({2});
   ReleaseReceiver(2, 1, worker(0).Describe());
-  for (const auto later = Clock::now() + 2 * kSilence; Clock::now() < later;) {
-    worker(0).Probe();
-    worker(1).Probe();
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_FALSE(worker(1).IsDone(2));
+  EXPECT_FALSE(worker(1).DoneWithin(2, 2 * kSilence));
   Supply(0, 1, 1000, 2);
   EXPECT_EQ(worker(1).WaitDone(2).code(), 0);
   ExpectContents(1, 3, 2, 1000, 2);
