@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from faultlib import Console
 from harness import ROOT, Cluster
 
@@ -17,8 +18,9 @@ NewCluster = Callable[..., Cluster]
 CUDA_LIKE = ROOT / "build" / "dev" / "gangway" / "device" / "libgangway_cuda_like_plugin.so"
 
 
+@pytest.mark.parametrize("door", ["ifrt", "pjrt"])
 def test_plugin_cuda_is_found_in_the_python_environment_and_runs(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
+    door: str, new_cluster: NewCluster, tmp_path: pathlib.Path
 ) -> None:
     packages = tmp_path / "lib" / "python3.12" / "site-packages"
     plugin = packages / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
@@ -27,9 +29,14 @@ def test_plugin_cuda_is_found_in_the_python_environment_and_runs(
     cluster = new_cluster(1, 1, 4, "--plugin", "cuda")
     cluster.environment["VIRTUAL_ENV"] = str(tmp_path)
     cluster.start()
-    with Console(cluster) as client:
+    with Console(cluster, door=door) as client:
         platforms = client.do("result = [d.platform for d in jax.devices()]")
         assert platforms == ["gpu"] * 4  # JAX's name for "cuda"
+        assert client.do("result = [d.compute_capability for d in jax.devices()]") == ["9.0"] * 4
+        for name in ("gpu", "cuda"):
+            assert client.do(f"result = jax.devices({name!r}) == jax.devices()"), name
+        assert client.do("result = jax.devices('cpu')[0].platform") == "cpu"
+        assert client.do("result = float(jax.jit(lambda x: x + 1, backend='gpu')(1.0))") == 2
         client.do(
             "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P; "
             "s = NamedSharding(Mesh(np.array(jax.devices()), ('d',)), P('d')); "

@@ -24,6 +24,7 @@
 namespace gangway::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -148,6 +149,19 @@ TEST_F(StateTest, ChildrenAreToldTheirPlace) {
   EXPECT_EQ(*(std::find(command.begin(), command.end(), "--island") + 1), "1");
   EXPECT_THAT(children[0].command(""), Contains("127.0.0.1:4711"));
   EXPECT_THAT(children[0].command(""), Not(Contains("--no-latency-request")));
+}
+
+TEST_F(StateTest, WorkersAreToldHowMuchOfAGpuTheyTake) {
+  const StateDir dir(root_, 4711);
+  UpOptions options;
+  options.plugin = "/cuda.so";
+  options.workers = 2;
+  const auto worker = [&] { return Children(options, dir).back().command("control"); };
+  EXPECT_THAT(worker(),
+              AllOf(Not(Contains("--device-memory-fraction")), Not(Contains("--no-preallocate"))));
+  options.device_memory = {.fraction = 0.4, .preallocate = false};
+  EXPECT_THAT(worker(), AllOf(Contains("--device-memory-fraction"), Contains("0.4"),
+                              Contains("--no-preallocate")));
 }
 
 TEST(MemoryPlan, ADefaultBudgetDividesHalfOfTheHostByWorkersAndDevices_GS2) {

@@ -73,6 +73,15 @@ class Reader {
     out = static_cast<Number>(*value);
   }
 
+  void Share(const toml::table& table, const char* key, double& out) {
+    const toml::node* node = table.get(key);
+    if (node == nullptr) return;
+    const auto value = node->value_exact<double>();
+    if (!value || !(*value >= 0.01 && *value <= 1.0))
+      return Complain(node->source(), absl::StrCat(key, " must be a number from 0.01 to 1.0"));
+    out = *value;
+  }
+
   void String(const toml::table& table, const char* key, std::string& out) {
     const toml::node* node = table.get(key);
     if (node == nullptr) return;
@@ -272,10 +281,13 @@ absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::stri
   const toml::table& root = parsed.table();
   ClusterConfig config;
   Reader reader(path);
-  reader.Keys(root, {"controller", "island", "memory", "plugin", "threads"});
+  reader.Keys(root, {"controller", "device_memory_fraction", "island", "memory", "plugin",
+                     "preallocate", "threads"});
   ReadController(reader, root, config);
   reader.Bytes(root, "memory", config.memory_bytes);
   reader.String(root, "plugin", config.plugin);
+  reader.Share(root, "device_memory_fraction", config.device_memory.fraction);
+  reader.Boolean(root, "preallocate", config.device_memory.preallocate);
   reader.Integer(root, "threads", 1, kThreadsMax, config.threads);
   if (const toml::node* islands = root.get("island")) {
     const toml::array* list = islands->as_array();

@@ -13,6 +13,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/device/device_memory.h"
+
 namespace gangway::cli {
 
 // Below the 600 s for which a device's thread waits.
@@ -50,7 +52,8 @@ struct ClusterConfig {
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the
   // hosts' cores are not known here: at least the devices and the cores of the largest worker.
   int threads = 64;
-  std::string plugin;  // as FindPlugin takes it
+  std::string plugin;                  // as FindPlugin takes it
+  device::DeviceMemory device_memory;  // that every worker's plugin takes
   std::vector<HostIsland> islands;
 
   std::string ControlAddress() const;                // where to connect

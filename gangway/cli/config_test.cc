@@ -24,6 +24,8 @@ TEST(ConfigTest, TheFileIsReadWhole) {
 memory = "16GB"
 threads = 96
 plugin = "/opt/plugin.so"
+device_memory_fraction = 0.4
+preallocate = false
 [controller]
 host = "head.example"
 control_port = 7001
@@ -44,6 +46,8 @@ workers = [ { } ]
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->memory_bytes, uint64_t{16} << 30);
   EXPECT_EQ(config->plugin, "/opt/plugin.so");
+  EXPECT_EQ(config->device_memory.fraction, 0.4);
+  EXPECT_FALSE(config->device_memory.preallocate);
   EXPECT_EQ(config->ControlAddress(), "head.example:7001");
   EXPECT_EQ(config->ControlListenAddress(), "0.0.0.0:7001");
   EXPECT_EQ(config->front_door_port, 7000);
@@ -68,6 +72,7 @@ TEST(ConfigTest, WithoutAWordCollectivesAreGangways) {
   const auto config = ParseConfig("[[island]]\nworkers = [ { } ]\n", "cluster.toml");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->collectives, "gangway");
+  EXPECT_FALSE(config->device_memory.chosen()) << "the plugin's own";
 }
 
 // Each error names its line, and what to write instead.
@@ -81,6 +86,9 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
       {"\"h\u00f4te\" = 1" + island, "1", "no setting \"h\u00f4te\""},
       {"memory = 16" + island, "1", "such as \"16GB\""},
       {"memory = \"99999999999999GB\"" + island, "1", "a size per device"},
+      {"device_memory_fraction = 1.5" + island, "1", "from 0.01 to 1.0"},
+      {"device_memory_fraction = \"half\"" + island, "1", "from 0.01 to 1.0"},
+      {"preallocate = 1" + island, "1", "true or false"},
       {"plugin = 3" + island, "1", "text in quotes"},
       {"[controler]\nhost = \"a\"" + island, "1", "no setting \"controler\""},
       {"[controller]\ncontrol_port = 0" + island, "2", "from 1 to 65535"},

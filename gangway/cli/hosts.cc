@@ -196,6 +196,7 @@ absl::StatusOr<WorkerRoleOptions> WorkerFromConfig(const HostOptions& options) {
   worker.shared_memory_bytes = memory.shared_bytes;
   worker.heap_bytes = memory.heap_bytes;
   worker.plugin = config.plugin;
+  worker.device_memory = config.device_memory;
   worker.data_listen_address = HostAndPort(ListenHost(declared.host), declared.data_port);
   worker.host = declared.host;
   worker.when_lost = WhenLost::kReturn;

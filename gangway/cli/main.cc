@@ -71,6 +71,14 @@ void AddMemory(CLI::App* command, Options& options) {
                    "4GB; 0: none, they use the network (default: the workers share three quarters "
                    "of this machine's)")
       ->transform(size);
+  command
+      ->add_option("--device-memory-fraction", options.device_memory.fraction,
+                   "of each device's memory that a worker takes, as 0.4 where two workers share "
+                   "GPUs (default: the plugin's choice; CUDA: 0.75)")
+      ->check(CLI::Range(0.01, 1.0));
+  command->add_flag_callback(
+      "--no-preallocate", [&options] { options.device_memory.preallocate = false; },
+      "take a GPU's memory when it is needed, not all of that at the start");
 }
 
 void AddCollectives(CLI::App* command, std::string& collectives) {
@@ -216,6 +224,9 @@ int StartWorker(const WorkerRoleOptions& told, const HostOptions& hosts) {
   if (worker.ok() && told.staging_bytes) worker->staging_bytes = told.staging_bytes;
   if (worker.ok() && told.shared_memory_bytes)
     worker->shared_memory_bytes = told.shared_memory_bytes;
+  if (worker.ok() && told.device_memory.fraction != 0)
+    worker->device_memory.fraction = told.device_memory.fraction;
+  if (worker.ok() && !told.device_memory.preallocate) worker->device_memory.preallocate = false;
   if (worker.ok()) worker->latency_request = told.latency_request;
   if (worker.ok()) worker->leave_limit_s = told.leave_limit_s;
   if (worker.ok()) worker->callback_limit_s = told.callback_limit_s;

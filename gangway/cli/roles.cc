@@ -374,6 +374,7 @@ int RunWorkerRole(const WorkerRoleOptions& options) {
     worker.index = options.index;
     worker.device_count = options.devices;
     worker.plugin_path = options.plugin;
+    worker.device_memory = options.device_memory;
     worker.thread_pool_size = options.threads;
     worker.memory_budget_bytes = options.memory_bytes;
     worker.host_bytes_max = options.staging_bytes;

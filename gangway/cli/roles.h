@@ -9,6 +9,7 @@
 
 #include "gangway/cli/access.h"
 #include "gangway/cli/head.h"
+#include "gangway/device/device_memory.h"
 
 namespace gangway::cli {
 
@@ -31,6 +32,7 @@ struct WorkerRoleOptions {
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit
   std::optional<uint64_t> staging_bytes;
   std::optional<uint64_t> shared_memory_bytes;  // 0 = none
+  device::DeviceMemory device_memory;           // that the plugin takes
   uint64_t heap_bytes = 0;                      // live and kept blocks of malloc; 0 = no limit
   std::string plugin;
   int leave_limit_s = 30;          // for running work when it is told to end

@@ -267,6 +267,10 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
                         options.plugin,
                         "--token-file",
                         dir.File(TokenFile(wire::ROLE_WORKER))};
+      if (options.device_memory.fraction != 0)
+        worker.insert(worker.end(),
+                      {"--device-memory-fraction", text(options.device_memory.fraction)});
+      if (!options.device_memory.preallocate) worker.emplace_back("--no-preallocate");
       if (memory.device_bytes)
         worker.insert(worker.end(), {"--memory", text(*memory.device_bytes)});
       children.push_back({absl::StrCat("island", island, "/worker", index),

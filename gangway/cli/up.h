@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/cli/supervisor.h"
+#include "gangway/device/device_memory.h"
 
 namespace gangway::cli {
 
@@ -33,6 +34,7 @@ struct UpOptions {
   std::optional<uint64_t> memory_bytes;         // per device; 0 = no limit
   std::optional<uint64_t> staging_bytes;        // per worker
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
+  device::DeviceMemory device_memory;           // that each worker's plugin takes
   bool separate_schedulers = false;             // each a process of its own
   std::string collectives = "gangway";          // or "xla", of programs inside a worker
   bool latency_request = true;                  // held by all processes (base/latency_request.h)

@@ -44,12 +44,16 @@ ClusterInfo ToClusterInfo(const wire::HelloReply& reply) {
   for (const wire::PluginAttribute& attribute : reply.topology().attributes())
     info.attributes.push_back(ToAttribute(attribute));
   for (const wire::Worker& worker : reply.topology().workers()) {
+    std::vector<PluginAttribute> attributes;
+    for (const wire::PluginAttribute& attribute : worker.device_attributes())
+      attributes.push_back(ToAttribute(attribute));
     for (int i = 0; i < worker.devices_size(); ++i) {
       info.devices.push_back({.id = worker.devices(i),
                               .island = worker.island(),
                               .worker = worker.index(),
                               .index = static_cast<uint32_t>(i),
-                              .kind = worker.device_kind()});
+                              .kind = worker.device_kind(),
+                              .attributes = attributes});
     }
   }
   std::sort(info.devices.begin(), info.devices.end(),

@@ -14,6 +14,7 @@
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/lowering/lowering.h"
 #include "gangway/compiler/partition.h"
+#include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/sim/sim_collectives.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
@@ -53,6 +54,7 @@ absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
     GANGWAY_ASSIGN_OR_RETURN(auto collectives, xla::HasCollectives(program));
     info.set_has_collectives(collectives);
   }
+  info.set_calls_host(device::MayCallHost(program));
   info.set_optimized_program(std::move(program));
   return absl::OkStatus();
 }

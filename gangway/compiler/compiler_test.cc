@@ -557,6 +557,24 @@ TEST_F(CompilerTest, BadRequestsFailAloneAndInOrder) {
             static_cast<int>(absl::StatusCode::kFailedPrecondition));
 }
 
+TEST_F(CompilerTest, AFunctionThatWorkersLackIsRefusedWithAWayOut) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  Send(Request(1, R"(
+module @m {
+  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %y = stablehlo.custom_call @nobodys_ffi(%x) {api_version = 4 : i32, backend_config = {}}
+        : (tensor<4xf32>) -> tensor<4xf32>
+    return %y : tensor<4xf32>
+  }
+})",
+               1));
+  const wire::Failure failure = WaitResult(1).failure();
+  EXPECT_THAT(failure.message(), HasSubstr("nobodys_ffi"));
+  EXPECT_THAT(failure.advice(), HasSubstr("jax.devices(\"cpu\")"));
+}
+
 TEST_F(CompilerTest, MoreRequestsThanTheQueueHoldsAreRefused) {
   Listen();
   Start();

@@ -13,7 +13,7 @@
 // registers them. They must not block, must not throw and must not destroy the Backend. They may
 // create, use and drop buffers.
 //
-// Ownership: the Backend outlives everything that it creates. A Buffer or an Executable may be
+// Ownership: the Backend outlives everything that it creates, but for pinned memory. A Buffer or an Executable may be
 // dropped at any time, even while enqueued work reads it: the runtime keeps the memory until that
 // work is done.
 //
@@ -67,8 +67,14 @@ struct Capabilities {
   bool collectives_block_threads = false;
   // BufferFromHost with HostSemantics::kZeroCopy uses the caller's memory without a copy.
   bool host_zero_copy = false;
-  // RegisterFfiHandlers works.
+  // RegisterFfiHandlers works, with handlers that read and write host memory.
   bool ffi_handlers = false;
+  // It works with handlers that get addresses of device memory, and the device's stream (CUDA).
+  bool ffi_device_handlers = false;
+  // ExecuteOn returns only when its arguments are filled or failed (CUDA), so the thread that calls it fills none.
+  bool execute_waits_for_arguments = false;
+  // PinHostMemory makes transfers faster.
+  bool pins_host_memory = false;
 };
 
 struct DeviceInfo {
@@ -76,6 +82,7 @@ struct DeviceInfo {
   int64_t runtime_id = 0;
   std::string kind;
   std::vector<std::string> memory_kinds;  // the first one is the default
+  std::vector<Attribute> attributes;      // such as the compute capability of a GPU
   uint64_t memory_bytes = 0;  // that programs and arrays may take; 0: the runtime does not say
 };
 
@@ -235,6 +242,7 @@ struct Program {
 struct FfiHandler {
   std::string name;
   void* handler = nullptr;
+  bool device_memory = false;  // for Capabilities::ffi_device_handlers, else for ffi_handlers
 };
 
 // One opened device runtime.
@@ -268,13 +276,21 @@ class Backend {
       int device, std::string_view memory_kind, const ArraySpec& spec,
       std::span<const std::byte> bytes, HostSemantics semantics, StatusCallback on_done) = 0;
 
-  // A buffer with pending contents, and the Filler that settles it. Executes on it return at once.
+  // A buffer with pending contents, and the Filler that settles it. Executes on it return at once, unless
+  // Capabilities::execute_waits_for_arguments.
   virtual absl::StatusOr<Placeholder> CreatePlaceholder(int device, const ArraySpec& spec) = 0;
 
   // A buffer that is poisoned from the start.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> CreateErrorBuffer(int device,
                                                                     const ArraySpec& spec,
                                                                     absl::Status error) = 0;
+
+  // Lets transfers use `memory` of this process without a copy on the way (CUDA locks its pages), until the result is
+  // gone; `memory` stays mapped until then. Takes as long as a copy of it. The result may outlive the Backend.
+  // UNIMPLEMENTED: the runtime has no use for it. After any error, transfers work as before.
+  virtual absl::StatusOr<std::shared_ptr<void>> PinHostMemory(std::span<std::byte> /*memory*/) {
+    return absl::UnimplementedError("this device runtime does not pin host memory");
+  }
 
   // Registers `handlers` for the custom calls of every program that this process compiles or loads
   // later. Verifies each registration by compiling a probe that names them all. A name may be

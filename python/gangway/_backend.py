@@ -12,7 +12,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from gangway import _plugin
+from gangway import _platform, _plugin
 from gangway._client_threads import few_wakes
 from gangway._door import IFRT_JAXLIB_MAX, default_door, given_door
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
@@ -118,7 +118,7 @@ def register() -> None:
     """Tells JAX how to make the `proxy` backend, without connecting."""
     from jax.extend import backend
 
-    backend.register_backend_factory("proxy", make_client, priority=-1)
+    backend.register_backend_factory("proxy", _platform.named(make_client), priority=-1)
 
 
 def plugin_environment(

@@ -27,7 +27,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-TARGET = "xla_ffi_python_cpu_callback"
+TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_python_gpu_callback")
 EXTENSION_TYPE = 0x47575943
 KEPT_S = 1200.0  # after its program is dropped: calls of it may be pending
 ENDING_MS = 5000  # for callbacks that run when the interpreter ends
@@ -191,7 +191,7 @@ def _lower(original: Callable[..., Any], is_cluster: Callable[[Any], bool]) -> C
         module.add_keepalive(keeper)
         operation = ir.InsertionPoint.current.block.operations[-1]
         target = ir.StringAttr(operation.attributes["call_target_name"]).value
-        if target != TARGET:
+        if target not in TARGETS:
             raise NotImplementedError(f"callbacks of the kind {target} are not known to Gangway")
         i64 = ir.IntegerType.get_signless(64)
         config = ir.DictAttr.get({"callback": ir.IntegerAttr.get(i64, keeper.number)})

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from gangway import _callbacks, _memory_kinds
+from gangway import _callbacks, _memory_kinds, _platform
 from gangway._errors import GangwayError
 
 NAME = "gangway"  # of JAX's backend
@@ -45,4 +45,5 @@ def register() -> None:
         trusted: set[str] = getattr(xla_bridge, "_nonexperimental_plugins", set())
         trusted.add(NAME)
         xla_bridge.register_plugin(NAME, library_path=str(path))
+        _platform.install(NAME)
         _callbacks.install(path, NAME)

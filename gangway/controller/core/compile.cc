@@ -149,6 +149,7 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   load->set_name(result.info().name());
   load->set_source(result.info().source());
   load->set_has_collectives(result.info().has_collectives());
+  load->set_calls_host(result.info().calls_host());
   if (result.has_positions()) *load->mutable_positions() = result.positions();
   *load->mutable_parameters() = result.info().parameters();
   *load->mutable_results() = result.info().results();

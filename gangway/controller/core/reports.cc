@@ -213,6 +213,7 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
     it->declared.set_platform(state.worker().platform());
     it->declared.set_platform_version(state.worker().platform_version());
     *it->declared.mutable_attributes() = state.worker().attributes();
+    *it->declared.mutable_device_attributes() = state.worker().device_attributes();
     it->declared.set_device_kind(state.worker().device_kind());
   } else {
     LoseShards(state);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,8 @@
 #include "xla/ffi/api/ffi.h"
 
 #include "gangway/base/mutex.h"
+#include "gangway/base/status.h"
+#include "gangway/device/pjrt/gpu_copies.h"
 
 namespace gangway::device {
 namespace {
@@ -59,35 +62,95 @@ absl::Status Forward(int64_t run, int device, const HostCall& call) {
       absl::StrCat("no client is known for the host callbacks of launch ", run));
 }
 
+// A call whose operands and results are where XLA has them; without tokens.
+struct DeviceCall {
+  HostCall call;
+  std::vector<const void*> operands;
+  std::vector<void*> results;
+};
+
+std::optional<ffi::Error> Read(ffi::RemainingArgs arguments, ffi::RemainingRets results,
+                               DeviceCall& read) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    auto operand = arguments.get<ffi::AnyBuffer>(i);
+    if (operand.has_error()) return operand.error();
+    if (operand->element_type() == ffi::DataType::TOKEN) continue;
+    read.operands.push_back(operand->untyped_data());
+    read.call.operands.emplace_back(static_cast<const std::byte*>(operand->untyped_data()),
+                                    operand->size_bytes());
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto result = results.get<ffi::AnyBuffer>(i);
+    if (result.has_error()) return result.error();
+    if ((*result)->element_type() == ffi::DataType::TOKEN) continue;
+    read.results.push_back((*result)->untyped_data());
+    read.call.results.emplace_back(static_cast<std::byte*>((*result)->untyped_data()),
+                                   (*result)->size_bytes());
+  }
+  return std::nullopt;
+}
+
 ffi::Error CallHost(ffi::RunId run, int32_t device, ffi::RemainingArgs arguments,
                     ffi::RemainingRets results, int64_t function) {
   try {
-    HostCall call{.function = static_cast<uint64_t>(function)};
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      auto operand = arguments.get<ffi::AnyBuffer>(i);
-      if (operand.has_error()) return operand.error();
-      if (operand->element_type() == ffi::DataType::TOKEN) continue;
-      call.operands.emplace_back(static_cast<const std::byte*>(operand->untyped_data()),
-                                 operand->size_bytes());
-    }
-    for (size_t i = 0; i < results.size(); ++i) {
-      auto result = results.get<ffi::AnyBuffer>(i);
-      if (result.has_error()) return result.error();
-      if ((*result)->element_type() == ffi::DataType::TOKEN) continue;
-      auto* const bytes = static_cast<std::byte*>((*result)->untyped_data());
-      // No result shows earlier contents of its memory (OB-3).
-      if ((*result)->size_bytes() > 0) std::memset(bytes, 0, (*result)->size_bytes());
-      call.results.emplace_back(bytes, (*result)->size_bytes());
-    }
-    const absl::Status status = Forward(run.run_id, device, call);
+    DeviceCall read{.call = {.function = static_cast<uint64_t>(function)}};
+    if (auto error = Read(arguments, results, read)) return *error;
+    // No result shows earlier contents of its memory (OB-3).
+    for (std::span<std::byte> result : read.call.results)
+      if (!result.empty()) std::memset(result.data(), 0, result.size());
+    const absl::Status status = Forward(run.run_id, device, read.call);
     return status.ok() ? ffi::Error::Success() : ToFfi(status);
   } catch (const std::bad_alloc&) {  // exceptions must not reach the plugin
     return {ffi::ErrorCode::kResourceExhausted, "not enough memory for a host callback"};
   }
 }
 
+// The same by copies, because this process cannot read the memory of a GPU.
+absl::Status ForwardCopies(const GpuCopies& gpu, void* stream, int64_t run, int device,
+                           DeviceCall& read) {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::pair<std::span<std::byte>, const void*>> in;
+  std::vector<std::pair<std::span<const std::byte>, void*>> out;
+  for (size_t i = 0; i < read.operands.size(); ++i) {
+    memory.emplace_back(read.call.operands[i].size());
+    read.call.operands[i] = memory.back();
+    in.emplace_back(memory.back(), read.operands[i]);
+  }
+  for (size_t i = 0; i < read.results.size(); ++i) {
+    memory.emplace_back(read.call.results[i].size());
+    read.call.results[i] = memory.back();
+    out.emplace_back(memory.back(), read.results[i]);
+  }
+  GANGWAY_RETURN_IF_ERROR(gpu.ToHost(stream, in));
+  GANGWAY_RETURN_IF_ERROR(Forward(run, device, read.call));
+  return gpu.ToDevice(stream, out);
+}
+
+ffi::Error CallHostFromGpu(void* stream, ffi::RunId run, int32_t device,
+                           ffi::RemainingArgs arguments, ffi::RemainingRets results,
+                           int64_t function) {
+  try {
+    DeviceCall read{.call = {.function = static_cast<uint64_t>(function)}};
+    if (auto error = Read(arguments, results, read)) return *error;
+    auto gpu = GpuCopies::Load();
+    const absl::Status status =
+        gpu.ok() ? ForwardCopies(**gpu, stream, run.run_id, device, read) : gpu.status();
+    return status.ok() ? ffi::Error::Success() : ToFfi(status);
+  } catch (const std::bad_alloc&) {
+    return {ffi::ErrorCode::kResourceExhausted, "not enough memory for a host callback"};
+  }
+}
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(HostCallHandler, CallHost,
                               ffi::Ffi::Bind()
+                                  .Ctx<ffi::RunId>()
+                                  .Ctx<ffi::DeviceOrdinal>()
+                                  .RemainingArgs()
+                                  .RemainingRets()
+                                  .Attr<int64_t>("callback"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(GpuHostCallHandler, CallHostFromGpu,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::PlatformStream<void*>>()
                                   .Ctx<ffi::RunId>()
                                   .Ctx<ffi::DeviceOrdinal>()
                                   .RemainingArgs()
@@ -100,14 +163,14 @@ void ReceiveHostCalls(int32_t launch_id, int device, std::shared_ptr<HostCallRec
   AllReceivers().Set(launch_id, device, std::move(receiver));
 }
 
-bool MayCallHost(std::string_view serialized) {
-  return serialized.find(kHostCallTarget) != std::string_view::npos;
-}
-
 void OfferHostCalls(Backend& backend) {
-  if (!backend.capabilities().ffi_handlers) return;
-  const std::vector<FfiHandler> handlers = {
-      {std::string(kHostCallTarget), reinterpret_cast<void*>(HostCallHandler)}};
+  std::vector<FfiHandler> handlers;
+  if (backend.capabilities().ffi_handlers)
+    handlers.push_back({std::string(kHostCallTarget), reinterpret_cast<void*>(HostCallHandler)});
+  if (backend.capabilities().ffi_device_handlers)
+    handlers.push_back({std::string(kGpuHostCallTarget),
+                        reinterpret_cast<void*>(GpuHostCallHandler), /*device_memory=*/true});
+  if (handlers.empty()) return;
   const absl::Status status = backend.RegisterFfiHandlers(handlers);
   if (status.ok()) return;
   spdlog::warn("This process rejects programs with host callbacks: {}",

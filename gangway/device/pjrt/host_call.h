@@ -23,6 +23,7 @@
 namespace gangway::device {
 
 inline constexpr std::string_view kHostCallTarget = "xla_ffi_python_cpu_callback";
+inline constexpr std::string_view kGpuHostCallTarget = "xla_ffi_python_gpu_callback";
 
 // One call. Dense and row-major, as the program's text asks; tokens are left out.
 struct HostCall {
@@ -42,8 +43,11 @@ class HostCallReceiver {
 // worker: a process that runs several must not let them execute parts of one launch that call the host.
 void ReceiveHostCalls(int32_t launch_id, int device, std::shared_ptr<HostCallReceiver> receiver);
 
-// Whether a serialized executable may hold such calls.
-bool MayCallHost(std::string_view serialized);
+// Whether an optimized program may hold such calls. (A serialized executable of XLA's GPU compiler does not show them.)
+inline bool MayCallHost(std::string_view program) {
+  return program.find(kHostCallTarget) != std::string_view::npos ||
+         program.find(kGpuHostCallTarget) != std::string_view::npos;
+}
 
 // Registers the handler and logs a failure. Each process that compiles or loads programs calls this once, before it
 // does so. Without the handler it rejects only programs with such calls.

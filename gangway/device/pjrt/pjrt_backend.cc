@@ -48,6 +48,21 @@ class PjrtBackend final : public Backend {
     return std::move(placeholder.buffer);
   }
 
+  absl::StatusOr<std::shared_ptr<void>> PinHostMemory(std::span<std::byte> memory) override {
+    if (!capabilities().pins_host_memory) return Backend::PinHostMemory(memory);
+    PJRT_Client_DmaMap_Args map{};
+    map.client = client_->client();
+    map.data = memory.data();
+    map.size = memory.size();
+    GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Client_DmaMap, map));
+    return std::shared_ptr<void>(memory.data(), [client = client_](void* data) {
+      PJRT_Client_DmaUnmap_Args unmap{};
+      unmap.client = client->client();
+      unmap.data = data;
+      (void)client->api().Call(&PJRT_Api::PJRT_Client_DmaUnmap, unmap);
+    });
+  }
+
   absl::Status RegisterFfiHandlers(std::span<const FfiHandler> handlers) override {
     return RegisterPjrtFfiHandlers(client_, handlers);
   }

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/device/device.h"
+#include "gangway/device/device_memory.h"
 
 namespace gangway::device {
 
@@ -34,6 +35,8 @@ struct PjrtOptions {
   // This process only compiles programs: a plugin that preallocates most of a device's memory
   // (CUDA: "preallocate") is told not to.
   bool compiles_only = false;
+  // A plugin that cannot do what was chosen is refused: INVALID_ARGUMENT.
+  DeviceMemory memory;
   // Passed to the plugin's client unchanged.
   std::vector<std::pair<std::string, std::variant<int64_t, bool, float, std::string>>>
       client_options;

@@ -80,11 +80,26 @@ absl::StatusOr<PJRT_Client*> CreateClient(const PjrtApi& api, const Options& opt
   }
 }
 
+absl::Status NoShare(absl::string_view why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(why,
+                   ". --device-memory-fraction and --no-preallocate are for plugins that take a "
+                   "device's memory in advance, as CUDA's; --memory limits the others"));
+}
+
 // Options depend on the platform, which only a created client can report. A plugin rejects an
 // unknown option with INVALID_ARGUMENT before it touches a device (observed: CUDA 0.112). So this
 // tries the option of XLA CPU, then that of CUDA, then neither.
 absl::StatusOr<PJRT_Client*> CreateAnyClient(const PjrtApi& api, const PjrtOptions& options) {
   std::vector<Options> offers;
+  if (options.memory.chosen()) {
+    Options memory = {{"preallocate", options.memory.preallocate && !options.compiles_only}};
+    if (options.memory.fraction != 0)
+      memory.emplace_back("memory_fraction", static_cast<float>(options.memory.fraction));
+    absl::StatusOr<PJRT_Client*> created = CreateClient(api, memory);
+    return absl::IsInvalidArgument(created.status()) ? NoShare(created.status().message())
+                                                     : std::move(created);
+  }
   if (options.device_count > 0)
     offers.push_back({{"cpu_device_count", int64_t{options.device_count}}});
   if (options.compiles_only) offers.push_back({{"preallocate", false}});
@@ -111,6 +126,9 @@ absl::StatusOr<std::shared_ptr<PjrtClient>> PjrtClient::Open(const PjrtOptions& 
   }
   std::shared_ptr<PjrtClient> client(new PjrtClient(api, *created));
   GANGWAY_RETURN_IF_ERROR(client->ReadCapabilities());
+  // XLA's older CPU plugin ignores options that it does not know.
+  if (options.memory.chosen() && client->capabilities().platform == "cpu")
+    return NoShare("CPU devices take memory when it is needed");
   GANGWAY_RETURN_IF_ERROR(client->ReadDevices());
   return client;
 }
@@ -138,7 +156,12 @@ absl::Status PjrtClient::ReadCapabilities() {
   capabilities_.executes_inline = cpu;
   capabilities_.collectives_block_threads = cpu;
   capabilities_.host_zero_copy = cpu;
-  capabilities_.ffi_handlers = cpu && api_->FindExtension(PJRT_Extension_Type_FFI) != nullptr;
+  capabilities_.execute_waits_for_arguments = !cpu;  // CUDA: docs/internals/device-conformance.md
+  capabilities_.pins_host_memory = !cpu && api_->table()->PJRT_Client_DmaMap != nullptr &&
+                                   api_->table()->PJRT_Client_DmaUnmap != nullptr;
+  const bool ffi = api_->FindExtension(PJRT_Extension_Type_FFI) != nullptr;
+  capabilities_.ffi_handlers = cpu && ffi;
+  capabilities_.ffi_device_handlers = capabilities_.platform == "cuda" && ffi;
   ReadAttributes();
   return absl::OkStatus();
 }
@@ -191,12 +214,19 @@ absl::Status PjrtClient::ReadDevice(int local_index, PJRT_Device* device) {
   }
   std::stable_partition(named.begin(), named.end(),
                         [&](const auto& entry) { return entry.second == default_memory.memory; });
+  PJRT_DeviceDescription_Attributes_Args attributes{};  // a plugin need not have any
+  attributes.device_description = description.device_description;
+  (void)api_->Call(&PJRT_Api::PJRT_DeviceDescription_Attributes, attributes);
+
   DeviceInfo info{.local_index = local_index,
                   .runtime_id = id.id,
                   .kind = std::string(kind.device_kind, kind.device_kind_size),
                   .memory_kinds = {},
+                  .attributes = {},
                   .memory_bytes = MemoryLimit(device)};
   for (const auto& entry : named) info.memory_kinds.push_back(entry.first);
+  for (size_t i = 0; i < attributes.num_attributes; ++i)
+    info.attributes.push_back(ToAttribute(attributes.attributes[i]));
   infos_.push_back(std::move(info));
   devices_.push_back(device);
   memories_.push_back(std::move(named));

@@ -1,6 +1,7 @@
 // Implementation of pjrt_ffi.h.
 #include "gangway/device/pjrt/pjrt_ffi.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -33,8 +34,9 @@ struct FfiExtension {
   PJRT_Error* (*register_handler)(FfiRegisterHandlerArgs*);
 };
 
-constexpr std::string_view kHostPlatform =
-    "Host";  // XLA's name of the CPU platform in its FFI registry
+// XLA's names of the platforms in its FFI registry.
+constexpr std::string_view kHostPlatform = "Host";
+constexpr std::string_view kCudaPlatform = "CUDA";
 
 // A program with one custom call per handler. It is compiled, never run: an unknown target fails
 // the compile.
@@ -69,8 +71,9 @@ absl::Status RegisterOne(const PjrtApi& api, const FfiExtension& extension,
   args.target_name = handler.name.data();
   args.target_name_size = handler.name.size();
   args.handler = handler.handler;
-  args.platform_name = kHostPlatform.data();
-  args.platform_name_size = kHostPlatform.size();
+  const std::string_view platform = handler.device_memory ? kCudaPlatform : kHostPlatform;
+  args.platform_name = platform.data();
+  args.platform_name_size = platform.size();
   return api.TakeError(extension.register_handler(&args));
 }
 
@@ -78,10 +81,14 @@ absl::Status RegisterOne(const PjrtApi& api, const FfiExtension& extension,
 
 absl::Status RegisterPjrtFfiHandlers(const std::shared_ptr<const PjrtClient>& client,
                                      std::span<const FfiHandler> handlers) {
-  if (!client->capabilities().ffi_handlers) {
+  const Capabilities& capabilities = client->capabilities();
+  const bool taken = std::ranges::all_of(handlers, [&](const FfiHandler& handler) {
+    return handler.device_memory ? capabilities.ffi_device_handlers : capabilities.ffi_handlers;
+  });
+  if (!taken) {
     return absl::UnimplementedError(
-        absl::StrCat("the plugin for platform ", client->capabilities().platform,
-                     " has no FFI handlers; programs with such custom calls cannot run"));
+        absl::StrCat("the plugin for platform ", capabilities.platform,
+                     " has no such FFI handlers; programs with such custom calls cannot run"));
   }
   const auto* extension =
       reinterpret_cast<const FfiExtension*>(client->api().FindExtension(PJRT_Extension_Type_FFI));

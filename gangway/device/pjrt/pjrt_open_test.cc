@@ -78,6 +78,20 @@ TEST(PjrtOpen, AnotherPlatformsPluginIsAskedOnlyWhatItKnows) {
   }
 }
 
+TEST(PjrtOpen, AShareOfTheMemoryIsForPluginsThatTakeItInAdvance) {
+  PjrtOptions options;
+  options.device_count = 2;
+  for (const DeviceMemory memory : {DeviceMemory{.fraction = 0.4}, {.preallocate = false}}) {
+    options.memory = memory;
+    options.plugin_path = SourcePath(GANGWAY_TEST_CUDA_LIKE_PLUGIN);
+    auto backend = OpenPjrt(options);
+    EXPECT_TRUE(backend.ok()) << backend.status().ToString();
+    options.plugin_path = SourcePath(GANGWAY_TEST_PJRT_PLUGIN);
+    ExpectSays(OpenPjrt(options).status(), absl::StatusCode::kInvalidArgument,
+               {"--device-memory-fraction", "--memory"});
+  }
+}
+
 // Gangway compiles programs with an option that disables fusions which share memory without a lock
 // (PjrtTraps.ProgramsAreCompiledWithoutTheFusionsThatDevicesShareWithoutALock).
 TEST(PjrtOpen, ACpuPluginThatDoesNotKnowAnOptionOfOursCompilesWithoutIt) {

@@ -29,8 +29,11 @@ class SimBackendImpl final : public SimBackend {
     capabilities_.collectives_abortable = true;
     capabilities_.collectives_block_threads = options.collectives_block_threads;
     for (int i = 0; i < options.device_count; ++i) {
-      devices_.push_back(
-          DeviceInfo{i, i, "sim", {std::string(kSimMemoryKind)}, options.memory_bytes});
+      devices_.push_back({.local_index = i,
+                          .runtime_id = i,
+                          .kind = "sim",
+                          .memory_kinds = {std::string(kSimMemoryKind)},
+                          .memory_bytes = options.memory_bytes});
     }
   }
   ~SimBackendImpl() override { engine_->Close(); }

@@ -29,6 +29,12 @@ void AddDevice(const DeviceInfo& device, const std::string& platform, xla::InitR
   proto.set_device_kind(device.kind);
   proto.set_debug_string(absl::StrCat("GangwayDevice(id=", device.id, ", ", place, ")"));
   proto.set_to_string(absl::StrCat("GangwayDevice(id=", device.id, ")"));
+  for (const PluginAttribute& attribute : device.attributes) {
+    if (const auto* number = std::get_if<int64_t>(&attribute.value))
+      SetInt(*proto.mutable_attributes(), attribute.name.c_str(), *number);
+    if (const auto* text = std::get_if<std::string>(&attribute.value))
+      (*proto.mutable_attributes()->mutable_attributes())[attribute.name].set_string_value(*text);
+  }
   SetInt(*proto.mutable_attributes(), "slice_index", device.island);
   SetInt(*proto.mutable_attributes(), "worker_index", device.worker);
   init.add_primary_device_ids(proto.id());

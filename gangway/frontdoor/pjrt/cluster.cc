@@ -23,6 +23,9 @@ namespace {
 
 constexpr char kClient[] = "the client", kTopology[] = "the topology";
 
+constexpr const char* kSliceIndex = "slice_index";
+constexpr const char* kWorkerIndex = "worker_index";
+
 PJRT_NamedValue Named(const char* name, int64_t value) {
   PJRT_NamedValue named{};
   named.struct_size = PJRT_NamedValue_STRUCT_SIZE;
@@ -43,7 +46,22 @@ void AddDevice(const DeviceInfo& info, PJRT_Client& client) {
   description.text = absl::StrCat("GangwayDevice(id=", info.id, ")");
   description.debug_text = absl::StrCat("GangwayDevice(id=", info.id, ", island ", info.island,
                                         ", worker ", info.worker, ", index ", info.index, ")");
-  description.attributes = {Named("slice_index", info.island), Named("worker_index", info.worker)};
+  description.attributes = {Named(kSliceIndex, info.island), Named(kWorkerIndex, info.worker)};
+  description.told = info.attributes;
+  for (const PluginAttribute& attribute : description.told) {
+    if (attribute.name == kSliceIndex || attribute.name == kWorkerIndex) continue;
+    PJRT_NamedValue named = Named(attribute.name.c_str(), 0);
+    if (const auto* text = std::get_if<std::string>(&attribute.value)) {
+      named.type = PJRT_NamedValue_kString;
+      named.string_value = text->c_str();
+      named.value_size = text->size();
+    } else if (const auto* number = std::get_if<int64_t>(&attribute.value)) {
+      named.int64_value = *number;
+    } else {
+      continue;
+    }
+    description.attributes.push_back(named);
+  }
   for (int kind = 0; kind < kMemoryKindCount; ++kind) {
     PJRT_Memory& memory = client.memory_store.emplace_back();
     memory.id = MemoryId(info.id, kind);

@@ -28,7 +28,8 @@ struct PJRT_Memory {
 struct PJRT_DeviceDescription {
   int id = 0;
   std::string kind, text, debug_text;
-  std::vector<PJRT_NamedValue> attributes;
+  std::vector<PJRT_NamedValue> attributes;  // with texts of `told`
+  std::vector<gangway::PluginAttribute> told;
 };
 
 struct PJRT_Device {

@@ -22,6 +22,7 @@ wire::Worker Island::DescribeWorker(uint32_t index) const {
   described.set_platform(worker.registration.platform());
   described.set_platform_version(worker.registration.platform_version());
   *described.mutable_attributes() = worker.registration.attributes();
+  *described.mutable_device_attributes() = worker.registration.device_attributes();
   described.set_data_address(worker.registration.data_address());
   for (DeviceId id : config_.workers[index].devices) described.add_devices(id.number());
   return described;

@@ -9,7 +9,8 @@ LendingPool::LendingPool(Options options)
     : options_(std::move(options)),
       pool_(SharedPool::Make({.bytes_max = options_.bytes_max,
                               .writable = options_.writable,
-                              .on_idle = options_.drop_later})) {}
+                              .on_idle = options_.drop_later,
+                              .pin = options_.pin})) {}
 
 LendingPool::~LendingPool() { pool_->Close(); }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "gangway/base/clock.h"
@@ -28,6 +29,7 @@ class LendingPool {
     std::chrono::milliseconds idle_max{10'000};
     // Call DropIdle after idle_max. Any thread, no lock held.
     std::function<void()> drop_later;
+    std::function<std::shared_ptr<void>(std::span<std::byte>)> pin;  // as in SharedPool::Options
   };
   explicit LendingPool(Options options);
   ~LendingPool();  // no drop_later after it; blocks may outlive it

@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "gangway/base/clock.h"
+#include "gangway/base/mutex.h"
 #include "gangway/transport/shm/descriptor_mail.h"
 #include "gangway/transport/shm/descriptor_socket.h"
 #include "gangway/transport/shm/mapped_segments.h"
@@ -55,6 +57,61 @@ TEST(SharedPool, WhatTheWriterWritesIsReadInPlace) {
     for (std::byte byte : blocks[i]->bytes()) ASSERT_EQ(static_cast<size_t>(byte), i + 1);
   }
   EXPECT_EQ(pool->segment_count(), 2u);  // the small ones share one
+}
+
+// What a device runtime has pinned.
+struct Pinned {
+  Mutex mutex;
+  CondVar changed;
+  std::map<std::byte*, size_t> bytes GANGWAY_GUARDED_BY(mutex);
+
+  std::shared_ptr<void> Pin(std::span<std::byte> memory) {
+    memory[memory.size() - 1] = std::byte{1};  // it has its pages
+    MutexLock lock(mutex);
+    bytes.emplace(memory.data(), memory.size());
+    changed.NotifyAll();
+    return {memory.data(), [this](void* data) {
+              auto* const first = static_cast<std::byte*>(data);
+              MutexLock in(mutex);
+              EXPECT_EQ(first[bytes.at(first) - 1], std::byte{1}) << "it is still mapped";
+              bytes.erase(first);
+            }};
+  }
+  std::map<std::byte*, size_t> Await(size_t count) {
+    MutexLock lock(mutex);
+    EXPECT_TRUE(changed.WaitFor(mutex, std::chrono::seconds(30),
+                                [&]() GANGWAY_NO_ANALYSIS { return bytes.size() >= count; }));
+    return bytes;
+  }
+  size_t count() {
+    MutexLock lock(mutex);
+    return bytes.size();
+  }
+};
+
+TEST(SharedPool, SegmentsThatAreUsedAgainArePinnedWhole) {
+  Pinned pinned;
+  auto pool = SharedPool::Make(
+      {.bytes_max = 64 * kMiB, .segment_bytes = 4 * kMiB, .pin = [&](std::span<std::byte> memory) {
+         return pinned.Pin(memory);
+       }});
+  pool->Allocate(5000).reset();  // too little to be worth it
+  auto first = pool->Allocate(2 * kMiB);
+  auto* const segment = const_cast<std::byte*>(first->bytes().data());
+  EXPECT_EQ(first->writable(), nullptr);
+  EXPECT_EQ(pinned.count(), 0u) << "a first use, which may be the only one, costs nothing";
+  first.reset();
+  EXPECT_EQ(pinned.Await(1), (std::map<std::byte*, size_t>{{segment, 4 * kMiB}}));
+  pool->Allocate(3 * kMiB).reset();
+  auto large = pool->Allocate(7 * kMiB);
+  auto* const own = const_cast<std::byte*>(large->bytes().data());
+  large.reset();
+  EXPECT_EQ(pinned.Await(2), (std::map<std::byte*, size_t>{{segment, 4 * kMiB}, {own, 8 * kMiB}}));
+  pool->Close();  // the thread keeps no segment
+  EXPECT_EQ(pool->Drop(Later()).segments.size(), 2u);
+  EXPECT_EQ(pinned.count(), 0u);
+  pool->Allocate(2 * kMiB).reset();
+  EXPECT_EQ(pinned.count(), 0u) << "not after Close";
 }
 
 TEST(SharedPool, PlacesAreUsedAgain) {

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kSegmentStep = size_t{2} << 20;
 constexpr size_t kSegmentsMax = 512;  // each has a descriptor
+constexpr size_t kPinMin = size_t{1} << 20;
 // A writer relies on the seals: the memory behind its mapping stays.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -25,12 +26,17 @@ SharedBlock::~SharedBlock() {
 }
 
 SharedPool::Segment::~Segment() {
+  pinned.reset();
   if (base != nullptr) munmap(base, bytes);
 }
 
 std::shared_ptr<SharedPool> SharedPool::Make(Options options) {
   return std::shared_ptr<SharedPool>(new SharedPool(std::move(options)));
 }
+
+SharedPool::SharedPool(Options options)
+    : options_(std::move(options)),
+      pinner_(options_.pin ? std::make_unique<EventLoop>("gw-pin") : nullptr) {}
 
 SharedPool::~SharedPool() = default;
 
@@ -74,19 +80,20 @@ std::unique_ptr<SharedBlock> SharedPool::AllocateIn(uint64_t id, Segment& segmen
   return block;
 }
 
-std::pair<const uint64_t, std::unique_ptr<SharedPool::Segment>>* SharedPool::AddSegment(
+std::pair<const uint64_t, std::shared_ptr<SharedPool::Segment>>* SharedPool::AddSegment(
     size_t bytes) {
   bytes = std::min(bytes, options_.bytes_max / kPage * kPage);
   for (auto it = segments_.begin(); it != segments_.end() && bytes_ + bytes > options_.bytes_max;)
     it = it->second->blocks == 0 ? Remove(it) : std::next(it);
   if (bytes_ + bytes > options_.bytes_max || segments_.size() >= kSegmentsMax) return nullptr;
-  auto segment = std::make_unique<Segment>();
+  auto segment = std::make_shared<Segment>();
   segment->descriptor =
       FileDescriptor(memfd_create("gangway-shards", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const int fd = segment->descriptor.get();
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fcntl(fd, F_ADD_SEALS, kSeals))
     return nullptr;
-  const int access = options_.writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  // A device runtime pins only what it could write.
+  const int access = options_.writable || options_.pin ? PROT_READ | PROT_WRITE : PROT_READ;
   void* base = mmap(nullptr, bytes, access, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) return nullptr;
   segment->base = static_cast<std::byte*>(base);
@@ -104,6 +111,7 @@ SharedPool::Segments::iterator SharedPool::Remove(Segments::iterator segment) {
 
 void SharedPool::Return(const SharedBlock& block) {
   bool tell = false;
+  std::shared_ptr<Segment> unpinned;
   {
     MutexLock lock(mutex_);
     auto entry = segments_.find(block.segment_);
@@ -124,10 +132,22 @@ void SharedPool::Return(const SharedBlock& block) {
     segment.retired |= block.retired_;
     if (--segment.blocks != 0) return;
     segment.idle_since = Clock::now();
+    if (options_.pin && !closed_ && !segment.retired && segment.backed >= kPinMin &&
+        !std::exchange(segment.pin_asked, true))
+      unpinned = entry->second;
     if (segment.retired) Remove(entry);
     tell = !closed_ && !std::exchange(told_idle_, true);
   }
+  if (unpinned != nullptr) Pin(std::move(unpinned));
   if (tell && options_.on_idle) options_.on_idle();
+}
+
+// Whole: a transfer of bytes that are partly pinned may fail. Without the pages, pinning would make them, or fail.
+void SharedPool::Pin(std::shared_ptr<Segment> segment) {
+  pinner_->Post([segment = std::move(segment), pin = options_.pin] {
+    if (fallocate(segment->descriptor.get(), 0, 0, static_cast<off_t>(segment->bytes)) == 0)
+      segment->pinned = pin({segment->base, segment->bytes});
+  });
 }
 
 SharedPool::Dropped SharedPool::Drop(Clock::time_point since) {
@@ -145,8 +165,11 @@ SharedPool::Dropped SharedPool::Drop(Clock::time_point since) {
 }
 
 void SharedPool::Close() {
-  MutexLock lock(mutex_);
-  closed_ = true;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+  }
+  if (pinner_ != nullptr) pinner_->Stop();
 }
 
 size_t SharedPool::segment_count() const {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "gangway/base/clock.h"
+#include "gangway/base/executor.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/mutex.h"
 
@@ -68,6 +69,9 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     bool writable = false;  // for this process too
     // Called when a segment becomes idle and Drop had none to look at. Any thread, no lock held.
     std::function<void()> on_idle;
+    // Called once with a segment that will be used again, on a thread of the pool: when its blocks have first all
+    // gone, if they had 1 MiB and more. All its pages exist then. The result goes before the segment's mapping.
+    std::function<std::shared_ptr<void>(std::span<std::byte>)> pin;
   };
   static std::shared_ptr<SharedPool> Make(Options options);
   ~SharedPool();
@@ -82,7 +86,7 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   };
   Dropped Drop(Clock::time_point since) GANGWAY_EXCLUDES(mutex_);
 
-  void Close() GANGWAY_EXCLUDES(mutex_);  // no on_idle after it
+  void Close() GANGWAY_EXCLUDES(mutex_);  // no on_idle and no pin after it
 
   size_t segment_count() const GANGWAY_EXCLUDES(mutex_);
   size_t bytes() const GANGWAY_EXCLUDES(mutex_);  // of all segments
@@ -98,25 +102,30 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     size_t blocks = 0;
     bool retired = false;
     Clock::time_point idle_since;
+    bool pin_asked = false;
+    std::shared_ptr<void> pinned;  // set by the pool's thread, which shares the segment until then
 
     Segment() = default;
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
     ~Segment();
   };
-  using Segments = std::map<uint64_t, std::unique_ptr<Segment>>;
+  using Segments = std::map<uint64_t, std::shared_ptr<Segment>>;
 
-  explicit SharedPool(Options options) : options_(std::move(options)) {}
+  explicit SharedPool(Options options);
 
   std::unique_ptr<SharedBlock> AllocateIn(uint64_t id, Segment& segment, size_t size, size_t bytes)
       GANGWAY_REQUIRES(mutex_);
   // Null: the pool is full or a system call failed.
-  std::pair<const uint64_t, std::unique_ptr<Segment>>* AddSegment(size_t bytes)
+  std::pair<const uint64_t, std::shared_ptr<Segment>>* AddSegment(size_t bytes)
       GANGWAY_REQUIRES(mutex_);
   Segments::iterator Remove(Segments::iterator segment) GANGWAY_REQUIRES(mutex_);
   void Return(const SharedBlock& block) GANGWAY_EXCLUDES(mutex_);
 
+  void Pin(std::shared_ptr<Segment> segment);
+
   const Options options_;
+  const std::unique_ptr<EventLoop> pinner_;  // null without Options::pin
   mutable Mutex mutex_;
   Segments segments_ GANGWAY_GUARDED_BY(mutex_);
   size_t bytes_ GANGWAY_GUARDED_BY(mutex_) = 0;

@@ -241,6 +241,7 @@ struct LoadExecutable {
   std::string serialized;
   std::vector<int> devices;
   bool has_collectives = false;
+  bool calls_host = false;
   SessionId session;
   std::optional<wire::Positions> positions;
   // With positions and collectives: where each position runs, and on which workers.

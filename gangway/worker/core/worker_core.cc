@@ -115,6 +115,7 @@ void WorkerCore::Load(wire::Load& load) {
                           std::move(*load.mutable_serialized()),
                           {},
                           load.has_collectives(),
+                          load.calls_host(),
                           SessionId(load.session())};
     if (load.has_positions()) action.positions = load.positions();
     if (load.has_positions() && load.has_collectives()) {

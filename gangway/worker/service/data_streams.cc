@@ -49,7 +49,8 @@ DataStreams::DataStreams(const Options& options, Events events)
              .drop_later =
                  [this] {
                    loop_->PostAt(Clock::now() + kIdleMemoryMax, [this] { DropIdleMemory(); });
-                 }}),
+                 },
+             .pin = options.pin}),
       fetched_(std::make_shared<FetchShare>(Part(options, kFetchedPart))) {
   if (options.shared_bytes_max == 0) return;
   auto listener = transport::DescriptorListener::Open();

@@ -61,6 +61,7 @@ class DataStreams {
     Incarnation incarnation;
     std::shared_ptr<StagingMemory> staging;  // what uploads and fetched shards are charged to
     size_t shared_bytes_max = 0;             // of memory shared with clients; 0: none
+    std::function<std::shared_ptr<void>(std::span<std::byte>)> pin;  // as in SharedPool::Options
     // Of other workers' streams, by the role in their Hello. They outlive this.
     std::map<wire::Role, PeerStreams*> peers;
   };

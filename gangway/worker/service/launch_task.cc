@@ -213,6 +213,8 @@ std::vector<wire::GangMember> LaunchTask::Members() const {
 std::optional<LaunchTask::LateArgument> LaunchTask::MakeLate(
     const Position& position, const std::vector<store::Content>& contents,
     std::vector<device::Buffer*>& arguments) const {
+  // Where ExecuteOn waits for the argument, nothing would fill it.
+  if (environment().backend->capabilities().execute_waits_for_arguments) return std::nullopt;
   size_t least = kLateBytesMax + 1, index = 0;
   for (size_t k = 0; k < contents.size(); ++k) {
     const auto bytes = device::HostBytes(contents[k].buffer->spec());

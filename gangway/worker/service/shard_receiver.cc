@@ -37,7 +37,8 @@ ShardReceiver::ShardReceiver(Options options)
                  [this] {
                    options_.loop->PostAt(Clock::now() + options_.shared_idle_max,
                                          [this] { DropIdleMemory(); });
-                 }}),
+                 },
+             .pin = options_.pin}),
       dialer_(options_.loop, options_.transport) {}
 
 void ShardReceiver::Ask(TransferPlane::Asking asking) {

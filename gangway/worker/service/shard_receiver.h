@@ -49,6 +49,7 @@ class ShardReceiver {
     size_t shared_bytes_max = 0;                        // of the pool; 0: no shared memory
     size_t shared_shard_min = 0;                        // smaller shards arrive on the stream
     std::chrono::milliseconds shared_idle_max{10'000};  // then memory returns to the system
+    std::function<std::shared_ptr<void>(std::span<std::byte>)> pin;  // as in SharedPool::Options
   };
   explicit ShardReceiver(Options options);  // destroyed after Close, and the loop has stopped
 

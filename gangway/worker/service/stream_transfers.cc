@@ -22,7 +22,8 @@ StreamTransfers::StreamTransfers(Options options)
                  .silence_max = options.silence_max,
                  .staging = options.charge_received ? options.staging : nullptr,
                  .shared_bytes_max = options.shared_bytes_max,
-                 .shared_shard_min = options.shared_shard_min}) {}
+                 .shared_shard_min = options.shared_shard_min,
+                 .pin = std::move(options.pin)}) {}
 
 StreamTransfers::~StreamTransfers() = default;
 

@@ -32,6 +32,7 @@ class StreamTransfers final : public TransferPlane, public PeerStreams {
     bool charge_received = false;  // received shards, too: devices do not take them as they are
     size_t shared_bytes_max = 0;   // of memory that senders write shards into; 0: streams only
     size_t shared_shard_min = 0;
+    std::function<std::shared_ptr<void>(std::span<std::byte>)> pin;  // as in SharedPool::Options
   };
   explicit StreamTransfers(Options options);
   ~StreamTransfers() override;  // after Stop

@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
     SetCollectiveTimeout(options.collective_timeout);
     backend = device::OpenPjrt({.plugin_path = options.plugin_path,
                                 .device_count = options.device_count,
+                                .memory = options.device_memory,
                                 .nproc = options.thread_pool_size});
     if (backend.ok()) {
       device::OfferLinalg(**backend);
@@ -220,7 +221,11 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
   for (const device::Attribute& attribute : backend.capabilities().attributes)
     ToWire(attribute, *worker.add_attributes());
   worker.set_device_count(backend.devices().size());
-  worker.set_device_kind(backend.devices().empty() ? "" : backend.devices()[0].kind);
+  if (!backend.devices().empty()) {
+    worker.set_device_kind(backend.devices()[0].kind);
+    for (const device::Attribute& attribute : backend.devices()[0].attributes)
+      ToWire(attribute, *worker.add_device_attributes());
+  }
   worker.set_device_bytes(service.memory_budget_bytes);
   if (!collectives.name().empty()) *worker.mutable_collectives() = collectives;
   return frame;

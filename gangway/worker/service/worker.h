@@ -17,6 +17,7 @@
 #include "gangway/base/mutex.h"
 #include "gangway/base/shared_heap.h"
 #include "gangway/device/device.h"
+#include "gangway/device/device_memory.h"
 #include "gangway/transport/transport.h"
 
 namespace gangway::worker {
@@ -34,8 +35,9 @@ struct WorkerOptions {
   std::string host = "localhost";
 
   int device_count = 1;
-  std::string plugin_path;  // of a PJRT plugin
-  bool sim = false;         // simulated devices instead
+  std::string plugin_path;             // of a PJRT plugin
+  device::DeviceMemory device_memory;  // that the plugin takes
+  bool sim = false;                    // simulated devices instead
   // Instead of both, for tests. The runtime's device count must be device_count.
   std::function<absl::StatusOr<std::unique_ptr<device::Backend>>()> open_backend;
   // Instead of the end of this process of the system, where devices are stuck at the end. Does not return.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 
@@ -34,6 +35,18 @@ absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable&
                            collective::Unpack(action.serialized, action.places.size()));
   action.serialized = std::move(unpacked.executable);
   return std::move(unpacked.plan);
+}
+
+// For shared memory: null where the device runtime has no use for it.
+std::function<std::shared_ptr<void>(std::span<std::byte>)> Pinning(device::Backend& backend) {
+  if (!backend.capabilities().pins_host_memory) return nullptr;
+  return [&backend](std::span<std::byte> memory) -> std::shared_ptr<void> {
+    auto pinned = backend.PinHostMemory(memory);
+    if (pinned.ok()) return *std::move(pinned);
+    spdlog::warn("Transfers are slower: the device runtime cannot pin {} bytes: {}", memory.size(),
+                 std::string(pinned.status().message()));
+    return nullptr;
+  };
 }
 
 // For traces.
@@ -80,7 +93,8 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
            .staging = staging_,
            .charge_received = !backend->capabilities().host_zero_copy,
            .shared_bytes_max = options_.shared_bytes_max / 2,
-           .shared_shard_min = options_.shared_shard_min}),
+           .shared_shard_min = options_.shared_shard_min,
+           .pin = Pinning(*backend)}),
       peers_({.identity = options_.identity,
               .island = options_.island,
               .index = options_.index,
@@ -94,6 +108,7 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
                 .incarnation = options_.identity.incarnation,
                 .staging = staging_,
                 .shared_bytes_max = options_.shared_bytes_max / 2,
+                .pin = Pinning(*backend),
                 .peers = {{wire::ROLE_PEER, &transfers_}, {wire::ROLE_MEMBER, &peers_.streams()}}},
                {.on_staged = [this](UploadShardStaged event) { Step(event); },
                 .on_refused = [this](UploadRefused event) { Step(std::move(event)); },
@@ -108,18 +123,20 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
       loader_("loader") {
   StartDeviceThreads();
   OpenDevices({});
-  loop_->AddRoundEnd([this] {
-    Step(RoundEnded{});
-    if (leaving_ && core_.counts().nodes == 0 && options_.on_left) options_.on_left();
-    if (usage_reports_.reports_size() == 0) return;
-    wire::Frame frame;
-    frame.mutable_report_batch()->Swap(&usage_reports_);
-    send_(std::move(frame));
-  });
+  loop_->AddRoundEnd([this] { EndRound(); });
   loop_->Post([this] { ReportChanges(); });
 }
 
 WorkerService::~WorkerService() = default;
+
+void WorkerService::EndRound() {
+  Step(RoundEnded{});
+  if (leaving_ && core_.counts().nodes == 0 && options_.on_left) options_.on_left();
+  if (usage_reports_.reports_size() == 0) return;
+  wire::Frame frame;
+  frame.mutable_report_batch()->Swap(&usage_reports_);
+  send_(std::move(frame));
+}
 
 void WorkerService::StartDeviceThreads() {
   // One below the runtime's limit, whose count may fall shortly after our callback.
@@ -380,7 +397,7 @@ void WorkerService::Do(LoadExecutable& action) {
       .name = action.name,
       .turn = alone ? DeviceThread::Turn::kGangAlone : DeviceThread::Turn::kGang,
       .has_collectives = action.has_collectives,
-      .host_caller = device::MayCallHost(action.serialized) ? action.session : SessionId(),
+      .host_caller = action.calls_host ? action.session : SessionId(),
       .asks = device::MayAskPosition(action.serialized) ? action.positions : std::nullopt,
       .plan = plan.ok() ? *plan : nullptr,
       .places = std::move(action.places)});

@@ -143,6 +143,7 @@ class WorkerService {
 
   LaunchTask::Collectives MakeCollectives(const PrepareLaunch& action,
                                           const ExecutableSlot& executable);
+  void EndRound();
   void StartDeviceThreads();
   void OpenDevices(const wire::OpenDevices& open);
   void OnEnded(NodeEnded event);

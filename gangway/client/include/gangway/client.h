@@ -28,18 +28,19 @@ namespace gangway {
 using ArrayHandle = uint64_t;  // 0 = none; never reused in a session
 using ExecutableHandle = uint64_t;
 
-struct DeviceInfo {
-  uint32_t id = 0;  // global, from the declared topology
-  uint32_t island = 0;
-  uint32_t worker = 0;  // index in the island
-  uint32_t index = 0;   // on the worker
-  std::string kind;     // as the backend plugin reports it
-};
-
-// What all workers' backend plugins say of themselves, such as the versions of StableHLO that they read.
+// What a backend plugin says of itself, such as the versions of StableHLO that it reads, or of its devices.
 struct PluginAttribute {
   std::string name;
   std::variant<std::string, int64_t, std::vector<int64_t>, float, bool> value;
+};
+
+struct DeviceInfo {
+  uint32_t id = 0;  // global, from the declared topology
+  uint32_t island = 0;
+  uint32_t worker = 0;                      // index in the island
+  uint32_t index = 0;                       // on the worker
+  std::string kind;                         // as the backend plugin reports it
+  std::vector<PluginAttribute> attributes;  // likewise, such as the compute capability of a GPU
 };
 
 struct ClusterInfo {
@@ -48,7 +49,7 @@ struct ClusterInfo {
   std::vector<DeviceInfo> devices;  // by id
   uint64_t epoch = 0;
   uint64_t session = 0;
-  std::vector<PluginAttribute> attributes;
+  std::vector<PluginAttribute> attributes;  // what all workers' plugins say of themselves
 };
 
 // Shards of one array: the same element type (XLA PrimitiveType number) and dims everywhere; shard

@@ -1,7 +1,8 @@
 // XLA's CPU plugin disguised as the CUDA plugin, for machines without GPUs: it reports platform
 // "cuda" and rejects the options of the CPU client. It exposes code that assumes what a plugin is
 // instead of asking it. Observed with jax-cuda12-pjrt 0.10.2 (PJRT C API 0.112): the plugin rejects
-// an unknown option with INVALID_ARGUMENT before it looks for a device, and knows "preallocate".
+// an unknown option with INVALID_ARGUMENT before it looks for a device, and knows "preallocate" and
+// "memory_fraction".
 #include <cstring>
 #include <string_view>
 
@@ -17,7 +18,9 @@ const PJRT_Api* Real() {
 PJRT_Error* CreateClient(PJRT_Client_Create_Args* args) {
   for (size_t i = 0; i < args->num_options; ++i) {
     const PJRT_NamedValue& option = args->create_options[i];
-    if (std::string_view(option.name, option.name_size) == "preallocate") continue;
+    const std::string_view name(option.name, option.name_size);
+    if (name == "preallocate" && option.type == PJRT_NamedValue_kBool) continue;
+    if (name == "memory_fraction" && option.type == PJRT_NamedValue_kFloat) continue;
     PJRT_Client_Create_Args none{};  // struct size 0: the real plugin returns INVALID_ARGUMENT
     return Real()->PJRT_Client_Create(&none);
   }
@@ -35,6 +38,22 @@ PJRT_Error* PlatformName(PJRT_Client_PlatformName_Args* args) {
   return nullptr;
 }
 
+PJRT_Error* DeviceAttributes(PJRT_DeviceDescription_Attributes_Args* args) {
+  static const PJRT_NamedValue kCapability = [] {
+    PJRT_NamedValue named{};
+    named.struct_size = PJRT_NamedValue_STRUCT_SIZE;
+    named.name = "compute_capability";
+    named.name_size = 18;
+    named.type = PJRT_NamedValue_kString;
+    named.string_value = "9.0";
+    named.value_size = 3;
+    return named;
+  }();
+  args->attributes = &kCapability;
+  args->num_attributes = 1;
+  return nullptr;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
@@ -43,6 +62,7 @@ extern "C" __attribute__((visibility("default"))) const PJRT_Api* GetPjrtApi() {
     std::memcpy(&copy, Real(), sizeof(copy));
     copy.PJRT_Client_Create = &CreateClient;
     copy.PJRT_Client_PlatformName = &PlatformName;
+    copy.PJRT_DeviceDescription_Attributes = &DeviceAttributes;
     return copy;
   }();
   return &api;
