@@ -2,7 +2,7 @@
 # versions (tools/setup.sh, which skips what is installed) and builds.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo conformance test asan tsan fuzz nightly format tidy bench clean
+.PHONY: help setup build demo conformance gpu-kit test asan tsan fuzz nightly format tidy bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z%-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -45,6 +45,9 @@ tidy: build  ## the house rules, on the whole tree; clang-tidy on what differs f
 
 conformance: setup  ## gangway_conformance: the device suite as one file for another machine
 	@tools/build.sh release gangway_conformance
+
+gpu-kit: setup  ## build/gpu-kit: what tools/gpu_check.sh needs on a machine with a GPU and no network
+	@tools/gpu_kit.sh
 
 bench: setup  ## every benchmark, beside its peers
 	@tools/bench.sh
