@@ -43,8 +43,18 @@ class HandshakeTest : public testing::Test {
   ~HandshakeTest() override {
     link_.reset();
     listener_.reset();
+    // Each end may have one more thing to tell the other. A loop that has stopped takes no more, and
+    // the ends of the link would keep each other.
+    for (EventLoop* loop : {&loop_, &client_loop_, &loop_, &client_loop_}) Settle(*loop);
     loop_.Stop();
     client_loop_.Stop();
+  }
+
+  // Until what `loop` has to do now is done.
+  static void Settle(EventLoop& loop) {
+    auto done = std::make_shared<std::promise<void>>();
+    loop.Post([done] { done->set_value(); });
+    EXPECT_EQ(done->get_future().wait_for(kLimit), std::future_status::ready);
   }
 
   // The first frame that comes back after `frame`.
