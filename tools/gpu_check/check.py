@@ -14,11 +14,13 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -27,6 +29,7 @@ from typing import Any
 CLIENT = pathlib.Path(__file__).with_name("client.py")
 PORT = 38650
 LOG_BYTES_MAX = 2 << 20  # of each log
+CLIENTS_S = 40.0  # of clients at once, with their compiles
 # What the client of that door lacks on any device.
 IFRT_LEFT_OUT = (
     "a_callback_that_raises",
@@ -383,34 +386,36 @@ class Check:
                 self.expect(str(command[0]), said.strip()[-900:], status == 0)
 
     def clients(self, name: str, count: int) -> list[float]:
-        folder = self.work / name
-        folder.mkdir()
-        running = []
-        for i in range(count):
-            log = (self.logs / f"client-{name}-{i}.log").open("wb")
-            command = [self.gangway, "run", CLIENT, "products", folder / str(i)]
-            running.append(
-                subprocess.Popen(
-                    list(map(str, command)),
+        """What each of `count` scripts reaches, which begin together once all of them have compiled."""
+        running: list[subprocess.Popen[str]] = []
+
+        def end() -> None:
+            for process in running:
+                process.kill()
+
+        limit = threading.Timer(CLIENTS_S, end)
+        with contextlib.ExitStack() as stack:
+            for i in range(count):
+                log = stack.enter_context((self.logs / f"client-{name}-{i}.log").open("wb"))
+                process = subprocess.Popen(
+                    list(map(str, [self.gangway, "run", CLIENT, "products", os.devnull])),
                     env=self.environment,
-                    stdout=log,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
                     stderr=log,
-                    start_new_session=True,
+                    text=True,
                 )
-            )
-        time.sleep(8)  # until they have compiled; a client that has not begins later
-        (folder / "go").touch()
-        rates = []
-        for i, process in enumerate(running):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(30)
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            text = (folder / str(i)).read_text() if (folder / str(i)).exists() else ""
-            rates += [round(json.loads(line)["value"][0], 1) for line in text.splitlines()]
-        if len(rates) != count:
-            raise RuntimeError(f"of {count} clients {len(rates)} ended well")
-        return rates
+                running.append(stack.enter_context(process))
+            stack.callback(limit.cancel)
+            limit.start()
+            said = [process.stdout.readline() for process in running if process.stdout]
+            if said == ["ready\n"] * count:
+                for process in running:
+                    assert process.stdin
+                    process.stdin.write("go\n")
+                    process.stdin.flush()
+                said = [process.stdout.readline() for process in running if process.stdout]
+        return [round(float(each), 1) for each in said]
 
     # --- All of them ---
 
@@ -438,6 +443,7 @@ class Check:
             self.seconds[self.step] = time.monotonic() - began
             print(f"{self.step}: {self.seconds[self.step]:.1f} s", flush=True)
             self.write()
+        shutil.rmtree(self.work, ignore_errors=True)
         for row in self.rows:
             if row.verdict == "FAILED":
                 print(f"FAILED {row.step}: {row.what}: {row.seen[:300]}")

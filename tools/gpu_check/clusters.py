@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from results import GIB, LARGE, OUT, WIDE, attempt, per_second, say, words_of
+from results import GIB, LARGE, WIDE, attempt, per_second, say, words_of
 
 PRODUCTS_S = 3.0
 
@@ -127,7 +127,7 @@ def over_budget() -> None:
 
 
 def products() -> None:
-    """How many a second, once a file says to go."""
+    """Says how many a second, once it is told to go."""
     a = jax.random.normal(jax.random.key(0), (WIDE // 2, WIDE // 2), jnp.bfloat16)
     product = jax.jit(lambda a, b: a @ b * 0.01)
     product(a, a).block_until_ready()
@@ -138,6 +138,6 @@ def products() -> None:
             b = product(a, b)
         b.block_until_ready()
 
-    while not OUT.with_name("go").exists():
-        time.sleep(0.01)
-    say(part="value", case="products per second", value=[per_second(some, PRODUCTS_S) * 10])
+    print("ready", flush=True)
+    input()
+    print(per_second(some, PRODUCTS_S) * 10, flush=True)
