@@ -202,7 +202,7 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   reader.Integer(*table, "worker_wait", 0, kWaitMaxS, config.worker_wait_s);
   reader.Integer(*table, "late_after", 1, kWaitMaxS, config.late_after_s);
   reader.Integer(*table, "collective_limit", 1, kCollectiveLimitMaxS, config.collective_limit_s);
-  reader.OneOf(*table, "collectives", {"xla", "gangway"}, config.collectives);
+  reader.OneOf(*table, "collectives", {"xla", kOwnCollectives}, config.collectives);
   reader.Boolean(*table, "latency_request", config.latency_request);
   if (config.control_port == config.front_door_port) {
     reader.Complain(table->source(),

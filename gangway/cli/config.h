@@ -20,6 +20,9 @@ namespace gangway::cli {
 // Below the 600 s for which a device's thread waits.
 inline constexpr uint32_t kCollectiveLimitMaxS = 540;
 
+// Whose collectives the programs inside a worker have, unless the user asks for the device runtime's ("xla").
+inline constexpr char kOwnCollectives[] = "gangway";
+
 struct HostWorker {
   std::string host = "127.0.0.1";  // where peers reach its data port
   uint32_t devices = 1;
@@ -46,7 +49,7 @@ struct ClusterConfig {
   uint32_t worker_wait_s = 20;
   uint32_t late_after_s = 5;
   uint32_t collective_limit_s = 300;
-  std::string collectives = "gangway";   // or "xla", of programs inside a worker
+  std::string collectives = kOwnCollectives;
   bool latency_request = true;           // held by all processes (base/latency_request.h)
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the

@@ -140,7 +140,7 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   head.worker_wait_max = std::chrono::seconds(config.worker_wait_s);
   head.late_after = std::chrono::seconds(config.late_after_s);
   head.collective_limit = std::chrono::seconds(config.collective_limit_s);
-  head.own_collectives = config.collectives == "gangway";
+  head.own_collectives = config.collectives == kOwnCollectives;
   head.latency_request &= config.latency_request;
   return config.ControlAddress();
 }

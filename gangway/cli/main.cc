@@ -86,7 +86,7 @@ void AddCollectives(CLI::App* command, std::string& collectives) {
       ->add_option("--collectives", collectives,
                    "of programs inside a worker: gangway, on CPU devices, or xla, the device "
                    "runtime's. Programs over several workers have Gangway's")
-      ->check(CLI::IsMember({"xla", "gangway"}))
+      ->check(CLI::IsMember({"xla", kOwnCollectives}))
       ->capture_default_str();
 }
 
@@ -192,7 +192,7 @@ void AddDrain(CLI::App& app, DrainOptions& drain, int& result) {
 struct Uniform {
   uint32_t islands = 1, workers = 1, devices = 1;
   bool separate_schedulers = false;
-  std::string collectives = "gangway";
+  std::string collectives = kOwnCollectives;
 };
 
 void AddAccess(CLI::App* command, AccessFiles& access) {
@@ -342,7 +342,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
     head.islands.assign(uniform.islands, std::vector<uint32_t>(uniform.workers, uniform.devices));
     for (uint32_t i = 0; uniform.separate_schedulers && i < uniform.islands; ++i)
       head.remote_schedulers[i] = "an address that its supervisor chose";
-    head.own_collectives = uniform.collectives == "gangway";
+    head.own_collectives = uniform.collectives == kOwnCollectives;
     head.welcome_max = std::chrono::seconds(waits.session_s);
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
     head.late_after = std::chrono::seconds(waits.late_s);

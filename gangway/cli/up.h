@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/cli/config.h"
 #include "gangway/cli/supervisor.h"
 #include "gangway/device/device_memory.h"
 
@@ -36,8 +37,8 @@ struct UpOptions {
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
   device::DeviceMemory device_memory;           // that each worker's plugin takes
   bool separate_schedulers = false;             // each a process of its own
-  std::string collectives = "gangway";          // or "xla", of programs inside a worker
-  bool latency_request = true;                  // held by all processes (base/latency_request.h)
+  std::string collectives = kOwnCollectives;
+  bool latency_request = true;  // held by all processes (base/latency_request.h)
   bool detach = false;
   std::string state_root;
   uint32_t ready_limit_s = 30;
