@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -92,6 +95,49 @@ TEST(UnsaidReads, AreAllSaidAtOnce) {
   EXPECT_EQ(far.courier->TakeWords(), (Words{"d0<4:8"}));
   reads.Say();
   EXPECT_EQ(near.courier->TakeWords(), Words());
+}
+
+// What it is given first stays under way for a while, unless something else overtakes it.
+class Slow final : public Courier {
+ public:
+  absl::Status Send(const Published*, std::span<const ReadUpTo> reads) override {
+    const bool is_first = !is_under_way_.exchange(true);
+    if (is_first) {
+      under_way_.set_value();
+      overtaken_.get_future().wait_for(std::chrono::milliseconds(200));
+    }
+    MutexLock lock(mutex_);
+    for (const ReadUpTo& read : reads) order_.push_back(read.sequence);
+    if (!is_first && order_.size() == reads.size()) overtaken_.set_value();
+    return absl::OkStatus();
+  }
+  void SendLeft(std::span<const LeftUpTo>) override {}
+  void Begin() override {}
+
+  void WaitUnderWay() { under_way_.get_future().wait(); }
+  std::vector<uint64_t> order() const {
+    MutexLock lock(mutex_);
+    return order_;
+  }
+
+ private:
+  std::atomic<bool> is_under_way_ = false;
+  std::promise<void> under_way_, overtaken_;
+  mutable Mutex mutex_;
+  std::vector<uint64_t> order_ GANGWAY_GUARDED_BY(mutex_);
+};
+
+TEST(UnsaidReads, AreNotOvertakenByWhatAnotherThreadSaysLater) {
+  const auto courier = std::make_shared<Slow>();
+  const auto peer = std::make_shared<Peer>("worker1", 1, *Arena::Create(1), courier);
+  UnsaidReads reads(0);
+  reads.Note(peer, 0, 1);
+  Thread first("first", [&] { reads.Say(); });
+  courier->WaitUnderWay();
+  reads.Note(peer, 0, 2);
+  reads.Say();
+  first.Join();
+  EXPECT_EQ(courier->order(), (std::vector<uint64_t>{1, 2}));
 }
 
 TEST(UnsaidReads, NeverGoBackWhenSeveralThreadsSayThem) {

@@ -51,12 +51,18 @@ class Posts final : public Executor {
  public:
   explicit Posts(EventLoop* loop) : loop_(loop) {}
   void Post(std::function<void()> task) override {
-    if (IsServing()) has_served_ = true;
-    loop_->Post(std::move(task));
+    if (IsServing() && !in_task_) has_served_ = true;
+    loop_->Post([task = std::move(task)] {
+      in_task_ = true;
+      task();
+      in_task_ = false;
+    });
   }
-  bool has_served() const { return has_served_; }  // a thread that serves has posted
+  // A thread that serves has posted, and it was not the loop's.
+  bool has_served() const { return has_served_; }
 
  private:
+  static inline thread_local bool in_task_ = false;
   EventLoop* const loop_;
   std::atomic<bool> has_served_ = false;
 };
