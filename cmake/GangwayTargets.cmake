@@ -37,9 +37,10 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   target_compile_options(gangway_options INTERFACE "SHELL:-Xclang -fno-pch-timestamp")
 endif()
 
-# Precompiled headers take half of the compile time of a test, and a third of that of other sources. Tests have them in
-# every build, the product's own sources in the dev and ASan builds. The builds for TSan and for release compile the
-# same sources without, and so prove that every file includes what it uses; so does tools/clang_tidy.
+# Precompiled headers take half of the compile time of a test, and a third of that of other sources. Tests have them
+# in every build (not where they are optimized for a sanitizer), the product's own sources in the dev and ASan builds.
+# The builds for TSan and for release compile the same sources without, and so prove that every file includes what it
+# uses; so does tools/clang_tidy.
 option(GANGWAY_PRECOMPILE "Precompile headers for the product's sources" OFF)
 function(gangway_precompiled_header name kind)
   if(kind STREQUAL product)
@@ -50,6 +51,9 @@ function(gangway_precompiled_header name kind)
     add_executable(${name} EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/cmake/precompiled/stub.cc)
     target_link_libraries(${name} PRIVATE gangway_options protobuf::libprotobuf absl::flat_hash_map absl::statusor
                                           GTest::gtest GTest::gmock)
+  endif()
+  if(GANGWAY_SANITIZER AND kind STREQUAL test)
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   target_precompile_headers(${name} PRIVATE <cmake/precompiled/${kind}.h>)  # without the path of this clone
   add_dependencies(${name} gangway_wire_proto)
@@ -103,8 +107,10 @@ function(gangway_proto name)
   endif()
 endfunction()
 
+# In the sanitizer builds, the sources of tests are not optimized, which halves their compile time, unless they compute
+# so much that it would show (COMPUTES).
 function(gangway_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT;SHARDS" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "COMPUTES" "TIMEOUT;SHARDS" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -114,7 +120,12 @@ function(gangway_test name)
   # GCC 12 at -O3 reports another false positive in std::string, for texts that tests join.
   target_compile_options(
     ${name} PRIVATE "$<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-stringop-overflow;-Wno-array-bounds>")
-  target_precompile_headers(${name} REUSE_FROM gangway_precompiled_test)
+  if(GANGWAY_SANITIZER AND NOT arg_COMPUTES)
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
+  if(NOT (GANGWAY_SANITIZER AND arg_COMPUTES))
+    target_precompile_headers(${name} REUSE_FROM gangway_precompiled_test)
+  endif()
   gangway_register_test(${name} ${arg_TIMEOUT} "${arg_LABELS}" ${arg_SHARDS})
 endfunction()
 
