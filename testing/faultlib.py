@@ -31,6 +31,16 @@ PLUGIN_TEXT = re.compile(
 )
 # The cause of a failed Execute of a Blocker.
 REFUSED = "INVALID_ARGUMENT: Execution supplied . buffers but compiled program expected . buffers"
+os.environ["GANGWAY_SIMULATED_WORK"] = (
+    "1"  # the devices of clusters that are started from now on offer it
+)
+# In a session: a program on an array, which holds its device for a minute and costs no CPU.
+A_MINUTE = """
+def ten_seconds(i, x):
+    work = jax.ffi.ffi_call("gangway_simulated_work", [jax.ShapeDtypeStruct(x.shape, x.dtype)] * 2)
+    return work(x, x, microseconds=np.int64(10_000_000))[1]
+a_minute = jax.jit(lambda x: jax.lax.fori_loop(0, 6, ten_seconds, x))
+"""
 
 
 class Reachable(Protocol):

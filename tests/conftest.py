@@ -16,8 +16,6 @@ from passed_before import PassedBefore
 
 Cluster.threads = reference.THREADS
 
-# Files that only the nightly run collects.
-collect_ignore = [] if os.environ.get("GANGWAY_NIGHTLY") else ["test_examples.py", "test_wheel.py"]
 # Tests that share an expensive fixture: if their names agree in the file and in these groups, one process runs
 # them all. Every other test is a group of its own.
 GROUPS = re.compile(
@@ -87,10 +85,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what passed before, and what is in other parts. In parallel runs, puts the groups with the longest limits
+    """Leaves out what is for the nightly run, what passed before, and what is in other parts. In parallel runs, puts the groups with the longest limits
     first, then the largest, so that no long group is the last one to run; scales the limit of each test by PATIENCE,
     like that of each wait.
     """
+    if not NIGHTLY:
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if item not in set(nightly)]
     skip = config.getoption("--skip-passed")
     known = {item for item in items if skip and passed_before.is_known(item.nodeid)}
     config.stash[SKIPPED] = len(known)

@@ -5,7 +5,6 @@ Their own venv, which is large, is for the nightly run (tools/versions/beside.tx
 from __future__ import annotations
 
 import functools
-import os
 import pathlib
 import re
 import subprocess
@@ -98,16 +97,18 @@ def large_venv() -> str:
 
 
 def python_with(other: str) -> str:
-    if other == "grpcio":
-        return sys.executable
-    if not os.environ.get("GANGWAY_NIGHTLY"):
-        pytest.skip("its venv is large: nightly")
-    return large_venv()
+    return sys.executable if other == "grpcio" else large_venv()
 
 
 @pytest.mark.timeout(1800)  # the first with a large library makes the venv
 @pytest.mark.parametrize("order", ["before", "after"])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        each if each == "grpcio" else pytest.param(each, marks=pytest.mark.nightly)
+        for each in OTHERS
+    ],
+)
 def test_both_work_in_one_process(cluster: Cluster, other: str, order: str) -> None:
     theirs = OTHERS[other] + "use()\n"
     mine = OURS + "ours()\n"

@@ -3,7 +3,7 @@ collectives, in a load and in a transfer. What needs the victim fails by its nam
 limit; nothing else fails, gangs of others and of the surviving workers go on, no process ends because of it, and
 nothing is left.
 
-Only with GANGWAY_NIGHTLY. The seeds together draw each kind four times.
+The seeds together draw each kind four times.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Callable
 
 import pytest
 from faultlib import REFUSED, Console, elapsed, stopped, the_cause
-from harness import NIGHTLY, Cluster, wait_for
+from harness import Cluster, wait_for
 from test_collectives import ENDED_S, SILENT_S
 from test_collectives_faults import VICTIM, Faulty, faulty_cluster, load_in, pids, victim_of
 from test_collectives_moments import FREED_S, MIB, OPEN, ROWS
 from test_faults import wait_for_restart
 
 pytestmark = [
-    pytest.mark.skipif(not NIGHTLY, reason="random faults"),
+    pytest.mark.nightly,
     pytest.mark.faults,
     pytest.mark.alone,
     pytest.mark.timeout(300),

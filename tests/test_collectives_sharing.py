@@ -51,7 +51,7 @@ def check(results, first):
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("own", ["xla", "gangway"])
+@pytest.mark.parametrize("own", [pytest.param("xla", marks=pytest.mark.nightly), "gangway"])
 def test_sixteen_gangs_of_four_sessions_in_flight(new_cluster: NewCluster, own: str) -> None:
     """Gangs with Gangway's collectives over all workers, with starts from opposite ends, run inline, and beside gangs
     inside of a worker, with the runtime's own collectives (`xla`) or with Gangway's.

@@ -20,17 +20,12 @@ FAST = [
     "communication.case_all_gather_variants",
     "communication.case_permutations",
     "communication.case_sub_axes",
-    "communication.case_trees_of_reductions",
-    "control.case_branch_within_a_loop_within_a_branch",
     "control.case_collective_in_a_condition",
     "numerics.case_convolution_with_halos",
-    "numerics.case_fft",
     "numerics.case_random_numbers_by_device",
-    "numerics.case_sorts",
     "numerics.case_uneven_sizes",
     "training.case_adam",
     "transformers.case_mixture_of_experts_by_all_to_all",
-    "transformers.case_pipeline_of_stages",
     "transformers.case_ring_attention_forward",
 ]
 # Checks that compare with NumPy themselves, or meet a refusal.
@@ -191,6 +186,6 @@ def test_collective(name: str, door: str, outcomes: Outcomes) -> None:
 
 def test_the_corpus_is_complete() -> None:
     assert len(PROGRAMS) >= 60
-    assert set(FAST) <= set(PROGRAMS) and len(FAST) == 15
+    assert set(FAST) <= set(PROGRAMS) and len(FAST) == 10
     assert (len(TYPES), len(FORMS)) == (15, 12)
     assert set(RAGGED_EACH_DAY) <= set(RAGGED)

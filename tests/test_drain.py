@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from faultlib import Blocker, Console, elapsed
+from faultlib import A_MINUTE, Blocker, Console, elapsed
 from harness import GANGWAY, PATIENCE, Cluster, wait_for, warm_up
 from hosts import ByHand
 from test_liveness import by_hand
@@ -165,10 +165,8 @@ def test_a_worker_that_cannot_finish_ends_within_its_limit(
     for index in range(2):
         by_hand.wait_until(index, "up", 20)
     with Console(by_hand) as client:
-        client.do(
-            "f = jax.jit(lambda x: jax.lax.fori_loop(0, 2000000000, lambda i, x: x * 1.0000001 + i, x)); "
-            "x = jax.device_put(np.float32(1), jax.devices()[0]); y = f(x)"
-        )
+        client.do(f"exec({A_MINUTE!r}, globals())")
+        client.do("y = a_minute(jax.device_put(np.float32(1), jax.devices()[0]))")
         wait_for("the call on the worker", lambda: by_hand.workers()[0]["nodes"] > 0, 10)
         told = time.monotonic()
         by_hand.processes["worker0"].send_signal(signal.SIGTERM)

@@ -1,7 +1,6 @@
 """Examples from the source packages of flax, optax and equinox, unmodified: on a cluster they print the same text, and
 leave the same bits in their variables, as with JAX on the same plugin in-process. Orbax is what two of flax's examples
-save and load with; its own source package has no example. Only the nightly run, which may download, collects this file
-(`collect_ignore`).
+save and load with; its own source package has no example. The packages are downloaded.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import pytest
 from compare import assert_bitwise_equal
 from harness import PATIENCE, ROOT, Cluster, client_environment
 
+pytestmark = pytest.mark.nightly
 TOYS = "examples/nnx_toy_examples"
 # Package of tools/versions/sources.txt, and the file in its sources (run_example.py).
 EXAMPLES = [

@@ -83,8 +83,7 @@ def runs_on(kind: str, case: str) -> bool:
         "1x1x8-pjrt": case_names(),
         "1x4x2-pjrt": CORE,  # meshes over workers
         "1x4x2-tls-pjrt": SPANNING,  # and over hosts
-        "2x2x2-pjrt": CORE,  # several workers and islands
-        "2x2x2-tls-pjrt": CORE,  # schedulers of their own, TLS
+        "2x2x2-tls-pjrt": CORE,  # several workers and islands, schedulers of their own, TLS
     }.get(kind, [])
 
 

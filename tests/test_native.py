@@ -58,7 +58,10 @@ def run_case(
     end_case(cluster, start_case(cluster, case, suite), timeout_s)
 
 
-@pytest.fixture(scope="module", params=["in-the-head", "separate-schedulers"])
+@pytest.fixture(
+    scope="module",
+    params=["in-the-head", pytest.param("separate-schedulers", marks=pytest.mark.nightly)],
+)
 def islands(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """2 islands of 2 workers of 2 devices."""
     flags = [f"--{request.param}"] if request.param == "separate-schedulers" else []

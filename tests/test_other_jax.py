@@ -1,6 +1,6 @@
 """Clients with another jaxlib than the repository's, each in its own venv, on one cluster: CORE, compared with the same
-jaxlib's own CPU backend. Versions that need a newer Python run in a bare Debian 13. Outside the nightly run, the newest
-version alone.
+jaxlib's own CPU backend. Versions that need a newer Python run in a bare Debian 13. Outside the nightly run, what the
+package does beyond CORE, with the newest version alone.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ def outcomes(
 
 
 # The first test of a version makes its venv, and this one runs all its cases.
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CORE)
 @pytest.mark.parametrize(("version", "backend"), RUNS)

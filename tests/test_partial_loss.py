@@ -77,6 +77,7 @@ def run(cluster: Cluster, folder: pathlib.Path, *flags: str) -> subprocess.Popen
         )
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_training_goes_on_from_surviving_replicas(
     new_cluster: NewCluster, tmp_path: pathlib.Path

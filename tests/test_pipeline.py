@@ -1,5 +1,6 @@
 """The pipeline example: under either schedule, stages on two islands compute what the undivided model
-computes, and each schedule has the order that its name states.
+computes, and each schedule has the order that its name states. With stages of a layer each; in the nightly run with
+those of the language model, too.
 """
 
 from __future__ import annotations
@@ -63,6 +64,72 @@ def test_each_microbatch_goes_forward_then_backward_in_order(
         assert most == min(expected[schedule], microbatches)
 
 
+SMALL_STAGES = """
+import gangway; gangway.connect()
+import sys
+sys.path.insert(0, sys.argv[1])
+import jax, jax.numpy as jnp, numpy as np, pipeline_lm
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+layer = lambda w, x: jnp.tanh(x @ w)
+loss = lambda w, x, labels: ((layer(w, x) - labels) ** 2).mean()
+
+class Stage:
+    def __init__(self, devices, w, apply):
+        self.mesh = Mesh(np.array(devices), ("data",))
+        self.w = jax.device_put(w, NamedSharding(self.mesh, P()))
+        self.total = jax.device_put(np.zeros_like(w), NamedSharding(self.mesh, P()))
+        self.kept = {}
+        self.apply = jax.jit(apply)
+        def backward(w, total, inputs, gradient):
+            y, vjp = jax.vjp(lambda w, x: apply(w, x, *inputs[1:]), w, inputs[0])
+            mine, before = vjp(jnp.ones_like(y) if gradient is None else gradient)
+            return total + mine, before
+        self.add = jax.jit(backward)
+    def put(self, x):
+        return jax.device_put(x, NamedSharding(self.mesh, P("data")))
+    def forward(self, m, *inputs):
+        self.kept[m] = inputs
+        return self.apply(self.w, *inputs)
+    def backward(self, m, gradient):
+        self.total, before = self.add(self.w, self.total, self.kept.pop(m), gradient)
+        return before
+
+noise = np.random.default_rng(0)
+x, labels = (noise.standard_normal((6, 4, 8), np.float32) for _ in range(2))
+ws = [noise.standard_normal((8, 8), np.float32) / 3 for _ in range(2)]
+found = {}
+for name, schedule in pipeline_lm.SCHEDULES.items():
+    stages = [Stage(jax.devices()[2 * i : 2 * i + 2], w, f) for i, (w, f) in enumerate(zip(ws, [layer, loss]))]
+    losses = pipeline_lm.run(schedule, stages, [*x], [*labels])
+    found[name] = [np.asarray(each) for each in [*losses, *(stage.total for stage in stages)]]
+first, *others = found.values()
+assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+whole = jax.value_and_grad(lambda ws, x, labels: loss(ws[1], layer(ws[0], x), labels))
+alone = [whole(ws, *each) for each in zip(x, labels)]
+expected = [each for each, _ in alone] + [sum(gradients[i] for _, gradients in alone) for i in range(2)]
+for a, b in zip(first, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+print(len(found), "schedules")
+"""
+
+
+def test_gradients_are_those_of_the_layers_in_one_piece(
+    new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path
+) -> None:
+    cluster = new_cluster(2, 1, 2).start()
+    script = tmp_path / "stages.py"
+    script.write_text(SMALL_STAGES)
+    result = cluster.command(
+        *["run", "--port", str(cluster.port), str(script), str(SCRIPT.parent)], timeout_s=60
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{len(SCHEDULES)} schedules" in result.stdout, result.stdout
+    moved = sum(worker["data_bytes"]["from_workers"] for worker in cluster.workers())
+    assert moved > 0, "activations and gradients go from worker to worker"
+
+
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_losses_are_those_of_the_model_in_one_piece(
     new_cluster: Callable[..., Cluster], tmp_path: pathlib.Path

@@ -9,7 +9,16 @@ import subprocess
 import sys
 
 import pytest
-from harness import NATIVE_PROGRAMS, PATIENCE, PYTHON, ROOT, Cluster, client_environment, wait_for
+from harness import (
+    NATIVE_PROGRAMS,
+    NIGHTLY,
+    PATIENCE,
+    PYTHON,
+    ROOT,
+    Cluster,
+    client_environment,
+    wait_for,
+)
 
 START = """
 import gangway
@@ -106,15 +115,15 @@ def test_a_forked_child_may_connect_anew(cluster: Cluster) -> None:
 
 
 def test_a_script_may_end_with_work_pending(cluster: Cluster) -> None:
-    def end() -> None:
-        for last in ("", "sys.exit(0)", "raise SystemExit(0)"):
+    def end(*lasts: str) -> None:
+        for last in lasts:
             script = "for _ in range(3000): x = f(x) * 0 + 1\nkeep = [f(x) for _ in range(9)]\n"
             result = run(cluster, script + last, python=sys.executable)
             assert result.returncode == 0, result.stderr
             assert result.stderr == ""
 
-    with cluster.left_as_found(end):
-        end()
+    with cluster.left_as_found(lambda: end("")):
+        end("", "sys.exit(0)", *["raise SystemExit(0)"] * NIGHTLY)
 
 
 THREADS = """
@@ -188,13 +197,14 @@ def test_a_forked_child_of_busy_threads_gets_errors_and_never_waits(cluster: Clu
         run_native(cluster, "PjrtForkE2eTest", 60 * PATIENCE)
 
 
-@pytest.mark.timeout(1800 if os.environ.get("GANGWAY_NIGHTLY") else 150)
+@pytest.mark.timeout(1800 if NIGHTLY else 150)
 def test_many_calls_and_uploads_leave_nothing(cluster: Cluster) -> None:
-    """From C: a fiftieth of the nightly run, which makes ten million calls and a million uploads."""
-    nightly = {"GANGWAY_SOAK_CALLS": "10000000"} if os.environ.get("GANGWAY_NIGHTLY") else {}
+    """From C: a hundredth of the nightly run, which makes ten million calls and a million uploads."""
+    calls = "10000000" if NIGHTLY else "100000"
 
     def soak() -> None:
-        run_native(cluster, "PjrtSoakE2eTest", 1700 if nightly else 120 * PATIENCE, **nightly)
+        limit_s = 1700 if NIGHTLY else 120 * PATIENCE
+        run_native(cluster, "PjrtSoakE2eTest", limit_s, GANGWAY_SOAK_CALLS=calls)
 
     before = {}
     with cluster.left_as_found(lambda: None):

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from faultlib import Console
+from faultlib import A_MINUTE, Console
 from harness import Cluster, wait_for, warm_up
 from hosts import SUM, Hosts
 
@@ -86,10 +86,8 @@ def test_a_worker_that_is_stuck_when_its_scheduler_dies_is_restarted_without_bla
     cluster: Cluster,
 ) -> None:
     with left_as_found(cluster), Console(cluster) as client:
-        client.do(
-            "f = jax.jit(lambda x: jax.lax.while_loop(lambda x: x[0] > 0, lambda x: x + 1, x)); "
-            "y = f(jax.device_put(np.ones(4, 'float32'), jax.devices()[2]))"
-        )
+        client.do(f"exec({A_MINUTE!r}, globals())")
+        client.do("y = a_minute(jax.device_put(np.ones(4, 'float32'), jax.devices()[2]))")
         worker = wait_for(
             "the call on the worker",
             lambda: next((w for w in cluster.workers()[1:] if w["nodes"] > 0), None),

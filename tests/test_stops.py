@@ -1,8 +1,8 @@
 """Every role is stopped (SIGSTOP) under load: each question of the other processes is answered within the limit of
 docs/reference/failures.md; when the process continues, the cluster works, and nothing is left.
 
-Without GANGWAY_NIGHTLY, only what no other test stops: test_silence stops the rest, without load; and the head, under
-the load of a native client. A stopped supervisor and `gangway down`: test_stopped_supervisor.
+Without GANGWAY_NIGHTLY, only the supervisor: test_silence stops the rest, without load. A stopped supervisor and
+`gangway down`: test_stopped_supervisor.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def test_the_others_are_answered_while_a_process_is_stopped_TM_1_OB_2(
 
 
 @pytest.mark.alone
+@pytest.mark.nightly
 def test_a_stopped_native_client_delays_no_other_TM_1_OB_2(hosts: LinkedHosts) -> None:
     with (
         left_as_found(hosts),

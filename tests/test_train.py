@@ -23,9 +23,10 @@ SCRIPT = ROOT / "examples" / "train_lm.py"
 # Islands x workers x devices, perhaps over TLS, without shared memory, or with XLA's collectives inside of a worker,
 # the door, perhaps the mesh and the seed of its devices' order. Over several islands a mesh is inside a worker, else
 # over all workers of the island.
-KINDS = ["1x1x8-ifrt", "1x4x2-pjrt-4x2-7"]  # each door once, inside of a worker and over several
+KINDS = ["1x4x2-pjrt-4x2-7"]
 if NIGHTLY:
-    KINDS += ["1x1x8-pjrt", "1x4x2-ifrt", "2x2x2-ifrt", "2x2x2-pjrt", "2x2x2-tls-pjrt"]
+    KINDS += ["1x1x8-ifrt", "1x1x8-pjrt", "1x4x2-ifrt"]
+    KINDS += ["2x2x2-ifrt", "2x2x2-pjrt", "2x2x2-tls-pjrt"]
     KINDS += ["1x8x1-ifrt", "1x8x1-pjrt-4x2-7", "1x2x4-ifrt", "1x2x4-pjrt-4x2-7"]
     KINDS += ["1x1x8-xla-ifrt", "1x1x8-xla-pjrt-4x2-7"]
     ways = ["ifrt", "pjrt", "streams-ifrt", "streams-pjrt", "tls-pjrt"]

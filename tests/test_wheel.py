@@ -1,5 +1,5 @@
 """The wheel gangway-runtime in a bare Debian 12 and a bare Debian 13, with nothing but Python and what pip installs: the
-command, a cluster, and scripts through both doors, with the JAX that pip chooses. Nightly: it builds everything in
+command, a cluster, and scripts through both doors, with the JAX that pip chooses. It builds everything in
 release mode, unless GANGWAY_WHEEL names a wheel. Needs root, and the mirrors of Debian and of Python packages.
 """
 
@@ -17,6 +17,7 @@ import pytest
 from harness import ROOT, free_port
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.timeout(3 * 3600),
     pytest.mark.skipif(os.geteuid() != 0, reason="a bare Debian is made by root only"),
 ]
