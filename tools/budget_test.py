@@ -73,14 +73,3 @@ def test_a_late_stage_fails_and_an_allowance_saves_it(tmp_path: pathlib.Path) ->
     saved = run("end", noted, "format", 100)
     assert saved.returncode == 0
     assert int(saved.stdout.split()[3]) >= 605, saved.stdout  # another build may miss in ccache now
-
-
-def test_a_stage_that_is_not_expected_to_keep_to_its_share_yet_is_named_only(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(budget, "verdict", lambda *_: (True, "LATE"))
-    monkeypatch.setattr(budget, "NOT_YET", {"e2e"})
-    noted = tmp_path / "noted"
-    budget.begin(noted)
-    assert budget.end(noted, "e2e", 100) == 0 and "LATE" in capsys.readouterr().out
-    assert budget.end(noted, "asan", 100) == 1
