@@ -19,8 +19,7 @@ from hosts import Hosts
 FLAGS = ["--batch", "2", "--seed", "3"]
 # The first statements of a script written for Pathways.
 REGISTERED = "import pathwaysutils; pathwaysutils.initialize(); "
-STEPS = {"tiny": 30, "language": 20}
-STEP_S = 0.3  # of the tiny model, so that a lost worker returns before the last step
+STEPS = {"tiny": 100, "language": 20}
 MODELS = {
     "language": "",
     "tiny": """
@@ -42,7 +41,8 @@ def make_training(args, model, mesh):
     def start():
         return [jax.device_put(np.full((16, 16), value, np.float32), split) for value in (0.1, 0)]
     def step(*arguments):
-        time.sleep(float(os.environ["STEP_S"]))
+        if not os.path.exists(os.environ["IS_BACK"]):
+            time.sleep(0.3)  # as if it computed, so that the lost worker returns before the last step
         return update(*arguments)
     return start, step
 
@@ -62,7 +62,6 @@ class Script:
         model: str,
         *,
         registered: bool = False,
-        step_s: float = 0,
     ) -> None:
         folder.mkdir()
         self.said = folder / "said.log"
@@ -80,7 +79,7 @@ class Script:
                 ],
                 env={
                     **hosts.environment,
-                    "STEP_S": str(step_s),
+                    "IS_BACK": str(folder.parent / "is-back"),
                     "PYTHONPATH": f"{path}:{hosts.environment['PYTHONPATH']}",
                 },
                 stdout=out,
@@ -120,7 +119,7 @@ def test_a_script_loses_its_island_and_returns_to_it(model: str, tmp_path: pathl
         wait_for("the token", token.exists, 20)
         hosts.start_workers()
         hosts.wait_for("controller", "ready: ")
-        script = Script(hosts, tmp_path / "faulty", model, registered=True, step_s=STEP_S)
+        script = Script(hosts, tmp_path / "faulty", model, registered=True)
         script.wait_for("island 0: step 5/")
         pid = pid_of_worker(hosts, 0)
         hosts.processes.pop("worker0").kill()  # popped, so that stop() leaves it out
@@ -130,6 +129,7 @@ def test_a_script_loses_its_island_and_returns_to_it(model: str, tmp_path: pathl
         script.wait_for("island 1: resumes after step ")
         hosts.start("worker0", "worker", "--island", "0", "--index", "0")
         script.wait_for("island 0 is back")
+        (tmp_path / "is-back").touch()
         losses = script.end()
         said = script.said.read_text()
         assert said.count("resumes after step") == 2, said
