@@ -1,7 +1,7 @@
 # What the wheel holds beside the Python package (pyproject.toml): the PJRT plugin's libraries in the package's folder,
 # the binary in _bin, in _libs the shared libraries of Debian that the binary needs, and in _copyright what Debian says
-# of them. The C library, the C++ runtime and the loader are the system's: Debian 12's or newer, which a plugin for an
-# accelerator may need as well.
+# of these and of those that the binary holds. The C library, the C++ runtime and the loader are the system's: Debian
+# 12's or newer, which a plugin for an accelerator may need as well.
 if(NOT SKBUILD)
   return()
 endif()
@@ -11,7 +11,8 @@ target_link_options(gangway PRIVATE -Wl,--disable-new-dtags)
 install(TARGETS gangway RUNTIME DESTINATION gangway/_bin)
 install(TARGETS gangway_pjrt gangway_pjrt_grpc LIBRARY DESTINATION gangway)
 
-install(CODE "set(binary [[$<TARGET_FILE:gangway>]])\nset(openblas [[${GANGWAY_OPENBLAS}]])")
+install(CODE "set(binary [[$<TARGET_FILE:gangway>]])\nset(openblas [[${GANGWAY_OPENBLAS}]])\n\
+              set(archives [[${GANGWAY_STATIC_ARCHIVES}]])")
 install(CODE [[
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${binary} LIBRARIES ${openblas} RESOLVED_DEPENDENCIES_VAR found
        PRE_EXCLUDE_REGEXES "^lib(c|m|dl|rt|pthread|resolv|stdc\\+\\+|gcc_s)\\.so" "^ld-linux")
@@ -19,9 +20,15 @@ install(CODE [[
     get_filename_component(name ${library} NAME)  # the one by which others need it
     get_filename_component(real ${library} REALPATH)
     file(INSTALL DESTINATION ${CMAKE_INSTALL_PREFIX}/gangway/_libs FILES ${real} RENAME ${name})
-    get_filename_component(file ${real} NAME)
-    execute_process(COMMAND dpkg-query -S */${file} OUTPUT_VARIABLE owner COMMAND_ERROR_IS_FATAL ANY)
-    string(REGEX REPLACE "[:,].*" "" package "${owner}")
+    list(APPEND files ${real})
+  endforeach()
+  list(APPEND files ${archives})
+  list(TRANSFORM files REPLACE ".*/" "*/")
+  execute_process(COMMAND dpkg-query -S ${files} OUTPUT_VARIABLE owners COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n:]+:[^\n]*" owners "${owners}")
+  list(TRANSFORM owners REPLACE "[:,].*" "")
+  list(REMOVE_DUPLICATES owners)
+  foreach(package ${owners})
     file(INSTALL DESTINATION ${CMAKE_INSTALL_PREFIX}/gangway/_copyright
          FILES /usr/share/doc/${package}/copyright RENAME ${package})
   endforeach()
