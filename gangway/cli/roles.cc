@@ -33,6 +33,7 @@
 #include "gangway/cli/tool_link.h"
 #include "gangway/collective/execution/collective_call.h"
 #include "gangway/compiler/compiler.h"
+#include "gangway/device/handler_group.h"
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
@@ -412,11 +413,10 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   pjrt.compiles_only = true;
   auto backend = device::OpenPjrt(pjrt);
   if (!backend.ok()) return Fail(backend.status());
-  device::OfferLinalg(**backend);
-  device::OfferSimulatedWork(**backend);
-  device::OfferHostCalls(**backend);
-  device::OfferPosition(**backend);
-  collective::OfferCollectives(**backend);
+  device::OfferHandlers(**backend,
+                        std::vector{device::LinalgHandlers((*backend)->capabilities()),
+                                    device::SimulatedWorkHandlers(), device::HostCallHandlers(),
+                                    device::PositionHandlers(), collective::CollectiveHandlers()});
   auto access = ReadAccess(options.access);
   if (!access.ok()) return Fail(access.status());
   auto transport = OpenTransport(access->tls);

@@ -13,12 +13,14 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gangway/base/executor.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/package.h"
 #include "gangway/collective/execution/collective_call.h"
 #include "gangway/compiler/compiler.h"
+#include "gangway/device/handler_group.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 #include "gangway/device/pjrt/position_call.h"
 #include "gangway/transport/inproc/inproc.h"
@@ -38,8 +40,8 @@ inline device::Backend& Backend() {
     options.device_count = 2;
     auto opened = device::OpenPjrt(options);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    collective::OfferCollectives(**opened);
-    device::OfferPosition(**opened);
+    device::OfferHandlers(
+        **opened, std::vector{collective::CollectiveHandlers(), device::PositionHandlers()});
     return opened->release();  // lives as long as the process
   }();
   return *backend;

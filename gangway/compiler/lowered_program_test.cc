@@ -237,7 +237,7 @@ class LoweredProgramTest : public ::testing::Test {
     const std::vector<FfiHandler> handlers = {
         {std::string(collective::kCollectiveTarget), reinterpret_cast<void*>(CollectiveHandler)}};
     GANGWAY_ASSERT_OK(backend_->RegisterFfiHandlers(handlers));
-    OfferPosition(*backend_);
+    GANGWAY_ASSERT_OK(backend_->RegisterFfiHandlers(PositionHandlers().handlers));
   }
 
   using Edit = std::function<void(xla::HloInstructionEditProto&)>;  // of a permute

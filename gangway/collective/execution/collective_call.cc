@@ -1,8 +1,6 @@
 // Implementation of collective_call.h.
 #include "gangway/collective/execution/collective_call.h"
 
-#include <spdlog/spdlog.h>
-
 #include <map>
 #include <new>
 #include <span>
@@ -105,14 +103,9 @@ void SetMember(int32_t launch_id, int device, std::shared_ptr<Member> member) {
   AllMembers().Set(launch_id, device, std::move(member));
 }
 
-void OfferCollectives(device::Backend& backend) {
-  if (!backend.capabilities().ffi_handlers) return;
-  const std::vector<device::FfiHandler> handlers = {
-      {std::string(kCollectiveCallTarget), reinterpret_cast<void*>(CollectiveHandler)}};
-  const absl::Status status = backend.RegisterFfiHandlers(handlers);
-  if (status.ok()) return;
-  spdlog::warn("This process rejects programs with collectives over several workers: {}",
-               std::string(status.message()));
+device::HandlerGroup CollectiveHandlers() {
+  return {"with collectives of Gangway's",
+          {{std::string(kCollectiveCallTarget), reinterpret_cast<void*>(CollectiveHandler)}}};
 }
 
 }  // namespace gangway::collective

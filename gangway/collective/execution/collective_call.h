@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "gangway/collective/execution/member.h"
-#include "gangway/device/device.h"
+#include "gangway/device/handler_group.h"
 
 namespace gangway::collective {
 
@@ -22,9 +22,7 @@ inline constexpr std::string_view kCollectiveCallTarget = "gangway.collective";
 // worker: a process that runs several must not let them execute parts of one launch that communicate.
 void SetMember(int32_t launch_id, int device, std::shared_ptr<Member> member);
 
-// Registers the handler and logs a failure. Each process that compiles or loads programs calls this once, before it
-// does so. Without the handler it rejects only programs with such calls.
-void OfferCollectives(device::Backend& backend);
+device::HandlerGroup CollectiveHandlers();
 
 }  // namespace gangway::collective
 

@@ -1,8 +1,6 @@
 // Implementation of host_call.h.
 #include "gangway/device/pjrt/host_call.h"
 
-#include <spdlog/spdlog.h>
-
 #include <cstring>
 #include <map>
 #include <new>
@@ -163,18 +161,11 @@ void ReceiveHostCalls(int32_t launch_id, int device, std::shared_ptr<HostCallRec
   AllReceivers().Set(launch_id, device, std::move(receiver));
 }
 
-void OfferHostCalls(Backend& backend) {
-  std::vector<FfiHandler> handlers;
-  if (backend.capabilities().ffi_handlers)
-    handlers.push_back({std::string(kHostCallTarget), reinterpret_cast<void*>(HostCallHandler)});
-  if (backend.capabilities().ffi_device_handlers)
-    handlers.push_back({std::string(kGpuHostCallTarget),
-                        reinterpret_cast<void*>(GpuHostCallHandler), /*device_memory=*/true});
-  if (handlers.empty()) return;
-  const absl::Status status = backend.RegisterFfiHandlers(handlers);
-  if (status.ok()) return;
-  spdlog::warn("This process rejects programs with host callbacks: {}",
-               std::string(status.message()));
+HandlerGroup HostCallHandlers() {
+  return {"with host callbacks",
+          {{std::string(kHostCallTarget), reinterpret_cast<void*>(HostCallHandler)},
+           {std::string(kGpuHostCallTarget), reinterpret_cast<void*>(GpuHostCallHandler),
+            /*device_memory=*/true}}};
 }
 
 }  // namespace gangway::device

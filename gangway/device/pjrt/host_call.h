@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 
 #include "gangway/device/device.h"
+#include "gangway/device/handler_group.h"
 
 namespace gangway::device {
 
@@ -49,9 +50,7 @@ inline bool MayCallHost(std::string_view program) {
          program.find(kGpuHostCallTarget) != std::string_view::npos;
 }
 
-// Registers the handler and logs a failure. Each process that compiles or loads programs calls this once, before it
-// does so. Without the handler it rejects only programs with such calls.
-void OfferHostCalls(Backend& backend);
+HandlerGroup HostCallHandlers();
 
 }  // namespace gangway::device
 

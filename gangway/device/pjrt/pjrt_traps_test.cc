@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "xla/ffi/api/ffi.h"
 
 #include "gangway/device/conformance/device_test_util.h"
+#include "gangway/device/handler_group.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 
 // The plugin leaks the error of a rejected FFI registration instead of returning it.
@@ -125,6 +127,25 @@ TEST(PjrtTraps, HandlerThatThePluginSilentlyRefusesIsReported) {
       << status.ToString();
   EXPECT_NE(std::string(status.message()).find("FFI header"), std::string::npos)
       << status.ToString();
+}
+
+TEST(PjrtTraps, AGroupThatThePluginRefusesDoesNotTakeTheOthersAlong) {
+  auto backend = Open(2);
+  OfferHandlers(*backend,
+                std::vector<HandlerGroup>{
+                    {"of another version",
+                     {{"gangway_test_refused", reinterpret_cast<void*>(&HandlerOfAnotherVersion)}}},
+                    {"with a copy",
+                     {{"gangway_test_offered", reinterpret_cast<void*>(&RecordThreadHandler)}}},
+                    {"on another platform",
+                     {{"gangway_test_gpu", reinterpret_cast<void*>(&RecordThreadHandler),
+                       /*device_memory=*/true}}}});
+  EXPECT_NE(Compile(*backend, CallProgram("gangway_test_offered")), nullptr);
+  for (const char* target : {"gangway_test_refused", "gangway_test_gpu"}) {
+    const TestProgram program = CallProgram(target);
+    EXPECT_FALSE(backend->Compile({program.code, program.format}, program.compile_options, {}).ok())
+        << target;
+  }
 }
 
 TEST(PjrtTraps, HandlersRegisterOncePerNameAndAddress) {

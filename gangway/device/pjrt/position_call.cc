@@ -1,8 +1,6 @@
 // Implementation of position_call.h.
 #include "gangway/device/pjrt/position_call.h"
 
-#include <spdlog/spdlog.h>
-
 #include <cstring>
 #include <map>
 #include <string>
@@ -77,14 +75,9 @@ bool MayAskPosition(std::string_view serialized) {
   return serialized.find(kPositionCallTarget) != std::string_view::npos;
 }
 
-void OfferPosition(Backend& backend) {
-  if (!backend.capabilities().ffi_handlers) return;
-  const std::vector<FfiHandler> handlers = {
-      {std::string(kPositionCallTarget), reinterpret_cast<void*>(PositionHandler)}};
-  const absl::Status status = backend.RegisterFfiHandlers(handlers);
-  if (status.ok()) return;
-  spdlog::warn("This process rejects programs over several workers: {}",
-               std::string(status.message()));
+HandlerGroup PositionHandlers() {
+  return {"over several workers",
+          {{std::string(kPositionCallTarget), reinterpret_cast<void*>(PositionHandler)}}};
 }
 
 }  // namespace gangway::device

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-#include "gangway/device/device.h"
+#include "gangway/device/handler_group.h"
 
 namespace gangway::device {
 
@@ -28,8 +28,7 @@ void SetPosition(int32_t launch_id, int device, std::optional<LogicalPosition> p
 // Whether a serialized executable may ask.
 bool MayAskPosition(std::string_view serialized);
 
-// Registers the handler and logs a failure, as OfferHostCalls does.
-void OfferPosition(Backend& backend);
+HandlerGroup PositionHandlers();
 
 }  // namespace gangway::device
 

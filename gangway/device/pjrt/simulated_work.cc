@@ -1,8 +1,6 @@
 // Implementation of simulated_work.h.
 #include "gangway/device/pjrt/simulated_work.h"
 
-#include <spdlog/spdlog.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -45,17 +43,14 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SimulatedWorkHandler, SimulatedWork,
 
 }  // namespace
 
-absl::Status RegisterSimulatedWork(Backend& backend) {
-  const std::vector<FfiHandler> handlers = {
-      {"gangway_simulated_work", reinterpret_cast<void*>(SimulatedWorkHandler)}};
-  return backend.RegisterFfiHandlers(handlers);
-}
-
-void OfferSimulatedWork(Backend& backend) {
+HandlerGroup SimulatedWorkHandlers() {
+  HandlerGroup group{"with simulated work", {}};
   const char* wanted = std::getenv("GANGWAY_SIMULATED_WORK");
-  if (wanted == nullptr || std::string_view(wanted) != "1") return;
-  const absl::Status status = RegisterSimulatedWork(backend);
-  if (!status.ok()) spdlog::warn("Simulated work is off: {}", std::string(status.message()));
+  if (wanted != nullptr && std::string_view(wanted) == "1") {
+    group.handlers.push_back(
+        {"gangway_simulated_work", reinterpret_cast<void*>(SimulatedWorkHandler)});
+  }
+  return group;
 }
 
 }  // namespace gangway::device

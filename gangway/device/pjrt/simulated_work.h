@@ -7,18 +7,12 @@
 #ifndef GANGWAY_DEVICE_PJRT_SIMULATED_WORK_H_
 #define GANGWAY_DEVICE_PJRT_SIMULATED_WORK_H_
 
-#include "absl/status/status.h"
-
-#include "gangway/device/device.h"
+#include "gangway/device/handler_group.h"
 
 namespace gangway::device {
 
-// Errors: those of Backend::RegisterFfiHandlers.
-absl::Status RegisterSimulatedWork(Backend& backend);
-
-// Registers it if the environment asks for it. Each process that compiles or loads programs calls
-// this once. A failure is logged, and programs with such a call are then rejected.
-void OfferSimulatedWork(Backend& backend);
+// Empty unless the environment asks for it.
+HandlerGroup SimulatedWorkHandlers();
 
 }  // namespace gangway::device
 

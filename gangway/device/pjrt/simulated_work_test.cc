@@ -3,6 +3,7 @@
 #include "gangway/device/pjrt/simulated_work.h"
 
 #include <chrono>
+#include <cstdlib>
 
 #include "absl/strings/substitute.h"
 
@@ -31,7 +32,10 @@ class SimulatedWorkTest : public ::testing::Test {
     auto opened = OpenTestPlugin(1);
     ASSERT_TRUE(opened.ok()) << opened.status();
     backend_ = *std::move(opened);
-    GANGWAY_ASSERT_OK(RegisterSimulatedWork(*backend_));
+    EXPECT_TRUE(SimulatedWorkHandlers().handlers.empty());
+    setenv("GANGWAY_SIMULATED_WORK", "1", 1);
+    GANGWAY_ASSERT_OK(backend_->RegisterFfiHandlers(SimulatedWorkHandlers().handlers));
+    unsetenv("GANGWAY_SIMULATED_WORK");
     clock_ = *MakeBuffer(*backend_, 0, {0});
     x_ = *MakeBuffer(*backend_, 0, {1, 2, 3, 4});
   }

@@ -9,6 +9,7 @@
 #include <map>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -19,6 +20,7 @@
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 #include "gangway/collective/execution/collective_call.h"
+#include "gangway/device/handler_group.h"
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
@@ -68,11 +70,10 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
                                 .memory = options.device_memory,
                                 .nproc = options.thread_pool_size});
     if (backend.ok()) {
-      device::OfferLinalg(**backend);
-      device::OfferSimulatedWork(**backend);
-      device::OfferHostCalls(**backend);
-      device::OfferPosition(**backend);
-      collective::OfferCollectives(**backend);
+      device::OfferHandlers(
+          **backend, std::vector{device::LinalgHandlers((*backend)->capabilities()),
+                                 device::SimulatedWorkHandlers(), device::HostCallHandlers(),
+                                 device::PositionHandlers(), collective::CollectiveHandlers()});
     }
   }
   GANGWAY_RETURN_IF_ERROR(backend);

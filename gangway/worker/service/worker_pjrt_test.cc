@@ -78,7 +78,7 @@ TEST_F(WorkerPjrtTest, PreparesWhileTheUploadIsWithheld_DF2) {
 TEST(CollectiveCall, FailsOnAThreadThatServes) {
   auto backend = device::OpenTestPlugin(1);
   ASSERT_TRUE(backend.ok()) << backend.status();
-  collective::OfferCollectives(**backend);
+  device::OfferHandlers(**backend, std::vector{collective::CollectiveHandlers()});
   const device::TestProgram program =
       device::Mlir(R"(func.func public @main(%chain: tensor<4xf32>) -> tensor<4xf32> {
     %next = stablehlo.custom_call @gangway.collective(%chain)

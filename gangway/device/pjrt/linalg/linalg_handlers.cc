@@ -12,36 +12,21 @@
 
 namespace gangway::device {
 
-const std::vector<FfiHandler>& LinalgHandlers() {
-  static const auto* const all = [] {
-    auto* handlers = new std::vector<FfiHandler>();
-    linalg::AddFactorizations(*handlers);
-    linalg::AddSolvers(*handlers);
-    linalg::AddSingularValues(*handlers);
-    linalg::AddSymmetricEigenvalues(*handlers);
-    linalg::AddGeneralEigenvalues(*handlers);
-    return handlers;
-  }();
-  return *all;
-}
-
-absl::Status RegisterLinalgHandlers(Backend& backend) {
-  if (!backend.capabilities().ffi_handlers) {
-    return absl::UnimplementedError(
-        absl::StrCat("platform ", backend.capabilities().platform, " has no FFI handlers"));
+HandlerGroup LinalgHandlers(const Capabilities& capabilities) {
+  HandlerGroup group{"that call LAPACK (jnp.linalg on CPU does)", {}};
+  if (!capabilities.ffi_handlers) return group;
+  const absl::Status loaded = linalg::LoadOpenBlas(linalg::DefaultOpenBlasPath());
+  if (!loaded.ok()) {
+    spdlog::warn("This process rejects programs {}: {}", group.programs,
+                 std::string(loaded.message()));
+    return group;
   }
-  absl::Status loaded = linalg::LoadOpenBlas(linalg::DefaultOpenBlasPath());
-  return loaded.ok() ? backend.RegisterFfiHandlers(LinalgHandlers()) : loaded;
-}
-
-void OfferLinalg(Backend& backend) {
-  const absl::Status status = RegisterLinalgHandlers(backend);
-  if (status.ok()) return;
-  // A platform without FFI handlers is expected, not a fault.
-  const bool expected = absl::IsUnimplemented(status);
-  spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
-              "This process rejects programs that call LAPACK (jnp.linalg on CPU does): {}",
-              std::string(status.message()));
+  linalg::AddFactorizations(group.handlers);
+  linalg::AddSolvers(group.handlers);
+  linalg::AddSingularValues(group.handlers);
+  linalg::AddSymmetricEigenvalues(group.handlers);
+  linalg::AddGeneralEigenvalues(group.handlers);
+  return group;
 }
 
 }  // namespace gangway::device

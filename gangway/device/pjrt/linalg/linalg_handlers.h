@@ -8,24 +8,13 @@
 #ifndef GANGWAY_DEVICE_PJRT_LINALG_LINALG_HANDLERS_H_
 #define GANGWAY_DEVICE_PJRT_LINALG_LINALG_HANDLERS_H_
 
-#include <vector>
-
-#include "absl/status/status.h"
-
-#include "gangway/device/device.h"
+#include "gangway/device/handler_group.h"
 
 namespace gangway::device {
 
-// One handler per target, in no particular order.
-const std::vector<FfiHandler>& LinalgHandlers();
-
-// Errors: those of Backend::RegisterFfiHandlers. UNIMPLEMENTED: a platform other than CPU, for
-// which JAX does not emit these calls, or a plugin without FFI.
-absl::Status RegisterLinalgHandlers(Backend& backend);
-
-// Registers the handlers and logs a failure. Each process that compiles or loads programs calls
-// this once, before it does so. Without the handlers it rejects only programs with such calls.
-void OfferLinalg(Backend& backend);
+// One handler per target, in no particular order. Empty on a platform other than CPU, for which JAX does not emit these
+// calls, and where OpenBLAS does not load, which is logged.
+HandlerGroup LinalgHandlers(const Capabilities& capabilities);
 
 }  // namespace gangway::device
 

@@ -35,7 +35,8 @@ Backend& RegisteredBackend() {
   static Backend* const backend = [] {
     auto opened = OpenTestPlugin(1);
     EXPECT_TRUE(opened.ok()) << opened.status();
-    EXPECT_TRUE(RegisterLinalgHandlers(**opened).ok());
+    EXPECT_TRUE(
+        (*opened)->RegisterFfiHandlers(LinalgHandlers((*opened)->capabilities()).handlers).ok());
     return opened->release();  // lives as long as the process
   }();
   return *backend;
@@ -152,16 +153,16 @@ Call Svd(int64_t m, int64_t n, char mode) {
 }
 
 TEST(LinalgHandlers, EachTargetOfJaxTakes) {
+  const HandlerGroup group = LinalgHandlers(RegisteredBackend().capabilities());
   std::set<std::string> names;
-  for (const FfiHandler& handler : LinalgHandlers()) names.insert(handler.name);
+  for (const FfiHandler& handler : group.handlers) names.insert(handler.name);
   EXPECT_EQ(names.size(), 61u);  // 15 routines for 4 types, and one for all types
-  GANGWAY_ASSERT_OK(RegisterLinalgHandlers(RegisteredBackend()));
+  GANGWAY_ASSERT_OK(RegisteredBackend().RegisterFfiHandlers(group.handlers));
 }
 
 TEST(LinalgHandlers, ARuntimeWithoutFfiGoesOnWithoutThem) {
   auto sim = OpenSim({.device_count = 1});
-  EXPECT_EQ(RegisterLinalgHandlers(*sim).code(), absl::StatusCode::kUnimplemented);
-  OfferLinalg(*sim);
+  EXPECT_TRUE(LinalgHandlers(sim->capabilities()).handlers.empty());
 }
 
 int ThreadCount() {
