@@ -39,7 +39,9 @@ A_MINUTE = """
 def ten_seconds(i, x):
     work = jax.ffi.ffi_call("gangway_simulated_work", [jax.ShapeDtypeStruct(x.shape, x.dtype)] * 2)
     return work(x, x, microseconds=np.int64(10_000_000))[1]
-a_minute = jax.jit(lambda x: jax.lax.fori_loop(0, 6, ten_seconds, x))
+@jax.jit
+def a_minute(x):
+    return jax.lax.fori_loop(0, 6, ten_seconds, x)
 """
 
 

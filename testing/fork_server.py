@@ -30,10 +30,13 @@ import jax
 import jax.numpy  # noqa: F401
 import ml_dtypes  # noqa: F401
 import numpy  # noqa: F401
-from jax._src import xla_bridge
+from jax._src import source_info_util, xla_bridge
 from jax.extend.backend import ifrt_proxy  # noqa: F401
+from jaxlib.mlir.dialects import builtin, mhlo  # noqa: F401
 
 import gangway  # noqa: F401
+
+source_info_util.is_user_filename("")  # compiles its pattern here, and not in each fork
 
 MESSAGE_BYTES_MAX = 1 << 20
 # The variables that lead JAX to a cluster: `python -m gangway.run` sets them, and JAX has read them by then.

@@ -85,14 +85,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is for the nightly run, what passed before, and what is in other parts. In parallel runs, puts the groups with the longest limits
-    first, then the largest, so that no long group is the last one to run; scales the limit of each test by PATIENCE,
-    like that of each wait.
+    """Leaves out what is for the nightly run, what passed before, and what is in other parts. In parallel runs, puts the
+    groups with the longest limits first, then the largest, so that no long group is the last one to run; scales the
+    limit of each test by PATIENCE, like that of each wait.
     """
     if not NIGHTLY:
-        nightly = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=nightly)
-        items[:] = [item for item in items if item not in set(nightly)]
+        nightly = {item for item in items if item.get_closest_marker("nightly")}
+        config.hook.pytest_deselected(items=list(nightly))
+        items[:] = [item for item in items if item not in nightly]
     skip = config.getoption("--skip-passed")
     known = {item for item in items if skip and passed_before.is_known(item.nodeid)}
     config.stash[SKIPPED] = len(known)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from faultlib import Console
+from faultlib import A_MINUTE, Console
 from harness import PATIENCE, Cluster, free_port, wait_for
 
 pytestmark = pytest.mark.faults
@@ -76,18 +76,7 @@ def test_a_trace_joins_a_gang_from_its_release_to_eight_devices_and_its_end(
         assert any(name.startswith(kind) for name in threads.values()), threads
 
 
-TRAINING = """
-import jax
-import numpy as np
-
-def body(i, x):
-    work = jax.ffi.ffi_call("gangway_simulated_work", [jax.ShapeDtypeStruct((), np.float32)] * 2)
-    return work(x, x, microseconds=np.int64(10_000_000))[1]
-
-@jax.jit
-def step(x):
-    return jax.lax.fori_loop(0, 6, body, x)
-"""
+TRAINING = f"import jax\nimport numpy as np\n{A_MINUTE}"
 
 
 def test_why_tells_a_busy_device_from_a_stopped_worker_and_names_the_source_line(
@@ -99,7 +88,7 @@ def test_why_tells_a_busy_device_from_a_stopped_worker_and_names_the_source_line
     with Console(cluster) as client:
         client.do(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import training")
         client.do("x = jax.device_put(np.float32(1))")
-        client.send("y = training.step(x); z = y + 1; z.block_until_ready()")
+        client.send("y = training.a_minute(x); z = y + 1; z.block_until_ready()")
 
         def busy() -> list[dict[str, Any]]:
             waits = why(cluster)["waits"]
@@ -108,10 +97,10 @@ def test_why_tells_a_busy_device_from_a_stopped_worker_and_names_the_source_line
         waits = wait_for("the long gang named", busy, 20)
         assert waits[0]["workers"] == ["island0/worker0"] and waits[0]["devices"] == [0], waits
         assert "which sends heartbeats" in waits[0]["text"], waits
-        line = 1 + TRAINING.splitlines().index("    return jax.lax.fori_loop(0, 6, body, x)")
-        assert waits[0]["program"] == "jit_step", waits
+        line = 1 + TRAINING.splitlines().index("    return jax.lax.fori_loop(0, 6, ten_seconds, x)")
+        assert waits[0]["program"] == "jit_a_minute", waits
         assert waits[0]["source"] == f"{script}:{line}", waits
-        assert f"(jit_step at {script}:{line})" in waits[0]["text"], waits
+        assert f"(jit_a_minute at {script}:{line})" in waits[0]["text"], waits
         chain = why(cluster, "gang", str(waits[-1]["gang"]))["waits"]
         assert chain[-1]["gang"] == waits[0]["gang"], chain
         os.kill(client.pid, signal.SIGKILL)  # its call still runs when the cluster ends
