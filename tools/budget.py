@@ -29,10 +29,10 @@ SHARES_S = {
     "build": 45,
     "format": 5,
     "tidy": 22,
-    "scripts": 31,
+    "scripts": 8,
     "simulation": 75,
     "clang_tidy": 5,
-    "e2e": 310,
+    "e2e": 333,
     "asan": 125,
     "tsan": 80,
 }
