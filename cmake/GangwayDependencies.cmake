@@ -11,7 +11,7 @@ find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED)
 
-# Executables hold abseil, protobuf and gRPC: for their 55 shared libraries, the dynamic linker took half of the CPU
+# Executables hold abseil, protobuf and gRPC: for their 52 shared libraries, the dynamic linker took half of the CPU
 # time in which a process starts. (TSan's suppressions name gRPC's shared ones.)
 if(NOT GANGWAY_SANITIZER)
   get_directory_property(imported IMPORTED_TARGETS)
