@@ -38,9 +38,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
 endif()
 
 # Precompiled headers take half of the compile time of a test, and a third of that of other sources. Tests have them
-# in every build (not where they are optimized for a sanitizer), the product's own sources in the dev and ASan builds.
-# The builds for TSan and for release compile the same sources without, and so prove that every file includes what it
-# uses; so does tools/clang_tidy.
+# in every build (not where they are optimized for a sanitizer), the product's own sources in all but the release build.
+# That one and tools/clang_tidy compile without, and so prove that every file includes what it uses.
 option(GANGWAY_PRECOMPILE "Precompile headers for the product's sources" OFF)
 function(gangway_precompiled_header name kind)
   if(kind STREQUAL product)
