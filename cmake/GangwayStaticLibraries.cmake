@@ -10,7 +10,7 @@ include_guard()
 function(gangway_static_library name include)
   add_library(${name} STATIC EXCLUDE_FROM_ALL ${ARGN})
   target_include_directories(${name} PRIVATE ${GANGWAY_WHEELS}/${include})
-  target_compile_options(${name} PRIVATE -O2 -g0 -w -ffunction-sections -fdata-sections -fvisibility=hidden)
+  target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O2,-O1> -g0 -w -ffunction-sections -fdata-sections -fvisibility=hidden)
   target_link_libraries(${name} PUBLIC Threads::Threads)
 endfunction()
 
