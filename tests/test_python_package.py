@@ -116,29 +116,71 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_watch, name, value)
 
 
-@pytest.mark.parametrize("answered", [0, 1, 3])
+@pytest.mark.parametrize("renews", [False, True])
+@pytest.mark.parametrize("answered", [1, 2, 3])
 def test_a_front_door_that_stands_still_after_an_answer_is_noticed(
-    serve: Callable[..., int], impatient: None, answered: int
+    serve: Callable[..., int], impatient: None, answered: int, renews: bool
 ) -> None:
     door = AnswersThenStops(answered)
-    with socket.create_connection(("127.0.0.1", serve(door))) as connection:
-        assert _watch._stands_still(connection) == (answered > 0)
+    port = serve(door)
+    assert _watch._stands_still(lambda: socket.create_connection(("127.0.0.1", port)), renews)
     door.go_on.set()
 
 
-def test_a_front_door_that_ends_or_takes_no_connection_does_not_stand_still(
+def test_a_front_door_that_never_answered_does_not_stand_still(
     serve: Callable[..., int], impatient: None
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # as if out of descriptors
-        with socket.create_connection(silent.getsockname()) as connection:
-            assert not _watch._stands_still(connection)
+    door = AnswersThenStops(0)
+    port = serve(door)
+    with pytest.raises(TimeoutError):
+        _watch._stands_still(lambda: socket.create_connection(("127.0.0.1", port)), renews=True)
+    door.go_on.set()
+
+
+def test_a_front_door_that_takes_no_more_connections_does_not_stand_still(
+    serve: Callable[..., int], impatient: None
+) -> None:
     server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[GetVersion()])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        threading.Timer(0.5, lambda: server.stop(None)).start()
-        with contextlib.suppress(OSError):
-            assert not _watch._stands_still(connection)
+    connections: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # as if out of descriptors
+
+        def connect() -> socket.socket:
+            to = silent.getsockname() if connections else ("127.0.0.1", port)
+            connections.append(socket.create_connection(to))
+            if (
+                len(connections) == 3
+            ):  # two limits have elapsed, and the first connection was answered
+                server.stop(None)
+            return connections[-1]
+
+        with contextlib.suppress(OSError):  # where the end of the server is met
+            assert not _watch._stands_still(connect, renews=True)
+    assert len(connections) >= 3
+    for connection in connections:
+        connection.close()
+
+
+def test_a_front_door_that_ends_connections_is_watched_all_the_time(
+    serve: Callable[..., int], impatient: None
+) -> None:
+    """As a front door ends those over TCP that have no session: until it stops, each lives for 8 intervals."""
+    door = AnswersThenStops(1000)
+    port = serve(door)
+    connections: list[socket.socket] = []
+
+    def connect() -> socket.socket:
+        connections.append(socket.create_connection(("127.0.0.1", port)))
+        if len(connections) == 12:
+            door.left = 0
+        elif len(connections) > 8:
+            connections[-9].close()
+        return connections[-1]
+
+    assert _watch._stands_still(connect, renews=True)
+    assert len(connections) == 12
+    door.go_on.set()
 
 
 @pytest.mark.parametrize("value", ["abc", "0", "70000", "-1", "²"])
