@@ -16,21 +16,12 @@ import pathlib
 import statistics
 import subprocess
 import sys
-import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "bench" / "out"
 HISTORY = ROOT / "bench" / "history"
 PAGE = ROOT / "docs" / "internals" / "measurements.md"
 sys.path.insert(0, str(ROOT / "testing"))  # harness.Cluster
-LINGER_S = 0.1  # twice LatencyRequest::kLinger (gangway/base/latency_request.h)
-
-
-def let_cores_sleep() -> None:
-    """Before a peer's short turn: the request of our processes keeps the host's cores awake a moment longer than their
-    work lasts, and so the peer's, too.
-    """
-    time.sleep(LINGER_S)
 
 
 @dataclasses.dataclass

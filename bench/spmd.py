@@ -43,6 +43,9 @@ LAYOUTS = (MAIN, SMALL, INSIDE)
 OWN, XLAS = ("--collectives", "gangway"), ("--collectives", "xla")
 ROUNDS, ROUND_S = 7, 0.15
 CALLS_MAX = 3000  # of a round
+# After a turn of ours, the latency request keeps the host's cores awake for 50 ms, and so a peer's, too: twice that is
+# waited (LatencyRequest::kLinger in gangway/base/latency_request.h).
+LINGER_S = 0.1
 OURS = "Gangway"
 STOCK_MIN = 0.9  # of stock XLA's speed
 BEYOND_CACHES = 16 * cases.MIB  # per device: smaller arrays stay in the caches
@@ -132,7 +135,7 @@ class Run:
                     warm_up(group)
                 act(group)
                 if group.name.startswith(OURS):
-                    benchlib.let_cores_sleep()
+                    time.sleep(LINGER_S)
             except EndedError as error:
                 other = leave_out(group, error)
                 for each in (self.groups, groups):

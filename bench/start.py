@@ -1,5 +1,5 @@
-"""Measures what processes cost to start: a command that asks nobody, beside a Python that does nothing; and clusters
-from `gangway up` to the word that they are ready, and to their end: wall time, and the CPU time of all their processes.
+"""Measures what processes cost to start. A command that asks no cluster, in turns with a Python that does nothing: CPU
+time. Clusters without work: the time until they are ready, the time to their end, and the CPU time of their processes.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 
 import benchlib
 import harness
 
-COMMANDS, CLUSTERS = 40, 7  # of each, in turns
+COMMANDS, CLUSTERS = 40, 7  # how many of each are started
 WORKERS = (1, 4)
 TIMEOUT_S = 60
 GANGWAY = str(harness.GANGWAY)
@@ -24,7 +25,7 @@ GANGWAY = str(harness.GANGWAY)
 
 @contextlib.contextmanager
 def cpu_ms_into(values: list[float]) -> Iterator[None]:
-    """Appends the CPU time of the processes that end, and are waited for, meanwhile."""
+    """Appends the CPU time of the child processes, and theirs, that were started and ended within the block, in ms."""
 
     def used() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,12 +63,14 @@ def run_cluster(workers: int, ready_ms: list[float], end_ms: list[float]) -> Non
             stderr=subprocess.STDOUT,
             text=True,
         )
+        late = threading.Timer(TIMEOUT_S, up.terminate)  # then it ends its workers, and its output
+        late.start()
         try:
             assert up.stdout
             said = ""
             for line in up.stdout:
                 said += line
-                if "ready" in line:
+                if line.startswith("ready"):
                     break
             else:
                 raise SystemExit(f"{' '.join(command)}: {said}")
@@ -75,6 +78,7 @@ def run_cluster(workers: int, ready_ms: list[float], end_ms: list[float]) -> Non
             up.terminate()
             up.communicate(timeout=TIMEOUT_S)
         finally:
+            late.cancel()
             if up.poll() is None:
                 up.kill()
                 up.communicate()

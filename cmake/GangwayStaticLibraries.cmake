@@ -3,14 +3,15 @@
 # position-independent, and its shared ones would meet other versions there. The sources are those of the Debian
 # packages whose headers the build uses, with Debian's patches, so that the objects fit the code that includes these.
 #
-# Without debug information, and without the files that no plugin uses: ccache holds the result, and a build without it
-# should not take longer than needed.
+# Without debug information, without the files that no plugin uses, and optimized in full for release only: ccache
+# holds the result, and a build without it should not take longer than needed.
 include_guard()
 
 function(gangway_static_library name include)
   add_library(${name} STATIC EXCLUDE_FROM_ALL ${ARGN})
   target_include_directories(${name} PRIVATE ${GANGWAY_WHEELS}/${include})
-  target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O2,-O1> -g0 -w -ffunction-sections -fdata-sections -fvisibility=hidden)
+  target_compile_options(${name} PRIVATE $<IF:$<CONFIG:Release>,-O2,-O1> -g0 -w -ffunction-sections -fdata-sections
+                                         -fvisibility=hidden)
   target_link_libraries(${name} PUBLIC Threads::Threads)
 endfunction()
 

@@ -98,7 +98,7 @@ function(gangway_proto name)
   add_library(${name} STATIC ${generated})
   target_include_directories(${name} PUBLIC ${CMAKE_BINARY_DIR})
   if(GANGWAY_SANITIZER)
-    target_compile_options(${name} PRIVATE -O0 -fno-sanitize=undefined -g0)  # generated: a fifth of the compile time
+    target_compile_options(${name} PRIVATE -O0 -fno-sanitize=undefined -g0)  # generated, and slow to compile
   endif()
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf ${arg_DEPS})
   if(arg_GRPC)
