@@ -456,10 +456,8 @@ void ClientImpl::OnWatch() {
     for (const auto& [id, fetching] : pending_.fetches) awaited.merge(Awaited(fetching));
     asks = AwaitsController();
   }
-  const auto now = Clock::now();
-  const bool stood_still = now - std::exchange(watched_, now) > 2 * DataLinks::kWatchInterval;
   const bool busy = data_links_->Watch(awaited);
-  if (asks) WatchController(now, stood_still);
+  if (asks) WatchController();
   // A push may be on its way to a link: only after two looks at nothing is there nothing.
   idle_looks_ = busy || asks ? 0 : idle_looks_ + 1;
   MutexLock lock(mutex_);
@@ -476,14 +474,15 @@ bool ClientImpl::AwaitsController() const {
   return options_.controller_silence_max.count() > 0 && AwaitsAnswer();
 }
 
-void ClientImpl::WatchController(Clock::time_point now, bool stood_still) {
+void ClientImpl::WatchController() {
   std::shared_ptr<transport::Link> link;
   {
     MutexLock lock(mutex_);
     link = control_;
   }
   if (!link) return;
-  switch (control_watch_.Look(now, link->queued_bytes(), stood_still)) {
+  const auto now = Clock::now();
+  switch (control_watch_.Look(now, link->queued_bytes())) {
     case ControlWatch::Verdict::kWait:
       break;
     case ControlWatch::Verdict::kAsk: {

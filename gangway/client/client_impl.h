@@ -190,7 +190,7 @@ class ClientImpl final : public Client {
   void WatchLinks() GANGWAY_REQUIRES(mutex_);
   void OnWatch() GANGWAY_EXCLUDES(mutex_);
   // Loses the session if the controller is silent; else asks it for a sign of life, if it has answered the last one.
-  void WatchController(Clock::time_point now, bool stood_still) GANGWAY_EXCLUDES(mutex_);
+  void WatchController() GANGWAY_EXCLUDES(mutex_);
   bool AwaitsAnswer() const GANGWAY_REQUIRES(mutex_);
   bool AwaitsController() const GANGWAY_REQUIRES(mutex_);
   // Tells the latency request whether something is under way.
@@ -271,8 +271,7 @@ class ClientImpl final : public Client {
 
   // Of OnWatch; used only on the loop.
   int idle_looks_ = 0;  // in a row
-  Clock::time_point watched_{};
-  ControlWatch control_watch_{options_.controller_silence_max};
+  ControlWatch control_watch_{options_.controller_silence_max, DataLinks::kWatchInterval};
   Mutex sender_mutex_;  // never held together with mutex_
   std::unique_ptr<transport::PacedSender> sender_ GANGWAY_GUARDED_BY(sender_mutex_);  // on control_
   uint64_t control_sequence_ = 0;  // used only in calls of sender_

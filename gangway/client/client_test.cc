@@ -541,20 +541,40 @@ TEST_F(ClientTest, TM1_ASilentControllerEndsWhateverAwaitsIt) {
 TEST(ControlWatchTest, TM1_OnlySilenceAfterAQuestionCounts) {
   using Verdict = ControlWatch::Verdict;
   using std::chrono::seconds;
-  ControlWatch watch(seconds(10));
+  ControlWatch watch(seconds(10), seconds(1));
   const Clock::time_point began{seconds(1000)};
-  const auto look = [&](int second, size_t queued = 0, bool stood_still = false) {
-    return watch.Look(began + seconds(second), queued, stood_still);
+  const auto look = [&](int second, size_t queued = 0) {
+    return watch.Look(began + seconds(second), queued);
+  };
+  const auto wait = [&](int first, int last, size_t queued = 0) {
+    for (int s = first; s <= last; ++s) EXPECT_EQ(look(s, queued), Verdict::kWait) << s;
   };
   EXPECT_EQ(look(0), Verdict::kAsk);
-  EXPECT_EQ(look(9), Verdict::kWait);
+  wait(1, 9);
   watch.Heard();
   EXPECT_EQ(look(100), Verdict::kAsk) << "nothing was asked since";
-  EXPECT_EQ(look(115, 0, /*stood_still=*/true), Verdict::kWait) << "the answer may be unread";
-  EXPECT_EQ(look(124, 50), Verdict::kWait);
-  EXPECT_EQ(look(126, 40), Verdict::kAsk) << "the controller takes what is queued";
-  EXPECT_EQ(look(135, 40), Verdict::kWait);
-  EXPECT_EQ(look(136, 60), Verdict::kSilent);
+  wait(101, 109, 50);
+  EXPECT_EQ(look(110, 40), Verdict::kAsk) << "the controller takes what is queued";
+  wait(111, 118, 40);
+  wait(119, 119, 60);
+  EXPECT_EQ(look(120, 60), Verdict::kSilent);
+}
+
+// What a client has not read, because it stood still, is no silence; what was silence before remains so.
+TEST(ControlWatchTest, TM1_AClientThatStandsStillNoticesSilenceLaterByNoMoreThanThat) {
+  using Verdict = ControlWatch::Verdict;
+  using std::chrono::milliseconds;
+  for (const int still_ms : {2'500, 4'000, 60'000}) {
+    ControlWatch watch(std::chrono::seconds(10), std::chrono::seconds(1));
+    Clock::time_point now{std::chrono::seconds(1000)};
+    EXPECT_EQ(watch.Look(now, 0), Verdict::kAsk);
+    const auto asked = now;
+    for (int second = 0; second < 9; ++second)
+      EXPECT_EQ(watch.Look(now += std::chrono::seconds(1), 0), Verdict::kWait);
+    EXPECT_EQ(watch.Look(now += milliseconds(still_ms), 0), Verdict::kWait) << still_ms;
+    while (watch.Look(now += std::chrono::seconds(1), 0) != Verdict::kSilent)
+      ASSERT_LT(now - asked, milliseconds(10'000 + still_ms)) << still_ms;
+  }
 }
 
 TEST_F(ClientTest, TM1_AControllerThatAnswersMayTakeItsTime) {

@@ -17,27 +17,33 @@ class ControlWatch {
  public:
   enum class Verdict { kWait, kAsk, kSilent };
 
-  explicit ControlWatch(std::chrono::milliseconds silence_max) : silence_max_(silence_max) {}
+  // `interval`: of the looks.
+  ControlWatch(std::chrono::milliseconds silence_max, std::chrono::milliseconds interval)
+      : silence_max_(silence_max), interval_(interval) {}
 
   void Heard() { asked_ = false; }
 
-  // To be called at intervals while answers are awaited. `queued`: bytes that the link has still to send, behind which
-  // a question waits; less of them than before is a sign of life, too. `stood_still`: what came before is unread.
-  Verdict Look(Clock::time_point now, size_t queued, bool stood_still) {
+  // To be called every `interval` while answers are awaited. A look that is late by more than an interval follows a
+  // time in which this process stood still, and what came then is unread: that time is no silence. `queued`: bytes that
+  // the link has still to send, behind which a question waits; less of them than before is a sign of life, too.
+  Verdict Look(Clock::time_point now, size_t queued) {
+    const Clock::duration unwatched = now - std::exchange(looked_, now);
     if (queued < std::exchange(queued_, queued)) Heard();
     if (!asked_) {
       asked_ = true;
       since_ = now;
       return Verdict::kAsk;
     }
-    if (stood_still) since_ = now;
+    if (unwatched > 2 * interval_) since_ += unwatched;
     return now - since_ < silence_max_ ? Verdict::kWait : Verdict::kSilent;
   }
 
  private:
   const std::chrono::milliseconds silence_max_;
+  const std::chrono::milliseconds interval_;
   bool asked_ = false;  // and nothing came since
   Clock::time_point since_;
+  Clock::time_point looked_;
   size_t queued_ = 0;  // at the last Look
 };
 
