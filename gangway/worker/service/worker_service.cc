@@ -150,7 +150,11 @@ void WorkerService::StartDeviceThreads() {
 
 void WorkerService::OnBatch(wire::IslandBatch batch) {
   for (wire::IslandItem& item : *batch.mutable_items()) {
-    if (item.has_open_devices()) OpenDevices(item.open_devices());
+    if (item.has_open_devices()) {
+      OpenDevices(item.open_devices());
+      // The scheduler has forgotten what an earlier process reported, and rejects what comes before.
+      *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
+    }
     leaving_ |= item.has_leave();
     Step(ItemArrived{std::move(item)});
   }

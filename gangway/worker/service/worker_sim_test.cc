@@ -309,6 +309,15 @@ TEST_F(SmallStagingTest, TM2_AnUploadBeyondTheMemoryIsRefusedWithTheSizesAndTheS
   EXPECT_EQ(Probe().data().staged_bytes_max(), 4 * kMiB);
 }
 
+TEST_F(SmallStagingTest, WhatItHasIsReportedToEachSchedulerThatTakesItUp) {
+  Probe();
+  usage_.clear();  // also the first report, which comes before any scheduler listens
+  OpenDevices();
+  Probe();
+  ASSERT_TRUE(usage_.contains(0)) << "a report that nobody asked for";
+  EXPECT_EQ(usage_[0].data().staged_bytes_max(), 4 * kMiB);
+}
+
 TEST_F(SmallStagingTest, TM2_RefusedUploadsLeaveNothingBehind) {
   OpenStream();
   for (uint64_t i = 1; i <= 10'000; ++i) {

@@ -120,6 +120,10 @@ class WorkerHarness : public testing::Test {
     reply.mutable_hello_reply()->set_epoch(9);
     reply.mutable_hello_reply()->set_data_key(kDataKey);
     ASSERT_TRUE(control_->Send(reply).ok());
+    OpenDevices();
+  }
+
+  void OpenDevices() {
     wire::IslandItem open_devices;
     for (int i = 0; i < device_count_; ++i)
       open_devices.mutable_open_devices()->add_devices(100 + i);
