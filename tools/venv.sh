@@ -19,6 +19,9 @@ if [ ! -f "$folder/complete" ]; then
   cp "$versions" "$folder/requirements.txt"
   "${within[@]}" "${python[@]}" -m venv "$folder" 9>&-
   "${within[@]}" "$folder/bin/pip" install --quiet --disable-pip-version-check -r "$folder/requirements.txt" >&2 9>&-
-  touch "$folder/complete"
 fi
+touch "$folder/complete"
+# Those of earlier states of the file, once nobody has used them for a month; another process may be doing the same.
+find "${folder%/*}" -ignore_readdir_race -mindepth 2 -maxdepth 2 -path "${folder%/*}/$1-????????????${2:+-$2}/complete" ! -path "$folder/*" \
+  -mtime +30 -printf '%h\0' | xargs -0 -r rm -rf || true
 printf '%s\n' "$folder/bin/python"
