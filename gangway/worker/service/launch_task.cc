@@ -105,20 +105,18 @@ void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
 }
 
 absl::Status LaunchTask::Execute(Position& position) {
-  GANGWAY_RETURN_IF_ERROR(Verdict());
   Clock::time_point deadline = Deadline();
+  GANGWAY_RETURN_IF_ERROR(Verdict(deadline));
   SetStage(position, wire::GangMember::STAGE_PROGRAM);
   GANGWAY_ASSIGN_OR_RETURN(auto* executable, executable_->Wait(deadline));
-  std::vector<store::Content> contents;
-  std::vector<device::Buffer*> arguments;
   device::ExecuteOptions options{.launch_id = static_cast<int32_t>(launch_id_)};
   SetStage(position, wire::GangMember::STAGE_INPUT);
-  for (size_t k = 0; k < position.arguments.size(); ++k) {
-    GANGWAY_ASSIGN_OR_RETURN(store::Content content, position.arguments[k]->Wait(deadline));
-    if (!donated_[k] || content.sharing == store::Sharing::kShared)
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<store::Content> contents, Arguments(position, deadline));
+  std::vector<device::Buffer*> arguments;
+  for (size_t k = 0; k < contents.size(); ++k) {
+    if (!donated_[k] || contents[k].sharing == store::Sharing::kShared)
       options.non_donatable.push_back(k);
-    arguments.push_back(content.buffer.get());
-    contents.push_back(std::move(content));
+    arguments.push_back(contents[k].buffer.get());
   }
   SetStage(position, wire::GangMember::STAGE_PROGRAM);
   GANGWAY_ASSIGN_OR_RETURN(options.collective, JoinCollectives(position, deadline));
@@ -436,8 +434,9 @@ void LaunchTask::TakeOutputs(Position& position, Buffers outputs) {
   }
 }
 
-absl::Status LaunchTask::Verdict() {
+absl::Status LaunchTask::Verdict(Clock::time_point deadline) {
   MutexLock lock(verdict_mutex_);
+  if (is_committed_) return absl::OkStatus();
   if (std::optional<wire::Failure> known = failure()) return wire::ToStatus(*known);
   if (std::exchange(verdict_taken_, true)) return absl::OkStatus();
   for (const Position& position : positions_) {
@@ -448,7 +447,53 @@ absl::Status LaunchTask::Verdict() {
       return wire::ToStatus(*spoiled);
     }
   }
+  return executable_->waits_in_runtime() ? HoldArguments(deadline) : absl::OkStatus();
+}
+
+absl::Status LaunchTask::HoldArguments(Clock::time_point deadline) {
+  held_.resize(positions_.size());
+  for (const Position& position : positions_) {
+    for (const auto& argument : position.arguments) {
+      absl::StatusOr<store::Content> content = argument->Wait(deadline);
+      if (!content.ok()) Note(content.status(), position.device);
+      if (std::optional<wire::Failure> known = failure()) {  // perhaps another position's
+        held_.clear();
+        return wire::ToStatus(*known);
+      }
+      held_[IndexOf(position)].push_back(*std::move(content));
+    }
+  }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<store::Content>> LaunchTask::Arguments(const Position& position,
+                                                                  Clock::time_point deadline) {
+  std::vector<store::Content> held;
+  {
+    MutexLock lock(verdict_mutex_);
+    if (!held_.empty()) held.swap(held_[IndexOf(position)]);
+  }
+  std::vector<store::Content> contents;
+  absl::Status spoiled;
+  for (const auto& argument : position.arguments) {
+    auto content = argument->Wait(deadline);
+    if (content.ok()) {
+      contents.push_back(*std::move(content));
+      continue;
+    }
+    spoiled = content.status();
+    if (held.empty()) return spoiled;
+    // Another slot may have the buffer as well.
+    contents.push_back(std::move(held[contents.size()]));
+    contents.back().sharing = store::Sharing::kShared;
+  }
+  if (!executable_->waits_in_runtime()) return contents;
+  MutexLock lock(verdict_mutex_);
+  if (is_committed_) return contents;
+  if (!spoiled.ok()) Note(spoiled, position.device);
+  if (std::optional<wire::Failure> known = failure()) return wire::ToStatus(*known);
+  is_committed_ = true;
+  return contents;
 }
 
 void LaunchTask::FailResults(const wire::Failure& failure) {

@@ -1,10 +1,11 @@
 // A gang: one execute on each local device of an executable, all or none.
-// The first device thread that reaches it takes the verdict for all: if an argument is known to
-// have failed, or a device could not execute, no further device executes and all result shards get
-// that failure. An error that a device reports after its execute was enqueued cannot stop the
-// others; if they stand in a collective of the runtime, the gang watch finds them. If the collectives are
-// Gangway's own, the first failure ends the waits of all members here, and the scheduler cancels the gang on its other
-// workers.
+// The first device thread that reaches it takes the verdict for all: if an argument is known to have failed, or a
+// device could not execute, no further device executes and all result shards get that failure. If members wait for one
+// another in the device runtime, which cannot end such a wait, the verdict holds the arguments of all devices, and once
+// a device executes, so do all, whatever becomes of the slot of an argument. An error that a device reports after its
+// execute was enqueued cannot stop the others; if they stand in a collective of the runtime, the gang watch finds them.
+// If the collectives are Gangway's own, the first failure ends the waits of all members here, and the scheduler cancels
+// the gang on its other workers.
 #ifndef GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 #define GANGWAY_WORKER_SERVICE_LAUNCH_TASK_H_
 
@@ -140,7 +141,14 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
       int device);  // once per position that entered: its run has ended, or will not begin
   // On an error the enqueued execute still ends through its callback.
   void TakeOutputs(Position& position, Buffers outputs);
-  absl::Status Verdict() GANGWAY_EXCLUDES(verdict_mutex_);
+  // Whether the gang may run, as far as the first position that asks can see. If its members wait for one another in
+  // the runtime, that one waits for the arguments of all.
+  absl::Status Verdict(Clock::time_point deadline) GANGWAY_EXCLUDES(verdict_mutex_);
+  absl::Status HoldArguments(Clock::time_point deadline) GANGWAY_REQUIRES(verdict_mutex_);
+  // Of a gang that may run; of one that is committed also those whose slots have failed since.
+  absl::StatusOr<std::vector<store::Content>> Arguments(const Position& position,
+                                                        Clock::time_point deadline)
+      GANGWAY_EXCLUDES(verdict_mutex_);
   void FailResults(const wire::Failure& failure);
 
   const std::shared_ptr<ExecutableSlot> executable_;
@@ -160,6 +168,10 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   size_t ended_well_ GANGWAY_GUARDED_BY(launch_mutex_) = 0;  // positions
   Mutex verdict_mutex_;
   bool verdict_taken_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
+  // Of a gang whose members wait for one another in the runtime: a member will execute, and so all others must. They
+  // have held their arguments since the verdict, by position.
+  bool is_committed_ GANGWAY_GUARDED_BY(verdict_mutex_) = false;
+  std::vector<std::vector<store::Content>> held_ GANGWAY_GUARDED_BY(verdict_mutex_);
 };
 
 }  // namespace gangway::worker

@@ -55,6 +55,7 @@ class WorkerSimTest : public WorkerHarness {
 };
 
 constexpr char kUnary[] = "sim 1\nname step\ncost_us 100\ninput 11 4\noutput 11 4\n";
+constexpr char kApart[] = "sim 1\nname apart\npartitions 4\ncost_us 100\ninput 11 4\noutput 11 4\n";
 constexpr char kCollective[] =
     "sim 1\nname gang\npartitions 4\ncollective\ncost_us 100\ninput 11 4\noutput 11 4\n";
 
@@ -157,6 +158,32 @@ TEST_F(GateTest, OnlyAGangThatDoesNotReadTheLastOnesResultsWaitsAtTheGate_TM_1) 
   LaunchNode(7, 1, {10}, {14}, kDevices);
   Release({7});
   EXPECT_EQ(WaitDone(7).code(), 0) << "the gate is open";
+}
+
+// An argument of one member fails after the other members stand in a collective, which the runtime cannot end.
+TEST_F(WorkerSimTest, OnceAMemberExecutesSoDoAllWhateverBecomesOfTheirArguments_GS1) {
+  OpenStream();
+  CompileAndLoad(1, kCollective, kDevices);
+  CompileAndLoad(2, kUnary, 1);
+  CompileAndLoad(3, kApart, kDevices);
+  Upload(1, 10, kFour, std::vector<std::string>(kDevices, Floats({1, 2, 3, 4})));
+  sim_->Inject({.kind = device::SimFault::Kind::kHang, .device = 0});
+  sim_->Inject({.kind = device::SimFault::Kind::kFail,
+                .device = 0,
+                .error = absl::InternalError("a bit flipped")});
+  UploadNode(2, 20, kFour, 1);
+  LaunchNode(3, 3, {10}, {11}, kDevices);  // hangs on device 0, then fails there
+  LaunchNode(4, 2, {20}, {21}, 1);         // holds device 0 up until its bytes come
+  LaunchNode(5, 1, {11}, {12}, kDevices);
+  FetchNode(6, 10, kFour, kDevices);
+  Release({2, 3, 4, 5, 6});
+  EXPECT_EQ(ReceiveFetch(6, kDevices - 1).bytes.size(), kDevices - 1u) << "the others are past 5";
+  sim_->ReleaseHung();
+  EXPECT_NE(WaitDone(3).code(), 0);
+  SendShard(2, 0, Floats({5, 6, 7, 8}));
+  EXPECT_THAT(WaitDone(5).message(), ::testing::HasSubstr("a bit flipped"));
+  EXPECT_EQ(WaitDone(4).code(), 0);
+  EXPECT_EQ(WaitDone(6).code(), 0);
 }
 
 // Not when the gang in the device has ended.
