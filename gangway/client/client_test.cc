@@ -281,10 +281,10 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   Open();
   const size_t bytes = DataLinks::kChunkBytes * 5 / 2;
   const std::string data0(bytes, 'x'), data1(bytes, 'y');
-  Arrival<int> released;
+  Arrival<bool> released0, released1;
   const uint64_t upload = client_->Upload(5, Spec({3, 0}, bytes));
-  client_->Push(upload, 1, data1, [&] { released.Set(1); });
-  client_->Push(upload, 0, data0, [&] { released.Set(0); });
+  client_->Push(upload, 1, data1, [&] { released1.Set(true); });
+  client_->Push(upload, 0, data0, [&] { released0.Set(true); });
   const auto to1 = cluster_.worker(1).Chunks(1);
   ASSERT_EQ(to1.size(), 3u);
   std::string received;
@@ -300,7 +300,7 @@ TEST_F(ClientTest, PushesAreCutIntoChunksForTheWorkerOfTheShard) {
   const auto to0 = cluster_.worker(0).Chunks(1);
   ASSERT_EQ(to0.size(), 3u);
   EXPECT_EQ(to0[0].name().shard(), 1u);
-  released.Get();
+  EXPECT_TRUE(released0.Get() && released1.Get());
 }
 
 // It needs no round of the client's loop, unless the link is busy.
