@@ -136,6 +136,22 @@ def test_uploads_and_copies_larger_than_the_budget_are_refused_GS_2(
         assert "RESOURCE_EXHAUSTED" in error and f"the budget is {4 * MIB}" in error, (name, error)
         assert took < 5 * PATIENCE, (name, took, error)
     assert len(refused) == 2, refused
+    output = run_script(
+        cluster,
+        tmp_path,
+        """
+        for device in jax.devices():
+            print("sum", np.asarray(jax.device_put(np.ones(4, np.float32), device)).sum())
+        """,
+    )
+    assert output.count("sum 4.0") == 2, output
+
+    def nothing_left() -> bool:
+        # A report from after the refusals: nothing was fetched before.
+        data = [worker["data_bytes"] for worker in cluster.workers()]
+        return all(each["to_clients"] >= 16 and each["staged"] == 0 for each in data)
+
+    wait_for("nothing of them is left", nothing_left, 5)
 
 
 def test_refused_uploads_leave_nothing_on_the_worker_TM_2(new_cluster: NewCluster) -> None:
