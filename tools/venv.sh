@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tools/venv.sh NAME [SUITE]: makes the venv of tools/versions/NAME.txt outside the repository, unless it exists, and
 # prints the path of its Python. With SUITE, it is one of the bare Debian of that name (tools/debian_root.sh), which
-# needs the venv's folder in GANGWAY_ROOT_BINDS. For packages that must stay out of the repository's .venv: peers of
+# needs the venv's folder in GANGWAY_ROOT_BINDS. It also removes the venvs of NAME that were made of earlier versions of
+# that file and that nobody has used for a month. For packages that must stay out of the repository's .venv: peers of
 # benchmarks, other versions of JAX.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,7 +22,7 @@ if [ ! -f "$folder/complete" ]; then
   "${within[@]}" "$folder/bin/pip" install --quiet --disable-pip-version-check -r "$folder/requirements.txt" >&2 9>&-
 fi
 touch "$folder/complete"
-# Those of earlier states of the file, once nobody has used them for a month; another process may be doing the same.
+# Errors do not matter here: another process may be removing the same environments.
 find "${folder%/*}" -ignore_readdir_race -mindepth 2 -maxdepth 2 -path "${folder%/*}/$1-????????????${2:+-$2}/complete" ! -path "$folder/*" \
   -mtime +30 -printf '%h\0' | xargs -0 -r rm -rf || true
 printf '%s\n' "$folder/bin/python"

@@ -1,4 +1,4 @@
-"""tools/venv.sh gives what it made before, and removes what nobody has used for a month."""
+"""tools/venv.sh: an environment that exists is used again, and one of older versions is removed after a month."""
 
 from __future__ import annotations
 

@@ -469,11 +469,12 @@ absl::Status LaunchTask::HoldArguments(Clock::time_point deadline) {
 absl::StatusOr<std::vector<store::Content>> LaunchTask::Arguments(const Position& position,
                                                                   Clock::time_point deadline) {
   std::vector<store::Content> held;
-  {
+  if (executable_->waits_in_runtime()) {
     MutexLock lock(verdict_mutex_);
-    if (!held_.empty()) held.swap(held_[IndexOf(position)]);
+    held.swap(held_[IndexOf(position)]);
   }
   std::vector<store::Content> contents;
+  contents.reserve(position.arguments.size());
   absl::Status spoiled;
   for (const auto& argument : position.arguments) {
     auto content = argument->Wait(deadline);

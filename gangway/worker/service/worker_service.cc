@@ -152,7 +152,7 @@ void WorkerService::OnBatch(wire::IslandBatch batch) {
   for (wire::IslandItem& item : *batch.mutable_items()) {
     if (item.has_open_devices()) {
       OpenDevices(item.open_devices());
-      // The scheduler has forgotten what an earlier process reported, and rejects what comes before.
+      // The scheduler ignores reports of a worker that it has not admitted, so it knows nothing yet.
       *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
     }
     leaving_ |= item.has_leave();

@@ -161,7 +161,7 @@ TEST_F(GateTest, OnlyAGangThatDoesNotReadTheLastOnesResultsWaitsAtTheGate_TM_1) 
 }
 
 // An argument of one member fails after the other members stand in a collective, which the runtime cannot end.
-TEST_F(WorkerSimTest, OnceAMemberExecutesSoDoAllWhateverBecomesOfTheirArguments_GS1) {
+TEST_F(WorkerSimTest, OnceAMemberExecutesSoDoAllWhateverBecomesOfTheirArguments_ER2) {
   OpenStream();
   CompileAndLoad(1, kCollective, kDevices);
   CompileAndLoad(2, kUnary, 1);
@@ -341,7 +341,7 @@ TEST_F(SmallStagingTest, WhatItHasIsReportedToEachSchedulerThatTakesItUp) {
   usage_.clear();  // also the first report, which comes before any scheduler listens
   OpenDevices();
   Probe();
-  ASSERT_TRUE(usage_.contains(0)) << "a report that nobody asked for";
+  ASSERT_TRUE(usage_.contains(0)) << "the worker reported nothing of itself";
   EXPECT_EQ(usage_[0].data().staged_bytes_max(), 4 * kMiB);
 }
 
