@@ -186,13 +186,18 @@ def pools(backend: str, sizes: tuple[str, ...], settings: dict[str, str]) -> lis
     ]
 
 
+def gangway(cluster: harness.Cluster) -> Client:
+    """On a cluster with one worker."""
+    ours = without_settings(harness.client_environment(cluster.port))
+    return Client("gangway", "", ours, cluster.workers()[0]["pid"])
+
+
 @contextlib.contextmanager
 def running() -> Iterator[Clients]:
     cluster = harness.Cluster(1, 1, 8).start()
     try:
-        ours = without_settings(harness.client_environment(cluster.port))
         clients = Clients(
-            Client("gangway", "", ours, cluster.workers()[0]["pid"]),
+            gangway(cluster),
             pools("plugin", PLUGIN_POOLS, {}),
             pools("jaxlib", JAXLIB_POOLS, {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": JAXLIB_FLAGS}),
         )
