@@ -76,9 +76,9 @@ stage_tsan() { tools/build.sh tsan gangway_tests_tsan && tools/run_tests tsan -L
 # --- The parts of `make nightly`, each within two hours: nothing is skipped that passed before. ---
 
 stage_unit_all() { tools/build.sh dev gangway_tests && tools/run_tests dev --all; }
-# Under AddressSanitizer with the simulation, under ThreadSanitizer all that it can run.
+# Under AddressSanitizer with the simulation and every check of UBSan, under ThreadSanitizer all that it can run.
 stage_sanitizers_all() {
-  tools/build.sh asan gangway_tests && tools/run_tests asan --all && tools/build.sh tsan gangway_tests && tools/run_tests tsan --all -L '^(tsan|core|program)$'
+  tools/build.sh asan_all gangway_tests && tools/run_tests asan_all --all && tools/build.sh tsan gangway_tests && tools/run_tests tsan --all -L '^(tsan|core|program)$'
 }
 stage_fuzz() { tools/fuzz.sh; }
 # The simulation runs once with more seeds (of each of ten kinds of trouble), since repeated seeds prove nothing; all
