@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import budget
 import pytest
@@ -43,6 +44,19 @@ def test_a_stage_is_late_at_one_and_a_half_times_its_share_unless_the_machine_is
     assert found == late
     assert bool(words) == (share > 0 and seconds > 150 * min(max(100, *speeds), 130) / 100)
     assert words.startswith("LATE") == late
+
+
+@pytest.mark.parametrize(
+    ("slow", "percent"), [(budget.hash_blocks, 150), (budget.start_processes, 140)]
+)
+def test_a_machine_is_as_slow_as_at_the_work_at_which_it_is_worst(
+    slow: Callable[[int], None], percent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def best_s(work: Callable[[int], None]) -> float:
+        return budget.REFERENCES_S[work] * (percent / 100 if work is slow else 0.5)
+
+    monkeypatch.setattr(budget, "best_s", best_s)
+    assert budget.speed_percent() == percent
 
 
 def test_what_a_warm_machine_would_not_do_adds_to_a_share() -> None:
