@@ -26,7 +26,8 @@ namespace gangway::device {
 inline constexpr std::string_view kHostCallTarget = "xla_ffi_python_cpu_callback";
 inline constexpr std::string_view kGpuHostCallTarget = "xla_ffi_python_gpu_callback";
 
-// One call. Dense and row-major, as the program's text asks; tokens are left out.
+// One call. Arrays are dense and row-major, as the program's text asks, in their host form: an element of less than a
+// byte takes one. Tokens are left out.
 struct HostCall {
   uint64_t function = 0;  // the client's number of it
   std::vector<std::span<const std::byte>> operands;

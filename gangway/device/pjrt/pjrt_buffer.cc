@@ -10,6 +10,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/device/element_type.h"
+#include "gangway/device/packed_elements.h"
 #include "gangway/xla/pjrt_type.h"
 
 namespace gangway::device {
@@ -42,18 +43,6 @@ PJRT_HostBufferSemantics ToPjrt(HostSemantics semantics, const Capabilities& cap
                  : PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
   }
   return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-}
-
-// The device form of sub-byte elements: several in a byte, the first in the lowest bits.
-std::shared_ptr<std::vector<std::byte>> Pack(std::span<const std::byte> elements, int per_byte) {
-  const int bits = 8 / per_byte;
-  const std::byte mask{static_cast<unsigned char>((1 << bits) - 1)};
-  auto packed =
-      std::make_shared<std::vector<std::byte>>((elements.size() + per_byte - 1) / per_byte);
-  for (size_t i = 0; i < elements.size(); ++i) {
-    (*packed)[i / per_byte] |= (elements[i] & mask) << (bits * static_cast<int>(i % per_byte));
-  }
-  return packed;
 }
 
 // Owns a transfer manager: the plugin's side of one placeholder. It lives until the transfer is
@@ -96,7 +85,8 @@ class PjrtFiller final : public Filler {
     // The transfer is raw: unlike BufferFromHost, it does not pack sub-byte elements.
     std::shared_ptr<std::vector<std::byte>> packed;
     if (int per_byte = ElementsPerDeviceByte(spec_.element_type); per_byte > 1) {
-      packed = Pack(bytes, per_byte);
+      packed = std::make_shared<std::vector<std::byte>>(PackedBytes(bytes.size(), per_byte));
+      PackElements(bytes, per_byte, *packed);
       bytes = *packed;
     }
     PJRT_AsyncHostToDeviceTransferManager_TransferData_Args transfer{};
@@ -227,6 +217,8 @@ bool PjrtBuffer::IsReady() const {
 // Elements of less than a byte have other sizes on the device.
 bool PjrtBuffer::CopyToHostNow(void* dst, size_t dst_bytes) {
   if (!client_->capabilities().host_zero_copy || dst_bytes == 0) return false;
+  // A byte of device memory with a single element has other bits than the element's, too.
+  if (ElementsPerDeviceByte(spec_->element_type) > 1) return false;
   if (!CheckSize(*spec_, dst_bytes).ok() || IsDeleted() || !IsReady()) return false;
   if (auto on_device = OnDeviceBytes(); !on_device.ok() || *on_device != dst_bytes) return false;
   PJRT_Buffer_UnsafePointer_Args memory{};
