@@ -95,12 +95,7 @@ COLLECTIVES = [
     ),
     *(f"collectives.check_ragged.{each}" for each in (RAGGED if NIGHTLY else RAGGED_EACH_DAY)),
 ]
-# XLA's own collectives exchange elements of two bits.
-REFUSED = [
-    name
-    for name in CHECKS
-    if name.startswith("refused.") and not name.endswith("elements_of_two_bits")
-]
+REFUSED = [name for name in CHECKS if name.startswith("refused.")]
 Outcomes = Callable[[str, str], dict[str, Outcome]]
 
 

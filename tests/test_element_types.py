@@ -4,7 +4,7 @@ the strides: uploads, fetches, copies, DLPack, operands and results of host call
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console
@@ -94,3 +94,54 @@ def test_callbacks_of_every_type_get_and_return_numpys_values(workers: Cluster) 
             for shape in [(3, 5), (2, 3, 4), (1001,), (0, 3), ()] if NIGHTLY else [(3, 5), (0, 3)]:
                 client.do(f"called({name!r}, {shape!r})", 60)
         assert client.do("result = found") == []
+
+
+COLLECTIVES = """
+def collected(name, n, count):
+    mesh = jax.sharding.Mesh(np.array(devices[:count]), "x")
+    def over(f, x, spec=P("x"), out=None):
+        y = jax.device_put(x, NamedSharding(mesh, spec))
+        out = spec if out is None else out
+        return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=spec, out_specs=out, check_vma=False))(y)
+    x = noise(name, (count, n * count))
+    what = f"{name} {n} over {count}: "
+    gather = lambda v: jax.lax.all_gather(v, "x", tiled=True)
+    check(what + "all_gather", over(gather, x, out=P()), x)
+    shift = lambda v: jax.lax.ppermute(v, "x", [(i, (i + 1) % count) for i in range(count)])
+    check(what + "ppermute", over(shift, x), np.roll(x, 1, 0))
+    check(what + "one element", over(lambda v: shift(v)[:, :1], x), np.roll(x, 1, 0)[:, :1])
+    exchange = lambda v: jax.lax.all_to_all(v.reshape(count, n), "x", 0, 0, tiled=True).reshape(1, -1)
+    exchanged = x.reshape(count, count, n).swapaxes(0, 1).reshape(count, -1)
+    check(what + "all_to_all", over(exchange, x), exchanged)
+    shifts = lambda v: jax.lax.scan(lambda c, _: (shift(c), None), v, length=3)[0]
+    check(what + "in a loop", over(shifts, x), np.roll(x, 3, 0))
+    rows = noise(name, (300, count * count))  # so many small pieces that others are cut into slices
+    swap = lambda v: jax.lax.all_to_all(v, "x", 1, 1, tiled=True)
+    swapped = rows.reshape(300, count, count).swapaxes(1, 2).reshape(300, -1)
+    check(what + "slices", over(swap, rows, P(None, "x")), swapped)
+"""
+
+
+def test_collectives_carry_integers_of_less_than_a_byte(workers: Cluster) -> None:
+    """Inside of a worker, and over two of an island."""
+    with Console(workers, door="pjrt") as client:
+        client.do(f"exec({(SETUP + COLLECTIVES)!r}, globals())")
+        for name in ["int2", "uint2", "int4", "uint4"] if NIGHTLY else ["int2", "uint4"]:
+            for n in [1, 3, 1001]:
+                for count in [2, 4]:
+                    client.do(f"collected({name!r}, {n}, {count})", 60)
+        assert client.do("result = found") == []
+        one = client.ask("collected('int2', 1001, 1)")["error"]  # the runtime's own
+        assert "all_gather" in one and "its elements are s2" in one
+
+
+def test_a_runtimes_collective_of_packed_elements_is_refused(
+    new_cluster: Callable[..., Cluster],
+) -> None:
+    """XLA CPU would write past the end of the array, in the memory of everybody's arrays."""
+    cluster = new_cluster(1, 1, 2, "--collectives", "xla").start()
+    with Console(cluster, door="pjrt") as client:
+        client.do(f"exec({(SETUP + COLLECTIVES)!r}, globals())")
+        refused = client.ask("collected('int2', 1001, 2)")["error"]
+        assert "all_gather" in refused and "its elements are s2" in refused
+        assert "convert them to a type of a byte" in refused

@@ -149,12 +149,13 @@ absl::Status CheckCalls(const std::string& program) {
   return may_call ? collective::CheckNoOwnCalls(program) : absl::OkStatus();
 }
 
-// XLA CPU takes any ids where the program has only one replica or partition. Such a group fails when it runs, and such
-// a permutation yields zeros. Other platforms' optimized programs may have forms of their own.
+// A program for one device may have collectives, too: over an axis of size 1. XLA CPU takes any ids where the program
+// has only one replica or partition. Such a group fails when it runs, and such a permutation yields zeros. Other
+// platforms' optimized programs may have forms of their own.
 absl::Status CheckRuntimesCollectives(const device::Backend& backend,
                                       const wire::ExecutableInfo& info) {
-  if (!info.has_collectives() || backend.capabilities().platform != "cpu") return absl::OkStatus();
-  return collective::CheckMembers(info.optimized_program());
+  if (backend.capabilities().platform != "cpu") return absl::OkStatus();
+  return collective::CheckKeptCollectives(info.optimized_program());
 }
 
 wire::CompileResult RefusedOverWorkers(const std::string& why) {
@@ -226,7 +227,8 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   GANGWAY_ASSIGN_OR_RETURN(Partitioned partitioned,
                            Partition(backend, request, open, Exchanges::kOfArrays));
   auto lowered = collective::LowerCollectives(partitioned.program);
-  if (lowered.ok() && ExchangesSmallPieces(lowered->table)) {
+  // XLA CPU ends the process that compiles a concatenation of such integers.
+  if (lowered.ok() && !lowered->widens && ExchangesSmallPieces(lowered->table)) {
     GANGWAY_ASSIGN_OR_RETURN(partitioned, Partition(backend, request, open, Exchanges::kOfSlices));
     lowered = collective::LowerCollectives(partitioned.program);
   }

@@ -51,6 +51,17 @@ std::string ShardedOver(int count) {
                               {"[2,1]0,1", absl::StrCat("[", count, ",1]<=[", count, "]")}});
 }
 
+// An array of `type` over two positions becomes a whole one on each.
+std::string Gathering(const std::string& type) {
+  const std::string array = absl::StrCat("tensor<8x4x", type, ">");
+  return absl::StrReplaceAll(kSharded,
+                             {{"stablehlo.multiply %x, %x : tensor<8x4xf32>",
+                               absl::StrCat("stablehlo.reshape %x : (", array, ") -> ", array)},
+                              {"-> (tensor<8x4xf32> {mhlo.sharding = \"{devices=[2,1]0,1}\"})",
+                               absl::StrCat("-> (", array, " {mhlo.sharding = \"{replicated}\"})")},
+                              {"f32", type}});
+}
+
 constexpr char kSumOfAll[] = R"(
 module @sum attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%x: tensor<8xf32> {mhlo.sharding = "{devices=[2]0,1}"}) -> tensor<f32> {
@@ -408,16 +419,18 @@ TEST_F(CompilerTest, WhatCannotSpanWorkersIsRefused) {
   request.set_device_count(8);  // more than the compiler has
   EXPECT_THAT(refused([](int) { return absl::AbortedError("no threads"); }),
               HasSubstr("no threads"));
-  request.set_device_count(2);
-  // By the lowering; the runtime's own collectives may do.
-  request.set_program(absl::StrReplaceAll(
-      kSharded, {{"f32", "i2"},
-                 {"-> (tensor<8x4xf32> {mhlo.sharding = \"{devices=[2,1]0,1}\"})",
-                  "-> (tensor<8x4xi2> {mhlo.sharding = \"{replicated}\"})"}}));
-  EXPECT_THAT(refused(OpenPartitioner), HasSubstr("its elements are s2"));
-  request.set_spans_workers(false);
+}
+
+TEST_F(CompilerTest, IntegersOfLessThanAByteAreCarriedButNotByTheRuntime) {
+  wire::CompileRequest request = Request(1, Gathering("i2"), 2);
   request.set_own_collectives(true);
-  EXPECT_EQ(Compile(Backend(), request, OpenPartitioner).status(), absl::OkStatus());
+  const auto lowered = Compile(Backend(), request, OpenPartitioner);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_TRUE(lowered->has_positions());
+  request.set_own_collectives(false);
+  const absl::Status kept = Compile(Backend(), request, OpenPartitioner).status();
+  EXPECT_EQ(kept.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(kept.ToString(), HasSubstr("its elements are s2"));
 }
 
 TEST_F(CompilerTest, OverWorkersLayoutsMayBeAskedForToo) {

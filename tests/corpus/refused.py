@@ -138,14 +138,3 @@ def check_reductions_that_the_compiler_lacks():
     refused(reduction("xor", "int32"), "UNIMPLEMENTED", "xor")
     refused(reduction("and", "int32"), "UNIMPLEMENTED", "and")
     refused(reduction("subtract", "float32"), "UNIMPLEMENTED", "subtract")
-
-
-def check_elements_of_two_bits():
-    """XLA exchanges those of four bits as bytes, these not."""
-    mesh, x = ring(), np.zeros((8, 16), jnp.int2)
-    for name, body in {
-        "all-gather": lambda x: jax.lax.all_gather(x, "i", tiled=True),
-        "collective-permute": lambda x: jax.lax.ppermute(x, "i", [(0, 1)]),
-    }.items():
-        f = mapped(mesh, P("i"), P("i"))(body)
-        refused(functools.partial(f, place(mesh, x, "i")), "UNIMPLEMENTED", name, "s2")

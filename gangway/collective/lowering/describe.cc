@@ -224,6 +224,11 @@ absl::Status AddOperands(const HloInstructionEditProto& instruction,
   return absl::OkStatus();
 }
 
+// What the opcodes begin with.
+constexpr std::string_view kCommunication[] = {"all-gather", "all-reduce",     "all-to-all",
+                                               "async-",     "collective-",    "ragged-",
+                                               "recv",       "reduce-scatter", "send"};
+
 }  // namespace
 
 bool IsCollective(std::string_view opcode) {
@@ -232,10 +237,14 @@ bool IsCollective(std::string_view opcode) {
 
 bool IsOtherCommunication(std::string_view opcode) {
   if (IsCollective(opcode)) return false;
-  return std::ranges::any_of(
-      std::to_array<std::string_view>({"all-gather", "all-reduce", "all-to-all", "async-",
-                                       "collective-", "ragged-", "recv", "reduce-scatter", "send"}),
-      [&](std::string_view prefix) { return opcode.starts_with(prefix); });
+  return std::ranges::any_of(kCommunication,
+                             [&](std::string_view prefix) { return opcode.starts_with(prefix); });
+}
+
+bool MayCommunicate(std::string_view program) {
+  return std::ranges::any_of(kCommunication, [&](std::string_view prefix) {
+    return program.find(prefix) != std::string_view::npos;
+  });
 }
 
 absl::StatusOr<Collective> Describe(const HloInstructionEditProto& instruction,

@@ -18,6 +18,8 @@ namespace gangway::collective {
 bool IsCollective(std::string_view opcode);
 // Devices wait for one another in it, but it is of another form: half of an asynchronous pair, a send, a receive.
 bool IsOtherCommunication(std::string_view opcode);
+// False: a serialized program has neither. Reads the bytes, not the program.
+bool MayCommunicate(std::string_view program);
 
 // `operands`: its operands' shapes. `reducer`: the computation that it calls; null: none. `groups`: empty for PERMUTE.
 // Name, source and the groups' index are left to the caller.

@@ -17,6 +17,7 @@
 #include "gangway/collective/lowering/describe.h"
 #include "gangway/collective/lowering/groups.h"
 #include "gangway/collective/lowering/module.h"
+#include "gangway/xla/dtype.h"
 #include "gangway/xla/source_line.h"
 
 namespace gangway::collective {
@@ -46,6 +47,32 @@ ShapeProto WithChain(ShapeProto shape) {
   return both;
 }
 
+// Integers of less than a byte, which several of one share, as whole bytes; `shape` itself if it has none.
+ShapeProto Widened(ShapeProto shape) {
+  for (ShapeProto& part : *shape.mutable_tuple_shapes()) part = Widened(std::move(part));
+  switch (shape.element_type()) {
+    case xla::TYPE_S1:
+    case xla::TYPE_S2:
+    case xla::TYPE_S4:
+      shape.set_element_type(xla::TYPE_S8);
+      break;
+    case xla::TYPE_U1:
+    case xla::TYPE_U2:
+    case xla::TYPE_U4:
+      shape.set_element_type(xla::TYPE_U8);
+      break;
+    default:
+      return shape;
+  }
+  shape.mutable_layout()->clear_element_size_in_bits();
+  return shape;
+}
+
+bool NeedsWidening(const ShapeProto& shape) {
+  return xla::IsNarrow(shape.element_type()) &&
+         Widened(shape).element_type() != shape.element_type();
+}
+
 // The table under construction.
 class Table {
  public:
@@ -56,6 +83,8 @@ class Table {
   }
 
   void SetMayDiverge() { table_.set_may_diverge(true); }
+  void SetWidens() { widens_ = true; }
+  bool widens() const { return widens_; }
 
   // Its number.
   absl::StatusOr<int> Add(const HloInstructionEditProto& instruction,
@@ -102,6 +131,7 @@ class Table {
   const Positions positions_;
   const std::vector<std::string> lines_;  // by stack frame
   xla::CollectiveTable table_;
+  bool widens_ = false;
   std::map<std::string, uint32_t> index_;  // of groups
   int64_t members_ = 0;                    // of all groups and pairs
 };
@@ -249,9 +279,63 @@ class Rewriter {
     call.set_backend_config(std::move(attributes));
   }
 
+  int64_t Convert(std::string name, const ShapeProto& to, int64_t value, int64_t id,
+                  const HloInstructionEditProto& of) {
+    HloInstructionEditProto& convert = Emit(std::move(name), "convert", to, id);
+    convert.add_operand_ids(value);
+    *convert.mutable_metadata() = of.metadata();
+    return id;
+  }
+
+  // Collectives move bytes, so integers of less are bytes on their way. What is reduced stays right: the result keeps
+  // the lowest bits.
   absl::Status RewriteCollective(const HloInstructionEditProto& instruction) {
+    HloInstructionEditProto wide = instruction;
+    *wide.mutable_shape() = Widened(instruction.shape());
+    std::vector<ShapeProto> operands;
+    bool is_wide = false;
+    for (int i = 0; i < instruction.operand_ids_size(); ++i) {
+      const int64_t operand = instruction.operand_ids(i);
+      operands.push_back(Widened(ShapeOf(operand)));
+      if (!NeedsWidening(ShapeOf(operand))) continue;
+      is_wide = true;
+      wide.set_operand_ids(i, Convert(absl::StrCat(instruction.name(), ".wide.", i),
+                                      operands.back(), operand, NewId(), instruction));
+    }
+    if (!is_wide) return RewriteToCall(instruction, operands);
+    table_.SetWidens();
+    wide.set_id(NewId());
+    GANGWAY_RETURN_IF_ERROR(RewriteToCall(wide, operands));
+    Narrow(instruction, wide);
+    return absl::OkStatus();
+  }
+
+  // `wide` takes the place of `original`, whose integers have less than a byte.
+  void Narrow(const HloInstructionEditProto& original, const HloInstructionEditProto& wide) {
+    const std::string name = absl::StrCat(original.name(), ".narrow");
+    const ShapeProto& shape = original.shape();
+    if (shape.element_type() != xla::TYPE_TUPLE) {
+      Convert(name, shape, wide.id(), original.id(), original);
+      return;
+    }
+    std::vector<int64_t> parts;
+    for (int i = 0; i < shape.tuple_shapes_size(); ++i) {
+      const ShapeProto& part = shape.tuple_shapes(i);
+      const std::string part_name = absl::StrCat(name, ".", i);
+      parts.push_back(Part(absl::StrCat(part_name, ".wide"), wide.shape().tuple_shapes(i),
+                           wide.id(), i, NewId()));
+      if (NeedsWidening(part)) {
+        parts.back() = Convert(part_name, part, parts.back(), NewId(), original);
+      }
+    }
+    HloInstructionEditProto& whole = Emit(name, "tuple", shape, original.id());
+    whole.mutable_operand_ids()->Add(parts.begin(), parts.end());
+  }
+
+  absl::Status RewriteToCall(const HloInstructionEditProto& instruction,
+                             const std::vector<ShapeProto>& shapes) {
     std::vector<const ShapeProto*> operands;
-    for (int64_t operand : instruction.operand_ids()) operands.push_back(&ShapeOf(operand));
+    for (const ShapeProto& shape : shapes) operands.push_back(&shape);
     const HloComputationEditProto* const reducer =
         instruction.called_computation_ids().empty()
             ? nullptr
@@ -359,6 +443,23 @@ absl::Status CheckMembersOf(const HloInstructionEditProto& instruction,
   return CheckComplete(groups, positions);
 }
 
+// XLA CPU gives each element of such an array a byte of its own in a collective, and so writes past the array's end.
+absl::Status CheckPacked(const ShapeProto& shape) {
+  for (const ShapeProto& part : shape.tuple_shapes()) GANGWAY_RETURN_IF_ERROR(CheckPacked(part));
+  if (!xla::IsNarrow(shape.element_type())) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("its elements are ", std::string(xla::ElementName(shape.element_type())),
+                   ", which the device runtime's own collectives cannot carry: convert them to a "
+                   "type of a byte before it"));
+}
+
+absl::Status CheckKept(const HloInstructionEditProto& instruction, const Positions& positions) {
+  GANGWAY_RETURN_IF_ERROR(CheckPacked(instruction.shape()));
+  if (!IsCollective(instruction.opcode())) return absl::OkStatus();
+  const absl::Status members = CheckMembersOf(instruction, positions);
+  return absl::IsInvalidArgument(members) ? members : absl::OkStatus();
+}
+
 absl::Status Parse(std::string_view bytes, xla::HloWithConfigEditProto& program) {
   if (bytes.size() <= INT32_MAX &&
       program.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
@@ -393,7 +494,8 @@ absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config) {
   module.RemoveUncalled();
   return Lowered{.program = proto.SerializeAsString(),
                  .table = table.Take(),
-                 .shape = module.Find(proto.entry_computation_id())->program_shape()};
+                 .shape = module.Find(proto.entry_computation_id())->program_shape(),
+                 .widens = table.widens()};
 }
 
 absl::Status CheckNoOwnCalls(std::string_view hlo_with_config) {
@@ -405,16 +507,19 @@ absl::Status CheckNoOwnCalls(std::string_view hlo_with_config) {
   return absl::OkStatus();
 }
 
-absl::Status CheckMembers(std::string_view hlo_with_config) {
+absl::Status CheckKeptCollectives(std::string_view hlo_with_config) {
+  if (!MayCommunicate(hlo_with_config)) return absl::OkStatus();
   xla::HloWithConfigEditProto program;
   GANGWAY_RETURN_IF_ERROR(Parse(hlo_with_config, program));
   GANGWAY_ASSIGN_OR_RETURN(const Positions positions, PositionsOf(program.config()));
   for (const HloComputationEditProto& computation : program.module().computations()) {
     for (const HloInstructionEditProto& instruction : computation.instructions()) {
-      if (!IsCollective(instruction.opcode())) continue;
-      const absl::Status status = CheckMembersOf(instruction, positions);
-      if (absl::IsInvalidArgument(status))
-        return absl::InvalidArgumentError(absl::StrCat(Named(instruction), ": ", status.message()));
+      if (!IsCollective(instruction.opcode()) && !IsOtherCommunication(instruction.opcode()))
+        continue;
+      const absl::Status status = CheckKept(instruction, positions);
+      if (!status.ok())
+        return absl::Status(status.code(),
+                            absl::StrCat(Named(instruction), ": ", status.message()));
     }
   }
   return absl::OkStatus();

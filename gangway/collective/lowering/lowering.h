@@ -9,6 +9,8 @@
 // it as its last result, also into and out of every while, conditional and call that holds one. All positions then
 // meet in the same order, one collective at a time. A loop calls the same number again: its rounds are counted.
 //
+// Integers of less than a byte go through a collective as bytes: they are converted before and after it.
+//
 // A call's operand and result may be the same memory, where the compiler had decided so for the collective.
 //
 // Pure functions on untrusted bytes. What is not known is refused by its name: a group or a reduction that is misread
@@ -34,12 +36,13 @@ inline constexpr std::string_view kCollectiveTarget = "gangway.collective";
 inline constexpr std::string_view kPositionTarget = "gangway.position";
 
 // Raised when another program or table is made of the same input: executables made before are not found in a cache.
-inline constexpr uint32_t kLoweringVersion = 4;
+inline constexpr uint32_t kLoweringVersion = 5;
 
 struct Lowered {
   std::string program;  // a serialized HloModuleProto, scheduled, for run_backend_only
   xla::CollectiveTable table;
   xla::ProgramShapeProto shape;  // of what one position passes and gets, with layouts
+  bool widens = false;           // integers of less than a byte go through a collective
 };
 
 // `hlo_with_config`: what PJRT_Executable_OptimizedProgram yields. Errors: INVALID_ARGUMENT: malformed, or a program
@@ -49,11 +52,12 @@ absl::StatusOr<Lowered> LowerCollectives(std::string_view hlo_with_config);
 // INVALID_ARGUMENT, with the instruction: a program that was not lowered calls one of the targets.
 absl::Status CheckNoOwnCalls(std::string_view hlo_with_config);
 
-// For a program that keeps the runtime's own collectives. INVALID_ARGUMENT, with the instruction: its groups overlap,
-// miss positions or are out of range; or a pair is out of range, or a position has two sources or two targets. What is
-// not known passes, since the runtime may know it: other forms of groups and of communication, and any reduction, type
-// or layout.
-absl::Status CheckMembers(std::string_view hlo_with_config);
+// For a program that keeps the runtime's own collectives, if it has some. INVALID_ARGUMENT, with the instruction: its
+// groups overlap, miss positions or are out of range; or a pair is out of range, or a position has two sources or two
+// targets. UNIMPLEMENTED: its elements have less than a byte (XLA CPU writes them past the end of the array). What is
+// not known passes, since the runtime may know it: other forms of groups and of communication, and any reduction or
+// layout.
+absl::Status CheckKeptCollectives(std::string_view hlo_with_config);
 
 }  // namespace gangway::collective
 

@@ -45,7 +45,17 @@ std::vector<std::string> Seeds() {
   flat.Begin("main");
   const int64_t called = flat.Add("call", F32({8}), {flat.Parameter(F32({8}))}, {callee}).id();
   flat.Add("all-to-all", F32({8}), {called}).add_dimensions(0);
-  return {nested.Bytes(), flat.Bytes()};
+
+  collective::ModuleBuilder packed(4, 1);
+  xla::ShapeProto narrow = F32({8});
+  narrow.set_element_type(xla::TYPE_S2);
+  packed.Begin("main");
+  const int64_t a = packed.Parameter(narrow), b = packed.Parameter(F32({8}));
+  const auto both = collective::TupleOf({narrow, F32({8})});
+  auto& pairs = packed.Add("collective-permute", both, {a, b});
+  pairs.add_source_target_pairs()->set_target(1);
+  packed.Part(narrow, pairs.id(), 0);
+  return {nested.Bytes(), flat.Bytes(), packed.Bytes()};
 }
 
 }  // namespace gangway::fuzz

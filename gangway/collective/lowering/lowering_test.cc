@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/strings/match.h"
 
 #include "gangway/collective/lowering/module_test_util.h"
+#include "gangway/xla/dtype.h"
 
 namespace gangway::collective {
 namespace {
@@ -331,8 +333,8 @@ TEST(LoweringTest, ARaggedExchangeThatDoesNotFitIsRefused) {
           {kInvalid, "do not fit together", [](auto& it) { it.operands[0] = F32({5, 3, 2}); }},
           {kInvalid, "do not fit together", [](auto& it) { it.operands[0] = Ints({5, 2, 3}); }},
           {kInvalid, "do not fit together", [](auto& it) { it.result = F32({9, 2, 3}); }},
-          {kUnknown, "elements are s4",
-           [](auto& it) { it.operands[0] = Ints({5, 2, 3}, xla::TYPE_S4); }},
+          {kUnknown, "elements are f4e2m1fn",
+           [](auto& it) { it.operands[0] = Ints({5, 2, 3}, xla::TYPE_F4E2M1FN); }},
           {kUnknown, "of type f32", [](auto& it) { it.operands[3] = F32({4}); }},
           {kUnknown, "are not lists", [](auto& it) { it.operands[2] = Ints({4, 1}); }},
           {kInvalid, "differ in number", [](auto& it) { it.operands[5] = Ints({8}); }},
@@ -670,19 +672,87 @@ TEST(LoweringTest, WhatIsNotKnownIsRefusedByItsName) {
   }
 }
 
-TEST(LoweringTest, ElementsThatAreNotWholeBytesAreRefused) {
-  xla::ShapeProto narrow = F32({8});
-  narrow.set_element_type(xla::TYPE_S4);
+xla::ShapeProto Packed(std::initializer_list<int64_t> dims, xla::PrimitiveType type, int bits) {
+  xla::ShapeProto shape = Ints(dims, type);
+  shape.mutable_layout()->set_element_size_in_bits(bits);
+  return shape;
+}
+
+TEST(LoweringTest, FloatsOfLessThanAByteAreRefused) {
+  const xla::ShapeProto narrow = Packed({8}, xla::TYPE_F4E2M1FN, 4);
   auto lowered = LowerOne("collective-permute", narrow, narrow, [](auto&) {});
   EXPECT_EQ(lowered.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(lowered.status().message()), HasSubstr("its elements are s4"));
+  EXPECT_THAT(std::string(lowered.status().message()), HasSubstr("its elements are f4e2m1fn"));
+}
+
+TEST(LoweringTest, IntegersOfLessThanAByteAreBytesOnTheirWay) {
+  const std::vector<std::tuple<xla::PrimitiveType, int, xla::PrimitiveType>> types = {
+      {xla::TYPE_S1, 1, xla::TYPE_S8}, {xla::TYPE_S2, 2, xla::TYPE_S8},
+      {xla::TYPE_S4, 4, xla::TYPE_S8}, {xla::TYPE_U1, 1, xla::TYPE_U8},
+      {xla::TYPE_U2, 2, xla::TYPE_U8}, {xla::TYPE_U4, 4, xla::TYPE_U8}};
+  for (const auto& [type, bits, byte] : types) {
+    SCOPED_TRACE(xla::ElementName(type));
+    auto lowered = LowerOne("all-gather", Packed({2, 3}, type, bits), Packed({8, 3}, type, bits),
+                            [](auto& each) { each.add_dimensions(0); });
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto module = ProgramOf(*lowered);
+    const auto& main = module.computations(0);
+    std::vector<std::string> names;
+    for (const auto& instruction : main.instructions()) names.push_back(instruction.name());
+    EXPECT_THAT(names,
+                ElementsAre("parameter.1", "all-gather.2.wide.0", "chain.zero", "all-gather.2.call",
+                            "all-gather.2", "all-gather.2.chain", "all-gather.2.narrow"));
+    EXPECT_EQ(main.instructions(1).shape().SerializeAsString(),
+              Ints({2, 3}, byte).SerializeAsString());
+    EXPECT_EQ(main.instructions(4).shape().SerializeAsString(),
+              Ints({8, 3}, byte).SerializeAsString());
+    EXPECT_EQ(main.instructions(6).shape().SerializeAsString(),
+              Packed({8, 3}, type, bits).SerializeAsString());
+    EXPECT_EQ(main.root_id(), main.instructions(6).id()) << "the result keeps its id";
+    const Collective& collective = lowered->table.collectives(0);
+    EXPECT_EQ(collective.name(), "all-gather.2");
+    EXPECT_EQ(collective.operands(0).element_type(), byte);
+    EXPECT_EQ(collective.operands(0).piece_bytes(), 6u);
+    EXPECT_TRUE(lowered->widens);
+  }
+}
+
+TEST(LoweringTest, OfSeveralArraysOnlyThoseOfLessThanAByteAreConverted) {
+  const xla::ShapeProto narrow = Packed({8}, xla::TYPE_S2, 2);
+  ModuleBuilder builder(4, 1);
+  builder.Begin("main");
+  const int64_t a = builder.Parameter(narrow), b = builder.Parameter(F32({8}));
+  const int64_t both = builder.Add("collective-permute", TupleOf({narrow, F32({8})}), {a, b}).id();
+  builder.Part(narrow, both, 0);
+  auto lowered = LowerCollectives(builder.Bytes());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto module = ProgramOf(*lowered);
+  std::map<std::string, const HloInstructionEditProto*> by_name;
+  for (const auto& instruction : module.computations(0).instructions())
+    by_name[instruction.name()] = &instruction;
+  const auto operands = [&](const std::string& name) {
+    const auto& ids = by_name.at(name)->operand_ids();
+    return std::vector<int64_t>(ids.begin(), ids.end());
+  };
+  const auto id = [&](const std::string& name) { return by_name.at(name)->id(); };
+  const std::string name = "collective-permute.3";
+  EXPECT_THAT(operands(name + ".wide.0"), ElementsAre(a));
+  EXPECT_THAT(operands(name + ".call"), ElementsAre(id(name + ".wide.0"), b, id("chain.zero")));
+  for (int i = 0; i < 2; ++i) {
+    const std::string part = absl::StrCat(name, ".narrow.", i, ".wide");
+    EXPECT_EQ(by_name.at(part)->tuple_index(), i);
+    EXPECT_THAT(operands(part), ElementsAre(id(name)));
+  }
+  EXPECT_THAT(operands(name + ".narrow.0"), ElementsAre(id(name + ".narrow.0.wide")));
+  EXPECT_EQ(by_name.at(name + ".narrow.0")->shape().element_type(), xla::TYPE_S2);
+  EXPECT_THAT(operands(name + ".narrow"),
+              ElementsAre(id(name + ".narrow.0"), id(name + ".narrow.1.wide")));
+  EXPECT_EQ(id(name + ".narrow"), both) << "the result keeps its id";
 }
 
 // The runtime has to be told that they are packed.
 TEST(LoweringTest, TheShapesOfArgumentsAndResultsKeepTheirLayouts) {
-  xla::ShapeProto narrow = F32({8});
-  narrow.set_element_type(xla::TYPE_S4);
-  narrow.mutable_layout()->set_element_size_in_bits(4);
+  const xla::ShapeProto narrow = Packed({8}, xla::TYPE_S4, 4);
   ModuleBuilder builder(4, 1);
   builder.Begin("callee");
   builder.Parameter(F32({3}));
@@ -783,7 +853,7 @@ absl::Status CheckOne(const std::string& opcode, const GroupEdit& edit) {
   builder.Begin("main");
   const int64_t parameter = builder.Parameter(F32({8}));
   edit(builder.Add(opcode, F32({8}), {parameter}));
-  return CheckMembers(builder.Bytes());
+  return CheckKeptCollectives(builder.Bytes());
 }
 
 GroupEdit Groups(const std::vector<std::vector<int64_t>>& groups, bool of_positions = false) {
@@ -822,7 +892,22 @@ TEST(LoweringTest, MembersOfTheRuntimesOwnCollectivesAreChecked) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(opcode));
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   }
-  EXPECT_EQ(CheckMembers("x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckKeptCollectives("all-gather").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CheckKeptCollectives("x"), absl::OkStatus()) << "it names no collective";
+}
+
+TEST(LoweringTest, TheRuntimesOwnCollectivesOfPackedElementsAreRefused) {
+  for (auto type : {xla::TYPE_S2, xla::TYPE_U2, xla::TYPE_S4, xla::TYPE_F4E2M1FN}) {
+    ModuleBuilder builder(2, 1);
+    builder.Begin("main");
+    const int64_t a = builder.Parameter(F32({8})), b = builder.Parameter(Ints({8}, type));
+    builder.Add("all-to-all", TupleOf({F32({8}), Ints({8}, type)}), {a, b});
+    const absl::Status status = CheckKeptCollectives(builder.Bytes());
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(absl::StrCat("all-to-all.3 (all-to-all): its elements are ",
+                                       std::string(xla::ElementName(type)))));
+  }
 }
 
 // The runtime decides: here are reductions without a computation, and groups that would be wrong in a known form.
@@ -843,7 +928,7 @@ TEST(LoweringTest, WhatIsNotKnownOfTheRuntimesOwnCollectivesPasses) {
   for (const auto& [opcode, edit] : right) EXPECT_EQ(CheckOne(opcode, edit), absl::OkStatus());
   ModuleBuilder unscheduled(2, 4);
   unscheduled.program().clear_module();
-  EXPECT_EQ(CheckMembers(unscheduled.Bytes()), absl::OkStatus());
+  EXPECT_EQ(CheckKeptCollectives(unscheduled.Bytes()), absl::OkStatus());
 }
 
 TEST(LoweringTest, PairsAreBounded) {
