@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from faultlib import Console, elapsed
@@ -167,6 +167,40 @@ def test_sessions_with_the_same_program_run_their_own_functions(cluster: Cluster
     """Their texts name the same number, and the cluster compiles one of them."""
     text = "print(jax.jit(lambda x: jax.pure_callback(lambda a: a * {}, x, x))(jnp.float32(1)))"
     assert [check(cluster.port, text.format(factor)) for factor in (2, 3)] == ["2.0\n", "3.0\n"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_callback_returns_from_a_jit_over_a_mesh_can_be_read(
+    new_cluster: Callable[..., Cluster], workers: int
+) -> None:
+    """XLA leaves it on the first device alone, as plain JAX shows; a loss often comes from the host."""
+    with Console(new_cluster(1, workers, 2).start(), door="pjrt") as console:
+        prepare(console)
+        console.do("x = jax.device_put(np.arange(8.0).reshape(4, 2), NamedSharding(mesh, P('d')))")
+        console.do(
+            "loss = jax.jit(lambda x: jax.pure_callback(lambda a: np.float32(a.sum()), f32, x))(x)"
+        )
+        assert console.do("result = [float(loss), loss.item(), str(loss.sharding)]") == [
+            28,
+            28,
+            "GSPMDSharding({maximal device=0}, memory_kind=device)",
+        ]
+        for call in ("jax.pure_callback", "io_callback"):
+            console.do(f"f = lambda x: {call}(lambda a: np.asarray(a) * 2, x, x)")
+            console.do("y = jax.jit(f)(x)")
+            assert console.do("result = np.asarray(y).tolist()") == [
+                [0, 2],
+                [4, 6],
+                [8, 10],
+                [12, 14],
+            ]
+        console.do("moved = jax.device_put(y, NamedSharding(mesh, P('d')))")
+        assert console.do("result = np.asarray(moved + 1).tolist()") == [
+            [1, 3],
+            [5, 7],
+            [9, 11],
+            [13, 15],
+        ]
 
 
 @pytest.mark.parametrize("sharded", [False, True])

@@ -116,9 +116,7 @@ absl::StatusOr<Sharding> Sharding::FromProto(const OpShardingProto& proto, int64
     case OpShardingProto::TYPE_REPLICATED:
       return Replicated(position_count);
     case OpShardingProto::TYPE_MAXIMAL:
-      if (position_count != 1)
-        return Malformed(absl::StrCat("a maximal sharding takes one device, not ", position_count));
-      return Sharding(Kind::kMaximal, 1);
+      return Maximal(proto, position_count);
     case OpShardingProto::TYPE_MANUAL:
       return Sharding(Kind::kManual, position_count);
     case OpShardingProto::TYPE_UNREDUCED:
@@ -131,6 +129,16 @@ absl::StatusOr<Sharding> Sharding::FromProto(const OpShardingProto& proto, int64
       return absl::UnimplementedError(absl::StrCat(
           "a sharding of kind ", static_cast<int>(proto.type()), " is not supported by Gangway"));
   }
+}
+
+absl::StatusOr<Sharding> Sharding::Maximal(const OpShardingProto& proto, int64_t position_count) {
+  const auto& holders = proto.tile_assignment_devices();
+  const bool has_holder = holders.size() == 1 && holders[0] >= 0 && holders[0] < position_count;
+  if (position_count != 1 && !has_holder) {
+    return Malformed(absl::StrCat("a maximal sharding that names not one of the array's ",
+                                  position_count, " devices"));
+  }
+  return Sharding(Kind::kMaximal, position_count);
 }
 
 absl::StatusOr<Sharding> Sharding::Tiled(const OpShardingProto& proto, int64_t position_count) {
@@ -168,8 +176,8 @@ absl::StatusOr<Sharding> Sharding::Tiled(const OpShardingProto& proto, int64_t p
 bool Sharding::fully_replicated() const {
   switch (kind_) {
     case Kind::kReplicated:
-    case Kind::kMaximal:
       return true;
+    case Kind::kMaximal:
     case Kind::kManual:
     case Kind::kUnreduced:
       return position_count_ == 1;

@@ -28,15 +28,16 @@ class Sharding {
  public:
   enum class Kind {
     kReplicated,  // every position holds the whole array
-    kMaximal,     // one position holds it; as an array's sharding, only for n = 1
+    kMaximal,     // one position holds it; what the others hold has its shape, and no meaning
     kTiled,       // tile_counts() tiles; positions may share a tile (copies, or addends of it)
     kManual,      // every position holds an array of the given shape; XLA knows no global array
     kUnreduced,  // every position holds an addend of the given shape; the global array is their sum
   };
 
   // Accepts replicated, maximal, manual, unreduced, and tiled in both the listed and the iota (V2) form, with
-  // replicated, manual or unreduced trailing dimensions. INVALID_ARGUMENT: a tuple, a malformed assignment, or
-  // an assignment of other than `position_count` positions. UNIMPLEMENTED: other kinds.
+  // replicated, manual or unreduced trailing dimensions. INVALID_ARGUMENT: a tuple, a malformed assignment, an
+  // assignment of other than `position_count` positions, or a maximal one that does not name one of them.
+  // UNIMPLEMENTED: other kinds.
   static absl::StatusOr<Sharding> FromProto(const OpShardingProto& proto, int64_t position_count);
   static Sharding Replicated(int64_t position_count);
 
@@ -54,6 +55,7 @@ class Sharding {
 
  private:
   Sharding(Kind kind, int64_t position_count) : kind_(kind), position_count_(position_count) {}
+  static absl::StatusOr<Sharding> Maximal(const OpShardingProto& proto, int64_t position_count);
   static absl::StatusOr<Sharding> Tiled(const OpShardingProto& proto, int64_t position_count);
 
   Kind kind_;

@@ -99,6 +99,24 @@ TEST(Sharding, WholeArrayKinds) {
             absl::StatusCode::kOutOfRange);
 }
 
+OpShardingProto Maximal(Dims positions) {
+  OpShardingProto proto = Listed({1}, std::move(positions));
+  proto.set_type(OpShardingProto::TYPE_MAXIMAL);
+  return proto;
+}
+
+TEST(Sharding, OnePositionHoldsAMaximalArray) {
+  Sharding sharding = *Sharding::FromProto(Maximal({3}), 4);
+  EXPECT_EQ(sharding.kind(), Sharding::Kind::kMaximal);
+  EXPECT_THAT(*sharding.ShardShape(Dims{3, 5}), ElementsAre(3, 5));
+  EXPECT_THAT(*sharding.GlobalShape(Dims{3, 5}), ElementsAre(3, 5));
+  EXPECT_EQ(*sharding.Extent(1, Dims{3, 5}), (ShardExtent{{0, 0}, {3, 5}}));
+  EXPECT_FALSE(sharding.fully_replicated()) << "the other positions hold nothing";
+  EXPECT_TRUE(Sharding::FromProto(Maximal({7}), 1)->fully_replicated());
+  for (const Dims& positions : {Dims{}, Dims{4}, Dims{-1}, Dims{0, 1}})
+    EXPECT_FALSE(Sharding::FromProto(Maximal(positions), 4).ok());
+}
+
 TEST(Sharding, RefusesUneven) {
   Sharding sharding = *Sharding::FromProto(Tiled({4}, {4}, {0}), 4);
   absl::Status status = sharding.ShardShape(Dims{6}).status();

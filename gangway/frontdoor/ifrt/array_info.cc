@@ -83,7 +83,9 @@ absl::Status ReadSharding(const xla::SerializedProto& sharding, ArrayInfo& info)
 
 void SetOffsets(const xla::Sharding& sharding, ArrayInfo& info) {
   info.offsets.clear();
-  if (sharding.kind() == xla::Sharding::Kind::kManual) return;
+  const bool one_holds_all =
+      sharding.kind() == xla::Sharding::Kind::kMaximal && sharding.position_count() > 1;
+  if (sharding.kind() == xla::Sharding::Kind::kManual || one_holds_all) return;
   for (size_t i = 0; i < info.devices.size(); ++i) {
     auto extent = sharding.Extent(static_cast<int64_t>(i), info.dims);
     if (!extent.ok()) return info.offsets.clear();

@@ -29,7 +29,8 @@ struct ArrayInfo {
   std::vector<uint32_t> devices;  // shard i is on devices[i]
   std::string memory_kind;        // "" = device
   bool fully_replicated = false;
-  // Of each shard in the array; empty: unknown (the client gave only the shape of the shards).
+  // Of each shard in the array; empty: unknown (the client gave only the shape of the shards), or not each shard is a
+  // part of the array.
   std::vector<std::vector<int64_t>> offsets;
   uint64_t shard_bytes = 0;
 };

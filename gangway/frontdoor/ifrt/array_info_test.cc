@@ -54,6 +54,20 @@ TEST(ArrayInfo, TiledOverDevices) {
   EXPECT_THAT(shard->devices, ElementsAre(5u));
 }
 
+TEST(ArrayInfo, OnlyOneShardOfAMaximalArrayIsTheArray) {
+  xla::IfrtHloShardingProto proto;
+  for (int device : {7, 5}) proto.mutable_devices()->add_device_ids(device);
+  proto.mutable_op_sharding()->set_type(xla::OpShardingProto::TYPE_MAXIMAL);
+  proto.mutable_op_sharding()->add_tile_assignment_devices(1);
+  xla::IfrtShardingProto sharding;
+  sharding.mutable_serialized()->set_type_name("xla::ifrt::HloSharding");
+  sharding.mutable_serialized()->set_data(proto.SerializeAsString());
+  ArrayInfoRef info = *ReadArrayInfo(F32(), Shape({8, 3}), sharding, kDevices);
+  EXPECT_THAT(info->shard_dims, ElementsAre(8, 3));
+  EXPECT_TRUE(info->offsets.empty()) << "a reshard would take any of them";
+  EXPECT_FALSE(info->fully_replicated);
+}
+
 // A sharding that is written for an execution's output is read back when the client uses the
 // output.
 TEST(ArrayInfo, ShardingRoundTrips) {
