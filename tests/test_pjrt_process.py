@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from harness import (
+    GANGWAY,
     NATIVE_PROGRAMS,
     NIGHTLY,
     PATIENCE,
@@ -17,6 +18,7 @@ from harness import (
     ROOT,
     Cluster,
     client_environment,
+    free_port,
     wait_for,
 )
 
@@ -230,3 +232,52 @@ def test_a_killed_script_leaves_nothing(cluster: Cluster, tmp_path: pathlib.Path
 
     with cluster.left_as_found(kill):
         kill()
+
+
+DISTRIBUTED = """
+import sys
+import jax
+jax.distributed.initialize(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+print(len(jax.devices()), jax.process_count(), float(jax.jit(lambda x: x + 1)(1.0)))
+"""
+
+
+def distributed(cluster: Cluster, folder: pathlib.Path, count: int) -> list[tuple[int, str]]:
+    """Exit status and output of each process of jax.distributed."""
+    script = folder / "distributed.py"
+    script.write_text(DISTRIBUTED)
+    run = [str(GANGWAY), "run", "--port", str(cluster.port), "--door", "pjrt", str(script)]
+    address = f"127.0.0.1:{free_port()}"
+    started = [
+        subprocess.Popen(
+            [*run, address, str(count), str(i)],
+            env=client_environment(cluster.port, "pjrt"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for i in range(count)
+    ]
+    try:
+        said = [each.communicate(timeout=60 * PATIENCE)[0] for each in started]
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+    return [(each.returncode, text) for each, text in zip(started, said, strict=True)]
+
+
+def test_one_process_of_jax_distributed_is_served(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    """As frameworks start it. It is one process to the cluster."""
+    [(status, said)] = distributed(cluster, tmp_path, 1)
+    assert status == 0, said
+    assert said.splitlines()[-1] == "8 1 2.0"
+
+
+def test_more_processes_of_jax_distributed_are_told_to_be_one(
+    cluster: Cluster, tmp_path: pathlib.Path
+) -> None:
+    for i, (status, said) in enumerate(distributed(cluster, tmp_path, 2)):
+        assert status != 0
+        assert f"this process is number {i} of 2 of jax.distributed" in said, said
+        assert "without jax.distributed.initialize or with num_processes=1" in said

@@ -128,6 +128,11 @@ absl::Status ClientProcessIndex(PJRT_Client_ProcessIndex_Args& args) {
   return absl::OkStatus();
 }
 
+// jax.distributed's processes: ReadOptions has seen that there is one. jaxlib ends the process if this fails.
+absl::Status ClientUpdateProcesses(PJRT_Client_UpdateGlobalProcessInfo_Args& args) {
+  return Need(args.client, kClient);
+}
+
 absl::Status ClientPlatformVersion(PJRT_Client_PlatformVersion_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.client, kClient));
   args.platform_version = args.client->topology.version.data();

@@ -78,6 +78,7 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args);
 absl::Status ClientDestroy(PJRT_Client_Destroy_Args& args);
 absl::Status ClientPlatformName(PJRT_Client_PlatformName_Args& args);
 absl::Status ClientProcessIndex(PJRT_Client_ProcessIndex_Args& args);
+absl::Status ClientUpdateProcesses(PJRT_Client_UpdateGlobalProcessInfo_Args& args);
 absl::Status ClientPlatformVersion(PJRT_Client_PlatformVersion_Args& args);
 absl::Status ClientTopology(PJRT_Client_TopologyDescription_Args& args);
 absl::Status ClientDevices(PJRT_Client_Devices_Args& args);

@@ -1,6 +1,7 @@
 // Implementation of options.h.
 #include "gangway/frontdoor/pjrt/options.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -19,6 +20,8 @@ namespace gangway::pjrt {
 namespace {
 
 constexpr const char* kNames[] = {"address", "port", "session_name", "state_dir", "tls", "token"};
+// What JAX adds in a process that has called jax.distributed.initialize.
+constexpr const char* kDistributed[] = {"node_id", "num_nodes", "partition_index"};
 constexpr char kDefaultPort[] = "38600";
 
 absl::StatusOr<std::string> TextOf(const PJRT_NamedValue& value) {
@@ -35,7 +38,8 @@ absl::StatusOr<std::map<std::string, std::string>> Texts(std::span<const PJRT_Na
   for (const PJRT_NamedValue& option : options) {
     if (option.name_size > 0) GANGWAY_RETURN_IF_ERROR(Need(option.name, "an option's name"));
     const std::string name(option.name, option.name_size);
-    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) {
+    if (std::ranges::find(kNames, name) == std::end(kNames) &&
+        std::ranges::find(kDistributed, name) == std::end(kDistributed)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the option '", name, "' is unknown; there are: ", absl::StrJoin(kNames, ", ")));
     }
@@ -49,6 +53,17 @@ std::string Choose(const std::string& given, const char* variable, const std::st
   if (!given.empty()) return given;
   const char* set = variable == nullptr ? nullptr : std::getenv(variable);
   return set != nullptr && *set != '\0' ? set : otherwise;
+}
+
+// A cluster is one process to each of its clients.
+absl::Status CheckAlone(std::map<std::string, std::string>& texts) {
+  const std::string count = Choose(texts["num_nodes"], nullptr, "1");
+  if (count == "1") return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this process is number ", Choose(texts["node_id"], nullptr, "?"), " of ", count,
+                   " of jax.distributed, but one script sees the devices of all hosts of a "
+                   "cluster: run it once, without "
+                   "jax.distributed.initialize or with num_processes=1"));
 }
 
 // Without a TLS folder a missing file is an empty token: the cluster says that it is wrong.
@@ -81,6 +96,7 @@ std::string ProgramName() {
 
 absl::StatusOr<ClusterOptions> ReadOptions(std::span<const PJRT_NamedValue> options) {
   GANGWAY_ASSIGN_OR_RETURN(auto texts, Texts(options));
+  GANGWAY_RETURN_IF_ERROR(CheckAlone(texts));
   const std::string home = absl::StrCat(Choose("", "HOME", ""), "/.gangway");
   const std::string folder = absl::StrCat(Choose(texts["state_dir"], "GANGWAY_STATE_DIR", home),
                                           "/", Choose(texts["port"], "GANGWAY_PORT", kDefaultPort));

@@ -22,6 +22,7 @@
 
 namespace gangway::pjrt {
 
+// What JAX adds after jax.distributed.initialize is ignored where it has one process; FAILED_PRECONDITION: it has more.
 // INVALID_ARGUMENT: an unknown option, or one of another type. NOT_FOUND: no cluster has left its address on this host,
 // or the TLS folder has no token. PERMISSION_DENIED: other users can read that.
 absl::StatusOr<ClusterOptions> ReadOptions(std::span<const PJRT_NamedValue> options);

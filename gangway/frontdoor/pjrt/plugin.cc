@@ -49,6 +49,7 @@ void AddClient(PJRT_Api& table) {
   GANGWAY_SERVED(Client_AddressableMemories, ClientAddressableMemories);
   GANGWAY_SERVED(Client_Compile, ClientCompile);
   GANGWAY_SERVED(Client_DefaultDeviceAssignment, ClientDefaultDeviceAssignment);
+  GANGWAY_SERVED(Client_UpdateGlobalProcessInfo, ClientUpdateProcesses);
   GANGWAY_SERVED(Client_BufferFromHostBuffer, BufferFromHost);
   GANGWAY_SERVED(TopologyDescription_Destroy, TopologyDestroy);
   GANGWAY_SERVED(TopologyDescription_PlatformName, TopologyPlatformName);
@@ -163,7 +164,6 @@ void AddNotServed(PJRT_Api& table) {
   GANGWAY_NOT_SERVED(Client_DmaMap);
   GANGWAY_NOT_SERVED(Client_DmaUnmap);
   GANGWAY_NOT_SERVED(Client_CreateUninitializedBuffer);
-  GANGWAY_NOT_SERVED(Client_UpdateGlobalProcessInfo);
   GANGWAY_NOT_SERVED(TopologyDescription_Deserialize);
   GANGWAY_NOT_SERVED(Client_CreateAliasBuffer);
   GANGWAY_NOT_SERVED(Client_FulfillAliasBuffer);

@@ -85,6 +85,25 @@ Said CreateWith(std::vector<PJRT_NamedValue> options) {
   return Take(GetPjrtApi()->PJRT_Client_Create(&create));
 }
 
+PJRT_NamedValue Number(const char* name, int64_t value) {
+  PJRT_NamedValue named{PJRT_NamedValue_STRUCT_SIZE, nullptr, name, std::strlen(name)};
+  named.type = PJRT_NamedValue_kInt64;
+  named.int64_value = value;
+  named.value_size = 1;
+  return named;
+}
+
+TEST(PluginTest, OneProcessOfJaxDistributedIsServedAndMoreAreRefused) {
+  const auto named = Text("state_dir", "/nowhere");
+  EXPECT_EQ(CreateWith({named, Number("node_id", 0), Number("num_nodes", 1)}).code,
+            PJRT_Error_Code_NOT_FOUND)
+      << "it looks for a cluster";
+  const Said more = CreateWith({named, Number("node_id", 1), Number("num_nodes", 4)});
+  EXPECT_EQ(more.code, PJRT_Error_Code_FAILED_PRECONDITION);
+  EXPECT_THAT(more.message, HasSubstr("number 1 of 4 of jax.distributed"));
+  EXPECT_THAT(more.message, HasSubstr("num_processes=1"));
+}
+
 TEST(PluginTest, WrongOptionsAreNamed) {
   EXPECT_THAT(CreateWith({Text("adress", "unix:/x")}).message, HasSubstr("'adress' is unknown"));
   PJRT_NamedValue flag = Text("port", "");

@@ -32,8 +32,6 @@ constexpr Difference kDifferences[] = {
     {Topic::kDeviceLayout, kUnimplemented, kOk, "arrays of the cluster are row-major"},
     {Topic::kCompileForTopology, kUnimplemented, kNotFound, "the CPU plugin has no such compiler"},
     {Topic::kTopologyDeserialize, kUnimplemented, kNotFound, "the CPU plugin has no such compiler"},
-    {Topic::kUpdateGlobalProcessInfo, kUnimplemented, kOk,
-     "the cluster knows its processes itself"},
     // What Gangway has beyond the CPU plugin.
     {Topic::kLoadedFingerprint, kOk, kUnimplemented, "deprecated, but older callers ask"},
     {Topic::kMemoryDescriptions, kOk, kNotRun, "the CPU plugin describes no memories"},

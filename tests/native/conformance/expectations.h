@@ -42,7 +42,6 @@ enum class Topic {
   kUnknownOption,
   kUnknownType,
   kUnsafePointer,
-  kUpdateGlobalProcessInfo,
   kViewOfDeviceBuffer,
   kWaitInCallback,
   kWrongType,
