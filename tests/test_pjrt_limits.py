@@ -41,6 +41,8 @@ def test_memory_stats_are_those_of_the_ledger() -> None:
             assert held["bytes_in_use"] - before["bytes_in_use"] == 4 << 20
             assert held["peak_bytes_in_use"] >= held["bytes_in_use"]
             assert held["bytes_limit"] in (10**9, BUDGET)
+            assert held["bytes_reservable_limit"] == held["bytes_limit"]
+            assert held["bytes_reserved"] == 0
             assert client.do("result = other.memory_stats()")["bytes_in_use"] == 0
             client.do("del x")
             client.do("jax.device_put(np.ones(1), one).block_until_ready()")

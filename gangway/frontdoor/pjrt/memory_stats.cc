@@ -36,8 +36,12 @@ absl::Status DeviceMemoryStats(PJRT_Device_MemoryStats_Args& args) {
   args.peak_bytes_in_use_is_set = true;
   args.bytes_limit = static_cast<int64_t>(device->limit_bytes);
   args.bytes_limit_is_set = device->limit_bytes > 0;
-  args.num_allocs_is_set = args.largest_alloc_size_is_set = args.bytes_reserved_is_set = false;
-  args.peak_bytes_reserved_is_set = args.bytes_reservable_limit_is_set = false;
+  // All that there is may be reserved, and nothing is.
+  args.bytes_reservable_limit = args.bytes_limit;
+  args.bytes_reservable_limit_is_set = args.bytes_limit_is_set;
+  args.bytes_reserved = args.peak_bytes_reserved = 0;
+  args.bytes_reserved_is_set = args.peak_bytes_reserved_is_set = true;
+  args.num_allocs_is_set = args.largest_alloc_size_is_set = false;
   args.largest_free_block_bytes_is_set = args.pool_bytes_is_set = false;
   args.peak_pool_bytes_is_set = false;
   return absl::OkStatus();
