@@ -103,6 +103,7 @@ class LoadedTransport final : public Transport {
                                                 LinkOptions options) override {
     absl::Status status;
     const GangwayExecutor executor = Lend(events.executor);
+    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the library releases it
     void* const link =
         links_.connect(transport_, address.c_str(), executor, Lend(std::move(events)),
                        {.queue_bytes_max = options.queue_bytes_max,
