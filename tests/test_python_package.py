@@ -179,7 +179,7 @@ def test_a_front_door_that_ends_connections_is_watched_all_the_time(
         return connections[-1]
 
     assert _watch._stands_still(connect, renews=True)
-    assert len(connections) == 12
+    assert len(connections) >= 12  # it watched until the front door stopped
     door.go_on.set()
 
 
