@@ -29,7 +29,7 @@ TEST(PulseTest, BeatsUntilItIsDestroyed) {
   std::promise<void> third;
   std::unique_ptr<Pulse> pulse;
   const auto began = Clock::now();
-  pulse = std::make_unique<Pulse>(&loop, [&](Clock::time_point, bool) {
+  pulse = std::make_unique<Pulse>(&loop, [&](Clock::time_point, Clock::duration) {
     EXPECT_TRUE(loop.IsLoopThread());
     if (++beats == 3) third.set_value();
   });
@@ -46,20 +46,28 @@ TEST(PulseTest, BeatsUntilItIsDestroyed) {
 TEST(PulseTest, SaysWhenTheLoopStoodStill) {
   EventLoop loop("pulse");
   std::promise<void> first, second;
-  std::vector<bool> still;
+  std::vector<Clock::duration> still;
   std::unique_ptr<Pulse> pulse =
-      std::make_unique<Pulse>(&loop, [&](Clock::time_point, bool stood_still) {
+      std::make_unique<Pulse>(&loop, [&](Clock::time_point, Clock::duration stood_still) {
         still.push_back(stood_still);
         if (still.size() == 1) first.set_value();
         if (still.size() == 2) second.set_value();
       });
   ASSERT_EQ(first.get_future().wait_for(kLimit), std::future_status::ready);
   // This sleep is the stall under test; it does not wait for an event.
-  On(loop, [] { std::this_thread::sleep_for(Pulse::kInterval + Pulse::kStill * 3 / 2); });
+  static constexpr auto kStall = Pulse::kInterval + Pulse::kStill * 3 / 2;
+  On(loop, [] { std::this_thread::sleep_for(kStall); });
   ASSERT_EQ(second.get_future().wait_for(kLimit), std::future_status::ready);
   On(loop, [&] { pulse.reset(); });
-  EXPECT_FALSE(still[0]);
-  EXPECT_TRUE(still[1]);
+  EXPECT_EQ(still[0], Clock::duration());
+  EXPECT_GE(still[1], kStall);
+}
+
+TEST(PulseTest, TimeInWhichItStoodStillIsNoSilenceOfAPeer) {
+  const Clock::time_point heard = Clock::now(), now = heard + std::chrono::seconds(9);
+  EXPECT_EQ(Pulse::Later(heard, {}, now), heard);
+  EXPECT_EQ(Pulse::Later(heard, std::chrono::seconds(2), now), heard + std::chrono::seconds(2));
+  EXPECT_EQ(Pulse::Later(heard, std::chrono::seconds(10), now), now) << "it came meanwhile";
 }
 
 }  // namespace

@@ -404,8 +404,9 @@ bool DataLinks::IsBusy(const WorkerLink& to) {
 bool DataLinks::Watch(const std::set<WorkerKey>& awaited) {
   if (closed_) return false;
   const auto now = Clock::now();
-  // A process that stood still has not read what came.
-  const bool stood_still = now - watched_ > 2 * kWatchInterval;  // or did not watch
+  const Clock::duration since =
+      now - watched_;  // it stood still, or did not watch, if that is long
+  const Clock::duration stood_still = since > 2 * kWatchInterval ? since : Clock::duration();
   std::vector<WorkerKey> busy;
   for (const auto& [key, to] : workers_) {
     if (awaited.contains(key) || IsBusy(to)) busy.push_back(key);
@@ -415,22 +416,22 @@ bool DataLinks::Watch(const std::set<WorkerKey>& awaited) {
   return !busy.empty();
 }
 
-void DataLinks::Look(WorkerKey key, Clock::time_point now, bool stood_still) {
+void DataLinks::Look(WorkerKey key, Clock::time_point now, Clock::duration stood_still) {
   WorkerLink& to = workers_[key];
   const std::shared_ptr<Attempt> attempt = to.attempt;
   if (!to.up) return;
   const auto silent_for = [](std::chrono::milliseconds limit) {
     return absl::UnavailableError(absl::StrCat("nothing came from it for ", limit.count(), " ms"));
   };
+  if (attempt != nullptr) attempt->silence.Skip(stood_still, now);
   if (attempt == nullptr || !attempt->welcomed) {
-    if (stood_still) return;
+    to.down_since = std::min(now, to.down_since + stood_still);
     if (attempt != nullptr && attempt->silence.IsTooLong(now, kWelcomeMax))
       Lost(key, attempt, silent_for(kWelcomeMax));
     if (now - to.down_since < kDownMax) return;
     return GiveUp(key, LostStatus(to.worker, "The data stream",
                                   absl::UnavailableError("it cannot be opened")));
   }
-  if (stood_still) attempt->silence.Hear(now);
   NoteProgress(*attempt, now);
   if (attempt->silence.IsTooLong(now, kSilenceMax))
     return Lost(key, attempt, silent_for(kSilenceMax), /*silent=*/true);

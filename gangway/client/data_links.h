@@ -230,7 +230,7 @@ class DataLinks {
   template <typename Of>
   static std::set<uint64_t> TakePushes(WorkerLink& to, Of of);
   static bool IsBusy(const WorkerLink& to);
-  void Look(WorkerKey key, Clock::time_point now, bool stood_still);
+  void Look(WorkerKey key, Clock::time_point now, Clock::duration stood_still);
   static void Ask(Attempt& attempt, Clock::time_point now);
   static void NoteProgress(Attempt& attempt, Clock::time_point now);
   void SchedulePump(WorkerKey key);

@@ -75,7 +75,7 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
   }
   if (options_.latency_request) latency_.Use(loop_);
   pulse_ = std::make_unique<Pulse>(
-      loop_, [this](Clock::time_point now, bool still) { OnPulse(now, still); });
+      loop_, [this](Clock::time_point now, Clock::duration still) { OnPulse(now, still); });
   loop_->AddRoundEnd([this, alive = alive_] {
     if (*alive) Flush();
   });
@@ -337,12 +337,12 @@ void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& wh
   AdmitScheduler(index);
 }
 
-void ControllerService::OnPulse(Clock::time_point now, bool stood_still) {
+void ControllerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
   WatchCompiler(now, stood_still);
   for (uint32_t index = 0; index < islands_.size(); ++index) {
     IslandLink& island = islands_[index];
     if (!island.remote || !island.link) continue;
-    if (stood_still) island.heard = now;  // messages of that time are still unread
+    island.heard = Pulse::Later(island.heard, stood_still, now);
     if (now - island.heard < options_.silence_max) {
       wire::Frame frame;
       frame.set_epoch(options_.core.epoch);
@@ -359,9 +359,9 @@ void ControllerService::OnPulse(Clock::time_point now, bool stood_still) {
   }
 }
 
-void ControllerService::WatchCompiler(Clock::time_point now, bool stood_still) {
+void ControllerService::WatchCompiler(Clock::time_point now, Clock::duration stood_still) {
   if (!compiler_) return;
-  if (stood_still) compiler_heard_ = now;
+  compiler_heard_ = Pulse::Later(compiler_heard_, stood_still, now);
   if (now - compiler_heard_ < options_.silence_max) return;
   EndCompiler(absl::DeadlineExceededError(
       absl::StrCat("silent for ", options_.silence_max.count(), " ms")));

@@ -136,8 +136,8 @@ class ControllerService {
   std::shared_ptr<const std::string> ProgramOf(const wire::Load& load) const;
   void DropUnloaded();
   void OnSchedulerClosed(uint32_t island, const absl::Status& why);
-  void OnPulse(Clock::time_point now, bool stood_still);
-  void WatchCompiler(Clock::time_point now, bool stood_still);
+  void OnPulse(Clock::time_point now, Clock::duration stood_still);
+  void WatchCompiler(Clock::time_point now, Clock::duration stood_still);
   void EndCompiler(const absl::Status& why);
   void SendCompile(wire::CompileRequest request);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);

@@ -158,7 +158,7 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
   });
   controller_heard_ = Clock::now();
   pulse_ = std::make_unique<Pulse>(
-      loop_, [this](Clock::time_point now, bool still) { OnPulse(now, still); });
+      loop_, [this](Clock::time_point now, Clock::duration still) { OnPulse(now, still); });
 }
 
 void SchedulerService::OnControllerFrame(wire::Frame frame) {
@@ -381,11 +381,11 @@ void SchedulerService::LoseWorker(uint32_t worker, Incarnation incarnation, wire
   AdmitNewcomer(worker);
 }
 
-void SchedulerService::OnPulse(Clock::time_point now, bool stood_still) {
+void SchedulerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
   WatchController(now, stood_still);
   for (uint32_t worker = 0; worker < workers_.size(); ++worker) {
     WorkerLink& state = workers_[worker];
-    if (stood_still) state.heard = now;  // messages of that time are still unread
+    state.heard = Pulse::Later(state.heard, stood_still, now);
     Beat(state);
     if (!state.link || now - state.heard < options_.silence_max) continue;
     absl::Status why = absl::DeadlineExceededError(
@@ -397,9 +397,9 @@ void SchedulerService::OnPulse(Clock::time_point now, bool stood_still) {
   }
 }
 
-void SchedulerService::WatchController(Clock::time_point now, bool stood_still) {
+void SchedulerService::WatchController(Clock::time_point now, Clock::duration stood_still) {
   if (!options_.remote || !controller_) return;
-  if (stood_still) controller_heard_ = now;
+  controller_heard_ = Pulse::Later(controller_heard_, stood_still, now);
   if (now - controller_heard_ >= options_.controller_silence_max) {
     const absl::Status why = absl::DeadlineExceededError(
         absl::StrCat("silent for ", options_.controller_silence_max.count(), " ms"));

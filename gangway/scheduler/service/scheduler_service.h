@@ -89,8 +89,8 @@ class SchedulerService {
   void Step(Event event);
   void Flush();
   void Arm();
-  void OnPulse(Clock::time_point now, bool stood_still);
-  void WatchController(Clock::time_point now, bool stood_still);
+  void OnPulse(Clock::time_point now, Clock::duration stood_still);
+  void WatchController(Clock::time_point now, Clock::duration stood_still);
   void Beat(const WorkerLink& worker);
   absl::Status Register(uint32_t worker, const std::shared_ptr<transport::Link>& link,
                         const wire::Hello& hello);

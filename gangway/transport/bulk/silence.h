@@ -13,8 +13,14 @@ namespace gangway::transport {
 
 class Silence {
  public:
-  // A frame, or progress of what is queued. Also after this process stood still, and may not have read what came.
+  // A frame, or progress of what is queued.
   void Hear(Clock::time_point now) { heard_ = std::max(heard_, now); }
+
+  // This process stood still until now, and has not read what came: that time is no silence.
+  void Skip(Clock::duration stood_still, Clock::time_point now) {
+    heard_ = std::min(now, heard_ + stood_still);
+    if (awaited_since_) awaited_since_ = std::min(now, *awaited_since_ + stood_still);
+  }
 
   // Something is awaited from now on, unless something already was.
   void Await(Clock::time_point now) {

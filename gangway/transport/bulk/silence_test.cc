@@ -38,5 +38,27 @@ TEST(Silence, ItBeginsWithTheLatestSignOfLifeOrTheFirstWait_TM1) {
   EXPECT_TRUE(silence.IsTooLong(start + seconds(205), kLimit));
 }
 
+// Not even if it stands still again and again.
+TEST(Silence, TimeInWhichThisProcessStoodStillIsNone) {
+  const Clock::time_point start = Clock::now();
+  Silence silence;
+  silence.Hear(start);
+  silence.Await(start);
+  silence.Skip(seconds(2), start + seconds(3));
+  EXPECT_FALSE(silence.IsTooLong(start + seconds(6), kLimit));
+  silence.Skip(seconds(2), start + seconds(8));
+  EXPECT_FALSE(silence.IsTooLong(start + seconds(8), kLimit));
+  EXPECT_TRUE(silence.IsTooLong(start + seconds(9), kLimit));
+}
+
+TEST(Silence, WhatBeganWhileThisProcessStoodStillBeginsAtItsEnd) {
+  const Clock::time_point start = Clock::now();
+  Silence silence;
+  silence.Await(start + seconds(9));
+  silence.Skip(seconds(10), start + seconds(10));
+  EXPECT_FALSE(silence.IsTooLong(start + seconds(14), kLimit));
+  EXPECT_TRUE(silence.IsTooLong(start + seconds(15), kLimit));
+}
+
 }  // namespace
 }  // namespace gangway::transport

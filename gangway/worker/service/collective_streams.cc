@@ -398,7 +398,8 @@ void CollectiveStreams::Watch() {
   if (closed_) return;
   const Clock::time_point now = Clock::now();
   // A process that stood still has not read what came, and one that did not watch has not asked.
-  const bool stood_still = now - watched_ > 2 * kBeatInterval;
+  const Clock::duration since = now - watched_;
+  const Clock::duration stood_still = since > 2 * kBeatInterval ? since : Clock::duration();
   watched_ = now;
   *watching_ = false;  // a launch that begins from now on posts a Watch
   bool is_busy = false;
@@ -412,7 +413,8 @@ void CollectiveStreams::Watch() {
     }
     is_busy = true;
     hearing.silence.Await(now);
-    hearing.silence.Hear(stood_still ? now : hearing.heard.load());
+    hearing.silence.Hear(hearing.heard.load());
+    hearing.silence.Skip(stood_still, now);
     if (hearing.silence.IsTooLong(now, options_.silence_max)) {
       silent.push_back(worker);
       continue;
