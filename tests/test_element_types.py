@@ -115,7 +115,7 @@ def collected(name, n, count):
     check(what + "all_to_all", over(exchange, x), exchanged)
     shifts = lambda v: jax.lax.scan(lambda c, _: (shift(c), None), v, length=3)[0]
     check(what + "in a loop", over(shifts, x), np.roll(x, 3, 0))
-    rows = noise(name, (300, count * count))  # so many small pieces that others are cut into slices
+    rows = noise(name, (300, count * count))  # over 256 small pieces: XLA gets larger types in slices
     swap = lambda v: jax.lax.all_to_all(v, "x", 1, 1, tiled=True)
     swapped = rows.reshape(300, count, count).swapaxes(1, 2).reshape(300, -1)
     check(what + "slices", over(swap, rows, P(None, "x")), swapped)

@@ -67,7 +67,8 @@ TEST(PulseTest, TimeInWhichItStoodStillIsNoSilenceOfAPeer) {
   const Clock::time_point heard = Clock::now(), now = heard + std::chrono::seconds(9);
   EXPECT_EQ(Pulse::Later(heard, {}, now), heard);
   EXPECT_EQ(Pulse::Later(heard, std::chrono::seconds(2), now), heard + std::chrono::seconds(2));
-  EXPECT_EQ(Pulse::Later(heard, std::chrono::seconds(10), now), now) << "it came meanwhile";
+  EXPECT_EQ(Pulse::Later(heard, std::chrono::seconds(10), now), now)
+      << "heard while it stood still";
 }
 
 }  // namespace

@@ -897,6 +897,14 @@ TEST(LoweringTest, MembersOfTheRuntimesOwnCollectivesAreChecked) {
 }
 
 TEST(LoweringTest, TheRuntimesOwnCollectivesOfPackedElementsAreRefused) {
+  for (const std::string opcode : {"all-gather-start", "collective-permute-start", "send"}) {
+    ModuleBuilder builder(2, 1);
+    builder.Begin("main");
+    const xla::ShapeProto narrow = Ints({8}, xla::TYPE_S2);
+    builder.Add(opcode, TupleOf({narrow, narrow}), {builder.Parameter(narrow)});
+    const absl::Status status = CheckKeptCollectives(builder.Bytes());
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << opcode << ": " << status;
+  }
   for (auto type : {xla::TYPE_S2, xla::TYPE_U2, xla::TYPE_S4, xla::TYPE_F4E2M1FN}) {
     ModuleBuilder builder(2, 1);
     builder.Begin("main");
