@@ -39,6 +39,7 @@ PAIRS = {
     "gangway.xla.IfrtXlaCompileOptionsProto": "xla.ifrt.XlaCompileOptionsProto",
     "gangway.xla.HloModuleWithConfigProto": "xla.HloModuleProtoWithConfig",
     "gangway.xla.HloWithConfigTextProto": "xla.HloModuleProtoWithConfig",
+    "gangway.xla.HloWithConfigCostProto": "xla.HloModuleProtoWithConfig",
     "gangway.xla.HloWithConfigEditProto": "xla.HloModuleProtoWithConfig",
     "gangway.xla.XSpace": "tensorflow.profiler.XSpace",
 }

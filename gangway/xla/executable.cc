@@ -12,6 +12,7 @@
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/hlo_text.pb.h"
 #include "gangway/xla/layout.h"
+#include "gangway/xla/named_sharding.h"
 #include "gangway/xla/source_line.h"
 
 namespace gangway::xla {
@@ -34,7 +35,9 @@ absl::StatusOr<Operand> Describe(const ShapeProto& shape, const OpShardingProto*
   if (shape.has_layout())
     GANGWAY_RETURN_IF_ERROR(CheckRowMajor(shape.layout(), operand.shard_dims.size()));
   GANGWAY_RETURN_IF_ERROR(DenseBytes(operand.element_type, operand.shard_dims));
-  if (sharding != nullptr) operand.sharding = *sharding;
+  if (sharding != nullptr) {
+    GANGWAY_ASSIGN_OR_RETURN(operand.sharding, AsTiles(*sharding));
+  }
   // On a single position nothing is tiled: the shape is the global one for every recorded kind.
   if (position_count == 1 || operand.element_type == TYPE_TOKEN) operand.sharding.Clear();
   GANGWAY_ASSIGN_OR_RETURN(Sharding parsed, Sharding::FromProto(operand.sharding, position_count));

@@ -4,8 +4,10 @@
 
 #include "gangway/base/check.h"
 #include "gangway/base/fuzz.h"
+#include "gangway/xla/cost_analysis.h"
 #include "gangway/xla/executable.h"
 #include "gangway/xla/fuzz_message.h"
+#include "gangway/xla/hlo_cost.pb.h"
 #include "gangway/xla/hlo_text.pb.h"
 
 namespace gangway::fuzz {
@@ -50,7 +52,18 @@ std::vector<std::string> Seeds() {
   call.set_opcode("custom-call");
   call.set_custom_call_target("f");
   call.add_operand_ids(1);
-  return {split.SerializeAsString(), text.SerializeAsString()};
+
+  xla::HloWithConfigCostProto costs;
+  auto& counted = *costs.mutable_module()->add_computations();
+  array(*counted.add_instructions()->mutable_shape());
+  auto& convolution = *counted.add_instructions();
+  convolution.set_opcode("convolution");
+  convolution.set_id(1);
+  convolution.add_operand_ids(0);
+  convolution.mutable_window()->add_dimensions()->set_size(2);
+  convolution.mutable_convolution_dimension_numbers()->add_input_spatial_dimensions(0);
+  convolution.mutable_convolution_dimension_numbers()->add_output_spatial_dimensions(0);
+  return {split.SerializeAsString(), text.SerializeAsString(), costs.SerializeAsString()};
 }
 
 }  // namespace gangway::fuzz
@@ -58,16 +71,25 @@ std::vector<std::string> Seeds() {
 size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max, unsigned int seed) {
   std::mt19937 random(seed);
   const std::string_view bytes = gangway::fuzz::View(data, size);
-  const std::string mutated =
-      random() % 2 == 0
-          ? gangway::xla::MutatedMessage<gangway::xla::HloModuleWithConfigProto>(bytes, random)
-          : gangway::xla::MutatedMessage<gangway::xla::HloWithConfigTextProto>(bytes, random);
+  std::string mutated;
+  switch (random() % 3) {
+    case 0:
+      mutated = gangway::xla::MutatedMessage<gangway::xla::HloModuleWithConfigProto>(bytes, random);
+      break;
+    case 1:
+      mutated = gangway::xla::MutatedMessage<gangway::xla::HloWithConfigTextProto>(bytes, random);
+      break;
+    default:
+      mutated = gangway::xla::MutatedMessage<gangway::xla::HloWithConfigCostProto>(bytes, random);
+  }
   return mutated.copy(reinterpret_cast<char*>(data), size_max);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = gangway::fuzz::View(data, size);
   (void)gangway::xla::ProgramText(bytes);
+  if (const auto costs = gangway::xla::AnalyzeCosts(bytes); costs.ok())
+    GANGWAY_CHECK(costs->flops >= 0 && costs->bytes_accessed >= 0, "costs are not negative");
   auto description = gangway::xla::DescribeExecutable(bytes);
   if (!description.ok()) return 0;
   GANGWAY_CHECK(description->partition_count >= 1 && description->replica_count >= 1,

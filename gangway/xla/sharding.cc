@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/xla/named_sharding.h"
 
 namespace gangway::xla {
 namespace {
@@ -111,6 +112,10 @@ Sharding Sharding::Replicated(int64_t position_count) {
 absl::StatusOr<Sharding> Sharding::FromProto(const OpShardingProto& proto, int64_t position_count) {
   if (position_count < 1 || position_count > kPositionsMax) {
     return Malformed(absl::StrCat("an array on ", position_count, " devices"));
+  }
+  if (proto.has_named_sharding()) {
+    GANGWAY_ASSIGN_OR_RETURN(const OpShardingProto tiles, AsTiles(proto));
+    return FromProto(tiles, position_count);
   }
   switch (proto.type()) {
     case OpShardingProto::TYPE_REPLICATED:

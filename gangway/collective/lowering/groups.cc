@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/status.h"
+#include "gangway/xla/named_sharding.h"
 
 namespace gangway::collective {
 namespace {
@@ -161,11 +162,10 @@ absl::StatusOr<Groups> FromMeshAxes(const xla::MeshAxesReplicaGroupListProto& li
   iota.set_num_replica_groups(count / group_size);
   iota.set_num_devices_per_group(group_size);
   GANGWAY_ASSIGN_OR_RETURN(Groups groups, FromIota(iota, ids));
-  const auto& named = list.mesh().device_ids();
-  if (named.empty()) return groups;
-  if (named.size() != count) return Wrong("the ids of its mesh do not fit its axes");
+  auto named = xla::MeshIds(list.mesh(), ids);
+  if (!named.ok()) return Wrong(std::string(named.status().message()));
   for (std::vector<int64_t>& group : groups)
-    for (int64_t& id : group) id = named[static_cast<int>(id)];
+    for (int64_t& id : group) id = (*named)[static_cast<size_t>(id)];
   return groups;
 }
 

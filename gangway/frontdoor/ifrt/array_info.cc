@@ -134,6 +134,17 @@ absl::StatusOr<xla::IfrtShardingProto> WriteSharding(const ArrayInfo& info) {
     serialized.set_data(proto.SerializeAsString());
     return sharding;
   }
+  if (info.hlo_sharding != nullptr) {
+    xla::IfrtHloShardingProto proto;
+    for (uint32_t device : info.devices)
+      proto.mutable_devices()->add_device_ids(static_cast<int32_t>(device));
+    *proto.mutable_op_sharding() = *info.hlo_sharding;
+    proto.set_memory_kind(MemoryKindForClient(info.memory_kind));
+    proto.set_version(kFormVersion);
+    serialized.set_type_name(kHlo);
+    serialized.set_data(proto.SerializeAsString());
+    return sharding;
+  }
   xla::IfrtConcreteEvenShardingProto proto;
   for (uint32_t device : info.devices)
     proto.mutable_devices()->add_device_ids(static_cast<int32_t>(device));
@@ -152,6 +163,7 @@ ArrayInfoRef ShardInfo(const ArrayInfo& info, size_t shard) {
   result->dims = info.shard_dims;
   result->devices = {info.devices[shard]};
   result->fully_replicated = true;
+  result->hlo_sharding = nullptr;
   result->offsets.assign(1, std::vector<int64_t>(info.shard_dims.size(), 0));
   return result;
 }

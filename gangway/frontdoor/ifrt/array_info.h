@@ -33,6 +33,9 @@ struct ArrayInfo {
   // part of the array.
   std::vector<std::vector<int64_t>> offsets;
   uint64_t shard_bytes = 0;
+  // Of a program's result whose shards tile it or are copies of it; null: not known so. Clients since jaxlib 0.12 put
+  // the parts of an array together by it.
+  std::shared_ptr<const xla::OpShardingProto> hlo_sharding;
 };
 using ArrayInfoRef = std::shared_ptr<const ArrayInfo>;
 

@@ -82,6 +82,22 @@ TEST(ArrayInfo, ShardingRoundTrips) {
   EXPECT_EQ(single->memory_kind, "");
 }
 
+TEST(ArrayInfo, AShardingThatIsKnownIsWrittenSoThatTheClientCanPutItsShardsTogether) {
+  ArrayInfo info = **ReadArrayInfo(F32(), Shape({8, 3}), Rows({7, 5}), kDevices);
+  EXPECT_EQ(WriteSharding(info)->serialized().type_name(), "xla::ifrt::ConcreteEvenSharding");
+  xla::OpShardingProto rows;
+  rows.set_type(xla::OpShardingProto::TYPE_OTHER);
+  for (int64_t count : {2, 1}) rows.add_tile_assignment_dimensions(count);
+  for (int64_t device : {0, 1}) rows.add_tile_assignment_devices(device);
+  info.hlo_sharding = std::make_shared<const xla::OpShardingProto>(rows);
+  const auto written = WriteSharding(info);
+  EXPECT_EQ(written->serialized().type_name(), "xla::ifrt::HloSharding");
+  ArrayInfoRef again = *ReadArrayInfo(F32(), Shape({8, 3}), *written, kDevices);
+  EXPECT_THAT(again->shard_dims, ElementsAre(4, 3));
+  EXPECT_EQ(again->offsets, info.offsets);
+  EXPECT_EQ(ShardInfo(info, 0)->hlo_sharding, nullptr);
+}
+
 TEST(ArrayInfo, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(ReadArrayInfo(F32(), Shape({8, 3}), Rows({3, 5}), kDevices).ok());  // no such device
   EXPECT_FALSE(ReadArrayInfo(F32(), Shape({7, 3}), Rows({4, 5}), kDevices).ok());  // uneven

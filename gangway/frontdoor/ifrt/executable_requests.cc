@@ -51,7 +51,15 @@ absl::StatusOr<ArrayInfoRef> OutputInfo(const xla::Operand& operand, const Tenso
   info->memory_kind = MemoryKindFromClient(spec.memory_kind);
   info->fully_replicated = operand.fully_replicated;
   auto sharding = xla::Sharding::FromProto(operand.sharding, static_cast<int64_t>(devices.size()));
-  if (sharding.ok()) SetOffsets(*sharding, *info);
+  if (sharding.ok()) {
+    SetOffsets(*sharding, *info);
+    using Kind = xla::Sharding::Kind;
+    const bool are_copies = std::ranges::all_of(operand.sharding.last_tile_dims(), [](int type) {
+      return type == xla::OpShardingProto::TYPE_REPLICATED;
+    });
+    if (are_copies && (sharding->kind() == Kind::kTiled || sharding->kind() == Kind::kReplicated))
+      info->hlo_sharding = std::make_shared<const xla::OpShardingProto>(operand.sharding);
+  }
   GANGWAY_ASSIGN_OR_RETURN(int64_t bytes, xla::DenseBytes(info->element_type, info->shard_dims));
   info->shard_bytes = static_cast<uint64_t>(bytes);
   return info;
