@@ -30,18 +30,22 @@ endif()
 find_program(GANGWAY_PROTOC protoc REQUIRED)
 find_program(GANGWAY_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 
-# The headers of the PJRT C API and of XLA's FFI come from pinned wheels, which tools/setup.sh unpacks here.
+# The CPU plugin, and the headers of the PJRT C API and of XLA's FFI, come from pinned wheels, which tools/setup.sh
+# unpacks here. The plugin's own wheel has no header, so that comes from the oldest plugin which the runtime works with.
 set(GANGWAY_WHEELS ${CMAKE_SOURCE_DIR}/.deps CACHE PATH "Folder with the unpacked plugin and FFI headers")
 set(GANGWAY_PJRT_INCLUDE ${GANGWAY_WHEELS}/xla_cpu_pjrt/include)
-set(GANGWAY_PJRT_PLUGIN ${GANGWAY_WHEELS}/xla_cpu_pjrt/xla_cpu_pjrt.so)
+set(GANGWAY_PJRT_PLUGIN ${GANGWAY_WHEELS}/xla_cpu/pjrt_c_api_cpu_plugin.so)
+set(GANGWAY_OLDER_PLUGIN ${GANGWAY_WHEELS}/xla_cpu_pjrt/xla_cpu_pjrt.so)
 set(GANGWAY_FFI_INCLUDE ${GANGWAY_WHEELS}/xla_ffi/include)
-# As binaries name it (base/package.h), so that the path of this repository is in none of them.
+# As binaries name them (base/package.h), so that the path of this repository is in none of them.
 set(GANGWAY_PJRT_PLUGIN_NAME ${GANGWAY_PJRT_PLUGIN})
+set(GANGWAY_OLDER_PLUGIN_NAME ${GANGWAY_OLDER_PLUGIN})
 cmake_path(IS_PREFIX CMAKE_SOURCE_DIR ${GANGWAY_PJRT_PLUGIN} NORMALIZE is_inside)
 if(is_inside)
   cmake_path(RELATIVE_PATH GANGWAY_PJRT_PLUGIN_NAME BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
+  cmake_path(RELATIVE_PATH GANGWAY_OLDER_PLUGIN_NAME BASE_DIRECTORY ${CMAKE_SOURCE_DIR})
 endif()
-foreach(needed ${GANGWAY_PJRT_INCLUDE}/pjrt_c_api.h ${GANGWAY_PJRT_PLUGIN} ${GANGWAY_FFI_INCLUDE}/xla/ffi/api/ffi.h)
+foreach(needed ${GANGWAY_PJRT_INCLUDE}/pjrt_c_api.h ${GANGWAY_PJRT_PLUGIN} ${GANGWAY_OLDER_PLUGIN} ${GANGWAY_FFI_INCLUDE}/xla/ffi/api/ffi.h)
   if(NOT EXISTS ${needed})
     message(FATAL_ERROR "${needed} is missing: run tools/setup.sh first")
   endif()

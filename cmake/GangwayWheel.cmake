@@ -1,7 +1,8 @@
 # What the wheel holds beside the Python package (pyproject.toml): the PJRT plugin's libraries in the package's folder,
-# the binary in _bin, in _libs the shared libraries of Debian that the binary needs, and in _copyright what Debian says
-# of these and of those that the binary holds. The C library, the C++ runtime and the loader are the system's: Debian
-# 12's or newer, which a plugin for an accelerator may need as well.
+# the binary in _bin, XLA's CPU plugin in _plugins, in _libs the shared libraries of Debian that the binary needs, and
+# in _copyright the terms of XLA's plugin, and what Debian says of these libraries and of those that the binary holds.
+# GANGWAY_WHEEL_CPU_PLUGIN=OFF leaves out XLA's plugin, two thirds of the wheel. The C library, the C++ runtime and the
+# loader are the system's: Debian 12's or newer, which a plugin for an accelerator may need as well.
 if(NOT SKBUILD)
   return()
 endif()
@@ -10,6 +11,11 @@ set_target_properties(gangway PROPERTIES INSTALL_RPATH "$ORIGIN/../_libs")
 target_link_options(gangway PRIVATE -Wl,--disable-new-dtags)
 install(TARGETS gangway RUNTIME DESTINATION gangway/_bin)
 install(TARGETS gangway_pjrt gangway_pjrt_grpc LIBRARY DESTINATION gangway)
+option(GANGWAY_WHEEL_CPU_PLUGIN "XLA's CPU plugin is in the wheel" ON)
+if(GANGWAY_WHEEL_CPU_PLUGIN)
+  install(FILES ${GANGWAY_PJRT_PLUGIN} DESTINATION gangway/_plugins)
+  install(DIRECTORY ${GANGWAY_WHEELS}/xla_cpu/licenses/ DESTINATION gangway/_copyright/xla_cpu)
+endif()
 
 install(CODE "set(binary [[$<TARGET_FILE:gangway>]])\nset(openblas [[${GANGWAY_OPENBLAS}]])\n\
               set(archives [[${GANGWAY_STATIC_ARCHIVES}]])")

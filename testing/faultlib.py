@@ -30,7 +30,7 @@ PLUGIN_TEXT = re.compile(
     "Error dispatching computation|Compute error|FFI call failed|CpuCallback|CustomCall"
 )
 # The cause of a failed Execute of a Blocker.
-REFUSED = "INVALID_ARGUMENT: Execution supplied . buffers but compiled program expected . buffers"
+REFUSED = "INVALID_ARGUMENT: Execution supplied . arguments but compiled program expected ."
 os.environ["GANGWAY_SIMULATED_WORK"] = (
     "1"  # the devices of clusters that are started from now on offer it
 )

@@ -17,7 +17,7 @@ import runpy
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PLUGIN = ROOT / ".deps" / "xla_cpu_pjrt" / "xla_cpu_pjrt.so"
+PLUGIN = ROOT / ".deps" / "xla_cpu" / "pjrt_c_api_cpu_plugin.so"
 NO_YNN_FUSIONS = "--xla_cpu_experimental_ynn_fusion_type="
 DEVICES = 8
 # Of the pool. In-process, a launch blocks up to a thread per device beside those in a collective, while 32 launches are

@@ -227,7 +227,7 @@ def test_a_load_that_fails_on_one_worker_fails_the_gang_everywhere_by_its_name(
         faulty.client.do("vs = [fresh(start)]", timeout_s=60)
         found = faulty.client.do("result = errors(s.data for s in vs[0].addressable_shards)")
         assert len(found) == 8, found
-        assert "proto deserialization failed" in the_cause(found, VICTIM, of="load"), found
+        assert "No program shape found" in the_cause(found, VICTIM, of="load"), found
         faulty.expect_others_go_on(time.monotonic())
     # A load is tried again at the next use, once its failure is a second old.
     wait_for(

@@ -183,7 +183,7 @@ class Round:
             found = self.do("result = errors(vs)")
             took = elapsed(began)
             assert len(found) == 30, found
-            assert "proto deserialization failed" in the_cause(found, VICTIM, of="load"), found
+            assert "No program shape found" in the_cause(found, VICTIM, of="load"), found
             assert took < ENDED_S, took
             self.faulty.expect_others_go_on(time.monotonic())
         assert self.do("result = errors(gs)") == []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from faultlib import Console
-from harness import Cluster
+from harness import Cluster, wait_for, why
 from test_collectives import SETUP
 
 NewCluster = Callable[..., Cluster]
@@ -83,3 +83,60 @@ def test_a_pool_that_is_too_small_is_refused_at_the_start(new_cluster: NewCluste
     result = new_cluster(1, 1, 8, "--threads", str(7 + CORES)).up()
     assert result.returncode != 0
     assert f"at least {8 + CORES} threads" in result.stdout + result.stderr
+
+
+# `loop` stands in `steps` of the runtime's collectives, on four devices from `first` on.
+FIRST_WORKER = SETUP.replace("devices.reshape", "devices[:8].reshape")
+TURNS = """
+def loop(first, steps):
+    mesh = Mesh(devices[first : first + 4], ("n",))
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("n"), out_specs=P("n"))
+    def run(x):
+        body = lambda i, c: jax.lax.psum(c, "n") * 0.25 + x * 0
+        return jax.lax.fori_loop(0, steps, body, x)
+    return jax.jit(run), jax.device_put(np.ones(4, np.float32), NamedSharding(mesh, P("n")))
+def relay(rounds):
+    halves = [loop(first, 20) for first in (0, 4)]
+    away = NamedSharding(Mesh(devices[8:12], ("n",)), P("n"))
+    for f, x in halves:
+        f(x).block_until_ready()
+    x = halves[0][1]
+    for i in range(rounds):
+        x = jax.device_put(jax.device_put(halves[i % 2][0](x), away), halves[(i + 1) % 2][1].sharding)
+    return np.asarray(x).tolist()
+"""
+
+
+def test_gangs_of_the_runtime_on_disjoint_devices_take_turns_and_why_says_so(
+    new_cluster: NewCluster,
+) -> None:
+    running = new_cluster(1, 2, 8, "--collectives", "xla").start()
+    with Console(running, door="pjrt") as long, Console(running, door="pjrt") as short:
+        for client in (long, short):
+            client.do(f"exec({FIRST_WORKER!r}, globals())")
+            client.do(f"exec({TURNS!r}, globals())")
+        long.do("f, x = loop(0, 40_000); f = f.lower(x).compile()")
+        short.do("g, y = loop(4, 3); right = np.asarray(g(y)).tolist()")
+        long.send("result = np.asarray(f(x)).tolist()")
+        wait_for("the long gang", lambda: any(w["kind"] == "call" for w in why(running)), 20)
+        short.send("result = np.asarray(g(y)).tolist() == right")
+
+        def is_explained() -> bool:
+            return any(
+                wait["reason"] == "runtime_turn" and wait["for_gang"] > 0 for wait in why(running)
+            )
+
+        wait_for("the short gang behind the long one", is_explained, 20)
+        assert short.answer(60)["ok"] is True
+        assert long.answer(60)["ok"] == [1.0] * 4
+
+
+def test_gangs_of_the_runtime_whose_bytes_come_by_way_of_another_worker_reach_it_in_order(
+    new_cluster: NewCluster,
+) -> None:
+    """Each reads what the one before it made on the other half of the worker, through another worker."""
+    running = new_cluster(1, 2, 8, "--collectives", "xla").start()
+    with Console(running, door="pjrt") as client:
+        client.do(f"exec({FIRST_WORKER!r}, globals())")
+        client.do(f"exec({TURNS!r}, globals())")
+        assert client.do("result = relay(60)", timeout_s=90) == [1.0] * 4

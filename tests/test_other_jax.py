@@ -1,6 +1,6 @@
 """Clients with another jaxlib than the repository's, each in its own venv, on one cluster: CORE, compared with the same
-jaxlib's own CPU backend. Versions that need a newer Python run in a bare Debian 13. Outside the nightly run, what the
-package does beyond CORE, with the newest version alone.
+jaxlib's own CPU backend, and what the package does beyond CORE. Versions that need a newer Python run in a bare Debian
+13. Outside the nightly run, the newest version alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from test_jax import CORE
 
 Outcomes = dict[str, Outcome]
 SUITES = {"0.12": "trixie"} | ({"0.8": "", "0.9": ""} if NIGHTLY else {})
-RUNS = [(version, "gangway-pjrt") for version in SUITES]
 # jaxlib's client of the IFRT door writes programs which are at most 12 weeks older than itself.
-if NIGHTLY:
-    RUNS += [("0.8", "gangway"), ("0.9", "gangway")]
+RUNS = [(version, backend) for version in SUITES for backend in ("gangway", "gangway-pjrt")]
 
 # What the package does for the plugin by JAX's private functions, and what JAX asks of a plugin beyond CORE.
 BEYOND = """
@@ -126,7 +124,6 @@ def outcomes(
 
 
 # The first test of a version makes its venv, and this one runs all its cases.
-@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CORE)
 @pytest.mark.parametrize(("version", "backend"), RUNS)

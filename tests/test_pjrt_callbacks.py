@@ -173,18 +173,15 @@ def test_sessions_with_the_same_program_run_their_own_functions(cluster: Cluster
 def test_what_a_callback_returns_from_a_jit_over_a_mesh_can_be_read(
     new_cluster: Callable[..., Cluster], workers: int
 ) -> None:
-    """XLA leaves it on the first device alone, as plain JAX shows; a loss often comes from the host."""
+    """A loss often comes from the host. Older plugins leave it on the first device alone, as plain JAX shows."""
     with Console(new_cluster(1, workers, 2).start(), door="pjrt") as console:
         prepare(console)
         console.do("x = jax.device_put(np.arange(8.0).reshape(4, 2), NamedSharding(mesh, P('d')))")
         console.do(
             "loss = jax.jit(lambda x: jax.pure_callback(lambda a: np.float32(a.sum()), f32, x))(x)"
         )
-        assert console.do("result = [float(loss), loss.item(), str(loss.sharding)]") == [
-            28,
-            28,
-            "GSPMDSharding({maximal device=0}, memory_kind=device)",
-        ]
+        assert console.do("result = [float(loss), loss.item()]") == [28, 28]
+        assert console.do("result = loss.sharding.spec == P()")
         for call in ("jax.pure_callback", "io_callback"):
             console.do(f"f = lambda x: {call}(lambda a: np.asarray(a) * 2, x, x)")
             console.do("y = jax.jit(f)(x)")

@@ -12,7 +12,9 @@ from harness import NATIVE_PROGRAMS, PATIENCE, ROOT, Cluster, client_environment
 
 SUITE = NATIVE_PROGRAMS / "pjrt_conformance_e2e_test"
 GANGWAY = os.environ.get("GANGWAY_PJRT_PLUGIN", str(ROOT / "bin" / "libgangway_pjrt.so"))
-CPU = os.environ.get("GANGWAY_CPU_PLUGIN", str(ROOT / ".deps" / "xla_cpu_pjrt" / "xla_cpu_pjrt.so"))
+CPU = os.environ.get(
+    "GANGWAY_CPU_PLUGIN", str(ROOT / ".deps" / "xla_cpu" / "pjrt_c_api_cpu_plugin.so")
+)
 
 
 def run(plugin: str, library: str, environment: dict[str, str], *arguments: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -134,9 +135,9 @@ def test_serialized_executables_are_loaded_and_hostile_ones_refused(console: Con
     )
     console.do("load(raw)")
     for bad, words in [
-        ("raw.replace(b'GANGWAYP1', b'JANGWAYP1')", "no executable that Gangway serialized"),
-        ("raw.replace(b'GANGWAYP1', b'GANGWAYP2')", "another version of Gangway"),
-        ("raw[:raw.index(b'GANGWAYP1') + 40]", "cut short"),
+        ("raw.replace(b'GANGWAYP2', b'JANGWAYP2')", "no executable that Gangway serialized"),
+        ("raw.replace(b'GANGWAYP2', b'GANGWAYP3')", "another version of Gangway"),
+        ("raw[:raw.index(b'GANGWAYP2') + 40]", "cut short"),
         ("raw[:-1]", "damaged"),
         ("raw[:-9] + b'x' + raw[-8:]", "damaged"),
     ]:
@@ -274,6 +275,17 @@ def test_what_is_read_in_place_leaves_room_for_others() -> None:
                 assert each.do("result = float(big.sum())") == 8 << 20
     finally:
         cluster.stop()
+
+
+def test_the_log_of_a_worker_is_gangways_alone(cluster: Cluster, console: Console) -> None:
+    """XLA writes lines for each client, and blocks for each execute that it refuses."""
+    said = console.ask(
+        "jax.jit(lambda x: jax.pure_callback(lambda a: 1 / 0, x, x))(jnp.ones(3)).block_until_ready()"
+    )
+    assert "ZeroDivisionError" in said["error"]
+    logs = cluster.logs(1 << 20)
+    (worker,) = re.findall(r"^--- island0-worker0\.log\n(.*?)(?=^--- |\Z)", logs, re.M | re.S)
+    assert "registers" in worker and not re.search(r"^[IWE]\d{4} ", worker, re.M), worker
 
 
 def test_live_arrays_and_cost_analysis(console: Console) -> None:

@@ -204,11 +204,11 @@ def test_an_old_jaxlib_is_refused_and_a_new_one_warned_about() -> None:
         warnings.simplefilter("error")
         _backend.check_jaxlib("0.8.0", "ifrt")
         _backend.check_jaxlib("0.10.2", "ifrt")
+        _backend.check_jaxlib("0.12.0.1", "ifrt")
         _backend.check_jaxlib("0.12.0.1", "pjrt")
-    with pytest.warns(UserWarning, match=r"0\.11\.0\.dev1 is newer"):
-        _backend.check_jaxlib("0.11.0.dev1", "ifrt")
-    with pytest.warns(UserWarning, match=r"0\.13\.0 is newer"):
-        _backend.check_jaxlib("0.13.0", "pjrt")
+    for door in ("ifrt", "pjrt"):
+        with pytest.warns(UserWarning, match=r"0\.13\.0 is newer"):
+            _backend.check_jaxlib("0.13.0", door)
 
 
 def run(*arguments: str, port: int, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -355,11 +355,8 @@ def test_the_wheels_metadata_agree_with_the_build() -> None:
     """The wheel itself: test_wheel.py."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == gangway.__version__
-    wheels = (ROOT / "tools" / "versions" / "wheels.txt").read_text().split()
-    (plugin,) = [name for name in project["dependencies"] if name.startswith("xla-cpu-pjrt")]
-    assert plugin.replace("-", "_") in [word.replace("-", "_") for word in wheels]
     oldest = ".".join(map(str, _backend.OLDEST_JAXLIB))
-    assert f"jax>={oldest}" in project["dependencies"]
+    assert project["dependencies"] == [f"jax>={oldest}"]
 
 
 def test_the_wheels_command_without_its_binary() -> None:

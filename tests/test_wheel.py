@@ -118,6 +118,7 @@ def test_all_shared_libraries_are_found(bare: Bare) -> None:
     assert "not found" not in found, found
     for name, path in re.findall(r"(\S+) => (\S+)", found):
         assert path.startswith(str(package)) or name.split(".so")[0] in SYSTEM, (name, path)
+    assert (package / "_copyright" / "xla_cpu" / "LICENSE").exists()
     assert {"libgrpc-dev", "libabsl-dev", "libprotobuf-dev", "libc-ares-dev", "libssl3"} <= {
         file.name for file in (package / "_copyright").iterdir()
     }

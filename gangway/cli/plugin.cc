@@ -105,11 +105,11 @@ absl::StatusOr<std::string> CheckPath(const std::string& path) {
 // "/opt/plugin.so" and "plugin.so" are paths, "cuda" is a name.
 bool IsPath(const std::string& text) { return text.find_first_of("/.") != std::string::npos; }
 
-// Of the build, or, beside the package of a wheel, that of the package xla-cpu-pjrt.
+// Of the build, or of the wheel's package.
 std::string CpuPlugin() {
   const std::string package = PackageFolder();
   if (package.empty()) return SourcePath(GANGWAY_DEFAULT_PLUGIN);
-  return absl::StrCat(package, "/../xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
+  return absl::StrCat(package, "/_plugins/pjrt_c_api_cpu_plugin.so");
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ class PluginTest : public ::testing::Test {
 TEST_F(PluginTest, CpuIsTheDefaultAndHasAName) {
   auto given = FindPlugin("");
   ASSERT_TRUE(given.ok()) << given.status();
-  EXPECT_THAT(*given, HasSubstr("xla_cpu_pjrt.so"));
+  EXPECT_THAT(*given, HasSubstr("pjrt_c_api_cpu_plugin.so"));
   Set("GANGWAY_PLUGIN", "other.so");
   EXPECT_EQ(*FindPlugin("cpu"), *given);
   EXPECT_THAT(std::string(FindPlugin("").status().message()), HasSubstr("other.so"));

@@ -207,6 +207,21 @@ TEST(WhyTextTest, SaysWhatWaitsHowLongAndForWhom) {
   EXPECT_THAT(WhyText(reply), Not(HasSubstr("nothing")));
 }
 
+TEST(WhyTextTest, AGangThatWaitsForItsTurnInTheRuntimeNamesTheOneBeforeIt) {
+  wire::Wait wait;
+  wait.set_kind("call");
+  wait.set_gang(12);
+  wait.set_session(3);
+  wait.set_reason(wire::Wait::REASON_RUNTIME_TURN);
+  wait.add_workers("island0/worker0");
+  wait.set_for_gang(9);
+  wait.set_for_session(2);
+  EXPECT_EQ(WaitText(wait),
+            "gang 12, call of session 3, is with island0/worker0, whose device runtime runs one "
+            "program with collectives of its own at a time (those of Gangway run side by side), "
+            "behind gang 9 of session 2");
+}
+
 TEST(WhyTextTest, AGangThatStandsInACollectiveIsExplainedByItsMissingMembers) {
   wire::WhyReply reply;
   wire::Wait& wait = *reply.add_waits();

@@ -83,6 +83,10 @@ std::string Reason(const Wait& wait) {
           ": the device runtime does not return, although the worker sends heartbeats");
     case Wait::REASON_COLLECTIVE:
       return absl::StrCat(" stands in ", wire::CollectiveText(wait));
+    case Wait::REASON_RUNTIME_TURN:
+      return absl::StrCat(" is with ", workers,
+                          ", whose device runtime runs one program with collectives of its own at ",
+                          "a time (those of Gangway run side by side), behind ", ForGang(wait));
     case Wait::REASON_UPLOAD_BYTES:
       return absl::StrCat(" waits for the client of session ", wait.session(), " to send bytes to ",
                           workers);

@@ -20,6 +20,7 @@
 #include "gangway/wire/failure.h"
 #include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/compile_options.pb.h"
+#include "gangway/xla/cost_analysis.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
 
@@ -68,13 +69,23 @@ absl::Status FillFromOutputs(const device::Executable& executable, wire::Executa
   return absl::OkStatus();
 }
 
-void ReplaceCosts(const std::vector<std::pair<std::string, double>>& costs,
-                  wire::ExecutableInfo& info) {
-  info.clear_cost();
-  for (const auto& [name, value] : costs) (*info.mutable_cost())[name] = value;
+// As the runtime counts them, `counted`, or by us from `program`.
+absl::Status FillCosts(const absl::StatusOr<Costs>& counted, const std::string& program,
+                       wire::ExecutableInfo& info) {
+  if (!counted.ok() && !absl::IsUnimplemented(counted.status())) return counted.status();
+  auto& costs = *info.mutable_cost();
+  if (counted.ok()) {
+    for (const auto& [name, value] : *counted) costs[name] = value;
+    return absl::OkStatus();
+  }
+  GANGWAY_ASSIGN_OR_RETURN(const xla::ProgramCosts ours, xla::AnalyzeCosts(program));
+  costs["flops"] = ours.flops;
+  costs["transcendentals"] = ours.transcendentals;
+  costs["bytes accessed"] = ours.bytes_accessed;
+  return absl::OkStatus();
 }
 
-absl::Status FillCosts(const device::Executable& executable, wire::ExecutableInfo& info) {
+absl::Status FillMemory(const device::Executable& executable, wire::ExecutableInfo& info) {
   auto memory = executable.GetMemoryStats();
   if (memory.ok()) {
     info.mutable_memory()->set_argument_bytes(memory->argument_bytes);
@@ -85,9 +96,6 @@ absl::Status FillCosts(const device::Executable& executable, wire::ExecutableInf
   } else if (!absl::IsUnimplemented(memory.status())) {
     return memory.status();
   }
-  auto costs = executable.GetCostAnalysis();
-  if (!costs.ok()) return absl::IsUnimplemented(costs.status()) ? absl::OkStatus() : costs.status();
-  ReplaceCosts(*costs, info);
   return absl::OkStatus();
 }
 
@@ -99,11 +107,17 @@ absl::Status CheckSize(uint64_t bytes) {
                    ": pass large constants as arguments"));
 }
 
-// What is known from the program for clients, with costs and memory of `executable`.
+void FillMemoryKinds(std::span<const std::string> kinds, wire::ExecutableInfo& info) {
+  for (size_t i = 0; i < kinds.size() && i < static_cast<size_t>(info.results_size()); ++i)
+    info.mutable_results(static_cast<int>(i))->set_memory_kind(kinds[i]);
+}
+
+// What is known from the program for clients, and the memory of `executable`.
 absl::Status Describe(const device::Executable& executable, std::string program,
-                      wire::ExecutableInfo& info) {
+                      const absl::StatusOr<Costs>& counted, wire::ExecutableInfo& info) {
   GANGWAY_RETURN_IF_ERROR(FillFromProgram(std::move(program), info));
-  return FillCosts(executable, info);
+  GANGWAY_RETURN_IF_ERROR(FillMemory(executable, info));
+  return FillCosts(counted, info.optimized_program(), info);
 }
 
 bool HasNarrowElements(const xla::ShapeProto& shape) {
@@ -189,7 +203,8 @@ absl::StatusOr<wire::CompileResult> CompileSimulated(device::Backend& backend,
   wire::CompileResult result;
   result.mutable_info()->set_device_count(request.device_count());
   GANGWAY_ASSIGN_OR_RETURN(std::string program, executable->OptimizedProgram());
-  GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(program), *result.mutable_info()));
+  GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(program), executable->GetCostAnalysis(),
+                                   *result.mutable_info()));
   result.set_serialized(*std::move(lowered));
   result.mutable_positions()->set_replicas(1);
   result.mutable_positions()->set_partitions(request.device_count());
@@ -246,9 +261,10 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();
   info.set_device_count(request.device_count());
-  GANGWAY_RETURN_IF_ERROR(Describe(*executable, std::move(partitioned.program), info));
-  // The runtime cannot count the calls that have taken the collectives' place.
-  if (partitioned.costs) ReplaceCosts(*partitioned.costs, info);
+  // Of the partitioned program, since nobody can count the calls that have taken the collectives' place.
+  GANGWAY_RETURN_IF_ERROR(
+      Describe(*executable, std::move(partitioned.program), partitioned.costs, info));
+  FillMemoryKinds(partitioned.memory_kinds, info);
   xla::LoweredExecutable serialized;
   GANGWAY_ASSIGN_OR_RETURN(*serialized.mutable_executable(), executable->Serialize());
   *serialized.mutable_table() = std::move(lowered->table);
@@ -269,11 +285,13 @@ absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
   auto program = executable->OptimizedProgram();
   if (program.ok()) {
     GANGWAY_RETURN_IF_ERROR(CheckCalls(*program));
-    GANGWAY_RETURN_IF_ERROR(Describe(*executable, *std::move(program), info));
+    GANGWAY_RETURN_IF_ERROR(
+        Describe(*executable, *std::move(program), executable->GetCostAnalysis(), info));
     GANGWAY_RETURN_IF_ERROR(CheckRuntimesCollectives(backend, info));
+    FillMemoryKinds(executable->output_memory_kinds(), info);
   } else if (absl::IsUnimplemented(program.status())) {
     GANGWAY_RETURN_IF_ERROR(FillFromOutputs(*executable, info));
-    GANGWAY_RETURN_IF_ERROR(FillCosts(*executable, info));
+    GANGWAY_RETURN_IF_ERROR(FillMemory(*executable, info));
   } else {
     return program.status();
   }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <numeric>
+#include <optional>
 #include <string_view>
 
 #include "absl/strings/match.h"
@@ -148,11 +149,9 @@ absl::StatusOr<std::string> ReadWhatWasOptimized(device::Backend& partitioner,
 absl::StatusOr<Partitioned> ReadExecutable(const device::Executable& executable) {
   Partitioned partitioned;
   GANGWAY_ASSIGN_OR_RETURN(partitioned.program, executable.OptimizedProgram());
-  auto costs = executable.GetCostAnalysis();
-  if (costs.ok())
-    partitioned.costs = *std::move(costs);
-  else if (!absl::IsUnimplemented(costs.status()))
-    return costs.status();
+  const auto kinds = executable.output_memory_kinds();
+  partitioned.memory_kinds.assign(kinds.begin(), kinds.end());
+  partitioned.costs = executable.GetCostAnalysis();
   return partitioned;
 }
 

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,12 +32,15 @@ inline constexpr uint32_t kSpanMax = 2048;  // positions of one program
 inline constexpr uint32_t kPartitionThreads = 320;
 inline constexpr uint64_t kPartitionBytes = uint64_t{160} << 10;
 
+using Costs = std::vector<std::pair<std::string, double>>;
+
 // A program as the runtime has partitioned it.
 struct Partitioned {
   std::string program;  // of one position, as device::Executable::OptimizedProgram yields it
-  // As device::Executable::GetCostAnalysis yields them. Null: the runtime does not say, or has no code for a
-  // collective, so there was no executable to ask.
-  std::optional<std::vector<std::pair<std::string, double>>> costs;
+  std::vector<std::string> memory_kinds;  // of the outputs, as device::Executable has them
+  // As device::Executable::GetCostAnalysis yields them; UNIMPLEMENTED also where the runtime has no code for a
+  // collective, so that there was no executable to ask.
+  absl::StatusOr<Costs> costs = absl::UnimplementedError("there is no executable");
 };
 
 // How XLA hands over the all-to-all of an array: as it is, or as slices, their all-to-all and a concatenation. Slices

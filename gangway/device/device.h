@@ -65,6 +65,9 @@ struct Capabilities {
   // Each device of a program with collectives blocks a thread that other programs need, too (XLA CPU): a worker then
   // admits one such gang to a device at a time.
   bool collectives_block_threads = false;
+  // Programs with the runtime's own collectives run one at a time in a process, in the order in which they arrive, also
+  // on disjoint devices (XLA CPU since some version after PJRT C API 0.81).
+  bool collectives_take_turns = false;
   // BufferFromHost with HostSemantics::kZeroCopy uses the caller's memory without a copy.
   bool host_zero_copy = false;
   // RegisterFfiHandlers works, with handlers that read and write host memory.
@@ -177,10 +180,8 @@ using CollectiveCall =
                                std::span<const std::span<std::byte>> results)>;
 
 struct ExecuteOptions {
-  // The same on all devices of one launch. For a program with collectives it must be unique among
-  // the launches in flight: XLA CPU matches the members of a collective by it, and silently mixes
-  // two gangs that share one. FFI handlers read it as their RunId. A program without collectives
-  // may use 0.
+  // The same on all devices of one launch. Of a program over several devices it is not 0, and unique among the launches
+  // in flight: the runtime finds a launch's members by it. FFI handlers read it as their RunId.
   int32_t launch_id = 0;
   // Indices of arguments that must survive although the program may alias them to an output.
   std::vector<int64_t> non_donatable;
@@ -205,10 +206,13 @@ class Executable {
   // Per-device shapes.
   virtual std::span<const ArraySpec> outputs() const = 0;
   int num_outputs() const { return static_cast<int>(outputs().size()); }
+  // Of each output, "" for the default kind; no kinds where the runtime does not say.
+  virtual std::span<const std::string> output_memory_kinds() const { return {}; }
 
   // UNIMPLEMENTED where the runtime does not count memory.
   virtual absl::StatusOr<MemoryStats> GetMemoryStats() const = 0;
-  // Named numbers ("flops", "bytes accessed", ...); may be empty.
+  // Named numbers ("flops", "bytes accessed", ...). UNIMPLEMENTED where the runtime does not count them; an HLO
+  // program's are counted from it then (xla/cost_analysis.h).
   virtual absl::StatusOr<std::vector<std::pair<std::string, double>>> GetCostAnalysis() const = 0;
 
   // Bytes for Backend::Load, in this process or in another with the same runtime and version.
@@ -224,8 +228,8 @@ class Executable {
   // this returns. Donated arguments (aliased to an output and not in non_donatable) are consumed:
   // IsDeleted() is then true, even if the run fails later. The returned outputs are not ready yet.
   // `on_complete` runs with the status of the run when the device has finished it.
-  // INVALID_ARGUMENT: wrong number, shape or device of an argument, or an argument already deleted
-  // or donated.
+  // INVALID_ARGUMENT: wrong number, shape or device of an argument, an argument already deleted or donated, or no
+  // launch id. FAILED_PRECONDITION: the launch id is in flight for another launch.
   virtual absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> ExecuteOn(
       int device, std::span<Buffer* const> arguments, const ExecuteOptions& options,
       StatusCallback on_complete) = 0;

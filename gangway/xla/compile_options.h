@@ -29,9 +29,6 @@ absl::StatusOr<std::string> WithDevices(std::string_view serialized_options,
 // orders. Errors as WithDevices.
 absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options);
 
-// Removes the option of this name from those that a caller adds by name, and returns its text. Empty: there is none.
-std::string TakeOption(std::string_view name, CompileOptionsProto& options);
-
 // Removes what jaxlib says about the calling process, which would make equal programs differ: the size of its devices'
 // memory, which the workers' runtime knows itself, and whether its own copy of the program may be changed.
 void DropLocalOptions(CompileOptionsProto& options);

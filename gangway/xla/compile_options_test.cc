@@ -111,41 +111,6 @@ TEST(CompileOptions, TheOrderOfAListCounts) {
             *CanonicalOptions(OptionsWithMaps({"a"}, other)));
 }
 
-std::string Bytes(const google::protobuf::UnknownFieldSet& fields) {
-  std::string bytes;
-  fields.SerializeToString(&bytes);
-  return bytes;
-}
-
-// An entry of the options that a caller adds by name.
-std::string Override(const std::string& name, int number, const std::string& value) {
-  google::protobuf::UnknownFieldSet text, entry, options;
-  text.AddLengthDelimited(number, value);
-  entry.AddLengthDelimited(1, name);
-  entry.AddLengthDelimited(2, Bytes(text));
-  options.AddLengthDelimited(7, Bytes(entry));
-  return Bytes(options);
-}
-
-TEST(CompileOptions, AnOptionIsTakenByItsNameAndTheOthersStay) {
-  CompileOptionsProto options;
-  ASSERT_TRUE(options.ParseFromString(Override("one", 1, "1") + Override("mine", 1, "a,b") +
-                                      Override("three", 1, "3")));
-  EXPECT_EQ(TakeOption("mine", options), "a,b");
-  EXPECT_EQ(TakeOption("mine", options), "");
-  EXPECT_EQ(options.SerializeAsString(), Override("one", 1, "1") + Override("three", 1, "3"));
-}
-
-TEST(CompileOptions, AnOptionOfAnotherTypeOrFormIsNotTaken) {
-  for (const std::string& bytes :
-       {Override("mine", 2, "a"), std::string("\x3a\x00", 2), std::string("\x3a\x02\x0a\x05")}) {
-    CompileOptionsProto options;
-    if (!options.ParseFromString(bytes)) continue;
-    EXPECT_EQ(TakeOption("mine", options), "");
-    EXPECT_EQ(options.SerializeAsString(), bytes);
-  }
-}
-
 TEST(CompileOptions, WhatIsTheCallersOwnIsDropped) {
   CompileOptionsProto options, plain;
   for (CompileOptionsProto* each : {&options, &plain}) {

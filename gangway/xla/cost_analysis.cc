@@ -133,9 +133,10 @@ double ValidPairs(const WindowDimensionProto& window, int64_t base, int64_t outp
   const double pairs = static_cast<double>(size) * static_cast<double>(outputs);
   const int64_t stride = window.stride(), spread = window.window_dilation();
   const int64_t apart = window.base_dilation(), padding = window.padding_low();
-  for (int64_t each : {stride, spread, apart, base, padding + kLookedAtMax}) {
-    if (each < 1 || each > (int64_t{1} << 40)) return pairs;
-  }
+  constexpr int64_t kSizeMax = int64_t{1} << 40;
+  for (int64_t each : {stride, spread, apart, base})
+    if (each < 1 || each > kSizeMax) return pairs;
+  if (padding < -kSizeMax || padding > kSizeMax) return pairs;
   if (pairs > static_cast<double>(kLookedAtMax)) return pairs;
   int64_t valid = 0;
   for (int64_t k = 0; k < size; ++k) {

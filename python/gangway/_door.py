@@ -17,7 +17,7 @@ DOORS = ("ifrt", "pjrt")
 # its IFRT client for each array. docs/internals/pjrt-door.md has the measurement.
 PJRT_DEVICES_MAX = 32
 # Programs of newer clients are not readable for the CPU plugin behind the front door.
-IFRT_JAXLIB_MAX = (0, 10)
+IFRT_JAXLIB_MAX = (0, 12)
 
 
 def given_door(argument: str | None) -> str | None:

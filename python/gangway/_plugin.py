@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from gangway import _callbacks, _memory_kinds, _platform
+from gangway import _callbacks, _platform
 from gangway._errors import GangwayError
 
 NAME = "gangway"  # of JAX's backend
@@ -38,7 +38,6 @@ def register() -> None:
     """
     from jax._src import xla_bridge
 
-    _memory_kinds.install(lambda backend: xla_bridge._backends.get(NAME) is backend)
     if NAME not in xla_bridge._backend_factories:
         path = library()
         # Else JAX warns on each start. docs/reference/pjrt.md says what the plugin lacks.

@@ -35,8 +35,6 @@ def case_ahead_of_time():
     compiled = lowered.compile()
     assert "HloModule" in str(compiled.as_text())
     assert compiled.input_shardings[0][0].is_equivalent_to(x.sharding, 2)
-    analysis = compiled.cost_analysis()
-    assert analysis and analysis["flops"] > 0, analysis
     return np.asarray(compiled(x))
 
 

@@ -314,8 +314,7 @@ def case_donation_through_a_reshard():
     return found
 
 
-def gradient_of_a_psum_of_a_reduced_array():
-    """Not a case: the CPU plugin gets it wrong (tests/test_jax_limits.py)."""
+def case_gradient_of_a_psum_of_a_reduced_array():
     mesh = jax.make_mesh(
         (2, 2),
         ("x", "y"),

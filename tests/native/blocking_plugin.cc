@@ -40,11 +40,11 @@ PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
   return Real()->PJRT_Client_Compile(args);
 }
 
-// The real plugin refuses bytes that are not an executable.
+// The real plugin refuses no bytes, with an error that is not of the executable itself.
 PJRT_Error* Load(PJRT_Executable_DeserializeAndLoad_Args* args) {
   Block(TestFile() + ".load");
   PJRT_Executable_DeserializeAndLoad_Args copy = *args;
-  if (access((TestFile() + ".refuse_load").c_str(), F_OK) == 0) copy.serialized_executable_size = 1;
+  if (access((TestFile() + ".refuse_load").c_str(), F_OK) == 0) copy.serialized_executable_size = 0;
   PJRT_Error* const error = Real()->PJRT_Executable_DeserializeAndLoad(&copy);
   args->loaded_executable = copy.loaded_executable;
   return error;

@@ -414,9 +414,12 @@ TEST_P(DeviceConformance, RefusesBadProgramsOptionsAndPlacements) {
   EXPECT_FALSE(unknown_format.ok());
 }
 
-// Runs a gang on executable->devices(), one thread per device, and checks every output.
+// Runs a gang on executable->devices(), one thread per device, and checks every output. `launch`: chooses the inputs.
+// An output may be there before its launch has ended, so no launch id comes twice.
 void RunGang(Backend& backend, const Subject& subject, const TestProgram& program,
              Executable& executable, int launch) {
+  static int last_launch_id = 0;
+  const int launch_id = ++last_launch_id;
   const int count = static_cast<int>(executable.devices().size());
   std::vector<Arguments> inputs;
   for (int i = 0; i < count; ++i) inputs.push_back({{static_cast<float>(i + 10 * launch)}});
@@ -427,7 +430,7 @@ void RunGang(Backend& backend, const Subject& subject, const TestProgram& progra
     if (!argument.ok()) return;
     Buffer* pointer = argument->get();
     ExecuteOptions options;
-    options.launch_id = launch;
+    options.launch_id = launch_id;
     auto outputs = executable.ExecuteOn(device, {&pointer, 1}, options, nullptr);
     results[position] = outputs.ok() ? ReadFloats(*(*outputs)[0]) : outputs.status();
   });
@@ -529,7 +532,8 @@ TEST_P(DeviceConformance, DescribesExecutables) {
   if (stats.ok()) {
     EXPECT_EQ(stats->alias_bytes, 16);
   }
-  EXPECT_TRUE(binary->GetCostAnalysis().ok());
+  const absl::Status costs = binary->GetCostAnalysis().status();
+  EXPECT_TRUE(costs.ok() || absl::IsUnimplemented(costs)) << costs.ToString();
   auto optimized = binary->OptimizedProgram();
   ASSERT_TRUE(optimized.ok()) << optimized.status().ToString();
   EXPECT_FALSE(optimized->empty());

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -123,7 +125,7 @@ absl::StatusOr<const PJRT_Api*> OpenLibrary(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(
         "'", path, "' is a shared library but not a PJRT plugin: ",
         get_api == nullptr ? "it does not export GetPjrtApi" : "its GetPjrtApi returned null",
-        ". Give the path of the plugin's own .so, for example xla_cpu_pjrt.so"));
+        ". Give the path of the plugin's own .so, for example pjrt_c_api_cpu_plugin.so"));
   }
   return table;
 }
@@ -140,6 +142,10 @@ absl::Status PinThreadPool(int size) {
   setenv("NPROC", std::to_string(size).c_str(), /*overwrite=*/1);
   return absl::OkStatus();
 }
+
+// XLA writes a block to stderr for each execute that it refuses, whose error we have anyway, and lines for each client:
+// only what ends the process belongs into a worker's log.
+void QuietenLog() { setenv("TF_CPP_MIN_LOG_LEVEL", "3", /*overwrite=*/0); }
 
 constexpr std::string_view kErrorMark = "gangway-status-";  // then the code, ": " and the text
 
@@ -183,6 +189,7 @@ absl::StatusOr<const PjrtApi*> PjrtApi::Load(const std::string& path, int thread
       new std::map<std::string, const PjrtApi*>();  // never destroyed: see the file comment
   MutexLock lock(mutex);
   GANGWAY_RETURN_IF_ERROR(PinThreadPool(thread_pool_size));
+  QuietenLog();
   if (auto found = loaded->find(path); found != loaded->end()) return found->second;
   GANGWAY_ASSIGN_OR_RETURN(const PJRT_Api* table, OpenLibrary(path));
   GANGWAY_RETURN_IF_ERROR(CheckTable(path, table));
@@ -200,7 +207,12 @@ std::string PjrtApi::version() const {
 
 const PJRT_Extension_Base* PjrtApi::FindExtension(PJRT_Extension_Type type) const {
   const PJRT_Extension_Base* extension = table_->extension_start;
-  while (extension != nullptr && extension->type != type) extension = extension->next;
+  for (; extension != nullptr; extension = extension->next) {
+    // A newer plugin has types that the enumeration lacks.
+    std::underlying_type_t<PJRT_Extension_Type> number;
+    std::memcpy(&number, &extension->type, sizeof(number));
+    if (number == type) break;
+  }
   return extension;
 }
 

@@ -155,6 +155,9 @@ absl::Status PjrtClient::ReadCapabilities() {
   capabilities_.inflight_max = 32;
   capabilities_.executes_inline = cpu;
   capabilities_.collectives_block_threads = cpu;
+  constexpr int kTakesNoTurnsMinor = 81;  // the newest that was seen to run them side by side
+  capabilities_.collectives_take_turns =
+      cpu && api_->table()->pjrt_api_version.minor_version > kTakesNoTurnsMinor;
   capabilities_.host_zero_copy = cpu;
   capabilities_.execute_waits_for_arguments = !cpu;  // CUDA: docs/internals/device-conformance.md
   capabilities_.pins_host_memory = !cpu && api_->table()->PJRT_Client_DmaMap != nullptr &&

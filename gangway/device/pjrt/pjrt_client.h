@@ -1,5 +1,5 @@
 // The opened client of a plugin, shared by its Backend, buffers and executables. Internal to
-// device/pjrt. Immutable after Open, so it needs no lock; every object made from it references it.
+// device/pjrt. Immutable after Open but for the launches, which have a lock; every object made from it references it.
 #ifndef GANGWAY_DEVICE_PJRT_PJRT_CLIENT_H_
 #define GANGWAY_DEVICE_PJRT_PJRT_CLIENT_H_
 
@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/device/device.h"
+#include "gangway/device/pjrt/launches_in_flight.h"
 #include "gangway/device/pjrt/pjrt_api.h"
 #include "gangway/device/pjrt/pjrt_backend.h"
 
@@ -26,6 +27,7 @@ class PjrtClient {
 
   const PjrtApi& api() const { return *api_; }
   PJRT_Client* client() const { return client_; }
+  const std::shared_ptr<LaunchesInFlight>& launches() const { return launches_; }
   const Capabilities& capabilities() const { return capabilities_; }
   const std::vector<DeviceInfo>& devices() const { return infos_; }
 
@@ -50,6 +52,8 @@ class PjrtClient {
   std::vector<DeviceInfo> infos_;
   std::vector<PJRT_Device*> devices_;  // by local index, like memories_; default memory first
   std::vector<Memories> memories_;
+  // Shared with the callbacks of launches, which may come later than the end of this object.
+  const std::shared_ptr<LaunchesInFlight> launches_ = std::make_shared<LaunchesInFlight>();
 };
 
 }  // namespace gangway::device

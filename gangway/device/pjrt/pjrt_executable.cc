@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -107,22 +109,34 @@ absl::StatusOr<PJRT_LoadedExecutable*> CompileAsAsked(const PjrtClient& client,
   return compile.executable;
 }
 
-// XLA CPU creates the parts of its YNNPACK fusions on their first run, from a list that all devices
-// share without a lock. Devices that start a program together then sometimes corrupt the heap
-// (docs/internals/probes.md), so programs are compiled without these fusions.
-constexpr char kYnnFusions[] = "xla_cpu_experimental_ynn_fusion_type";
+// Options of XLA CPU that are not the client's to choose.
+struct XlaOption {
+  const char* name;
+  const char* value;
+};
+constexpr XlaOption kCpuOptions[] = {
+    // XLA creates the parts of its YNNPACK fusions on their first run, from a list that all devices share without a
+    // lock. Devices that start a program together then sometimes corrupt the heap (docs/internals/probes.md).
+    {"xla_cpu_experimental_ynn_fusion_type", ""},
+};
 
 absl::StatusOr<PJRT_LoadedExecutable*> CompileSafely(const PjrtClient& client,
                                                      const Program& program,
                                                      const std::string& compile_options) {
-  if (client.capabilities().platform == "cpu") {
-    auto compiled =
-        CompileAsAsked(client, program, WithXlaOption(compile_options, kYnnFusions, ""));
-    const bool unknown = absl::IsInvalidArgument(compiled.status()) &&
-                         absl::StrContains(compiled.status().message(), kYnnFusions);
-    if (!unknown) return compiled;  // else this version of XLA has no such fusions
+  std::vector<XlaOption> chosen;
+  if (client.capabilities().platform == "cpu")
+    chosen.assign(std::begin(kCpuOptions), std::end(kCpuOptions));
+  while (true) {
+    std::string options = compile_options;
+    for (const XlaOption& each : chosen) options = WithXlaOption(options, each.name, each.value);
+    auto compiled = CompileAsAsked(client, program, options);
+    if (!absl::IsInvalidArgument(compiled.status())) return compiled;
+    // An older version of XLA has no such option, and does not need it.
+    const size_t unknown = std::erase_if(chosen, [&compiled](const XlaOption& each) {
+      return absl::StrContains(compiled.status().message(), each.name);
+    });
+    if (unknown == 0) return compiled;
   }
-  return CompileAsAsked(client, program, compile_options);
 }
 
 }  // namespace
@@ -215,6 +229,22 @@ absl::Status PjrtExecutable::DescribeOutputs() {
     next += dimensions.dim_sizes[i];
   }
   outputs_ = std::make_shared<const std::vector<ArraySpec>>(std::move(outputs));
+  return DescribeMemoryKinds();
+}
+
+absl::Status PjrtExecutable::DescribeMemoryKinds() {
+  const PjrtApi& api = client_->api();
+  if (api.table()->PJRT_Executable_OutputMemoryKinds == nullptr) return absl::OkStatus();
+  PJRT_Executable_OutputMemoryKinds_Args kinds{};
+  kinds.executable = executable_;
+  const absl::Status told = api.Call(&PJRT_Api::PJRT_Executable_OutputMemoryKinds, kinds);
+  if (absl::IsUnimplemented(told)) return absl::OkStatus();
+  GANGWAY_RETURN_IF_ERROR(told);
+  const std::string& usual = client_->devices()[0].memory_kinds[0];
+  for (size_t i = 0; i < kinds.num_outputs; ++i) {
+    const std::string_view kind(kinds.memory_kinds[i], kinds.memory_kind_sizes[i]);
+    memory_kinds_.emplace_back(kind == usual ? "" : kind);
+  }
   return absl::OkStatus();
 }
 
@@ -237,11 +267,12 @@ absl::StatusOr<MemoryStats> PjrtExecutable::GetMemoryStats() const {
 
 absl::StatusOr<std::vector<std::pair<std::string, double>>> PjrtExecutable::GetCostAnalysis()
     const {
-  std::vector<std::pair<std::string, double>> costs;
-  if (client_->api().table()->PJRT_Executable_GetCostAnalysis == nullptr) return costs;
+  if (client_->api().table()->PJRT_Executable_GetCostAnalysis == nullptr)
+    return absl::UnimplementedError("the plugin does not count the costs of its programs");
   PJRT_Executable_GetCostAnalysis_Args args{};
   args.executable = executable_;
   GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_Executable_GetCostAnalysis, args));
+  std::vector<std::pair<std::string, double>> costs;
   for (size_t i = 0; i < args.num_properties; ++i) {
     const PJRT_NamedValue& property = args.properties[i];
     std::string name(property.name, property.name_size);
@@ -318,14 +349,22 @@ absl::StatusOr<std::vector<std::unique_ptr<Buffer>>> PjrtExecutable::ExecuteOn(
   execute.output_lists = &output_list;
   execute.device_complete_events = &complete;
   execute.execute_device = pjrt_device;
-  GANGWAY_RETURN_IF_ERROR(client_->api().Call(&PJRT_Api::PJRT_LoadedExecutable_Execute, execute));
+  const std::shared_ptr<LaunchesInFlight> launches =
+      devices_.size() > 1 && num_replicas_ * num_partitions_ > 1 ? client_->launches() : nullptr;
+  if (launches != nullptr)
+    GANGWAY_RETURN_IF_ERROR(launches->Begin(options.launch_id, this, device));
+  const absl::Status taken = client_->api().Call(&PJRT_Api::PJRT_LoadedExecutable_Execute, execute);
+  if (!taken.ok() && launches != nullptr) launches->End(options.launch_id);
+  GANGWAY_RETURN_IF_ERROR(taken);
   std::vector<std::unique_ptr<Buffer>> buffers;
   buffers.reserve(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     buffers.push_back(std::make_unique<PjrtBuffer>(
         client_, results[i], device, std::shared_ptr<const ArraySpec>(outputs_, &(*outputs_)[i])));
   }
-  client_->api().OnEvent(complete, [on_complete = std::move(on_complete)](absl::Status done) {
+  client_->api().OnEvent(complete, [on_complete = std::move(on_complete), launches,
+                                    id = options.launch_id](absl::Status done) {
+    if (launches != nullptr) launches->End(id);
     if (on_complete) on_complete(std::move(done));
   });
   return buffers;

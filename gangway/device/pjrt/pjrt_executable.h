@@ -30,6 +30,7 @@ class PjrtExecutable final : public Executable {
   int num_partitions() const override { return num_partitions_; }
   std::span<const int> devices() const override { return devices_; }
   std::span<const ArraySpec> outputs() const override { return *outputs_; }
+  std::span<const std::string> output_memory_kinds() const override { return memory_kinds_; }
   absl::StatusOr<MemoryStats> GetMemoryStats() const override;
   absl::StatusOr<std::vector<std::pair<std::string, double>>> GetCostAnalysis() const override;
   absl::StatusOr<std::string> Serialize() const override;
@@ -47,6 +48,7 @@ class PjrtExecutable final : public Executable {
         devices_(std::move(devices)) {}
   absl::Status Describe();
   absl::Status DescribeOutputs();
+  absl::Status DescribeMemoryKinds();
   absl::Status CheckArguments(int device, std::span<Buffer* const> arguments) const;
 
   const std::shared_ptr<const PjrtClient> client_;
@@ -58,6 +60,7 @@ class PjrtExecutable final : public Executable {
   int num_replicas_ = 1;
   int num_partitions_ = 1;
   std::shared_ptr<const std::vector<ArraySpec>> outputs_;  // shared with the output buffers
+  std::vector<std::string> memory_kinds_;
 };
 
 }  // namespace gangway::device

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
@@ -20,8 +19,6 @@ namespace {
 
 constexpr char kExecutable[] = "the executable";
 constexpr char kHloFormat[] = "hlo_with_config";
-constexpr char kResultKinds[] =
-    "gangway_result_memory_kinds";  // of python/gangway/_memory_kinds.py
 
 int KindIndex(const std::string& kind) {
   for (int i = 0; i < kMemoryKindCount; ++i) {
@@ -45,9 +42,6 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
     std::shared_ptr<const ExecutableInfo> info, const xla::CompileOptionsProto& options,
     std::shared_ptr<const StoredProgram> source) {
   auto program = std::make_shared<Program>();
-  // One for each result, or none.
-  const std::vector<std::string> named = absl::StrSplit(source->result_kinds, ',');
-  const bool are_named = named.size() == info->results.size() && !source->result_kinds.empty();
   program->source = std::move(source);
   const auto& build = options.executable_build_options();
   program->replicas = static_cast<size_t>(std::max<int64_t>(1, build.num_replicas()));
@@ -58,8 +52,7 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
     program->result_types.push_back(shape->type);
     program->result_dims.insert(program->result_dims.end(), shape->dims.begin(), shape->dims.end());
     program->result_ranks.push_back(shape->dims.size());
-    const std::string& named_kind = are_named ? named[program->results.size()] : "";
-    const int kind = KindIndex(named_kind.empty() ? result.memory_kind : named_kind);
+    const int kind = KindIndex(result.memory_kind);
     program->result_kinds.push_back(kind);
     program->kind_names.push_back(kMemoryKinds[kind]);
     program->kind_sizes.push_back(std::strlen(kMemoryKinds[kind]));
@@ -81,8 +74,6 @@ absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram
   if (!options.ParseFromString(stored.options))
     return absl::InvalidArgumentError("the compile options are not XLA's");
   xla::DropLocalOptions(options);
-  if (std::string kinds = xla::TakeOption(kResultKinds, options); !kinds.empty())
-    stored.result_kinds = std::move(kinds);
   GANGWAY_RETURN_IF_ERROR(CheckPortable(options));
   const bool is_portable = options.compile_portable_executable();
   options.set_compile_portable_executable(false);  // the cluster compiles for devices

@@ -15,8 +15,6 @@ struct StoredProgram {
   std::string program;
   std::string format;   // as in PJRT_Program
   std::string options;  // a serialized xla.CompileOptionsProto
-  std::string
-      result_kinds;  // of memory, as the caller names them: "pinned_host,,"; empty: the program's own
 
   bool operator==(const StoredProgram&) const = default;
 };

@@ -25,12 +25,14 @@ bool Island::IsSilent(uint32_t worker, Time now, const std::vector<Time>& heard)
 
 // Per device: the oldest released gang, and the oldest ready one, which claims the device.
 struct Island::Heads {
-  std::vector<Ordinal> released;
+  std::vector<Ordinal> released;  // by device
   std::vector<Ordinal> ready;
+  std::vector<Ordinal> in_turn;  // by worker: of those that its device runtime runs one at a time
 };
 
 Island::Heads Island::FindHeads() const {
-  Heads heads{std::vector<Ordinal>(devices_.size()), std::vector<Ordinal>(devices_.size())};
+  Heads heads{std::vector<Ordinal>(devices_.size()), std::vector<Ordinal>(devices_.size()),
+              std::vector<Ordinal>(workers_.size())};
   for (const auto& [ordinal, node] : nodes_) {
     if (node.released && node.kind != Kind::kLaunch) continue;
     if (!node.released && (node.blockers > 0 || WaitsForOtherIslands(node))) continue;
@@ -38,6 +40,12 @@ Island::Heads Island::FindHeads() const {
       Ordinal& head =
           node.released ? heads.released[device.number()] : heads.ready[device.number()];
       if (head == Ordinal()) head = ordinal;
+    }
+    if (!node.released || !UsesRuntimesCollectives(node)) continue;
+    for (uint32_t worker : node.open_workers) {
+      Ordinal& head = heads.in_turn[worker];
+      if (head == Ordinal() && workers_[worker].registration.collectives_take_turns())
+        head = ordinal;
     }
   }
   return heads;
@@ -149,8 +157,8 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
     wait.set_limit_ms(static_cast<uint64_t>(config_.upload_wait_max.count()));
     return;
   }
-  wait.set_reason(wire::Wait::REASON_EXECUTING);
   wait.set_waited_ms(Ms(now - node.released_at));
+  wait.set_reason(wire::Wait::REASON_EXECUTING);
   Ordinal earlier;
   for (IslandDevice device : node.devices) {
     const auto& open = node.open_workers;
@@ -160,7 +168,22 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
     if (head != Ordinal() && head < node.ordinal && (earlier == Ordinal() || head < earlier))
       earlier = head;
   }
+  if (earlier == Ordinal() && UsesRuntimesCollectives(node)) {
+    for (uint32_t worker : node.open_workers) {
+      const Ordinal head = heads.in_turn[worker];
+      if (head != Ordinal() && head < node.ordinal && (earlier == Ordinal() || head < earlier))
+        earlier = head;
+    }
+    if (earlier != Ordinal()) wait.set_reason(wire::Wait::REASON_RUNTIME_TURN);
+  }
   wait.set_for_gang(earlier.number());
+}
+
+bool Island::UsesRuntimesCollectives(const NodeState& node) const {
+  if (node.kind != Kind::kLaunch) return false;
+  const auto executable = executables_.find(node.executable);
+  return executable != executables_.end() && executable->second.load.has_collectives() &&
+         !HasMembers(executable->second.load);
 }
 
 void Island::ExplainBlocked(const NodeState& node, wire::Wait& wait) const {

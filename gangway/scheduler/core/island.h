@@ -343,6 +343,7 @@ class Island {
                    const Heads& heads, wire::Wait& wait) const;
   void ExplainReleased(const NodeState& node, Time now, const std::vector<Time>& heard,
                        const Heads& heads, wire::Wait& wait) const;
+  bool UsesRuntimesCollectives(const NodeState& node) const;
   void ExplainBlocked(const NodeState& node, wire::Wait& wait) const;
   void ExplainReady(const NodeState& node, Time now, const Heads& heads, wire::Wait& wait) const;
   void ExplainMemory(const NodeState& node, wire::Wait& wait) const;

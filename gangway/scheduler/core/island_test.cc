@@ -792,6 +792,27 @@ TEST_F(ExplainTest, ABusyDeviceNamesTheGangThatHasIt) {
   EXPECT_EQ(First(12).for_session(), kSession);
 }
 
+TEST_F(ExplainTest, AGangThatTheRuntimeRunsInItsTurnNamesTheOneBeforeIt) {
+  for (const bool take_turns : {false, true}) {
+    for (const bool has_collectives : {false, true}) {
+      Make();
+      Up(0, 12, 0, take_turns);
+      Load(1, {0}, 0, 0, kBytes, has_collectives);
+      Load(2, {1}, 0, 0, kBytes, has_collectives);
+      Have(1, {0});
+      Have(2, {1});
+      Launch(10, 1, 1, 1, 3);
+      Launch(11, 2, 2, 1, 4);
+      const bool waits = take_turns && has_collectives;
+      EXPECT_EQ(First(11).reason(),
+                waits ? wire::Wait::REASON_RUNTIME_TURN : wire::Wait::REASON_EXECUTING);
+      EXPECT_EQ(First(11).for_gang(), waits ? 10u : 0u);
+      EXPECT_EQ(First(11).for_program(), waits ? "step" : "");
+      EXPECT_EQ(First(10).reason(), wire::Wait::REASON_EXECUTING);
+    }
+  }
+}
+
 TEST_F(ExplainTest, ASilentWorkerIsToldFromAStuckOne_TM1) {
   Load(1, {0});
   Have(1, {0});

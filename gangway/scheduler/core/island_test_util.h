@@ -63,7 +63,8 @@ class IslandTest : public ::testing::Test {
     Step(std::move(event));
   }
   // `device_bytes`: the budget of each of its devices; 0: it has none of its own.
-  void Up(uint32_t worker, uint64_t incarnation, uint64_t device_bytes = 0) {
+  void Up(uint32_t worker, uint64_t incarnation, uint64_t device_bytes = 0,
+          bool collectives_take_turns = false) {
     WorkerUp event;
     event.registration.set_index(worker);
     event.registration.set_incarnation(incarnation);
@@ -71,6 +72,7 @@ class IslandTest : public ::testing::Test {
     event.registration.set_host(absl::StrCat("host", worker));
     event.registration.mutable_collectives()->set_name(absl::StrCat("socket", incarnation));
     event.registration.set_device_bytes(device_bytes);
+    event.registration.set_collectives_take_turns(collectives_take_turns);
     Step(event);
     incarnations_[worker] = incarnation;
   }
@@ -115,7 +117,7 @@ class IslandTest : public ::testing::Test {
 
   // An executable with one parameter and one result.
   void Load(uint64_t id, const Devices& devices, uint64_t temp_bytes = 0, uint64_t alias_bytes = 0,
-            uint64_t bytes = kBytes) {
+            uint64_t bytes = kBytes, bool has_collectives = false) {
     wire::IslandItem item;
     wire::Load* load = item.mutable_load();
     load->set_executable(id);
@@ -123,6 +125,7 @@ class IslandTest : public ::testing::Test {
     load->set_source("train.py:42");
     load->add_parameters()->set_shard_bytes(bytes);
     load->add_results()->set_shard_bytes(bytes);
+    load->set_has_collectives(has_collectives);
     load->mutable_memory()->set_temp_bytes(temp_bytes);
     load->mutable_memory()->set_alias_bytes(alias_bytes);
     load->mutable_devices()->Add(devices.begin(), devices.end());

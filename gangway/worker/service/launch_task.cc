@@ -76,6 +76,7 @@ void LaunchTask::Enqueue() {
   const bool alone = executable_->turn() == DeviceThread::Turn::kGangAlone;
   for (const auto& device : collectives_.devices)
     if (device != nullptr) device->Enter(place_);
+  if (takes_turn()) environment().arrivals->Add(ordinal(), positions_.size());
   for (Position& position : positions_) {
     Ordinal follows;
     for (const auto& argument : position.arguments)
@@ -92,6 +93,7 @@ void LaunchTask::Enqueue() {
 
 void LaunchTask::RunPosition(Position& position, const absl::Status& entry) {
   absl::Status status = entry.ok() ? Execute(position) : entry;
+  if (takes_turn()) environment().arrivals->Arrive(ordinal());
   if (!status.ok()) {
     Note(status, position.device);
     FailResults(*failure());
@@ -122,6 +124,7 @@ absl::Status LaunchTask::Execute(Position& position) {
   GANGWAY_ASSIGN_OR_RETURN(options.collective, JoinCollectives(position, deadline));
   DeviceThread& thread = *environment().devices[position.device];
   SetStage(position, wire::GangMember::STAGE_QUEUED);
+  if (takes_turn()) GANGWAY_RETURN_IF_ERROR(environment().arrivals->AwaitTurn(ordinal(), deadline));
   const std::shared_ptr<InFlight>& executes = thread.executes();
   const bool may_call = !calls_host() || host_callers(position)->Begin(deadline);
   if (!may_call || !executes->Begin(deadline)) {

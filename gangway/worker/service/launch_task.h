@@ -104,6 +104,10 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
     std::optional<Buffers> outputs;
   };
 
+  // Whether it reaches the runtime in its turn among such gangs (arrival_order.h).
+  bool takes_turn() const {
+    return executable_->waits_in_runtime() && environment().arrivals != nullptr;
+  }
   const std::shared_ptr<InFlight>& host_callers(const Position& position) const {
     return environment().host_callers[position.device];
   }

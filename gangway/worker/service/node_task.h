@@ -21,6 +21,7 @@
 #include "gangway/store/slot.h"
 #include "gangway/worker/core/actions.h"
 #include "gangway/worker/core/worker_core.h"
+#include "gangway/worker/service/arrival_order.h"
 #include "gangway/worker/service/device_thread.h"
 #include "gangway/worker/service/gang_watch.h"
 #include "gangway/worker/service/host_calls.h"
@@ -39,7 +40,9 @@ struct TaskEnvironment {
   std::function<void(NodeEnded)> ended;
   std::function<void(MemberFailed)> member_failed;
   std::shared_ptr<InFlight> callbacks;  // counts those that the runtime still owes
-  std::shared_ptr<GangWatch> gangs;     // learns of failed members; null: nothing does
+  std::shared_ptr<ArrivalOrder>
+      arrivals;                      // of gangs that take turns in the runtime; null: they do not
+  std::shared_ptr<GangWatch> gangs;  // learns of failed members; null: nothing does
   // By device: runs of programs that call their clients. Each may block a thread of the runtime's pool for long.
   std::vector<std::shared_ptr<InFlight>> host_callers;
   std::shared_ptr<SpareThreads> spare_threads;  // for them

@@ -228,6 +228,7 @@ wire::Frame MakeHello(const WorkerOptions& options, const ServiceOptions& servic
       ToWire(attribute, *worker.add_device_attributes());
   }
   worker.set_device_bytes(service.memory_budget_bytes);
+  worker.set_collectives_take_turns(backend.capabilities().collectives_take_turns);
   if (!collectives.name().empty()) *worker.mutable_collectives() = collectives;
   return frame;
 }

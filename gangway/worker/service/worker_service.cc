@@ -172,6 +172,8 @@ void WorkerService::OpenDevices(const wire::OpenDevices& open) {
     loop->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
   };
   environment->callbacks = callbacks_;
+  if (backend_->capabilities().collectives_take_turns)
+    environment->arrivals = std::make_shared<ArrivalOrder>();
   environment->gangs = gangs_;
   environment->host_calls = host_calls_;
   environment->host_callers = host_callers_;

@@ -248,7 +248,7 @@ TEST_F(BuffersTest, WithALayoutOnTheDevice) {
   if (!said.ok()) return;
   const Event done(upload.done_with_host_buffer);
   const Buffer buffer(upload.buffer);
-  EXPECT_EQ(Values<float>(buffer), values) << "the CPU plugin keeps the order of the host";
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(0, 3, 1, 4, 2, 5)) << "as they lie there";
 }
 
 TEST_F(BuffersTest, ToHostMemoryInALayoutOfTheCallers) {
@@ -466,6 +466,9 @@ TEST_F(BuffersTest, ThatStandForOthers) {
   alias.shape_dims = dims;
   alias.shape_num_dims = 1;
   alias.shape_element_type = PJRT_Buffer_Type_F32;
+  const std::vector<int64_t> row_major = {0};
+  auto layout = Tiled(row_major);
+  alias.shape_layout = &layout;
   const Said said = Ask(Api().PJRT_Client_CreateAliasBuffer, alias);
   EXPECT_EQ(said.code, Expected(Topic::kAliasBuffer)) << said.message;
   const Buffer stand_in(said.ok() ? alias.alias_buffer : nullptr);

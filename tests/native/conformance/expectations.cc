@@ -30,13 +30,13 @@ constexpr Difference kDifferences[] = {
     {Topic::kUnsafePointer, kUnimplemented, kOk, "the bytes are another process's"},
     {Topic::kViewOfDeviceBuffer, kUnimplemented, kOk, "no memory of this process is a device's"},
     {Topic::kDeviceLayout, kUnimplemented, kOk, "arrays of the cluster are row-major"},
-    {Topic::kCompileForTopology, kUnimplemented, kNotFound, "the CPU plugin has no such compiler"},
-    {Topic::kTopologyDeserialize, kUnimplemented, kNotFound, "the CPU plugin has no such compiler"},
+    {Topic::kCompileForTopology, kUnimplemented, kOk, "the cluster compiles for its devices"},
+    {Topic::kTopologyDeserialize, kUnimplemented, kOk, "the cluster compiles for its devices"},
     // What Gangway has beyond the CPU plugin.
+    {Topic::kCostAnalysis, kOk, kUnimplemented, "JAX's users read them"},
     {Topic::kLoadedFingerprint, kOk, kUnimplemented, "deprecated, but older callers ask"},
     {Topic::kMemoryDescriptions, kOk, kNotRun, "the CPU plugin describes no memories"},
     {Topic::kMemoryStats, kOk, kUnimplemented, "the cluster's ledger counts"},
-    {Topic::kOutputMemoryKinds, kOk, kUnimplemented, "JAX asks for them"},
     {Topic::kParameterLayouts, kOk, kNotRun, "the CPU plugin's extension is older"},
     {Topic::kStridesToHost, kOk, kInvalid, "any strides are possible from host memory, too"},
     {Topic::kHostLayout, kOk, kNotRun, "the CPU plugin copies the bytes as they lie"},
@@ -44,15 +44,14 @@ constexpr Difference kDifferences[] = {
     {Topic::kWaitInCallback, kPrecondition, kOk, "a callback's thread serves the session"},
     // Another code for the same mistake.
     {Topic::kAssignmentTooSmall, kInvalid, kPrecondition, "an argument is wrong, not a state"},
-    {Topic::kDamagedExecutable, kInvalid, PJRT_Error_Code_INTERNAL, "an argument is wrong"},
     {Topic::kExecuteDevice, kUnimplemented, kInvalid, "a device that the call names is one limit"},
     {Topic::kNoReference, kPrecondition, kInvalid, "the call is right, the buffer's state is not"},
     {Topic::kPortableAssignment, kPrecondition, kOk, "each call names the device"},
     // Mistakes that the CPU plugin does not see.
     {Topic::kTooManyReplicas, kInvalid, kOk, "the cluster has no such devices"},
-    {Topic::kUnknownOption, kInvalid, kOk, "a misspelled option would be a wrong cluster"},
     {Topic::kWrongType, kInvalid, kOk, "the CPU plugin compares sizes in bytes alone"},
-    {Topic::kOlderMemoryStats, kOk, kNotRun, "the CPU plugin writes behind the caller's struct"},
+    {Topic::kDamagedExecutable, kInvalid, kNotRun, "the CPU plugin loads some of them"},
+    {Topic::kOlderMemoryStats, kOk, kNotRun, "the CPU plugin refuses all but the newest callers"},
     // Mistakes that end the process of the CPU plugin.
     {Topic::kDeletedExecutable, kOk, kNotRun, "it runs deleted executables, and crashes"},
     {Topic::kErrorOfPendingEvent, kOk, kNotRun, "it ends the process"},
@@ -62,8 +61,10 @@ constexpr Difference kDifferences[] = {
     {Topic::kNullHandles, kOk, kNotRun, "it dereferences null"},
     {Topic::kTransferMistakes, kOk, kNotRun, "it ends the process"},
     {Topic::kUnknownType, kOk, kNotRun, "it ends the process"},
-    // Neither has it, with one answer.
+    // One answer.
     {Topic::kDmaMap, kUnimplemented, kUnimplemented, "no device reads this memory by itself"},
+    {Topic::kOutputMemoryKinds, kOk, kOk, "JAX asks for them"},
+    {Topic::kUnknownOption, kInvalid, kInvalid, "a misspelled option would be a wrong cluster"},
     {Topic::kTopologyLayout, kOk, kOk, "of the client's own topology"},
 };
 

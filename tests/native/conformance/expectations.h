@@ -1,5 +1,5 @@
-// What the two plugins answer differently, in one table (expectations.cc): the CPU plugin (xla-cpu-pjrt 0.0.1, API
-// 0.81) says what PJRT does, the reason says why Gangway's answer is another. A test names the topic, and leaves
+// What the two plugins answer differently, in one table (expectations.cc): the CPU plugin (XLA's of API
+// 0.115) says what PJRT does, the reason says why Gangway's answer is another. A test names the topic, and leaves
 // out what would end the process.
 #ifndef TESTS_NATIVE_CONFORMANCE_EXPECTATIONS_H_
 #define TESTS_NATIVE_CONFORMANCE_EXPECTATIONS_H_
@@ -13,6 +13,7 @@ enum class Topic {
   kAssignmentTooSmall,
   kCompileForTopology,
   kCopyToDeviceStream,
+  kCostAnalysis,
   kDamagedExecutable,
   kDeletedExecutable,
   kDeviceLayout,

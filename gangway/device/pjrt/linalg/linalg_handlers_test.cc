@@ -42,7 +42,8 @@ Backend& RegisteredBackend() {
   return *backend;
 }
 
-// A program of one custom call, each operand and result in column-major order as JAX requests it.
+// A program of one custom call, each operand and result in column-major order as JAX requests it, unless one is empty:
+// XLA CPU dies of a copy of an empty array to another order (pjrt_traps_test.cc), which JAX avoids.
 struct Call {
   std::string target;
   std::string attributes;
@@ -92,15 +93,20 @@ TestProgram Program(const Call& call) {
                     call.results.size() > 1 ? absl::StrCat("%r#", i) : "%r");
     result_ranks.push_back(RankOf(call.results[i]));
   }
+  const bool is_empty = std::ranges::any_of(call.operands, [](const std::vector<int64_t>& dims) {
+    return std::ranges::find(dims, 0) != dims.end();
+  });
+  const std::string layouts =
+      is_empty ? ""
+               : absl::StrCat(", operand_layouts = [", Layouts(operand_ranks),
+                              "], result_layouts = [", Layouts(result_ranks), "]");
   return Mlir(absl::Substitute(
       R"(func.func public @main($0) -> ($1) {
-    %r$2 = stablehlo.custom_call @$3($4) {api_version = 4 : i32, backend_config = {$5},
-        operand_layouts = [$6], result_layouts = [$7]} : ($8) -> ($1)
-    return $9 : $1
+    %r$2 = stablehlo.custom_call @$3($4) {api_version = 4 : i32, backend_config = {$5}$6} : ($7) -> ($1)
+    return $8 : $1
   })",
       parameters, results, call.results.size() > 1 ? absl::StrCat(":", call.results.size()) : "",
-      call.target, names, call.attributes, Layouts(operand_ranks), Layouts(result_ranks), types,
-      values));
+      call.target, names, call.attributes, layouts, types, values));
 }
 
 // The results, row-major, or the error. Types other than f32 are read as raw bits.
