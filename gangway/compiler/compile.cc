@@ -69,19 +69,20 @@ absl::Status FillFromOutputs(const device::Executable& executable, wire::Executa
   return absl::OkStatus();
 }
 
-// As the runtime counts them, `counted`, or by us from `program`.
-absl::Status FillCosts(const absl::StatusOr<Costs>& counted, const std::string& program,
-                       wire::ExecutableInfo& info) {
-  if (!counted.ok() && !absl::IsUnimplemented(counted.status())) return counted.status();
+// As the runtime counts them, `counted`, or by us from the optimized program; none, if neither can: a program that
+// cannot be counted still runs.
+absl::Status FillCosts(const absl::StatusOr<Costs>& counted, wire::ExecutableInfo& info) {
   auto& costs = *info.mutable_cost();
   if (counted.ok()) {
     for (const auto& [name, value] : *counted) costs[name] = value;
     return absl::OkStatus();
   }
-  GANGWAY_ASSIGN_OR_RETURN(const xla::ProgramCosts ours, xla::AnalyzeCosts(program));
-  costs["flops"] = ours.flops;
-  costs["transcendentals"] = ours.transcendentals;
-  costs["bytes accessed"] = ours.bytes_accessed;
+  if (!absl::IsUnimplemented(counted.status())) return counted.status();
+  const auto ours = xla::AnalyzeCosts(info.optimized_program());
+  if (!ours.ok()) return absl::OkStatus();
+  costs["flops"] = ours->flops;
+  costs["transcendentals"] = ours->transcendentals;
+  costs["bytes accessed"] = ours->bytes_accessed;
   return absl::OkStatus();
 }
 
@@ -112,12 +113,12 @@ void FillMemoryKinds(std::span<const std::string> kinds, wire::ExecutableInfo& i
     info.mutable_results(static_cast<int>(i))->set_memory_kind(kinds[i]);
 }
 
-// What is known from the program for clients, and the memory of `executable`.
+// What is known from the program for clients, the memory of `executable`, and the costs.
 absl::Status Describe(const device::Executable& executable, std::string program,
                       const absl::StatusOr<Costs>& counted, wire::ExecutableInfo& info) {
   GANGWAY_RETURN_IF_ERROR(FillFromProgram(std::move(program), info));
   GANGWAY_RETURN_IF_ERROR(FillMemory(executable, info));
-  return FillCosts(counted, info.optimized_program(), info);
+  return FillCosts(counted, info);
 }
 
 bool HasNarrowElements(const xla::ShapeProto& shape) {
@@ -261,7 +262,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();
   info.set_device_count(request.device_count());
-  // Of the partitioned program, since nobody can count the calls that have taken the collectives' place.
+  // The costs are those of the partitioned program: what replaces its collectives are calls, which count as nothing.
   GANGWAY_RETURN_IF_ERROR(
       Describe(*executable, std::move(partitioned.program), partitioned.costs, info));
   FillMemoryKinds(partitioned.memory_kinds, info);
@@ -292,6 +293,7 @@ absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
   } else if (absl::IsUnimplemented(program.status())) {
     GANGWAY_RETURN_IF_ERROR(FillFromOutputs(*executable, info));
     GANGWAY_RETURN_IF_ERROR(FillMemory(*executable, info));
+    GANGWAY_RETURN_IF_ERROR(FillCosts(executable->GetCostAnalysis(), info));
   } else {
     return program.status();
   }

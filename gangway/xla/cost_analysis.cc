@@ -182,6 +182,7 @@ class Analysis {
   // The computations that it calls come before it.
   absl::Status Add(const HloComputationCostProto& proto) {
     instructions_.clear();
+    parameter_bytes_.clear();
     Computation computation;
     for (const Instruction& instruction : proto.instructions()) {
       GANGWAY_ASSIGN_OR_RETURN(const ProgramCosts costs, Of(instruction));
@@ -190,6 +191,10 @@ class Analysis {
     }
     const auto root = instructions_.find(proto.root_id());
     if (root == instructions_.end()) return Malformed("a computation without its root");
+    for (const Instruction& instruction : proto.instructions()) {
+      if (instruction.opcode() == "parameter")
+        parameter_bytes_[instruction.id()] = Bytes(instruction.shape());
+    }
     for (const Instruction& instruction : proto.instructions()) NoteReads(instruction, computation);
     computation.bytes_written = Written(*root->second);
     computations_[proto.id()] = std::move(computation);
@@ -213,7 +218,7 @@ class Analysis {
     for (int i = 0; i < user.operand_ids_size(); ++i) {
       const Instruction& operand = *instructions_.at(user.operand_ids(i));
       if (operand.opcode() != "parameter") continue;
-      const double all = Bytes(operand.shape());
+      const double all = parameter_bytes_.at(operand.id());
       double read = all;
       if (user.opcode() == "slice" || (user.opcode() == "dynamic-slice" && i == 0))
         read = Bytes(user.shape());
@@ -369,7 +374,10 @@ class Analysis {
   }
 
   absl::flat_hash_map<int64_t, Computation> computations_;
-  absl::flat_hash_map<int64_t, const Instruction*> instructions_;  // of the computation at hand
+  // Of the computation at hand.
+  absl::flat_hash_map<int64_t, const Instruction*> instructions_;
+  absl::flat_hash_map<int64_t, double>
+      parameter_bytes_;  // a tuple may have as many parts as readers
 };
 
 }  // namespace

@@ -68,7 +68,7 @@ class Mesh {
     return mesh;
   }
 
-  // The parts of the axes, major to minor, which nobody has taken before.
+  // The parts of `refs`, major to minor; they are used then. INVALID_ARGUMENT: one is used already.
   template <typename Refs>
   absl::StatusOr<std::vector<Part>> Take(const Refs& refs) {
     std::vector<Part> taken;

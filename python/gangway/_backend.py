@@ -191,7 +191,7 @@ def connect(
       local_cpu: keep this process's own CPU reachable as `jax.devices("cpu")`.
       door: "pjrt", by Gangway's plugin in this process, or "ifrt", by the client in jaxlib.
         `GANGWAY_DOOR`, if None. Without that, "pjrt" for an address, for clusters of up to 32
-        devices and for jaxlib 0.11 and newer, if the plugin is installed.
+        devices and for jaxlib 0.13 and newer, if the plugin is installed.
 
     Raises:
       AlreadyInitializedError: JAX already has backends other than this cluster's.

@@ -36,7 +36,7 @@ inline constexpr std::string_view kCollectiveTarget = "gangway.collective";
 inline constexpr std::string_view kPositionTarget = "gangway.position";
 
 // Raised when another program or table is made of the same input: executables made before are not found in a cache.
-inline constexpr uint32_t kLoweringVersion = 5;
+inline constexpr uint32_t kLoweringVersion = 6;
 
 struct Lowered {
   std::string program;  // a serialized HloModuleProto, scheduled, for run_backend_only

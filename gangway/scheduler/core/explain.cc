@@ -23,11 +23,10 @@ bool Island::IsSilent(uint32_t worker, Time now, const std::vector<Time>& heard)
   return worker < heard.size() && now - heard[worker] >= kSilent;
 }
 
-// Per device: the oldest released gang, and the oldest ready one, which claims the device.
 struct Island::Heads {
-  std::vector<Ordinal> released;  // by device
-  std::vector<Ordinal> ready;
-  std::vector<Ordinal> in_turn;  // by worker: of those that its device runtime runs one at a time
+  std::vector<Ordinal> released;  // by device: the oldest gang
+  std::vector<Ordinal> ready;     // by device: the oldest one, which claims the device
+  std::vector<Ordinal> in_turn;   // by worker: the oldest one that its device runtime runs in turn
 };
 
 Island::Heads Island::FindHeads() const {
@@ -157,8 +156,8 @@ void Island::ExplainReleased(const NodeState& node, Time now, const std::vector<
     wait.set_limit_ms(static_cast<uint64_t>(config_.upload_wait_max.count()));
     return;
   }
-  wait.set_waited_ms(Ms(now - node.released_at));
   wait.set_reason(wire::Wait::REASON_EXECUTING);
+  wait.set_waited_ms(Ms(now - node.released_at));
   Ordinal earlier;
   for (IslandDevice device : node.devices) {
     const auto& open = node.open_workers;
