@@ -28,7 +28,7 @@ f = jax.jit(lambda x: x + 1)
 columns = Format(Layout((1, 0)), one)
 
 def on_the_host():
-    with jax.default_device(jax.devices("cpu")[0]):
+    with jax.default_device(jax.devices("host")[0]):
         return jnp.ones((8, 4))
 
 def of_kind(kind, x):

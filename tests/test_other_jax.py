@@ -52,7 +52,7 @@ jax.effects_barrier()
 assert seen == [5, 6, 0, 1, 2], seen
 jax.jit(lambda x: jax.debug.print("x is {}", x))(one)
 jax.effects_barrier()
-local = jax.device_put(one, jax.devices("cpu")[0])
+local = jax.device_put(one, jax.devices("host")[0])
 assert jax.jit(lambda x: jax.pure_callback(twice, x, x))(local).tolist() == [0, 2, 4]
 def fail(a): raise ValueError("not today")
 try: jax.jit(lambda x: jax.pure_callback(fail, x, x))(one).block_until_ready()

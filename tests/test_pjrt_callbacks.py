@@ -155,7 +155,7 @@ def test_manual_programs_call_from_each_device(console: Console) -> None:
 
 
 def test_the_local_cpu_keeps_its_callbacks(console: Console) -> None:
-    console.do("cpu = jax.devices('cpu')[0]")
+    console.do("cpu = jax.devices('host')[0]")
     console.do("f = jax.jit(lambda x: jax.pure_callback(lambda a: np.asarray(a) + 1, x, x))")
     console.do("local = jax.device_put(jnp.ones(2), cpu); remote = jnp.ones(2)")
     assert console.do("result = (f(local).tolist(), f(remote).tolist())") == [[2, 2], [2, 2]]

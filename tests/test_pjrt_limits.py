@@ -217,7 +217,7 @@ def test_results_in_pinned_host(console: Console) -> None:
         6,
     ]
     # The local CPU's own programs are JAX's affair.
-    console.do("v = jax.jit(lambda x: x + 1)(jax.device_put(1.0, jax.devices('cpu')[0]))")
+    console.do("v = jax.jit(lambda x: x + 1)(jax.device_put(1.0, jax.devices('host')[0]))")
     assert console.do("result = float(v)") == 2
 
 

@@ -118,7 +118,8 @@ def register() -> None:
     """Tells JAX how to make the `proxy` backend, without connecting."""
     from jax.extend import backend
 
-    backend.register_backend_factory("proxy", _platform.named(make_client), priority=-1)
+    backend.register_backend_factory("proxy", make_client, priority=-1)
+    _platform.install("proxy")
 
 
 def plugin_environment(
@@ -188,7 +189,8 @@ def connect(
       port: the cluster's front door; `GANGWAY_PORT`, or 38600, if None. Or the address of a
         controller, such as "head.example:38601", which only the door "pjrt" reaches.
       tls: for such an address: a folder that `gangway certs` made; `GANGWAY_TLS`, if None.
-      local_cpu: keep this process's own CPU reachable as `jax.devices("cpu")`.
+      local_cpu: keep this process's own CPU reachable, as `jax.devices("host")`, and as
+        `jax.devices("cpu")` unless the cluster's devices are CPUs.
       door: "pjrt", by Gangway's plugin in this process, or "ifrt", by the client in jaxlib.
         `GANGWAY_DOOR`, if None. Without that, "pjrt" for an address, for clusters of up to 32
         devices and for jaxlib 0.13 and newer, if the plugin is installed.

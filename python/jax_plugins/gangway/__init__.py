@@ -2,7 +2,7 @@
 it first needs a device, and calls its `initialize`.
 """
 
-from gangway import _backend, _plugin
+from gangway import _backend, _platform, _plugin
 
 
 def initialize() -> None:
@@ -18,6 +18,8 @@ def initialize() -> None:
     from jax._src import xla_bridge
 
     wanted = (jax.config.jax_platforms or "").split(",")  # type: ignore[attr-defined]
+    if not {"proxy", _plugin.NAME} & set(wanted):
+        _platform.warn_of_a_choice("JAX_PLATFORMS", ",".join(wanted))
     others = "proxy" in xla_bridge._backend_factories
     if "proxy" in wanted and (not others or _backend.has_token()):
         _backend.register()
