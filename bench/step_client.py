@@ -62,6 +62,7 @@ LAST = 32
 WARM_UP_STEPS = 2
 RATE = 1e-3
 LM_BATCH = 4
+MATRICES = (64, 32, 32)
 IMAGES, IMAGE_SIZE, CHANNELS, CLASSES = 128, 32, (3, 32, 32, 64), 10
 
 
@@ -163,12 +164,26 @@ def large_sum(devices: list[jax.Device]) -> Case:
     return Case(values, lambda state: (state, step(state)))
 
 
+def decompositions(devices: list[jax.Device]) -> Case:
+    """Of matrices whose batch lies over `data`: no device needs those of another one."""
+    mesh = Mesh(np.array(devices), ("data",))
+    split = NamedSharding(mesh, P("data"))
+
+    @functools.partial(jax.jit, donate_argnums=0, out_shardings=(split, None))
+    def step(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        u, s, v = jnp.linalg.svd(x, full_matrices=False)
+        return (u * s[:, None]) @ v, s.mean()
+
+    return Case(jax.device_put(normal(np.random.default_rng(0), *MATRICES), split), step)
+
+
 CASES: dict[str, Callable[[list[jax.Device]], Case]] = {
     "matrix step": lambda devices: perceptron(devices, batch=512, width=1024, hidden=3072),
     "language model step": language_model,
     "convolution step": convolution,
     "3 ms step": lambda devices: perceptron(devices, batch=128, width=256, hidden=768),
     "sum of 4 M floats": large_sum,
+    "decompositions": decompositions,
 }
 
 

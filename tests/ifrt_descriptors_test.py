@@ -41,6 +41,7 @@ PAIRS = {
     "gangway.xla.HloWithConfigTextProto": "xla.HloModuleProtoWithConfig",
     "gangway.xla.HloWithConfigCostProto": "xla.HloModuleProtoWithConfig",
     "gangway.xla.HloWithConfigEditProto": "xla.HloModuleProtoWithConfig",
+    "gangway.xla.HloEditProto": "xla.HloProto",
     "gangway.xla.XSpace": "tensorflow.profiler.XSpace",
 }
 UNSERVED = ".xla.ifrt.proxy.Unserved"
@@ -131,7 +132,7 @@ def our_types(folder: pathlib.Path, rewrite: tuple[str, str] | None = None) -> T
     names = []
     replaced = 0
     for source in sorted((ROOT / "gangway/xla").glob("*.proto")):
-        if source.name == "collectives.proto":  # our own
+        if source.name in ("collectives.proto", "sharded_calls.proto"):  # our own
             continue
         text = source.read_text()
         if rewrite:

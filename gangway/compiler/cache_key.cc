@@ -17,7 +17,7 @@
 namespace gangway::compiler {
 namespace {
 
-constexpr char kFormat[] = "gangway executable 10";  // raised when CompileResult's meaning changes
+constexpr char kFormat[] = "gangway executable 11";  // raised when CompileResult's meaning changes
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/lowering/lowering.h"
 #include "gangway/compiler/partition.h"
+#include "gangway/compiler/sharded_calls.h"
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/sim/sim_collectives.h"
 #include "gangway/transport/pieces.h"
@@ -23,6 +25,8 @@
 #include "gangway/xla/cost_analysis.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
+#include "gangway/xla/sharded_calls.h"
+#include "gangway/xla/sharded_calls.pb.h"
 
 namespace gangway::compiler {
 namespace {
@@ -230,9 +234,10 @@ bool ExchangesSmallPieces(const xla::CollectiveTable& table) {
   });
 }
 
+// `may_diverge`: the client may have written the loops' lengths itself.
 absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
                                                     const wire::CompileRequest& request,
-                                                    const OpenBackend& open) {
+                                                    const OpenBackend& open, bool may_diverge) {
   if (IsSimulated(backend)) return CompileSimulated(backend, request);
   // Other platforms' clients find real devices only, and bring collectives over processes of their own.
   if (!open || !backend.capabilities().ffi_handlers || backend.capabilities().platform != "cpu") {
@@ -252,8 +257,7 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   if (known.ok()) known = collective::Plan::Make(lowered->table).status();
   if (absl::IsUnimplemented(known)) return RefusedOverWorkers(std::string(known.message()));
   GANGWAY_RETURN_IF_ERROR(known);
-  // In HLO the client may have written the loops' lengths itself.
-  if (request.format() != "mlir") lowered->table.set_may_diverge(true);
+  if (may_diverge) lowered->table.set_may_diverge(true);
   GANGWAY_ASSIGN_OR_RETURN(const std::string options,
                            OptionsForOne(request.options(), lowered->shape));
   const int first = 0;
@@ -303,14 +307,42 @@ absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
 
 absl::StatusOr<wire::CompileResult> CompileAsAsked(device::Backend& backend,
                                                    const wire::CompileRequest& request,
-                                                   const OpenBackend& open) {
-  if (request.spans_workers()) return CompileSpanning(backend, request, open);
+                                                   const OpenBackend& open, bool may_diverge) {
+  if (request.spans_workers()) return CompileSpanning(backend, request, open, may_diverge);
   // Simulated devices have collectives of both kinds, and a program says which it uses.
   if ((request.own_collectives() || IsSimulated(backend)) && request.device_count() > 1) {
-    GANGWAY_ASSIGN_OR_RETURN(auto result, CompileSpanning(backend, request, open));
+    GANGWAY_ASSIGN_OR_RETURN(auto result, CompileSpanning(backend, request, open, may_diverge));
     if (!result.refused_over_workers()) return result;  // else the runtime's own may do
   }
   return CompileHere(backend, request);
+}
+
+bool MayNeedCuts(const device::Backend& backend, const wire::CompileRequest& request) {
+  if (request.device_count() <= 1 || IsSimulated(backend)) return false;
+  // Clients tell the plugins of other platforms what is partitionable, but for what they are asked.
+  return backend.capabilities().platform == "cpu" ? MayHaveCallsToCut(request.program())
+                                                  : xla::MayAskItsClient(request.program());
+}
+
+// A program of any format but one, and its client's answers.
+struct Asked {
+  wire::CompileRequest request;
+  google::protobuf::RepeatedPtrField<xla::PartitionedCall> answers;
+  bool can_ask = false;  // its client answers
+};
+
+absl::StatusOr<Asked> Unpack(const wire::CompileRequest& request) {
+  Asked asked{.request = request};
+  if (request.format() != xla::kProgramWithCalls) return asked;
+  xla::ProgramWithCalls program;
+  if (request.program().size() > INT32_MAX || !program.ParseFromString(request.program()) ||
+      program.format() == xla::kProgramWithCalls)
+    return absl::InvalidArgumentError("the program and its partitioned calls are malformed");
+  asked.request.set_program(std::move(*program.mutable_program()));
+  asked.request.set_format(std::move(*program.mutable_format()));
+  asked.answers = std::move(*program.mutable_calls());
+  asked.can_ask = true;
+  return asked;
 }
 
 }  // namespace
@@ -320,7 +352,25 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const OpenBackend& open) {
   if (request.device_count() == 0)
     return absl::InvalidArgumentError("a program for 0 devices cannot be compiled");
-  GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result, CompileAsAsked(backend, request, open));
+  GANGWAY_ASSIGN_OR_RETURN(const Asked asked, Unpack(request));
+  CutRequest cut;
+  if (MayNeedCuts(backend, asked.request)) {
+    GANGWAY_ASSIGN_OR_RETURN(cut, CutCallsOf(backend, asked.request, open, asked.answers));
+  }
+  if (cut.asked.calls_size() > asked.answers.size()) {
+    if (!asked.can_ask)
+      return absl::UnimplementedError(absl::StrCat(
+          cut.asked.calls(0).target() == xla::kInspectTarget ? "jax.debug.inspect_array_sharding"
+                                                             : "jax's custom_partitioning",
+          " calls a function of the script while a program is compiled, which only the plugin's "
+          "door can: `gangway run --door pjrt`, or gangway.connect(door=\"pjrt\")"));
+    wire::CompileResult result;
+    cut.asked.SerializeToString(result.mutable_info()->mutable_asks());
+    return result;
+  }
+  GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result,
+                           CompileAsAsked(backend, cut.request ? *cut.request : asked.request, open,
+                                          asked.request.format() != "mlir"));
   GANGWAY_RETURN_IF_ERROR(
       CheckSize(result.serialized().size() + result.info().optimized_program().size()));
   return result;

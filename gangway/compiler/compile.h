@@ -19,6 +19,9 @@ namespace gangway::compiler {
 // Backend::Compile; INVALID_ARGUMENT if device_count is 0, or, naming the instruction, for a collective whose groups or
 // pairs do not fit the program's positions; FAILED_PRECONDITION if `backend` has fewer devices than the program needs.
 //
+// A program with calls that only its client can partition (xla/sharded_calls.proto) yields, without answers, a result
+// whose info has nothing but what is asked; UNIMPLEMENTED if its client cannot be asked.
+//
 // Over several workers also: a result that is a refusal (UNIMPLEMENTED) if the runtime cannot (not XLA CPU, or `open`
 // is null), or for a collective that workers cannot run, naming it; RESOURCE_EXHAUSTED beyond kSpanMax positions; the
 // errors of `open`. A simulated program spans workers if it has collectives of Gangway's own.

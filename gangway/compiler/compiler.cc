@@ -34,7 +34,7 @@ constexpr absl::string_view kNoHandler = "No FFI handler registered for";
 constexpr char kNoHandlerAdvice[] =
     "The workers have no such function. Compute this part in the script's own process, on arrays "
     "of "
-    "jax.devices(\"cpu\")[0].";
+    "jax.devices(\"host\")[0].";
 
 constexpr std::chrono::milliseconds kHeartbeatPeriod{500};
 constexpr std::chrono::milliseconds kRetryPeriod{50};
@@ -290,7 +290,7 @@ wire::CompileResult Compiler::Serve(const wire::CompileRequest& request, const s
       failed.mutable_failure()->set_advice(kNoHandlerAdvice);
     return failed;
   }
-  if (compiled->has_failure()) return *std::move(compiled);
+  if (compiled->has_failure() || !compiled->info().asks().empty()) return *std::move(compiled);
   compiled->mutable_info()->set_fingerprint(key);
   MutexLock lock(cache_mutex_);
   cache_.Store(key, *compiled);

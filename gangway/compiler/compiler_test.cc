@@ -585,7 +585,7 @@ module @m {
                1));
   const wire::Failure failure = WaitResult(1).failure();
   EXPECT_THAT(failure.message(), HasSubstr("nobodys_ffi"));
-  EXPECT_THAT(failure.advice(), HasSubstr("jax.devices(\"cpu\")"));
+  EXPECT_THAT(failure.advice(), HasSubstr("jax.devices(\"host\")"));
 }
 
 TEST_F(CompilerTest, MoreRequestsThanTheQueueHoldsAreRefused) {

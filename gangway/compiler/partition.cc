@@ -3,28 +3,24 @@
 
 #include <google/protobuf/unknown_field_set.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <numeric>
 #include <optional>
-#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/heap.h"
 #include "gangway/base/status.h"
+#include "gangway/compiler/sharded_calls.h"
 #include "gangway/compiler/thread_room.h"
+#include "gangway/compiler/written_hlo.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/xla/compile_options.pb.h"
+#include "gangway/xla/hlo_edit.pb.h"
 
 namespace gangway::compiler {
 namespace {
-
-namespace fs = std::filesystem;
 
 // JAX marks values for another kind of memory with a custom call that XLA's CPU plugin lacks, and
 // that its partitioner rejects. Neither error names the cause.
@@ -45,41 +41,6 @@ std::string WithDevices(const std::string& serialized) {
     return serialized;  // malformed ones are the runtime's to refuse
   options.clear_compile_portable_executable();
   return options.SerializeAsString();
-}
-
-// A new folder that only this user may read, gone with this object.
-class TemporaryFolder {
- public:
-  static absl::StatusOr<TemporaryFolder> Make() {
-    std::error_code none;
-    const fs::path parent = fs::temp_directory_path(none);
-    std::string name = (parent.empty() ? fs::path("/tmp") : parent) / "gangway-partition-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr)
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", name));
-    return TemporaryFolder(name);
-  }
-  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) {}
-  fs::path path_;
-};
-
-// The contents of the file whose name ends so.
-std::optional<std::string> ReadFileLike(const fs::path& folder, std::string_view end) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (!entry.path().native().ends_with(end)) continue;
-    std::ifstream file(entry.path(), std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
-  return std::nullopt;
 }
 
 // The bytes of a message's field, without what the field's own fields mean.
@@ -132,18 +93,14 @@ bool LacksOnlyCode(const absl::Status& status) {
 // The optimized program of a compile that then fails for lack of code: the runtime writes it to a file before that.
 absl::StatusOr<std::string> ReadWhatWasOptimized(device::Backend& partitioner,
                                                  const wire::CompileRequest& request,
-                                                 const std::string& options,
-                                                 const absl::Status& failure) {
-  GANGWAY_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
+                                                 const std::string& options) {
   GANGWAY_ASSIGN_OR_RETURN(const device::LogicalShape shape, device::ReadLogicalShape(options));
-  const std::string writes =
-      device::WithXlaOption(device::WithXlaOption(options, "xla_dump_to", folder.path().native()),
-                            "xla_dump_hlo_as_proto", "True");
-  (void)CompileForPositions(partitioner, request, writes);  // fails as before
-  const std::optional<std::string> hlo =
-      ReadFileLike(folder.path(), "cpu_after_optimizations.hlo.pb");
-  if (!hlo) return failure;
-  return AddConfig(*hlo, shape);
+  GANGWAY_ASSIGN_OR_RETURN(
+      const std::string hlo,
+      WrittenHlo(options, "", "cpu_after_optimizations", [&](const std::string& writes) {
+        return CompileForPositions(partitioner, request, writes).status();
+      }));
+  return AddConfig(hlo, shape);
 }
 
 absl::StatusOr<Partitioned> ReadExecutable(const device::Executable& executable) {
@@ -166,17 +123,55 @@ absl::StatusOr<Partitioned> PartitionWith(device::Backend& partitioner,
   if (partitioned.ok()) return ReadExecutable(**partitioned);
   if (!LacksOnlyCode(partitioned.status())) return partitioned.status();
   Partitioned read;
-  GANGWAY_ASSIGN_OR_RETURN(
-      read.program, ReadWhatWasOptimized(partitioner, request, options, partitioned.status()));
+  GANGWAY_ASSIGN_OR_RETURN(read.program, ReadWhatWasOptimized(partitioner, request, options));
   return read;
 }
 
-// By a runtime that is closed when this returns.
-absl::StatusOr<Partitioned> PartitionWithNew(const OpenBackend& open,
-                                             const wire::CompileRequest& request,
-                                             Exchanges exchanges) {
-  GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(request.device_count())));
-  return PartitionWith(*partitioner, request, exchanges);
+// The serialized xla.HloProto before the partitioning, when all shardings are known.
+absl::StatusOr<std::string> Propagate(device::Backend& partitioner,
+                                      const wire::CompileRequest& request) {
+  const std::string options =
+      device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
+  return WrittenHlo(options, "spmd-partitioning", "before_spmd-partitioning",
+                    [&](const std::string& writes) {
+                      return CompileForPositions(partitioner, request, writes).status();
+                    });
+}
+
+bool Parse(const std::string& bytes, xla::HloEditProto& program) {
+  return bytes.size() <= INT32_MAX && program.ParseFromString(bytes);
+}
+
+// What one position does with its shards, from StableHLO to HLO.
+absl::StatusOr<std::string> Convert(device::Backend& partitioner,
+                                    const wire::CompileRequest& request,
+                                    const std::string& module) {
+  xla::CompileOptionsProto options;
+  if (!options.ParseFromString(request.options()))
+    return absl::InvalidArgumentError("malformed compile options");
+  options.clear_argument_layouts();
+  options.mutable_executable_build_options()->clear_result_layout();
+  wire::CompileRequest one;
+  one.set_program(module);
+  one.set_format("mlir");
+  one.set_device_count(request.device_count());
+  const std::string quick =
+      device::WithXlaOption(options.SerializeAsString(), "xla_backend_optimization_level", "0");
+  return WrittenHlo(quick, "", "before_optimizations", [&](const std::string& writes) {
+    return CompileForPositions(partitioner, one, writes).status();
+  });
+}
+
+// The options for a program whose shardings are all known.
+absl::StatusOr<std::string> OfPropagated(const std::string& serialized) {
+  xla::CompileOptionsProto options;
+  if (!options.ParseFromString(serialized))
+    return absl::InvalidArgumentError("malformed compile options");
+  xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  build.set_use_shardy_partitioner(false);
+  build.clear_allow_spmd_sharding_propagation_to_output();
+  build.clear_allow_spmd_sharding_propagation_to_parameters();
+  return options.SerializeAsString();
 }
 
 }  // namespace
@@ -191,18 +186,70 @@ absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
   return compiled;
 }
 
+absl::Status WithPartitioner(device::Backend& backend, uint32_t device_count,
+                             const OpenBackend& open,
+                             absl::FunctionRef<absl::Status(device::Backend&)> use) {
+  if (device_count <= backend.devices().size()) return use(backend);
+  if (device_count > kSpanMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a program over ", device_count, " devices is over the limit of ", kSpanMax));
+  }
+  GANGWAY_RETURN_IF_ERROR(CheckThreadRoom(device_count + kPartitionThreads));
+  absl::Status used;
+  {
+    GANGWAY_ASSIGN_OR_RETURN(const auto partitioner, open(static_cast<int>(device_count)));
+    used = use(*partitioner);
+  }
+  ReleaseHeap(device_count * kPartitionBytes);  // malloc would keep it for the next
+  return used;
+}
+
 absl::StatusOr<Partitioned> Partition(device::Backend& backend, const wire::CompileRequest& request,
                                       const OpenBackend& open, Exchanges exchanges) {
-  if (request.device_count() <= backend.devices().size())
-    return PartitionWith(backend, request, exchanges);
-  if (request.device_count() > kSpanMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("a program over ", request.device_count(),
-                                                     " devices is over the limit of ", kSpanMax));
-  }
-  GANGWAY_RETURN_IF_ERROR(CheckThreadRoom(request.device_count() + kPartitionThreads));
-  auto partitioned = PartitionWithNew(open, request, exchanges);
-  ReleaseHeap(request.device_count() * kPartitionBytes);  // malloc would keep it for the next
+  Partitioned partitioned;
+  GANGWAY_RETURN_IF_ERROR(WithPartitioner(
+      backend, request.device_count(), open, [&](device::Backend& partitioner) -> absl::Status {
+        GANGWAY_ASSIGN_OR_RETURN(partitioned, PartitionWith(partitioner, request, exchanges));
+        return absl::OkStatus();
+      }));
   return partitioned;
+}
+
+absl::StatusOr<CutRequest> CutCallsOf(
+    device::Backend& backend, const wire::CompileRequest& request, const OpenBackend& open,
+    const google::protobuf::RepeatedPtrField<xla::PartitionedCall>& answers) {
+  std::string hlo;
+  std::vector<xla::HloEditProto> modules(static_cast<size_t>(answers.size()));
+  std::vector<CallAnswer> read;
+  GANGWAY_RETURN_IF_ERROR(WithPartitioner(
+      backend, request.device_count(), open, [&](device::Backend& partitioner) -> absl::Status {
+        GANGWAY_ASSIGN_OR_RETURN(hlo, Propagate(partitioner, request));
+        for (const xla::PartitionedCall& answer : answers) {
+          CallAnswer& one = read.emplace_back(CallAnswer{.shardings = &answer});
+          if (answer.module().empty()) continue;
+          xla::HloEditProto& module = modules[read.size() - 1];
+          GANGWAY_ASSIGN_OR_RETURN(const std::string converted,
+                                   Convert(partitioner, request, answer.module()));
+          if (!Parse(converted, module))
+            return absl::InternalError("the runtime wrote a module that cannot be read");
+          one.module = &module.module();
+        }
+        return absl::OkStatus();
+      }));
+  xla::HloEditProto program;
+  if (!Parse(hlo, program))
+    return absl::InternalError("the runtime wrote a program that cannot be read");
+  GANGWAY_ASSIGN_OR_RETURN(const device::LogicalShape shape,
+                           device::ReadLogicalShape(request.options()));
+  GANGWAY_ASSIGN_OR_RETURN(CutCalls cut,
+                           Cut(*program.mutable_module(), shape.num_partitions, read));
+  CutRequest result{.request = std::nullopt, .asked = std::move(cut.asked)};
+  if (cut.cut == 0) return result;
+  result.request = request;
+  program.module().SerializeToString(result.request->mutable_program());
+  result.request->set_format("hlo");
+  GANGWAY_ASSIGN_OR_RETURN(*result.request->mutable_options(), OfPropagated(request.options()));
+  return result;
 }
 
 }  // namespace gangway::compiler

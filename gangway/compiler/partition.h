@@ -11,14 +11,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "gangway/device/device.h"
 #include "gangway/wire/wire.pb.h"
+#include "gangway/xla/sharded_calls.pb.h"
 
 namespace gangway::compiler {
 
@@ -55,6 +58,24 @@ enum class Exchanges { kOfArrays, kOfSlices };
 // is no error.
 absl::StatusOr<Partitioned> Partition(device::Backend& backend, const wire::CompileRequest& request,
                                       const OpenBackend& open, Exchanges exchanges);
+
+struct CutRequest {
+  std::optional<wire::CompileRequest>
+      request;                  // HLO whose shardings are propagated; none: no call was cut
+  xla::CallsToPartition asked;  // what it asks its client, answered or not
+};
+
+// Cuts the calls of a program that XLA's partitioner would not (sharded_calls.h). `answers` of its client: none, or one
+// for each call that asks. Costs another compile, without its code being made good. Errors: as Partition's.
+absl::StatusOr<CutRequest> CutCallsOf(
+    device::Backend& backend, const wire::CompileRequest& request, const OpenBackend& open,
+    const google::protobuf::RepeatedPtrField<xla::PartitionedCall>& answers);
+
+// Calls `use` with `backend` if it has that many devices, else with what `open` makes, which is closed again. Errors:
+// RESOURCE_EXHAUSTED beyond kSpanMax, or if the process may not start that many threads; those of `open` and `use`.
+absl::Status WithPartitioner(device::Backend& backend, uint32_t device_count,
+                             const OpenBackend& open,
+                             absl::FunctionRef<absl::Status(device::Backend&)> use);
 
 // Compiles for logical positions 0..device_count-1. `options` are the request's, or what was made of them.
 absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(

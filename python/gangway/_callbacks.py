@@ -1,4 +1,5 @@
-"""Host callbacks through the plugin: jax.debug.print, debug.callback, pure_callback, io_callback.
+"""Host callbacks through the plugin: jax.debug.print, debug.callback, pure_callback, io_callback,
+and buffer_callback.
 
 JAX emits a call of a function of jaxlib for them. A worker has one of the same name, which wants
 the number of the Python function instead: it is put into the calls for the cluster's backend.
@@ -24,10 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gangway import _buffer_callback
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 TARGETS = ("xla_ffi_python_cpu_callback", "xla_ffi_python_gpu_callback")
+LOCAL_TARGET = "xla_ffi_partitioned_python_cpu_callback"  # once per shard
 EXTENSION_TYPE = 0x47575943
 KEPT_S = 1200.0  # after its program is dropped: calls of it may be pending
 ENDING_MS = 5000  # for callbacks that run when the interpreter ends
@@ -70,17 +74,29 @@ class _Api(ctypes.Structure):
 class _Function:
     """A function that programs may call: what they pass, and what they expect."""
 
-    def __init__(self, call: Callable[..., Any], operands: Sequence[Any], results: Sequence[Any]):
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        operands: Sequence[Any],
+        results: Sequence[Any],
+        *,
+        is_local: bool = False,
+    ):
         self.call = call
+        self.is_local = is_local
         self.operands = [(tuple(aval.shape), np.dtype(aval.dtype)) for aval in operands]
         self.results = [(tuple(aval.shape), np.dtype(aval.dtype)) for aval in results]
 
     def run(self, operands: Sequence[bytes]) -> list[np.ndarray]:
-        if len(operands) != len(self.operands):
+        shapes = [shape for shape, _ in self.operands]
+        if self.is_local and len(operands) == len(shapes) + 1:  # gangway/compiler/sharded_calls.h
+            shapes = _read_shapes(operands[-1])
+            operands = operands[:-1]
+        if not len(operands) == len(shapes) == len(self.operands):
             raise RuntimeError(f"{len(operands)} operands, expected: {len(self.operands)}")
         arrays = [
             np.frombuffer(data, dtype).reshape(shape) if data else np.empty(shape, dtype)
-            for data, (shape, dtype) in zip(operands, self.operands, strict=True)
+            for data, shape, (_, dtype) in zip(operands, shapes, self.operands, strict=True)
         ]
         returned = self.call(*arrays)
         if len(returned) != len(self.results):
@@ -97,6 +113,17 @@ class _Function:
                 )
             values.append(np.ascontiguousarray(array))
         return values
+
+
+def _read_shapes(data: bytes) -> list[tuple[int, ...]]:
+    """The rank and the dimensions of each array, from s32[n]."""
+    numbers = np.frombuffer(data, np.int32).tolist()
+    shapes = []
+    while numbers:
+        rank = numbers[0]
+        shapes.append(tuple(numbers[1 : rank + 1]))
+        numbers = numbers[rank + 1 :]
+    return shapes
 
 
 class _Keeper:
@@ -182,17 +209,18 @@ def _lower(original: Callable[..., Any], is_cluster: Callable[[Any], bool]) -> C
         callbacks = list(module.host_callbacks)
         emitted = original(ctx, callback, token, operands, operand_avals, result_avals, **options)
         module.host_callbacks[:] = callbacks  # jaxlib would pass it to its own handler
+        operation = ir.InsertionPoint.current.block.operations[-1]
+        target = ir.StringAttr(operation.attributes["call_target_name"]).value
+        if target not in (*TARGETS, LOCAL_TARGET):
+            raise NotImplementedError(f"callbacks of the kind {target} are not known to Gangway")
         function = _Function(
             callback,
             [core.physical_aval(aval) for aval in operand_avals],
             [core.physical_aval(aval) for aval in result_avals],
+            is_local=target == LOCAL_TARGET,
         )
         keeper = _add(function)
         module.add_keepalive(keeper)
-        operation = ir.InsertionPoint.current.block.operations[-1]
-        target = ir.StringAttr(operation.attributes["call_target_name"]).value
-        if target not in TARGETS:
-            raise NotImplementedError(f"callbacks of the kind {target} are not known to Gangway")
         i64 = ir.IntegerType.get_signless(64)
         config = ir.DictAttr.get({"callback": ir.IntegerAttr.get(i64, keeper.number)})
         operation.attributes["mhlo.backend_config"] = config
@@ -228,5 +256,6 @@ def install(library: pathlib.Path, backend: str) -> None:
         return client is xla_bridge._backends.get(backend)
 
     jax_callback.emit_python_callback = _lower(jax_callback.emit_python_callback, is_cluster)
+    _buffer_callback.install(is_cluster)
     _extension.set_handler(ctypes.cast(_handler, ctypes.c_void_p), 0)
     atexit.register(_end)

@@ -50,7 +50,7 @@ def _named(name: str, factory: Callable[..., Any]) -> Callable[..., Any]:
 
 def warn_of_a_choice(option: str, chosen: str) -> None:
     """That a script which `gangway run` started chose `chosen`, which leads off the cluster."""
-    if "GANGWAY_DOOR" in os.environ:
+    if "GANGWAY_DOOR" in os.environ and {"GANGWAY_PORT", "GANGWAY_ADDRESS"} & set(os.environ):
         warnings.warn(
             f"{option} is {chosen!r}, so this script does not run on the cluster that `gangway "
             "run` gave it: leave the option as it was, or start the script without `gangway run`",

@@ -131,6 +131,11 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   wire::ClipText(*result.mutable_info()->mutable_name(), wire::kNameMax);
   wire::ClipText(*result.mutable_info()->mutable_source(), wire::kNameMax);
   if (result.has_failure()) return FailCompile(compile, result.failure(), actions);
+  if (!result.info().asks().empty()) {
+    wire::Compiled compiled;
+    compiled.mutable_info()->Swap(result.mutable_info());
+    return EndCompile(compile, std::move(compiled), actions);
+  }
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
@@ -176,6 +181,14 @@ void Controller::AddWorkers(const PendingCompile& compile, wire::Failure& failur
 
 void Controller::FailCompile(const PendingCompile& compile, const wire::Failure& failure,
                              Actions& actions) {
+  wire::Compiled compiled;
+  *compiled.mutable_failure() = failure;
+  EndCompile(compile, std::move(compiled), actions);
+}
+
+// Without an executable.
+void Controller::EndCompile(const PendingCompile& compile, wire::Compiled compiled,
+                            Actions& actions) {
   auto session = sessions_.find(compile.session);
   if (session == sessions_.end()) return;
   auto found = session->second.executables.find(compile.handle);
@@ -183,8 +196,8 @@ void Controller::FailCompile(const PendingCompile& compile, const wire::Failure&
                  found->second.request == compile.request.request();
   if (its_own) session->second.executables.erase(found);
   wire::SessionEvent event;
-  event.mutable_compiled()->set_executable(compile.handle);
-  *event.mutable_compiled()->mutable_failure() = failure;
+  compiled.set_executable(compile.handle);
+  *event.mutable_compiled() = std::move(compiled);
   actions.to_clients.emplace_back(compile.session, std::move(event));
 }
 

@@ -43,6 +43,21 @@ TEST_F(ControllerTest, ACompilerThatDiesIsAskedAgain) {
   EXPECT_FALSE(CompiledEvents(5).at(0).has_failure());
 }
 
+TEST_F(ControllerTest, WhatIsAskedOfAClientIsNoExecutable) {
+  Compile(5, {0});
+  FromCompiler asks;
+  asks.result.set_request(requests_.at(0).request());
+  asks.result.mutable_info()->set_asks("how?");
+  Step(std::move(asks));
+  ASSERT_EQ(CompiledEvents(5).size(), 1u);
+  EXPECT_EQ(CompiledEvents(5)[0].info().asks(), "how?");
+  EXPECT_FALSE(CompiledEvents(5)[0].has_failure());
+  EXPECT_THAT(items_, IsEmpty()) << "no worker loads it";
+  Compile(5, {0});  // its handle is free again
+  FinishCompile(requests_.back().request());
+  EXPECT_TRUE(CompiledEvents(5).back().info().asks().empty());
+}
+
 TEST_F(ControllerTest, AProgramThatKillsTheCompilerIsQuarantinedForAllSessions) {
   Compile(5, {0});
   for (int i = 0; i < 2; ++i) {

@@ -316,6 +316,7 @@ class Controller {
   void OnCompileResult(wire::CompileResult& result, Time now, Actions& actions);
   void Take(CompileActions& compiles, Actions& actions);
   void FailCompile(const PendingCompile& compile, const wire::Failure& failure, Actions& actions);
+  void EndCompile(const PendingCompile& compile, wire::Compiled compiled, Actions& actions);
   void OnDropExecutables(SessionId id, Session& session, const wire::DropOp& op, Time now,
                          Actions& actions);
 

@@ -202,6 +202,7 @@ void ReceiveHostCalls(int32_t launch_id, int device, std::shared_ptr<HostCallRec
 HandlerGroup HostCallHandlers() {
   return {"with host callbacks",
           {{std::string(kHostCallTarget), reinterpret_cast<void*>(HostCallHandler)},
+           {std::string(kLocalHostCallTarget), reinterpret_cast<void*>(HostCallHandler)},
            {std::string(kGpuHostCallTarget), reinterpret_cast<void*>(GpuHostCallHandler),
             /*device_memory=*/true}}};
 }

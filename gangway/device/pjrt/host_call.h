@@ -24,6 +24,8 @@
 namespace gangway::device {
 
 inline constexpr std::string_view kHostCallTarget = "xla_ffi_python_cpu_callback";
+// Once per shard, with what is there (compiler/sharded_calls.h).
+inline constexpr std::string_view kLocalHostCallTarget = "xla_ffi_partitioned_python_cpu_callback";
 inline constexpr std::string_view kGpuHostCallTarget = "xla_ffi_python_gpu_callback";
 
 // One call. Arrays are dense and row-major, as the program's text asks, in their host form: an element of less than a
@@ -48,6 +50,7 @@ void ReceiveHostCalls(int32_t launch_id, int device, std::shared_ptr<HostCallRec
 // Whether an optimized program may hold such calls. (A serialized executable of XLA's GPU compiler does not show them.)
 inline bool MayCallHost(std::string_view program) {
   return program.find(kHostCallTarget) != std::string_view::npos ||
+         program.find(kLocalHostCallTarget) != std::string_view::npos ||
          program.find(kGpuHostCallTarget) != std::string_view::npos;
 }
 

@@ -10,6 +10,7 @@
 #include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/pjrt/partitioner.h"
 #include "gangway/frontdoor/program_devices.h"
 #include "gangway/xla/compile_options.h"
 #include "gangway/xla/compile_options.pb.h"
@@ -66,6 +67,21 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
   return program;
 }
 
+// Answers what the program asks.
+absl::StatusOr<Compiled> CompileAnswering(Client* client, Source& source,
+                                          const std::vector<uint32_t>& devices) {
+  {
+    GANGWAY_ASSIGN_OR_RETURN(Compiled compiled, CompileFor(client, source, devices));
+    if (compiled.info->asks.empty()) return compiled;
+    GANGWAY_ASSIGN_OR_RETURN(StoredProgram answered, Answer(*source.stored, compiled.info->asks));
+    source.stored = std::make_shared<const StoredProgram>(std::move(answered));
+  }
+  GANGWAY_ASSIGN_OR_RETURN(Compiled compiled, CompileFor(client, source, devices));
+  if (!compiled.info->asks.empty())
+    return absl::InternalError("the compiler asks again what was answered");
+  return compiled;
+}
+
 }  // namespace
 
 absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram stored) {
@@ -77,11 +93,12 @@ absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram
   GANGWAY_RETURN_IF_ERROR(CheckPortable(options));
   const bool is_portable = options.compile_portable_executable();
   options.set_compile_portable_executable(false);  // the cluster compiles for devices
-  source.stored = std::make_shared<const StoredProgram>(std::move(stored));
   Client* const client = owner->session.get();
   GANGWAY_ASSIGN_OR_RETURN(const std::vector<uint32_t> devices,
                            ProgramDevices(client->cluster(), options));
-  GANGWAY_ASSIGN_OR_RETURN(Compiled compiled, CompileFor(client, source, devices));
+  source.stored =
+      std::make_shared<const StoredProgram>(AsAsking(std::move(stored), devices.size()));
+  GANGWAY_ASSIGN_OR_RETURN(Compiled compiled, CompileAnswering(client, source, devices));
   auto loaded = std::make_unique<PJRT_LoadedExecutable>();
   GANGWAY_ASSIGN_OR_RETURN(loaded->program, Describe(compiled.info, options, source.stored));
   loaded->client = owner;

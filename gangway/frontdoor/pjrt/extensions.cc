@@ -1,4 +1,4 @@
-// Layouts, memory descriptions, and the chain of all extensions (extensions.h). Every array is row-major.
+// Layouts, memory descriptions, partitioners, and the chain of all extensions (extensions.h). Every array is row-major.
 #include "gangway/frontdoor/pjrt/extensions.h"
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/executable.h"
+#include "gangway/frontdoor/pjrt/partitioner.h"
 #include "gangway/xla/layout.h"
 
 namespace gangway::pjrt {
@@ -158,6 +159,18 @@ MemoryDescriptionsExtension MakeMemoryDescriptions(PJRT_Extension_Base* next) {
   return made;
 }
 
+PartitionerExtension MakePartitioners(PJRT_Extension_Base* next) {
+  PartitionerExtension made{};
+  made.base = {sizeof(made), PJRT_Extension_Type_Custom_Partitioner, next};
+  made.register_partitioner = GANGWAY_EXTENSION("PJRT_Register_Custom_Partitioner",
+                                                RegisterPartitionerArgs, RegisterPartitioner);
+  // The compiler knows those that workers have.
+  made.register_batch_partitionable =
+      GANGWAY_EXTENSION("PJRT_Register_Batch_Partitionable", RegisterBatchPartitionableArgs,
+                        [](RegisterBatchPartitionableArgs&) { return absl::OkStatus(); });
+  return made;
+}
+
 #undef GANGWAY_EXTENSION
 
 }  // namespace
@@ -165,7 +178,8 @@ MemoryDescriptionsExtension MakeMemoryDescriptions(PJRT_Extension_Base* next) {
 PJRT_Extension_Base* Extensions() {
   static ProfilerExtension profiler{
       {sizeof(ProfilerExtension), PJRT_Extension_Type_Profiler, nullptr}, TheProfilerApi(), 0};
-  static MemoryDescriptionsExtension memories = MakeMemoryDescriptions(&profiler.base);
+  static PartitionerExtension partitioners = MakePartitioners(&profiler.base);
+  static MemoryDescriptionsExtension memories = MakeMemoryDescriptions(&partitioners.base);
   static LayoutsExtension layouts = MakeLayouts(&memories.base);
   return &layouts.base;
 }

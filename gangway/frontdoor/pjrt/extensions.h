@@ -1,4 +1,4 @@
-// Extensions of the C API that callers look for in the table: layouts, memory descriptions, and the profiler. The
+// Extensions of the C API that callers look for in the table: layouts, memory descriptions, partitioners, profiler. The
 // plugin's header names their types only, so their structs are declared here, as their binary interface has them. A
 // caller checks struct_size before it reads a later field, and so do the functions here.
 //
@@ -105,6 +105,69 @@ struct MemoryDescriptionsExtension {
   PJRT_Extension_Base base;
   PJRT_Error* (*descriptions)(MemoryDescriptionsArgs*);
   PJRT_Error* (*kind)(MemoryDescriptionKindArgs*);
+};
+
+// --- Custom partitioners, version 1: functions of the script that partition calls (partitioner.h) ---
+
+struct PartitionerText {
+  const char* data;
+  size_t size;
+};
+
+// An operand, or the result.
+struct PartitionerArray {
+  PartitionerText shape;  // xla.ShapeProto
+  bool has_sharding;
+  PartitionerText sharding;  // xla.OpSharding
+};
+
+struct PartitionerHeader {
+  int64_t api_version;
+  void* data;                   // out, as the rest
+  void (*cleanup)(void* data);  // frees what was returned, an error too
+  bool has_error;
+  PJRT_Error_Code code;
+  PartitionerText message;
+};
+
+struct PartitionArgs {
+  PartitionerHeader header;
+  size_t num_operands;
+  PartitionerArray* operands;
+  PartitionerArray result;
+  PartitionerText backend_config;
+  PartitionerText module;  // out, as the next two: StableHLO of shards
+  PartitionerText* operand_shardings;
+  PartitionerText result_sharding;
+};
+
+struct PartitionerCallbacks {
+  int64_t version;
+  void* data;
+  void (*destroy)(PartitionerCallbacks* callbacks);
+  void (*partition)(PartitionerCallbacks* callbacks, PartitionArgs* args);
+  void (*infer_sharding)(PartitionerCallbacks* callbacks, void* args);           // not called:
+  void (*propagate_user_sharding)(PartitionerCallbacks* callbacks, void* args);  // Shardy has rules
+  bool can_side_effecting_have_replicated_sharding;
+};
+
+struct RegisterPartitionerArgs {
+  size_t struct_size;
+  const char* name;
+  size_t name_size;
+  PartitionerCallbacks* callbacks;  // lives as long as the process
+};
+
+struct RegisterBatchPartitionableArgs {
+  size_t struct_size;
+  const char* name;
+  size_t name_size;
+};
+
+struct PartitionerExtension {
+  PJRT_Extension_Base base;
+  PJRT_Error* (*register_partitioner)(RegisterPartitionerArgs*);
+  PJRT_Error* (*register_batch_partitionable)(RegisterBatchPartitionableArgs*);
 };
 
 // --- The profiler, version 1. It has errors of its own, and no client ---

@@ -79,6 +79,8 @@ struct ExecutableInfo {
   uint64_t argument_bytes = 0, output_bytes = 0, temp_bytes = 0, alias_bytes = 0, code_bytes = 0;
   std::vector<std::pair<std::string, double>> cost;
   std::string optimized_program;  // serialized HloModuleProtoWithConfig
+  std::string
+      asks;  // what a client has to answer first (xla/sharded_calls.proto): then nothing else is set
 };
 
 // A shard of an existing array.
