@@ -72,6 +72,7 @@ again = deserialize_and_load(*serialize(compiled), execution_devices=jax.devices
 assert again(one).tolist() == [0, 3, 6]
 assert np.asarray(jax.device_put(np.arange(6)[::-1])).tolist() == [5, 4, 3, 2, 1, 0]
 assert np.from_dlpack(jnp.arange(3) + 1).tolist() == [1, 2, 3]
+assert (jax.dlpack.from_dlpack(np.arange(3)) + one).devices() == one.devices()
 assert round(float(jnp.linalg.det(2 * jnp.eye(3)))) == 8
 with tempfile.TemporaryDirectory() as folder:
     with jax.profiler.trace(folder): jax.jit(lambda x: x * 5)(x).block_until_ready()

@@ -59,6 +59,13 @@ class Outcome {
     return *status_;
   }
 
+  // Null: not within `limit`.
+  std::optional<absl::Status> WaitFor(std::chrono::milliseconds limit) GANGWAY_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    set_.WaitFor(mutex_, limit, [this]() GANGWAY_NO_ANALYSIS { return status_.has_value(); });
+    return status_;
+  }
+
  private:
   mutable Mutex mutex_;
   CondVar set_;

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from gangway import _callbacks, _platform
+from gangway import _callbacks, _dlpack, _platform
 from gangway._errors import GangwayError
 
 NAME = "gangway"  # of JAX's backend
@@ -46,3 +46,4 @@ def register() -> None:
         xla_bridge.register_plugin(NAME, library_path=str(path))
         _platform.install(NAME)
         _callbacks.install(path, NAME)
+        _dlpack.install(NAME)

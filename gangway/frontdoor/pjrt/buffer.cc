@@ -105,12 +105,6 @@ absl::Status BufferSize(PJRT_Buffer_OnDeviceSizeInBytes_Args& args) {
   return absl::OkStatus();
 }
 
-absl::Status BufferDelete(PJRT_Buffer_Delete_Args& args) {
-  GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
-  args.buffer->Release();
-  return absl::OkStatus();
-}
-
 absl::Status BufferIsDeleted(PJRT_Buffer_IsDeleted_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.buffer, kBuffer));
   args.is_deleted = args.buffer->Find() == nullptr;

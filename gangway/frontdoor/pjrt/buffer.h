@@ -28,8 +28,10 @@ struct PJRT_Buffer {
   std::shared_ptr<const gangway::pjrt::Shape> shape;
   mutable gangway::Mutex mutex;
   ShardRef shard GANGWAY_GUARDED_BY(mutex);  // null: deleted or donated
-  // host_copy.cc: a caller has asked for the event of its readiness; external references, and what they point to.
+  // host_copy.cc: a caller has asked for the event of its readiness, or for an address without a reference; external
+  // references, and what they point to.
   bool was_awaited GANGWAY_GUARDED_BY(mutex) = false;
+  bool is_pinned GANGWAY_GUARDED_BY(mutex) = false;
   int references GANGWAY_GUARDED_BY(mutex) = 0;
   std::shared_ptr<gangway::pjrt::HostCopy> host_copy GANGWAY_GUARDED_BY(mutex);  // null: none
 
@@ -86,19 +88,20 @@ absl::Status BufferUnpaddedDimensions(PJRT_Buffer_UnpaddedDimensions_Args& args)
 absl::Status BufferDynamicDimensions(PJRT_Buffer_DynamicDimensionIndices_Args& args);
 absl::Status BufferLayout(PJRT_Buffer_GetMemoryLayout_Args& args);
 absl::Status BufferSize(PJRT_Buffer_OnDeviceSizeInBytes_Args& args);
-absl::Status BufferDelete(PJRT_Buffer_Delete_Args& args);
 absl::Status BufferIsDeleted(PJRT_Buffer_IsDeleted_Args& args);
 absl::Status BufferDevice(PJRT_Buffer_Device_Args& args);
 absl::Status BufferMemory(PJRT_Buffer_Memory_Args& args);
 
 // transfer.cc
 absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args);
+absl::Status BufferViewOf(PJRT_Client_CreateViewOfDeviceBuffer_Args& args);
 absl::Status BufferToHost(PJRT_Buffer_ToHostBuffer_Args& args);
 absl::Status BufferRawToHost(PJRT_Buffer_CopyRawToHost_Args& args);
 absl::Status BufferToDevice(PJRT_Buffer_CopyToDevice_Args& args);
 absl::Status BufferToMemory(PJRT_Buffer_CopyToMemory_Args& args);
 
 // host_copy.cc
+absl::Status BufferDelete(PJRT_Buffer_Delete_Args& args);
 absl::Status BufferIsOnCpu(PJRT_Buffer_IsOnCpu_Args& args);
 absl::Status BufferReadyEvent(PJRT_Buffer_ReadyEvent_Args& args);
 absl::Status BufferAddReference(PJRT_Buffer_IncreaseExternalReferenceCount_Args& args);

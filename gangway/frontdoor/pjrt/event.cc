@@ -37,6 +37,14 @@ class Flagged {
   const bool before_;
 };
 
+// In a callback.
+absl::Status Seen(const Outcome& outcome) {
+  if (const std::optional<absl::Status> status = outcome.Peek()) return *status;
+  return absl::FailedPreconditionError(
+      "a callback of an event cannot wait for the cluster: subscribe to that event, too, or wait "
+      "in another thread");
+}
+
 }  // namespace
 
 bool IsInCallback() { return is_in_callback; }
@@ -57,13 +65,12 @@ void LookFor(const Outcome& outcome) {
 
 absl::Status WaitFor(Outcome& outcome) {
   LookFor(outcome);
-  if (!is_in_callback) [[likely]]
-    return outcome.Wait();
-  if (const std::optional<absl::Status> status = outcome.Peek()) return *status;
-  return absl::FailedPreconditionError(
-      "a callback of an event cannot wait for the cluster: subscribe to that event, too, or wait "
-      "in "
-      "another thread");
+  return is_in_callback ? Seen(outcome) : outcome.Wait();
+}
+
+std::optional<absl::Status> WaitFor(Outcome& outcome, std::chrono::milliseconds limit) {
+  LookFor(outcome);
+  return is_in_callback ? Seen(outcome) : outcome.WaitFor(limit);
 }
 
 PJRT_Event* NewEvent(std::shared_ptr<Outcome> outcome) {

@@ -5,7 +5,9 @@
 #ifndef GANGWAY_FRONTDOOR_PJRT_EVENT_H_
 #define GANGWAY_FRONTDOOR_PJRT_EVENT_H_
 
+#include <chrono>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "pjrt_c_api.h"
@@ -32,6 +34,8 @@ void LookFor(const Outcome& outcome);
 
 // Waits for the outcome. FAILED_PRECONDITION, at once: it is not set, and this is such a callback.
 absl::Status WaitFor(Outcome& outcome);
+// Null: it was not set within `limit`.
+std::optional<absl::Status> WaitFor(Outcome& outcome, std::chrono::milliseconds limit);
 
 absl::Status EventDestroy(PJRT_Event_Destroy_Args& args);
 absl::Status EventIsReady(PJRT_Event_IsReady_Args& args);

@@ -2,6 +2,8 @@
 // another platform's callers take a pointer for one of the device.
 #include "gangway/frontdoor/pjrt/host_copy.h"
 
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -20,6 +22,7 @@ namespace gangway::pjrt {
 namespace {
 
 constexpr int kAttempts = 3;
+constexpr std::chrono::seconds kAddressLimit{2};
 constexpr size_t kJoinedBytesMax = size_t{64} << 10;  // larger copies are worth an operation each
 
 bool IsHostMemory(const PJRT_Buffer& buffer) {
@@ -135,7 +138,7 @@ absl::Status BufferRemoveReference(PJRT_Buffer_DecreaseExternalReferenceCount_Ar
   MutexLock lock(args.buffer->mutex);
   if (args.buffer->references == 0)
     return absl::FailedPreconditionError("the buffer has no external reference");
-  if (--args.buffer->references == 0) last.swap(args.buffer->host_copy);
+  if (--args.buffer->references == 0 && !args.buffer->is_pinned) last.swap(args.buffer->host_copy);
   return absl::OkStatus();
 }
 
@@ -155,12 +158,37 @@ absl::Status BufferPointer(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args& args)
   return absl::OkStatus();
 }
 
-// Nothing would say how long a pointer without a reference is used.
+// The caller holds no reference, so the buffer does. Callers read at once, as they can where small programs run inside
+// of their call; but jaxlib waits here with Python's lock held, which a callback of the pending program may need.
 absl::Status BufferUnsafePointer(PJRT_Buffer_UnsafePointer_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(CheckHost(args.buffer));
+  PJRT_Buffer& buffer = *args.buffer;
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(&buffer));
+  {
+    MutexLock lock(buffer.mutex);
+    buffer.is_pinned = true;
+  }
+  const std::shared_ptr<HostCopy> copy = Copy(buffer, shard);
+  buffer.session()->SendNow();
+  const std::optional<absl::Status> arrived = WaitFor(*copy->arrived(), kAddressLimit);
+  if (!arrived) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the array's bytes have not come within ", kAddressLimit.count(),
+                     " s: wait until it is ready (x.block_until_ready()), then ask again"));
+  }
+  GANGWAY_RETURN_IF_ERROR(*arrived);
+  args.buffer_pointer = reinterpret_cast<uintptr_t>(copy->bytes());
+  return absl::OkStatus();
+}
+
+absl::Status BufferDelete(PJRT_Buffer_Delete_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.buffer, "the buffer"));
-  return absl::UnimplementedError(
-      "the buffer's memory belongs to another process: copy the array to the host (np.asarray), or "
-      "export it with DLPack");
+  args.buffer->Release();
+  std::shared_ptr<HostCopy> last;
+  MutexLock lock(args.buffer->mutex);
+  args.buffer->is_pinned = false;
+  if (args.buffer->references == 0) last.swap(args.buffer->host_copy);
+  return absl::OkStatus();
 }
 
 // Also the arrival of a copy whose pointer a caller may have, who reads it once the buffer is ready.

@@ -117,6 +117,7 @@ void AddExecutables(PJRT_Api& table) {
 }
 
 void AddBuffers(PJRT_Api& table) {
+  GANGWAY_SERVED(Client_CreateViewOfDeviceBuffer, BufferViewOf);
   GANGWAY_SERVED(Buffer_Destroy, BufferDestroy);
   GANGWAY_SERVED(Buffer_ElementType, BufferElementType);
   GANGWAY_SERVED(Buffer_Dimensions, BufferDimensions);
@@ -160,7 +161,6 @@ void AddNotServed(PJRT_Api& table) {
   GANGWAY_NOT_SERVED(CopyToDeviceStream_CurrentBytes);
   GANGWAY_NOT_SERVED(TopologyDescription_Create);
   GANGWAY_NOT_SERVED(Compile);
-  GANGWAY_NOT_SERVED(Client_CreateViewOfDeviceBuffer);
   GANGWAY_NOT_SERVED(Client_DmaMap);
   GANGWAY_NOT_SERVED(Client_DmaUnmap);
   GANGWAY_NOT_SERVED(Client_CreateUninitializedBuffer);

@@ -98,13 +98,12 @@ struct HostLayout {
   std::optional<xla::StridedRegion> region;
 };
 
-absl::StatusOr<HostLayout> LayoutOf(const PJRT_Client_BufferFromHostBuffer_Args& args,
-                                    const Shape& shape) {
-  if (shape.bytes > 0) GANGWAY_RETURN_IF_ERROR(Need(args.data, "the host memory"));
+// No strides: dense and row-major.
+absl::StatusOr<HostLayout> LayoutOf(std::span<const int64_t> strides, const Shape& shape) {
   HostLayout layout;
-  if (args.byte_strides == nullptr || args.num_byte_strides == 0) return layout;
+  if (strides.empty()) return layout;
   GANGWAY_ASSIGN_OR_RETURN(layout.element, xla::ElementBytes(shape.element_type));
-  layout.strides = {args.byte_strides, args.num_byte_strides};
+  layout.strides = strides;
   GANGWAY_ASSIGN_OR_RETURN(const xla::StridedRegion region,
                            xla::Region(layout.element, shape.dims, layout.strides));
   if (!region.dense) layout.region = region;
@@ -136,6 +135,32 @@ absl::Status PushCopy(Client& client, uint64_t upload, const void* bytes, const 
   auto copy = std::make_shared<const std::string>(std::move(dense));
   client.Push(upload, 0, *copy, [copy] {});
   return absl::OkStatus();
+}
+
+// A buffer with the bytes at `data`, which are copied. INVALID_ARGUMENT: there are none, or the strides cannot be.
+absl::StatusOr<PJRT_Buffer*> Upload(PJRT_Memory* memory, const std::shared_ptr<const Shape>& shape,
+                                    const void* data, std::span<const int64_t> strides) {
+  if (shape->bytes > 0) GANGWAY_RETURN_IF_ERROR(Need(data, "the host memory"));
+  GANGWAY_ASSIGN_OR_RETURN(const HostLayout layout, LayoutOf(strides, *shape));
+  const PJRT_Client& cluster = *memory->device->client;
+  Client* const client = cluster.session.get();
+  AwaitRoom(client);
+  auto produced = std::make_shared<Outcome>();
+  auto array =
+      std::make_shared<Array>(client, cluster.drops, client->NewArrayHandle(), 1, produced);
+  const uint64_t upload =
+      client->Upload(array->handle(),
+                     {.element_type = shape->element_type,
+                      .shard_dims = shape->dims,
+                      .devices = {static_cast<uint32_t>(memory->device->description.id)},
+                      .memory_kind = KindOf(*memory),
+                      .shard_bytes = shape->bytes},
+                     [produced](const absl::Status& status) { produced->Set(status); });
+  if (absl::Status pushed = PushCopy(*client, upload, data, layout, *shape); !pushed.ok()) {
+    client->AbandonUpload(upload, pushed);
+    return pushed;
+  }
+  return NewBuffer(memory, shape, std::move(array), 0);
 }
 
 // --- To host memory ---
@@ -209,27 +234,36 @@ absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
   GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const Shape> shape,
                            MakeShape(xla::FromPjrtType(args.type), std::move(dims)));
   GANGWAY_RETURN_IF_ERROR(IsRowMajor(args.device_layout, *shape));
-  GANGWAY_ASSIGN_OR_RETURN(const HostLayout layout, LayoutOf(args, *shape));
-
-  Client* const client = args.client->session.get();
-  AwaitRoom(client);
-  auto produced = std::make_shared<Outcome>();
-  auto array =
-      std::make_shared<Array>(client, args.client->drops, client->NewArrayHandle(), 1, produced);
-  const uint64_t upload =
-      client->Upload(array->handle(),
-                     {.element_type = shape->element_type,
-                      .shard_dims = shape->dims,
-                      .devices = {static_cast<uint32_t>(memory->device->description.id)},
-                      .memory_kind = KindOf(*memory),
-                      .shard_bytes = shape->bytes},
-                     [produced](const absl::Status& status) { produced->Set(status); });
-  if (absl::Status pushed = PushCopy(*client, upload, args.data, layout, *shape); !pushed.ok()) {
-    client->AbandonUpload(upload, pushed);
-    return pushed;
-  }
+  std::span<const int64_t> strides;
+  if (args.byte_strides != nullptr) strides = {args.byte_strides, args.num_byte_strides};
+  GANGWAY_ASSIGN_OR_RETURN(args.buffer, Upload(memory, shape, args.data, strides));
   args.done_with_host_buffer = ReadyEvent(absl::OkStatus());
-  args.buffer = NewBuffer(memory, shape, std::move(array), 0);
+  return absl::OkStatus();
+}
+
+// The view is a copy, which the devices' processes need. So the caller's memory is done with at once.
+absl::Status BufferViewOf(PJRT_Client_CreateViewOfDeviceBuffer_Args& args) {
+  GANGWAY_RETURN_IF_ERROR(Need(args.client, "the client"));
+  GANGWAY_ASSIGN_OR_RETURN(PJRT_Memory* const memory,
+                           MemoryOf(args.client, args.device, args.memory));
+  if (const std::string& platform = args.client->topology.platform; platform != "cpu") {
+    return absl::UnimplementedError(
+        absl::StrCat("the memory of a ", platform,
+                     " device belongs to another process, which cannot see memory of this one: "
+                     "copy the array to the host and upload it (jax.device_put)"));
+  }
+  if (args.stream != 0) {
+    return absl::UnimplementedError(
+        "a device of the cluster has no stream in this process: wait until the array is ready, and "
+        "pass no stream");
+  }
+  GANGWAY_ASSIGN_OR_RETURN(std::vector<int64_t> dims, DimsOf(args.dims, args.num_dims));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const Shape> shape,
+                           MakeShape(xla::FromPjrtType(args.element_type), std::move(dims)));
+  GANGWAY_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, HostStrides(args.layout, *shape));
+  GANGWAY_ASSIGN_OR_RETURN(args.buffer, Upload(memory, shape, args.device_buffer_ptr, strides));
+  if (args.on_delete_callback != nullptr)
+    args.on_delete_callback(args.device_buffer_ptr, args.on_delete_callback_arg);
   return absl::OkStatus();
 }
 

@@ -414,32 +414,99 @@ TEST_F(BuffersTest, ReferencesHoldTheBytesOfAPointer) {
             Expected(Topic::kNoReference));
 }
 
-TEST_F(BuffersTest, PointersWithoutAReference) {
-  const Buffer buffer = Upload(Count(4));
+TEST_F(BuffersTest, PointersWithoutAReferenceLastAsLongAsTheBuffer) {
+  const Buffer buffer = Upload(Count(4, 1));
+  ASSERT_TRUE(Ready(buffer).ok());
   auto pointer = Make<PJRT_Buffer_UnsafePointer_Args>();
   pointer.buffer = buffer.get();
-  const Said said = Ask(Api().PJRT_Buffer_UnsafePointer, pointer);
-  EXPECT_EQ(said.code, Expected(Topic::kUnsafePointer)) << said.message;
+  Do(Api().PJRT_Buffer_UnsafePointer, pointer);
+  const auto* const values = reinterpret_cast<const float*>(pointer.buffer_pointer);
+  ASSERT_NE(values, nullptr);
+  EXPECT_EQ(pointer.buffer_pointer % 64, 0u);
+  EXPECT_THAT(std::span(values, 4), ElementsAre(1, 2, 3, 4));
+  auto reference = Make<PJRT_Buffer_IncreaseExternalReferenceCount_Args>();
+  reference.buffer = buffer.get();
+  Do(Api().PJRT_Buffer_IncreaseExternalReferenceCount, reference);
+  auto end = Make<PJRT_Buffer_DecreaseExternalReferenceCount_Args>();
+  end.buffer = buffer.get();
+  Do(Api().PJRT_Buffer_DecreaseExternalReferenceCount, end);
+  const Buffer other =
+      Upload(Count(4, 9));  // which may be where those bytes were, if they are not kept
+  EXPECT_EQ(Values<float>(other), Count(4, 9));
+  EXPECT_THAT(std::span(values, 4), ElementsAre(1, 2, 3, 4));
+  Do(Api().PJRT_Buffer_UnsafePointer, pointer);
+  EXPECT_EQ(pointer.buffer_pointer, reinterpret_cast<uintptr_t>(values));
+  Delete(buffer);
+  EXPECT_FALSE(Ask(Api().PJRT_Buffer_UnsafePointer, pointer).ok());
 }
 
-TEST_F(BuffersTest, OverMemoryOfTheCallers) {
-  alignas(64) static float memory[4] = {1, 2, 3, 4};
-  const int64_t dims[] = {4};
-  auto view = Make<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
-  view.client = client();
-  view.device_buffer_ptr = memory;
-  view.dims = dims;
-  view.num_dims = 1;
-  view.element_type = PJRT_Buffer_Type_F32;
-  view.device = device();
-  view.memory = Memory(device());
-  // Optional in the header, but the CPU plugin calls it always.
-  view.on_delete_callback = [](void*, void*) {};
-  const Said said = Ask(Api().PJRT_Client_CreateViewOfDeviceBuffer, view);
-  EXPECT_EQ(said.code, Expected(Topic::kViewOfDeviceBuffer)) << said.message;
-  if (said.ok()) {
-    EXPECT_THAT(Values<float>(Buffer(view.buffer)), ElementsAre(1, 2, 3, 4));
+class Views : public BuffersTest {
+ protected:
+  // Of f32[2, 3] at `memory`, whose end is counted.
+  PJRT_Client_CreateViewOfDeviceBuffer_Args ViewOf(void* memory) {
+    static constexpr std::array<int64_t, 2> kDims = {2, 3};
+    auto view = Make<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
+    view.client = client();
+    view.device_buffer_ptr = memory;
+    view.dims = kDims.data();
+    view.num_dims = kDims.size();
+    view.element_type = PJRT_Buffer_Type_F32;
+    view.device = device();
+    view.memory = Memory(device());
+    // Optional in the header, but the CPU plugin calls it always.
+    view.on_delete_callback = [](void* at, void* self) {
+      static_cast<Views*>(self)->ended_.push_back(at);
+    };
+    view.on_delete_callback_arg = this;
+    return view;
   }
+
+  std::vector<void*> ended_;
+};
+
+TEST_F(Views, OfTheCallersMemory) {
+  alignas(64) float memory[6] = {1, 2, 3, 4, 5, 6};
+  auto view = ViewOf(memory);
+  const std::vector<int64_t> row_major = {1, 0};
+  auto layout = Tiled(row_major);
+  view.layout = &layout;
+  Do(Api().PJRT_Client_CreateViewOfDeviceBuffer, view);
+  Buffer buffer(view.buffer);
+  EXPECT_THAT(Dims(buffer), ElementsAre(2, 3));
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(1, 2, 3, 4, 5, 6));
+  buffer.reset();
+  EXPECT_THAT(ended_, ElementsAre(memory)) << "once";
+}
+
+TEST_F(Views, LieAsTheirLayoutSays) {
+  if (!Runs(Topic::kHostLayout)) GTEST_SKIP() << Reason(Topic::kHostLayout);
+  float memory[6] = {1, 2, 3, 4, 5, 6};
+  auto view = ViewOf(memory);
+  const std::vector<int64_t> column_major = {0, 1};
+  auto layout = Tiled(column_major);
+  view.layout = &layout;
+  Do(Api().PJRT_Client_CreateViewOfDeviceBuffer, view);
+  const Buffer buffer(view.buffer);
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(1, 3, 5, 2, 4, 6));
+}
+
+TEST_F(Views, ThatAreRefusedLeaveTheMemoryToTheCaller) {
+  if (!Runs(Topic::kNullHandles)) GTEST_SKIP() << Reason(Topic::kNullHandles);
+  float memory[6] = {};
+  auto view = ViewOf(nullptr);
+  EXPECT_THAT(Ask(Api().PJRT_Client_CreateViewOfDeviceBuffer, view).message,
+              HasSubstr("the host memory is null"));
+  view = ViewOf(memory);
+  view.stream = 1;
+  EXPECT_THAT(Ask(Api().PJRT_Client_CreateViewOfDeviceBuffer, view).message,
+              HasSubstr("pass no stream"));
+  view = ViewOf(memory);
+  const std::vector<int64_t> wrong = {0, 0};
+  auto layout = Tiled(wrong);
+  view.layout = &layout;
+  EXPECT_THAT(Ask(Api().PJRT_Client_CreateViewOfDeviceBuffer, view).message,
+              HasSubstr("not a permutation"));
+  EXPECT_TRUE(ended_.empty());
 }
 
 TEST_F(BuffersTest, WithoutBytesYet) {

@@ -42,8 +42,6 @@ enum class Topic {
   kUninitializedBuffer,
   kUnknownOption,
   kUnknownType,
-  kUnsafePointer,
-  kViewOfDeviceBuffer,
   kWaitInCallback,
   kWrongType,
 };
