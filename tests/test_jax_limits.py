@@ -84,6 +84,10 @@ REFUSED = {
 # What each row of the table proposes instead; its value, with the sum of its elements.
 INSTEAD = {
     "the default layout by name": ("jax.device_put(x, Format(Layout((0, 1)), one))", 496),
+    "a layout that the compiler chooses": (
+        "jax.jit(lambda x: x.T, out_shardings=Format(Layout.AUTO)).lower(x).compile()(x)",
+        496,
+    ),
     "memory kind in out_shardings": (
         "of_kind('pinned_host', jax.jit(lambda x: x + 1,"
         " out_shardings=one.with_memory_kind('pinned_host'))(x))",

@@ -155,6 +155,21 @@ def test_layouts_of_compiled_functions(console: Console) -> None:
     assert console.do("result = x.format.layout.major_to_minor") == [0, 1, 2]
 
 
+def test_the_compiler_chooses_row_major_for_auto(console: Console) -> None:
+    console.do("from jax.experimental.layout import Format, Layout; auto = Format(Layout.AUTO)")
+    console.do("x = np.arange(32, dtype=np.float32).reshape(4, 8)")
+    console.do("j = jax.jit(lambda x: (x.T, x), in_shardings=auto, out_shardings=auto)")
+    console.do("l = j.lower(jax.ShapeDtypeStruct(x.shape, x.dtype)); before = l.as_text()")
+    console.do("c = l.compile(); layouts = lambda fs: [f.layout.major_to_minor for f in fs]")
+    assert console.do("result = layouts(c.input_formats[0] + c.output_formats)") == [[0, 1]] * 3
+    console.do("y, z = c(jax.device_put(x, c.input_formats[0][0]))")
+    assert console.do("result = [y.format == c.output_formats[0], np.array_equal(y, x.T)]") == [
+        True,
+        True,
+    ]
+    assert console.do("result = l.as_text() == before and 'auto' in before")
+
+
 def test_a_profile_has_the_clusters_devices_and_this_sessions_runs_OB_3(
     cluster: Cluster, console: Console, tmp_path: pathlib.Path
 ) -> None:
