@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <new>
 
 extern "C" {
@@ -78,6 +77,12 @@ void ReleaseHeap(uint64_t bytes_max) {
   const uint64_t configured = configured_mib;
   if (configured == 0 || current_mib == configured) return;
   if (Property("generic.current_allocated_bytes") < configured * kMiB) RestoreLimit();
+}
+
+void HeapTrimmer::OnBeat() {
+  kept_bytes_[beat_++ % kept_bytes_.size()] = GetHeapUse().kept_bytes;
+  const uint64_t unused = *std::ranges::min_element(kept_bytes_);
+  if (unused > spared_bytes_) ReleaseHeap(std::min(unused - spared_bytes_, step_bytes_));
 }
 
 }  // namespace gangway

@@ -8,6 +8,8 @@
 #ifndef GANGWAY_BASE_HEAP_H_
 #define GANGWAY_BASE_HEAP_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace gangway {
@@ -24,6 +26,23 @@ void LimitHeap(uint64_t bytes);
 
 // Gives kept blocks back to the system, about `bytes_max` of them. Takes some 0.1 ms per MiB.
 void ReleaseHeap(uint64_t bytes_max);
+
+// For a process that holds large blocks for moments only, such as programs with large constants: gives back what was
+// kept, and never used, through its last beats. Used by one thread.
+class HeapTrimmer {
+ public:
+  // Up to `spared_bytes` stay for the next use. About `step_bytes` go back at a beat; a larger block goes back whole.
+  HeapTrimmer(uint64_t spared_bytes, uint64_t step_bytes)
+      : spared_bytes_(spared_bytes), step_bytes_(step_bytes) {}
+
+  void OnBeat();
+
+ private:
+  const uint64_t spared_bytes_;
+  const uint64_t step_bytes_;
+  std::array<uint64_t, 4> kept_bytes_{};  // at the last beats
+  size_t beat_ = 0;
+};
 
 }  // namespace gangway
 

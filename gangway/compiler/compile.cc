@@ -25,6 +25,7 @@
 #include "gangway/xla/cost_analysis.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/executable.h"
+#include "gangway/xla/large_literals.h"
 #include "gangway/xla/sharded_calls.h"
 #include "gangway/xla/sharded_calls.pb.h"
 
@@ -42,8 +43,8 @@ absl::Status FillTensor(int32_t element_type, const std::vector<int64_t>& shard_
   return absl::OkStatus();
 }
 
-absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
-  GANGWAY_ASSIGN_OR_RETURN(auto description, xla::DescribeExecutable(program));
+absl::Status FillInterface(const xla::ExecutableDescription& description,
+                           wire::ExecutableInfo& info) {
   info.set_name(description.name);
   info.set_source(wire::ValidUtf8(description.source));
   for (const auto& parameter : description.parameters) {
@@ -55,12 +56,6 @@ absl::Status FillFromProgram(std::string program, wire::ExecutableInfo& info) {
         FillTensor(result.element_type, result.shard_dims, *info.add_results()));
   }
   for (int32_t parameter : description.donated) info.add_donated(parameter);
-  if (description.replica_count * description.partition_count > 1) {
-    GANGWAY_ASSIGN_OR_RETURN(auto collectives, xla::HasCollectives(program));
-    info.set_has_collectives(collectives);
-  }
-  info.set_calls_host(device::MayCallHost(program));
-  info.set_optimized_program(std::move(program));
   return absl::OkStatus();
 }
 
@@ -73,21 +68,17 @@ absl::Status FillFromOutputs(const device::Executable& executable, wire::Executa
   return absl::OkStatus();
 }
 
-// As the runtime counts them, `counted`, or by us from the optimized program; none, if neither can: a program that
-// cannot be counted still runs.
-absl::Status FillCosts(const absl::StatusOr<Costs>& counted, wire::ExecutableInfo& info) {
-  auto& costs = *info.mutable_cost();
-  if (counted.ok()) {
-    for (const auto& [name, value] : *counted) costs[name] = value;
-    return absl::OkStatus();
-  }
-  if (!absl::IsUnimplemented(counted.status())) return counted.status();
-  const auto ours = xla::AnalyzeCosts(info.optimized_program());
-  if (!ours.ok()) return absl::OkStatus();
-  costs["flops"] = ours->flops;
-  costs["transcendentals"] = ours->transcendentals;
-  costs["bytes accessed"] = ours->bytes_accessed;
-  return absl::OkStatus();
+void FillCosts(const Costs& counted, wire::ExecutableInfo& info) {
+  for (const auto& [name, value] : counted) (*info.mutable_cost())[name] = value;
+}
+
+// None, if they cannot be counted: the program still runs.
+void CountCosts(const xla::HloWithConfigCostProto& program, wire::ExecutableInfo& info) {
+  const auto costs = xla::AnalyzeCosts(program);
+  if (!costs.ok()) return;
+  info.mutable_cost()->insert({{"flops", costs->flops},
+                               {"transcendentals", costs->transcendentals},
+                               {"bytes accessed", costs->bytes_accessed}});
 }
 
 absl::Status FillMemory(const device::Executable& executable, wire::ExecutableInfo& info) {
@@ -117,12 +108,28 @@ void FillMemoryKinds(std::span<const std::string> kinds, wire::ExecutableInfo& i
     info.mutable_results(static_cast<int>(i))->set_memory_kind(kinds[i]);
 }
 
-// What is known from the program for clients, the memory of `executable`, and the costs.
-absl::Status Describe(const device::Executable& executable, std::string program,
+// What is known from the program for clients, the memory of `executable`, and the costs: `counted` by the runtime, or
+// else by us. Clients get the program without the values of large constants, which the executable holds.
+absl::Status Describe(const device::Executable& executable, std::string whole,
                       const absl::StatusOr<Costs>& counted, wire::ExecutableInfo& info) {
-  GANGWAY_RETURN_IF_ERROR(FillFromProgram(std::move(program), info));
+  std::string program = xla::WithoutLargeLiterals(std::move(whole));
+  GANGWAY_ASSIGN_OR_RETURN(const auto description, xla::DescribeExecutable(program));
+  GANGWAY_RETURN_IF_ERROR(FillInterface(description, info));
   GANGWAY_RETURN_IF_ERROR(FillMemory(executable, info));
-  return FillCosts(counted, info);
+  info.set_calls_host(device::MayCallHost(program));
+  const bool spans = description.replica_count * description.partition_count > 1;
+  if (counted.ok()) {
+    FillCosts(*counted, info);
+  } else if (!absl::IsUnimplemented(counted.status())) {
+    return counted.status();
+  }
+  if (spans || !counted.ok()) {
+    GANGWAY_ASSIGN_OR_RETURN(const auto instructions, xla::ParseInstructions(program));
+    if (spans) info.set_has_collectives(xla::HasCollectives(instructions));
+    if (!counted.ok()) CountCosts(instructions, info);
+  }
+  info.set_optimized_program(std::move(program));
+  return absl::OkStatus();
 }
 
 bool HasNarrowElements(const xla::ShapeProto& shape) {
@@ -297,7 +304,9 @@ absl::StatusOr<wire::CompileResult> CompileHere(device::Backend& backend,
   } else if (absl::IsUnimplemented(program.status())) {
     GANGWAY_RETURN_IF_ERROR(FillFromOutputs(*executable, info));
     GANGWAY_RETURN_IF_ERROR(FillMemory(*executable, info));
-    GANGWAY_RETURN_IF_ERROR(FillCosts(executable->GetCostAnalysis(), info));
+    const auto costs = executable->GetCostAnalysis();
+    if (costs.ok()) FillCosts(*costs, info);
+    if (!costs.ok() && !absl::IsUnimplemented(costs.status())) return costs.status();
   } else {
     return program.status();
   }

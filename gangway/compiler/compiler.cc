@@ -15,6 +15,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/base/heap.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
@@ -38,6 +39,10 @@ constexpr char kNoHandlerAdvice[] =
 
 constexpr std::chrono::milliseconds kHeartbeatPeriod{500};
 constexpr std::chrono::milliseconds kRetryPeriod{50};
+
+// What small programs need stays. A step takes 25 ms.
+constexpr uint64_t kSparedBytes = uint64_t{64} << 20;
+constexpr uint64_t kReleasedPerBeat = uint64_t{256} << 20;
 
 class Compiler {
  public:
@@ -96,6 +101,7 @@ class Compiler {
   int pending_count_ = 0;                           // requests without an answer
   uint64_t epoch_ = 0;
   uint64_t sequence_ = 0;
+  HeapTrimmer heap_{kSparedBytes, kReleasedPerBeat};
 
   Mutex cache_mutex_;
   ExecutableCache cache_ GANGWAY_GUARDED_BY(cache_mutex_);
@@ -199,6 +205,7 @@ void Compiler::Beat() {
   wire::Frame frame;
   frame.mutable_heartbeat()->set_time_ns(Clock::now().time_since_epoch().count());
   (void)Send(std::move(frame));  // a full queue already proves liveness
+  heap_.OnBeat();
   control_.PostAt(Clock::now() + kHeartbeatPeriod, [this] { Beat(); });
 }
 

@@ -17,6 +17,7 @@
 
 #include "gangway/compiler/compiler_test_util.h"
 #include "gangway/xla/collectives.pb.h"
+#include "gangway/xla/executable.h"
 #include "gangway/xla/hlo_edit.pb.h"
 
 namespace gangway::compiler {
@@ -139,6 +140,35 @@ TEST_F(CompilerTest, WhatItCompilesLoadsAndRunsOnAnyDevice) {
   MutexLock lock(mutex);
   ASSERT_TRUE(copied.WaitFor(mutex, kLimit, [&] { return done; }));
   for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], 2 * in[i]);
+}
+
+// Adds 64 Ki numbers of four different bytes.
+std::string AddsConstants() {
+  std::string values;
+  for (int i = 0; i < 1 << 16; ++i) absl::StrAppend(&values, absl::Hex(i, absl::kZeroPad8));
+  return absl::StrReplaceAll(R"(
+module @adds {
+  func.func public @main(%x: tensor<65536xi32>) -> tensor<65536xi32> {
+    %c = stablehlo.constant dense<"0xVALUES"> : tensor<65536xi32>
+    %y = stablehlo.add %x, %c : tensor<65536xi32>
+    return %y : tensor<65536xi32>
+  }
+})",
+                             {{"VALUES", values}});
+}
+
+TEST_F(CompilerTest, TheValuesOfLargeConstantsAreInTheExecutableOnly) {
+  for (int devices : {1, 2}) {
+    wire::CompileRequest request = Request(1, AddsConstants(), devices);
+    request.set_spans_workers(devices > 1);
+    const auto result = Compile(Backend(), request, OpenPartitioner);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_GT(result->serialized().size(), size_t{4} << 16);
+    EXPECT_LT(result->info().optimized_program().size(), size_t{1} << 14);
+    const auto text = xla::ProgramText(result->info().optimized_program());
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_NE(text->find("constant()"), std::string::npos) << *text;
+  }
 }
 
 TEST_F(CompilerTest, AShardedProgramIsDescribedPerDevice) {

@@ -148,15 +148,14 @@ std::optional<wire::CompileResult> ExecutableCache::Lookup(const std::string& ke
   ++counters_.hits;
   std::error_code error;  // ignored: a folder that has become read-only still serves lookups
   fs::last_write_time(PathOf(key), fs::file_time_type::clock::now(), error);
+  result.set_request(0);
   result.set_from_cache(true);
   return result;
 }
 
-void ExecutableCache::Store(const std::string& key, wire::CompileResult result) {
+void ExecutableCache::Store(const std::string& key, const wire::CompileResult& result) {
   if (!writable_) return;
-  result.set_request(0);
-  result.set_from_cache(false);
-  std::string payload = result.SerializeAsString();
+  const std::string payload = result.SerializeAsString();
   uint64_t bytes = kHeaderBytes + payload.size();
   if (bytes > bytes_max_) return;
   if (absl::Status status = Write(key, payload); !status.ok()) {

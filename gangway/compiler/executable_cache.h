@@ -39,7 +39,7 @@ class ExecutableCache {
 
   // Returns the entry with `from_cache` set and `request` 0.
   std::optional<wire::CompileResult> Lookup(const std::string& key);
-  void Store(const std::string& key, wire::CompileResult result);
+  void Store(const std::string& key, const wire::CompileResult& result);
 
   bool readable() const { return readable_; }
   bool writable() const { return writable_; }

@@ -382,11 +382,7 @@ class Analysis {
 
 }  // namespace
 
-absl::StatusOr<ProgramCosts> AnalyzeCosts(std::string_view hlo_with_config) {
-  HloWithConfigCostProto program;
-  if (hlo_with_config.size() > INT32_MAX ||
-      !program.ParseFromArray(hlo_with_config.data(), static_cast<int>(hlo_with_config.size())))
-    return Malformed("not a serialized HLO module with its configuration");
+absl::StatusOr<ProgramCosts> AnalyzeCosts(const HloWithConfigCostProto& program) {
   return Analysis().Run(program.module());
 }
 

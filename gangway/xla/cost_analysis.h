@@ -1,11 +1,11 @@
 // The costs of a compiled program, counted from its optimized HLO: what jax.stages.Compiled.cost_analysis() reports,
-// for runtimes that do not count them. Pure; for any bytes, in time linear in their number.
+// for runtimes that do not count them. Pure; for any program, in time linear in its size.
 #ifndef GANGWAY_XLA_COST_ANALYSIS_H_
 #define GANGWAY_XLA_COST_ANALYSIS_H_
 
-#include <string_view>
-
 #include "absl/status/statusor.h"
+
+#include "gangway/xla/hlo_cost.pb.h"
 
 namespace gangway::xla {
 
@@ -18,9 +18,9 @@ struct ProgramCosts {
       0;  // read and written by instructions; those inside of a fusion access nothing
 };
 
-// `hlo_with_config`: as of DescribeExecutable (executable.h). INVALID_ARGUMENT: malformed bytes, above all an
-// instruction that refers to one after it.
-absl::StatusOr<ProgramCosts> AnalyzeCosts(std::string_view hlo_with_config);
+// `program`: of ParseInstructions (executable.h). INVALID_ARGUMENT: it is malformed, above all an instruction that
+// refers to one after it.
+absl::StatusOr<ProgramCosts> AnalyzeCosts(const HloWithConfigCostProto& program);
 
 }  // namespace gangway::xla
 

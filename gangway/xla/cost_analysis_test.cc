@@ -41,7 +41,7 @@ class Module {
     return instruction;
   }
 
-  absl::StatusOr<ProgramCosts> Costs() const { return AnalyzeCosts(program_.SerializeAsString()); }
+  absl::StatusOr<ProgramCosts> Costs() const { return AnalyzeCosts(program_); }
   HloModuleCostProto& module() { return *program_.mutable_module(); }
 
  private:
@@ -128,8 +128,7 @@ TEST(CostAnalysis, AWindowOfAnySizeIsCountedAtOnce) {
 }
 
 TEST(CostAnalysis, MalformedProgramsAreRefused) {
-  EXPECT_EQ(AnalyzeCosts("no program").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(AnalyzeCosts("").status().message()), HasSubstr("entry"));
+  EXPECT_THAT(std::string(AnalyzeCosts({}).status().message()), HasSubstr("entry"));
   Module forward;
   HloComputationCostProto& entry = forward.Computation();
   Module::Add(entry, "add", {1}, {2});

@@ -181,12 +181,16 @@ absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_wi
   return description;
 }
 
-absl::StatusOr<bool> HasCollectives(std::string_view hlo_with_config) {
-  HloWithConfigTextProto program;
+absl::StatusOr<HloWithConfigCostProto> ParseInstructions(std::string_view hlo_with_config) {
+  HloWithConfigCostProto program;
   if (!Parse(program, hlo_with_config))
     return Malformed("not a serialized HLO module with its configuration");
-  for (const HloComputationTextProto& computation : program.module().computations()) {
-    for (const HloInstructionTextProto& instruction : computation.instructions()) {
+  return program;
+}
+
+bool HasCollectives(const HloWithConfigCostProto& program) {
+  for (const HloComputationCostProto& computation : program.module().computations()) {
+    for (const HloInstructionCostProto& instruction : computation.instructions()) {
       // all-reduce, all-reduce-start, ...
       for (std::string_view kind : {"all-gather", "all-reduce", "all-to-all", "collective-",
                                     "ragged-all-to-all", "recv", "reduce-scatter", "send"}) {

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/xla/hlo.pb.h"
+#include "gangway/xla/hlo_cost.pb.h"
 #include "gangway/xla/sharding.h"
 
 namespace gangway::xla {
@@ -42,8 +43,11 @@ struct ExecutableDescription {
 // row-major, as every array of the cluster is.
 absl::StatusOr<ExecutableDescription> DescribeExecutable(std::string_view hlo_with_config);
 
+// The instructions, which take most of the time to parse: once for all that asks about them.
+absl::StatusOr<HloWithConfigCostProto> ParseInstructions(std::string_view hlo_with_config);
+
 // Whether devices wait for one another in this program: it holds a collective, or it sends or receives.
-absl::StatusOr<bool> HasCollectives(std::string_view hlo_with_config);
+bool HasCollectives(const HloWithConfigCostProto& program);
 
 // HLO-like text for people: computations, instructions, operands and shapes; no attributes.
 absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config);

@@ -88,8 +88,11 @@ size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max, unsi
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes = gangway::fuzz::View(data, size);
   (void)gangway::xla::ProgramText(bytes);
-  if (const auto costs = gangway::xla::AnalyzeCosts(bytes); costs.ok())
-    GANGWAY_CHECK(costs->flops >= 0 && costs->bytes_accessed >= 0, "costs are not negative");
+  if (const auto program = gangway::xla::ParseInstructions(bytes); program.ok()) {
+    const auto costs = gangway::xla::AnalyzeCosts(*program);
+    GANGWAY_CHECK(!costs.ok() || (costs->flops >= 0 && costs->bytes_accessed >= 0),
+                  "costs are not negative");
+  }
   auto description = gangway::xla::DescribeExecutable(bytes);
   if (!description.ok()) return 0;
   GANGWAY_CHECK(description->partition_count >= 1 && description->replica_count >= 1,

@@ -160,12 +160,14 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   *load->mutable_results() = result.info().results();
   *load->mutable_memory() = result.info().memory();
   for (uint32_t island : executable.islands) actions.to_islands.emplace_back(island, item);
+  // The optimized program is for the client alone. Cleared here, it would keep its memory.
+  std::string program = std::exchange(*result.mutable_info()->mutable_optimized_program(), {});
   executable.info = result.info();
-  executable.info.clear_optimized_program();
   executable.ready = true;
   wire::SessionEvent event;
   event.mutable_compiled()->set_executable(compile.handle);
   event.mutable_compiled()->mutable_info()->Swap(result.mutable_info());
+  *event.mutable_compiled()->mutable_info()->mutable_optimized_program() = std::move(program);
   actions.to_clients.emplace_back(compile.session, std::move(event));
 }
 

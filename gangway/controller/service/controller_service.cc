@@ -277,7 +277,7 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
   } else if (role == wire::ROLE_COMPILER && frame.has_compile_result() && key == compiler_key_) {
     compiled_ = std::exchange(*frame.mutable_compile_result()->mutable_serialized(), {});
     Step(FromCompiler{std::move(*frame.mutable_compile_result())});
-    compiled_ = {};
+    std::string().swap(compiled_);  // an assignment would keep the memory
   } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
     OnStatusRequest(key);
   } else if (role == wire::ROLE_TOOL && frame.has_drain_request()) {
@@ -339,6 +339,7 @@ void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& wh
 
 void ControllerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
   WatchCompiler(now, stood_still);
+  heap_.OnBeat();
   for (uint32_t index = 0; index < islands_.size(); ++index) {
     IslandLink& island = islands_[index];
     if (!island.remote || !island.link) continue;

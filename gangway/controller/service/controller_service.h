@@ -21,6 +21,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/base/heap.h"
 #include "gangway/base/latency_request.h"
 #include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
@@ -198,6 +199,7 @@ class ControllerService {
   uint64_t frames_sent_ = 0;       // to clients
   std::function<void()> drained_;  // of DrainAll, until called
   std::optional<Time> armed_;
+  HeapTrimmer heap_{uint64_t{32} << 20, uint64_t{32} << 20};
   std::unique_ptr<Pulse> pulse_;
   std::shared_ptr<bool> alive_;
 };

@@ -8,6 +8,7 @@
 
 #include "gangway/device/pjrt/pjrt_test_programs.h"
 #include "gangway/xla/cost_analysis.h"
+#include "gangway/xla/executable.h"
 
 namespace gangway::device {
 namespace {
@@ -127,7 +128,9 @@ TEST(PjrtCosts, TheyAreWhatTheRuntimeCountsWhereItCounts) {
     const std::map<std::string, double> theirs(counted->begin(), counted->end());
     const auto optimized = (*executable)->OptimizedProgram();
     ASSERT_TRUE(optimized.ok()) << each.name << ": " << optimized.status();
-    const auto ours = xla::AnalyzeCosts(*optimized);
+    const auto instructions = xla::ParseInstructions(*optimized);
+    ASSERT_TRUE(instructions.ok()) << each.name << ": " << instructions.status();
+    const auto ours = xla::AnalyzeCosts(*instructions);
     ASSERT_TRUE(ours.ok()) << each.name << ": " << ours.status();
     auto at = [&theirs](const char* name) {
       const auto found = theirs.find(name);
