@@ -12,7 +12,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from gangway import _layouts, _platform, _plugin
+from gangway import _constants, _layouts, _platform, _plugin
 from gangway._client_threads import few_wakes
 from gangway._door import IFRT_JAXLIB_MAX, default_door, given_door
 from gangway._errors import AlreadyInitializedError, GangwayError, UnsupportedVersionError
@@ -121,6 +121,7 @@ def register() -> None:
     backend.register_backend_factory("proxy", make_client, priority=-1)
     _platform.install("proxy")
     _layouts.install("proxy")
+    _constants.install()
 
 
 def plugin_environment(

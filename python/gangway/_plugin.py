@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import pathlib
 
-from gangway import _callbacks, _dlpack, _layouts, _platform
+from gangway import _callbacks, _constants, _dlpack, _layouts, _platform
 from gangway._errors import GangwayError
 
 NAME = "gangway"  # of JAX's backend
@@ -48,3 +48,4 @@ def register() -> None:
         _callbacks.install(path, NAME)
         _dlpack.install(NAME)
         _layouts.install(NAME)
+        _constants.install()

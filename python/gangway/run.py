@@ -17,7 +17,7 @@ import runpy
 import socket
 import sys
 
-from gangway import _plugin
+from gangway import _constants, _plugin
 from gangway._backend import environment, plugin_environment
 from gangway._door import DOORS, default_door, given_door
 from gangway._errors import GangwayError, NothingListeningError
@@ -88,6 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parse(sys.argv[1:] if arguments is None else arguments)
     try:
         variables = _cluster(args)
+        _constants.install_with_jax()
     except (GangwayError, ValueError) as error:
         print(f"gangway run: {error}", file=sys.stderr)
         sys.exit(2)
