@@ -4,11 +4,14 @@ processes that they went through is given back.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import resource
+import signal
 from collections.abc import Callable
 
 import pytest
+from faultlib import Console
 from harness import Cluster, output_of_client, run_client, wait_for
 
 NewCluster = Callable[..., Cluster]
@@ -182,3 +185,13 @@ def test_the_first_program_of_a_script_is_one_of_them(
     done = cluster.command("run", "--port", port, str(script), env=wrong)
     assert done.returncode == 2
     assert "GANGWAY_CONSTANT_BYTES='1 MiB' is not a number of bytes" in done.stderr
+
+
+def test_after_the_loss_of_a_worker_they_travel_again(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 2, 1).start()
+    with Console(cluster, door="pjrt") as client:
+        client.do("w = np.arange(1 << 19, dtype=np.float32)")
+        client.do("f = jax.jit(lambda i: jnp.asarray(w)[i])")
+        assert client.do("result = float(f(3))") == 3
+        os.kill(cluster.workers()[0]["pid"], signal.SIGKILL)
+        wait_for("the function", lambda: client.ask("result = float(f(7))").get("ok") == 7, 30)

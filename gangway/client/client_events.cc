@@ -38,6 +38,7 @@ void ClientImpl::OnEvents(wire::SessionEvents& events) {
         if (!event.worker_state().up()) losses_.fetch_add(1, std::memory_order_relaxed);
         NoteWorker(event.worker_state().worker(), event.worker_state().up(),
                    event.worker_state().failure().message());
+        host_callbacks_.TellOfWorkers();
         break;
       case wire::SessionEvent::kProgress:
         OnProgress(event.progress());

@@ -45,6 +45,14 @@ void HostCallbacks::Add(wire::HostCallback callback, Reply reply) {
   state_->changed.NotifyAll();
 }
 
+void HostCallbacks::TellOfWorkers() {
+  {
+    MutexLock lock(state_->mutex);
+    if (state_->functions == nullptr) return;
+  }
+  Add({}, [](const wire::HostCallbackReply&) {});
+}
+
 void HostCallbacks::Stop() {
   std::deque<Waiting> dropped;
   MutexLock lock(state_->mutex);

@@ -38,6 +38,9 @@ class HostCallbacks {
   // `reply` runs on the callback's thread.
   void Add(wire::HostCallback callback, Reply reply);
 
+  // Runs function 0, in its turn, if there are functions: a worker was lost, or is back.
+  void TellOfWorkers();
+
   // Drops what has not begun.
   void Stop();
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,24 @@ TEST_F(HostCallbacksTest, TheyRunInTheirOrder) {
   ASSERT_EQ(replies.size(), 100);
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(replies[i].call(), i + 1);
   EXPECT_EQ(replies[0].results(0), "r");
+}
+
+TEST_F(HostCallbacksTest, FunctionZeroIsToldOfWorkersInItsTurn) {
+  callbacks_->TellOfWorkers();  // nobody listens
+  callbacks_->Serve([calls = std::make_shared<std::atomic<int>>(0)](
+                        uint64_t function, std::span<const std::string_view>) {
+    if (function == 0) ++*calls;
+    return std::vector<std::string>{std::to_string(*calls)};
+  });
+  callbacks_->TellOfWorkers();
+  Add(1);
+  callbacks_->TellOfWorkers();
+  callbacks_->TellOfWorkers();
+  Add(2);
+  const auto replies = Replies(2);
+  ASSERT_EQ(replies.size(), 2);
+  EXPECT_EQ(replies[0].results(0), "1");
+  EXPECT_EQ(replies[1].results(0), "3");
 }
 
 TEST_F(HostCallbacksTest, WithoutFunctionsTheyFail) {

@@ -136,6 +136,9 @@ class _Keeper:
         _retired.append((time.monotonic(), self.number))
 
 
+WORKERS = 0  # the number that is called when a worker is lost, and when one is back
+
+when_workers_change: list[Callable[[], None]] = []
 _functions: dict[int, _Function] = {}
 _retired: collections.deque[tuple[float, int]] = collections.deque()
 _numbers = itertools.count(1)
@@ -161,6 +164,10 @@ def _add(function: _Function) -> _Keeper:
 
 def _run(call: int, number: int, count: int, data: Any, sizes: Any) -> None:
     try:
+        if number == WORKERS:
+            for listener in when_workers_change:
+                listener()
+            return
         function = _functions.get(number)
         if function is None:
             raise RuntimeError(f"this process has no host callback {number}")

@@ -21,10 +21,13 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from gangway import _callbacks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -49,8 +52,16 @@ class _HiddenArguments(list[Any]):
     were uploaded.
     """
 
+    def __init__(self, arrays: Iterable[Any]):
+        super().__init__(arrays)
+        self._closed_over = list(self)
+
+    def forget_uploads(self) -> None:
+        self[:] = self._closed_over
+
 
 _hoisting = _Hoisting()
+_programs: weakref.WeakValueDictionary[int, _HiddenArguments] = weakref.WeakValueDictionary()
 
 
 def _array_bytes(value: Any) -> int:
@@ -203,7 +214,8 @@ class _Lower:
                 computation = self._original(*bound.args, **bound.kwargs)
         finally:
             _hoisting.active = False
-        computation.const_args = _HiddenArguments(computation.const_args)
+        arguments_ahead = _HiddenArguments(computation.const_args)
+        computation.const_args = _programs[id(arguments_ahead)] = arguments_ahead
         return computation
 
 
@@ -236,6 +248,19 @@ def _upload(original: Callable[..., Any]) -> Callable[..., Any]:
     return shard
 
 
+def _upload_again() -> None:
+    """A worker was lost, maybe with such arrays, or is back: the next call of each function uploads
+    its arrays, except those compiled ahead of time.
+    """
+    from jax._src import pjit
+
+    for arguments in list(_programs.values()):
+        arguments.forget_uploads()
+    if _programs:  # the calls that JAX has prepared hold the arrays, too
+        pjit._cpp_pjit_cache_fun_only.clear()
+        pjit._cpp_pjit_cache_explicit_attributes.clear()
+
+
 def install() -> None:
     """For the programs of the backends that are a cluster's. JAX is imported.
 
@@ -257,6 +282,7 @@ def install() -> None:
             _logger.debug("this JAX keeps constants in programs", exc_info=True)
             return
         traceback_util.register_exclusion(__file__)
+        _callbacks.when_workers_change.append(_upload_again)
         pxla.lower_sharding_computation = lower
         pjit.const_args_shardings = shardings
         executable.shard_const_args = upload

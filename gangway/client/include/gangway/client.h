@@ -147,9 +147,9 @@ struct FetchSink {
   bool may_join = false;
 };
 
-// Functions of this process that programs may call, by the numbers that the programs name. `operands` are dense and
-// row-major, and valid during the call; so are the results. The status of a failed call reaches the caller of the
-// program, with its text.
+// Functions of this process that programs may call, by the numbers that the programs name; number 0 is called when a
+// worker is lost, and when one is back. `operands` are dense and row-major, and valid during the call; so are the
+// results. The status of a failed call reaches the caller of the program, with its text.
 using HostFunctions = std::function<Result<std::vector<std::string>>(
     uint64_t function, std::span<const std::string_view> operands)>;
 
