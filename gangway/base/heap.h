@@ -31,6 +31,8 @@ void ReleaseHeap(uint64_t bytes_max);
 // kept, and never used, through its last beats. Used by one thread.
 class HeapTrimmer {
  public:
+  static constexpr size_t kBeats = 20;  // as long as workers are idle before they give back: 10 s
+
   // Up to `spared_bytes` stay for the next use. About `step_bytes` go back at a beat; a larger block goes back whole.
   HeapTrimmer(uint64_t spared_bytes, uint64_t step_bytes)
       : spared_bytes_(spared_bytes), step_bytes_(step_bytes) {}
@@ -40,7 +42,7 @@ class HeapTrimmer {
  private:
   const uint64_t spared_bytes_;
   const uint64_t step_bytes_;
-  std::array<uint64_t, 4> kept_bytes_{};  // at the last beats
+  std::array<uint64_t, kBeats> kept_bytes_{};  // at the last beats
   size_t beat_ = 0;
 };
 

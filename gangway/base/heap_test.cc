@@ -49,14 +49,14 @@ TEST(HeapTest, ATrimmerGivesBackWhatWasUnusedThroughItsLastBeats) {
   LimitHeap(1024 * kMiB);
   ReleaseHeap(1024 * kMiB);
   HeapTrimmer trimmer(50 * kMiB, 100 * kMiB);
-  for (int beat = 0; beat < 8; ++beat) {  // in use at every other beat
+  for (size_t beat = 0; beat < 2 * HeapTrimmer::kBeats; ++beat) {  // in use at every other beat
     void* block = Touched(300 * kMiB);
     if (beat % 2 == 0) std::free(block);
     trimmer.OnBeat();
     if (beat % 2 != 0) std::free(block);
   }
-  for (int beat = 0; beat < 3; ++beat) trimmer.OnBeat();
-  EXPECT_GE(GetHeapUse().kept_bytes, 290 * kMiB) << "it was in use four beats ago";
+  for (size_t beat = 1; beat < HeapTrimmer::kBeats; ++beat) trimmer.OnBeat();
+  EXPECT_GE(GetHeapUse().kept_bytes, 290 * kMiB) << "it was in use at a beat before these";
 
   trimmer.OnBeat();
   EXPECT_LE(GetHeapUse().kept_bytes, 200 * kMiB) << "at least a step";
@@ -67,7 +67,7 @@ TEST(HeapTest, ATrimmerSparesWhatSmallUsesNeed) {
   ReleaseHeap(1024 * kMiB);
   std::free(Touched(40 * kMiB));
   HeapTrimmer trimmer(50 * kMiB, 100 * kMiB);
-  for (int beat = 0; beat < 8; ++beat) trimmer.OnBeat();
+  for (size_t beat = 0; beat < 2 * HeapTrimmer::kBeats; ++beat) trimmer.OnBeat();
   EXPECT_GE(GetHeapUse().kept_bytes, 35 * kMiB);
 }
 
