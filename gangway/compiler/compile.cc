@@ -1,6 +1,8 @@
 // Implementation of compile.h.
 #include "gangway/compiler/compile.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -16,6 +18,7 @@
 #include "gangway/collective/lowering/lowering.h"
 #include "gangway/compiler/partition.h"
 #include "gangway/compiler/sharded_calls.h"
+#include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/sim/sim_collectives.h"
 #include "gangway/transport/pieces.h"
@@ -328,6 +331,8 @@ absl::StatusOr<wire::CompileResult> CompileAsAsked(device::Backend& backend,
 
 bool MayNeedCuts(const device::Backend& backend, const wire::CompileRequest& request) {
   if (request.device_count() <= 1 || IsSimulated(backend)) return false;
+  const auto shape = device::ReadLogicalShape(request.options());
+  if (!shape.ok() || shape->num_partitions <= 1) return false;
   // Clients tell the plugins of other platforms what is partitionable, but for what they are asked.
   return backend.capabilities().platform == "cpu" ? MayHaveCallsToCut(request.program())
                                                   : xla::MayAskItsClient(request.program());
@@ -364,7 +369,14 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
   GANGWAY_ASSIGN_OR_RETURN(const Asked asked, Unpack(request));
   CutRequest cut;
   if (MayNeedCuts(backend, asked.request)) {
-    GANGWAY_ASSIGN_OR_RETURN(cut, CutCallsOf(backend, asked.request, open, asked.answers));
+    auto found = CutCallsOf(backend, asked.request, open, asked.answers);
+    if (absl::IsUnavailable(found.status()) && !xla::MayAskItsClient(asked.request.program())) {
+      spdlog::warn("calls that could be cut are gathered: {}",
+                   std::string(found.status().message()));
+    } else {
+      GANGWAY_RETURN_IF_ERROR(found);
+      cut = *std::move(found);
+    }
   }
   if (cut.asked.calls_size() > asked.answers.size()) {
     if (!asked.can_ask)

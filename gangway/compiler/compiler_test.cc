@@ -19,6 +19,8 @@
 #include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/executable.h"
 #include "gangway/xla/hlo_edit.pb.h"
+#include "gangway/xla/sharded_calls.h"
+#include "gangway/xla/sharded_calls.pb.h"
 
 namespace gangway::compiler {
 namespace {
@@ -616,6 +618,39 @@ module @m {
   const wire::Failure failure = WaitResult(1).failure();
   EXPECT_THAT(failure.message(), HasSubstr("nobodys_ffi"));
   EXPECT_THAT(failure.advice(), HasSubstr("jax.devices(\"host\")"));
+}
+
+// Else calls of LAPACK would fail on a full disk: they are only slower.
+TEST_F(CompilerTest, CallsThatCouldBeCutCompileWhereNothingCanBeWritten) {
+  const auto compile = [](const std::string& program, const std::string& format) {
+    wire::CompileRequest request = Request(1, program, 2);
+    request.set_format(format);
+    return Compile(Backend(), request, OpenPartitioner);
+  };
+  const std::string may_be_cut = absl::StrCat("// num_batch_dims\n", kSharded);
+  xla::ProgramWithCalls asks;
+  asks.set_program(absl::StrCat("// InspectSharding\n", kSharded));
+  asks.set_format("mlir");
+  setenv("TMPDIR", "/proc/self", 1);  // a folder, but not for files
+  const absl::Status whole = compile(may_be_cut, "mlir").status();
+  const absl::Status asking =
+      compile(asks.SerializeAsString(), std::string(xla::kProgramWithCalls)).status();
+  unsetenv("TMPDIR");
+  EXPECT_TRUE(whole.ok()) << whole;
+  EXPECT_EQ(asking.code(), absl::StatusCode::kUnavailable) << asking;
+  EXPECT_THAT(std::string(asking.message()), HasSubstr("/proc/self"));
+}
+
+TEST_F(CompilerTest, AProgramWithCallsIsRefusedIfItIsMalformed) {
+  xla::ProgramWithCalls nested;
+  nested.set_program("x");
+  nested.set_format(std::string(xla::kProgramWithCalls));
+  for (const std::string& program : {std::string("\xff\xff"), nested.SerializeAsString()}) {
+    wire::CompileRequest request = Request(1, program, 2);
+    request.set_format(std::string(xla::kProgramWithCalls));
+    EXPECT_EQ(Compile(Backend(), request, OpenPartitioner).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
 }
 
 TEST_F(CompilerTest, MoreRequestsThanTheQueueHoldsAreRefused) {

@@ -59,15 +59,17 @@ std::optional<std::string> ReadFileLike(const fs::path& folder, std::string_view
 absl::StatusOr<std::string> WrittenHlo(
     const std::string& options, std::string_view passes, std::string_view end,
     absl::FunctionRef<absl::Status(const std::string& options)> compile) {
-  GANGWAY_ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::Make());
-  std::string writes = device::WithXlaOption(options, "xla_dump_to", folder.path().native());
+  const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Make();
+  if (!folder.ok()) return absl::UnavailableError(folder.status().message());
+  std::string writes = device::WithXlaOption(options, "xla_dump_to", folder->path().native());
   writes = device::WithXlaOption(writes, "xla_dump_hlo_as_proto", "True");
   if (!passes.empty()) writes = device::WithXlaOption(writes, "xla_dump_hlo_pass_re", passes);
   const absl::Status compiled = compile(writes);
-  std::optional<std::string> hlo = ReadFileLike(folder.path(), std::string(end) + ".hlo.pb");
+  std::optional<std::string> hlo = ReadFileLike(folder->path(), std::string(end) + ".hlo.pb");
   if (hlo) return *std::move(hlo);
   GANGWAY_RETURN_IF_ERROR(compiled);
-  return absl::InternalError(absl::StrCat("the runtime wrote no program ", std::string(end)));
+  return absl::UnavailableError(absl::StrCat("the runtime wrote no program ", std::string(end),
+                                             " to ", folder->path().native(), ": is there room?"));
 }
 
 }  // namespace gangway::compiler
