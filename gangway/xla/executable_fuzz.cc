@@ -8,7 +8,9 @@
 #include "gangway/xla/executable.h"
 #include "gangway/xla/fuzz_message.h"
 #include "gangway/xla/hlo_cost.pb.h"
+#include "gangway/xla/hlo_edit.pb.h"
 #include "gangway/xla/hlo_text.pb.h"
+#include "gangway/xla/large_literals.h"
 
 namespace gangway::fuzz {
 
@@ -63,7 +65,16 @@ std::vector<std::string> Seeds() {
   convolution.mutable_window()->add_dimensions()->set_size(2);
   convolution.mutable_convolution_dimension_numbers()->add_input_spatial_dimensions(0);
   convolution.mutable_convolution_dimension_numbers()->add_output_spatial_dimensions(0);
-  return {split.SerializeAsString(), text.SerializeAsString(), costs.SerializeAsString()};
+
+  xla::HloWithConfigEditProto edit;
+  auto& constants = *edit.mutable_module()->add_computations();
+  for (int values : {1, 100}) {
+    auto& constant = *constants.add_instructions();
+    constant.set_opcode("constant");
+    for (int i = 0; i < values; ++i) constant.mutable_literal()->add_s32s(i);
+  }
+  return {split.SerializeAsString(), text.SerializeAsString(), costs.SerializeAsString(),
+          edit.SerializeAsString()};
 }
 
 }  // namespace gangway::fuzz
@@ -72,15 +83,18 @@ size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t size_max, unsi
   std::mt19937 random(seed);
   const std::string_view bytes = gangway::fuzz::View(data, size);
   std::string mutated;
-  switch (random() % 3) {
+  switch (random() % 4) {
     case 0:
       mutated = gangway::xla::MutatedMessage<gangway::xla::HloModuleWithConfigProto>(bytes, random);
       break;
     case 1:
       mutated = gangway::xla::MutatedMessage<gangway::xla::HloWithConfigTextProto>(bytes, random);
       break;
-    default:
+    case 2:
       mutated = gangway::xla::MutatedMessage<gangway::xla::HloWithConfigCostProto>(bytes, random);
+      break;
+    default:
+      mutated = gangway::xla::MutatedMessage<gangway::xla::HloWithConfigEditProto>(bytes, random);
   }
   return mutated.copy(reinterpret_cast<char*>(data), size_max);
 }
@@ -93,6 +107,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     GANGWAY_CHECK(!costs.ok() || (costs->flops >= 0 && costs->bytes_accessed >= 0),
                   "costs are not negative");
   }
+  const std::string shortened = gangway::xla::WithoutLargeLiterals(std::string(bytes), 8);
+  GANGWAY_CHECK(shortened.size() <= bytes.size(), "it only leaves out");
+  GANGWAY_CHECK(gangway::xla::WithoutLargeLiterals(shortened, 8) == shortened, "at once");
   auto description = gangway::xla::DescribeExecutable(bytes);
   if (!description.ok()) return 0;
   GANGWAY_CHECK(description->partition_count >= 1 && description->replica_count >= 1,

@@ -31,8 +31,8 @@ void AppendVarint(uint64_t value, std::string& to) {
 }
 
 // `message` at this depth of the path, without large literals; nothing if it is malformed.
-std::optional<std::string> Shorten(std::string_view message, size_t depth) {
-  if (message.size() <= kLargeLiteralBytes) return std::string(message);
+std::optional<std::string> Shorten(std::string_view message, size_t bytes_max, size_t depth) {
+  if (message.size() <= bytes_max) return std::string(message);
   const auto* const bytes = reinterpret_cast<const uint8_t*>(message.data());
   CodedInputStream stream(bytes, static_cast<int>(message.size()));
   std::string shortened;
@@ -50,11 +50,12 @@ std::optional<std::string> Shorten(std::string_view message, size_t depth) {
     if (!stream.ReadVarint32(&size)) return std::nullopt;
     const auto at = static_cast<size_t>(stream.CurrentPosition());
     if (size > message.size() - at || !stream.Skip(static_cast<int>(size))) return std::nullopt;
-    if (size <= kLargeLiteralBytes) continue;
+    if (size <= bytes_max) continue;
     shortened += message.substr(kept, begin - kept);
     kept = at + size;
     if (depth == kLiteral) continue;
-    const std::optional<std::string> field = Shorten(message.substr(at, size), depth + 1);
+    const std::optional<std::string> field =
+        Shorten(message.substr(at, size), bytes_max, depth + 1);
     if (!field) return std::nullopt;
     AppendVarint(tag, shortened);
     AppendVarint(field->size(), shortened);
@@ -67,10 +68,10 @@ std::optional<std::string> Shorten(std::string_view message, size_t depth) {
 
 }  // namespace
 
-std::string WithoutLargeLiterals(std::string hlo_with_config) {
-  if (hlo_with_config.size() <= kLargeLiteralBytes || hlo_with_config.size() > INT_MAX)
+std::string WithoutLargeLiterals(std::string hlo_with_config, size_t bytes_max) {
+  if (hlo_with_config.size() <= bytes_max || hlo_with_config.size() > INT_MAX)
     return hlo_with_config;
-  auto shortened = Shorten(hlo_with_config, 0);
+  auto shortened = Shorten(hlo_with_config, bytes_max, 0);
   return shortened ? *std::move(shortened) : hlo_with_config;
 }
 
