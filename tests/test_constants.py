@@ -61,6 +61,7 @@ explicit = jax.make_mesh((8,), ("x",))
 w = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024) / (1 << 20)
 x = jax.device_put(w, NamedSharding(mesh, P(None, "x")))
 on_5 = jax.device_put(w, jax.devices()[5])
+here = jax.device_put(w, jax.devices("cpu")[0])
 by_rows = jax.device_put(w, NamedSharding(mesh, P("x")))
 typed = jax.device_put(w, NamedSharding(explicit, P("x")))
 narrow = np.asarray(jnp.asarray(w, jnp.bfloat16))
@@ -78,6 +79,7 @@ FORMS = {
     "bfloat16": (lambda i: jnp.asarray(narrow)[i], 3, narrow[3].astype(np.float32)),
     "float64": (lambda i: jnp.asarray(w.astype(np.float64))[i], 3, w[3]),
     "on another device": (lambda i: on_5[i].sum(), 3, w[3].sum()),
+    "on the local CPU": (lambda i: here[i].sum(), 3, w[3].sum()),
     "sharded, on one device": (lambda i: by_rows[i].sum(), 3, w[3].sum()),
     "sharded otherwise than the argument": (lambda y: by_rows * y, x, w * w),
     "over the argument's mesh": (lambda y: w * y, x, w * w),
@@ -115,8 +117,7 @@ compiled = add.lower(w).compile()
 assert np.allclose(compiled(w), 2 * w) and np.allclose(compiled(w), 2 * w)
 assert compiled.memory_analysis().argument_size_in_bytes == 8 << 20
 assert np.allclose(jax.export.export(add)(w).call(w), 2 * w)
-local = jax.device_put(w, jax.devices("cpu")[0])
-assert np.allclose(add(local), 2 * w)
+assert np.allclose(add(here), 2 * w)
 print("done")
 """
 )

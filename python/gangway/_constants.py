@@ -87,12 +87,42 @@ class _Rewriter:
     """Makes literals of large constants, the form in which JAX can pass them as arguments."""
 
     def __init__(self, inside_bytes_max: int):
-        self.found = False
+        from jax._src import core
+
         self._inside_bytes_max = inside_bytes_max
+        self._kinds = {core.Jaxpr, getattr(core, "ClosedJaxpr", core.Jaxpr)}
+        self._client: Any = None
+        self._found: dict[int, bool] = {}
         self._rewritten: dict[int, Any] = {}
 
-    def rewrite(self, jaxpr: Any) -> Any:
-        """`jaxpr`, open or closed, with what it calls; the same object if nothing is large."""
+    def finds_any(self, jaxpr: Any) -> bool:
+        """Whether `jaxpr`, or what it calls, has a large constant. Quick, as most have none."""
+        if id(jaxpr) not in self._found:
+            self._found[id(jaxpr)] = any(map(self._is_large, getattr(jaxpr, "consts", ()))) or any(
+                self.finds_any(called)
+                for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns
+                for called in self._calls(equation)
+            )
+        return self._found[id(jaxpr)]
+
+    def _calls(self, equation: Any) -> Iterable[Any]:
+        for value in equation.params.values():
+            if type(value) in self._kinds:
+                yield value
+            elif type(value) is tuple:
+                yield from (part for part in value if type(part) in self._kinds)
+
+    def _is_large(self, value: Any) -> bool:
+        return _array_bytes(value) > self._inside_bytes_max
+
+    def rewrite(self, jaxpr: Any, client: Any) -> Any:
+        """`jaxpr`, open or closed, with what it calls, for devices of `client`; the same object if
+        nothing is large.
+        """
+        self._client = client
+        return self._once(jaxpr)
+
+    def _once(self, jaxpr: Any) -> Any:
         if id(jaxpr) not in self._rewritten:
             self._rewritten[id(jaxpr)] = self._rewrite(jaxpr)
         return self._rewritten[id(jaxpr)]
@@ -106,9 +136,9 @@ class _Rewriter:
             return jaxpr  # its effects may name inputs by their places
         constants = list(zip(body.constvars, jaxpr.consts, strict=True)) if closed else []
         large = {
-            var: core.Literal(value, var.aval)  # type: ignore[no-untyped-call]
+            var: core.Literal(self._reachable(value), var.aval)  # type: ignore[no-untyped-call]
             for var, value in constants
-            if _array_bytes(value) > self._inside_bytes_max
+            if self._is_large(value)
         }
 
         def read(atom: Any) -> Any:
@@ -125,7 +155,6 @@ class _Rewriter:
             equations.append(equation)
         if not large and not _differ(equations, body.eqns):
             return jaxpr
-        self.found |= bool(large)
         kept = [(var, value) for var, value in constants if var not in large]
         body = body.replace(
             constvars=[var for var, _ in kept] if closed else body.constvars,
@@ -135,21 +164,24 @@ class _Rewriter:
         )
         return type(jaxpr)(body, [value for _, value in kept]) if closed else body
 
+    def _reachable(self, value: Any) -> Any:
+        """`value`, or its copy if it is on devices of another client."""
+        import jax
+
+        if not isinstance(value, jax.Array):
+            return value
+        device: Any = next(iter(value.sharding.device_set))
+        return value if device.client is self._client else np.asarray(value)
+
     def _parameter(self, value: Any) -> Any:
-        if isinstance(value, tuple):
+        if type(value) is tuple:
             parts = tuple(self._parameter(part) for part in value)
-            return parts if type(value) is tuple and _differ(parts, value) else value
-        return self.rewrite(value) if _is_jaxpr(value) else value
+            return parts if _differ(parts, value) else value
+        return self._once(value) if type(value) in self._kinds else value
 
 
 def _differ(these: Iterable[Any], those: Iterable[Any]) -> bool:
     return any(a is not b for a, b in zip(these, those, strict=True))
-
-
-def _is_jaxpr(value: Any) -> bool:
-    from jax._src import core
-
-    return isinstance(value, (core.Jaxpr, getattr(core, "ClosedJaxpr", core.Jaxpr)))
 
 
 def _client(arguments: dict[str, Any]) -> Any:
@@ -195,12 +227,12 @@ class _Lower:
         if arguments["lowering_platforms"] is not None or parameters.for_export:
             return None
         rewriter = _Rewriter(self._inside_bytes_max)
-        jaxpr = rewriter.rewrite(arguments["closed_jaxpr"])
-        if not rewriter.found:
+        if not rewriter.finds_any(arguments["closed_jaxpr"]):
             return None
         client = _client(arguments)  # which may begin the session
         if client not in [xla_bridge._backends.get(name) for name in BACKENDS]:
             return None
+        jaxpr = rewriter.rewrite(arguments["closed_jaxpr"], client)
         parameters = dataclasses.replace(parameters, hoist_constants_as_args=True)
         return {**arguments, "closed_jaxpr": jaxpr, "lowering_parameters": parameters}
 
