@@ -76,7 +76,9 @@ assert (jax.dlpack.from_dlpack(np.arange(3)) + one).devices() == one.devices()
 assert round(float(jnp.linalg.det(2 * jnp.eye(3)))) == 8
 large = np.arange(1 << 19, dtype=np.float32)
 take = jax.jit(lambda i: jnp.asarray(large)[i])
-assert take(7) == 7 and len(take.lower(7).as_text()) < 10_000
+assert take(7) == 7
+hidden = len(take.lower(7).as_text()) < 10_000  # older ones upload such an argument for every call
+assert hidden == (jax.__version_info__ >= (0, 10))
 with tempfile.TemporaryDirectory() as folder:
     with jax.profiler.trace(folder): jax.jit(lambda x: x * 5)(x).block_until_ready()
     assert any(name.endswith(".xplane.pb") for _, _, names in os.walk(folder) for name in names)
