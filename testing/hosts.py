@@ -31,7 +31,8 @@ class Client:
 
 class Hosts:
     """A controller on 127.0.0.1 and workers on 127.0.0.2, .3, ..., each in its own process; with
-    `schedulers`, also a scheduler per island. `islands` holds the device count of each worker, by island.
+    `schedulers`, also a scheduler per island. `islands` holds the device count of each worker, by island. `settings`
+    are lines of the file for the controller, `everywhere` for all.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Hosts:
         islands: Sequence[Sequence[int]] = ((2, 1),),
         schedulers: bool = False,
         settings: str = "",
+        everywhere: str = "",
     ) -> None:
         self.folder = folder
         self.islands = islands
@@ -59,7 +61,7 @@ class Hosts:
             assert made.returncode == 0, made.stderr
         self.config = folder / "cluster.toml"
         self.config.write_text(
-            "[controller]\n"
+            f"{everywhere}[controller]\n"
             f"host = '127.0.0.1'\ncontrol_port = {self.control}\n"
             f"front_door_port = {self.front_door}\n{settings}" + self.declared()
         )

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from faultlib import Console
 from harness import ROOT, Cluster
+from hosts import Hosts
 
 NewCluster = Callable[..., Cluster]
 CUDA_LIKE = ROOT / "build" / "dev" / "gangway" / "device" / "libgangway_cuda_like_plugin.so"
@@ -47,6 +48,58 @@ def test_plugin_cuda_is_found_in_the_python_environment_and_runs(
     assert value == (x @ x).sum(0).tolist()
     well = cluster.command("doctor", "--plugin", "cuda", "--port", str(cluster.port), timeout_s=30)
     assert str(plugin) in well.stdout, well.stdout
+
+
+TOLD = "import jax; print(*sorted({d.told_of_memory for d in jax.devices()}), len(jax.devices()))"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ([], "preallocate 1, memory_fraction 0.75"),
+        (["--device-memory-fraction", "0.4"], "preallocate 1, memory_fraction 0.40"),
+        (
+            ["--device-memory-fraction", "0.35", "--no-preallocate"],
+            "preallocate 0, memory_fraction 0.35",
+        ),
+    ],
+)
+def test_both_workers_of_a_gpu_take_their_share(
+    flags: list[str], told: str, new_cluster: NewCluster
+) -> None:
+    cluster = new_cluster(1, 2, 4, "--plugin", str(CUDA_LIKE), *flags).start()
+    with Console(cluster, door="pjrt") as client:
+        assert client.do("result = [d.told_of_memory for d in jax.devices()]") == [told] * 8
+
+
+def test_a_clusters_file_gives_workers_their_share_of_a_gpu(tmp_path: pathlib.Path) -> None:
+    hosts = Hosts(
+        tmp_path,
+        tls=False,
+        islands=((4, 4),),
+        everywhere=f"plugin = '{CUDA_LIKE}'\ndevice_memory_fraction = 0.4\npreallocate = false\n",
+    )
+    script = tmp_path / "told.py"
+    script.write_text(TOLD)
+    try:
+        hosts.start_controller()
+        hosts.wait_for_token()
+        hosts.start_workers()
+        hosts.wait_for("controller", "ready: ")
+        said = hosts.run("run", "--port", str(hosts.front_door), str(script))
+    finally:
+        hosts.stop()
+    assert said.stdout.strip() == "preallocate 0, memory_fraction 0.40 8", said.stdout + said.stderr
+
+
+def test_no_visible_gpu_is_an_error_of_up_that_says_what_to_check(new_cluster: NewCluster) -> None:
+    cluster = new_cluster(1, 2, 4, "--plugin", str(CUDA_LIKE))
+    cluster.environment["CUDA_VISIBLE_DEVICES"] = ""
+    result = cluster.up()
+    assert result.returncode == 1, result.stdout + result.stderr
+    for words in ("No visible GPU devices", str(CUDA_LIKE), "nvidia-smi", "--plugin cpu"):
+        assert words in result.stderr, result.stderr
+    assert "restart" not in result.stdout, result.stdout
 
 
 def test_an_absent_cuda_plugin_is_to_be_installed(

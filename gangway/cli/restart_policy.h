@@ -19,6 +19,8 @@ class RestartPolicy {
   static constexpr int kShortLivesMax = 5;  // in a row
   // The exit status of a worker whose scheduler, or of a scheduler whose controller, is gone.
   static constexpr int kBlameless = 75;
+  // That of a process whose next start would fail as this one did (base/lasting_error.h).
+  static constexpr int kHopeless = 78;
 
   // The delay before the next start; nullopt: give up. `exit_status`: -1 after a signal.
   std::optional<Millis> OnDeath(Millis lived, int exit_status) {

@@ -20,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/lasting_error.h"
 #include "gangway/base/log.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/shared_heap.h"
@@ -90,7 +91,7 @@ int WaitForStop() {
 
 int Fail(const absl::Status& status) {
   spdlog::error("{}", std::string(status.message()));
-  return 1;
+  return IsLasting(status) ? RestartPolicy::kHopeless : 1;
 }
 
 // Polls the head as a tool does, and announces the absent processes until all declared ones are up.
@@ -222,6 +223,7 @@ void StartAfresh() {
 // is gone.
 int ExitStatus(const absl::Status& ended, const worker::StopFlag& stop) {
   if (ended.ok() || stop.leaving()) return 0;
+  if (IsLasting(ended)) return RestartPolicy::kHopeless;
   return absl::IsUnavailable(stop.reason()) ? RestartPolicy::kBlameless : 1;
 }
 

@@ -180,6 +180,10 @@ void Supervisor::OnDeath(Child& child) {
     return GiveUp(absl::StrCat(what, ", and the cluster cannot run without it. Its last lines:\n",
                                child.last_words));
   }
+  if (phase_ == Phase::kStarting && process->exit_status() == RestartPolicy::kHopeless) {
+    return GiveUp(absl::StrCat(what, ", as it would after another start. Its last lines:\n",
+                               child.last_words));
+  }
   const auto lived =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - process->started());
   auto delay = child.policy.OnDeath(lived, process->exit_status());

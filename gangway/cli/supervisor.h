@@ -1,6 +1,7 @@
 // Keeps the processes of one cluster alive. It starts the head, then the others; restarts a dead
 // worker (as a new incarnation) or scheduler within the limits of RestartPolicy, and the compiler
-// always; and ends all processes in order when told to. The death of the head ends the cluster.
+// always; and ends all processes in order when told to. The death of the head ends the cluster, and
+// so does, before the cluster is ready, that of a child whose next start would fail as well.
 //
 // Threading: one thread, which waits for signals, the children's ends and their output, without
 // polling. Failure: an error names the child, what happened and its last lines; Run returns 1.

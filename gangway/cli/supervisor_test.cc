@@ -200,6 +200,31 @@ TEST_F(SupervisorTest, GivesUpOnAWorkerThatCannotLiveAndShowsItsLastWords) {
   ExpectNobodyLeft();
 }
 
+TEST_F(SupervisorTest, GivesUpAtOnceOnAWorkerThatAnotherStartDoesNotHelp) {
+  Touch("hopeless-island0-worker0");
+  Touch("incomplete");
+  Start();
+  EXPECT_EQ(Ended(), 1) << said_;
+  EXPECT_THAT(said_, HasSubstr("gangway up: island0/worker0"));
+  EXPECT_THAT(said_, HasSubstr("as it would after another start"));
+  EXPECT_THAT(said_, HasSubstr("island0-worker0 has no device"));
+  EXPECT_EQ(Pids("island0-worker0").size(), 1u);
+  ExpectNobodyLeft();
+}
+
+// Then it may be a GPU that is gone for a moment, and the other workers go on.
+TEST_F(SupervisorTest, ER2_AReadyClusterStartsSuchAWorkerAgain) {
+  Start();
+  ASSERT_TRUE(Says("ready")) << said_;
+  Touch("hopeless-island0-worker0");
+  kill(std::stoi(*State().Read("island0-worker0.pid")), SIGKILL);
+  ASSERT_TRUE(Says("island0/worker0 restarted")) << said_;
+  ASSERT_TRUE(Says(", start 3)")) << said_;
+  kill(up_, SIGINT);
+  EXPECT_EQ(Ended(), 0) << said_;
+  ExpectNobodyLeft();
+}
+
 TEST_F(SupervisorTest, TM1_LateClusterEndsNamingWhoIsAbsent) {
   Touch("incomplete");
   options_.ready_limit_s = 1;

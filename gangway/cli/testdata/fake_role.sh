@@ -17,6 +17,10 @@ if [ -e "$FAKE_ROLE_DIR/broken-$name" ]; then
   echo "device $name is on fire" >&2
   exit 3
 fi
+if [ -e "$FAKE_ROLE_DIR/hopeless-$name" ]; then
+  echo "$name has no device" >&2
+  exit 78
+fi
 if [ "$role" = head ]; then
   echo "listening fake:1"
   echo "event island0/worker0 is up (fake)"

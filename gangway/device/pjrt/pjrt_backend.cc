@@ -1,6 +1,7 @@
 // Implementation of pjrt_backend.h.
 #include "gangway/device/pjrt/pjrt_backend.h"
 
+#include "gangway/base/lasting_error.h"
 #include "gangway/base/status.h"
 #include "gangway/device/pjrt/pjrt_buffer.h"
 #include "gangway/device/pjrt/pjrt_client.h"
@@ -74,8 +75,12 @@ class PjrtBackend final : public Backend {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> OpenPjrt(const PjrtOptions& options) {
-  GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<PjrtClient> client, PjrtClient::Open(options));
-  return std::make_unique<PjrtBackend>(std::move(client));
+  absl::StatusOr<std::shared_ptr<PjrtClient>> client = PjrtClient::Open(options);
+  if (client.ok()) return std::make_unique<PjrtBackend>(*std::move(client));
+  const absl::Status& error = client.status();
+  const bool lasts = absl::IsFailedPrecondition(error) || absl::IsInvalidArgument(error) ||
+                     absl::IsNotFound(error);
+  return lasts ? Lasting(error) : error;
 }
 
 }  // namespace gangway::device

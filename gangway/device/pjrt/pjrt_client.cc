@@ -2,11 +2,14 @@
 #include "gangway/device/pjrt/pjrt_client.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <type_traits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 #include "gangway/base/status.h"
 
@@ -87,6 +90,18 @@ absl::Status NoShare(absl::string_view why) {
                    "device's memory in advance, as CUDA's; --memory limits the others"));
 }
 
+// In the message of XLA's CUDA client for a machine without a GPU, or with none that it may use.
+constexpr absl::string_view kNoGpu = "No visible GPU";
+
+std::string NoGpuAdvice() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return absl::StrCat(
+      "Check that `nvidia-smi` lists a GPU on this machine, that its driver is as new as this "
+      "plugin's CUDA needs, and that CUDA_VISIBLE_DEVICES (here ",
+      visible == nullptr ? "not set" : absl::StrCat("\"", visible, "\""),
+      ") does not hide it; without a GPU, use the plugin for CPU devices: --plugin cpu");
+}
+
 // Options depend on the platform, which only a created client can report. A plugin rejects an
 // unknown option with INVALID_ARGUMENT before it touches a device (observed: CUDA 0.112). So this
 // tries the option of XLA CPU, then that of CUDA, then neither.
@@ -119,10 +134,13 @@ absl::StatusOr<std::shared_ptr<PjrtClient>> PjrtClient::Open(const PjrtOptions& 
   GANGWAY_ASSIGN_OR_RETURN(const PjrtApi* api, PjrtApi::Load(options.plugin_path, options.nproc));
   absl::StatusOr<PJRT_Client*> created = CreateAnyClient(*api, options);
   if (!created.ok()) {
-    return absl::Status(created.status().code(),
-                        absl::StrCat("plugin ", options.plugin_path,
-                                     " could not create its client: ", created.status().message(),
-                                     ". Check that its devices are free and its options valid"));
+    const absl::string_view why = absl::StripSuffix(created.status().message(), ".");
+    return absl::Status(
+        created.status().code(),
+        absl::StrCat("plugin ", options.plugin_path, " could not create its client: ", why, ". ",
+                     absl::StrContains(why, kNoGpu)
+                         ? NoGpuAdvice()
+                         : "Check that its devices are free and its options valid"));
   }
   std::shared_ptr<PjrtClient> client(new PjrtClient(api, *created));
   GANGWAY_RETURN_IF_ERROR(client->ReadCapabilities());

@@ -1,6 +1,8 @@
 // Opens plugins that are missing, broken or incompatible, and edits compile options.
+#include <cstdlib>
 #include <fstream>
 
+#include "gangway/base/lasting_error.h"
 #include "gangway/base/package.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/device/pjrt/pjrt_test_programs.h"
@@ -90,6 +92,21 @@ TEST(PjrtOpen, AShareOfTheMemoryIsForPluginsThatTakeItInAdvance) {
     ExpectSays(OpenPjrt(options).status(), absl::StatusCode::kInvalidArgument,
                {"--device-memory-fraction", "--memory"});
   }
+}
+
+TEST(PjrtOpen, NoVisibleGpuSaysWhatToCheckAndThatItLasts) {
+  PjrtOptions options;
+  options.plugin_path = SourcePath(GANGWAY_TEST_CUDA_LIKE_PLUGIN);
+  ASSERT_EQ(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
+  for (bool compiles_only : {false, true}) {
+    options.compiles_only = compiles_only;
+    const absl::Status error = OpenPjrt(options).status();
+    ExpectSays(error, absl::StatusCode::kFailedPrecondition,
+               {"No visible GPU devices. ", options.plugin_path, "nvidia-smi",
+                "CUDA_VISIBLE_DEVICES (here \"\")", "--plugin cpu"});
+    EXPECT_TRUE(IsLasting(error));
+  }
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 // Gangway compiles programs with an option that disables fusions which share memory without a lock

@@ -16,6 +16,7 @@
 #include "gangway/base/clock.h"
 #include "gangway/base/heap.h"
 #include "gangway/base/host_memory.h"
+#include "gangway/base/lasting_error.h"
 #include "gangway/base/random.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
@@ -78,13 +79,14 @@ absl::StatusOr<std::unique_ptr<device::Backend>> OpenBackend(const WorkerOptions
   }
   GANGWAY_RETURN_IF_ERROR(backend);
   if (static_cast<int>((*backend)->devices().size()) != options.device_count) {
-    return absl::FailedPreconditionError(
+    return Lasting(absl::FailedPreconditionError(
         absl::StrCat("The device runtime has ", (*backend)->devices().size(), " devices, but ",
-                     options.device_count, " were declared for this worker; make the two agree."));
+                     options.device_count, " were declared for this worker; make the two agree.")));
   }
   if ((*backend)->capabilities().collectives_block_threads && !options.open_backend) {
-    GANGWAY_RETURN_IF_ERROR(CheckThreadPool(options.thread_pool_size, options.device_count,
-                                            static_cast<int>(std::thread::hardware_concurrency())));
+    auto enough = CheckThreadPool(options.thread_pool_size, options.device_count,
+                                  static_cast<int>(std::thread::hardware_concurrency()));
+    if (!enough.ok()) return Lasting(std::move(enough));
   }
   return backend;
 }
