@@ -21,6 +21,7 @@ Cluster.threads = reference.THREADS
 GROUPS = re.compile(
     r"test_corpus\.py"
     r"|test_go_client\.py"
+    r"|test_gpu_check\.py"
     r"|test_hosts\.py"
     r"|test_jax\.py::test_case\[(\dx\dx\d)"
     r"|test_linalg\.py::\w+\[(?:\w+-)?(\w+)\]"

@@ -16,6 +16,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -27,9 +28,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 CLIENT = pathlib.Path(__file__).with_name("client.py")
-PORT = 38650
 LOG_BYTES_MAX = 2 << 20  # of each log
 CLIENTS_S = 40.0  # of clients at once, with their compiles
+# JAX goes on without the GPU where that fails, so the client checks what it got.
+IN_PROCESS = {"JAX_PLATFORMS": "cuda,cpu", "GANGWAY_CHECK_BACKEND": "gpu"}
+NO_CASE = "the script"  # ended before its first case
 # What the client of that door lacks on any device.
 IFRT_LEFT_OUT = (
     "a_callback_that_raises",
@@ -50,11 +53,23 @@ class Row:
     verdict: str  # ok, refused, FAILED
 
 
+class NoClusterError(Exception):
+    """`gangway up` failed, with these words."""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
 class Check:
     def __init__(self, kit: pathlib.Path, out: pathlib.Path, plugin: str) -> None:
         self.kit, self.out, self.plugin = kit, out, plugin
         self.rows: list[Row] = []
         self.seconds: dict[str, float] = {}
+        self.port = free_port()
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="gangway-gpu-"))
         self.logs = self.work / "logs"
         self.logs.mkdir()
@@ -64,7 +79,7 @@ class Check:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])),
             "GANGWAY_STATE_DIR": str(self.work / "state"),
-            "GANGWAY_PORT": str(PORT),
+            "GANGWAY_PORT": str(self.port),
             "PYTHONUNBUFFERED": "1",
         }
         cuda = pathlib.Path("/usr/local/cuda")
@@ -123,7 +138,7 @@ class Check:
             "--plugin",
             self.plugin,
             "--port",
-            PORT,
+            self.port,
             "--ready-limit",
             60,
             *options,
@@ -131,7 +146,8 @@ class Check:
         )
         if status != 0:
             self.keep_logs()
-            raise RuntimeError(f"`gangway up` ended with {status}: {said[-800:]}")
+            took = "took too long" if status is None else f"ended with {status}"
+            raise NoClusterError(f"{took}: {said.split('gangway up: ')[-1][:1500]}")
         try:
             yield
         finally:
@@ -154,7 +170,7 @@ class Check:
         command = (
             [self.gangway, "run", "--door", door, *script] if door else [sys.executable, *script]
         )
-        local = {} if door or self.plugin != "cuda" else {"JAX_PLATFORMS": "cuda,cpu"}
+        local = {} if door or self.plugin != "cuda" else IN_PROCESS
         status, said = self.run(name, command, limit_s, **local)
         lines = found.read_text().splitlines() if found.exists() else []
         results = [json.loads(line) for line in lines]
@@ -205,12 +221,12 @@ class Check:
             ", ".join(wheel.name for wheel in wheels) or said,
             status == 0,
         )
-        _, said = self.run(
+        status, said = self.run(
             "gpus",
             ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"],
             20,
         )
-        self.row("GPUs", said.strip())
+        self.expect("GPUs", said.strip(), status == 0 or self.plugin != "cuda")
         _, said = self.run(
             "versions",
             [
@@ -249,6 +265,9 @@ class Check:
                     [*suite, f"--gtest_filter={test}"],
                     25,
                 )
+                if not verdicts and "[ RUN      ]" not in said:  # it ends before its first test
+                    self.row("the plugin opens", said.strip()[-1500:], "FAILED")
+                    return
                 skipped = "[  SKIPPED ] 1 test" in said
                 verdict = "skipped" if skipped else "passed" if status == 0 else "failed"
                 verdicts.setdefault(verdict, []).append(test)
@@ -278,7 +297,7 @@ class Check:
         found: dict[str, dict[str, Any]] = {}
         until = time.monotonic() + limit_s
         for turn in range(6):
-            done = [case for case in found if case] + list(left_out)
+            done = [case for case in found if case != NO_CASE] + list(left_out)
             results = self.client(
                 f"values-{name}-{turn}",
                 "values",
@@ -288,7 +307,7 @@ class Check:
             )
             for each in results:
                 if each["part"] in ("value", "error", "ended"):
-                    found[each["case"]] = each
+                    found[each["case"] or NO_CASE] = each
                 elif each["part"] == "said":
                     found[f"said: {each['case']}"] = each
             ended = [each for each in results if each["part"] == "ended"]
@@ -300,7 +319,9 @@ class Check:
         self.all_values("in-process", "")
         for name, each in self.values["in-process"].items():
             if each["part"] in ("error", "ended"):
-                self.row(name, each["text"][:400], "in-process")
+                none = name == NO_CASE
+                text = each["text"][-400:] if none else each["text"][:400]
+                self.row(name, text, "FAILED" if none else "in-process")
             elif each["part"] == "said":
                 self.row(name, each["text"][:400])
         self.measure("in-process", "")
@@ -438,6 +459,8 @@ class Check:
             began = time.monotonic()
             try:
                 run()
+            except NoClusterError as error:
+                self.row("gangway up", error, "FAILED")
             except Exception:  # noqa: BLE001  (the next step runs)
                 self.row("the step", traceback.format_exc()[-1500:], "FAILED")
             self.seconds[self.step] = time.monotonic() - began
