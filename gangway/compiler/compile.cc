@@ -17,6 +17,7 @@
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/lowering/lowering.h"
 #include "gangway/compiler/partition.h"
+#include "gangway/compiler/refusals.h"
 #include "gangway/compiler/sharded_calls.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/device/pjrt/host_call.h"
@@ -119,6 +120,7 @@ absl::Status Describe(const device::Executable& executable, std::string whole,
   GANGWAY_ASSIGN_OR_RETURN(const auto description, xla::DescribeExecutable(program));
   GANGWAY_RETURN_IF_ERROR(FillInterface(description, info));
   GANGWAY_RETURN_IF_ERROR(FillMemory(executable, info));
+  GANGWAY_RETURN_IF_ERROR(xla::CheckNoFeeds(program));
   info.set_calls_host(device::MayCallHost(program));
   const bool spans = description.replica_count * description.partition_count > 1;
   if (counted.ok()) {
@@ -271,17 +273,18 @@ absl::StatusOr<wire::CompileResult> CompileSpanning(device::Backend& backend,
   GANGWAY_ASSIGN_OR_RETURN(const std::string options,
                            OptionsForOne(request.options(), lowered->shape));
   const int first = 0;
-  GANGWAY_ASSIGN_OR_RETURN(const auto executable,
-                           backend.Compile({lowered->program, "hlo"}, options, {&first, 1}));
+  const auto compiled = backend.Compile({lowered->program, "hlo"}, options, {&first, 1});
+  if (!compiled.ok()) return Explain(compiled.status());
+  const device::Executable& executable = **compiled;
   wire::CompileResult result;
   wire::ExecutableInfo& info = *result.mutable_info();
   info.set_device_count(request.device_count());
   // The costs are those of the partitioned program: what replaces its collectives are calls, which count as nothing.
   GANGWAY_RETURN_IF_ERROR(
-      Describe(*executable, std::move(partitioned.program), partitioned.costs, info));
+      Describe(executable, std::move(partitioned.program), partitioned.costs, info));
   FillMemoryKinds(partitioned.memory_kinds, info);
   xla::LoweredExecutable serialized;
-  GANGWAY_ASSIGN_OR_RETURN(*serialized.mutable_executable(), executable->Serialize());
+  GANGWAY_ASSIGN_OR_RETURN(*serialized.mutable_executable(), executable.Serialize());
   *serialized.mutable_table() = std::move(lowered->table);
   result.mutable_positions()->set_replicas(serialized.table().replica_count());
   result.mutable_positions()->set_partitions(serialized.table().partition_count());

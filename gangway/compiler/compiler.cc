@@ -10,7 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
@@ -29,13 +28,6 @@
 
 namespace gangway::compiler {
 namespace {
-
-// What XLA says of a custom call that the workers have no function for, such as those of jnp.linalg on a GPU.
-constexpr absl::string_view kNoHandler = "No FFI handler registered for";
-constexpr char kNoHandlerAdvice[] =
-    "The workers have no such function. Compute this part in the script's own process, on arrays "
-    "of "
-    "jax.devices(\"host\")[0].";
 
 constexpr std::chrono::milliseconds kHeartbeatPeriod{500};
 constexpr std::chrono::milliseconds kRetryPeriod{50};
@@ -293,8 +285,6 @@ wire::CompileResult Compiler::Serve(const wire::CompileRequest& request, const s
   auto compiled = Compile(*options_.backend, request, options_.open);
   if (!compiled.ok()) {
     *failed.mutable_failure() = wire::ToFailure(compiled.status());
-    if (absl::StrContains(failed.failure().message(), kNoHandler))
-      failed.mutable_failure()->set_advice(kNoHandlerAdvice);
     return failed;
   }
   if (compiled->has_failure() || !compiled->info().asks().empty()) return *std::move(compiled);

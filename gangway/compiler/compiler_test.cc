@@ -602,22 +602,65 @@ TEST_F(CompilerTest, BadRequestsFailAloneAndInOrder) {
             static_cast<int>(absl::StatusCode::kFailedPrecondition));
 }
 
-TEST_F(CompilerTest, AFunctionThatWorkersLackIsRefusedWithAWayOut) {
-  Listen();
-  Start();
-  ASSERT_TRUE(WaitHello());
-  Send(Request(1, R"(
-module @m {
-  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
-    %y = stablehlo.custom_call @nobodys_ffi(%x) {api_version = 4 : i32, backend_config = {}}
-        : (tensor<4xf32>) -> tensor<4xf32>
-    return %y : tensor<4xf32>
+// Each program is refused by the real plugin; the words are of the advice that its text leads to.
+TEST_F(CompilerTest, RefusalsOfTheRuntimeSayWhatToDo) {
+  struct Case {
+    const char* body;
+    const char* said;
+    const char* advice;
+    int devices = 1;
+  };
+  const Case cases[] = {
+      {"%y = stablehlo.custom_call @nobodys_ffi(%x) {api_version = 4 : i32, backend_config = {}} : "
+       "(tensor<4xf32>) -> tensor<4xf32>",
+       "nobodys_ffi", "jax.devices(\"host\")"},
+      {"%y = stablehlo.custom_call @nobodys(%x) : (tensor<4xf32>) -> tensor<4xf32>",
+       "untyped custom call to nobodys", "jax.devices(\"host\")"},
+      {"%t = stablehlo.create_token : !stablehlo.token\n"
+       "%z:2 = \"stablehlo.recv\"(%t) {channel_handle = #stablehlo.channel_handle<handle = 1, type "
+       "= 3>, is_host_transfer = true} : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)\n"
+       "%y = stablehlo.add %x, %z#0 : tensor<4xf32>",
+       "recv", "jax.pure_callback"},
+      {"%i = stablehlo.convert %x : (tensor<4xf32>) -> tensor<4xi2>\n"
+       "%s = \"stablehlo.all_reduce\"(%i) ({ ^b(%p: tensor<i2>, %q: tensor<i2>):\n"
+       "  %r = stablehlo.add %p, %q : tensor<i2>\n  stablehlo.return %r : tensor<i2> })\n"
+       " {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, channel_handle = "
+       "#stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids} : (tensor<4xi2>) "
+       "-> "
+       "tensor<4xi2>\n"
+       "%y = stablehlo.convert %s : (tensor<4xi2>) -> tensor<4xf32>",
+       "for datatype 's2'", "x.astype(jnp.int8)", 2},
+      {"%y = stablehlo.subtract %x, %nothing : tensor<4xf32>", "undeclared", "gangway up --plugin"},
+  };
+  for (const Case& each : cases) {
+    const std::string program =
+        absl::StrCat("module @m { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n",
+                     each.body, "\nreturn %y : tensor<4xf32> } }");
+    const auto refused = Compile(Backend(), Request(1, program, each.devices));
+    ASSERT_FALSE(refused.ok()) << each.said;
+    const wire::Failure failure = wire::ToFailure(refused.status());
+    EXPECT_THAT(failure.message(),
+                AllOf(HasSubstr("the devices' runtime does not compile the program: "),
+                      HasSubstr(each.said)));
+    EXPECT_THAT(failure.advice(), HasSubstr(each.advice)) << failure.message();
   }
-})",
-               1));
-  const wire::Failure failure = WaitResult(1).failure();
-  EXPECT_THAT(failure.message(), HasSubstr("nobodys_ffi"));
-  EXPECT_THAT(failure.advice(), HasSubstr("jax.devices(\"host\")"));
+}
+
+// XLA CPU compiles them, and the device would wait for good.
+TEST_F(CompilerTest, ProgramsThatTheHostWouldFeedAreRefused) {
+  for (const char* feed :
+       {"%z:2 = \"stablehlo.infeed\"(%t) {infeed_config = \"\"} : (!stablehlo.token) -> "
+        "(tensor<4xf32>, !stablehlo.token)",
+        "%z = \"stablehlo.outfeed\"(%x, %t) {outfeed_config = \"\"} : (tensor<4xf32>, "
+        "!stablehlo.token) -> !stablehlo.token"}) {
+    const std::string program =
+        absl::StrCat("module @m { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n",
+                     "%t = stablehlo.create_token : !stablehlo.token\n", feed,
+                     "\nreturn %x : tensor<4xf32> } }");
+    const absl::Status refused = Compile(Backend(), Request(1, program, 1)).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("would wait for the host"));
+  }
 }
 
 // Else calls of LAPACK would fail on a full disk: they are only slower.

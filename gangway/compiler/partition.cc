@@ -12,6 +12,7 @@
 
 #include "gangway/base/heap.h"
 #include "gangway/base/status.h"
+#include "gangway/compiler/refusals.h"
 #include "gangway/compiler/sharded_calls.h"
 #include "gangway/compiler/thread_room.h"
 #include "gangway/compiler/written_hlo.h"
@@ -21,18 +22,6 @@
 
 namespace gangway::compiler {
 namespace {
-
-// JAX marks values for another kind of memory with a custom call that XLA's CPU plugin lacks, and
-// that its partitioner rejects. Neither error names the cause.
-absl::Status ExplainCompile(const absl::Status& status) {
-  if (!absl::StrContains(status.message(), "annotate_device_placement")) return status;
-  return absl::UnimplementedError(absl::StrCat(
-      "this program places a value in another kind of memory (memory_kind, such as pinned_host, in "
-      "out_shardings or in a device_put inside of a jit), and the devices' runtime cannot: call "
-      "jax.device_put(result, sharding.with_memory_kind(...)) outside of the jit instead. The "
-      "runtime says: ",
-      status.message()));
-}
 
 // A client's programs have their devices: only OptionsForOne (compile.cc) asks for a portable one.
 std::string WithDevices(const std::string& serialized) {
@@ -182,7 +171,7 @@ absl::StatusOr<std::unique_ptr<device::Executable>> CompileForPositions(
   std::iota(positions.begin(), positions.end(), 0);
   auto compiled =
       backend.Compile({request.program(), request.format()}, WithDevices(options), positions);
-  if (!compiled.ok()) return ExplainCompile(compiled.status());
+  if (!compiled.ok()) return Explain(compiled.status());
   return compiled;
 }
 

@@ -201,6 +201,27 @@ bool HasCollectives(const HloWithConfigCostProto& program) {
   return false;
 }
 
+absl::Status CheckNoFeeds(std::string_view hlo_with_config) {
+  // "outfeed" has no "infeed" in it. Nearly all programs have neither, and are not read.
+  if (hlo_with_config.find("infeed") == std::string_view::npos &&
+      hlo_with_config.find("outfeed") == std::string_view::npos)
+    return absl::OkStatus();
+  HloWithConfigTextProto program;
+  if (!Parse(program, hlo_with_config))
+    return Malformed("not a serialized HLO module with its configuration");
+  for (const HloComputationTextProto& computation : program.module().computations()) {
+    for (const HloInstructionTextProto& instruction : computation.instructions()) {
+      if (instruction.opcode() != "infeed" && instruction.opcode() != "outfeed") continue;
+      return absl::UnimplementedError(
+          absl::StrCat("the program's ", instruction.opcode(), " ", instruction.name(),
+                       " would wait for the host, which feeds no device of the cluster: pass "
+                       "arrays as arguments "
+                       "and results, or use jax.pure_callback or jax.experimental.io_callback"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config) {
   HloWithConfigTextProto program;
   if (!Parse(program, hlo_with_config))

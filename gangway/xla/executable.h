@@ -49,6 +49,10 @@ absl::StatusOr<HloWithConfigCostProto> ParseInstructions(std::string_view hlo_wi
 // Whether devices wait for one another in this program: it holds a collective, or it sends or receives.
 bool HasCollectives(const HloWithConfigCostProto& program);
 
+// UNIMPLEMENTED, with the instruction: the program waits for bytes that its host feeds to the device, or takes from it.
+// Gangway has no such feeds, so the device would wait for good.
+absl::Status CheckNoFeeds(std::string_view hlo_with_config);
+
 // HLO-like text for people: computations, instructions, operands and shapes; no attributes.
 absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config);
 

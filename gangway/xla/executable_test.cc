@@ -170,5 +170,21 @@ TEST(HasCollectives, InAnyComputation) {
   EXPECT_EQ(ParseInstructions("\xff").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(CheckNoFeeds, InAnyComputation) {
+  HloWithConfigTextProto program;
+  program.mutable_module()->add_computations()->add_instructions()->set_opcode("parameter");
+  auto& inner = *program.mutable_module()->add_computations()->add_instructions();
+  inner.set_opcode("add");
+  inner.set_name("infeed.1");
+  EXPECT_TRUE(CheckNoFeeds(program.SerializeAsString()).ok());
+  for (const char* opcode : {"infeed", "outfeed"}) {
+    inner.set_opcode(opcode);
+    const absl::Status refused = CheckNoFeeds(program.SerializeAsString());
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << opcode;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("infeed.1"));
+  }
+  EXPECT_FALSE(CheckNoFeeds("\xffinfeed").ok());
+}
+
 }  // namespace
 }  // namespace gangway::xla

@@ -95,6 +95,17 @@ TEST_F(ControllerTest, CallsThatDoNotFitSayWhy) {
   EXPECT_THAT(Await({21})->message(),
               HasSubstr("argument 0 is on devices 1, the program runs on devices 0"));
   EXPECT_EQ(Await({21})->program(), "step");
+  wire::Op upload;
+  upload.mutable_upload()->set_array(12);
+  upload.mutable_upload()->set_upload(12);
+  upload.mutable_upload()->mutable_spec()->set_element_type(4);
+  upload.mutable_upload()->mutable_spec()->add_shard_dims(3);
+  upload.mutable_upload()->mutable_spec()->set_shard_bytes(12);
+  upload.mutable_upload()->mutable_spec()->add_devices(0);
+  EXPECT_NE(OrdinalOf(std::move(upload), 1), 0u);
+  EXPECT_EQ(Call(5, {12}, {25}), 0u);
+  EXPECT_THAT(Await({25})->message(),
+              HasSubstr("has shards of s32[3], the program was compiled for f32[2]: convert"));
   EXPECT_EQ(Copy(10, 22, {99}), 0u);
   EXPECT_THAT(Await({22})->message(), HasSubstr("device 99 is not part of this cluster"));
   EXPECT_EQ(Upload(24, {1, 1}), 0u);

@@ -9,6 +9,7 @@
 #include "gangway/base/sizes.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/failure.h"
+#include "gangway/xla/dtype.h"
 #include "gangway/xla/hlo.pb.h"
 
 namespace gangway::controller {
@@ -32,7 +33,9 @@ wire::FailureRef RefuseCall(const wire::ExecutableInfo& program, std::string_vie
 }
 
 std::string Describe(int32_t element_type, const google::protobuf::RepeatedField<int64_t>& dims) {
-  return absl::StrCat("type ", element_type, " [", absl::StrJoin(dims, ","), "]");
+  const std::string_view name = xla::ElementName(element_type);
+  return absl::StrCat(absl::string_view(name.data(), name.size()), "[", absl::StrJoin(dims, ","),
+                      "]");
 }
 
 template <typename A, typename B>
@@ -227,7 +230,8 @@ wire::FailureRef Controller::CheckCall(const Session& session, const Executable&
       return invalid("argument ", i, " has shards of ",
                      Describe(spec.element_type(), spec.shard_dims()),
                      ", the program was compiled for ",
-                     Describe(parameter.element_type(), parameter.shard_dims()));
+                     Describe(parameter.element_type(), parameter.shard_dims()),
+                     ": convert the array, or compile the program for such arrays");
     }
     if (!std::ranges::equal(spec.devices(), executable.devices, {}, {}, &DeviceId::number)) {
       return invalid("argument ", i, " is on devices ", absl::StrJoin(spec.devices(), ","),

@@ -16,7 +16,10 @@ constexpr char kBuffer[] = "the buffer";
 }  // namespace
 
 absl::Status Deleted() {
-  return absl::InvalidArgumentError("the buffer was deleted or donated: its bytes are gone");
+  return absl::InvalidArgumentError(
+      "the buffer was deleted or donated, and its bytes are gone: keep a copy (x.copy()), or do "
+      "not "
+      "donate it");
 }
 
 absl::StatusOr<std::shared_ptr<Shard>> ShardIn(const PJRT_Buffer* buffer) {

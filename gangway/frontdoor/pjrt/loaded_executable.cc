@@ -104,7 +104,8 @@ class Donated {
     });
     if (!is_ours) return AddContext(Deleted(), absl::StrCat("argument ", index));
     return absl::InvalidArgumentError(absl::StrCat(
-        "argument ", index, " is also another argument of this call, which donates it"));
+        "argument ", index,
+        " is also another argument of this call, which donates it: pass a copy (x.copy())"));
   }
 
   std::vector<Taken> taken_;   // by argument, then device
@@ -123,7 +124,8 @@ absl::Status AddArgument(const PJRT_LoadedExecutable_Execute_Args& args, const T
       GANGWAY_RETURN_IF_ERROR(CheckOwner(args.executable->client, buffer->memory->device));
       return absl::InvalidArgumentError(
           absl::StrCat("argument ", index, " is on ", buffer->memory->device->description.text,
-                       ", the program runs on ", device->description.text, " at this place"));
+                       ", the program runs on ", device->description.text,
+                       " at this place: move it there (jax.device_put)"));
     }
     const Array& array = shard->array();
     is_whole &= shard->index() == i && array.shard_count() == args.num_devices &&
