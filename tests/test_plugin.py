@@ -57,7 +57,6 @@ TOLD = "import jax; print(*sorted({d.told_of_memory for d in jax.devices()}), le
     ("flags", "told"),
     [
         ([], "preallocate 1, memory_fraction 0.75"),
-        (["--device-memory-fraction", "0.4"], "preallocate 1, memory_fraction 0.40"),
         (
             ["--device-memory-fraction", "0.35", "--no-preallocate"],
             "preallocate 0, memory_fraction 0.35",
@@ -99,6 +98,13 @@ def test_no_visible_gpu_is_an_error_of_up_that_says_what_to_check(new_cluster: N
     assert result.returncode == 1, result.stdout + result.stderr
     for words in ("No visible GPU devices", str(CUDA_LIKE), "nvidia-smi", "--plugin cpu"):
         assert words in result.stderr, result.stderr
+    assert "restart" not in result.stdout, result.stdout
+
+
+def test_another_number_of_devices_is_an_error_of_up_at_once(new_cluster: NewCluster) -> None:
+    result = new_cluster(1, 1, 3, "--plugin", str(CUDA_LIKE)).up()
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "has 4 devices, but 3 were declared" in result.stderr, result.stderr
     assert "restart" not in result.stdout, result.stdout
 
 
