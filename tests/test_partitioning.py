@@ -179,6 +179,17 @@ def test_a_print_of_shards(console: Console) -> None:
         axis = 0 if placed == "rows" else 1
         console.do(f"whole = np.concatenate(sorted(seen, key=lambda a: a[0, 0]), axis={axis})")
         assert console.do("result = np.array_equal(whole, x)"), placed
+    # What cannot be cut evenly is whole, and a call without operands runs once per device, too.
+    console.do(
+        "uneven = lambda x: show(jnp.concatenate([x, x[:1]])); seen.clear(); "
+        "jax.jit(uneven)(jax.device_put(x, rows)); jax.effects_barrier()"
+    )
+    assert console.do("result = [list(a.shape) for a in seen]") == [[9, 16]] * 8
+    console.do(
+        "bare = lambda x: (jax.debug.callback(lambda: seen.append(1), partitioned=True), x + 1)[1]; "
+        "seen.clear(); jax.jit(bare)(jax.device_put(x, rows)); jax.effects_barrier()"
+    )
+    assert console.do("result = seen") == [1] * 8
     console.do(
         "each = jax.shard_map(show, mesh=mesh, in_specs=P('a'), out_specs=P('a')); "
         "seen.clear(); jax.jit(each)(jax.device_put(x, rows)); jax.effects_barrier()"
@@ -200,6 +211,9 @@ def test_buffer_callbacks_fill_their_results(console: Console) -> None:
     assert console.do("result = jax.jit(g)(np.arange(4, dtype=np.int32)).tolist()") == [5, 1, 2, 3]
     console.do("n = np.arange(8, dtype=np.int32).reshape(2, 4)")
     assert console.do("result = jax.jit(jax.vmap(g))(n).tolist()") == [[5, 1, 2, 3], [5, 5, 6, 7]]
+    console.do("def wide(ctx, out, x): np.asarray(out)[...] = np.asarray(x)")
+    console.do("w = buffer_callback(wide, jax.ShapeDtypeStruct((4,), np.int64))")
+    assert console.do("result = jax.jit(w)(np.arange(4, dtype=np.int32)).tolist()") == [0, 1, 2, 3]
     console.do("def fail(ctx, out, x): raise ValueError('not today')")
     console.do("h = buffer_callback(fail, s)")
     assert "not today" in console.ask("jax.jit(h)(n[0]).block_until_ready()")["error"]

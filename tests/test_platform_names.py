@@ -95,3 +95,15 @@ def test_a_script_that_runs_off_the_cluster_is_told(
     ran = run(cluster, f"{choice}\nprint(len(jax.devices()))\n", tmp_path)
     assert (ran.returncode, ran.stdout) == (0, "1\n"), ran.stderr
     assert f"{option} is" in ran.stderr and "does not run on the cluster" in ran.stderr, ran.stderr
+
+
+def test_a_child_of_a_script_chooses_for_itself(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    child = "import jax; print(len(jax.devices()))"
+    script = (
+        "import os, subprocess, sys, jax; jax.devices()\n"
+        f"subprocess.run([sys.executable, '-c', {child!r}], check=True, "
+        "env=os.environ | {'JAX_PLATFORMS': 'cpu'})\n"
+    )
+    ran = run(cluster, script, tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "1\n"), ran.stderr
+    assert "does not run on the cluster" not in ran.stderr, ran.stderr

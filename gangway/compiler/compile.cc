@@ -332,13 +332,16 @@ absl::StatusOr<wire::CompileResult> CompileAsAsked(device::Backend& backend,
   return CompileHere(backend, request);
 }
 
-bool MayNeedCuts(const device::Backend& backend, const wire::CompileRequest& request) {
+bool MayNeedCuts(const device::Backend& backend, const wire::CompileRequest& request,
+                 const OpenBackend& open) {
+  const bool is_cpu = backend.capabilities().platform == "cpu";
   if (request.device_count() <= 1 || IsSimulated(backend)) return false;
+  if (request.device_count() > backend.devices().size() && (!is_cpu || !open))
+    return false;  // it is refused
   const auto shape = device::ReadLogicalShape(request.options());
   if (!shape.ok() || shape->num_partitions <= 1) return false;
-  // Clients tell the plugins of other platforms what is partitionable, but for what they are asked.
-  return backend.capabilities().platform == "cpu" ? MayHaveCallsToCut(request.program())
-                                                  : xla::MayAskItsClient(request.program());
+  // LAPACK's functions are of CPUs.
+  return is_cpu ? MayHaveCallsToCut(request.program()) : xla::MayAskItsClient(request.program());
 }
 
 // A program of any format but one, and its client's answers.
@@ -371,7 +374,7 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
     return absl::InvalidArgumentError("a program for 0 devices cannot be compiled");
   GANGWAY_ASSIGN_OR_RETURN(const Asked asked, Unpack(request));
   CutRequest cut;
-  if (MayNeedCuts(backend, asked.request)) {
+  if (MayNeedCuts(backend, asked.request, open)) {
     auto found = CutCallsOf(backend, asked.request, open, asked.answers);
     if (absl::IsUnavailable(found.status()) && !xla::MayAskItsClient(asked.request.program())) {
       spdlog::warn("calls that could be cut are gathered: {}",
@@ -390,6 +393,7 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
           "door can: `gangway run --door pjrt`, or gangway.connect(door=\"pjrt\")"));
     wire::CompileResult result;
     cut.asked.SerializeToString(result.mutable_info()->mutable_asks());
+    GANGWAY_RETURN_IF_ERROR(CheckSize(result.info().asks().size()));
     return result;
   }
   GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result,

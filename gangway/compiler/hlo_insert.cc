@@ -140,7 +140,8 @@ absl::StatusOr<int64_t> HloIds::Insert(const xla::HloModuleEditProto& body, cons
     if (root == instructions.end()) return MalformedProgram("a computation has no root");
     computation.set_root_id(root->second);
   }
-  last_channel_ += channels;
+  last_channel_ += channels;  // each is at most kIdMax
+  if (last_channel_ > kIdMax) return MalformedProgram("its channels are too many");
   const auto entry = computations.find(body.entry_computation_id());
   if (entry == computations.end()) return MalformedProgram("it has no entry");
   for (HloComputationEditProto& computation : *module.mutable_computations())

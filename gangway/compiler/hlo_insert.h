@@ -40,7 +40,7 @@ class HloIds {
   int64_t last_channel_ = 0;                    // and of all channels
 };
 
-// Of an array, or of each part of a tuple: what lies on each position as it is.
+// The sharding of arrays that each position has for itself: of an array of this shape, or of each part of a tuple.
 xla::OpShardingProto ManualSharding(const xla::ShapeProto& shape);
 
 }  // namespace gangway::compiler

@@ -4,8 +4,10 @@
 #include <google/protobuf/unknown_field_set.h>
 
 #include <cstdlib>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -116,43 +118,58 @@ absl::StatusOr<Partitioned> PartitionWith(device::Backend& partitioner,
   return read;
 }
 
-// The serialized xla.HloProto before the partitioning, when all shardings are known.
-absl::StatusOr<std::string> Propagate(device::Backend& partitioner,
-                                      const wire::CompileRequest& request) {
-  const std::string options =
-      device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
-  return WrittenHlo(options, "spmd-partitioning", "before_spmd-partitioning",
-                    [&](const std::string& writes) {
-                      return CompileForPositions(partitioner, request, writes).status();
-                    });
+// UNAVAILABLE: it was written to a disk that is full.
+absl::StatusOr<xla::HloEditProto> Parse(const std::string& written) {
+  xla::HloEditProto program;
+  if (written.size() > INT32_MAX || !program.ParseFromString(written) ||
+      program.module().computations().empty())
+    return absl::UnavailableError("the runtime wrote a part of a program: is its disk full?");
+  return program;
 }
 
-bool Parse(const std::string& bytes, xla::HloEditProto& program) {
-  return bytes.size() <= INT32_MAX && program.ParseFromString(bytes);
+// The program before the partitioning, when all shardings are known.
+absl::StatusOr<xla::HloEditProto> Propagate(device::Backend& partitioner,
+                                            const wire::CompileRequest& request) {
+  const std::string options =
+      device::WithXlaOption(request.options(), "xla_backend_optimization_level", "0");
+  GANGWAY_ASSIGN_OR_RETURN(
+      const std::string written,
+      WrittenHlo(options, "spmd-partitioning", "before_spmd-partitioning",
+                 [&](const std::string& writes) {
+                   return CompileForPositions(partitioner, request, writes).status();
+                 }));
+  return Parse(written);
 }
 
 // What one position does with its shards, from StableHLO to HLO.
-absl::StatusOr<std::string> Convert(device::Backend& partitioner,
-                                    const wire::CompileRequest& request,
-                                    const std::string& module) {
+absl::StatusOr<xla::HloEditProto> Convert(device::Backend& partitioner,
+                                          const wire::CompileRequest& request,
+                                          const std::string& module) {
   xla::CompileOptionsProto options;
   if (!options.ParseFromString(request.options()))
     return absl::InvalidArgumentError("malformed compile options");
   options.clear_argument_layouts();
-  options.mutable_executable_build_options()->clear_result_layout();
+  // Those of the client are of the whole program's parameters and results.
+  xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
+  build.clear_result_layout();
+  build.clear_allow_spmd_sharding_propagation_to_output();
+  build.clear_allow_spmd_sharding_propagation_to_parameters();
   wire::CompileRequest one;
   one.set_program(module);
   one.set_format("mlir");
   one.set_device_count(request.device_count());
   const std::string quick =
       device::WithXlaOption(options.SerializeAsString(), "xla_backend_optimization_level", "0");
-  return WrittenHlo(quick, "", "before_optimizations", [&](const std::string& writes) {
-    return CompileForPositions(partitioner, one, writes).status();
-  });
+  GANGWAY_ASSIGN_OR_RETURN(
+      const std::string written,
+      WrittenHlo(quick, "", "before_optimizations", [&](const std::string& writes) {
+        return CompileForPositions(partitioner, one, writes).status();
+      }));
+  return Parse(written);
 }
 
 // The options for a program whose shardings are all known.
-absl::StatusOr<std::string> OfPropagated(const std::string& serialized) {
+absl::StatusOr<std::string> OptionsAfterPropagation(const std::string& serialized) {
   xla::CompileOptionsProto options;
   if (!options.ParseFromString(serialized))
     return absl::InvalidArgumentError("malformed compile options");
@@ -207,27 +224,25 @@ absl::StatusOr<Partitioned> Partition(device::Backend& backend, const wire::Comp
 absl::StatusOr<CutRequest> CutCallsOf(
     device::Backend& backend, const wire::CompileRequest& request, const OpenBackend& open,
     const google::protobuf::RepeatedPtrField<xla::PartitionedCall>& answers) {
-  std::string hlo;
-  std::vector<xla::HloEditProto> modules(static_cast<size_t>(answers.size()));
+  xla::HloEditProto program;
+  std::map<std::string_view, xla::HloEditProto> modules;  // layers of a model often have the same
   std::vector<CallAnswer> read;
   GANGWAY_RETURN_IF_ERROR(WithPartitioner(
       backend, request.device_count(), open, [&](device::Backend& partitioner) -> absl::Status {
-        GANGWAY_ASSIGN_OR_RETURN(hlo, Propagate(partitioner, request));
+        GANGWAY_ASSIGN_OR_RETURN(program, Propagate(partitioner, request));
+        const bool fit = answers.size() == CountAsking(program.module());  // else Cut refuses them
         for (const xla::PartitionedCall& answer : answers) {
           CallAnswer& one = read.emplace_back(CallAnswer{.shardings = &answer});
-          if (answer.module().empty()) continue;
-          xla::HloEditProto& module = modules[read.size() - 1];
-          GANGWAY_ASSIGN_OR_RETURN(const std::string converted,
-                                   Convert(partitioner, request, answer.module()));
-          if (!Parse(converted, module))
-            return absl::InternalError("the runtime wrote a module that cannot be read");
-          one.module = &module.module();
+          if (!fit || answer.module().empty()) continue;
+          const auto [module, is_new] = modules.try_emplace(answer.module());
+          if (is_new) {
+            GANGWAY_ASSIGN_OR_RETURN(module->second,
+                                     Convert(partitioner, request, answer.module()));
+          }
+          one.module = &module->second.module();
         }
         return absl::OkStatus();
       }));
-  xla::HloEditProto program;
-  if (!Parse(hlo, program))
-    return absl::InternalError("the runtime wrote a program that cannot be read");
   GANGWAY_ASSIGN_OR_RETURN(const device::LogicalShape shape,
                            device::ReadLogicalShape(request.options()));
   GANGWAY_ASSIGN_OR_RETURN(CutCalls cut,
@@ -237,7 +252,8 @@ absl::StatusOr<CutRequest> CutCallsOf(
   result.request = request;
   program.module().SerializeToString(result.request->mutable_program());
   result.request->set_format("hlo");
-  GANGWAY_ASSIGN_OR_RETURN(*result.request->mutable_options(), OfPropagated(request.options()));
+  GANGWAY_ASSIGN_OR_RETURN(*result.request->mutable_options(),
+                           OptionsAfterPropagation(request.options()));
   return result;
 }
 

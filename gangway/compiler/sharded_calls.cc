@@ -53,7 +53,7 @@ bool IsCut(const HloInstructionEditProto& call) {
           call.custom_call_target() == device::kLocalHostCallTarget);
 }
 
-// Of a shape: its own, or those of a tuple's parts.
+// The arrays of a shape: itself, or the parts of a tuple.
 std::vector<const ShapeProto*> Parts(const ShapeProto& shape) {
   if (shape.element_type() != xla::TYPE_TUPLE) return {&shape};
   std::vector<const ShapeProto*> parts;
@@ -61,23 +61,24 @@ std::vector<const ShapeProto*> Parts(const ShapeProto& shape) {
   return parts;
 }
 
-// Within jax.shard_map.
+// Whether each position has an array of its own, as within jax.shard_map.
 bool IsShard(const OpShardingProto& sharding) {
   return sharding.type() == OpShardingProto::TYPE_MANUAL ||
          std::ranges::any_of(sharding.last_tile_dims(),
-                             [](int type) { return type == OpShardingProto::TYPE_MANUAL; });
+                             [](int type) { return type == OpShardingProto::TYPE_MANUAL; }) ||
+         std::ranges::any_of(sharding.tuple_shardings(), IsShard);
 }
 
 // Whether positions that share a tile of it have the same bytes. XLA's calls around shards know no others.
-bool IsPlain(const OpShardingProto& sharding) {
+bool CopiesAreEqual(const OpShardingProto& sharding) {
   return sharding.type() == OpShardingProto::TYPE_REPLICATED ||
          (sharding.type() == OpShardingProto::TYPE_OTHER &&
           std::ranges::all_of(sharding.last_tile_dims(),
                               [](int type) { return type == OpShardingProto::TYPE_REPLICATED; }));
 }
 
-// How the arrays of a call lie when each position calls for its shards.
-struct Lies {
+// Of the arrays of one call.
+struct ArrayShardings {
   std::vector<OpShardingProto> operands;
   std::vector<OpShardingProto> results;
 };
@@ -103,9 +104,10 @@ struct Batch {
   }
 };
 
-// Of the first `rank` dimensions of an array that lies so; none if it is not cut along these.
+// How the first `rank` dimensions of an array with this sharding are cut; nothing if they are not.
 absl::StatusOr<std::optional<Batch>> BatchOf(const OpShardingProto& sharding, int64_t rank) {
-  if (sharding.type() != OpShardingProto::TYPE_OTHER || !IsPlain(sharding)) return std::nullopt;
+  if (sharding.type() != OpShardingProto::TYPE_OTHER || !CopiesAreEqual(sharding))
+    return std::nullopt;
   const auto& tiles = sharding.tile_assignment_dimensions();
   if (tiles.size() < rank)
     return MalformedProgram("a sharding has fewer dimensions than its array");
@@ -162,14 +164,16 @@ class Cutter {
     known_.clear();
     google::protobuf::RepeatedPtrField<HloInstructionEditProto> before;
     before.Swap(computation.mutable_instructions());
-    for (const HloInstructionEditProto& instruction : before) {
+    for (HloInstructionEditProto& instruction : before) {
       if (IsCut(instruction)) {
         GANGWAY_RETURN_IF_ERROR(Check(instruction));
         GANGWAY_RETURN_IF_ERROR(CutOne(instruction));
+        known_[instruction.id()] = &instruction;
       } else {
-        *computation.add_instructions() = instruction;
+        HloInstructionEditProto& kept = *computation.add_instructions();
+        kept = std::move(instruction);  // it may hold a large constant
+        known_[kept.id()] = &kept;
       }
-      known_[instruction.id()] = &instruction;
     }
     return absl::OkStatus();
   }
@@ -187,13 +191,13 @@ class Cutter {
   }
 
   absl::Status CutOne(const HloInstructionEditProto& call) {
-    GANGWAY_ASSIGN_OR_RETURN(const Lies lies, HowItLies(call));
-    if (IsAsked(call.custom_call_target())) return CutAsked(call, lies);
-    std::optional<Lies> cut;
+    GANGWAY_ASSIGN_OR_RETURN(const ArrayShardings shardings, ShardingsOf(call));
+    if (IsAsked(call.custom_call_target())) return CutAsked(call, shardings);
+    std::optional<ArrayShardings> cut;
     if (call.custom_call_target() == device::kLocalHostCallTarget) {
-      cut = CutLocal(call, lies);
+      cut = CutLocal(call, shardings);
     } else {
-      GANGWAY_ASSIGN_OR_RETURN(cut, CutBatch(call, lies));
+      GANGWAY_ASSIGN_OR_RETURN(cut, CutBatch(call, shardings));
     }
     if (!cut) {
       *computation_->add_instructions() = call;
@@ -202,33 +206,44 @@ class Cutter {
     return EmitOnShards(call, call, *cut);
   }
 
-  // As the propagation left it.
-  absl::StatusOr<Lies> HowItLies(const HloInstructionEditProto& call) const {
-    Lies lies;
+  absl::StatusOr<OpShardingProto> Tiles(const OpShardingProto& sharding) const {
+    GANGWAY_ASSIGN_OR_RETURN(OpShardingProto tiles, xla::AsTiles(sharding));
+    int64_t count = 1;
+    for (const int64_t tile : tiles.tile_assignment_dimensions())
+      if (tile < 1 || __builtin_mul_overflow(count, tile, &count)) count = INT64_MAX;
+    if (tiles.type() == OpShardingProto::TYPE_OTHER && count != positions_)
+      return MalformedProgram(absl::StrCat("a sharding is of ", count, " positions"));
+    return tiles;
+  }
+
+  // What the propagation has found.
+  absl::StatusOr<ArrayShardings> ShardingsOf(const HloInstructionEditProto& call) const {
+    ArrayShardings shardings;
     for (const int64_t id : call.operand_ids()) {
       GANGWAY_ASSIGN_OR_RETURN(OpShardingProto sharding,
-                               xla::AsTiles(known_.find(id)->second->sharding()));
-      lies.operands.push_back(std::move(sharding));
+                               Tiles(known_.find(id)->second->sharding()));
+      shardings.operands.push_back(std::move(sharding));
     }
     const OpShardingProto& results = call.sharding();
     const size_t count = Parts(call.shape()).size();
+    if (count == 0) return shardings;  // XLA gives an empty tuple a sharding, too
     if (results.type() == OpShardingProto::TYPE_TUPLE) {
       for (const OpShardingProto& result : results.tuple_shardings()) {
-        GANGWAY_ASSIGN_OR_RETURN(OpShardingProto sharding, xla::AsTiles(result));
-        lies.results.push_back(std::move(sharding));
+        GANGWAY_ASSIGN_OR_RETURN(OpShardingProto sharding, Tiles(result));
+        shardings.results.push_back(std::move(sharding));
       }
     } else {
-      GANGWAY_ASSIGN_OR_RETURN(const OpShardingProto sharding, xla::AsTiles(results));
-      lies.results.assign(count, sharding);
+      GANGWAY_ASSIGN_OR_RETURN(const OpShardingProto sharding, Tiles(results));
+      shardings.results.assign(count, sharding);
     }
-    if (count > 0 && lies.results.size() != count)
+    if (shardings.results.size() != count)
       return MalformedProgram(
           absl::StrCat(call.name(), " has not a sharding for each of its results"));
-    return lies;
+    return shardings;
   }
 
-  absl::StatusOr<std::optional<Lies>> CutBatch(const HloInstructionEditProto& call,
-                                               const Lies& before) const {
+  absl::StatusOr<std::optional<ArrayShardings>> CutBatch(const HloInstructionEditProto& call,
+                                                         const ArrayShardings& before) const {
     const int64_t rank = BatchRank(call);
     std::vector<const ShapeProto*> arrays = Parts(call.shape());
     std::vector<const OpShardingProto*> shardings;
@@ -246,23 +261,28 @@ class Cutter {
       for (int64_t i = 0; i < rank; ++i)
         if (array->dimensions(static_cast<int>(i)) % batch->tiles[static_cast<size_t>(i)] != 0)
           return std::nullopt;
-    Lies after;
+    ArrayShardings after;
     for (size_t i = 0; i < arrays.size(); ++i)
       (i < before.results.size() ? after.results : after.operands).push_back(batch->Of(*arrays[i]));
     return after;
   }
 
-  // None if it takes shards already, or what is not the same for all that share a tile: then it stays as it is.
-  std::optional<Lies> CutLocal(const HloInstructionEditProto& call, const Lies& before) const {
-    if (!call.shape().tuple_shapes().empty() || call.shape().element_type() != xla::TYPE_TUPLE ||
-        !std::ranges::all_of(before.operands, IsPlain))
+  // Nothing if it takes shards already. What XLA would pad, or has on one position only, is taken whole.
+  std::optional<ArrayShardings> CutLocal(const HloInstructionEditProto& call,
+                                         ArrayShardings shardings) const {
+    if (call.shape().element_type() != xla::TYPE_TUPLE || !call.shape().tuple_shapes().empty() ||
+        IsShard(call.sharding()) || std::ranges::any_of(shardings.operands, IsShard))
       return std::nullopt;
-    Lies after = before;
-    after.results.clear();
-    return after;
+    for (size_t i = 0; i < shardings.operands.size(); ++i) {
+      const ShapeProto& shape = known_.find(call.operand_ids(static_cast<int>(i)))->second->shape();
+      OpShardingProto& sharding = shardings.operands[i];
+      if (CopiesAreEqual(sharding) && ShardOf(shape, sharding).ok()) continue;
+      sharding.Clear();  // replicated
+    }
+    return shardings;
   }
 
-  absl::Status CutAsked(const HloInstructionEditProto& call, const Lies& before) {
+  absl::Status CutAsked(const HloInstructionEditProto& call, const ArrayShardings& before) {
     xla::CallToPartition& asked = *done_.asked.add_calls();
     asked.set_target(call.custom_call_target());
     asked.set_backend_config(call.backend_config());
@@ -287,16 +307,17 @@ class Cutter {
     if (call.custom_call_target() == xla::kInspectTarget) return DropInspected(call);
     if (answer.module == nullptr)
       return absl::InvalidArgumentError(absl::StrCat(call.name(), " is not partitioned"));
-    GANGWAY_ASSIGN_OR_RETURN(const Lies after, Answered(call, *answer.shardings));
+    GANGWAY_ASSIGN_OR_RETURN(const ArrayShardings after, Answered(call, *answer.shardings));
     HloInstructionEditProto on_shards;
     on_shards.set_opcode("call");
     *on_shards.mutable_shape() = call.shape();
     *on_shards.mutable_metadata() = call.metadata();
+    *on_shards.mutable_control_predecessor_ids() = call.control_predecessor_ids();
     on_shards.add_called_computation_ids(bodies_[number]);
     return EmitOnShards(call, std::move(on_shards), after);
   }
 
-  // It yields its operand.
+  // Leaves its operand in its place.
   absl::Status DropInspected(const HloInstructionEditProto& call) {
     if (call.operand_ids_size() != 1)
       return MalformedProgram(absl::StrCat(call.name(), " looks at several arrays"));
@@ -306,37 +327,38 @@ class Cutter {
     copy.set_name(call.name());
     *copy.mutable_shape() = known_[call.operand_ids(0)]->shape();
     *copy.mutable_sharding() = known_[call.operand_ids(0)]->sharding();
+    *copy.mutable_control_predecessor_ids() = call.control_predecessor_ids();
     copy.add_operand_ids(call.operand_ids(0));
     *computation_->add_instructions() = std::move(copy);
     ++done_.cut;
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Lies> Answered(const HloInstructionEditProto& call,
-                                const xla::PartitionedCall& answer) const {
-    Lies lies;
-    const auto add = [](const OpShardingProto& sharding,
-                        std::vector<OpShardingProto>& to) -> absl::Status {
-      GANGWAY_ASSIGN_OR_RETURN(OpShardingProto tiles, xla::AsTiles(sharding));
-      if (!IsPlain(tiles))
+  absl::StatusOr<ArrayShardings> Answered(const HloInstructionEditProto& call,
+                                          const xla::PartitionedCall& answer) const {
+    ArrayShardings shardings;
+    const auto add = [this](const OpShardingProto& sharding,
+                            std::vector<OpShardingProto>& to) -> absl::Status {
+      GANGWAY_ASSIGN_OR_RETURN(OpShardingProto tiles, Tiles(sharding));
+      if (!CopiesAreEqual(tiles))
         return absl::InvalidArgumentError("it is neither whole nor cut into tiles");
       to.push_back(std::move(tiles));
       return absl::OkStatus();
     };
     absl::Status fits;
     for (const OpShardingProto& operand : answer.operand_shardings())
-      if (fits.ok()) fits = add(operand, lies.operands);
+      if (fits.ok()) fits = add(operand, shardings.operands);
     if (answer.result_sharding().type() == OpShardingProto::TYPE_TUPLE) {
       for (const OpShardingProto& result : answer.result_sharding().tuple_shardings())
-        if (fits.ok()) fits = add(result, lies.results);
+        if (fits.ok()) fits = add(result, shardings.results);
     } else if (fits.ok()) {
-      fits = add(answer.result_sharding(), lies.results);
+      fits = add(answer.result_sharding(), shardings.results);
     }
     const size_t results = Parts(call.shape()).size();
-    if (fits.ok() && (lies.operands.size() != static_cast<size_t>(call.operand_ids_size()) ||
-                      lies.results.size() != results))
+    if (fits.ok() && (shardings.operands.size() != static_cast<size_t>(call.operand_ids_size()) ||
+                      shardings.results.size() != results))
       fits = absl::InvalidArgumentError("there is not one for each operand and result");
-    if (fits.ok()) return lies;
+    if (fits.ok()) return shardings;
     return absl::InvalidArgumentError(
         absl::StrCat("the shardings that the partition function of ", call.name(),
                      " returned do not fit: ", std::string(fits.message())));
@@ -374,22 +396,22 @@ class Cutter {
     return own;
   }
 
-  // In place of `call`: `on_shards`, which has the shape of `call` here, on what lies so.
+  // Puts `on_shards`, which still has the shape of `call`, in its place, on arrays with these shardings.
   absl::Status EmitOnShards(const HloInstructionEditProto& call, HloInstructionEditProto on_shards,
-                            const Lies& lies) {
+                            const ArrayShardings& shardings) {
     ++done_.cut;
     on_shards.clear_operand_ids();
     std::vector<ShapeProto> shards;
-    for (size_t i = 0; i < lies.operands.size(); ++i) {
+    for (size_t i = 0; i < shardings.operands.size(); ++i) {
       const int64_t operand = call.operand_ids(static_cast<int>(i));
       const ShapeProto& whole = known_[operand]->shape();
-      GANGWAY_ASSIGN_OR_RETURN(ShapeProto shard, ShardOf(whole, lies.operands[i]));
-      const int64_t placed = EmitOwn(call, "Sharding", whole, lies.operands[i], operand).id();
+      GANGWAY_ASSIGN_OR_RETURN(ShapeProto shard, ShardOf(whole, shardings.operands[i]));
+      const int64_t placed = EmitOwn(call, "Sharding", whole, shardings.operands[i], operand).id();
       on_shards.add_operand_ids(
           EmitOwn(call, "SPMDFullToShardShape", shard, ManualSharding(shard), placed).id());
       if (on_shards.operand_shapes_with_layout_size() > 0) {
         ShapeProto& asked = *on_shards.mutable_operand_shapes_with_layout(static_cast<int>(i));
-        GANGWAY_ASSIGN_OR_RETURN(asked, ShardOf(asked, lies.operands[i]));
+        GANGWAY_ASSIGN_OR_RETURN(asked, ShardOf(asked, shardings.operands[i]));
       }
       shards.push_back(std::move(shard));
     }
@@ -397,14 +419,14 @@ class Cutter {
       AddShapes(call, shards, on_shards);
     on_shards.mutable_frontend_attributes()->mutable_map()->erase(std::string(kBatchAttribute));
     const bool is_tuple = call.shape().element_type() == xla::TYPE_TUPLE;
-    for (size_t i = 0; i < lies.results.size(); ++i) {
+    for (size_t i = 0; i < shardings.results.size(); ++i) {
       ShapeProto& part = is_tuple
                              ? *on_shards.mutable_shape()->mutable_tuple_shapes(static_cast<int>(i))
                              : *on_shards.mutable_shape();
-      GANGWAY_ASSIGN_OR_RETURN(part, ShardOf(part, lies.results[i]));
+      GANGWAY_ASSIGN_OR_RETURN(part, ShardOf(part, shardings.results[i]));
     }
     *on_shards.mutable_sharding() = ManualSharding(on_shards.shape());
-    if (lies.results.empty()) {
+    if (shardings.results.empty()) {
       on_shards.set_id(call.id());
       on_shards.set_name(call.name());
       *computation_->add_instructions() = std::move(on_shards);
@@ -415,15 +437,15 @@ class Cutter {
     const int64_t id = on_shards.id();
     const ShapeProto shape = on_shards.shape();
     *computation_->add_instructions() = std::move(on_shards);
-    EmitWhole(call, id, shape, lies);
+    EmitWhole(call, id, shape, shardings);
     return absl::OkStatus();
   }
 
   // The whole results. Their users know them by the id of the call.
   void EmitWhole(const HloInstructionEditProto& call, int64_t on_shards, const ShapeProto& shape,
-                 const Lies& lies) {
+                 const ArrayShardings& shardings) {
     if (call.shape().element_type() != xla::TYPE_TUPLE) {
-      EmitOwn(call, "SPMDShardToFullShape", call.shape(), lies.results[0], on_shards)
+      EmitOwn(call, "SPMDShardToFullShape", call.shape(), shardings.results[0], on_shards)
           .set_id(call.id());
       return;
     }
@@ -439,11 +461,11 @@ class Cutter {
       part.set_tuple_index(i);
       part.add_operand_ids(on_shards);
       *part.mutable_sharding() = ManualSharding(part.shape());
-      const OpShardingProto& lies_so = lies.results[static_cast<size_t>(i)];
+      const OpShardingProto& sharding = shardings.results[static_cast<size_t>(i)];
       whole.add_operand_ids(
-          EmitOwn(call, "SPMDShardToFullShape", call.shape().tuple_shapes(i), lies_so, part.id())
+          EmitOwn(call, "SPMDShardToFullShape", call.shape().tuple_shapes(i), sharding, part.id())
               .id());
-      *whole.mutable_sharding()->add_tuple_shardings() = lies_so;
+      *whole.mutable_sharding()->add_tuple_shardings() = sharding;
     }
     *computation_->add_instructions() = std::move(whole);
   }
@@ -451,6 +473,7 @@ class Cutter {
   // The function gets bytes, and does not know the shards' dimensions.
   void AddShapes(const HloInstructionEditProto& call, const std::vector<ShapeProto>& shards,
                  HloInstructionEditProto& on_shards) {
+    if (shards.empty()) return;
     HloInstructionEditProto& dims = Emit(call, "constant", {});
     xla::LiteralProto& literal = *dims.mutable_literal();
     for (const ShapeProto& shard : shards) {
@@ -489,6 +512,16 @@ bool MayHaveCallsToCut(std::string_view program) {
       std::vector{kBatchAttribute, device::kLocalHostCallTarget, xla::kPartitionTarget,
                   xla::kInspectTarget},
       [&](std::string_view name) { return program.find(name) != std::string_view::npos; });
+}
+
+int CountAsking(const xla::HloModuleEditProto& module) {
+  int count = 0;
+  for (const HloComputationEditProto& computation : module.computations())
+    count +=
+        static_cast<int>(std::ranges::count_if(computation.instructions(), [](const auto& each) {
+          return IsCut(each) && IsAsked(each.custom_call_target());
+        }));
+  return count;
 }
 
 absl::StatusOr<CutCalls> Cut(xla::HloModuleEditProto& module, int64_t positions,

@@ -24,6 +24,9 @@ std::vector<std::string> Seeds() {
   seeds.push_back(compiler::ModuleWithCall("xla_ffi_partitioned_python_cpu_callback", array, cut,
                                            collective::TupleOf({}), {})
                       .SerializeAsString());
+  seeds.push_back(
+      compiler::ModuleWithCall("lapack_none", array, cut, collective::TupleOf({}), cut, "1")
+          .SerializeAsString());
   for (const std::string_view target : {xla::kPartitionTarget, xla::kInspectTarget})
     seeds.push_back(
         compiler::ModuleWithCall(std::string(target), array, cut, array, cut).SerializeAsString());

@@ -155,6 +155,38 @@ TEST(ShardedCallsTest, ALocalCallGetsTheDimensionsOfItsShards) {
   EXPECT_THAT(Find(module, call.operand_ids(1)).literal().s32s(), ElementsAre(3, 4, 2, 4));
 }
 
+TEST(ShardedCallsTest, ALocalCallTakesWholeWhatIsNotCutEvenlyOrOnOnePosition) {
+  OpShardingProto maximal;
+  maximal.set_type(OpShardingProto::TYPE_MAXIMAL);
+  maximal.add_tile_assignment_devices(0);
+  for (const OpShardingProto& sharding : {Tiled({1, 8, 1}), maximal}) {
+    HloModuleEditProto module = ModuleWithCall("xla_ffi_partitioned_python_cpu_callback", kMatrices,
+                                               sharding, TupleOf({}), OpShardingProto());
+    ASSERT_EQ(Cut(module, 8, {})->cut, 1);
+    const auto& call = Call(module, "xla_ffi_partitioned_python_cpu_callback");
+    EXPECT_THAT(Dims(Find(module, call.operand_ids(0)).shape()), ElementsAre(16, 4, 4));
+  }
+}
+
+TEST(ShardedCallsTest, ALocalCallWithoutOperandsGetsNone) {
+  HloModuleEditProto module = ModuleWithCall("xla_ffi_partitioned_python_cpu_callback", kMatrices,
+                                             Tiled({8, 1, 1}), TupleOf({}), OpShardingProto());
+  auto& call = *module.mutable_computations(0)->mutable_instructions(1);
+  call.clear_operand_ids();
+  call.clear_operand_shapes_with_layout();
+  ASSERT_EQ(Cut(module, 8, {})->cut, 1);
+  EXPECT_EQ(Call(module, "xla_ffi_partitioned_python_cpu_callback").operand_ids_size(), 0);
+}
+
+// XLA's older propagation gives an empty tuple a sharding.
+TEST(ShardedCallsTest, ABatchCallWithoutResultsIsCutAsItsOperands) {
+  HloModuleEditProto module = ModuleWithCall("lapack_none", kMatrices, Tiled({8, 1, 1}),
+                                             TupleOf({}), Tiled({8, 1, 1}), "1");
+  ASSERT_EQ(Cut(module, 8, {})->cut, 1);
+  EXPECT_THAT(Dims(Find(module, Call(module, "lapack_none").operand_ids(0)).shape()),
+              ElementsAre(2, 4, 4));
+}
+
 // What one position does: it negates, and sums over the positions.
 HloModuleEditProto Body(const xla::ShapeProto& shape) {
   collective::ModuleBuilder builder(1, 8);
@@ -257,6 +289,8 @@ TEST(ShardedCallsTest, AnswersThatDoNotFitAreRefused) {
   broken.mutable_computations(1)->mutable_instructions(1)->set_operand_ids(0, 77);
   HloModuleEditProto rootless = body;
   rootless.set_entry_computation_id(77);
+  HloModuleEditProto loud = body;
+  loud.mutable_computations(1)->mutable_instructions(1)->set_channel_id(INT64_MAX / 2);
   const std::tuple<const char*, const char*, std::vector<CallAnswer>> cases[] = {
       {"too few", "1 are answered", {{&body, &fits}}},
       {"no module", "is not partitioned", {{&body, &fits}, {}}},
@@ -265,6 +299,7 @@ TEST(ShardedCallsTest, AnswersThatDoNotFitAreRefused) {
       {"uneven", "4", {{&body, &fits}, {&body, &uneven}}},
       {"an operand that is not there", "does not come before", {{&body, &fits}, {&broken, &fits}}},
       {"no entry", "no entry", {{&body, &fits}, {&rootless, &fits}}},
+      {"too many channels", "channels", {{&loud, &fits}, {&loud, &fits}}},
   };
   for (const auto& [what, says, answers] : cases) {
     HloModuleEditProto module = Asking(2);
@@ -306,6 +341,11 @@ TEST(ShardedCallsTest, MalformedProgramsAreRefused) {
               ->mutable_instructions(1)
               ->mutable_sharding()
               ->mutable_tuple_shardings(0) = Tiled({});
+       }},
+      {"tiles of more positions",
+       [](auto& it) {
+         *it.mutable_computations(0)->mutable_instructions(0)->mutable_sharding() =
+             Tiled({16, 1, 1});
        }},
       {"an id below 0", [](auto& it) { it.mutable_computations(0)->set_id(-1); }},
       {"an id too large",

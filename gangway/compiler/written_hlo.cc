@@ -68,8 +68,9 @@ absl::StatusOr<std::string> WrittenHlo(
   std::optional<std::string> hlo = ReadFileLike(folder->path(), std::string(end) + ".hlo.pb");
   if (hlo) return *std::move(hlo);
   GANGWAY_RETURN_IF_ERROR(compiled);
-  return absl::UnavailableError(absl::StrCat("the runtime wrote no program ", std::string(end),
-                                             " to ", folder->path().native(), ": is there room?"));
+  return absl::UnavailableError(absl::StrCat(
+      "the runtime wrote no program ", std::string(end), " to ", folder->path().native(),
+      ": is there room, and does the program have such a pass?"));
 }
 
 }  // namespace gangway::compiler

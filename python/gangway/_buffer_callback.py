@@ -51,6 +51,7 @@ def _filled_by(
             raise ValueError("buffer_callback callback must not return any values.")
         return outs
 
+    call.is_exact = True  # type: ignore[attr-defined]
     return call
 
 

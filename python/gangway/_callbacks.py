@@ -84,6 +84,7 @@ class _Function:
     ):
         self.call = call
         self.is_local = is_local
+        self.is_exact = getattr(call, "is_exact", False)  # returns arrays of the results' types
         self.operands = [(tuple(aval.shape), np.dtype(aval.dtype)) for aval in operands]
         self.results = [(tuple(aval.shape), np.dtype(aval.dtype)) for aval in results]
 
@@ -105,7 +106,7 @@ class _Function:
             )
         values = []
         for index, (value, (shape, dtype)) in enumerate(zip(returned, self.results, strict=True)):
-            array = _canonical(value)
+            array = np.asarray(value) if self.is_exact else _canonical(value)
             if array.shape != shape or array.dtype != dtype:
                 raise RuntimeError(
                     f"value {index} of the callback has shape {array.shape} and type {array.dtype}"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOST = "host"
+RUN_PID = "GANGWAY_RUN_PID"  # of the script of `gangway run`; its children choose for themselves
 _cluster_of_cpus: Any = None
 
 
@@ -50,7 +51,7 @@ def _named(name: str, factory: Callable[..., Any]) -> Callable[..., Any]:
 
 def warn_of_a_choice(option: str, chosen: str) -> None:
     """That a script which `gangway run` started chose `chosen`, which leads off the cluster."""
-    if "GANGWAY_DOOR" in os.environ and {"GANGWAY_PORT", "GANGWAY_ADDRESS"} & set(os.environ):
+    if os.environ.get(RUN_PID) == str(os.getpid()):
         warnings.warn(
             f"{option} is {chosen!r}, so this script does not run on the cluster that `gangway "
             "run` gave it: leave the option as it was, or start the script without `gangway run`",
@@ -69,7 +70,8 @@ def _beside(factory: Callable[..., Any]) -> Callable[..., Any]:
 
         local = factory(*arguments, **options)
         xla_bridge._backends[HOST] = local
-        return local if _cluster_of_cpus is None else _cluster_of_cpus
+        in_use = _cluster_of_cpus in xla_bridge._backends.values()
+        return _cluster_of_cpus if in_use else local
 
     return make
 
@@ -96,6 +98,7 @@ def install(name: str) -> None:
     import dataclasses
 
     from jax._src import callback, debugging, dlpack, xla_bridge
+    from jax._src.lax.control_flow import loops
 
     factories = xla_bridge._backend_factories
     made = _named(name, factories[name].factory)
@@ -107,7 +110,7 @@ def install(name: str) -> None:
     factories["cpu"] = dataclasses.replace(
         factories["cpu"], factory=_beside(factories["cpu"].factory)
     )
-    for module in (callback, debugging, dlpack):
+    for module in (callback, debugging, dlpack, loops):
         for attribute in ("xb", "xla_bridge"):
             if getattr(module, attribute, None) is xla_bridge:
                 setattr(module, attribute, _HostAsCpu(xla_bridge))

@@ -17,7 +17,7 @@ import runpy
 import socket
 import sys
 
-from gangway import _constants, _plugin
+from gangway import _constants, _platform, _plugin
 from gangway._backend import environment, plugin_environment
 from gangway._door import DOORS, default_door, given_door
 from gangway._errors import GangwayError, NothingListeningError
@@ -96,6 +96,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"gangway run: no file {args.script!r}", file=sys.stderr)
         sys.exit(2)
     os.environ.update(variables)
+    os.environ[_platform.RUN_PID] = str(os.getpid())
     _make_importable()
     # The proxy client warns of plaintext on loopback, and prints a stack trace when it disconnects.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

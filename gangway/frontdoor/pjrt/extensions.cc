@@ -164,7 +164,7 @@ PartitionerExtension MakePartitioners(PJRT_Extension_Base* next) {
   made.base = {sizeof(made), PJRT_Extension_Type_Custom_Partitioner, next};
   made.register_partitioner = GANGWAY_EXTENSION("PJRT_Register_Custom_Partitioner",
                                                 RegisterPartitionerArgs, RegisterPartitioner);
-  // The compiler knows those that workers have.
+  // Ignored: the compiler knows LAPACK's, and workers have no functions of a client.
   made.register_batch_partitionable =
       GANGWAY_EXTENSION("PJRT_Register_Batch_Partitionable", RegisterBatchPartitionableArgs,
                         [](RegisterBatchPartitionableArgs&) { return absl::OkStatus(); });

@@ -97,13 +97,14 @@ struct InspectCallback {
   void* data;
 };
 
-// `program` is what this process compiles: only a function that it names is called.
+// `program` is what this process compiles: only an address that occurs in it is called.
 absl::Status Inspect(const xla::CallToPartition& call, const std::string& program) {
   InspectCallback callback{};
   if (call.backend_config().size() != sizeof(callback) || call.operand_shardings_size() != 1 ||
       program.find(call.backend_config()) == std::string::npos)
     return Malformed();
   std::memcpy(&callback, call.backend_config().data(), sizeof(callback));
+  if (callback.call == nullptr) return Malformed();
   const std::string sharding = call.operand_shardings(0).SerializeAsString();
   InspectArgs args{};
   args.sharding = sharding.data();
