@@ -28,6 +28,7 @@ import gangway; gangway.connect(door="pjrt")
 import os, tempfile, jax, numpy as np
 import jax.numpy as jnp
 from jax.experimental import io_callback
+from jax.experimental.layout import Format, Layout
 from jax.experimental.serialize_executable import deserialize_and_load, serialize
 from jax.sharding import NamedSharding, PartitionSpec as P
 
@@ -72,6 +73,9 @@ again = deserialize_and_load(*serialize(compiled), execution_devices=jax.devices
 assert again(one).tolist() == [0, 3, 6]
 assert np.asarray(jax.device_put(np.arange(6)[::-1])).tolist() == [5, 4, 3, 2, 1, 0]
 assert np.from_dlpack(jnp.arange(3) + 1).tolist() == [1, 2, 3]
+columns = Format(Layout((1, 0)), jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+labelled = jax.jit(lambda x: x.T, in_shardings=columns, out_shardings=columns)(np.ones((2, 3), np.float32))
+assert labelled.format.layout.major_to_minor == (1, 0) and labelled.sum() == 6 and labelled[2:].shape == (1, 2)
 assert (jax.dlpack.from_dlpack(np.arange(3)) + one).devices() == one.devices()
 assert round(float(jnp.linalg.det(2 * jnp.eye(3)))) == 8
 large = np.arange(1 << 19, dtype=np.float32)

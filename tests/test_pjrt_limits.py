@@ -135,9 +135,9 @@ def test_serialized_executables_are_loaded_and_hostile_ones_refused(console: Con
     )
     console.do("load(raw)")
     for bad, words in [
-        ("raw.replace(b'GANGWAYP2', b'JANGWAYP2')", "no executable that Gangway serialized"),
-        ("raw.replace(b'GANGWAYP2', b'GANGWAYP3')", "another version of Gangway"),
-        ("raw[:raw.index(b'GANGWAYP2') + 40]", "cut short"),
+        ("raw.replace(b'GANGWAYP3', b'JANGWAYP2')", "no executable that Gangway serialized"),
+        ("raw.replace(b'GANGWAYP3', b'GANGWAYP4')", "another version of Gangway"),
+        ("raw[:raw.index(b'GANGWAYP3') + 40]", "cut short"),
         ("raw[:-1]", "damaged"),
         ("raw[:-9] + b'x' + raw[-8:]", "damaged"),
     ]:
@@ -168,6 +168,66 @@ def test_the_compiler_chooses_row_major_for_auto(console: Console) -> None:
         True,
     ]
     assert console.do("result = l.as_text() == before and 'auto' in before")
+
+
+POINTED = """
+import ctypes
+def pointed(x):
+    size = x.on_device_size_in_bytes()
+    return np.frombuffer((ctypes.c_char * size).from_address(x.unsafe_buffer_pointer()), x.dtype)
+"""
+
+LAYOUTS = """
+from jax.experimental import serialize_executable
+from jax.experimental.layout import Format, Layout
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+one, over = SingleDeviceSharding(jax.devices()[0]), NamedSharding(mesh, P("x", "y"))
+columns = {"one": Format(Layout((1, 0)), one), "over": Format(Layout((1, 0)), over)}
+a = np.arange(128, dtype=np.float32).reshape(16, 8)
+def order(x): return x.format.layout.major_to_minor
+def same(x, y): return np.array_equal(np.asarray(x).astype(complex), y.astype(complex))
+def found(kind):
+    c = columns[kind]
+    x = jax.device_put(a, c)
+    f = jax.jit(lambda x: x.T * 2, in_shardings=c, out_shardings=c)
+    compiled = f.lower(x).compile()
+    devices = sorted(c.sharding.device_set, key=lambda d: d.id)
+    stored = serialize_executable.serialize(compiled)
+    loaded = serialize_executable.deserialize_and_load(*stored, execution_devices=devices)
+    assert order(x) == order(x.addressable_shards[-1].data) == (1, 0) and same(x, a)
+    for y in (f(x), f(a), compiled(x), loaded(x)):
+        assert order(y) == (1, 0) and same(y, a.T * 2), order(y)
+    assert [each.layout.major_to_minor for each in compiled.input_formats[0]] == [(1, 0)]
+    assert same(jax.jit(lambda x: x + 1)(x), a + 1) and same(x[2:5], a[2:5]) and float(x[3, 5]) == a[3, 5]
+    assert order(jax.jit(lambda x: x + 1)(x)) == (0, 1)
+    donated = jax.jit(lambda x: x + 1, donate_argnums=0, in_shardings=c, out_shardings=c)(x)
+    assert x.is_deleted() and order(donated) == (1, 0) and same(donated, a + 1)
+    assert order(jax.make_array_from_callback(a.shape, c, lambda i: a[i])) == (1, 0)
+"""
+
+
+def test_layouts_of_a_scripts_own_are_labels_of_arrays(console: Console) -> None:
+    console.do(f"exec({LAYOUTS!r}, globals())")
+    console.do("found('one'); found('over')")
+    # Where they are seen as they lie on the device, and moved.
+    console.do(f"exec({POINTED!r}, globals()); x = jax.device_put(a, columns['one'])")
+    assert console.do("result = np.asarray(x).strides") == [4, 64]
+    assert console.do("result = np.array_equal(pointed(x), a.T.ravel())")
+    assert console.do("result = same(np.from_dlpack(x), a)")
+    console.do("moved = jax.device_put(x, jax.devices()[5])")
+    assert console.do("result = [order(moved), same(moved, a)]") == [[1, 0], True]
+    # Of three dimensions, of every size of elements, and empty.
+    console.do("cube = Format(Layout((1, 2, 0)), one)")
+    for dtype in ("int4", "float4_e2m1fn", "bool", "bfloat16", "float32", "complex64"):
+        console.do(f"v = (np.arange(24) % 5).reshape(2, 3, 4).astype({dtype!r})")
+        console.do("x = jax.device_put(v, cube); y = jax.jit(lambda x: x)(x)")
+        assert console.do("result = [order(x), same(x, v), same(y, v)]") == [[1, 2, 0], True, True]
+    assert console.do("result = order(jax.device_put(a[:0], columns['one']))") == [1, 0]
+    said = console.ask("jax.device_put(a, Format(Layout((0, 1), tiling=((2, 2),)), one))")["error"]
+    assert "in tiles is not the row-major" in said
+    said = console.ask("memoryview(jax.device_put(a, columns['one']))")["error"]
+    assert "non default layout" in said  # jaxlib's own text
 
 
 def test_a_profile_has_the_clusters_devices_and_this_sessions_runs_OB_3(
@@ -264,14 +324,6 @@ def test_dlpack_imports_are_the_clusters(console: Console) -> None:
     assert console.do("result = jnp.from_dlpack(y).tolist()[0]") == [7] * 4
     said = console.ask("from_dlpack(a[:, ::2])")["error"]
     assert "trivial (compact) striding" in said  # jaxlib's own text, as in-process
-
-
-POINTED = """
-import ctypes
-def pointed(x):
-    size = x.on_device_size_in_bytes()
-    return np.frombuffer((ctypes.c_char * size).from_address(x.unsafe_buffer_pointer()), x.dtype)
-"""
 
 
 def test_addresses_of_arrays_last_as_long_as_they_do(console: Console) -> None:

@@ -22,6 +22,8 @@ using ::google::protobuf::UnknownFieldSet;
 constexpr int kDebugOptions = 3;
 constexpr int kDeviceMemorySize = 15;
 constexpr int kInPlaceModification = 9;
+constexpr int kOverrides = 7;     // a map from names to messages
+constexpr int kOverrideText = 1;  // of such a message
 
 // Whether the field may be an entry of a map: a key and an optional value.
 bool MayBeMapEntry(const UnknownField& field) {
@@ -123,6 +125,27 @@ void DropLocalOptions(CompileOptionsProto& options) {
   if (!options.has_executable_build_options()) return;
   ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
   build.GetReflection()->MutableUnknownFields(&build)->DeleteByNumber(kDeviceMemorySize);
+}
+
+std::string TakeOption(std::string_view name, CompileOptionsProto& options) {
+  UnknownFieldSet& fields = *options.GetReflection()->MutableUnknownFields(&options);
+  for (int i = 0; i < fields.field_count(); ++i) {
+    UnknownFieldSet entry, value;
+    if (fields.field(i).number() != kOverrides || !MayBeMapEntry(fields.field(i)) ||
+        !entry.ParseFromString(fields.field(i).length_delimited()) || entry.field_count() != 2 ||
+        entry.field(0).type() != UnknownField::TYPE_LENGTH_DELIMITED ||
+        entry.field(0).length_delimited() != name ||
+        entry.field(1).type() != UnknownField::TYPE_LENGTH_DELIMITED ||
+        !value.ParseFromString(entry.field(1).length_delimited()) || value.field_count() != 1 ||
+        value.field(0).number() != kOverrideText ||
+        value.field(0).type() != UnknownField::TYPE_LENGTH_DELIMITED) {
+      continue;
+    }
+    std::string text = value.field(0).length_delimited();
+    fields.DeleteSubrange(i, 1);
+    return text;
+  }
+  return "";
 }
 
 absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options) {

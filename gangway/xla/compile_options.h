@@ -33,6 +33,9 @@ absl::StatusOr<std::string> CanonicalOptions(std::string_view serialized_options
 // memory, which the workers' runtime knows itself, and whether its own copy of the program may be changed.
 void DropLocalOptions(CompileOptionsProto& options);
 
+// Removes the option of this name from those that a caller adds by name, and returns its text. Empty: there is none.
+std::string TakeOption(std::string_view name, CompileOptionsProto& options);
+
 }  // namespace gangway::xla
 
 #endif  // GANGWAY_XLA_COMPILE_OPTIONS_H_

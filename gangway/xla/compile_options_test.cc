@@ -21,6 +21,22 @@ CompileOptionsProto Options(int replicas, int partitions, std::vector<uint32_t> 
   return options;
 }
 
+std::string Bytes(const google::protobuf::UnknownFieldSet& fields) {
+  std::string bytes;
+  fields.SerializeToString(&bytes);
+  return bytes;
+}
+
+// An entry of the options that a caller adds by name.
+std::string Override(const std::string& name, int number, const std::string& value) {
+  google::protobuf::UnknownFieldSet text, entry, options;
+  text.AddLengthDelimited(number, value);
+  entry.AddLengthDelimited(1, name);
+  entry.AddLengthDelimited(2, Bytes(text));
+  options.AddLengthDelimited(7, Bytes(entry));
+  return Bytes(options);
+}
+
 TEST(CompileOptions, AssignmentRoundTrip) {
   EXPECT_THAT(*AssignedDevices(Options(1, 4, {9, 8, 3, 2})), ElementsAre(9, 8, 3, 2));
   EXPECT_THAT(*AssignedDevices(Options(2, 2, {0, 1, 2, 3})), ElementsAre(0, 1, 2, 3));
@@ -123,6 +139,25 @@ TEST(CompileOptions, WhatIsTheCallersOwnIsDropped) {
   options.GetReflection()->MutableUnknownFields(&options)->AddVarint(9, 1);
   DropLocalOptions(options);
   EXPECT_EQ(options.SerializeAsString(), plain.SerializeAsString());
+}
+
+TEST(CompileOptions, AnOptionIsTakenByItsNameAndTheOthersStay) {
+  CompileOptionsProto options;
+  ASSERT_TRUE(options.ParseFromString(Override("one", 1, "1") + Override("mine", 1, "a,b") +
+                                      Override("three", 1, "3")));
+  EXPECT_EQ(TakeOption("mine", options), "a,b");
+  EXPECT_EQ(TakeOption("mine", options), "");
+  EXPECT_EQ(options.SerializeAsString(), Override("one", 1, "1") + Override("three", 1, "3"));
+}
+
+TEST(CompileOptions, AnOptionOfAnotherTypeOrFormIsNotTaken) {
+  for (const std::string& bytes :
+       {Override("mine", 2, "a"), std::string("\x3a\x00", 2), std::string("\x3a\x02\x0a\x05")}) {
+    CompileOptionsProto options;
+    if (!options.ParseFromString(bytes)) continue;
+    EXPECT_EQ(TakeOption("mine", options), "");
+    EXPECT_EQ(options.SerializeAsString(), bytes);
+  }
 }
 
 }  // namespace

@@ -222,6 +222,25 @@ absl::Status CheckNoFeeds(std::string_view hlo_with_config) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> WithParameterLayouts(
+    std::string_view hlo_with_config, std::span<const std::vector<int64_t>> minor_to_major) {
+  HloModuleWithConfigProto program;
+  if (!Parse(program, hlo_with_config))
+    return Malformed("not a serialized HLO module with its configuration");
+  ProgramShapeProto& shape = *program.mutable_config()->mutable_entry_computation_layout();
+  if (static_cast<size_t>(shape.parameters_size()) != minor_to_major.size())
+    return Malformed(absl::StrCat("it has ", shape.parameters_size(), " parameters, expected ",
+                                  minor_to_major.size()));
+  for (size_t i = 0; i < minor_to_major.size(); ++i) {
+    if (minor_to_major[i].empty()) continue;
+    // Without the size of sub-byte elements, which their type tells: buffers' layouts have none either.
+    LayoutProto& layout = *shape.mutable_parameters(static_cast<int>(i))->mutable_layout();
+    layout.Clear();
+    layout.mutable_minor_to_major()->Assign(minor_to_major[i].begin(), minor_to_major[i].end());
+  }
+  return program.SerializeAsString();
+}
+
 absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config) {
   HloWithConfigTextProto program;
   if (!Parse(program, hlo_with_config))

@@ -5,6 +5,7 @@
 #define GANGWAY_XLA_EXECUTABLE_H_
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,11 @@ bool HasCollectives(const HloWithConfigCostProto& program);
 // UNIMPLEMENTED, with the instruction: the program waits for bytes that its host feeds to the device, or takes from it.
 // Gangway has no such feeds, so the device would wait for good.
 absl::Status CheckNoFeeds(std::string_view hlo_with_config);
+
+// The same program, whose configuration says other layouts of its parameters, minor to major; none: as it is. Nothing
+// else of it changes. INVALID_ARGUMENT: it has another number of parameters.
+absl::StatusOr<std::string> WithParameterLayouts(
+    std::string_view hlo_with_config, std::span<const std::vector<int64_t>> minor_to_major);
 
 // HLO-like text for people: computations, instructions, operands and shapes; no attributes.
 absl::StatusOr<std::string> ProgramText(std::string_view hlo_with_config);

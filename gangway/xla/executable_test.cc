@@ -170,6 +170,27 @@ TEST(HasCollectives, InAnyComputation) {
   EXPECT_EQ(ParseInstructions("\xff").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(WithParameterLayouts, ChangesTheConfigurationAlone) {
+  HloModuleWithConfigProto program;
+  program.mutable_module()->set_name("m");
+  ProgramShapeProto& shape = *program.mutable_config()->mutable_entry_computation_layout();
+  for (int i = 0; i < 2; ++i) {
+    LayoutProto& layout = *shape.add_parameters()->mutable_layout();
+    layout.add_minor_to_major(1);
+    layout.add_minor_to_major(0);
+  }
+  const std::vector<std::vector<int64_t>> orders = {{}, {0, 1}};
+  const auto changed = WithParameterLayouts(program.SerializeAsString(), orders);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  auto& order = *shape.mutable_parameters(1)->mutable_layout()->mutable_minor_to_major();
+  order.Set(0, 0);
+  order.Set(1, 1);
+  EXPECT_EQ(*changed, program.SerializeAsString());
+  const std::vector<std::vector<int64_t>> too_many(3);
+  EXPECT_FALSE(WithParameterLayouts(program.SerializeAsString(), too_many).ok());
+  EXPECT_FALSE(WithParameterLayouts("\xff", orders).ok());
+}
+
 TEST(CheckNoFeeds, InAnyComputation) {
   HloWithConfigTextProto program;
   program.mutable_module()->add_computations()->add_instructions()->set_opcode("parameter");

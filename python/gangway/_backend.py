@@ -120,7 +120,7 @@ def register() -> None:
 
     backend.register_backend_factory("proxy", make_client, priority=-1)
     _platform.install("proxy")
-    _layouts.install("proxy")
+    _layouts.install("proxy", is_plugin=False)
     _constants.install()
 
 

@@ -47,5 +47,5 @@ def register() -> None:
         _platform.install(NAME)
         _callbacks.install(path, NAME)
         _dlpack.install(NAME)
-        _layouts.install(NAME)
+        _layouts.install(NAME, is_plugin=True)
         _constants.install()

@@ -5,6 +5,7 @@
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/pjrt/layout.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/pjrt_type.h"
 
@@ -43,8 +44,7 @@ absl::StatusOr<std::shared_ptr<const Shape>> MakeShape(int32_t element_type,
   GANGWAY_ASSIGN_OR_RETURN(shape->type, xla::ToPjrtType(element_type));
   GANGWAY_ASSIGN_OR_RETURN(const int64_t bytes, xla::DenseBytes(element_type, dims));
   shape->bytes = static_cast<uint64_t>(bytes);
-  for (size_t i = dims.size(); i > 0; --i)
-    shape->minor_to_major.push_back(static_cast<int64_t>(i) - 1);
+  shape->minor_to_major = RowMajorOrder(dims.size());
   shape->dims = std::move(dims);
   return shape;
 }

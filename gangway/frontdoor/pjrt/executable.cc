@@ -10,10 +10,12 @@
 #include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/error.h"
+#include "gangway/frontdoor/pjrt/layout.h"
 #include "gangway/frontdoor/pjrt/partitioner.h"
 #include "gangway/frontdoor/program_devices.h"
 #include "gangway/xla/compile_options.h"
 #include "gangway/xla/compile_options.pb.h"
+#include "gangway/xla/executable.h"
 
 namespace gangway::pjrt {
 namespace {
@@ -39,17 +41,41 @@ PJRT_NamedValue Named(const std::string& name, double value) {
   return named;
 }
 
+Layout* NewLayout(const Order& order, Program& program) {
+  return program.layouts.emplace_back(std::make_unique<Layout>(Layout{order, true})).get();
+}
+
+// Of parameter or result `index`, which has this rank.
+absl::StatusOr<Order> OrderOf(const std::vector<Order>& orders, size_t index, size_t rank) {
+  return FullOrder(orders.empty() ? Order() : orders[index], rank);
+}
+
+absl::StatusOr<Orders> OrdersFor(const StoredProgram& source, const ExecutableInfo& info) {
+  GANGWAY_ASSIGN_OR_RETURN(Orders orders, ReadOrders(source.layouts));
+  const bool fits =
+      (orders.parameters.empty() || orders.parameters.size() == info.parameters.size()) &&
+      (orders.results.empty() || orders.results.size() == info.results.size());
+  if (fits) return orders;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "layouts of ", orders.parameters.size(), " parameters and ", orders.results.size(),
+      " results, the program has ", info.parameters.size(), " and ", info.results.size()));
+}
+
 absl::StatusOr<std::shared_ptr<const Program>> Describe(
     std::shared_ptr<const ExecutableInfo> info, const xla::CompileOptionsProto& options,
     std::shared_ptr<const StoredProgram> source) {
   auto program = std::make_shared<Program>();
+  GANGWAY_ASSIGN_OR_RETURN(const Orders orders, OrdersFor(*source, *info));
   program->source = std::move(source);
   const auto& build = options.executable_build_options();
   program->replicas = static_cast<size_t>(std::max<int64_t>(1, build.num_replicas()));
   program->partitions = static_cast<size_t>(std::max<int64_t>(1, build.num_partitions()));
   for (const TensorSpec& result : info->results) {
-    GANGWAY_ASSIGN_OR_RETURN(std::shared_ptr<const Shape> shape,
+    GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const Shape> row_major,
                              MakeShape(result.element_type, result.shard_dims));
+    auto shape = std::make_shared<Shape>(*row_major);
+    GANGWAY_ASSIGN_OR_RETURN(shape->minor_to_major,
+                             OrderOf(orders.results, program->results.size(), shape->dims.size()));
     program->result_types.push_back(shape->type);
     program->result_dims.insert(program->result_dims.end(), shape->dims.begin(), shape->dims.end());
     program->result_ranks.push_back(shape->dims.size());
@@ -57,11 +83,20 @@ absl::StatusOr<std::shared_ptr<const Program>> Describe(
     program->result_kinds.push_back(kind);
     program->kind_names.push_back(kMemoryKinds[kind]);
     program->kind_sizes.push_back(std::strlen(kMemoryKinds[kind]));
-    program->result_layouts.push_back(SharedLayout(shape->dims.size()));
+    program->result_layouts.push_back(NewLayout(shape->minor_to_major, *program));
     program->results.push_back(std::move(shape));
   }
-  for (const TensorSpec& parameter : info->parameters)
-    program->parameter_layouts.push_back(SharedLayout(parameter.shard_dims.size()));
+  for (const TensorSpec& parameter : info->parameters) {
+    GANGWAY_ASSIGN_OR_RETURN(
+        const Order order,
+        OrderOf(orders.parameters, program->parameter_layouts.size(), parameter.shard_dims.size()));
+    program->parameter_layouts.push_back(NewLayout(order, *program));
+  }
+  // jaxlib asks the program for the layouts of its parameters.
+  if (!orders.parameters.empty() && !info->optimized_program.empty()) {
+    GANGWAY_ASSIGN_OR_RETURN(program->optimized,
+                             xla::WithParameterLayouts(info->optimized_program, orders.parameters));
+  }
   for (const auto& [name, value] : info->cost) program->cost.push_back(Named(name, value));
   program->info = std::move(info);
   return program;
@@ -90,6 +125,10 @@ absl::StatusOr<PJRT_LoadedExecutable*> Compile(PJRT_Client* owner, StoredProgram
   if (!options.ParseFromString(stored.options))
     return absl::InvalidArgumentError("the compile options are not XLA's");
   xla::DropLocalOptions(options);
+  if (std::string layouts = xla::TakeOption(kLayoutsOption, options); !layouts.empty()) {
+    stored.layouts = std::move(layouts);
+    HideLayouts(stored.program);
+  }
   GANGWAY_RETURN_IF_ERROR(CheckPortable(options));
   const bool is_portable = options.compile_portable_executable();
   options.set_compile_portable_executable(false);  // the cluster compiles for devices
@@ -238,7 +277,9 @@ absl::Status ExecutableOptimized(PJRT_Executable_OptimizedProgram_Args& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.program, "the program"));
   GANGWAY_RETURN_IF_ERROR(
       NeedSize(args.program->struct_size, PJRT_Program_STRUCT_SIZE, "the program"));
-  const std::string& code = args.executable->program->info->optimized_program;
+  const Program& program = *args.executable->program;
+  const std::string& code =
+      program.optimized.empty() ? program.info->optimized_program : program.optimized;
   if (code.empty()) return absl::UnimplementedError("the backend keeps no optimized program");
   args.program->format = kHloFormat;
   args.program->format_size = std::strlen(kHloFormat);

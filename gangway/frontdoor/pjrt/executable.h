@@ -28,6 +28,7 @@ namespace gangway::pjrt {
 struct Program {
   std::shared_ptr<const ExecutableInfo> info;
   std::shared_ptr<const StoredProgram> source;  // to serialize it
+  std::string optimized;  // with the parameters' layouts; empty: `info` has it
   size_t replicas = 1, partitions = 1;
   std::vector<std::shared_ptr<const Shape>> results;
   std::vector<int> result_kinds;  // indices of kMemoryKinds
@@ -37,7 +38,8 @@ struct Program {
   std::vector<const char*> kind_names;
   std::vector<size_t> kind_sizes;
   std::vector<PJRT_NamedValue> cost;
-  // Of extensions.h.
+  // Of extensions.h; the pointers are those of the layouts.
+  std::vector<std::unique_ptr<Layout>> layouts;
   std::vector<Layout*> parameter_layouts, result_layouts;
 };
 

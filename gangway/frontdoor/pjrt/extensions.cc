@@ -1,8 +1,6 @@
-// Layouts, memory descriptions, partitioners, and the chain of all extensions (extensions.h). Every array is row-major.
+// Layouts, memory descriptions, partitioners, and the chain of all extensions (extensions.h).
 #include "gangway/frontdoor/pjrt/extensions.h"
 
-#include <algorithm>
-#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -10,20 +8,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/executable.h"
+#include "gangway/frontdoor/pjrt/layout.h"
 #include "gangway/frontdoor/pjrt/partitioner.h"
-#include "gangway/xla/layout.h"
 
 namespace gangway::pjrt {
-
-struct Layout {
-  size_t rank = 0;
-};
 
 struct SerializedLayout {
   std::string text;
@@ -37,25 +32,8 @@ namespace {
 
 constexpr size_t kRanksMax = 256;
 
-// By rank; never destroyed.
-Layout* SharedLayouts() {
-  static Layout* const layouts = [] {
-    auto* made = new Layout[kRanksMax];
-    for (size_t i = 0; i < kRanksMax; ++i) made[i].rank = i;
-    return made;
-  }();
-  return layouts;
-}
-
-}  // namespace
-
-Layout* SharedLayout(size_t rank) { return &SharedLayouts()[std::min(rank, kRanksMax - 1)]; }
-
-namespace {
-
 absl::Status Destroy(LayoutDestroyArgs& args) {
-  const std::less<const Layout*> before;
-  if (!before(args.layout, SharedLayouts()) && before(args.layout, SharedLayouts() + kRanksMax))
+  if (args.layout != nullptr && args.layout->is_executables)
     return absl::FailedPreconditionError("the layout belongs to an executable");
   delete args.layout;
   return absl::OkStatus();
@@ -63,8 +41,8 @@ absl::Status Destroy(LayoutDestroyArgs& args) {
 
 absl::Status Serialize(LayoutSerializeArgs& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.layout, "the layout"));
-  auto serialized =
-      std::make_unique<SerializedLayout>(SerializedLayout{xla::RowMajorText(args.layout->rank)});
+  auto serialized = std::make_unique<SerializedLayout>(
+      SerializedLayout{absl::StrCat("{", absl::StrJoin(args.layout->minor_to_major, ","), "}")});
   args.serialized_bytes = serialized->text.data();
   args.serialized_bytes_size = serialized->text.size();
   args.serialized_layout_deleter = [](SerializedLayout* done) { delete done; };
@@ -77,13 +55,13 @@ absl::Status Default(DefaultLayoutArgs<Owner>& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.owner, "the client, or the topology,"));
   if (args.num_dims >= kRanksMax)
     return absl::InvalidArgumentError(absl::StrCat("an array of ", args.num_dims, " dimensions"));
-  args.layout = new Layout{args.num_dims};
+  args.layout = new Layout{RowMajorOrder(args.num_dims)};
   return absl::OkStatus();
 }
 
 absl::Status OfBuffer(LayoutOfBufferArgs& args) {
   GANGWAY_RETURN_IF_ERROR(Need(args.buffer, "the buffer"));
-  args.layout = new Layout{args.buffer->shape->dims.size()};
+  args.layout = new Layout{args.buffer->shape->minor_to_major};
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "pjrt_c_api.h"
 
@@ -18,11 +19,12 @@ PJRT_Extension_Base* Extensions();
 
 // --- Layouts, version 3: those of results are part of it from API 0.81 on; 4 adds those of parameters ---
 
-struct Layout;            // opaque to callers
+// Opaque to callers.
+struct Layout {
+  std::vector<int64_t> minor_to_major;
+  bool is_executables = false;  // callers do not destroy it
+};
 struct SerializedLayout;  // likewise
-
-// The row-major layout of this rank, at most 255; never destroyed.
-Layout* SharedLayout(size_t rank);
 
 struct LayoutDestroyArgs {
   size_t struct_size;

@@ -16,6 +16,7 @@
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/event.h"
 #include "gangway/frontdoor/pjrt/host_memory.h"
+#include "gangway/frontdoor/pjrt/layout.h"
 #include "gangway/xla/dtype.h"
 
 namespace gangway::pjrt {
@@ -49,7 +50,7 @@ std::shared_ptr<HostCopy> Copy(PJRT_Buffer& buffer, const std::shared_ptr<Shard>
   MutexLock lock(buffer.mutex);
   if (buffer.host_copy == nullptr || Failed(*buffer.host_copy)) {
     const bool at_once = !is_ready && !buffer.was_awaited;
-    buffer.host_copy = HostCopy::Begin(shard, buffer.shape->bytes,
+    buffer.host_copy = HostCopy::Begin(shard, buffer.shape,
                                        at_once ? HostCopy::Place::kKnown : HostCopy::Place::kLent);
   }
   return buffer.host_copy;
@@ -57,10 +58,12 @@ std::shared_ptr<HostCopy> Copy(PJRT_Buffer& buffer, const std::shared_ptr<Shard>
 
 }  // namespace
 
-std::shared_ptr<HostCopy> HostCopy::Begin(const std::shared_ptr<Shard>& shard, size_t size,
-                                          Place place) {
+std::shared_ptr<HostCopy> HostCopy::Begin(const std::shared_ptr<Shard>& shard,
+                                          std::shared_ptr<const Shape> shape, Place place) {
   auto copy = std::make_shared<HostCopy>();
-  copy->size_ = size;
+  const size_t size = shape->bytes;
+  if (!IsRowMajor(*shape)) copy->dense_.resize(size);
+  copy->shape_ = std::move(shape);
   copy->may_lend_ = place == Place::kLent;
   if (place == Place::kKnown) copy->Target();
   const std::optional<absl::Status> ready = shard->array().Ready()->Peek();
@@ -70,8 +73,13 @@ std::shared_ptr<HostCopy> HostCopy::Begin(const std::shared_ptr<Shard>& shard, s
 
 char* HostCopy::Target() {
   MutexLock lock(mutex_);
-  if (bytes_ == nullptr) bytes_ = HostMemory::Take(size_);
+  if (bytes_ == nullptr) bytes_ = HostMemory::Take(shape_->bytes);
   return bytes_.get();
+}
+
+absl::Status HostCopy::Finish() {
+  char* const target = Target();  // of an empty shard, nothing has come
+  return dense_.empty() ? absl::OkStatus() : Arrange(dense_, *shape_, target);
 }
 
 char* HostCopy::bytes() const {
@@ -81,7 +89,7 @@ char* HostCopy::bytes() const {
 
 void HostCopy::Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_ptr<Shard>& shard,
                      int attempts, bool may_join) {
-  const size_t size = copy->size_;
+  const size_t size = copy->shape_->bytes;
   auto wrong = [copy, size](size_t bytes) {
     copy->arrived_->Set(absl::InternalError(
         absl::StrCat("the cluster sent ", bytes, " bytes of a shard of ", size)));
@@ -91,13 +99,13 @@ void HostCopy::Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_pt
       {.on_data =
            [copy, wrong, size](size_t, uint64_t at, std::string_view data) {
              if (at > size || data.size() > size - at) return wrong(at + data.size());
-             std::memcpy(copy->Target() + at, data.data(), data.size());
+             std::memcpy(copy->Arriving() + at, data.data(), data.size());
            },
        .on_place =
            [copy, wrong, size](size_t, std::shared_ptr<const char> bytes, size_t count) {
              if (count != size) return wrong(count);
-             if (!copy->may_lend_) {
-               std::memcpy(copy->Target(), bytes.get(), size);
+             if (!copy->may_lend_ || !copy->dense_.empty()) {
+               std::memcpy(copy->Arriving(), bytes.get(), size);
                return;
              }
              MutexLock lock(copy->mutex_);
@@ -107,8 +115,7 @@ void HostCopy::Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_pt
            [copy, shard, attempts, may_join](const absl::Status& status) {
              if ((absl::IsUnavailable(status) || (may_join && !status.ok())) && attempts > 1)
                return Fetch(copy, shard, attempts - 1, false);
-             if (status.ok()) copy->Target();  // of an empty shard, nothing comes
-             copy->arrived_->Set(status);
+             copy->arrived_->Set(status.ok() ? copy->Finish() : status);
            },
        .may_join = may_join});
 }

@@ -9,6 +9,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
+
+#include "absl/status/status.h"
 
 #include "gangway/base/mutex.h"
 #include "gangway/frontdoor/outcome.h"
@@ -21,9 +24,9 @@ class HostCopy {
   // Where the bytes will be. kKnown: in memory that is allocated now. kLent: the worker's, if it lends it.
   enum class Place { kKnown, kLent };
 
-  // Requests the `size` bytes of the shard, and returns at once.
-  static std::shared_ptr<HostCopy> Begin(const std::shared_ptr<Shard>& shard, size_t size,
-                                         Place place);
+  // Requests the bytes of the shard, and returns at once. They lie as the shape's layout says.
+  static std::shared_ptr<HostCopy> Begin(const std::shared_ptr<Shard>& shard,
+                                         std::shared_ptr<const Shape> shape, Place place);
 
   bool is_known() const { return !may_lend_; }
   // Set when the bytes are here.
@@ -35,10 +38,13 @@ class HostCopy {
   static void Fetch(const std::shared_ptr<HostCopy>& copy, const std::shared_ptr<Shard>& shard,
                     int attempts, bool may_join);
   char* Target() GANGWAY_EXCLUDES(mutex_);
+  char* Arriving() { return dense_.empty() ? Target() : dense_.data(); }
+  absl::Status Finish();
 
   const std::shared_ptr<Outcome> arrived_ = std::make_shared<Outcome>();
-  size_t size_ = 0;
+  std::shared_ptr<const Shape> shape_;
   bool may_lend_ = false;
+  std::string dense_;  // if the layout is another than row-major: the bytes as they come
   mutable Mutex mutex_;
   std::shared_ptr<char> bytes_ GANGWAY_GUARDED_BY(mutex_);
 };

@@ -12,7 +12,7 @@ namespace gangway::pjrt {
 namespace {
 
 constexpr std::string_view kMagic = "GANGWAYP";
-constexpr char kVersion = '2';
+constexpr char kVersion = '3';
 constexpr size_t kHashBytes = 64;
 constexpr size_t kHeaderBytes = kMagic.size() + 1 + kHashBytes;
 constexpr size_t kLengthBytes = 8;
@@ -41,9 +41,10 @@ absl::StatusOr<std::string> Take(std::string_view& bytes) {
 std::string Store(const StoredProgram& stored) {
   std::string rest;
   rest.reserve(stored.program.size() + stored.format.size() + stored.options.size() +
-               3 * kLengthBytes);
+               stored.layouts.size() + 4 * kLengthBytes);
   Append(stored.format, rest);
   Append(stored.options, rest);
+  Append(stored.layouts, rest);
   Append(stored.program, rest);
   std::string bytes(kMagic);
   bytes += kVersion;
@@ -71,6 +72,7 @@ absl::StatusOr<StoredProgram> ReadStored(std::string_view bytes) {
   StoredProgram stored;
   GANGWAY_ASSIGN_OR_RETURN(stored.format, Take(bytes));
   GANGWAY_ASSIGN_OR_RETURN(stored.options, Take(bytes));
+  GANGWAY_ASSIGN_OR_RETURN(stored.layouts, Take(bytes));
   GANGWAY_ASSIGN_OR_RETURN(stored.program, Take(bytes));
   if (!bytes.empty())
     return absl::InvalidArgumentError("the serialized executable is longer than what it holds");

@@ -15,6 +15,7 @@ struct StoredProgram {
   std::string program;
   std::string format;   // as in PJRT_Program
   std::string options;  // a serialized xla.CompileOptionsProto
+  std::string layouts;  // of layout.h; empty: row-major
 
   bool operator==(const StoredProgram&) const = default;
 };

@@ -9,7 +9,7 @@ namespace {
 
 // With the checksum of the rest, which random bytes never have.
 std::string Signed(std::string_view rest) {
-  return "GANGWAYP1" + Sha256Hex(rest) + std::string(rest);
+  return "GANGWAYP3" + Sha256Hex(rest) + std::string(rest);
 }
 
 }  // namespace
@@ -17,7 +17,7 @@ std::string Signed(std::string_view rest) {
 // The first byte says whether the rest is a whole file, or what follows its checksum.
 std::vector<std::string> Seeds() {
   const std::string whole =
-      pjrt::Store({.program = "module {}", .format = "mlir", .options = "abc"});
+      pjrt::Store({.program = "module {}", .format = "mlir", .options = "abc", .layouts = "0,1|"});
   return {"w" + whole, "r" + whole.substr(73), "r"};
 }
 

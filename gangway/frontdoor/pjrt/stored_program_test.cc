@@ -10,8 +10,8 @@ namespace {
 using testing::HasSubstr;
 
 const StoredProgram& Example() {
-  static const auto& example =
-      *new StoredProgram{.program = std::string("a\0b", 3), .format = "mlir", .options = ""};
+  static const auto& example = *new StoredProgram{
+      .program = std::string("a\0b", 3), .format = "mlir", .options = "", .layouts = "0,1|"};
   return example;
 }
 
@@ -39,7 +39,7 @@ TEST(StoredProgramTest, ErrorsSayWhatIsWrong) {
                   .message(),
               HasSubstr("compile the program again"));
   std::string newer = Store(Example());
-  newer[8] = '3';
+  newer[8] = '4';
   EXPECT_EQ(ReadStored(newer).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(ReadStored(newer).status().message(), HasSubstr("another version"));
 }

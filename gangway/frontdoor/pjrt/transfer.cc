@@ -14,6 +14,7 @@
 #include "gangway/frontdoor/pjrt/buffer.h"
 #include "gangway/frontdoor/pjrt/error.h"
 #include "gangway/frontdoor/pjrt/event.h"
+#include "gangway/frontdoor/pjrt/layout.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/pjrt_type.h"
 #include "gangway/xla/strided.h"
@@ -25,9 +26,9 @@ absl::Status IsRowMajor(const PJRT_Buffer_MemoryLayout* layout, const Shape& sha
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.minor_to_major_size > 0)
     GANGWAY_RETURN_IF_ERROR(Need(layout->tiled.minor_to_major, "the layout's list of dimensions"));
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.num_tiles == 0 &&
-      std::equal(shape.minor_to_major.begin(), shape.minor_to_major.end(),
-                 layout->tiled.minor_to_major,
-                 layout->tiled.minor_to_major + layout->tiled.minor_to_major_size)) {
+      std::ranges::equal(
+          RowMajorOrder(shape.dims.size()),
+          std::span(layout->tiled.minor_to_major, layout->tiled.minor_to_major_size))) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError("on devices of the cluster arrays are row-major, without tiles");
@@ -39,9 +40,10 @@ std::string KindOf(const PJRT_Memory& memory) {
   return MemoryKindFromClient(kMemoryKinds[memory.kind]);
 }
 
-// Byte strides of a caller's layout; none if it is dense and row-major.
+// Byte strides of a caller's layout, by default the buffer's own; none if it is dense and row-major.
 absl::StatusOr<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout* layout,
                                                  const Shape& shape) {
+  if (layout == nullptr && !IsRowMajor(shape)) return StridesOf(shape);
   if (IsRowMajor(layout, shape).ok()) return std::vector<int64_t>();
   if (layout->type == PJRT_Buffer_MemoryLayout_Type_Strides) {
     const auto* strides = layout->strides.byte_strides;
@@ -70,6 +72,25 @@ absl::StatusOr<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout*
     stride *= std::max<int64_t>(shape.dims[dim], 1);
   }
   return strides;
+}
+
+// The same shape with a caller's layout for the device. UNIMPLEMENTED: it has tiles, or strides.
+absl::StatusOr<std::shared_ptr<const Shape>> WithLayout(const std::shared_ptr<const Shape>& shape,
+                                                        const PJRT_Buffer_MemoryLayout* layout) {
+  if (IsRowMajor(layout, *shape).ok()) return shape;
+  const PJRT_Buffer_MemoryLayout_Tiled& tiled = layout->tiled;
+  if (layout->type != PJRT_Buffer_MemoryLayout_Type_Tiled || tiled.num_tiles != 0) {
+    return absl::UnimplementedError(
+        "on devices of the cluster a layout is an order of dimensions, without tiles or strides");
+  }
+  if (tiled.minor_to_major_size > 0)
+    GANGWAY_RETURN_IF_ERROR(Need(tiled.minor_to_major, "the layout's list of dimensions"));
+  auto labelled = std::make_shared<Shape>(*shape);
+  GANGWAY_ASSIGN_OR_RETURN(
+      labelled->minor_to_major,
+      FullOrder(Order(tiled.minor_to_major, tiled.minor_to_major + tiled.minor_to_major_size),
+                shape->dims.size()));
+  return labelled;
 }
 
 // --- From host memory ---
@@ -202,6 +223,21 @@ std::shared_ptr<Outcome> Fetch(const Shard& shard, char* to, uint64_t offset, ui
   return outcome;
 }
 
+// The same, of the bytes in the order of their layout.
+std::shared_ptr<Outcome> FetchArranged(const Shard& shard, std::shared_ptr<const Shape> shape,
+                                       char* to, uint64_t offset, uint64_t size) {
+  auto dense = std::make_shared<std::string>(shape->bytes, '\0');
+  char* const into = dense->data();
+  const uint64_t bytes = shape->bytes;
+  return Fetch(shard, into, 0, bytes,
+               [dense = std::move(dense), shape = std::move(shape), to, offset, size] {
+                 std::string arranged(shape->bytes, '\0');
+                 GANGWAY_RETURN_IF_ERROR(Arrange(*dense, *shape, arranged.data()));
+                 std::memcpy(to, arranged.data() + offset, size);
+                 return absl::OkStatus();
+               });
+}
+
 absl::Status CopyTo(const PJRT_Buffer* source, PJRT_Memory* memory, PJRT_Buffer** result) {
   GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<Shard> shard, ShardIn(source));
   GANGWAY_RETURN_IF_ERROR(CheckOwner(source->memory->device->client, memory->device));
@@ -233,10 +269,11 @@ absl::Status BufferFromHost(PJRT_Client_BufferFromHostBuffer_Args& args) {
   GANGWAY_ASSIGN_OR_RETURN(std::vector<int64_t> dims, DimsOf(args.dims, args.num_dims));
   GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const Shape> shape,
                            MakeShape(xla::FromPjrtType(args.type), std::move(dims)));
-  GANGWAY_RETURN_IF_ERROR(IsRowMajor(args.device_layout, *shape));
+  GANGWAY_ASSIGN_OR_RETURN(const std::shared_ptr<const Shape> labelled,
+                           WithLayout(shape, args.device_layout));
   std::span<const int64_t> strides;
   if (args.byte_strides != nullptr) strides = {args.byte_strides, args.num_byte_strides};
-  GANGWAY_ASSIGN_OR_RETURN(args.buffer, Upload(memory, shape, args.data, strides));
+  GANGWAY_ASSIGN_OR_RETURN(args.buffer, Upload(memory, labelled, args.data, strides));
   args.done_with_host_buffer = ReadyEvent(absl::OkStatus());
   return absl::OkStatus();
 }
@@ -310,9 +347,12 @@ absl::Status BufferRawToHost(PJRT_Buffer_CopyRawToHost_Args& args) {
                                                    " more are not within the buffer's ", bytes));
   }
   if (args.transfer_size > 0) GANGWAY_RETURN_IF_ERROR(Need(args.dst, "the host memory"));
-  args.event =
-      NewEvent(Fetch(*shard, static_cast<char*>(args.dst), static_cast<uint64_t>(args.offset),
-                     static_cast<uint64_t>(args.transfer_size), [] { return absl::OkStatus(); }));
+  const auto offset = static_cast<uint64_t>(args.offset);
+  const auto size = static_cast<uint64_t>(args.transfer_size);
+  auto* const to = static_cast<char*>(args.dst);
+  args.event = NewEvent(IsRowMajor(*args.buffer->shape)
+                            ? Fetch(*shard, to, offset, size, [] { return absl::OkStatus(); })
+                            : FetchArranged(*shard, args.buffer->shape, to, offset, size));
   return absl::OkStatus();
 }
 

@@ -27,7 +27,6 @@ constexpr Difference kDifferences[] = {
      "a buffer's bytes are known by its call or transfer"},
     {Topic::kCopyToDeviceStream, kUnimplemented, kInvalid, "programs send and receive nothing"},
     {Topic::kUninitializedBuffer, kUnimplemented, kOk, "its bytes could not be written"},
-    {Topic::kDeviceLayout, kUnimplemented, kOk, "arrays of the cluster are row-major"},
     {Topic::kCompileForTopology, kUnimplemented, kOk, "the cluster compiles for its devices"},
     {Topic::kTopologyDeserialize, kUnimplemented, kOk, "the cluster compiles for its devices"},
     // What Gangway has beyond the CPU plugin.

@@ -16,7 +16,6 @@ enum class Topic {
   kCostAnalysis,
   kDamagedExecutable,
   kDeletedExecutable,
-  kDeviceLayout,
   kDmaMap,
   kDonationRefused,
   kErrorOfPendingEvent,
