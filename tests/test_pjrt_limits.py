@@ -307,14 +307,30 @@ def test_dlpack_exports(console: Console) -> None:
     assert "deleted" in console.ask("np.from_dlpack(y)")["error"]
 
 
+ALIGNED = """
+from jax.dlpack import from_dlpack
+def at(x, offset):
+    \"\"\"A copy of `x`, in its order, whose address is `offset` beyond a multiple of 64.\"\"\"
+    whole = np.zeros(x.nbytes + 128, np.uint8)
+    begin = -whole.ctypes.data % 64 + offset
+    copy = np.ndarray(x.shape, x.dtype, whole[begin:], 0, x.strides)
+    copy[...] = x
+    return copy
+"""
+
+
 def test_dlpack_imports_are_the_clusters(console: Console) -> None:
-    console.do("import sys; from jax.dlpack import from_dlpack; one = jax.devices()[0]")
+    console.do(f"exec({ALIGNED!r}, globals()); import sys; one = jax.devices()[0]")
     console.do("a = np.arange(12, dtype=np.float32).reshape(3, 4)")
     for source in ("a", "np.asfortranarray(a)", "a.astype('int8')", "a > 3", "a[:0]", "a.T + 1j"):
-        for copy in (None, True, False):
-            console.do(f"x = {source}; y = from_dlpack(x, copy={copy})")
-            said = console.do("result = [y.devices() == {one}, np.array_equal(y, x)]")
-            assert said == [True, True], (source, copy)
+        for offset, copies in ((0, (None, True, False)), (16, (None, True))):
+            for copy in copies:
+                console.do(f"x = at({source}, {offset}); y = from_dlpack(x, copy={copy})")
+                said = console.do("result = [y.devices() == {one}, np.array_equal(y, x)]")
+                assert said == [True, True], (source, copy)
+    said = console.ask("from_dlpack(at(a, 16), copy=False)")["error"]
+    assert "is not aligned to 64 bytes" in said and "copy=False" in said  # as in-process
+    console.do("a = at(a, 0)")
     # The array's memory is the caller's again, and what is written there later is not in the import.
     console.do("held = sys.getrefcount(a); y = from_dlpack(a); a[:] = 7")
     assert console.do("result = sys.getrefcount(a) - held") == 0

@@ -79,7 +79,9 @@ char* HostCopy::Target() {
 
 absl::Status HostCopy::Finish() {
   char* const target = Target();  // of an empty shard, nothing has come
-  return dense_.empty() ? absl::OkStatus() : Arrange(dense_, *shape_, target);
+  if (dense_.empty()) return absl::OkStatus();
+  const std::string dense = std::move(dense_);  // not needed as long as the copy is
+  return Arrange(dense, *shape_, target);
 }
 
 char* HostCopy::bytes() const {

@@ -494,7 +494,7 @@ TEST_F(Views, OfTheCallersMemory) {
 
 TEST_F(Views, LieAsTheirLayoutSays) {
   if (!Runs(Topic::kHostLayout)) GTEST_SKIP() << Reason(Topic::kHostLayout);
-  float memory[6] = {1, 2, 3, 4, 5, 6};
+  alignas(64) float memory[6] = {1, 2, 3, 4, 5, 6};
   auto view = ViewOf(memory);
   const std::vector<int64_t> column_major = {0, 1};
   auto layout = Tiled(column_major);
@@ -506,7 +506,7 @@ TEST_F(Views, LieAsTheirLayoutSays) {
 
 TEST_F(Views, ThatAreRefusedLeaveTheMemoryToTheCaller) {
   if (!Runs(Topic::kNullHandles)) GTEST_SKIP() << Reason(Topic::kNullHandles);
-  float memory[6] = {};
+  alignas(64) float memory[6] = {};
   auto view = ViewOf(nullptr);
   EXPECT_THAT(Ask(Api().PJRT_Client_CreateViewOfDeviceBuffer, view).message,
               HasSubstr("the host memory is null"));
