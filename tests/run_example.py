@@ -1,6 +1,6 @@
 """Runs one example of a package, unmodified, and writes what it printed and the numbers in its variables.
 
-    python tests/run_example.py --backend gangway|reference --out FILE EXAMPLE
+    python tests/run_example.py --backend gangway|gangway-pjrt|reference|cpu --out FILE EXAMPLE
 
 EXAMPLE is a script (.py), a notebook (.ipynb, whose code cells run; shell commands and magics do not), a text (.md,
 whose Python blocks run), or the examples in the texts of a module's file, as doctest:FILE. --out receives a pickle:
@@ -77,7 +77,8 @@ def numbers(value: Any) -> list[np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--backend", choices=["gangway", "reference"], required=True)
+    backends = ["gangway", "gangway-pjrt", "reference", "cpu"]
+    parser.add_argument("--backend", choices=backends, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("example")
     args = parser.parse_args()

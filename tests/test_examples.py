@@ -1,6 +1,8 @@
 """Examples from the source packages of flax, optax and equinox, unmodified: on a cluster they print the same text, and
 leave the same bits in their variables, as with JAX on the same plugin in-process. Orbax is what two of flax's examples
-save and load with; its own source package has no example. The packages are downloaded.
+save and load with; its own source package has no example. And scripts of ours that use libraries for what only a
+runtime under JAX has to get right: looking devices up by their platform, custom_partitioning, results from the host, a
+mesh over several workers. The packages are downloaded.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ import pathlib
 import pickle
 import re
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from compare import assert_bitwise_equal
+from compare import assert_bitwise_equal, assert_close
 from harness import PATIENCE, ROOT, Cluster, client_environment
 
 pytestmark = pytest.mark.nightly
@@ -31,6 +34,14 @@ EXAMPLES = [
     ("optax", "doctest:optax/_src/alias.py"),  # a training loop with each optimizer
     ("equinox", "README.md"),
 ]
+# Of tests/libraries, and the backend to compare with. jaxlib's own CPU, whose bits differ, is for what the same plugin
+# in-process lacks: devices that are found as "cpu", LAPACK, and custom_partitioning.
+LIBRARIES = {
+    "drjax_rounds": "reference",
+    "keras_distribution": "cpu",
+    "netket_sampling": "cpu",
+    "partitioned_calls": "cpu",
+}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +69,7 @@ def run(python: str, backend: str, example: str, port: int, folder: pathlib.Path
             *[python, str(ROOT / "tests" / "run_example.py"), "--backend", backend],
             *["--out", str(out), example],
         ],
-        env={**client_environment(port), "MPLBACKEND": "Agg"},
+        env={**client_environment(port), "MPLBACKEND": "Agg", "KERAS_HOME": str(folder)},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -85,3 +96,22 @@ def test_example(
     assert without_addresses(ours["printed"]) == without_addresses(theirs["printed"])
     assert theirs["values"], "nothing to compare"
     assert_bitwise_equal(ours["values"], theirs["values"])
+
+
+@pytest.fixture(scope="module")
+def island() -> Iterator[Cluster]:
+    """Four workers of two devices."""
+    running = Cluster(islands=1, workers=4, devices=2).start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("script", LIBRARIES)
+def test_library(island: Cluster, tmp_path: pathlib.Path, script: str) -> None:
+    path = str(ROOT / "tests" / "libraries" / f"{script}.py")
+    python, backend = tool("venv.sh", "libraries"), LIBRARIES[script]
+    theirs = run(python, backend, path, island.port, tmp_path)["values"]
+    ours = run(python, "gangway-pjrt", path, island.port, tmp_path)["values"]
+    assert theirs, "nothing to compare"
+    (assert_close if backend == "cpu" else assert_bitwise_equal)(ours, theirs)
