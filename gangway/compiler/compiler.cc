@@ -21,6 +21,7 @@
 #include "gangway/base/trace.h"
 #include "gangway/compiler/cache_key.h"
 #include "gangway/compiler/compile.h"
+#include "gangway/compiler/written_hlo.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
@@ -314,6 +315,7 @@ void Compiler::Answer(wire::CompileResult result) {
 absl::Status RunCompiler(const CompilerOptions& options, std::stop_token stop) {
   GANGWAY_ASSIGN_OR_RETURN(auto identity,
                            CompilerIdentity(options.backend->capabilities(), options.plugin_path));
+  RemoveLeftHlo();
   Compiler compiler(options, std::move(identity));
   return compiler.Run(std::move(stop));
 }

@@ -19,6 +19,9 @@ absl::StatusOr<std::string> WrittenHlo(
     const std::string& options, std::string_view passes, std::string_view end,
     absl::FunctionRef<absl::Status(const std::string& options)> compile);
 
+// Removes the folders of processes that ended while they compiled: a compiler calls it when it starts.
+void RemoveLeftHlo();
+
 }  // namespace gangway::compiler
 
 #endif  // GANGWAY_COMPILER_WRITTEN_HLO_H_
