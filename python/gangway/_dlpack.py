@@ -1,7 +1,7 @@
 """DLPack imports through the plugin: `jax.dlpack.from_dlpack`, `jnp.from_dlpack`.
 
-JAX imports memory of the host to the backend `cpu`, which is this process's own. If the script's
-default devices are a cluster's CPUs, the arrays belong there, as they do without a cluster.
+JAX imports memory of the host to the backend that it finds as `cpu` (_platform.py). This makes its
+option `copy` work where that is the cluster.
 """
 
 from __future__ import annotations
@@ -31,26 +31,6 @@ class _Tensor(ctypes.Structure):
 TENSORS = {b"dltensor": 0, b"dltensor_versioned": 32}
 
 
-class _Platforms(dict[Any, str]):
-    """JAX's names of backends by the type of a DLPack device."""
-
-    def __init__(self, names: dict[Any, str], backend: str) -> None:
-        super().__init__(names)
-        self._backend = backend
-
-    def __getitem__(self, device_type: Any) -> str:
-        name = super().__getitem__(device_type)
-        return self._backend if name == "cpu" and _is_default(self._backend) else name
-
-
-def _is_default(name: str) -> bool:
-    """Whether scripts use the backend `name` unless they name another, and its devices are CPUs."""
-    from jax._src import xla_bridge
-
-    default = xla_bridge.get_backend()
-    return default.platform == "cpu" and default is xla_bridge.backends().get(name)
-
-
 def _address(capsule: Any) -> int | None:
     """Of the first byte. None: not a capsule of DLPack's, which jaxlib refuses."""
     find = ctypes.pythonapi.PyCapsule_GetPointer
@@ -65,10 +45,9 @@ def _address(capsule: Any) -> int | None:
 def install(name: str) -> None:
     """For the backend `name`, once."""
     import jax
-    from jax._src import dlpack, xla_bridge
+    from jax._src import xla_bridge
     from jaxlib import _jax
 
-    dlpack._DL_DEVICE_TO_PLATFORM = _Platforms(dlpack._DL_DEVICE_TO_PLATFORM, name)
     make = _jax.dlpack_managed_tensor_to_buffer
 
     @functools.wraps(make)

@@ -4,8 +4,8 @@ JAX looks up the platform that a device says of itself: `jax.devices(jax.default
 `jit(backend=device.platform)`, libraries and its own code do so. That name leads to the cluster,
 as it leads to JAX's own devices without one. On a cluster of GPUs, `gpu` and `cuda` do, unless this
 process has such a backend itself, and `cpu` is this process's own. On a cluster of CPU devices,
-`cpu` does, and this process's own CPU is `HOST`: JAX's host callbacks get its arrays, and imports
-by DLPack are there.
+`cpu` does, and this process's own CPU is `HOST`: JAX's host callbacks get its arrays, and through
+the IFRT door, whose client cannot import by DLPack, imports are there.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def warn_of_a_choice(option: str, chosen: str) -> None:
         )
 
 
-def _beside(factory: Callable[..., Any]) -> Callable[..., Any]:
-    """The factory of this process's own CPU, which is found by HOST. JAX files what this returns
-    under `cpu`.
+def _found_as_host(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """The factory of this process's own CPU, which is then found by HOST. What this returns is what
+    JAX finds as `cpu`.
     """
 
     @functools.wraps(factory)
@@ -108,9 +108,9 @@ def install(name: str) -> None:
     # JAX knows only names that have a factory. It calls this one only if JAX_PLATFORMS names it.
     factories[HOST] = factories["cpu"]
     factories["cpu"] = dataclasses.replace(
-        factories["cpu"], factory=_beside(factories["cpu"].factory)
+        factories["cpu"], factory=_found_as_host(factories["cpu"].factory)
     )
-    for module in (callback, debugging, dlpack, loops):
+    for module in (callback, debugging, loops, *([dlpack] if name == "proxy" else [])):
         for attribute in ("xb", "xla_bridge"):
             if getattr(module, attribute, None) is xla_bridge:
                 setattr(module, attribute, _HostAsCpu(xla_bridge))
