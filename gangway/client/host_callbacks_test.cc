@@ -66,7 +66,7 @@ TEST_F(HostCallbacksTest, TheyRunInTheirOrder) {
 }
 
 TEST_F(HostCallbacksTest, FunctionZeroIsToldOfWorkersInItsTurn) {
-  callbacks_->TellOfWorkers();  // nobody listens
+  callbacks_->TellOfWorkers();  // there are no functions yet
   callbacks_->Serve([calls = std::make_shared<std::atomic<int>>(0)](
                         uint64_t function, std::span<const std::string_view>) {
     if (function == 0) ++*calls;

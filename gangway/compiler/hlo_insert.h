@@ -32,8 +32,8 @@ class HloIds {
  private:
   HloIds() = default;
 
-  bool wide_ =
-      false;  // newer plugins write the computation's id into the upper half of its instructions' ids
+  // Newer plugins write the computation's id into the upper half of its instructions' ids.
+  bool wide_ = false;
   absl::flat_hash_map<int64_t, int64_t> last_;  // by computation: the largest id in it
   int64_t last_id_ = 0;                         // the largest of all instructions,
   int64_t last_computation_ = 0;                // of all computations,

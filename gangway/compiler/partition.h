@@ -60,9 +60,10 @@ absl::StatusOr<Partitioned> Partition(device::Backend& backend, const wire::Comp
                                       const OpenBackend& open, Exchanges exchanges);
 
 struct CutRequest {
-  std::optional<wire::CompileRequest>
-      request;                  // HLO whose shardings are propagated; none: no call was cut
-  xla::CallsToPartition asked;  // what it asks its client, answered or not
+  // HLO whose shardings are propagated; nothing, if no call was cut.
+  std::optional<wire::CompileRequest> request;
+  // What the program asks its client, answered or not.
+  xla::CallsToPartition asked;
 };
 
 // Cuts the calls of a program that XLA's partitioner would not (sharded_calls.h). `answers` of its client: none, or one

@@ -12,7 +12,7 @@ namespace gangway::compiler {
 // Advice for a refusal with this text; never empty.
 std::string_view AdviceOn(std::string_view refusal);
 
-// The error of a compile, with who says it and the advice; its code stays, and the runtime's text is part of it.
+// The error of a compile: its code, that the devices' runtime says so, the runtime's text, and the advice.
 absl::Status Explain(const absl::Status& refusal);
 
 }  // namespace gangway::compiler

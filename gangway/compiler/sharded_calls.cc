@@ -27,7 +27,7 @@ using xla::OpShardingProto;
 using xla::ShapeProto;
 
 constexpr std::string_view kBatchAttribute = "num_batch_dims";
-// What computes each entry of a batch alone. Calls of other targets have the attribute, too.
+// Functions that compute each entry of a batch alone. JAX marks calls of others with the attribute, too.
 constexpr std::string_view kBatchPrefixes[] = {"lapack_", "blas_", "tridiagonal_solve_"};
 
 bool IsAsked(std::string_view target) {
@@ -89,7 +89,7 @@ struct Batch {
   std::vector<int32_t> positions;
   int64_t copies = 1;
 
-  OpShardingProto Of(const ShapeProto& shape) const {
+  OpShardingProto ShardingOf(const ShapeProto& shape) const {
     OpShardingProto sharding;
     sharding.set_type(OpShardingProto::TYPE_OTHER);
     for (int i = 0; i < shape.dimensions_size(); ++i)
@@ -263,7 +263,8 @@ class Cutter {
           return std::nullopt;
     ArrayShardings after;
     for (size_t i = 0; i < arrays.size(); ++i)
-      (i < before.results.size() ? after.results : after.operands).push_back(batch->Of(*arrays[i]));
+      (i < before.results.size() ? after.results : after.operands)
+          .push_back(batch->ShardingOf(*arrays[i]));
     return after;
   }
 

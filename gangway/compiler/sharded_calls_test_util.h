@@ -11,7 +11,7 @@
 
 namespace gangway::compiler {
 
-// Over positions 0, 1, ...: `tiles` of the dimensions, and, if `copies` > 1, so many positions for each tile.
+// Over positions 0, 1, ...: `tiles` per dimension, each on `copies` positions.
 inline xla::OpShardingProto Tiled(const std::vector<int64_t>& tiles, int64_t copies = 1) {
   xla::OpShardingProto sharding;
   sharding.set_type(xla::OpShardingProto::TYPE_OTHER);

@@ -1,5 +1,4 @@
-// The names by which programs, and those who compile them, know calls that their client partitions
-// (sharded_calls.proto).
+// The names of calls that a program's client partitions (sharded_calls.proto), and of the format of such a program.
 #ifndef GANGWAY_XLA_SHARDED_CALLS_H_
 #define GANGWAY_XLA_SHARDED_CALLS_H_
 
@@ -7,7 +6,7 @@
 
 namespace gangway::xla {
 
-// Of jax.custom_partitioning and jax.debug.inspect_array_sharding.
+// The targets of the calls that jax.custom_partitioning and jax.debug.inspect_array_sharding make.
 inline constexpr std::string_view kPartitionTarget = "CustomSPMDPartitioning";
 inline constexpr std::string_view kInspectTarget = "InspectSharding";
 

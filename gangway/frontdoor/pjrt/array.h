@@ -23,8 +23,8 @@ struct Shape {
   int32_t element_type = 0;  // xla::PrimitiveType
   PJRT_Buffer_Type type = PJRT_Buffer_Type_INVALID;
   std::vector<int64_t> dims;
-  std::vector<int64_t>
-      minor_to_major;  // dense; row-major unless a script asked for another order (layout.h)
+  // Dense. Row-major, unless a script asked for another order (layout.h).
+  std::vector<int64_t> minor_to_major;
   uint64_t bytes = 0;
 };
 

@@ -17,7 +17,8 @@
 
 namespace gangway::pjrt {
 
-// By the name of its calls' target; a later one replaces an earlier one. INVALID_ARGUMENT: no name, or no functions.
+// Registers the functions for the calls of one target; later ones replace earlier ones. INVALID_ARGUMENT: there is no
+// name, or there are no functions.
 absl::Status RegisterPartitioner(RegisterPartitionerArgs& args);
 
 // The program in a form that may ask; itself, if it cannot ask or is in that form.

@@ -79,8 +79,9 @@ struct ExecutableInfo {
   uint64_t argument_bytes = 0, output_bytes = 0, temp_bytes = 0, alias_bytes = 0, code_bytes = 0;
   std::vector<std::pair<std::string, double>> cost;
   std::string optimized_program;  // serialized HloModuleProtoWithConfig
-  std::string
-      asks;  // what a client has to answer first (xla/sharded_calls.proto): then nothing else is set
+  // Not empty: the program was not compiled, and nothing else is set, since its client has to say first how its calls
+  // are partitioned (xla/sharded_calls.proto).
+  std::string asks;
 };
 
 // A shard of an existing array.
