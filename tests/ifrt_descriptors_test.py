@@ -41,6 +41,7 @@ PAIRS = {
     "gangway.xla.HloWithConfigTextProto": "xla.HloModuleProtoWithConfig",
     "gangway.xla.HloWithConfigCostProto": "xla.HloModuleProtoWithConfig",
     "gangway.xla.HloWithConfigEditProto": "xla.HloModuleProtoWithConfig",
+    "gangway.xla.hlo.Module": "xla.HloModuleProto",
     "gangway.xla.HloEditProto": "xla.HloProto",
     "gangway.xla.XSpace": "tensorflow.profiler.XSpace",
 }
