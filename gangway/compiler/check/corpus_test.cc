@@ -1,0 +1,158 @@
+// The check over modules that XLA's converter made of JAX's functions (tests/hlo_modules.py): all pass, and none does
+// with one dimension changed or one field added.
+#include <google/protobuf/io/gzip_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+
+#include "gangway/compiler/check/check_test_util.h"
+#include "gangway/compiler/check/fields.h"
+
+namespace gangway::compiler {
+namespace {
+
+// Each module behind its size, all compressed.
+std::vector<std::string> Corpus() {
+  std::ifstream file(GANGWAY_TESTDATA "/jax_modules.bin.gz", std::ios::binary);
+  google::protobuf::io::IstreamInputStream compressed(&file);
+  google::protobuf::io::GzipInputStream stream(&compressed);
+  std::string all;
+  const void* data = nullptr;
+  int size = 0;
+  while (stream.Next(&data, &size))
+    all.append(static_cast<const char*>(data), static_cast<size_t>(size));
+  std::vector<std::string> modules;
+  for (size_t at = 0; at + 4 <= all.size();) {
+    uint32_t length = 0;
+    std::memcpy(&length, all.data() + at, sizeof(length));
+    modules.push_back(all.substr(at + 4, length));
+    at += 4 + length;
+  }
+  return modules;
+}
+
+TEST(ProgramCheckCorpusTest, TakesWhatJaxLowers) {
+  const auto modules = Corpus();
+  ASSERT_GT(modules.size(), 300U);
+  for (const std::string& module : modules) {
+    const auto checked = CheckProgram(module, TakeAnyCall);
+    hlo::Module parsed;
+    EXPECT_TRUE(parsed.ParseFromString(module));
+    EXPECT_TRUE(checked.ok()) << parsed.name() << ": " << checked.status();
+  }
+}
+
+// The result of these is given by their attributes, or by nothing else.
+const std::set<std::string>& FreeShapes() {
+  static const std::set<std::string> free = {"iota", "rng", "rng-bit-generator", "custom-call",
+                                             "conditional"};
+  return free;
+}
+
+TEST(ProgramCheckCorpusTest, RefusesEachOtherResultShape) {
+  int changed = 0;
+  for (const std::string& bytes : Corpus()) {
+    hlo::Module module;
+    ASSERT_TRUE(module.ParseFromString(bytes));
+    if (bytes.size() > 8'000) continue;  // the rest has the same opcodes, and the walk is quadratic
+    for (auto& computation : *module.mutable_computations()) {
+      for (auto& each : *computation.mutable_instructions()) {
+        if (FreeShapes().contains(each.opcode()) || each.shape().dimensions_size() == 0) continue;
+        if (each.opcode() == "broadcast" && each.dimensions_size() == 0) continue;
+        const int64_t before = each.shape().dimensions(0);
+        each.mutable_shape()->set_dimensions(0, before + 1);
+        EXPECT_FALSE(Check(module).ok()) << module.name() << " " << each.name();
+        each.mutable_shape()->set_dimensions(0, before);
+        ++changed;
+      }
+    }
+  }
+  EXPECT_GT(changed, 1000);
+}
+
+TEST(ProgramCheckCorpusTest, RefusesEachOtherElementType) {
+  for (const std::string& bytes : Corpus()) {
+    hlo::Module module;
+    ASSERT_TRUE(module.ParseFromString(bytes));
+    if (bytes.size() > 8'000) continue;
+    for (auto& computation : *module.mutable_computations()) {
+      for (auto& each : *computation.mutable_instructions()) {
+        const std::set<std::string> free = {"convert", "custom-call", "iota", "constant"};
+        if (free.contains(each.opcode()) || each.shape().element_type() == xla::TYPE_TUPLE)
+          continue;
+        const int before = each.shape().element_type();
+        each.mutable_shape()->set_element_type(before == xla::TYPE_U16 ? xla::TYPE_S16
+                                                                       : xla::TYPE_U16);
+        EXPECT_FALSE(Check(module).ok()) << module.name() << " " << each.name();
+        each.mutable_shape()->set_element_type(before);
+      }
+    }
+  }
+}
+
+// Every message of the module, one after the other.
+template <typename Visit>
+void ForEachMessage(google::protobuf::Message& message, const Visit& visit) {
+  visit(message);
+  const auto* reflection = message.GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const auto* field : fields) {
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE || field->is_map())
+      continue;
+    if (!field->is_repeated()) {
+      ForEachMessage(*reflection->MutableMessage(&message, field), visit);
+      continue;
+    }
+    for (int i = 0; i < reflection->FieldSize(message, field); ++i)
+      ForEachMessage(*reflection->MutableRepeatedMessage(&message, field, i), visit);
+  }
+}
+
+// Messages of this type are in `message`, at the first place of each field.
+void FillAll(google::protobuf::Message& message, int depth) {
+  if (depth == 0) return;
+  const auto* descriptor = message.GetDescriptor();
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE || field->is_map())
+      continue;
+    google::protobuf::Message* inner = field->is_repeated()
+                                           ? reflection->AddMessage(&message, field)
+                                           : reflection->MutableMessage(&message, field);
+    FillAll(*inner, depth - 1);
+  }
+}
+
+// One test for all messages that a module can have, so that a new one in hlo_program.proto is not forgotten.
+TEST(ProgramCheckCorpusTest, RefusesUnknownFieldsOfEachMessage) {
+  constexpr int kDepth = 6;
+  hlo::Module module;
+  FillAll(module, kDepth);
+  std::set<std::string> types, refused;
+  ForEachMessage(module, [&](google::protobuf::Message& message) {
+    const std::string type(message.GetDescriptor()->full_name());
+    types.insert(type);
+    if (refused.contains(type)) return;
+    auto* unknown = message.GetReflection()->MutableUnknownFields(&message);
+    unknown->AddVarint(4095, 1);
+    const auto& computation = module.computations(0);
+    for (const auto& status :
+         {CheckFields(module), CheckFields(computation), CheckFields(computation.instructions(0))})
+      if (absl::StrContains(status.message(), "has field 4095")) refused.insert(type);
+    unknown->Clear();
+  });
+  EXPECT_EQ(refused, types);
+  EXPECT_GT(types.size(), 35U);
+}
+
+}  // namespace
+}  // namespace gangway::compiler
