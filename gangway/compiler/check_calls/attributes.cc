@@ -9,7 +9,7 @@
 #include "gangway/base/status.h"
 #include "gangway/compiler/check_calls/text_scanner.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -158,4 +158,4 @@ absl::StatusOr<Attributes> ParseAttributes(std::string_view text) {
   return Parser(text).Run();
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

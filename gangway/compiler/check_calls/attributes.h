@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 
 inline constexpr size_t kAttributesMax = 64;                    // entries of one dictionary
 inline constexpr size_t kAttributesBytesMax = size_t{4} << 10;  // of the text
@@ -32,6 +32,6 @@ using Attributes = std::map<std::string, Attribute, std::less<>>;
 // has an integer that its type cannot hold, or names an attribute twice.
 absl::StatusOr<Attributes> ParseAttributes(std::string_view text);
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls
 
 #endif  // GANGWAY_COMPILER_CHECK_CALLS_ATTRIBUTES_H_

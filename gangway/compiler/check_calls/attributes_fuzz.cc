@@ -20,21 +20,22 @@ std::vector<std::string> Seeds() {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text = gangway::fuzz::View(data, size);
-  const auto attributes = gangway::compiler::ParseAttributes(text);
-  GANGWAY_CHECK(!attributes.ok() || attributes->size() <= gangway::compiler::kAttributesMax,
+  const auto attributes = gangway::compiler::calls::ParseAttributes(text);
+  GANGWAY_CHECK(!attributes.ok() || attributes->size() <= gangway::compiler::calls::kAttributesMax,
                 "the number of attributes is bounded");
-  const auto meshes = gangway::compiler::ParseMeshes(text);
+  const auto meshes = gangway::compiler::calls::ParseMeshes(text);
   if (meshes.ok())
     for (const auto& [name, mesh] : *meshes)
-      GANGWAY_CHECK(mesh.positions >= 1 && mesh.axes.size() <= gangway::compiler::kMeshAxesMax,
-                    "a mesh has positions");
-  gangway::compiler::TextMeshes known;
+      GANGWAY_CHECK(
+          mesh.positions >= 1 && mesh.axes.size() <= gangway::compiler::calls::kMeshAxesMax,
+          "a mesh has positions");
+  gangway::compiler::calls::TextMeshes known;
   known["mesh"] = {{{"a", 2}, {"b", 4}}, 8};
-  const auto shardings = gangway::compiler::ParseShardings(text, known);
+  const auto shardings = gangway::compiler::calls::ParseShardings(text, known);
   if (shardings.ok())
     for (const auto& sharding : *shardings)
       for (const auto& dim : sharding.dims)
         for (const auto& use : dim) GANGWAY_CHECK(use.size >= 1, "an axis has positions");
-  (void)gangway::compiler::ParseManualAxes(text);
+  (void)gangway::compiler::calls::ParseManualAxes(text);
   return 0;
 }

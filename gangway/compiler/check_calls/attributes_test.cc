@@ -6,7 +6,7 @@
 
 #include "gangway/compiler/check_calls/sharding_text.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 using ::testing::HasSubstr;
@@ -132,4 +132,4 @@ TEST(ShardingText, OthersAreRefused) {
 }
 
 }  // namespace
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

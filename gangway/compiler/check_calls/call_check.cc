@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -181,4 +181,4 @@ void CallCheck::SameShape() {
                        ShapeText(call().shape())));
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

@@ -21,7 +21,7 @@
 #include "gangway/compiler/check_calls/sharding_text.h"
 #include "gangway/xla/hlo.pb.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 
 using Shape = xla::hlo::Shape;
 
@@ -131,6 +131,6 @@ void CheckDeviceCode(CallCheck& check);
 // Targets of gpu_rules.cc, for tests: each has a signature.
 bool HasGpuSignature(std::string_view target);
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls
 
 #endif  // GANGWAY_COMPILER_CHECK_CALLS_CALL_CHECK_H_

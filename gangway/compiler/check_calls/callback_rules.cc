@@ -8,7 +8,7 @@
 
 #include "gangway/compiler/check_calls/call_check.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 // The receiver keeps a list of each call's arrays.
@@ -82,4 +82,4 @@ void CheckSimulatedWork(CallCheck& check) {
   }
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

@@ -12,7 +12,7 @@
 
 #include "gangway/compiler/check_calls/call_check.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 // Platforms, as bits.
@@ -254,16 +254,26 @@ absl::Status CheckCall(const CustomCallSite& site, const CallProgram& program) {
 
 }  // namespace
 
-CustomCallRule MakeCustomCallRule(const xla::hlo::Module& module, CallSettings settings) {
+static CustomCallRule RuleFor(const xla::hlo::Module& module, CallSettings settings) {
   return [program = Read(module, std::move(settings))](const CustomCallSite& site) {
     return CheckCall(site, *program);
   };
 }
 
-std::vector<std::string_view> KnownTargets() {
+static std::vector<std::string_view> Targets() {
   std::vector<std::string_view> targets;
   for (const Row& row : kRows) targets.push_back(row.target);
   return targets;
 }
+
+}  // namespace gangway::compiler::calls
+
+namespace gangway::compiler {
+
+CustomCallRule MakeCustomCallRule(const xla::hlo::Module& module, CallSettings settings) {
+  return calls::RuleFor(module, std::move(settings));
+}
+
+std::vector<std::string_view> KnownTargets() { return calls::Targets(); }
 
 }  // namespace gangway::compiler

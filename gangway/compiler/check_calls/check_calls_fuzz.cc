@@ -11,25 +11,26 @@
 namespace gangway::fuzz {
 
 std::vector<std::string> Seeds() {
-  using compiler::Array;
-  using compiler::F32;
-  using compiler::Tuple;
+  using compiler::calls::Array;
+  using compiler::calls::F32;
+  using compiler::calls::Tuple;
   namespace xla = gangway::xla;
   std::vector<std::string> seeds;
-  seeds.push_back(
-      compiler::ModuleOf("TopK", {F32({3, 8})}, Tuple({F32({3, 2}), Array(xla::TYPE_S32, {3, 2})}))
-          .SerializeAsString());
-  xla::hlo::Module border = compiler::ModuleOf("SPMDFullToShardShape", {F32({8, 8})}, F32({8, 8}));
-  border.mutable_computations(0)->mutable_instructions(0)->mutable_sharding();
-  compiler::CallOf(border).mutable_sharding()->set_type(4);
-  seeds.push_back(border.SerializeAsString());
-  xla::hlo::Module sharding = compiler::ModuleOf("Sharding", {F32({8})}, F32({8}));
-  compiler::CallOf(sharding).mutable_sharding();
-  seeds.push_back(sharding.SerializeAsString());
-  seeds.push_back(compiler::TypedModuleOf("xla_ffi_python_cpu_callback", {F32({4})}, F32({4}),
-                                          "{callback = 1 : i64}")
+  seeds.push_back(compiler::calls::ModuleOf("TopK", {F32({3, 8})},
+                                            Tuple({F32({3, 2}), Array(xla::TYPE_S32, {3, 2})}))
                       .SerializeAsString());
-  seeds.push_back(compiler::TypedModuleOf(
+  xla::hlo::Module border =
+      compiler::calls::ModuleOf("SPMDFullToShardShape", {F32({8, 8})}, F32({8, 8}));
+  border.mutable_computations(0)->mutable_instructions(0)->mutable_sharding();
+  compiler::calls::CallOf(border).mutable_sharding()->set_type(4);
+  seeds.push_back(border.SerializeAsString());
+  xla::hlo::Module sharding = compiler::calls::ModuleOf("Sharding", {F32({8})}, F32({8}));
+  compiler::calls::CallOf(sharding).mutable_sharding();
+  seeds.push_back(sharding.SerializeAsString());
+  seeds.push_back(compiler::calls::TypedModuleOf("xla_ffi_python_cpu_callback", {F32({4})},
+                                                 F32({4}), "{callback = 1 : i64}")
+                      .SerializeAsString());
+  seeds.push_back(compiler::calls::TypedModuleOf(
                       "lapack_sgtsv_ffi", {F32({4}), F32({4}), F32({4}), F32({4, 1})},
                       Tuple({F32({4}), F32({4}), F32({4}), F32({4, 1}), Array(xla::TYPE_S32, {})}),
                       "")
@@ -54,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto& instructions = module.computations(0).instructions();
   const auto& call = instructions[instructions.size() - 1];
   for (const char* platform : {"cpu", "cuda"}) {
-    if (!gangway::compiler::CheckCallOf(module, platform).ok()) continue;
+    if (!gangway::compiler::calls::CheckCallOf(module, platform).ok()) continue;
     if (call.custom_call_target() == "TopK") {
       const auto& operand = instructions[0].shape().dimensions();
       const auto& values = call.shape().tuple_shapes(0).dimensions();

@@ -8,7 +8,7 @@
 
 #include "gangway/compiler/check_calls/check_calls_test_util.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 using ::testing::AllOf;
@@ -257,4 +257,4 @@ TEST(DeviceCode, IsAllowedOnItsPlatformByNameAlone) {
 }
 
 }  // namespace
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

@@ -12,7 +12,7 @@
 #include "gangway/xla/hlo.pb.h"
 #include "gangway/xla/hlo_program.pb.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 
 inline xla::hlo::Shape Array(int32_t type, const std::vector<int64_t>& dims) {
   xla::hlo::Shape shape;
@@ -88,6 +88,6 @@ inline absl::Status CheckCallOf(const xla::hlo::Module& module, const std::strin
   return rule({instructions[instructions.size() - 1], operands, computations});
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls
 
 #endif  // GANGWAY_COMPILER_CHECK_CALLS_CHECK_CALLS_TEST_UTIL_H_

@@ -12,7 +12,7 @@
 
 #include "gangway/compiler/check_calls/signature.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 constexpr size_t kArraysMax = 4096;                   // operands or results of a kernel
@@ -177,4 +177,4 @@ void CheckDeviceCode(CallCheck& check) {
   if (!check.failed()) CheckKernelAliases(check);
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

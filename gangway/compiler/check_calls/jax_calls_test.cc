@@ -13,7 +13,7 @@
 
 #include "gangway/compiler/check_calls/check_calls_test_util.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 using ::testing::HasSubstr;
@@ -239,4 +239,4 @@ TEST(JaxCalls, WithAnAliasOfUnequalShapesAreRefused) {
 }
 
 }  // namespace
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

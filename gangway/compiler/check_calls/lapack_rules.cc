@@ -6,7 +6,7 @@
 
 #include "gangway/compiler/check_calls/signature.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 int64_t Integer(const Attributes& attributes, std::string_view name) {
@@ -117,4 +117,4 @@ void CheckLapack(CallCheck& check) {
   check.Fault("it has no signature");
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

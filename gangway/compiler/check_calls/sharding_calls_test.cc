@@ -6,7 +6,7 @@
 
 #include "gangway/compiler/check_calls/check_calls_test_util.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 using ::testing::HasSubstr;
@@ -199,4 +199,4 @@ TEST(Placements, NameAKindOfMemory) {
 }
 
 }  // namespace
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

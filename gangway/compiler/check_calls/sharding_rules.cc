@@ -15,7 +15,7 @@
 #include "gangway/compiler/check_calls/call_check.h"
 #include "gangway/compiler/check_calls/text_scanner.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 using xla::hlo::Sharding;
@@ -312,4 +312,4 @@ void CheckAsked(CallCheck& check) {
   for (const Shape* result : check.results()) check.Array(*result, "a result");
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

@@ -11,7 +11,7 @@
 #include "gangway/base/status.h"
 #include "gangway/compiler/check_calls/text_scanner.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 absl::Status Malformed(std::string_view what) {
@@ -203,4 +203,4 @@ absl::StatusOr<std::vector<std::string>> ParseManualAxes(std::string_view text) 
   return Parser(text).ManualAxes();
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

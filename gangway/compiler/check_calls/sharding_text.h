@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 
 inline constexpr size_t kShardingTextBytesMax = size_t{256} << 10;
 inline constexpr size_t kMeshAxesMax = 64;
@@ -47,6 +47,6 @@ absl::StatusOr<std::vector<TextSharding>> ParseShardings(std::string_view text,
 // #sdy<manual_axes{"a", "b"}>
 absl::StatusOr<std::vector<std::string>> ParseManualAxes(std::string_view text);
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls
 
 #endif  // GANGWAY_COMPILER_CHECK_CALLS_SHARDING_TEXT_H_

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -169,4 +169,4 @@ void CheckSignature(CallCheck& check, const Signature& signature, int32_t type) 
     signature.also(check, matcher.sizes(), attributes);
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

@@ -16,7 +16,7 @@
 
 #include "gangway/compiler/check_calls/call_check.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 
 enum class MatrixOrder { kColumns, kRows, kEither };
 
@@ -47,6 +47,6 @@ struct Signature {
 // `type`: what T stands for.
 void CheckSignature(CallCheck& check, const Signature& signature, int32_t type);
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls
 
 #endif  // GANGWAY_COMPILER_CHECK_CALLS_SIGNATURE_H_

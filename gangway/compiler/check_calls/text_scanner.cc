@@ -4,7 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 int HexValue(char digit) {
@@ -105,4 +105,4 @@ std::optional<int64_t> TextScanner::Integer() {
   return value;
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 
 class TextScanner {
  public:
@@ -36,6 +36,6 @@ class TextScanner {
   size_t position_ = 0;
 };
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls
 
 #endif  // GANGWAY_COMPILER_CHECK_CALLS_TEXT_SCANNER_H_

@@ -7,7 +7,7 @@
 
 #include "gangway/compiler/check_calls/call_check.h"
 
-namespace gangway::compiler {
+namespace gangway::compiler::calls {
 namespace {
 
 // The runtime keeps the largest in descending order, whatever the computation says; XLA's passes read that it compares.
@@ -67,4 +67,4 @@ void CheckTopK(CallCheck& check) {
              "it has not one index for each value");
 }
 
-}  // namespace gangway::compiler
+}  // namespace gangway::compiler::calls
