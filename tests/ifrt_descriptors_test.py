@@ -114,7 +114,11 @@ def wheel_types() -> Types:
     assert spec is not None and spec.origin is not None, (
         "jaxlib is not installed: run tools/setup.sh"
     )
-    data = (pathlib.Path(spec.origin).parent / "libjax_common.so").read_bytes()
+    return types_in(pathlib.Path(spec.origin).parent / "libjax_common.so")
+
+
+def types_in(library: pathlib.Path) -> Types:
+    data = library.read_bytes()
     files = {}
     for match in re.finditer(
         rb"\x0a([\x01-\x7f])([A-Za-z0-9_/.\-]+?\.proto)[\x12\x1a\x22\x2a\x32\x62]", data
@@ -210,6 +214,40 @@ def wheel() -> Types:
 def test_fields_match_the_wheel(wheel, tmp_path):
     ours = our_types(tmp_path)
     assert compare(ours, wheel) == []
+
+
+def options_of(types: Types) -> dict[int, tuple[str, str]]:
+    """The fields of DebugOptions by number: name, and kind as in the table of options."""
+    kinds = {
+        Field.TYPE_BOOL: "kBool",
+        Field.TYPE_INT32: "kInt32",
+        Field.TYPE_INT64: "kInt64",
+        Field.TYPE_FLOAT: "kFloat",
+        Field.TYPE_ENUM: "kEnum",
+        Field.TYPE_STRING: "kText",
+        Field.TYPE_MESSAGE: "kMessage",
+    }
+    options = {}
+    for field in types.messages[".xla.DebugOptions"].field:
+        kind = kinds[field.type]
+        if field.type_name.endswith("Entry"):
+            kind = "kMap"
+        elif field.label == Field.LABEL_REPEATED and kind != "kMessage":
+            kind += "s"
+        options[field.number] = (field.name, kind)
+    return options
+
+
+def test_the_table_of_options_has_all_fields(wheel):
+    text = (ROOT / "gangway" / "xla" / "option_table.h").read_text()
+    rows = re.findall(r'\{(\d+),\s*"(\w+)",\s*(k\w+),', text)
+    table = {int(number): (name, kind) for number, name, kind in rows}
+    assert len(table) == len(rows) > 300
+    plugins = sorted((ROOT / ".deps").glob("xla_cpu*/*.so"))
+    assert plugins, "there is no plugin: run tools/setup.sh"
+    for types in (wheel, *map(types_in, plugins)):
+        options = options_of(types)
+        assert {n: table.get(n) for n in options} == options
 
 
 def test_every_message_is_reached(tmp_path):

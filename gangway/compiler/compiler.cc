@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
+#include "gangway/xla/allowed_options.h"
 
 namespace gangway::compiler {
 namespace {
@@ -72,6 +74,7 @@ class Compiler {
 
   // --- lookups_ ---
   void LookUp(const std::shared_ptr<wire::CompileRequest>& request);
+  absl::StatusOr<std::string> Prepare(wire::CompileRequest& request) const;
 
   // --- compiles_ ---
   wire::CompileResult Serve(const wire::CompileRequest& request, const std::string& key);
@@ -254,10 +257,20 @@ void Compiler::PostAnswer(uint64_t request, wire::CompileResult result) {
   control_.Post([this, shared] { Answer(std::move(*shared)); });
 }
 
+// Leaves the request with the options that its client may set, and returns its key.
+absl::StatusOr<std::string> Compiler::Prepare(wire::CompileRequest& request) const {
+  const char* const flags = std::getenv("XLA_FLAGS");
+  GANGWAY_ASSIGN_OR_RETURN(
+      *request.mutable_options(),
+      xla::AllowedOptions(request.options(), {.platform = options_.backend->capabilities().platform,
+                                              .flags = flags == nullptr ? "" : flags}));
+  return CacheKey(identity_, request);
+}
+
 void Compiler::LookUp(const std::shared_ptr<wire::CompileRequest>& request) {
   if (stopping_) return;
   wire::CompileResult answer;
-  auto key = CacheKey(identity_, *request);
+  auto key = Prepare(*request);
   if (!key.ok()) {
     *answer.mutable_failure() = wire::ToFailure(key.status());
     return PostAnswer(request->request(), std::move(answer));

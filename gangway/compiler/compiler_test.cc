@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "gangway/compiler/compiler_test_util.h"
+#include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/executable.h"
 #include "gangway/xla/hlo_edit.pb.h"
@@ -577,6 +578,34 @@ TEST_F(CompilerTest, TheNextProcessFindsItInTheCache) {
   EXPECT_TRUE(third.from_cache());
   EXPECT_EQ(third.serialized(), first.serialized());
   EXPECT_EQ(third.info().SerializeAsString().size(), first.info().SerializeAsString().size());
+}
+
+// The request with an option that is set by its name: an entry of env_option_overrides.
+wire::CompileRequest With(wire::CompileRequest request, std::string_view name,
+                          std::string_view value) {
+  request.set_options(device::WithXlaOption(request.options(), name, value));
+  return request;
+}
+
+TEST_F(CompilerTest, OptionsThatAClientMaySetHaveOneEntryAndOthersNone) {
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  const std::filesystem::path chosen = folder_ / "chosen";
+  wire::CompileRequest refused = With(Request(1, kDouble, 1), "xla_dump_to", chosen.native());
+  refused.set_lookup_only(true);  // as each program is looked up, before it is compiled
+  Send(refused);
+  const wire::CompileResult result = WaitResult(1);
+  EXPECT_EQ(result.failure().code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(result.failure().message(), HasSubstr("'xla_dump_to' is refused"));
+  Send(With(Request(2, kDouble, 1), "xla_cpu_enable_fast_math", "True"));
+  EXPECT_FALSE(WaitResult(2).from_cache()) << "a refused option left an entry";
+  Send(With(With(Request(3, kDouble, 1), "xla_force_host_platform_device_count", "8"),
+            "xla_cpu_enable_fast_math", "1"));
+  EXPECT_TRUE(WaitResult(3).from_cache());
+  Send(Request(4, kDouble, 1));
+  EXPECT_FALSE(WaitResult(4).from_cache()) << "its programs are other ones";
+  EXPECT_FALSE(std::filesystem::exists(chosen));
 }
 
 TEST_F(CompilerTest, BadRequestsFailAloneAndInOrder) {

@@ -1,4 +1,4 @@
-// Reads and rewrites XLA's compile options, which otherwise pass through unchanged. Pure functions.
+// Reads and rewrites XLA's compile options. Which of them a client may set: allowed_options.h. Pure functions.
 #ifndef GANGWAY_XLA_COMPILE_OPTIONS_H_
 #define GANGWAY_XLA_COMPILE_OPTIONS_H_
 

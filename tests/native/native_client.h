@@ -73,21 +73,24 @@ class NativeClient {
     return array;
   }
 
-  // `x -> x + x` for four floats.
   absl::StatusOr<ExecutableHandle> CompileDouble() {
     xla::CompileOptionsProto options;
     options.mutable_executable_build_options()->set_num_replicas(1);
     options.mutable_executable_build_options()->set_num_partitions(1);
+    return CompileDouble(options.SerializeAsString());
+  }
+
+  // `x -> x + x` for four floats, with serialized compile options.
+  absl::StatusOr<ExecutableHandle> CompileDouble(const std::string& options) {
     auto compiled = std::make_shared<Arrival<absl::Status>>();
-    const ExecutableHandle handle =
-        client_->Compile(R"(module @double {
+    const ExecutableHandle handle = client_->Compile(
+        R"(module @double {
           func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
             %y = stablehlo.add %x, %x : tensor<4xf32>
             return %y : tensor<4xf32>
           }
         })",
-                         "mlir", options.SerializeAsString(), {0},
-                         [compiled](auto info) { compiled->Set(info.status()); });
+        "mlir", options, {0}, [compiled](auto info) { compiled->Set(info.status()); });
     const absl::Status status = compiled->Wait().value_or(Late());
     if (!status.ok()) return status;
     return handle;
