@@ -28,6 +28,22 @@ constexpr int64_t kExpandedMax = 10'000'000;
 // XLA looks an id up by its lower half, so two that agree there are one.
 uint32_t KeyOf(int64_t id) { return static_cast<uint32_t>(id & 0xffffffff); }
 
+// Of the enumerations that no rule reads. XLA keeps numbers that it does not know, and later assumes one that it does.
+absl::Status CheckEnumerations(const hlo::Instruction& self) {
+  constexpr int kPrecisionMax = 2, kAlgorithmMax = 13;
+  const auto& precision = self.precision_config();
+  if (precision.operand_precision_size() > std::max(self.operand_ids_size(), 2) ||
+      precision.algorithm() < 0 || precision.algorithm() > kAlgorithmMax ||
+      std::ranges::any_of(precision.operand_precision(),
+                          [](int value) { return value < 0 || value > kPrecisionMax; }))
+    return Bad("its precision is not known");
+  if (self.padding_type() < 0 || self.padding_type() > 2 || self.custom_call_schedule() < 0 ||
+      self.custom_call_schedule() > 2 || self.custom_call_api_version() < 0 ||
+      self.custom_call_api_version() > 4)
+    return Bad("its kind of padding, schedule or call is not known");
+  return absl::OkStatus();
+}
+
 // Fields that any instruction may have.
 absl::Status CheckCommon(const Program& program, const hlo::Instruction& self) {
   GANGWAY_RETURN_IF_ERROR(CheckFields(self));
@@ -50,14 +66,7 @@ absl::Status CheckCommon(const Program& program, const hlo::Instruction& self) {
   if (accuracy.mode() < 0 || accuracy.mode() > 1 || !is_tolerance(accuracy.tolerance().atol()) ||
       !is_tolerance(accuracy.tolerance().rtol()) || accuracy.tolerance().ulps() < 0)
     return Bad("its accuracy is not known");
-  constexpr int kPrecisionMax = 2, kAlgorithmMax = 13;
-  const auto& precision = self.precision_config();
-  if (precision.operand_precision_size() > std::max(self.operand_ids_size(), 2) ||
-      precision.algorithm() < 0 || precision.algorithm() > kAlgorithmMax ||
-      std::ranges::any_of(precision.operand_precision(),
-                          [](int value) { return value < 0 || value > kPrecisionMax; }))
-    return Bad("its precision is not known");
-  return absl::OkStatus();
+  return CheckEnumerations(self);
 }
 
 // A call that only says how its operand is sharded; JAX writes it into reducers, too.
@@ -90,6 +99,7 @@ class Walk {
   absl::Status CheckHead() {
     GANGWAY_RETURN_IF_ERROR(CheckFields(computation_));
     GANGWAY_RETURN_IF_ERROR(CheckName(computation_.name()));
+    GANGWAY_RETURN_IF_ERROR(CheckExpanded());
     if (computation_.is_fusion_computation())
       return NotTaken("it is a fusion's: send the program as it is before XLA optimizes it");
     if (!computation_.execution_thread().empty() && computation_.execution_thread() != "main")
@@ -155,6 +165,10 @@ class Walk {
     made_.expanded += callee.expanded;
     if (made_.depth > kCallDepthMax)
       return Bad("calls are nested deeper than ", kCallDepthMax, ": inline some");
+    return CheckExpanded();
+  }
+
+  absl::Status CheckExpanded() const {
     if (made_.expanded > kExpandedMax)
       return absl::ResourceExhaustedError(
           absl::StrCat("with every call written out, the program has more than ", kExpandedMax,

@@ -42,9 +42,12 @@ TEST(ProgramCheckCorpusTest, TakesWhatJaxLowers) {
   const auto modules = Corpus();
   ASSERT_GT(modules.size(), 300U);
   for (const std::string& module : modules) {
-    const auto checked = CheckProgram(module, TakeAnyCall);
     hlo::Module parsed;
-    EXPECT_TRUE(parsed.ParseFromString(module));
+    ASSERT_TRUE(parsed.ParseFromString(module));
+    const auto& devices = parsed.device_assignment();
+    const auto checked = CheckProgram(
+        module, TakeAnyCall,
+        {.replicas = devices.replica_count(), .partitions = devices.computation_count()});
     EXPECT_TRUE(checked.ok()) << parsed.name() << ": " << checked.status();
   }
 }
