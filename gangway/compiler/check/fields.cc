@@ -131,19 +131,40 @@ int Unknown(const hlo::StackFrameIndex& index) {
                UnknownInAll(index.stack_frames()));
 }
 
+// Of a message that may not be set. Asking a message for its fields costs more than asking whether it is there.
+template <typename Message>
+int IfSet(bool is_set, const Message& message) {
+  return is_set ? Unknown(message) : 0;
+}
+
+int UnknownInNumbers(const hlo::Instruction& each) {
+  return First(
+      IfSet(each.has_convolution_dimension_numbers(), each.convolution_dimension_numbers()),
+      IfSet(each.has_window(), each.window()),
+      IfSet(each.has_padding_config(), each.padding_config()),
+      IfSet(each.has_dot_dimension_numbers(), each.dot_dimension_numbers()),
+      IfSet(each.has_gather_dimension_numbers(), each.gather_dimension_numbers()),
+      IfSet(each.has_scatter_dimension_numbers(), each.scatter_dimension_numbers()),
+      IfSet(each.has_triangular_solve_options(), each.triangular_solve_options()),
+      IfSet(each.has_cholesky_options(), each.cholesky_options()));
+}
+
 // Messages that few instructions have.
 int UnknownInRare(const hlo::Instruction& each) {
-  return First(Own(each.convolution_dimension_numbers()), Unknown(each.window()),
-               Unknown(each.padding_config()), Own(each.dot_dimension_numbers()),
-               Own(each.gather_dimension_numbers()), Own(each.scatter_dimension_numbers()),
-               UnknownInAll(each.replica_groups()), Own(each.precision_config()),
-               UnknownInAll(each.source_target_pairs()),
-               UnknownInAll(each.operand_shapes_with_layout()),
-               Own(each.triangular_solve_options()), Own(each.cholesky_options()),
-               UnknownInAll(each.output_operand_aliasing()), Unknown(each.collective_device_list()),
-               Own(each.iota_collective_device_list()),
-               Unknown(each.mesh_axes_replica_group_list()), Unknown(each.result_accuracy()),
-               Own(each.sparsity_config()), Own(each.block_scaling_config()));
+  return First(
+      UnknownInNumbers(each), UnknownInAll(each.slice_dimensions()),
+      IfSet(each.has_literal(), each.literal()), IfSet(each.has_sharding(), each.sharding()),
+      IfSet(each.has_frontend_attributes(), each.frontend_attributes()),
+      UnknownInAll(each.replica_groups()),
+      IfSet(each.has_precision_config(), each.precision_config()),
+      UnknownInAll(each.source_target_pairs()), UnknownInAll(each.operand_shapes_with_layout()),
+      UnknownInAll(each.output_operand_aliasing()),
+      IfSet(each.has_collective_device_list(), each.collective_device_list()),
+      IfSet(each.has_iota_collective_device_list(), each.iota_collective_device_list()),
+      IfSet(each.has_mesh_axes_replica_group_list(), each.mesh_axes_replica_group_list()),
+      IfSet(each.has_result_accuracy(), each.result_accuracy()),
+      IfSet(each.has_sparsity_config(), each.sparsity_config()),
+      IfSet(each.has_block_scaling_config(), each.block_scaling_config()));
 }
 
 absl::Status Refused(int number, absl::string_view what) {
@@ -171,10 +192,8 @@ absl::Status CheckFields(const hlo::Computation& computation) {
 
 absl::Status CheckFields(const hlo::Instruction& each) {
   return Refused(
-      First(Own(each), Unknown(each.shape()), Own(each.metadata()),
-            each.has_literal() ? Unknown(each.literal()) : 0, UnknownInAll(each.slice_dimensions()),
-            each.has_sharding() ? Unknown(each.sharding()) : 0, Own(each.frontend_attributes()),
-            Unknown(each.statistics_viz()), UnknownInRare(each)),
+      First(Own(each), Unknown(each.shape()), IfSet(each.has_metadata(), each.metadata()),
+            IfSet(each.has_statistics_viz(), each.statistics_viz()), UnknownInRare(each)),
       "it");
 }
 
