@@ -3,9 +3,11 @@
     tools/custom_calls.py calls > gangway/compiler/check_calls/testdata/jax_calls.txt
     tools/custom_calls.py count FILE -- PYTEST-ARGUMENTS
 
-`calls` lowers functions of JAX for CPU and CUDA and prints each different call as one line: platform, and a module
-of it alone, as text of gangway.xla.hlo.Module. `count` runs tests, JAX's own for example, lowers each program
-that they lower for CPU and for CUDA, and writes how many of them call each target. Neither needs a GPU.
+`calls` lowers functions of JAX for CPU and CUDA and prints each different call as one line: platform, partitions, and
+a module of it alone, as text of gangway.xla.hlo.Module. `count` runs tests, JAX's own for example, lowers each program
+that they lower for CPU and for CUDA, and writes how many of them call each target; and beside FILE, with the suffix
+.calls, the calls themselves. GANGWAY_JAX_CALLS=FILE.calls has compiler_check_calls_test judge these. None of it needs
+a GPU.
 """
 
 from __future__ import annotations
@@ -197,18 +199,28 @@ def others() -> Iterator[tuple[Callable[..., Any], list[Any]]]:
     yield alone, []
 
 
-def lowered(function: Callable[..., Any], arguments: list[Any], platform: str) -> Any:
-    import jax
+def calls_of(module: Any, platform: str, message: Any) -> Iterator[str]:
+    """The lines of an MLIR module: platform, positions, and a module of one call."""
+    from google.protobuf import text_format
+    from jax._src.interpreters import mlir
+    from jaxlib import _jax
 
-    traced = jax.jit(function).trace(*arguments)
-    return traced.lower(lowering_platforms=(platform,)).compiler_ir("hlo")
+    code = mlir.module_to_bytecode(module)
+    hlo = _jax.mlir.mlir_module_to_xla_computation(code, use_tuple_args=False)
+    positions = module.operation.attributes["mhlo.num_partitions"].value
+    program = message.FromString(hlo.as_serialized_hlo_module_proto())
+    for computation in program.computations:
+        for call in computation.instructions:
+            if call.opcode == "custom-call":
+                one = alone(program, computation, call)
+                text = text_format.MessageToString(one, as_one_line=True)
+                yield f"{platform} {positions} {text}"
 
 
 def print_calls() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={POSITIONS}"
     import jax
-    from google.protobuf import text_format
 
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_threefry_gpu_kernel_lowering", True)
@@ -218,18 +230,12 @@ def print_calls() -> None:
 
     def add(function: Callable[..., Any], arguments: list[Any], platform: str) -> None:
         try:
-            hlo = lowered(function, arguments, platform)
+            traced = jax.jit(function).trace(*arguments)
+            module = traced.lower(lowering_platforms=(platform,)).compiler_ir()
         except (NotImplementedError, ValueError, RuntimeError) as error:
             refused.add(f"{platform}: {error}"[:150])
             return
-        module = message.FromString(hlo.as_serialized_hlo_module_proto())
-        for computation in module.computations:
-            for call in computation.instructions:
-                if call.opcode == "custom-call":
-                    text = text_format.MessageToString(
-                        alone(module, computation, call), as_one_line=True
-                    )
-                    lines.add(f"{platform} {text}")
+        lines.update(calls_of(module, platform, message))
 
     for platform, dtypes in (
         ("cpu", "float32 float64 complex64 complex128"),
@@ -248,9 +254,11 @@ def print_calls() -> None:
 
 
 class Counter:
-    """Counts the targets of all programs that are lowered while it is installed."""
+    """Counts the targets of all programs that are lowered while it is installed, and keeps their calls."""
 
     def __init__(self) -> None:
+        self.message = module_type()
+        self.calls: set[str] = set()
         self.programs: collections.Counter[str] = collections.Counter()
         self.targets: dict[str, collections.Counter[str]] = {
             platform: collections.Counter() for platform in ("cpu", "cuda")
@@ -277,7 +285,10 @@ class Counter:
     def count(self, platform: str, module: Any) -> None:
         self.programs[platform] += 1
         text = module.operation.get_asm(large_elements_limit=4)
-        self.targets[platform].update(set(re.findall(r'custom_call @"?([^"\s(]+)"?\(', text)))
+        targets = set(re.findall(r'custom_call @"?([^"\s(]+)"?\(', text))
+        self.targets[platform].update(targets)
+        if targets:
+            self.calls.update(calls_of(module, platform, self.message))
 
 
 def count(out: pathlib.Path, arguments: list[str]) -> int:
@@ -291,6 +302,7 @@ def count(out: pathlib.Path, arguments: list[str]) -> int:
         "targets": {name: dict(sorted(found.items())) for name, found in counter.targets.items()},
     }
     out.write_text(json.dumps(result, indent=1) + "\n")
+    out.with_suffix(".calls").write_text("".join(f"{line}\n" for line in sorted(counter.calls)))
     return int(status)
 
 

@@ -121,6 +121,11 @@ TEST(TopK, IsOfF32RowsInRowMajorOrder) {
       "one or two dimensions");
 }
 
+TEST(TopK, IsOfNoScalar) {
+  ExpectRefused(ModuleOf("TopK", {F32({})}, Tuple({F32({}), Array(xla::TYPE_S32, {})})),
+                "one or two dimensions");
+}
+
 TEST(TopK, MayNameItsComparator) {
   Module module = TopK(3, 8, 2);
   auto& comparator = *module.add_computations();

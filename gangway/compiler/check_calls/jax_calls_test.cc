@@ -4,9 +4,11 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +24,13 @@ using xla::hlo::Module;
 
 struct JaxCall {
   std::string platform;
+  int64_t partitions = 0;
   Module module;
+
+  absl::Status Check() const { return Check(module); }
+  absl::Status Check(const Module& changed) const {
+    return CheckCallOf(changed, platform, partitions);
+  }
 
   std::string target() const { return const_call().custom_call_target(); }
   const Instruction& const_call() const {
@@ -32,13 +40,15 @@ struct JaxCall {
 };
 
 std::vector<JaxCall> ReadCalls() {
-  std::ifstream file(GANGWAY_JAX_CALLS);
+  const char* const other = std::getenv("GANGWAY_JAX_CALLS");
+  std::ifstream file(other != nullptr ? other : GANGWAY_JAX_CALLS);
   std::vector<JaxCall> calls;
   for (std::string line; std::getline(file, line);) {
-    const size_t space = line.find(' ');
+    std::istringstream words(line);
     JaxCall& call = calls.emplace_back();
-    call.platform = line.substr(0, space);
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(line.substr(space + 1), &call.module))
+    words >> call.platform >> call.partitions;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        line.substr(static_cast<size_t>(words.tellg())), &call.module))
         << line;
   }
   return calls;
@@ -60,9 +70,7 @@ TEST(JaxCalls, AllPass) {
   std::set<std::string> targets;
   for (const JaxCall& call : AllCalls()) {
     targets.insert(call.target());
-    EXPECT_TRUE(CheckCallOf(call.module, call.platform).ok())
-        << CheckCallOf(call.module, call.platform) << "\n"
-        << call.module.ShortDebugString();
+    EXPECT_TRUE(call.Check().ok()) << call.Check() << "\n" << call.module.ShortDebugString();
   }
   EXPECT_GT(targets.size(), 90u) << "the data has calls of all of LAPACK's and cuSOLVER's targets";
 }
@@ -71,7 +79,7 @@ TEST(JaxCalls, OnAnotherPlatformAreRefusedByName) {
   for (const JaxCall& call : AllCalls()) {
     if (!IsLinalg(call.target())) continue;
     const std::string other = call.platform == "cpu" ? "cuda" : "cpu";
-    const absl::Status status = CheckCallOf(call.module, other);
+    const absl::Status status = CheckCallOf(call.module, other, call.partitions);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << call.target();
     EXPECT_THAT(status.ToString(), HasSubstr(call.target()));
   }
@@ -99,7 +107,7 @@ TEST(JaxCalls, WithForeignPropertiesAreRefused) {
     for (size_t i = 0; i < changes.size(); ++i) {
       Module module = call.module;
       changes[i](CallOf(module));
-      const absl::Status status = CheckCallOf(module, call.platform);
+      const absl::Status status = call.Check(module);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << call.target() << " " << i;
       EXPECT_THAT(status.ToString(), HasSubstr(call.target()));
     }
@@ -124,7 +132,7 @@ bool MayTakeMore(const std::string& target) {
 }
 
 void ExpectRefused(const JaxCall& call, const Module& module, std::string_view what) {
-  const absl::Status status = CheckCallOf(module, call.platform);
+  const absl::Status status = call.Check(module);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << what << "\n"
                                                                << module.ShortDebugString();
   EXPECT_THAT(status.ToString(), HasSubstr(call.target()));

@@ -63,6 +63,7 @@ void CheckTopK(CallCheck& check) {
     if (k < 1 || k > n || n > std::numeric_limits<int32_t>::max())
       check.Fault(absl::StrCat("it takes ", k, " of ", n, " values"));
   }
+  if (check.failed()) return;
   check.True(check.results()[0]->dimensions(rank - 1) == check.results()[1]->dimensions(rank - 1),
              "it has not one index for each value");
 }
