@@ -232,7 +232,7 @@ def print_calls() -> None:
         try:
             traced = jax.jit(function).trace(*arguments)
             module = traced.lower(lowering_platforms=(platform,)).compiler_ir()
-        except (NotImplementedError, ValueError, RuntimeError) as error:
+        except (NotImplementedError, ValueError, RuntimeError, TypeError, AttributeError) as error:
             refused.add(f"{platform}: {error}"[:150])
             return
         lines.update(calls_of(module, platform, message))

@@ -248,6 +248,14 @@ TEST(Lapack, ModesDecideTheSizesOfTheVectors) {
 
 // --- Device code ---
 
+TEST(DeviceCode, OfACudnnGraphIsOneComputation) {
+  Module module = TypedModuleOf("__cudnn$fusion", {F32({4})}, F32({4}), "");
+  EXPECT_EQ(CheckCallOf(module, "cuda").code(), absl::StatusCode::kInvalidArgument);
+  CallOf(module).add_called_computation_ids(1);
+  EXPECT_TRUE(CheckCallOf(module, "cuda").ok());
+  EXPECT_EQ(CheckCallOf(module, "cpu").code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST(DeviceCode, IsAllowedOnItsPlatformByNameAlone) {
   for (const char* target :
        {"__gpu$xla.gpu.triton", "mosaic_gpu_v2", "__cudnn$fmhaSoftmax", "triton_kernel_call_ffi"}) {

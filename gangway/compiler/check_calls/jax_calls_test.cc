@@ -72,6 +72,7 @@ TEST(JaxCalls, AllPass) {
     targets.insert(call.target());
     EXPECT_TRUE(call.Check().ok()) << call.Check() << "\n" << call.module.ShortDebugString();
   }
+  if (std::getenv("GANGWAY_JAX_CALLS") != nullptr) return;
   EXPECT_GT(targets.size(), 90u) << "the data has calls of all of LAPACK's and cuSOLVER's targets";
 }
 
