@@ -406,6 +406,8 @@ absl::Status AllowKnown(CompileOptionsProto& options, const OptionsHost& host) {
   build.set_num_replicas(std::max<int64_t>(1, build.num_replicas()));
   build.set_num_partitions(std::max<int64_t>(1, build.num_partitions()));
   build.clear_device_assignment();
+  options.clear_argument_layouts();  // row-major, as arrays are without them
+  build.clear_result_layout();
   options.clear_compile_portable_executable();  // it has positions
   return absl::OkStatus();
 }
@@ -455,6 +457,27 @@ absl::StatusOr<std::string> AllowedOptions(std::string_view serialized, const Op
   of_build.Swap(&new_build);
   of_options.Swap(&new_options);
   return options.SerializeAsString();
+}
+
+absl::Status CheckPropagation(std::string_view serialized, const ProgramShapeProto& shape) {
+  CompileOptionsProto options;
+  if (serialized.size() > kOptionsBytesMax ||
+      !options.ParseFromArray(serialized.data(), static_cast<int>(serialized.size())))
+    return absl::InvalidArgumentError("the compile options are not XLA's");
+  const ExecutableBuildOptionsProto& build = options.executable_build_options();
+  const ShapeProto& result = shape.result();
+  const bool is_tuple = result.element_type() == TYPE_TUPLE;
+  const auto check = [](const char* name, int count, int wanted) {
+    if (count <= 1 || count == wanted) return absl::OkStatus();
+    return Refused(name, absl::StrCat("it has ", count, " elements"),
+                   absl::StrCat("the program needs ", wanted));
+  };
+  GANGWAY_RETURN_IF_ERROR(check("allow_spmd_sharding_propagation_to_parameters",
+                                build.allow_spmd_sharding_propagation_to_parameters_size(),
+                                shape.parameters_size()));
+  return check("allow_spmd_sharding_propagation_to_output",
+               build.allow_spmd_sharding_propagation_to_output_size(),
+               is_tuple ? result.tuple_shapes_size() : 1);
 }
 
 }  // namespace gangway::xla

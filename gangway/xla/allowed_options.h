@@ -10,7 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
+#include "gangway/xla/hlo.pb.h"
 
 namespace gangway::xla {
 
@@ -29,6 +32,10 @@ inline constexpr size_t kOptionsBytesMax = size_t{4} << 20;
 // its options, also those that no script has set. INVALID_ARGUMENT: not compile options, or an option that is refused;
 // the message has its name, why, and what to do.
 absl::StatusOr<std::string> AllowedOptions(std::string_view serialized, const OptionsHost& host);
+
+// Whether the lists of the options fit a program of this shape: XLA ends its process if it propagates shardings to more
+// or fewer parameters or results than there are. INVALID_ARGUMENT: a list has neither one element nor one for each.
+absl::Status CheckPropagation(std::string_view serialized, const ProgramShapeProto& shape);
 
 }  // namespace gangway::xla
 

@@ -381,7 +381,9 @@ TEST(AllowedOptions, LayoutsAreThoseOfTheClustersArrays) {
     for (const int dimension : {1, 0}) shape.mutable_layout()->add_minor_to_major(dimension);
     change(shape);
     *options.mutable_executable_build_options()->mutable_result_layout() = shape;
-    return AllowedOptions(options.SerializeAsString(), kCpu).ok();
+    const auto allowed = AllowedOptions(options.SerializeAsString(), kCpu);
+    EXPECT_EQ(allowed.value_or(Allowed("")), Allowed("")) << "it is the default";
+    return allowed.ok();
   };
   EXPECT_TRUE(allowed([](ShapeProto&) {}));
   EXPECT_TRUE(allowed([](ShapeProto& shape) { shape.clear_layout(); }));
@@ -399,6 +401,23 @@ TEST(AllowedOptions, LayoutsAreThoseOfTheClustersArrays) {
       [](ShapeProto& shape) { shape.set_element_type(static_cast<PrimitiveType>(1000)); },
   };
   for (size_t i = 0; i < std::size(changes); ++i) EXPECT_FALSE(allowed(changes[i])) << i;
+}
+
+TEST(AllowedOptions, ListsFitTheProgram) {
+  ProgramShapeProto shape;
+  for (int i = 0; i < 3; ++i) shape.add_parameters();
+  const auto fits = [&shape](int parameters, int results) {
+    const std::string options =
+        WithBuild(Text(18, std::string(parameters, '\1')) + Text(12, std::string(results, '\0')));
+    return CheckPropagation(options, shape).ok();
+  };
+  EXPECT_TRUE(fits(3, 1) && fits(1, 1) && fits(0, 0));
+  EXPECT_FALSE(fits(2, 1) || fits(4, 1) || fits(3, 2));
+  shape.mutable_result()->set_element_type(TYPE_TUPLE);
+  for (int i = 0; i < 2; ++i) shape.mutable_result()->add_tuple_shapes();
+  EXPECT_TRUE(fits(3, 2) && fits(3, 1));
+  EXPECT_FALSE(fits(3, 3) || fits(2, 2));
+  EXPECT_FALSE(CheckPropagation("\x0a\xff", shape).ok());
 }
 
 // --- docs/reference/options.md ---

@@ -79,6 +79,8 @@ std::vector<Case> Cases(const std::string& path) {
       // Harmless:
       {Build(Varint(1, ~uint64_t{1})),
        ""},  // a device ordinal that XLA would check against its devices
+      {Build(Text(2, Varint(2, 13) + Text(4, Varint(2, 11) + Text(3, "\4")))), ""},  // of a tuple
+      {Debug(""), ""},  // all of them absent
       {Debug(Varint(417, 1) + Varint(418, 1)), ""},
       {Debug(Text(61, path)), ""},
       {Debug(Varint(9999, 1)), ""},
