@@ -287,6 +287,8 @@ TEST(AllowedOptions, EqualOptionsHaveOneSpelling) {
             fast);
   EXPECT_EQ(Allowed(sent + Named("xla_disable_hlo_passes", AsText("fusion,cse,cse"))),
             Allowed(sent + WithDebug(Text(30, "cse") + Text(30, "fusion"))));
+  EXPECT_EQ(Allowed(WithDebug(Text(30, "fusion,cse"))),
+            Allowed(WithDebug(Text(30, "cse") + Text(30, "fusion"))));
   const std::string preset = Allowed(Named("xla_cpu_opt_preset", AsInt(2)));
   EXPECT_THAT(preset, HasSubstr("CPU_OPT_PRESET_FAST_COMPILE"));
   EXPECT_EQ(Allowed(Named("xla_cpu_opt_preset", AsText("CPU_OPT_PRESET_FAST_COMPILE"))), preset);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -108,7 +109,8 @@ absl::Status AddElement(const CompileOption& option, const UnknownField& field,
   }
   if (!is_bytes) return Malformed(option);
   if (option.kind == OptionKind::kTexts) {
-    elements.push_back(field.length_delimited());
+    for (std::string& each : Elements(field.length_delimited()))
+      elements.push_back(std::move(each));
     return absl::OkStatus();
   }
   GANGWAY_ASSIGN_OR_RETURN(elements.emplace_back(), MapEntry(option, field.length_delimited()));
