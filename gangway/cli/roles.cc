@@ -29,6 +29,7 @@
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/front_door.h"
 #include "gangway/cli/metrics.h"
+#include "gangway/cli/plugin.h"
 #include "gangway/cli/restart_policy.h"
 #include "gangway/cli/status_text.h"
 #include "gangway/cli/tool_link.h"
@@ -56,6 +57,7 @@ const int kEndWatch = SIGRTMIN;                 // sent by a LeaveWatch to its o
 constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
 constexpr std::chrono::seconds kSchedulerConnectLimit{30};
 constexpr std::chrono::hours kForever{24};         // the wait is then repeated
+constexpr int kConverterDevices = 2;               // of the runtime that converts programs
 constexpr std::chrono::seconds kSessionLimit{90};  // longer than a remote controller's own limit
 
 // To be called before any other thread starts: all threads inherit the mask, so that only
@@ -359,6 +361,26 @@ SharedHeap HeapToShare([[maybe_unused]] const WorkerRoleOptions& options) {
   return {};
 }
 
+// What converts programs for another platform's check: the CPU plugin, where it is installed. Null otherwise.
+std::unique_ptr<device::Backend> OpenConverter(const device::Backend& backend) {
+  if (backend.capabilities().platform == "cpu" || backend.capabilities().platform == "sim")
+    return nullptr;  // XLA CPU converts itself, and simulated programs are data
+  device::PjrtOptions pjrt;
+  pjrt.device_count = kConverterDevices;
+  pjrt.nproc = 0;
+  pjrt.compiles_only = true;
+  auto plugin = FindPlugin("cpu");
+  absl::Status why = plugin.status();
+  if (plugin.ok()) {
+    pjrt.plugin_path = *std::move(plugin);
+    auto opened = device::OpenPjrt(pjrt);
+    if (opened.ok()) return *std::move(opened);
+    why = opened.status();
+  }
+  spdlog::warn("programs are compiled without a check: {}", std::string(why.message()));
+  return nullptr;
+}
+
 }  // namespace
 
 int RunWorkerRole(const WorkerRoleOptions& options) {
@@ -410,7 +432,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   BeginRole("compiler");
   device::PjrtOptions pjrt;
   pjrt.plugin_path = options.plugin;
-  pjrt.device_count = options.devices;
+  pjrt.device_count = std::max(options.devices, kConverterDevices);
   pjrt.nproc = options.threads;
   pjrt.compiles_only = true;
   auto backend = device::OpenPjrt(pjrt);
@@ -428,6 +450,8 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   compiler.transport = transport->get();
   compiler.head_address = options.control_address;
   compiler.backend = backend->get();
+  const std::unique_ptr<device::Backend> converter = OpenConverter(**backend);
+  compiler.converter = converter.get();
   compiler.open = [&pjrt](int device_count) {
     device::PjrtOptions larger = pjrt;
     larger.device_count = device_count;

@@ -1,9 +1,8 @@
 // Implementation of compile.h.
 #include "gangway/compiler/compile.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,11 +15,13 @@
 #include "gangway/collective/execution/collective_call.h"
 #include "gangway/collective/execution/plan.h"
 #include "gangway/collective/lowering/lowering.h"
+#include "gangway/compiler/checked_program.h"
 #include "gangway/compiler/partition.h"
 #include "gangway/compiler/refusals.h"
 #include "gangway/compiler/sharded_calls.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/device/pjrt/host_call.h"
+#include "gangway/device/pjrt/simulated_work.h"
 #include "gangway/device/sim/sim_collectives.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
@@ -365,24 +366,54 @@ absl::StatusOr<Asked> Unpack(const wire::CompileRequest& request) {
   return asked;
 }
 
+// What arrives: the program, and the modules of the client's answers, which become HLO.
+absl::Status CheckAsked(device::Backend& converter, const CallSettings& settings, Asked& asked) {
+  GANGWAY_RETURN_IF_ERROR(CheckRequest(converter, asked.request, settings));
+  std::map<std::string, std::string> modules;  // layers of a model often have the same
+  for (xla::PartitionedCall& answer : asked.answers) {
+    if (answer.module().empty()) continue;
+    const auto [module, is_new] = modules.try_emplace(answer.module());
+    if (is_new) {
+      wire::CompileRequest converted;
+      converted.set_program(answer.module());
+      converted.set_format("mlir");
+      converted.set_options(asked.request.options());
+      GANGWAY_ASSIGN_OR_RETURN(module->second, CheckedHlo(converter, converted, settings));
+    }
+    answer.set_module(module->second);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWith(device::Backend& backend, device::Backend* converter,
+                       const OpenBackend& open, Asked& asked) {
+  if (IsSimulated(backend)) return absl::OkStatus();
+  const CallSettings settings{
+      .platform = backend.capabilities().platform,
+      .simulates_work = !device::SimulatedWorkHandlers().handlers.empty()};
+  if (converter != nullptr) return CheckAsked(*converter, settings, asked);
+  if (backend.capabilities().platform != "cpu") {
+    const bool needs_none = asked.request.format() == "hlo";
+    return needs_none ? CheckAsked(backend, settings, asked) : absl::OkStatus();
+  }
+  return WithPartitioner(backend, 2, open, [&](device::Backend& opened) {
+    return CheckAsked(opened, settings, asked);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request,
-                                            const OpenBackend& open) {
+                                            const OpenBackend& open, device::Backend* converter) {
   if (request.device_count() == 0)
     return absl::InvalidArgumentError("a program for 0 devices cannot be compiled");
-  GANGWAY_ASSIGN_OR_RETURN(const Asked asked, Unpack(request));
+  GANGWAY_ASSIGN_OR_RETURN(Asked asked, Unpack(request));
+  const bool is_stablehlo = asked.request.format() == "mlir";
+  GANGWAY_RETURN_IF_ERROR(CheckWith(backend, converter, open, asked));
   CutRequest cut;
   if (MayNeedCuts(backend, asked.request, open)) {
-    auto found = CutCallsOf(backend, asked.request, open, asked.answers);
-    if (absl::IsUnavailable(found.status()) && !xla::MayAskItsClient(asked.request.program())) {
-      spdlog::warn("calls that could be cut are gathered: {}",
-                   std::string(found.status().message()));
-    } else {
-      GANGWAY_RETURN_IF_ERROR(found);
-      cut = *std::move(found);
-    }
+    GANGWAY_ASSIGN_OR_RETURN(cut, CutCallsOf(backend, asked.request, open, asked.answers));
   }
   if (cut.asked.calls_size() > asked.answers.size()) {
     if (!asked.can_ask)
@@ -398,7 +429,7 @@ absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
   }
   GANGWAY_ASSIGN_OR_RETURN(wire::CompileResult result,
                            CompileAsAsked(backend, cut.request ? *cut.request : asked.request, open,
-                                          asked.request.format() != "mlir"));
+                                          !is_stablehlo));
   GANGWAY_RETURN_IF_ERROR(
       CheckSize(result.serialized().size() + result.info().optimized_program().size()));
   return result;

@@ -25,9 +25,13 @@ namespace gangway::compiler {
 // Over several workers also: a result that is a refusal (UNIMPLEMENTED) if the runtime cannot (not XLA CPU, or `open`
 // is null), or for a collective that workers cannot run, naming it; RESOURCE_EXHAUSTED beyond kSpanMax positions; the
 // errors of `open`. A simulated program spans workers if it has collectives of Gangway's own.
+//
+// Nothing is compiled that CheckRequest (checked_program.h) does not let pass; its errors are ours. `converter` is XLA's
+// CPU runtime with two devices or more. Null: `backend`, if it is XLA CPU; on other platforms StableHLO is not checked.
 absl::StatusOr<wire::CompileResult> Compile(device::Backend& backend,
                                             const wire::CompileRequest& request,
-                                            const OpenBackend& open = nullptr);
+                                            const OpenBackend& open = nullptr,
+                                            device::Backend* converter = nullptr);
 
 }  // namespace gangway::compiler
 

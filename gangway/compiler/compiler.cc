@@ -296,7 +296,7 @@ void Compiler::LookUp(const std::shared_ptr<wire::CompileRequest>& request) {
 
 wire::CompileResult Compiler::Serve(const wire::CompileRequest& request, const std::string& key) {
   wire::CompileResult failed;
-  auto compiled = Compile(*options_.backend, request, options_.open);
+  auto compiled = Compile(*options_.backend, request, options_.open, options_.converter);
   if (!compiled.ok()) {
     *failed.mutable_failure() = wire::ToFailure(compiled.status());
     return failed;

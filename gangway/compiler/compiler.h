@@ -25,6 +25,7 @@ struct CompilerOptions {
   std::string token;                   // of the cluster
   device::Backend* backend = nullptr;  // not owned; has as many devices as the largest slice
   OpenBackend open;         // partitions programs over several workers; null: they are refused
+  device::Backend* converter = nullptr;  // not owned; as Compile takes it (compile.h)
   std::string plugin_path;  // of the backend, part of the cache's key; empty: no plugin
   std::string cache_folder = DefaultCacheFolder();  // empty: no cache
   uint64_t cache_bytes_max = uint64_t{2} << 30;

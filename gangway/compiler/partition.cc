@@ -14,6 +14,7 @@
 
 #include "gangway/base/heap.h"
 #include "gangway/base/status.h"
+#include "gangway/compiler/hlo_field.h"
 #include "gangway/compiler/refusals.h"
 #include "gangway/compiler/sharded_calls.h"
 #include "gangway/compiler/thread_room.h"
@@ -32,19 +33,6 @@ std::string WithDevices(const std::string& serialized) {
     return serialized;  // malformed ones are the runtime's to refuse
   options.clear_compile_portable_executable();
   return options.SerializeAsString();
-}
-
-// The bytes of a message's field, without what the field's own fields mean.
-std::optional<std::string> FieldOf(const std::string& message, int number) {
-  google::protobuf::UnknownFieldSet fields;
-  if (message.size() > INT32_MAX || !fields.ParseFromString(message)) return std::nullopt;
-  for (int i = 0; i < fields.field_count(); ++i) {
-    const google::protobuf::UnknownField& field = fields.field(i);
-    if (field.number() == number &&
-        field.type() == google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED)
-      return field.length_delimited();
-  }
-  return std::nullopt;
 }
 
 // What OptimizedProgram would be, from a serialized xla.HloProto. Its module passes through as it is. Clients that read
@@ -141,31 +129,24 @@ absl::StatusOr<xla::HloEditProto> Propagate(device::Backend& partitioner,
   return Parse(written);
 }
 
-// What one position does with its shards, from StableHLO to HLO.
-absl::StatusOr<xla::HloEditProto> Convert(device::Backend& partitioner,
-                                          const wire::CompileRequest& request,
-                                          const std::string& module) {
-  xla::CompileOptionsProto options;
-  if (!options.ParseFromString(request.options()))
-    return absl::InvalidArgumentError("malformed compile options");
-  options.clear_argument_layouts();
-  // Those of the client are of the whole program's parameters and results.
-  xla::ExecutableBuildOptionsProto& build = *options.mutable_executable_build_options();
-  build.clear_result_layout();
-  build.clear_allow_spmd_sharding_propagation_to_output();
-  build.clear_allow_spmd_sharding_propagation_to_parameters();
-  wire::CompileRequest one;
-  one.set_program(module);
-  one.set_format("mlir");
-  one.set_device_count(request.device_count());
-  const std::string quick =
-      device::WithXlaOption(options.SerializeAsString(), "xla_backend_optimization_level", "0");
-  GANGWAY_ASSIGN_OR_RETURN(
-      const std::string written,
-      WrittenHlo(quick, "", "before_optimizations", [&](const std::string& writes) {
-        return CompileForPositions(partitioner, one, writes).status();
-      }));
-  return Parse(written);
+// A client's answers, and their modules.
+struct Answers {
+  std::map<std::string_view, xla::HloModuleEditProto> modules;  // layers of a model often have the same
+  std::vector<CallAnswer> calls;
+};
+
+absl::StatusOr<Answers> ReadAnswers(
+    const google::protobuf::RepeatedPtrField<xla::PartitionedCall>& answers) {
+  Answers read;
+  for (const xla::PartitionedCall& answer : answers) {
+    CallAnswer& call = read.calls.emplace_back(CallAnswer{.shardings = &answer});
+    if (answer.module().empty()) continue;
+    const auto [module, is_new] = read.modules.try_emplace(answer.module());
+    if (is_new && !module->second.ParseFromString(answer.module()))
+      return absl::InvalidArgumentError("the module of a partitioned call is malformed");
+    call.module = &module->second;
+  }
+  return read;
 }
 
 // The options for a program whose shardings are all known.
@@ -225,28 +206,16 @@ absl::StatusOr<CutRequest> CutCallsOf(
     device::Backend& backend, const wire::CompileRequest& request, const OpenBackend& open,
     const google::protobuf::RepeatedPtrField<xla::PartitionedCall>& answers) {
   xla::HloEditProto program;
-  std::map<std::string_view, xla::HloEditProto> modules;  // layers of a model often have the same
-  std::vector<CallAnswer> read;
   GANGWAY_RETURN_IF_ERROR(WithPartitioner(
       backend, request.device_count(), open, [&](device::Backend& partitioner) -> absl::Status {
         GANGWAY_ASSIGN_OR_RETURN(program, Propagate(partitioner, request));
-        const bool fit = answers.size() == CountAsking(program.module());  // else Cut refuses them
-        for (const xla::PartitionedCall& answer : answers) {
-          CallAnswer& one = read.emplace_back(CallAnswer{.shardings = &answer});
-          if (!fit || answer.module().empty()) continue;
-          const auto [module, is_new] = modules.try_emplace(answer.module());
-          if (is_new) {
-            GANGWAY_ASSIGN_OR_RETURN(module->second,
-                                     Convert(partitioner, request, answer.module()));
-          }
-          one.module = &module->second.module();
-        }
         return absl::OkStatus();
       }));
+  GANGWAY_ASSIGN_OR_RETURN(const Answers read, ReadAnswers(answers));
   GANGWAY_ASSIGN_OR_RETURN(const device::LogicalShape shape,
                            device::ReadLogicalShape(request.options()));
   GANGWAY_ASSIGN_OR_RETURN(CutCalls cut,
-                           Cut(*program.mutable_module(), shape.num_partitions, read));
+                           Cut(*program.mutable_module(), shape.num_partitions, read.calls));
   CutRequest result{.request = std::nullopt, .asked = std::move(cut.asked)};
   if (cut.cut == 0) return result;
   result.request = request;

@@ -67,8 +67,8 @@ struct CutRequest {
 };
 
 // Cuts the calls of a program that XLA's partitioner would not (sharded_calls.h). `answers` of its client: none, or one
-// for each call that asks. Costs another compile, without its code being made good. Errors: as Partition's;
-// UNAVAILABLE, if there is no room for what the runtime writes; those of Cut.
+// for each call that asks, with its module as HLO. Costs another compile, without its code being made good. Errors: as
+// Partition's; UNAVAILABLE, if there is no room for what the runtime writes; those of Cut.
 absl::StatusOr<CutRequest> CutCallsOf(
     device::Backend& backend, const wire::CompileRequest& request, const OpenBackend& open,
     const google::protobuf::RepeatedPtrField<xla::PartitionedCall>& answers);

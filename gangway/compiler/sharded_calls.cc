@@ -515,16 +515,6 @@ bool MayHaveCallsToCut(std::string_view program) {
       [&](std::string_view name) { return program.find(name) != std::string_view::npos; });
 }
 
-int CountAsking(const xla::HloModuleEditProto& module) {
-  int count = 0;
-  for (const HloComputationEditProto& computation : module.computations())
-    count +=
-        static_cast<int>(std::ranges::count_if(computation.instructions(), [](const auto& each) {
-          return IsCut(each) && IsAsked(each.custom_call_target());
-        }));
-  return count;
-}
-
 absl::StatusOr<CutCalls> Cut(xla::HloModuleEditProto& module, int64_t positions,
                              const std::vector<CallAnswer>& answers) {
   GANGWAY_ASSIGN_OR_RETURN(HloIds ids, HloIds::Of(module));

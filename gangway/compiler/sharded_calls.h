@@ -38,9 +38,6 @@ struct CallAnswer {
   const xla::PartitionedCall* shardings = nullptr;  // read only with a module
 };
 
-// How many calls of `module` ask their client.
-int CountAsking(const xla::HloModuleEditProto& module);
-
 struct CutCalls {
   int cut = 0;                  // calls
   xla::CallsToPartition asked;  // all asked calls, in the order of `answers`

@@ -100,34 +100,34 @@ def check_groups_that_miss_members():
     def total(program):
         program.all_reduce("add")
 
-    refused(by_hand(8, 1, "replicas", [[0, 1, 2, 3]], total), "all-reduce", "but found 4")
-    refused(by_hand(1, 8, "flattened", [[0, 1], [2, 3]], total), "all-reduce", "but found 4")
-    refused(by_hand(2, 4, "flattened", [[0, 1, 2, 3]], total), "all-reduce", "but found 4")
+    refused(by_hand(8, 1, "replicas", [[0, 1, 2, 3]], total), "all-reduce", "4 members")
+    refused(by_hand(1, 8, "flattened", [[0, 1], [2, 3]], total), "all-reduce", "4 members")
+    refused(by_hand(2, 4, "flattened", [[0, 1, 2, 3]], total), "all-reduce", "4 members")
 
 
 def check_groups_out_of_range():
     def total(program):
         program.all_reduce("add")
 
-    refused(by_hand(8, 1, "replicas", [[i] for i in range(9)], total), "all-reduce", "but found 9")
-    # XLA's compiler takes these, because the program has one replica.
+    refused(by_hand(8, 1, "replicas", [[i] for i in range(9)], total), "all-reduce", "9 members")
+    # XLA's compiler would take these, because the program has one replica.
     refused(
         by_hand(1, 8, "replicas", [[0, 1, 2, 3], [4, 5, 6, 7]], total),
-        *("all-reduce", "a group names 1, and there are 1 ids"),
+        *("all-reduce", "8 members, and the program 1"),
     )
     refused(
         by_hand(1, 8, "replicas", [[0, 1]], lambda p: p.all_gather(0, 2)),
-        *("all-gather", "a group names 1, and there are 1 ids"),
+        *("all-gather", "2 members, and the program 1"),
     )
 
 
 def check_pairs_out_of_range():
     refused(
-        by_hand(8, 1, "replicas", [], lambda p: p.permute([[0, 9]])), "collective-permute", "< 8"
+        by_hand(8, 1, "replicas", [], lambda p: p.permute([[0, 9]])), "collective-permute", "outside of the program's 8"
     )
     refused(
         by_hand(1, 8, "replicas", [], lambda p: p.permute([[0, 1]])),
-        *("collective-permute", "it sends from 0 to 1 of 1 ids"),
+        *("collective-permute", "outside of the program's 1"),
     )
 
 

@@ -253,12 +253,12 @@ bool ParseWhole(std::string_view bytes, Message& message) {
 }  // namespace
 
 absl::StatusOr<Checked> CheckProgram(std::string_view serialized_module,
-                                     const CustomCallRule& check_custom_call, Positions positions) {
+                                     const CustomCallRules& rules, Positions positions) {
   google::protobuf::Arena arena;
   auto& module = *google::protobuf::Arena::CreateMessage<hlo::Module>(&arena);
   if (!ParseWhole(serialized_module, module))
     return absl::InvalidArgumentError("the program is no HLO module, or larger than 2 GiB");
-  return CheckModule(module, check_custom_call, positions);
+  return CheckModule(module, rules(module), positions);
 }
 
 absl::StatusOr<std::string> WithStableSorts(std::string_view serialized_module) {

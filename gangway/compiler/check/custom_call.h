@@ -32,6 +32,9 @@ struct CustomCallSite {
 // messages say what to do; the caller adds which instruction it is.
 using CustomCallRule = std::function<absl::Status(const CustomCallSite&)>;
 
+// The rule for the calls of one module, which outlives it and is not checked yet.
+using CustomCallRules = std::function<CustomCallRule(const xla::hlo::Module&)>;
+
 }  // namespace gangway::compiler
 
 #endif  // GANGWAY_COMPILER_CHECK_CUSTOM_CALL_H_

@@ -14,6 +14,9 @@ using xla::hlo::Instruction;
 // What the ids of a group count, by channel and use_global_device_ids.
 enum class Ids : uint8_t { kReplicas, kReplicasOfAllPartitions, kPartitions, kAll };
 
+// Whether each position is in a group. A broadcast gives zeros to those that are in none.
+enum class Cover : uint8_t { kAll, kSome };
+
 // Zero where the number of positions is not known.
 struct Groups {
   int64_t size = 0;  // members of each; 0 if they differ or are not known
@@ -25,14 +28,20 @@ int64_t IdsOf(const Positions& positions, Ids ids) {
   return ids == Ids::kAll ? positions.replicas * positions.partitions : positions.replicas;
 }
 
+// `cover`: each position is in a group.
 absl::Status CheckListed(const google::protobuf::RepeatedPtrField<xla::hlo::ReplicaGroup>& groups,
-                         int64_t& total, int64_t& size) {
+                         Cover cover, int64_t& total, int64_t& size) {
   std::vector<int64_t> ids;
   size = groups.empty() ? 0 : groups[0].replica_ids_size();
   for (const auto& group : groups) {
     if (group.replica_ids_size() == 0) return Bad("one of its groups is empty");
     if (group.replica_ids_size() != size) size = 0;
     ids.insert(ids.end(), group.replica_ids().begin(), group.replica_ids().end());
+  }
+  if (cover == Cover::kSome) {
+    const int64_t known = total == 0 ? kPositionsMax : total;
+    if (AreDistinct(ids, known)) return absl::OkStatus();
+    return Bad("its groups hold an id twice, or one outside of the program's ", known);
   }
   total = static_cast<int64_t>(ids.size());
   if (!IsPermutation(ids, total))
@@ -58,7 +67,7 @@ absl::Status CheckMeshGroups(const xla::hlo::MeshAxesReplicaGroupList& list, int
 }
 
 // Exactly one way of giving groups, or none: then all are one group.
-absl::StatusOr<Groups> CheckGroups(const Site& site, Ids ids) {
+absl::StatusOr<Groups> CheckGroups(const Site& site, Ids ids, Cover cover = Cover::kAll) {
   const Instruction& self = site.self;
   const auto& listed = self.collective_device_list();
   const int forms = (self.replica_groups_size() > 0 ? 1 : 0) +
@@ -70,9 +79,9 @@ absl::StatusOr<Groups> CheckGroups(const Site& site, Ids ids) {
   const int64_t expected = IdsOf(site.program.positions, ids);
   int64_t total = expected, size = expected;
   if (self.replica_groups_size() > 0) {
-    GANGWAY_RETURN_IF_ERROR(CheckListed(self.replica_groups(), total, size));
+    GANGWAY_RETURN_IF_ERROR(CheckListed(self.replica_groups(), cover, total, size));
   } else if (listed.replica_groups_size() > 0) {
-    GANGWAY_RETURN_IF_ERROR(CheckListed(listed.replica_groups(), total, size));
+    GANGWAY_RETURN_IF_ERROR(CheckListed(listed.replica_groups(), cover, total, size));
   } else if (listed.has_iota_replica_group_list()) {
     GANGWAY_RETURN_IF_ERROR(CheckIota(listed.iota_replica_group_list(), total, size));
   } else if (self.has_iota_collective_device_list()) {
@@ -96,8 +105,8 @@ absl::StatusOr<Groups> CheckReducingGroups(const Site& site) {
   return CheckGroups(site, has_channel ? Ids::kReplicasOfAllPartitions : Ids::kReplicas);
 }
 
-absl::StatusOr<Groups> CheckMovingGroups(const Site& site) {
-  return CheckGroups(site, site.self.channel_id() > 0 ? Ids::kPartitions : Ids::kReplicas);
+absl::StatusOr<Groups> CheckMovingGroups(const Site& site, Cover cover = Cover::kAll) {
+  return CheckGroups(site, site.self.channel_id() > 0 ? Ids::kPartitions : Ids::kReplicas, cover);
 }
 
 absl::Status CheckReduction(const Site& site) {
@@ -224,7 +233,7 @@ absl::Status CheckCollectivePermute(const Site& site) {
 
 absl::Status CheckCollectiveBroadcast(const Site& site) {
   GANGWAY_RETURN_IF_ERROR(ExpectArrays(site));
-  GANGWAY_RETURN_IF_ERROR(CheckMovingGroups(site));
+  GANGWAY_RETURN_IF_ERROR(CheckMovingGroups(site, Cover::kSome));
   return ExpectShape(site, site.operand(0));
 }
 

@@ -203,9 +203,10 @@ TEST_F(ExecutablesTest, ShowTheOptimizedProgramWhichCompilesAgain) {
     if (byte < 128) break;
   }
   const Said hlo = Compile(ProgramOf(code.substr(at, size), "hlo"), Serialized({}), again);
-  EXPECT_TRUE(hlo.ok()) << hlo.message;
   if (hlo.ok()) {
     EXPECT_THAT(Run(again), ElementsAre(2, 4, 6, 8));
+  } else {  // a plugin that checks programs, which have rules before the optimization only
+    EXPECT_THAT(hlo.message, HasSubstr("send it as it is before XLA optimizes it"));
   }
 }
 

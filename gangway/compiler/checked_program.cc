@@ -1,0 +1,98 @@
+// Implementation of checked_program.h.
+#include "gangway/compiler/checked_program.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+#include "gangway/compiler/check/check.h"
+#include "gangway/compiler/check_calls/check_calls.h"
+#include "gangway/compiler/hlo_conversion.h"
+#include "gangway/compiler/hlo_field.h"
+#include "gangway/device/pjrt/compile_options_edit.h"
+#include "gangway/wire/failure.h"
+#include "gangway/xla/dtype.h"
+#include "gangway/xla/hlo.pb.h"
+
+namespace gangway::compiler {
+
+namespace {
+
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+bool HasNarrowElements(const xla::ShapeProto& shape) {
+  return xla::IsNarrow(shape.element_type()) ||
+         std::ranges::any_of(shape.tuple_shapes(), HasNarrowElements);
+}
+
+// Whether StableHLO says what its HLO does not. `module`: its HLO. Attributes' names are bytes of the program in each of
+// its forms.
+bool SaysMore(std::string_view stablehlo, const std::string& module) {
+  constexpr int kProgramShape = 4;  // of HloModuleProto
+  if (Contains(stablehlo, "layout_mode") || Contains(stablehlo, "memory_kind")) return true;
+  xla::ProgramShapeProto shape;
+  if (!shape.ParseFromString(FieldOf(module, kProgramShape).value_or(""))) return true;
+  return HasNarrowElements(shape.result()) ||
+         std::ranges::any_of(shape.parameters(), HasNarrowElements);
+}
+
+struct Program {
+  std::string module;
+  bool is_changed = false;
+};
+
+absl::StatusOr<Program> Check(device::Backend& converter, const wire::CompileRequest& request,
+                              CallSettings settings) {
+  Program program;
+  if (request.format() == "mlir") {
+    GANGWAY_ASSIGN_OR_RETURN(program.module, ConvertToHlo(converter, request));
+  } else if (request.format() == "hlo") {
+    program.module = request.program();
+  } else {
+    return absl::UnimplementedError(
+        absl::StrCat("Unknown program format '", wire::ValidUtf8(request.format().substr(0, 64)),
+                     "': send StableHLO as 'mlir', or an HloModuleProto as 'hlo'"));
+  }
+  GANGWAY_ASSIGN_OR_RETURN(const device::LogicalShape shape,
+                           device::ReadLogicalShape(request.options()));
+  settings.partitions = shape.num_partitions;
+  const auto rules = [&settings](const xla::hlo::Module& module) {
+    return MakeCustomCallRule(module, settings);
+  };
+  GANGWAY_ASSIGN_OR_RETURN(
+      const Checked checked,
+      CheckProgram(program.module, rules,
+                   {.replicas = shape.num_replicas, .partitions = shape.num_partitions}));
+  if (!checked.wants_stable_sorts) return program;
+  GANGWAY_ASSIGN_OR_RETURN(program.module, WithStableSorts(std::move(program.module)));
+  program.is_changed = true;
+  return program;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> CheckedHlo(device::Backend& converter,
+                                       const wire::CompileRequest& request,
+                                       const CallSettings& settings) {
+  GANGWAY_ASSIGN_OR_RETURN(Program program, Check(converter, request, settings));
+  return std::move(program.module);
+}
+
+absl::Status CheckRequest(device::Backend& converter, wire::CompileRequest& request,
+                          const CallSettings& settings) {
+  GANGWAY_ASSIGN_OR_RETURN(Program program, Check(converter, request, settings));
+  const bool stays = request.format() == "mlir" && !program.is_changed &&
+                     SaysMore(request.program(), program.module);
+  if (stays) return absl::OkStatus();
+  request.set_program(std::move(program.module));
+  request.set_format("hlo");
+  return absl::OkStatus();
+}
+
+}  // namespace gangway::compiler

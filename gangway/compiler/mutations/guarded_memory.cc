@@ -1,0 +1,122 @@
+// Implementation of guarded_memory.h. A block is [header page][guard page][bytes ... pattern][guard page], mapped for
+// itself. Blocks lie in a range of addresses that is reserved at the first use, by which free knows them.
+#include "gangway/compiler/mutations/guarded_memory.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+
+namespace gangway::compiler {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kRange = size_t{1} << 44;  // of addresses, each used once
+constexpr size_t kGuardedMax = size_t{64} << 20;
+constexpr unsigned char kPattern = 0xd5;
+
+std::atomic<uint64_t> overwritten{0}, guarded{0};
+std::atomic<size_t> used{0};
+
+struct Header {
+  size_t mapped;  // bytes, from this page on
+  size_t size;    // of the block
+  unsigned char* end;
+};
+
+unsigned char* Range() {
+  static auto* const range = static_cast<unsigned char*>(
+      mmap(nullptr, kRange, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  return range;
+}
+
+bool IsGuarded(const void* block) {
+  const auto* at = static_cast<const unsigned char*>(block);
+  return Range() != MAP_FAILED && at >= Range() && at < Range() + kRange;
+}
+
+Header* HeaderOf(void* block) {
+  const auto address = reinterpret_cast<uintptr_t>(block);
+  return reinterpret_cast<Header*>((address & ~(kPage - 1)) - 2 * kPage);
+}
+
+// Null if there is no room.
+void* Allocate(size_t alignment, size_t size) {
+  if (Range() == MAP_FAILED || alignment > kPage || size == 0 || size > kGuardedMax) return nullptr;
+  const size_t room = (size + kPage - 1) / kPage * kPage;
+  const size_t mapped = room + 3 * kPage;
+  const size_t at = used.fetch_add(mapped);
+  if (at + mapped > kRange) return nullptr;
+  unsigned char* const base = Range() + at;
+  unsigned char* const bytes = base + 2 * kPage;
+  if (mprotect(base, kPage, PROT_READ | PROT_WRITE) != 0 ||
+      mprotect(bytes, room, PROT_READ | PROT_WRITE) != 0)
+    return nullptr;
+  // The block may begin in the first page only, where its header is found.
+  unsigned char* const block = bytes + (room - size) / alignment * alignment;
+  std::memset(block + size, kPattern, static_cast<size_t>(bytes + room - (block + size)));
+  *reinterpret_cast<Header*>(base) = {mapped, size, bytes + room};
+  ++guarded;
+  return block;
+}
+
+void Free(void* block) {
+  Header* const header = HeaderOf(block);
+  const auto* const end = static_cast<unsigned char*>(block) + header->size;
+  if (std::any_of(end, static_cast<const unsigned char*>(header->end),
+                  [](unsigned char each) { return each != kPattern; }))
+    ++overwritten;
+  // The addresses are never used again, so what uses the block after this ends the process.
+  mmap(header, header->mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+       -1, 0);
+}
+
+template <typename Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+uint64_t OverwrittenBlocks() { return overwritten; }
+uint64_t GuardedBlocks() { return guarded; }
+
+}  // namespace gangway::compiler
+
+extern "C" {
+
+int posix_memalign(void** out, size_t alignment, size_t size) {
+  if ((*out = gangway::compiler::Allocate(alignment, size)) != nullptr) return 0;
+  static auto* const next = gangway::compiler::Next<int(void**, size_t, size_t)>("posix_memalign");
+  return next(out, alignment, size);
+}
+
+void* aligned_alloc(size_t alignment, size_t size) {
+  if (void* block = gangway::compiler::Allocate(alignment, size)) return block;
+  static auto* const next = gangway::compiler::Next<void*(size_t, size_t)>("aligned_alloc");
+  return next(alignment, size);
+}
+
+void free(void* block) {
+  if (block != nullptr && gangway::compiler::IsGuarded(block))
+    return gangway::compiler::Free(block);
+  static auto* const next = gangway::compiler::Next<void(void*)>("free");
+  next(block);
+}
+
+void* realloc(void* block, size_t size) {
+  static auto* const next = gangway::compiler::Next<void*(void*, size_t)>("realloc");
+  if (block == nullptr || !gangway::compiler::IsGuarded(block)) return next(block, size);
+  void* const moved = std::malloc(size);
+  if (moved == nullptr) return nullptr;
+  std::memcpy(moved, block, std::min(size, gangway::compiler::HeaderOf(block)->size));
+  gangway::compiler::Free(block);
+  return moved;
+}
+
+}  // extern "C"

@@ -1,0 +1,22 @@
+// Memory of the runtime's buffers between pages that nobody may touch. Linking this file makes every aligned allocation
+// of the process (posix_memalign, aligned_alloc: XLA CPU's buffers) end right before such a page, with less than its
+// alignment between; those bytes hold a pattern, which is compared when the block is freed. What reads or writes beyond
+// a buffer ends the process, or is found at the free. Not for builds with a sanitizer, which has an allocator of its own.
+//
+// Any thread.
+#ifndef GANGWAY_COMPILER_MUTATIONS_GUARDED_MEMORY_H_
+#define GANGWAY_COMPILER_MUTATIONS_GUARDED_MEMORY_H_
+
+#include <cstdint>
+
+namespace gangway::compiler {
+
+// Blocks whose pattern was overwritten, so far.
+uint64_t OverwrittenBlocks();
+
+// Blocks that were handed out between guard pages, so far: zero if they come from elsewhere, as under a sanitizer.
+uint64_t GuardedBlocks();
+
+}  // namespace gangway::compiler
+
+#endif  // GANGWAY_COMPILER_MUTATIONS_GUARDED_MEMORY_H_
