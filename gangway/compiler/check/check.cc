@@ -24,6 +24,8 @@ namespace hlo = xla::hlo;
 constexpr int kCallDepthMax = 256;
 // XLA copies a computation for each call of it, so that calls of calls multiply.
 constexpr int64_t kExpandedMax = 10'000'000;
+// Each call is compared with the whole signature of what it calls, so that a long one, called often, takes long.
+constexpr int64_t kComparedMax = 100'000'000;
 
 // XLA looks an id up by its lower half, so two that agree there are one.
 uint32_t KeyOf(int64_t id) { return static_cast<uint32_t>(id & 0xffffffff); }
@@ -163,6 +165,11 @@ class Walk {
     made_.is_pure = made_.is_pure && callee.is_pure;
     made_.depth = std::max(made_.depth, callee.depth + 1);
     made_.expanded += callee.expanded;
+    program_.compared += callee.parts;
+    if (program_.compared > kComparedMax)
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the calls of the program pass more than ", kComparedMax,
+                       " arrays in all: inline some, or pass less"));
     if (made_.depth > kCallDepthMax)
       return Bad("calls are nested deeper than ", kCallDepthMax, ": inline some");
     return CheckExpanded();
@@ -194,11 +201,13 @@ class Walk {
     const hlo::Instruction* root = Find(computation_.root_id());
     if (root == nullptr) return Bad("its root ", computation_.root_id(), " is not in it");
     made_.result = &root->shape();
+    made_.parts = Parts(*made_.result);
     if (static_cast<int>(made_.parameters.size()) != signature.parameters_size())
       return Bad("it lacks parameters: it has ", signature.parameters_size());
     for (int i = 0; i < signature.parameters_size(); ++i) {
       const Shape* own = made_.parameters[static_cast<size_t>(i)];
       if (own == nullptr) return Bad("it lacks parameter ", i);
+      made_.parts += Parts(*own);
       GANGWAY_RETURN_IF_ERROR(CheckShape(signature.parameters(i)));
       if (!Same(signature.parameters(i), *own))
         return Bad("parameter ", i, " is ", Text(*own), ", and in its signature ",

@@ -448,6 +448,21 @@ TEST(ProgramCheckTest, CallsDoNotNestOrMultiplyWithoutEnd) {
   ExpectRefused(of_entry, "called from inside");
 }
 
+// Two megabytes, whose calls would be compared with 2 x 10^9 arrays.
+TEST(ProgramCheckTest, LongSignaturesAreNotComparedWithoutEnd) {
+  const hlo::Shape wide = TupleOf(std::vector<hlo::Shape>(50'000, F32({})));
+  hlo::Module module;
+  module.set_name("module");
+  hlo::Computation& called = *module.add_computations();
+  called = Named("called", {wide, F32({})});
+  called.set_id(1);
+  hlo::Computation entry = Named("entry", {wide, F32({})});
+  for (int i = 0; i < 40'000; ++i)
+    AddTo(entry, "call", F32({}), {1, 2}).add_called_computation_ids(1);
+  Close(module, entry);
+  ExpectRefused(module, "pass more than 100000000 arrays");
+}
+
 hlo::Module SortBy(const hlo::Computation& comparator, const hlo::Shape& keys) {
   return OneOp("sort", keys, {keys}, Along({0}), {comparator});
 }

@@ -98,6 +98,18 @@ absl::Status CheckReduce(const Site& site) {
   return ExpectResults(site, results);
 }
 
+namespace {
+
+// A comparator is looked at once, however many sorts have it.
+bool IsKnownOrder(const Site& site) {
+  const Callee* comparator = site.callees[0];
+  const auto [known, is_new] = site.program.orders.try_emplace(comparator, false);
+  if (is_new) known->second = IsStrictWeakOrder(*comparator);
+  return known->second;
+}
+
+}  // namespace
+
 absl::Status CheckSort(const Site& site) {
   GANGWAY_RETURN_IF_ERROR(ExpectArrays(site));
   const Shape& first = site.operand(0);
@@ -112,8 +124,7 @@ absl::Status CheckSort(const Site& site) {
     results.push_back(*operand);
   }
   GANGWAY_RETURN_IF_ERROR(ExpectScalars(*site.callees[0], types, xla::TYPE_PRED));
-  if (!site.self.is_stable() && !IsStrictWeakOrder(*site.callees[0]))
-    site.program.checked.wants_stable_sorts = true;
+  if (!site.self.is_stable() && !IsKnownOrder(site)) site.program.checked.wants_stable_sorts = true;
   return ExpectResults(site, results);
 }
 

@@ -188,6 +188,12 @@ int64_t Leaves(const Shape& shape) {
   return count;
 }
 
+int64_t Parts(const Shape& shape) {
+  int64_t count = 1;
+  for (const Shape& part : shape.tuple_shapes()) count += Parts(part);
+  return count;
+}
+
 std::string Text(int type, std::span<const int64_t> dims) {
   const auto shown = dims.subspan(0, std::min<size_t>(dims.size(), 16));
   return absl::StrCat(std::string(xla::ElementName(type)), "[", absl::StrJoin(shown, ","),

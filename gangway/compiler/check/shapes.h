@@ -74,6 +74,8 @@ const Shape* PartAt(const Shape& shape, const Index& index) {
 int64_t Elements(const Shape& shape);
 // Arrays and tokens, at all depths.
 int64_t Leaves(const Shape& shape);
+// Arrays, tokens and tuples, at all depths.
+int64_t Parts(const Shape& shape);
 // "f32[2,3]", for messages. Bounded.
 std::string Text(const Shape& shape);
 std::string Text(int type, std::span<const int64_t> dims);

@@ -28,6 +28,7 @@ struct Callee {
   bool is_called = false;
   int depth = 1;
   int64_t expanded = 0;  // instructions, if each call were a copy of what it calls
+  int64_t parts = 0;     // of its signature: arrays and tuples, which every call is compared with
 };
 
 struct Program {
@@ -36,6 +37,8 @@ struct Program {
   Positions positions;
   absl::flat_hash_map<int64_t, Callee> callees;
   ComputationsById by_id;
+  absl::flat_hash_map<const Callee*, bool> orders;  // comparators that were looked at
+  int64_t compared = 0;                             // parts of signatures, by all calls so far
   Checked checked;
 };
 
