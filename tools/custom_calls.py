@@ -197,6 +197,41 @@ def others() -> Iterator[tuple[Callable[..., Any], list[Any]]]:
         check_vma=False,
     )
     yield alone, []
+    yield from nested_and_explicit()
+
+
+def nested_and_explicit() -> Iterator[tuple[Callable[..., Any], list[Any]]]:
+    import jax
+    import jax.numpy as jnp
+
+    spec, types = jax.sharding.PartitionSpec, jax.sharding.AxisType
+    x = jnp.ones((8, 8), "float32")
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(types.Auto,) * 2)
+
+    def inner(x):
+        cut = {"in_specs": spec(None, "b"), "out_specs": spec(None, "b"), "axis_names": {"b"}}
+        return jax.shard_map(lambda x: x * 2, **cut, check_vma=False)(x)
+
+    cut = {"in_specs": spec("a"), "out_specs": spec("a"), "axis_names": {"a"}}
+    yield jax.jit(jax.shard_map(inner, mesh=mesh, **cut, check_vma=False)), [x]
+    one = jax.make_mesh((1,), ("c",), axis_types=(types.Auto,))
+    yield (
+        jax.shard_map(lambda x: x * 2, mesh=one, in_specs=spec("c"), out_specs=spec("c")),
+        [x],
+    )
+    explicit = jax.make_mesh((2, 4), ("a", "b"), axis_types=(types.Explicit,) * 2)
+
+    def over(*dims: Any, **options: Any) -> Any:
+        return jax.sharding.NamedSharding(explicit, spec(*dims, **options))
+
+    left, right = jax.device_put(x, over("a", "b")), jax.device_put(x, over("b", None))
+
+    def product(x, y):
+        partial = jnp.einsum("ij,jk->ik", x, y, out_sharding=over("a", unreduced={"b"}))
+        return jax.sharding.reshard(partial, over("a"))
+
+    yield product, [left, right]
+    yield (lambda x: jax.sharding.reshard(x, over(None, ("a", "b")))), [left]
 
 
 def calls_of(module: Any, platform: str, message: Any) -> Iterator[str]:
@@ -232,7 +267,7 @@ def print_calls() -> None:
         try:
             traced = jax.jit(function).trace(*arguments)
             module = traced.lower(lowering_platforms=(platform,)).compiler_ir()
-        except (NotImplementedError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+        except Exception as error:  # JAX refuses by errors of any kind; they are printed
             refused.add(f"{platform}: {error}"[:150])
             return
         lines.update(calls_of(module, platform, message))

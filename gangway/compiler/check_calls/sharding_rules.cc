@@ -231,7 +231,9 @@ void CheckSharding(CallCheck& check) {
   check.Interface({0, kOriginalInterface});
   check.SameShape();
   CheckUnspecified(check);
-  check.True(check.call().has_sharding(), "it has no sharding");
+  const auto& attributes = check.call().frontend_attributes().map();
+  check.True(check.call().has_sharding() || attributes.contains(std::string(kShardingAttribute)),
+             "it has no sharding");
   CheckShardingText(check, /*must_have=*/false);
 }
 
