@@ -289,6 +289,11 @@ TEST(AllowedOptions, EqualOptionsHaveOneSpelling) {
             Allowed(sent + WithDebug(Text(30, "cse") + Text(30, "fusion"))));
   EXPECT_EQ(Allowed(WithDebug(Text(30, "fusion,cse"))),
             Allowed(WithDebug(Text(30, "cse") + Text(30, "fusion"))));
+  // A number is one that its field can hold.
+  UnknownFieldSet small;
+  small.AddFixed64(4, std::bit_cast<uint64_t>(1e-300));
+  const char* const ratio = "xla_gpu_auto_spmd_partitioning_memory_budget_ratio";
+  EXPECT_EQ(Allowed(Named(ratio, Bytes(small)), kCuda), Allowed(Named(ratio, AsText("0")), kCuda));
   const std::string preset = Allowed(Named("xla_cpu_opt_preset", AsInt(2)));
   EXPECT_THAT(preset, HasSubstr("CPU_OPT_PRESET_FAST_COMPILE"));
   EXPECT_EQ(Allowed(Named("xla_cpu_opt_preset", AsText("CPU_OPT_PRESET_FAST_COMPILE"))), preset);

@@ -226,7 +226,7 @@ absl::StatusOr<std::string> ReadOverride(const CompileOption& option,
     if (IsVarint(option.kind) || option.kind == OptionKind::kFloat) read = FromText(option, number);
   } else if (field.number() == kDouble && field.type() == UnknownField::TYPE_FIXED64 &&
              option.kind == OptionKind::kFloat) {
-    read = absl::StrFormat("%.9g", std::bit_cast<double>(field.fixed64()));
+    read = absl::StrFormat("%.9g", static_cast<float>(std::bit_cast<double>(field.fixed64())));
   }
   if (!read) return Malformed(option);
   return *std::move(read);
