@@ -6,7 +6,6 @@ numbers must mean the same. Names are ours and are not compared, except the serv
 
 from __future__ import annotations
 
-import importlib.util
 import pathlib
 import re
 import shutil
@@ -14,6 +13,7 @@ import subprocess
 
 import pytest
 from google.protobuf import descriptor_pb2
+from jaxlib_protos import files_in, wheel_files
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 Field = descriptor_pb2.FieldDescriptorProto
@@ -54,42 +54,6 @@ NEWER = {
 }
 
 
-def parse_at(data: bytes, start: int) -> descriptor_pb2.FileDescriptorProto | None:
-    """The FileDescriptorProto that starts at `start`; it ends where the bytes stop being its fields."""
-    position = start
-    known = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14}
-
-    def varint(at: int) -> tuple[int, int]:
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value, at
-            if shift > 63:
-                raise ValueError
-
-    try:
-        while True:
-            key, after = varint(position)
-            number, wire = key >> 3, key & 7
-            if number not in known or (number == 1 and position != start):
-                break
-            if wire == 2:
-                size, after = varint(after)
-                after += size
-            elif wire == 0:
-                _, after = varint(after)
-            else:
-                break
-            position = after
-        return descriptor_pb2.FileDescriptorProto.FromString(data[start:position])
-    except Exception:  # Bytes that only looked like a descriptor.
-        return None
-
-
 class Types:
     """All messages, enums and services of a set of files by full name, with the leading dot of field types."""
 
@@ -116,24 +80,11 @@ class Types:
 
 
 def wheel_types() -> Types:
-    spec = importlib.util.find_spec("jaxlib")
-    assert spec is not None and spec.origin is not None, (
-        "jaxlib is not installed: run tools/setup.sh"
-    )
-    return types_in(pathlib.Path(spec.origin).parent / "libjax_common.so")
+    return Types(list(wheel_files().values()))
 
 
 def types_in(library: pathlib.Path) -> Types:
-    data = library.read_bytes()
-    files = {}
-    for match in re.finditer(
-        rb"\x0a([\x01-\x7f])([A-Za-z0-9_/.\-]+?\.proto)[\x12\x1a\x22\x2a\x32\x62]", data
-    ):
-        if match.group(1)[0] == len(match.group(2)):
-            file = parse_at(data, match.start())
-            if file is not None:
-                files[file.name] = file
-    return Types(list(files.values()))
+    return Types(list(files_in(library).values()))
 
 
 def our_types(folder: pathlib.Path, rewrite: tuple[str, str] | None = None) -> Types:
