@@ -153,6 +153,7 @@ class Run:
     def __init__(self, name: str, folder: pathlib.Path) -> None:
         self._arguments, self._cases = CLUSTERS[name]
         self._folder = folder
+        self._file = folder / "outcomes.txt"
         self._secret = secrets.token_hex(8)
         self._pids: dict[str, int] = {}
         self.outcomes: dict[str, Outcome] = {}
@@ -170,11 +171,12 @@ class Run:
                 with contextlib.closing(Lines(cluster, "programs", self._secret)) as client:
                     for case in self._cases:
                         self.outcomes[case.name] = self._do(cluster, client, case)
-                        self._write()
+                        self._write([case])
                 self._attribute(victim.until_end(60))
         finally:
             cluster.stop()
-        self._write()
+        self._file.unlink()
+        self._write(self._cases)
         return self
 
     def _do(self, cluster: Cluster, client: Lines, case: Case) -> Outcome:
@@ -233,18 +235,17 @@ class Run:
             else:
                 self.elsewhere.append(event)
 
-    def _write(self) -> None:
-        """What is known so far, for people."""
-        lines = []
-        for case in self._cases:
-            if seen := self.outcomes.get(case.name):
+    def _write(self, cases: list[Case]) -> None:
+        """Appends what is known of these, for people."""
+        with self._file.open("a") as file:
+            for case in cases:
+                seen = self.outcomes[case.name]
                 problems = "; ".join(seen.problems(case)) or "as expected"
-                lines.append(
+                milliseconds = 1000 * (seen.end - seen.begin)
+                file.write(
                     f"{case.name}\t{case.expect} {case.words}\t{seen.stage} {seen.code} "
-                    f"{1000 * (seen.end - seen.begin):.0f} ms\t{problems[:300]}\t{seen.message[:200]!r}"
+                    f"{milliseconds:.0f} ms\t{problems[:300]}\t{seen.message[:200]!r}\n"
                 )
-        lines.append(f"{self.summary} {self.elsewhere}")
-        (self._folder / "outcomes.txt").write_text("\n".join(lines) + "\n")
 
 
 def alive(pid: int) -> bool:

@@ -108,7 +108,8 @@ def internal() -> Iterator[Case]:
                 name=f"call-{name}-v{version}",
                 tries=f"Call {shown} by interface {version}.",
                 data=call(target, ["tensor<4xf32>"], ["tensor<65536xf32>"], config),
-                expect=REFUSED,
+                # MLIR's verifier knows these, and refuses them with a code of its own.
+                expect=FAILS if target in ("CreateBuffer", "Pin", "Unpin") else REFUSED,
                 words=words,
             )
 

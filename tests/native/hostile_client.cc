@@ -4,8 +4,8 @@
 //   hostile_client victim ADDRESS TOKEN SECRET
 //
 // `programs` reads a job per line of stdin, as JSON, compiles its program and runs it once, and prints what became of
-// it as one line of JSON. It asks for nothing that a client may not ask for; what is hostile is in the programs. Results
-// that hold SECRET show another session's memory.
+// it as one line of JSON. It asks for nothing that a client may not ask for; what is hostile is in the programs.
+// Results that hold SECRET show another session's memory.
 //
 // `victim` holds arrays that consist of SECRET on every device, and computes x + 1 there, until its stdin closes. It
 // prints a line when an answer is late or wrong, when an array has changed, or when anything fails, then prepares its
