@@ -161,7 +161,6 @@ LIES: list[tuple[str, str, list[str], list[str], str]] = [
     ("pivots-that-are-few", "lapack_sgetrf_ffi", [M55], [M55, "tensor<1xi32>", INFO], ""),
     ("pivots-of-another-type", "lapack_sgetrf_ffi", [M33], [M33, "tensor<3xi8>", INFO], ""),
     ("tau-that-is-short", "lapack_sgeqrf_ffi", [M55], [M55, "tensor<1xf32>"], ""),
-    ("reflectors-that-are-few", "lapack_sorgqr_ffi", [M55, "tensor<1xf32>"], [M55], ""),
     ("more-reflectors-than-columns", "lapack_sorgqr_ffi", [M33, "tensor<64xf32>"], [M33], ""),
     (
         "values-that-are-few",
@@ -282,7 +281,7 @@ def aliases() -> Iterator[Case]:
                 functools.partial(aliased, index, operand, path), f32(3, 3)
             ).SerializeToString(),
             expect=REFUSED,
-            words="alias",
+            words="shares a result",
             format="hlo",
         )
 
@@ -336,7 +335,8 @@ def top_ks() -> Iterator[Case]:
             name=f"top-k-{name}",
             tries="The k largest, of fewer than k numbers or into a result of another size.",
             data=data,
-            expect=FAILS,
+            # The text's own number is not read: the results have it.
+            expect=HARMLESS if name == "negative" else FAILS,
         )
     for name, k, kept, operand in [
         ("of-4-into-65536", 4, 1 << 16, f32(16)),

@@ -74,7 +74,7 @@ all_reduce(
     channel_id=(1 << 63) - 1,
     expect=HARMLESS,
 )
-all_reduce("by-a-negative-channel", "A negative channel.", *ALL, channel_id=-5)
+all_reduce("by-a-negative-channel", "A negative channel.", *ALL, channel_id=-5, expect=HARMLESS)
 collective(
     "all-reduce-that-grows",
     "A result that is larger than the operand.",

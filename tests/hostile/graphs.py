@@ -58,7 +58,7 @@ CASES = [
         "Two functions that call each other.",
         mutual(),
         REFUSED,
-        "recursi",
+        "which it calls",
         "hlo",
     ),
     Case(
@@ -69,9 +69,9 @@ CASES = [
         format="hlo",
     ),
     Case(
-        "calls-that-double-16-times",
-        "The same, 16 times over.",
-        calls_in_a_row(16, 2),
+        "calls-that-double-12-times",
+        "The same, 12 times over.",
+        calls_in_a_row(12, 2),
         BOUNDED,
         format="hlo",
     ),

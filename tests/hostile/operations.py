@@ -180,7 +180,7 @@ convolves(
     window={"dimensions": [{**WINDOW[0], "size": 1 << 40}] * 2},
 )
 convolves("with-stride-0", f32(1, 6, 6, 1), window={"dimensions": [{**WINDOW[0], "stride": 0}] * 2})
-convolves("in-groups-of-none", f32(1, 6, 6, 1), feature_group_count=0)
+convolves("in-fewer-than-no-groups", f32(1, 6, 6, 1), feature_group_count=-3)
 convolves(
     "of-no-dimension",
     f32(1, 6, 6, 1),
@@ -349,17 +349,19 @@ literal("of-another-shape", f32(BIG), 4, declared=f32(4))
 literal("of-another-type", s32(4), 4)
 
 
+def ends_with(c: Computation, of: Shape) -> None:
+    """Makes a value of the shape the computation's result."""
+    kind = "pred" if of.element_type == pred().element_type else "f32"
+    c.add("broadcast", of, c.constant(shape(kind), 0))
+
+
 def while_of(name: str, state: Shape, condition: Shape, body: Shape, result: Shape) -> None:
     def build(c: Computation, x: Instruction) -> Instruction:
-        test = c.module.computation("test")
+        test, step = c.module.computation("test"), c.module.computation("step")
         test.parameter(0, state)
-        test.constant(condition)
-        if condition.element_type == pred().element_type:
-            test.proto.instructions[-1].literal.preds.append(False)
-        step = c.module.computation("step")
-        given = step.parameter(0, state)
-        if body != state:
-            step.add("negate", body, given)
+        ends_with(test, condition)
+        step.parameter(0, state)
+        ends_with(step, body)
         return c.add("while", result, x, calls=[step, test])
 
     lies(f"while-{name}", "while", FOUR, build)
@@ -376,9 +378,8 @@ def conditional(name: str, index: Shape, branches: list[Shape], operands: int) -
         calls = []
         for n, each in enumerate(branches):
             branch = c.module.computation(f"branch{n}")
-            given = branch.parameter(0, f32(4))
-            if each != f32(4):
-                branch.add("negate", each, given)
+            branch.parameter(0, f32(4))
+            ends_with(branch, each)
             calls.append(branch)
         return c.add("conditional", f32(4), i, *[x] * operands, calls=calls)
 

@@ -53,12 +53,17 @@ def nested(depth: int) -> Shape:
     return made
 
 
-shaped("of-2-to-the-80", "2^80 elements, which are 0 in 64 bits.", "shape", f32(*[1 << 20] * 4))
 shaped(
-    "of-2-to-the-62", "2^62 floats, whose bytes are 0 in 64 bits.", "shape", f32(1 << 31, 1 << 31)
+    "of-2-to-the-80", "2^80 elements, which are 0 in 64 bits.", "larger than", f32(*[1 << 20] * 4)
 )
-shaped("of-2-to-the-63-minus-1", "The largest dimension.", "shape", f32((1 << 63) - 1))
-shaped("of-0-and-huge", "No element, of huge dimensions.", "shape", f32(0, 1 << 62, 1 << 62))
+shaped(
+    "of-2-to-the-62",
+    "2^62 floats, whose bytes are 0 in 64 bits.",
+    "larger than",
+    f32(1 << 31, 1 << 31),
+)
+shaped("of-2-to-the-63-minus-1", "The largest dimension.", "larger than", f32((1 << 63) - 1))
+shaped("of-0-and-huge", "No element, of huge dimensions.", "larger than", f32(0, 1 << 62, 1 << 62))
 shaped("of-minus-one", "A negative dimension.", "dimension", f32(-1))
 shaped("of-the-most-negative", "The most negative dimension.", "dimension", f32(-(1 << 63)))
 shaped(
@@ -78,7 +83,7 @@ shaped(
 shaped(
     "of-no-type", "An element type that does not exist.", "type", changed(f32(4), element_type=0)
 )
-shaped("of-opaque", "An opaque value.", "opaque", new("ShapeProto", element_type=14))
+shaped("of-opaque", "An opaque value.", "element type", new("ShapeProto", element_type=14))
 shaped(
     "of-a-token-with-dimensions",
     "A token of 4 elements.",
@@ -94,7 +99,7 @@ shaped(
 shaped(
     "of-an-array-with-parts",
     "An array that has parts.",
-    "tuple",
+    "parts",
     changed(f32(4), tuple_shapes=[f32(4)]),
 )
 shaped(
@@ -169,7 +174,7 @@ shaped(
 shaped(
     "laid-out-with-a-prefix",
     "Metadata before the array.",
-    "layout",
+    "field 15",
     laid_out(f32(4), dynamic_shape_metadata_prefix_bytes=1 << 40),
 )
 shaped("nested-50-times", "A tuple in a tuple, 50 times.", "", nested(50))

