@@ -35,7 +35,7 @@ from hostile.case import BOUNDED, FAILS, HARMLESS, PROGRAMS, REFUSED, RUNS, Case
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 ANSWER_S = 1.0  # what other sessions are promised
-STEPS_MIN = 20  # of the other session, so that it has been there
+STEPS_MIN = 10  # of the other session, so that it has been there
 BACK_S = 30  # until a process that has ended is back
 PROGRAM = NATIVE_PROGRAMS / "hostile_client"
 REFUSALS = {3, 8, 12}  # INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED
@@ -179,6 +179,8 @@ class Run:
             cluster.stop()
         self._file.unlink()
         self._write(self._cases)
+        with self._file.open("a") as file:
+            file.write(f"{self.summary} {self.elsewhere}\n")
         return self
 
     def _do(self, cluster: Cluster, client: Lines, case: Case) -> Outcome:

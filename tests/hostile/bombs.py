@@ -120,27 +120,27 @@ bomb(
 )
 bomb(
     "many-operations",
-    "20,000 operations.",
+    "4,000 operations.",
     main(
         "\n".join(
-            [f"%v{i + 1} = stablehlo.sine %v{i} : tensor<4xf32>" for i in range(20_000)]
+            [f"%v{i + 1} = stablehlo.sine %v{i} : tensor<4xf32>" for i in range(4_000)]
         ).replace("%v0 ", "%x ")
-        + "\nreturn %v20000 : tensor<4xf32>",
+        + "\nreturn %v4000 : tensor<4xf32>",
         "tensor<4xf32>",
         "%x: tensor<4xf32>",
     ),
 )
 bomb(
     "wide-window",
-    "A window of 2^20 numbers over 2^20.",
+    "A window of 2^16 numbers over 2^16.",
     main(
         "%z = stablehlo.constant dense<0.0> : tensor<f32>\n"
-        '%r = "stablehlo.reduce_window"(%x, %z) <{padding = dense<[[1048575, 0]]> : tensor<1x2xi64>, '
-        "window_dimensions = array<i64: 1048576>}> ({\n^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
+        '%r = "stablehlo.reduce_window"(%x, %z) <{padding = dense<[[65535, 0]]> : tensor<1x2xi64>, '
+        "window_dimensions = array<i64: 65536>}> ({\n^bb0(%a: tensor<f32>, %b: tensor<f32>):\n"
         "%s = stablehlo.add %a, %b : tensor<f32>\nstablehlo.return %s : tensor<f32>\n}) : "
-        "(tensor<1048576xf32>, tensor<f32>) -> tensor<1048576xf32>\nreturn %r : tensor<1048576xf32>",
-        "tensor<1048576xf32>",
-        "%x: tensor<1048576xf32>",
+        "(tensor<65536xf32>, tensor<f32>) -> tensor<65536xf32>\nreturn %r : tensor<65536xf32>",
+        "tensor<65536xf32>",
+        "%x: tensor<65536xf32>",
     ),
 )
 bomb(
@@ -178,9 +178,9 @@ def many_parameters(c: Computation, *parameters: Instruction) -> Instruction:
 
 CASES += [
     Case(
-        "bomb-20000-parameters",
-        "20,000 parameters, of which one is used.",
-        module_of(many_parameters, *[f32()] * 20_000).SerializeToString(),
+        "bomb-5000-parameters",
+        "5,000 parameters, of which one is used.",
+        module_of(many_parameters, *[f32()] * 5_000).SerializeToString(),
         BOUNDED,
         format="hlo",
         run=False,

@@ -207,9 +207,7 @@ def ragged(name: str, tries: str, fill: int) -> None:
     """Lists from the arguments: offsets and sizes far outside of the arrays."""
 
     def build(c: Computation, x: Instruction, y: Instruction, *lists: Instruction) -> Instruction:
-        return c.add(
-            "ragged-all-to-all", f32(16), x, y, *lists, replica_groups=groups(*ALL), channel_id=1
-        )
+        return c.add("ragged-all-to-all", f32(16), x, y, *lists, replica_groups=groups(*ALL))
 
     lists = [s32(4)] * 4
     CASES.append(

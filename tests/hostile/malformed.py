@@ -8,7 +8,7 @@ from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from hostile.case import BOUNDED, FAILS, HARMLESS, Case
+from hostile.case import FAILS, HARMLESS, Case
 from hostile.structure import right
 
 TEXT = """module @m { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -90,8 +90,7 @@ def malformed() -> Iterator[Case]:
                 f"bytes-{name}-{which}",
                 "A program of which one byte is another.",
                 bytes_,
-                # Their reader ends its process over some bytes of bytecode.
-                HARMLESS if name == "hlo" else BOUNDED,
+                HARMLESS,
                 format=format_,
             )
 

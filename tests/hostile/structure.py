@@ -145,13 +145,13 @@ edited(
 edited(
     "of-one-id",
     "Two instructions of one id.",
-    "id",
+    "does not come before",
     lambda m: assign("add.id", instruction(m, "multiply").id)(m),
 )
 edited(
     "of-two-computations-of-one-id",
     "Two computations of one id.",
-    "id",
+    "does not come before",
     lambda m: setattr(m.computations[0], "id", 1000),
 )
 edited(

@@ -94,7 +94,7 @@ module @m { func.func public @main(%x: tensor<8192xf32>) -> tensor<8192xf32> {
 // -----
 // name: sharding-on-device-minus-one
 // tries: A sharding on a device that does not exist.
-// expect: refused harding
+// expect: fails
 // devices: 2
 // partitions: 2
 module @m attributes {mhlo.num_partitions = 2 : i32} { func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
