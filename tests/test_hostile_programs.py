@@ -24,6 +24,7 @@ from hostile import (
     bombs,
     calls,
     collectives,
+    corners,
     graphs,
     malformed,
     operations,
@@ -48,6 +49,7 @@ ALONE = [
     *shapes.CASES,
     *graphs.CASES,
     *sorts.CASES,
+    *corners.CASES,
     *malformed.CASES,
     *bombs.CASES,
 ]
