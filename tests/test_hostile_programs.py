@@ -36,7 +36,7 @@ from hostile.case import BOUNDED, FAILS, HARMLESS, PROGRAMS, REFUSED, RUNS, Case
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
 ANSWER_S = 1.0  # what other sessions are promised
-STEPS_MIN = 10  # of the other session, so that it has been there
+STEPS_MIN = 5  # of the other session, so that it has been there
 BACK_S = 30  # until a process that has ended is back
 PROGRAM = NATIVE_PROGRAMS / "hostile_client"
 REFUSALS = {3, 8, 12}  # INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED

@@ -54,7 +54,7 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kReopenLimit{40};
 constexpr std::chrono::seconds kVictimLimit{30};
 constexpr milliseconds kLate{1000};  // what the design promises to other sessions
-constexpr milliseconds kVictimPause{20};
+constexpr milliseconds kVictimPause{10};
 constexpr uint64_t kArgumentBytesMax = uint64_t{64} << 20;  // of a job, over its devices
 constexpr uint64_t kFetchBytesMax = uint64_t{1} << 20;      // of each shard of a result
 constexpr int32_t kU8 = 6, kF32 = 11;                       // XLA PrimitiveType
