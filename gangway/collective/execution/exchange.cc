@@ -246,7 +246,7 @@ absl::Status Exchange::AwaitReadersHere() {
   for (uint32_t reader : readers_here_) {
     const Place& place = member_.PlaceOf(reader);
     GANGWAY_RETURN_IF_ERROR(
-        member_.Await(place, Deed::kRead, [&] { return shown.IsReadBy(place.device); }));
+        member_.Await(place, {.deed = Deed::kRead}, [&] { return shown.IsReadBy(place.device); }));
   }
   return absl::OkStatus();
 }
@@ -373,7 +373,7 @@ absl::Status Exchange::FindBytes(Source& source, size_t index, const Message& me
   if (is_read && member_.IsHere(place)) {
     Shown& shown = place.peer->arena().shown(place.device);
     GANGWAY_RETURN_IF_ERROR(member_.Await(
-        place, Deed::kWritten, [&] { return shown.Enter(key_, member_.device_->device_); }));
+        place, {.key = key_}, [&] { return shown.Enter(key_, member_.device_->device_); }));
     source.shown = &shown;
     return absl::OkStatus();
   }
@@ -538,7 +538,7 @@ absl::Status Exchange::GatherShown(size_t last) {
     if (source.is_far()) {
       GANGWAY_ASSIGN_OR_RETURN(found, member_.Receive(source.position, Key(last, true)));
     } else {
-      GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), Deed::kWritten,
+      GANGWAY_RETURN_IF_ERROR(member_.Await(member_.PlaceOf(source.position), {.key = key_},
                                             [&] { return source.shown->reduced() > last; }));
     }
     for (size_t i = last;; --i) {

@@ -38,6 +38,13 @@ size_t Cores() {
   return World::installed() == nullptr ? cores : 2;
 }
 
+bool IsOf(const Region::Header& header, const MessageKey& key) {
+  return header.gang.load(std::memory_order_relaxed) == key.gang &&
+         header.number.load(std::memory_order_relaxed) == key.number &&
+         header.round.load(std::memory_order_relaxed) == key.round &&
+         header.part.load(std::memory_order_relaxed) == key.part;
+}
+
 // Ranges that are next to each other, or overlap, as one.
 std::vector<ByteRange> Joined(std::vector<ByteRange> ranges) {
   std::ranges::sort(ranges, {}, &ByteRange::offset);
@@ -57,11 +64,13 @@ std::vector<ByteRange> Joined(std::vector<ByteRange> ranges) {
 }  // namespace
 
 LocalDevice::LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device,
-                         std::shared_ptr<const Couriers> couriers)
+                         std::shared_ptr<const Couriers> couriers,
+                         std::function<void(uint64_t gang)> on_long_wait)
     : arena_(std::move(arena)),
       number_(PeerNumber(worker, device)),
       device_(device),
       couriers_(std::move(couriers)),
+      on_long_wait_(std::move(on_long_wait)),
       reads_(device),
       sequence_(RandomBits() >> 2 | 1) {}
 
@@ -140,11 +149,56 @@ void LocalDevice::Skip(std::span<const std::shared_ptr<LocalDevice>> devices, ui
 std::optional<Waiting> LocalDevice::waiting() const {
   MutexLock lock(mutex_);
   if (!sleep_) return std::nullopt;
+  const Peer& peer = *sleep_->place.peer;
   return Waiting{.gang = sleep_->launch->gang().ordinal,
+                 .wait = sleep_->wait,
+                 .number = sleep_->number,
+                 .round = sleep_->round,
                  .collective = sleep_->launch->plan().at(sleep_->number).Name(),
-                 .peer = sleep_->place.peer->name(),
+                 .peer = peer.name(),
+                 .peer_worker = peer.index(),
                  .peer_device = sleep_->place.device,
+                 .is_mirrored = peer.courier() != nullptr,
+                 .awaited = sleep_->awaited,
                  .since = sleep_->since};
+}
+
+void LocalDevice::Ask(const WaitQuestion& question, std::function<void()> held) {
+  Place place;
+  {
+    MutexLock lock(mutex_);
+    if (!sleep_ || sleep_->wait != question.wait) return;
+    sleep_->question = question;
+    sleep_->held = std::move(held);
+    is_asked_.store(true, std::memory_order_seq_cst);
+    place = sleep_->place;
+  }
+  FutexWake(place.region().pulse);  // if it is about to sleep, it looks again soon
+}
+
+void LocalDevice::Answer() {
+  WaitQuestion question;
+  std::function<void()> held;
+  {
+    MutexLock lock(mutex_);
+    is_asked_.store(false, std::memory_order_seq_cst);
+    question = sleep_->question;
+    held = std::exchange(sleep_->held, nullptr);
+  }
+  if (held != nullptr && !(question.owed && HasDone(*question.owed))) held();
+}
+
+// Only the member's own thread writes what this reads, apart from `left`, which is final for an earlier gang.
+bool LocalDevice::HasDone(const WaitQuestion::Owed& owed) {
+  const Region& own = region();
+  const MessageKey& key = owed.deed.key;
+  if (owed.deed.deed == Deed::kRead) {
+    return own.left.load(std::memory_order_acquire) >= key.gang ||
+           IsReadUpTo(own.consumed[owed.by].load(std::memory_order_acquire), owed.deed.sequence);
+  }
+  return std::ranges::any_of(own.headers, [&](const Region::Header& header) {
+    return header.sequence.load(std::memory_order_acquire) != 0 && IsOf(header, key);
+  });
 }
 
 Launch::Launch(std::shared_ptr<const Plan> plan, std::shared_ptr<const Places> places,
@@ -213,7 +267,8 @@ Member::Member(std::shared_ptr<Launch> launch, std::shared_ptr<LocalDevice> devi
 
 Member::~Member() { device_->reads_.Say(); }
 
-absl::Status Member::Await(const Place& place, Deed deed, absl::FunctionRef<bool()> ready) {
+absl::Status Member::Await(const Place& place, const Awaited& awaited,
+                           absl::FunctionRef<bool()> ready) {
   const bool may_look = has_met_ || !launch_->is_crowded_at_first();
   for (int i = 0; may_look && !launch_->is_crowded() && i < kLooks; ++i) {
     if (ready()) return absl::OkStatus();
@@ -225,18 +280,27 @@ absl::Status Member::Await(const Place& place, Deed deed, absl::FunctionRef<bool
     YieldCore();
   }
   if (ready()) return absl::OkStatus();
-  return AwaitAsleep(place, deed, ready);
+  return AwaitAsleep(place, awaited, ready);
 }
 
-absl::Status Member::AwaitAsleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready) {
-  if (deed == Deed::kWritten) device_->slept_for_ = place.number();
-  return Asleep(place, [&] { return Sleep(place, deed, ready); });
+absl::Status Member::AwaitAsleep(const Place& place, const Awaited& awaited,
+                                 absl::FunctionRef<bool()> ready) {
+  if (awaited.deed == Deed::kWritten) device_->slept_for_ = place.number();
+  return Asleep(place, awaited, [&] { return Sleep(place, awaited.deed, ready); });
 }
 
-absl::Status Member::Asleep(const Place& place, absl::FunctionRef<absl::Status()> body) {
+absl::Status Member::Asleep(const Place& place, const std::optional<Awaited>& awaited,
+                            absl::FunctionRef<absl::Status()> body) {
   {
     MutexLock lock(device_->mutex_);
-    device_->sleep_ = {launch_, number_, place, Clock::now()};
+    device_->is_asked_.store(false, std::memory_order_seq_cst);
+    device_->sleep_ = {.launch = launch_,
+                       .number = number_,
+                       .round = rounds_[number_] - 1,  // Run has counted this call
+                       .place = place,
+                       .awaited = awaited,
+                       .since = Clock::now(),
+                       .wait = ++device_->waits_};
   }
   device_->reads_.Say();
   absl::Status status = body();
@@ -246,12 +310,13 @@ absl::Status Member::Asleep(const Place& place, absl::FunctionRef<absl::Status()
 }
 
 absl::Status Member::Sleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready) {
-  const Clock::time_point deadline = Clock::now() + launch_->wait_max();
+  const Clock::time_point began = Clock::now();
   const FutexWord& pulse = place.region().pulse;
   std::atomic<uint32_t>& awaited = device_->region().awaited;
-  bool is_woken = true, has_ended = false;
+  bool is_woken = true, has_ended = false, is_long = false;
   while (true) {
     const uint32_t seen = pulse.load(std::memory_order_seq_cst);
+    const bool is_asked = device_->is_asked_.load(std::memory_order_seq_cst);  // before it looks
     if (ready()) {
       if (!is_woken) ++device_->overslept_;
       return absl::OkStatus();
@@ -268,7 +333,12 @@ absl::Status Member::Sleep(const Place& place, Deed deed, absl::FunctionRef<bool
       has_ended = true;
       continue;  // perhaps it came right before that
     }
-    if (Clock::now() >= deadline) {
+    if (is_asked) device_->Answer();
+    const Clock::duration waited = Clock::now() - began;
+    if (waited >= LocalDevice::kLongWait && !std::exchange(is_long, true) &&
+        device_->on_long_wait_ != nullptr)
+      device_->on_long_wait_(launch_->gang().ordinal);
+    if (waited >= launch_->wait_max()) {
       return absl::DeadlineExceededError(absl::StrCat(
           "collective ", CollectiveName(), " has waited for ", place.peer->name(),
           ", local device ", place.device, ", for ", launch_->wait_max().count(), " ms"));
@@ -315,6 +385,10 @@ bool Member::IsRead(const Place& reader, const LocalDevice::Sent& sent) const {
          reader.peer->is_gone();
 }
 
+Awaited Member::ReadOf(const LocalDevice::Sent& sent) {
+  return {.deed = Deed::kRead, .key = {.gang = sent.gang}, .sequence = sent.sequence};
+}
+
 absl::StatusOr<MessageWriter> Member::BeginMessage() {
   const uint64_t sequence = device_->sequence_ + 1;
   LocalDevice::Sent& sent = device_->sent_[sequence % kSlots];
@@ -323,7 +397,7 @@ absl::StatusOr<MessageWriter> Member::BeginMessage() {
       const Place& reader = (*sent.places)[position];
       if (reader.number() == device_->number_) continue;
       if (sent.reach == Reach::kElsewhere && IsHere(reader)) continue;
-      GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, [&] { return IsRead(reader, sent); }));
+      GANGWAY_RETURN_IF_ERROR(Await(reader, ReadOf(sent), [&] { return IsRead(reader, sent); }));
     }
     if (sent.is_aborted->load(std::memory_order_acquire)) device_->FailLate(sent.gang);
     sent = {};
@@ -375,7 +449,7 @@ absl::Status Member::AwaitReadersElsewhere(const PositionList& readers) {
   for (uint32_t position : *readers) {
     const Place& reader = PlaceOf(position);
     if (IsHere(reader)) continue;
-    GANGWAY_RETURN_IF_ERROR(Await(reader, Deed::kRead, [&] { return IsRead(reader, last); }));
+    GANGWAY_RETURN_IF_ERROR(Await(reader, ReadOf(last), [&] { return IsRead(reader, last); }));
   }
   return launch_->reason();
 }
@@ -413,15 +487,11 @@ absl::StatusOr<Member::Found> Member::Receive(uint32_t source, const MessageKey&
   const Place& place = (*launch_->places())[source];
   const Region& region = place.region();
   Found found;
-  GANGWAY_RETURN_IF_ERROR(Await(place, Deed::kWritten, [&] {
+  GANGWAY_RETURN_IF_ERROR(Await(place, {.key = key}, [&] {
     for (size_t slot = 0; slot < kSlots; ++slot) {
       const Region::Header& header = region.headers[slot];
       const uint64_t sequence = header.sequence.load(std::memory_order_acquire);
-      if (sequence == 0 || header.gang.load(std::memory_order_relaxed) != key.gang ||
-          header.number.load(std::memory_order_relaxed) != key.number ||
-          header.round.load(std::memory_order_relaxed) != key.round ||
-          header.part.load(std::memory_order_relaxed) != key.part)
-        continue;
+      if (sequence == 0 || !IsOf(header, key)) continue;
       const bool shows = header.shows.load(std::memory_order_relaxed) != 0;
       std::atomic_thread_fence(std::memory_order_acquire);
       if (header.sequence.load(std::memory_order_relaxed) != sequence) continue;
@@ -465,7 +535,7 @@ absl::Status Member::Consume(uint32_t source, const Found& found) {
 // A sender overwrites an unread message only if the launch has failed on its worker, and a broken way fails its
 // launches. In both cases an abort with the root cause follows.
 absl::Status Member::AwaitReason(const Place& place, const absl::Status& otherwise) {
-  return Asleep(place, [&] {
+  return Asleep(place, std::nullopt, [&] {
     Clock::time_point deadline = Clock::now() + launch_->wait_max();
     const FutexWord& pulse = place.region().pulse;
     bool was_gone = false;

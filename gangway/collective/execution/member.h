@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -44,13 +45,37 @@ namespace gangway::collective {
 class Exchange;
 class Launch;
 
+// What a member waits for another device to do.
+struct Awaited {
+  Deed deed = Deed::kWritten;
+  MessageKey key;         // kWritten: of the message. kRead: the message's gang is all that counts
+  uint64_t sequence = 0;  // kRead: of the message
+};
+
 // A member that sleeps until another one has come as far.
 struct Waiting {
-  uint64_t gang = 0;       // its ordinal
-  std::string collective;  // PlannedCollective::Name
-  std::string peer;        // the worker of the other member
+  uint64_t gang = 0;         // its ordinal
+  uint64_t wait = 0;         // larger than those of the device's earlier waits
+  uint32_t number = 0;       // of the collective in its plan
+  uint32_t round = 0;        // calls of this collective by the member before this one
+  std::string collective;    // PlannedCollective::Name
+  std::string peer;          // the worker of the other member
+  uint32_t peer_worker = 0;  // its index
   uint32_t peer_device = 0;
+  bool is_mirrored = false;        // the other worker shares no memory with this one
+  std::optional<Awaited> awaited;  // nothing: the reason of a failure
   Clock::time_point since;
+};
+
+// Of a device that may be one of several that wait for each other.
+struct WaitQuestion {
+  uint64_t wait = 0;
+  // A deed of this device that the one with the number `by` awaits.
+  struct Owed {
+    Awaited deed;
+    uint32_t by = 0;
+  };
+  std::optional<Owed> owed;
 };
 
 // A gang, as its members on all workers name it.
@@ -65,8 +90,12 @@ enum class Reach { kAll, kElsewhere };
 // What a device of this worker keeps from launch to launch.
 class LocalDevice {
  public:
+  // `on_long_wait`: a member has waited here for kLongWait; once for each wait, with the gang's ordinal, on the
+  // member's thread.
   LocalDevice(std::shared_ptr<Arena> arena, uint32_t worker, uint32_t device,
-              std::shared_ptr<const Couriers> couriers);
+              std::shared_ptr<const Couriers> couriers,
+              std::function<void(uint64_t gang)> on_long_wait = nullptr);
+  static constexpr std::chrono::milliseconds kLongWait{250};
 
   // A gang is queued on the device, in the order of the places; and has ended there, or never will begin.
   enum class Ending {
@@ -81,6 +110,10 @@ class LocalDevice {
   static void Skip(std::span<const std::shared_ptr<LocalDevice>> devices, uint64_t place);
   // What the member that runs here sleeps for, if it does. Any thread.
   std::optional<Waiting> waiting() const GANGWAY_EXCLUDES(mutex_);
+  // Calls `held` on the member's thread if the member is still in the wait, looks once more and finds that it has to
+  // wait on, and its device has not done yet what it owes. Otherwise drops `held`: the member, or another one, goes on.
+  // Any thread.
+  void Ask(const WaitQuestion& question, std::function<void()> held) GANGWAY_EXCLUDES(mutex_);
   // How many sleeps missed their wake: they ended at their limit, and what they waited for had come before. Call it
   // only while no member runs.
   uint32_t overslept() const { return overslept_; }
@@ -102,6 +135,9 @@ class LocalDevice {
   std::optional<LeftUpTo> LeaveHere(uint64_t place, Ending ending) GANGWAY_EXCLUDES(mutex_);
   Region& region() { return arena_->own(device_); }
   void Pulse() { region().pulse.fetch_add(1, std::memory_order_seq_cst); }
+  // The member that sleeps here has looked since it was asked.
+  void Answer() GANGWAY_EXCLUDES(mutex_);
+  bool HasDone(const WaitQuestion::Owed& owed);
   void SetLeft(uint64_t place);
   // Others wait for the reason of this gang's failure, and not only for what this device does in it.
   void SetFailed(uint64_t place) GANGWAY_REQUIRES(mutex_);
@@ -112,6 +148,7 @@ class LocalDevice {
   const uint32_t number_;
   const uint32_t device_;
   const std::shared_ptr<const Couriers> couriers_;
+  const std::function<void(uint64_t gang)> on_long_wait_;
   UnsaidReads reads_;
   // Used by the member that runs now: launches of one device do not overlap.
   uint64_t sequence_;  // of its last message
@@ -122,10 +159,17 @@ class LocalDevice {
   struct Sleep {
     std::shared_ptr<const Launch> launch;
     uint32_t number = 0;
+    uint32_t round = 0;
     Place place;
+    std::optional<Awaited> awaited;
     Clock::time_point since;
+    uint64_t wait = 0;
+    WaitQuestion question;
+    std::function<void()> held;  // null: it is not asked
   };
   std::optional<Sleep> sleep_ GANGWAY_GUARDED_BY(mutex_);
+  uint64_t waits_ GANGWAY_GUARDED_BY(mutex_) = 0;        // so far
+  std::atomic<bool> is_asked_ = false;                   // sleep_ has a question
   std::set<uint64_t> gangs_ GANGWAY_GUARDED_BY(mutex_);  // queued or running, by place
   uint64_t last_gang_ GANGWAY_GUARDED_BY(mutex_) = 0;
   // The last gang of whose end others are to be told, once the earlier ones that are under way have ended. 0: none.
@@ -211,12 +255,15 @@ class Member {
   const Place& PlaceOf(uint32_t position) const { return (*launch_->places())[position]; }
   // Whether it is a device of this worker.
   bool IsHere(const Place& place) const { return &place.peer->arena() == device_->arena_.get(); }
-  // Waits until `ready`, which a deed of the device at `place` makes true.
-  absl::Status Await(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
-  absl::Status AwaitAsleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
+  // Waits until `ready`, which a deed of the device at `place` makes true. On this worker only the kind of the deed is
+  // needed.
+  absl::Status Await(const Place& place, const Awaited& awaited, absl::FunctionRef<bool()> ready);
+  absl::Status AwaitAsleep(const Place& place, const Awaited& awaited,
+                           absl::FunctionRef<bool()> ready);
   absl::Status Sleep(const Place& place, Deed deed, absl::FunctionRef<bool()> ready);
   // Runs `body`, which sleeps at `place`, while `waiting` reports that. Sends the device's unsaid reads first.
-  absl::Status Asleep(const Place& place, absl::FunctionRef<absl::Status()> body);
+  absl::Status Asleep(const Place& place, const std::optional<Awaited>& awaited,
+                      absl::FunctionRef<absl::Status()> body);
   // Of the collective that runs, for errors.
   std::string CollectiveName() const { return launch_->plan().at(number_).Name(); }
   // Adds what the reader of this rank needs of a message, in increasing order.
@@ -228,6 +275,7 @@ class Member {
   bool HasEndedWell(const Place& place) const;
   // Whether the reader has read the device's messages up to this one, or never will.
   bool IsRead(const Place& reader, const LocalDevice::Sent& sent) const;
+  static Awaited ReadOf(const LocalDevice::Sent& sent);
   // The next slot, once its message has been read.
   absl::StatusOr<MessageWriter> BeginMessage();
   absl::Status EndMessage(const MessageWriter& message, const MessageKey& key,

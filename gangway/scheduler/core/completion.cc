@@ -16,6 +16,10 @@ void Island::OnReport(uint32_t worker, wire::Report& report, Time now, Actions& 
       return OnWorkerDone(worker, *report.mutable_done(), actions);
     case wire::Report::kFailing:
       return OnWorkerFailing(worker, *report.mutable_failing(), actions);
+    case wire::Report::kGangWaits:
+      return OnGangWaits(worker, *report.mutable_gang_waits(), actions);
+    case wire::Report::kWaitHeld:
+      return OnWaitHeld(worker, report.wait_held(), actions);
     case wire::Report::kStaging:
       return OnStaging(report.staging(), now);
     case wire::Report::kUsage:
@@ -135,6 +139,7 @@ void Island::End(Ordinal ordinal, Actions& actions) {
   auto found = nodes_.find(ordinal);
   NodeState node = std::move(found->second);
   nodes_.erase(found);
+  gang_waits_.erase(ordinal);
   ready_.Erase(ordinal, node.devices);
   turns_.erase(ordinal);
   StopWaitingForBytes(node);

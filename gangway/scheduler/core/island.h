@@ -34,6 +34,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "gangway/base/ids.h"
+#include "gangway/scheduler/core/gang_waits.h"
 #include "gangway/scheduler/core/ledger.h"
 #include "gangway/scheduler/core/memory_queue.h"
 #include "gangway/scheduler/core/ready_queue.h"
@@ -376,6 +377,19 @@ class Island {
   std::vector<const NodeState*> LaunchesAhead(const NodeState& node) const;
   bool IsOpenOn(const NodeState& node, IslandDevice device) const;
 
+  // deadlock.cc
+  void OnGangWaits(uint32_t worker, wire::GangWaits& report, Actions& actions);
+  void OnWaitHeld(uint32_t worker, const wire::WaitHeld& held, Actions& actions);
+  void Ask(Ordinal gang, const GangWaits::Ring& ring, Actions& actions);
+  void EndDeadlock(NodeState& node, const GangWaits::Ring& ring, Actions& actions);
+  NodeState* FindRunning(Ordinal gang, uint32_t worker);
+  // By its index on the worker; nullopt: there is none.
+  std::optional<IslandDevice> DeviceOf(uint32_t worker, uint32_t device) const;
+  uint32_t LocalIndex(IslandDevice device) const {
+    return static_cast<uint32_t>(device.number() -
+                                 workers_[StateOf(device).worker].first_device.number());
+  }
+
   // workers.cc: workers that start, are lost and return.
   void OnWorkerUp(WorkerUp& event, Time now, Actions& actions);
   void OnWorkerDown(WorkerDown& event, Actions& actions);
@@ -418,6 +432,8 @@ class Island {
   Ledger ledger_;
   std::map<SessionId, std::string> broken_books_;  // found in this step, and how
   std::map<Ordinal, NodeState> nodes_;             // not ended
+  std::map<Ordinal, GangWaits> gang_waits_;        // of those whose members have waited for long
+  uint64_t wait_checks_ = 0;                       // so far
   absl::flat_hash_map<StorageId, StorageState> storages_;
   std::map<ExecutableId, Executable> executables_;
   struct LoadFailure {

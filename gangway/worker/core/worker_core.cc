@@ -66,6 +66,7 @@ void WorkerCore::On(ItemArrived& event) {
     case wire::IslandItem::kProbe:
       return Emit(ReportUsage{item.probe()});
     case wire::IslandItem::kLeave:  // handled by the service
+    case wire::IslandItem::kWaitCheck:
       return;
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::kAdmit:

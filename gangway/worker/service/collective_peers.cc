@@ -84,8 +84,8 @@ absl::Status CollectivePeers::Begin() {
   }
   MutexLock lock(mutex_);
   for (uint32_t i = 0; i < devices; ++i)
-    devices_.push_back(
-        std::make_shared<collective::LocalDevice>(arena_, options_.index, i, couriers_));
+    devices_.push_back(std::make_shared<collective::LocalDevice>(arena_, options_.index, i,
+                                                                 couriers_, options_.on_long_wait));
   return absl::OkStatus();
 }
 

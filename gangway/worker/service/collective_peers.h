@@ -44,11 +44,12 @@ class CollectivePeers {
     uint32_t island = 0;
     uint32_t index = 0;  // in the island
     std::string host;
-    EventLoop* loop = nullptr;                    // outlives this
-    transport::Transport* transport = nullptr;    // to other workers; outlives this
-    bool shared_memory = false;                   // with other processes
-    SharedHeap heap;                              // then they may read it
-    std::function<void(uint64_t id)> on_refused;  // as of CollectiveStreams
+    EventLoop* loop = nullptr;                        // outlives this
+    transport::Transport* transport = nullptr;        // to other workers; outlives this
+    bool shared_memory = false;                       // with other processes
+    SharedHeap heap;                                  // then they may read it
+    std::function<void(uint64_t id)> on_refused;      // as of CollectiveStreams
+    std::function<void(uint64_t gang)> on_long_wait;  // as of LocalDevice
   };
   explicit CollectivePeers(Options options);
   ~CollectivePeers();

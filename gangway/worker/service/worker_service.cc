@@ -103,7 +103,9 @@ WorkerService::WorkerService(ServiceOptions options, std::shared_ptr<EventLoop> 
               .transport = data,
               .shared_memory = options_.shared_bytes_max > 0,
               .heap = options_.heap,
-              .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); }}),
+              .on_refused = [this](uint64_t id) { streams_.ForgetPeer(id); },
+              .on_long_wait = [this](uint64_t gang) { long_waits_.Tell(gang); }}),
+      long_waits_(&peers_, loop_, &usage_reports_),
       streams_({.loop = loop_.get(),
                 .incarnation = options_.identity.incarnation,
                 .staging = staging_,
@@ -156,6 +158,7 @@ void WorkerService::OnBatch(wire::IslandBatch batch) {
       *usage_reports_.add_reports()->mutable_usage() = MakeUsage(0);
     }
     leaving_ |= item.has_leave();
+    if (item.has_wait_check()) long_waits_.Check(item.wait_check());
     Step(ItemArrived{std::move(item)});
   }
 }

@@ -35,6 +35,7 @@
 #include "gangway/worker/service/gang_watch.h"
 #include "gangway/worker/service/host_calls.h"
 #include "gangway/worker/service/launch_task.h"
+#include "gangway/worker/service/long_waits.h"
 #include "gangway/worker/service/node_task.h"
 #include "gangway/worker/service/running_gangs.h"
 #include "gangway/worker/service/stream_transfers.h"
@@ -166,6 +167,7 @@ class WorkerService {
   const std::shared_ptr<StagingMemory> staging_;
   StreamTransfers transfers_;
   CollectivePeers peers_;
+  LongWaits long_waits_;
   DataStreams streams_;
   std::vector<std::shared_ptr<DeviceThread>> devices_;
   std::vector<std::shared_ptr<InFlight>> host_callers_;  // by device
@@ -184,7 +186,7 @@ class WorkerService {
   };
   std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
   bool leaving_ = false;                                  // the controller sends no new work
-  wire::ReportBatch usage_reports_;                       // of this round
+  wire::ReportBatch usage_reports_;                       // of this round, with waits of members
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes
   EventLoop loader_;           // last: its tasks use the other members
