@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from harness import GANGWAY, PATIENCE, ROOT, Client, Cluster, client_environment, wait_for
@@ -67,8 +67,14 @@ def full_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 class Console:
     """A live client process that executes one statement at a time for a test (console.py)."""
 
-    def __init__(self, cluster: Reachable, ready_s: float = 30, door: str = "ifrt") -> None:
-        self._process = Client(ROOT / "testing" / "console.py", cluster.port, door)
+    def __init__(
+        self,
+        cluster: Reachable,
+        ready_s: float = 30,
+        door: str = "ifrt",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._process = Client(ROOT / "testing" / "console.py", cluster.port, door, environment)
         self._answers: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

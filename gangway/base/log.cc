@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdio>
 
+#include "gangway/base/shown_name.h"
+
 namespace gangway {
 namespace {
 
@@ -11,7 +13,7 @@ void ToStderr(LogLevel level, const std::string& line) {
   const char* word = level == LogLevel::kInfo    ? ""
                      : level == LogLevel::kError ? "error: "
                                                  : "warning: ";
-  std::fprintf(stderr, "gangway: %s%s\n", word, line.c_str());
+  std::fprintf(stderr, "gangway: %s%s\n", word, ShownLines(line).c_str());
 }
 
 std::atomic<LogSink> log_sink = &ToStderr;

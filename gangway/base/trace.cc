@@ -10,6 +10,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/shown_name.h"
 
 namespace gangway {
 namespace {
@@ -110,7 +111,7 @@ void Trace(TraceKind kind, uint32_t place, SessionId session, Ordinal gang, uint
 
 void NameTrace(TraceNameOf what, uint64_t id, std::string name) {
   if (!IsOn()) return;
-  if (name.size() > kNameBytesMax) name.resize(kNameBytesMax);
+  name = ShownName(name, kNameBytesMax);
   Names& all = TheNames();
   MutexLock lock(all.mutex);
   all.names[{what, id}] = std::move(name);

@@ -5,7 +5,7 @@
 // and a few stores, some tens of nanoseconds. A reader copies while writers continue, and leaves
 // out records that are being overwritten; of two writers that meet in one slot, a lap of the ring
 // apart, both records may be lost. Names (of links, programs) are set rarely,
-// under a lock; past a limit the oldest are dropped.
+// under a lock, escaped (shown_name.h); past a limit the oldest are dropped.
 //
 // GANGWAY_TRACE=off, read once, turns recording off, to measure its cost.
 #ifndef GANGWAY_BASE_TRACE_H_

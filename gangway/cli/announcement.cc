@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <utility>
+
+#include "gangway/base/shown_name.h"
 
 namespace gangway::cli {
 namespace {
@@ -26,7 +29,7 @@ std::string ToLine(const Announcement& announcement) {
   }
   if (!announcement.text.empty()) line += " " + announcement.text;
   std::replace(line.begin(), line.end(), '\n', ' ');
-  return line;
+  return announcement.kind == Kind::kEvent ? ShownName(line, SIZE_MAX) : line;
 }
 
 std::optional<Announcement> FromLine(const std::string& line) {

@@ -20,7 +20,8 @@ struct Announcement {
   std::string text;
 };
 
-std::string ToLine(const Announcement& announcement);           // without a newline
+// Without a newline. The text of an event is escaped (base/shown_name.h), since it repeats names of others.
+std::string ToLine(const Announcement& announcement);
 std::optional<Announcement> FromLine(const std::string& line);  // nullopt: not an announcement
 
 // Writes the line to standard output in one write. Thread-safe.

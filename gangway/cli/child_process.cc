@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
+#include "gangway/base/shown_name.h"
 
 namespace gangway::cli {
 namespace {
@@ -143,8 +144,10 @@ void ChildProcess::OnLine(Pipe& pipe, const std::string& line) {
     if (on_line_) on_line_(line);
     return;
   }
-  if (log_ != nullptr) log_->Write(line + "\n");
-  last_words_.push_back(line);
+  // Not only our own lines: a compiler's runtime writes names of programs there.
+  const std::string shown = ShownLines(line);
+  if (log_ != nullptr) log_->Write(shown + "\n");
+  last_words_.push_back(shown);
   if (last_words_.size() > kLastWords) last_words_.pop_front();
 }
 

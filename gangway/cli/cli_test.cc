@@ -59,6 +59,8 @@ TEST(AnnouncementTest, LinesGoThereAndBack) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->kind, Announcement::Kind::kEvent);
   EXPECT_EQ(back->text, "session 3 opens for x");
+  EXPECT_EQ(ToLine({.kind = Announcement::Kind::kEvent, .text = "a\rready\x1b[2J"}),
+            "event a\\rready\\x1b[2J");
   EXPECT_EQ(FromLine("ready")->kind, Announcement::Kind::kReady);
   EXPECT_FALSE(FromLine("readily"));
   EXPECT_FALSE(FromLine(""));
@@ -261,6 +263,12 @@ TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
   EXPECT_THAT(table, HasSubstr("clients 1 B in, 2 B out; workers 3 B in, 3.0 MiB out"));
   EXPECT_THAT(table, HasSubstr("drain"));
   EXPECT_THAT(table, HasSubstr("1.0 MiB STUCK"));
+  EXPECT_THAT(table, HasSubstr("a \"quoted\"\\tname")) << "escaped";
+  wire::StatusReply forging = SomeStatus();
+  forging.mutable_sessions(0)->set_name("x\n7        forged");
+  forging.mutable_workers(1)->mutable_state()->mutable_failure()->set_message("a\nb\x1b[2J");
+  EXPECT_THAT(ToTable(forging), HasSubstr("x\\n7        forged"));
+  EXPECT_THAT(ToTable(forging), HasSubstr("a\\nb\\x1b[2J\n"));
   EXPECT_THAT(ToTable({}), HasSubstr("no sessions"));
 }
 

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #include "gangway/base/log.h"
 #include "gangway/base/mutex.h"
 #include "gangway/base/shared_heap.h"
+#include "gangway/base/shown_name.h"
 #include "gangway/base/status.h"
 #include "gangway/base/thread.h"
 #include "gangway/cli/announcement.h"
@@ -60,6 +62,19 @@ constexpr std::chrono::hours kForever{24};         // the wait is then repeated
 constexpr int kConverterDevices = 2;               // of the runtime that converts programs
 constexpr std::chrono::seconds kSessionLimit{90};  // longer than a remote controller's own limit
 
+// %* of a pattern: the message, in which no name, error or program of others begins a line or steers a terminal.
+class ShownMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm& /*when*/,
+              spdlog::memory_buf_t& line) override {
+    const std::string shown = ShownLines({message.payload.data(), message.payload.size()});
+    line.append(shown.data(), shown.data() + shown.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<ShownMessage>();
+  }
+};
+
 // To be called before any other thread starts: all threads inherit the mask, so that only
 // WaitForStop receives the signals.
 void BeginRole(const char* name) {
@@ -71,7 +86,9 @@ void BeginRole(const char* name) {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   spdlog::set_default_logger(spdlog::stderr_color_mt(name));
-  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %n %L %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<ShownMessage>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %n %L %*");
+  spdlog::set_formatter(std::move(formatter));
   spdlog::flush_on(spdlog::level::info);
   SetLogSink([](LogLevel level, const std::string& line) {
     const auto own = level == LogLevel::kInfo    ? spdlog::level::info

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "gangway/base/shown_name.h"
 #include "gangway/cli/json.h"
 
 namespace gangway::cli {
@@ -150,7 +151,7 @@ std::string ToTable(const wire::StatusReply& status) {
     absl::StrAppendFormat(&text, "%-18s %-6s %8d %20d  ", Name(state.worker()), StateWord(state),
                           state.process_id(), state.worker().incarnation());
     if (!state.up()) {
-      absl::StrAppend(&text, state.failure().message(), "\n");
+      absl::StrAppend(&text, ShownName(state.failure().message(), SIZE_MAX), "\n");
       continue;
     }
     std::string devices;
@@ -180,7 +181,7 @@ std::string ToTable(const wire::StatusReply& status) {
                         "BYTES", "EXECUTABLES", "PENDING");
   for (const auto& session : status.sessions()) {
     absl::StrAppendFormat(&text, "%-8d %-32s %8d %12s %12d %8d\n", session.session(),
-                          session.name(), session.arrays(), Bytes(session.bytes()),
+                          ShownName(session.name()), session.arrays(), Bytes(session.bytes()),
                           session.executables(), session.pending_nodes());
   }
   return text;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/shown_name.h"
 #include "gangway/cli/announcement.h"
 
 namespace gangway::cli {
@@ -122,7 +123,7 @@ void Supervisor::OnDeadlines(Clock::time_point now) {
 
 void Supervisor::OnHeadLine(const std::string& line) {
   auto announcement = FromLine(line);
-  if (!announcement) return children_.front().log->Write(line + "\n");
+  if (!announcement) return children_.front().log->Write(ShownLines(line) + "\n");
   switch (announcement->kind) {
     case Announcement::Kind::kListening:
       if (stopping() || !control_.empty()) return;
@@ -152,7 +153,7 @@ void Supervisor::OnHeadLine(const std::string& line) {
 // A line of another child than the head. Only schedulers write announcements.
 void Supervisor::OnLine(const Child& child, const std::string& line) {
   auto announcement = FromLine(line);
-  if (!announcement) return child.log->Write(line + "\n");
+  if (!announcement) return child.log->Write(ShownLines(line) + "\n");
   if (announcement->kind == Announcement::Kind::kEvent) options_.say(announcement->text);
   if (announcement->kind == Announcement::Kind::kSilent) EndSilent(announcement->text);
 }

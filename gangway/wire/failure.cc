@@ -7,29 +7,13 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/shown_name.h"
+
 namespace gangway::wire {
 namespace {
 constexpr char kPayload[] = "gangway/failure";
 
 bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
-
-// The size in bytes of the valid UTF-8 sequence (RFC 3629) at the start of `text`, which is not
-// empty; 0 if none.
-size_t SequenceSize(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  if (first < 0x80) return 1;
-  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if (!IsContinuation(text[i])) return 0;
-  }
-  const auto second = static_cast<unsigned char>(text[1]);
-  if (first == 0xe0 && second < 0xa0) return 0;  // overlong
-  if (first == 0xed && second > 0x9f) return 0;  // a surrogate
-  if (first == 0xf0 && second < 0x90) return 0;  // overlong
-  if (first == 0xf4 && second > 0x8f) return 0;  // above U+10FFFF
-  return size;
-}
 
 // The context that was added to the status on its way (base/status.h) precedes the record's text.
 void TakeContext(const absl::Status& status, Failure& failure) {
@@ -42,16 +26,6 @@ void TakeContext(const absl::Status& status, Failure& failure) {
 }
 
 }  // namespace
-
-std::string ValidUtf8(std::string_view text) {
-  std::string valid(text);
-  for (size_t i = 0; i < valid.size();) {
-    const size_t size = SequenceSize(std::string_view(valid).substr(i));
-    if (size == 0) valid[i] = '?';
-    i += size == 0 ? 1 : size;
-  }
-  return valid;
-}
 
 void ClipText(std::string& text, size_t bytes_max) {
   if (text.size() <= bytes_max) return;
@@ -69,9 +43,9 @@ void Clip(Failure& failure) {
     ClipText(*failure.mutable_message(), kFailureTextMax);
   if (failure.advice().size() > kFailureAdviceMax)
     ClipText(*failure.mutable_advice(), kFailureAdviceMax);
-  if (failure.program().size() > kNameMax) ClipText(*failure.mutable_program(), kNameMax);
-  if (failure.source().size() > kNameMax) ClipText(*failure.mutable_source(), kNameMax);
-  if (failure.worker().size() > kNameMax) ClipText(*failure.mutable_worker(), kNameMax);
+  if (!failure.program().empty()) failure.set_program(ShownName(failure.program(), kNameMax));
+  if (!failure.source().empty()) failure.set_source(ShownName(failure.source(), kNameMax));
+  if (!failure.worker().empty()) failure.set_worker(ShownName(failure.worker(), kNameMax));
 }
 
 FailureRef Share(Failure failure) { return std::make_shared<const Failure>(std::move(failure)); }
@@ -109,10 +83,9 @@ Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string
   return failure;
 }
 
-ProgramLabelRef LabelOf(std::string name, std::string source) {
-  ClipText(name, kNameMax);
-  ClipText(source, kNameMax);
-  return std::make_shared<const ProgramLabel>(ProgramLabel{std::move(name), std::move(source)});
+ProgramLabelRef LabelOf(const std::string& name, const std::string& source) {
+  return std::make_shared<const ProgramLabel>(
+      ProgramLabel{ShownName(name, kNameMax), ShownName(source, kNameMax)});
 }
 
 std::string ToText(const ProgramLabel& label) {

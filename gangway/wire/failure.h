@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 
+#include "gangway/base/utf8.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::wire {
@@ -22,11 +23,13 @@ inline constexpr size_t kFailureTextMax = 4096;
 inline constexpr size_t kFailureAdviceMax = 1024;
 inline constexpr size_t kNameMax = 512;
 
+using gangway::ValidUtf8;
+
 absl::Status ToStatus(const Failure& failure);
 Failure ToFailure(const absl::Status& status);
 Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string_view advice = "");
 
-// Cuts the texts that exceed their limits. Every role does so with failures that it receives from clients, compilers
+// Cuts the texts that exceed their limits, and escapes the names (base/shown_name.h). Every role does so with failures that it receives from clients, compilers
 // and workers; those made here are within the limits.
 void Clip(Failure& failure);
 
@@ -46,16 +49,14 @@ struct ProgramLabel {
 };
 using ProgramLabelRef = std::shared_ptr<const ProgramLabel>;
 
-ProgramLabelRef LabelOf(std::string name, std::string source = "");
+// The names come from a user's program: they are escaped, and cut at kNameMax.
+ProgramLabelRef LabelOf(const std::string& name, const std::string& source = "");
 
 // "jit_step at train.py:42".
 std::string ToText(const ProgramLabel& label);
 
 // A null `label` leaves `failure` unchanged.
 void SetProgram(const ProgramLabelRef& label, Failure& failure);
-
-// `text` with every byte that is not part of valid UTF-8 replaced by '?'.
-std::string ValidUtf8(std::string_view text);
 
 // One text for people and foreign protocols: the message, then program, gang, worker, device and
 // shard as far as known, then the advice.

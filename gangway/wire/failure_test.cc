@@ -63,6 +63,18 @@ TEST(FailureTest, BytesThatAreNoTextDoNotSpoilTheRecord) {
   }
 }
 
+TEST(FailureTest, NamesOfOthersAreEscaped) {
+  Failure received;
+  received.set_message("two\nlines");
+  received.set_program("jit_f\x1b[2J");
+  received.set_source("a\nb.py:1");
+  received.set_worker("w\r");
+  Clip(received);
+  EXPECT_EQ(ToText(received), "two\nlines [program jit_f\\x1b[2J, at a\\nb.py:1, worker w\\r]");
+  EXPECT_EQ(ToText(*LabelOf("f\n", "x\u202e.py:1")), "f\\n at x\\u202e.py:1");
+  EXPECT_EQ(LabelOf(std::string(9999, 'x'))->name.size(), kNameMax);
+}
+
 TEST(FailureTest, TextsHaveLimits) {
   std::string text(kFailureTextMax - 50, 'x');
   for (int i = 0; i < 50; ++i) text += "\u20ac";

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/shown_name.h"
 #include "gangway/base/status.h"
 #include "gangway/collective/execution/reduce.h"
 #include "gangway/xla/dtype.h"
@@ -320,8 +321,8 @@ bool SendsBlocks(Collective::Kind kind, size_t operand) {
 }
 
 std::string PlannedCollective::Name() const {
-  return meaning.source().empty() ? meaning.name()
-                                  : absl::StrCat(meaning.name(), " at ", meaning.source());
+  const std::string name = ShownName(meaning.name());  // the program's own choice, like the source
+  return meaning.source().empty() ? name : absl::StrCat(name, " at ", ShownName(meaning.source()));
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> Plan::Make(const xla::CollectiveTable& table) {

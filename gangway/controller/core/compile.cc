@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "gangway/base/shown_name.h"
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/collective_limits.h"
 #include "gangway/wire/failure.h"
@@ -128,8 +129,9 @@ void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions&
   const PendingCompile& compile = *answered;
   if (result.refused_over_workers()) AddWorkers(compile, *result.mutable_failure());
   if (result.has_failure()) wire::Clip(*result.mutable_failure());
-  wire::ClipText(*result.mutable_info()->mutable_name(), wire::kNameMax);
-  wire::ClipText(*result.mutable_info()->mutable_source(), wire::kNameMax);
+  wire::ExecutableInfo& info = *result.mutable_info();
+  info.set_name(ShownName(info.name(), wire::kNameMax));
+  info.set_source(ShownName(info.source(), wire::kNameMax));
   if (result.has_failure()) return FailCompile(compile, result.failure(), actions);
   if (!result.info().asks().empty()) {
     wire::Compiled compiled;

@@ -3,12 +3,10 @@
 #ifndef GANGWAY_FRONTDOOR_IFRT_STATUS_H_
 #define GANGWAY_FRONTDOOR_IFRT_STATUS_H_
 
-#include <string>
-#include <string_view>
-
 #include "absl/status/status.h"
 #include "grpcpp/support/status.h"
 
+#include "gangway/base/utf8.h"
 #include "gangway/xla/ifrt_types.pb.h"
 
 namespace gangway::ifrt {
@@ -18,8 +16,7 @@ absl::Status FromProto(const xla::StatusProto& proto);
 // Cuts a message that would not fit into the header in which gRPC carries it.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// `text` with every byte that is not part of valid UTF-8 replaced by '?'.
-std::string ValidUtf8(std::string_view text);
+using gangway::ValidUtf8;
 
 }  // namespace gangway::ifrt
 

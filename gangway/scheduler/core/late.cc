@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
+#include "gangway/base/shown_name.h"
 #include "gangway/scheduler/core/island.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/late_text.h"
@@ -56,10 +57,8 @@ void Island::OnMembers(const WorkerBeat& event, Time now, Actions& actions) {
                   .gang = Ordinal(each.gang()),
                   .stage = each.stage(),
                   .since = now - std::chrono::milliseconds(std::min(kForMsMax, each.for_ms()))};
-    member.client = each.client();
-    member.collective = each.collective();
-    wire::ClipText(member.client, wire::kNameMax);
-    wire::ClipText(member.collective, wire::kNameMax);
+    member.client = ShownName(each.client());
+    member.collective = ShownName(each.collective(), wire::kNameMax);
     if (const auto other = WorkerOf(each.awaited_worker())) {
       const auto& theirs = config_.workers[*other].devices;
       if (each.awaited_device() < theirs.size())

@@ -9,6 +9,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/mutex.h"
+#include "gangway/base/shown_name.h"
 #include "gangway/base/status.h"
 #include "gangway/transport/pieces.h"
 #include "gangway/wire/failure.h"
@@ -25,6 +26,16 @@ constexpr size_t kSilentMax = 1024;  // links of one listener that have not sent
 // cost memory.
 uint64_t PieceBytesMax(wire::Role role) {
   return role == wire::ROLE_CLIENT || role == wire::ROLE_COMPILER ? kLargeFieldsBytesMax : 0;
+}
+
+// Names of the peer's own choice, which logs, tables and errors repeat to others.
+void ShowNames(wire::Hello& hello) {
+  hello.set_name(ShownName(hello.name()));
+  hello.set_build_version(ShownName(hello.build_version()));
+  if (!hello.has_worker()) return;
+  wire::WorkerRegistration& worker = *hello.mutable_worker();
+  worker.set_host(ShownName(worker.host()));
+  worker.set_device_kind(ShownName(worker.device_kind()));
 }
 
 class Greeter;
@@ -85,6 +96,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
     lobby_->Leave(place_);
     absl::Status refused = absl::InvalidArgumentError("the first frame on a link must be a Hello");
     if (frame.has_hello()) {
+      ShowNames(*frame.mutable_hello());
       refused = Admit(frame.hello());
       if (refused.ok() && frame.hello().role() == wire::ROLE_PROBE) return AnswerProbe();
       if (refused.ok()) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <string>
 
 #include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/inproc/inproc.h"
@@ -162,6 +163,15 @@ TEST_F(PiecesTest, AClientsPiecesAreJoined) {
   frame.add_attachments()->set_bytes(3);
   Send(std::move(frame));
   EXPECT_EQ(Get(seen_->frame).compile_request().program(), "abc");
+}
+
+TEST_F(HandshakeTest, ANameIsShownOnOneLine) {
+  wire::Frame hello = Hello(wire::kProtocolVersion + 1, "a\n\x1b[2J" + std::string(9999, 'x'));
+  hello.mutable_hello()->set_build_version("1\r");
+  const std::string said = Ask(std::move(hello)).hello_reply().failure().message();
+  EXPECT_EQ(said.find("a\\n\\x1b[2Jxxx"), 0u) << said;
+  EXPECT_NE(said.find("xxx... runs Gangway 1\\r (protocol"), std::string::npos) << said;
+  EXPECT_LT(said.size(), 600u);
 }
 
 TEST_F(PiecesTest, NoOtherRoleSendsPieces) {
