@@ -7,14 +7,12 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -147,13 +145,7 @@ absl::Status WriteFiles(const std::string& folder, const Files& files) {
   return absl::OkStatus();
 }
 
-absl::Status MakeFolder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error && chmod(folder.c_str(), 0700) == 0) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("cannot make the folder ", folder, ": ",
-                                          error ? error.message() : "another user owns it"));
-}
+absl::Status MakeFolder(const std::string& folder) { return PrivateFolder::Make(folder).status(); }
 
 // What a role needs besides its certificate.
 struct RoleNeeds {

@@ -12,13 +12,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "gangway/base/clock.h"
 #include "gangway/base/shown_name.h"
+#include "gangway/base/status.h"
 
 namespace gangway::cli {
 namespace {
@@ -50,21 +50,30 @@ absl::Status SystemError(const std::string& what) {
 
 }  // namespace
 
-BoundedLog::BoundedLog(std::string path) : path_(std::move(path)), file_(path_, std::ios::app) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path_, error);
-  if (!error) bytes_ = size;
+absl::StatusOr<std::unique_ptr<BoundedLog>> BoundedLog::Open(
+    std::shared_ptr<const PrivateFolder> folder, std::string name) {
+  std::unique_ptr<BoundedLog> log(new BoundedLog(std::move(folder), std::move(name)));
+  GANGWAY_RETURN_IF_ERROR(log->OpenFile(O_APPEND));
+  const off_t size = lseek(log->file_.get(), 0, SEEK_END);
+  if (size > 0) log->bytes_ = static_cast<size_t>(size);
+  return log;
+}
+
+absl::Status BoundedLog::OpenFile(int flags) {
+  GANGWAY_ASSIGN_OR_RETURN(file_, folder_->OpenFile(name_, O_WRONLY | O_CREAT | flags));
+  return absl::OkStatus();
 }
 
 void BoundedLog::Write(const std::string& text) {
   if (bytes_ + text.size() > kBytesMax) {
-    file_.close();
-    rename(path_.c_str(), (path_ + ".1").c_str());
-    file_.open(path_, std::ios::trunc);
+    file_.Reset();
+    folder_->Rename(name_, name_ + ".1").IgnoreError();
     bytes_ = 0;
+    OpenFile(O_TRUNC).IgnoreError();
   }
-  file_.clear();  // retry after an error: a full disk may have space again
-  file_ << text << std::flush;
+  if (!file_.valid()) OpenFile(O_APPEND).IgnoreError();  // no room then
+  // What a full disk does not take is lost; later lines may find room again.
+  if (file_.valid()) (void)WriteAll(file_.get(), text);
   bytes_ += text.size();
 }
 

@@ -11,29 +11,37 @@
 
 #include <chrono>
 #include <deque>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/private_file.h"
 
 namespace gangway::cli {
 
-// A log of at most about twice kBytesMax bytes in two files: <path>, and the older <path>.1.
+// A log of at most about twice kBytesMax bytes in two files: <name>, and the older <name>.1.
 class BoundedLog {
  public:
   static constexpr size_t kBytesMax = size_t{4} << 20;
-  explicit BoundedLog(std::string path);
+  // Appends to the file if it exists. Errors: those of PrivateFolder::OpenFile.
+  static absl::StatusOr<std::unique_ptr<BoundedLog>> Open(
+      std::shared_ptr<const PrivateFolder> folder, std::string name);
   void Write(const std::string& text);
 
  private:
-  const std::string path_;
-  std::ofstream file_;
+  BoundedLog(std::shared_ptr<const PrivateFolder> folder, std::string name)
+      : folder_(std::move(folder)), name_(std::move(name)) {}
+  absl::Status OpenFile(int flags);
+
+  const std::shared_ptr<const PrivateFolder> folder_;
+  const std::string name_;
+  FileDescriptor file_;
   size_t bytes_ = 0;
 };
 

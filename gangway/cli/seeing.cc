@@ -1,12 +1,17 @@
 // Implementation of seeing.h.
 #include "gangway/cli/seeing.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
-#include <fstream>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/file_descriptor.h"
+#include "gangway/base/private_file.h"
 #include "gangway/base/status.h"
 #include "gangway/cli/tool_link.h"
 #include "gangway/cli/trace_file.h"
@@ -31,13 +36,14 @@ absl::Status Ask(const ClusterChoice& cluster, const char* name, wire::Frame req
 }
 
 absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path,
-                                             ": check that its folder exists and has space, or "
-                                             "choose another file with --out"));
+  absl::StatusOr<FileDescriptor> file = OpenOutput(path);
+  absl::Status why = file.status();
+  if (file.ok() && (!WriteAll(file->get(), text) || close(file->Release()) != 0))
+    why = absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  if (why.ok()) return why;
+  return absl::Status(why.code(), absl::StrCat(why.message(),
+                                               ": check that its folder exists and has space, or "
+                                               "choose another file with --out"));
 }
 
 }  // namespace

@@ -4,25 +4,38 @@
 #include <fcntl.h>
 #include <pwd.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <system_error>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/status.h"
+
 namespace gangway::cli {
 namespace {
 
-absl::Status FileError(const std::string& what, const std::string& path, int error) {
-  return absl::InternalError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(error)));
+constexpr char kLock[] = "lock";
+
+// Says how to choose another folder.
+absl::Status Advise(const absl::Status& status) {
+  if (!absl::IsPermissionDenied(status)) return status;
+  return absl::PermissionDeniedError(
+      absl::StrCat(status.message(),
+                   " (the state folder holds the cluster's secrets and logs, so it must be its ",
+                   "user's alone; --state-dir or GANGWAY_STATE_DIR names another)"));
+}
+
+// Makes the folder for this user alone, below folders of any kind. False: it exists.
+absl::StatusOr<bool> MakeRoot(const std::string& root) {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::symlink_status(root, error))) return false;
+  GANGWAY_RETURN_IF_ERROR(PrivateFolder::Make(root).status());
+  return true;
 }
 
 std::string Home() {
@@ -61,12 +74,13 @@ StateDir::StateDir(const std::string& root, int port)
     : root_(root), path_(absl::StrCat(root, "/", port)), port_(port) {}
 
 absl::Status StateDir::Lock() {
-  std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  if (error) return FileError("make", path_, error.value());
-  if (chmod(path_.c_str(), 0700) != 0) return FileError("protect", path_, errno);
-  lock_.Reset(open(File("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock_.valid()) return FileError("open", File("lock"), errno);
+  GANGWAY_ASSIGN_OR_RETURN(const bool made, MakeRoot(root_));
+  if (!made) GANGWAY_RETURN_IF_ERROR(Advise(CheckHolder(root_)));
+  auto folder = PrivateFolder::Make(path_);
+  GANGWAY_RETURN_IF_ERROR(Advise(folder.status()));
+  auto lock = folder->OpenFile(kLock, O_RDWR | O_CREAT);
+  GANGWAY_RETURN_IF_ERROR(lock.status());
+  lock_ = *std::move(lock);
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
   lock_.Reset();
   return absl::AlreadyExistsError(absl::StrCat(
@@ -74,41 +88,50 @@ absl::Status StateDir::Lock() {
       "): end it with `gangway down --port ", port_, "`, or choose another --port"));
 }
 
+absl::StatusOr<PrivateFolder> StateDir::Open() const {
+  GANGWAY_RETURN_IF_ERROR(Advise(CheckHolder(root_)));
+  auto folder = PrivateFolder::Open(path_);
+  GANGWAY_RETURN_IF_ERROR(Advise(folder.status()));
+  return folder;
+}
+
 absl::StatusOr<pid_t> StateDir::Supervisor() const {
   absl::Status nobody = absl::NotFoundError(
       absl::StrCat("no cluster runs on port ", port_, " (looked in ", path_,
                    "): start one with `gangway up --port ", port_,
                    "`, or give the port of a running one (--port or GANGWAY_PORT)"));
-  FileDescriptor file(open(File("lock").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return nobody;
-  const bool free = flock(file.get(), LOCK_SH | LOCK_NB) == 0;
-  file.Reset();
+  auto folder = Open();
+  if (absl::IsNotFound(folder.status())) return nobody;
+  GANGWAY_RETURN_IF_ERROR(folder.status());
+  auto file = folder->OpenFile(kLock, O_RDONLY);
+  if (absl::IsNotFound(file.status())) return nobody;
+  GANGWAY_RETURN_IF_ERROR(file.status());
+  const bool free = flock(file->get(), LOCK_SH | LOCK_NB) == 0;
+  file->Reset();
   int pid = 0;
   if (free || !absl::SimpleAtoi(Read(kSupervisorPid).value_or(""), &pid) || pid <= 1) return nobody;
   return pid;
 }
 
 absl::Status StateDir::Write(const std::string& name, const std::string& text) const {
-  const std::string fresh = File(name + ".new");
-  {
-    std::ofstream file(fresh, std::ios::trunc);
-    file << text << "\n";
-    if (!file.flush()) return FileError("write", fresh, errno);
-  }
-  if (rename(fresh.c_str(), File(name).c_str()) != 0) return FileError("write", File(name), errno);
-  return absl::OkStatus();
+  GANGWAY_ASSIGN_OR_RETURN(const PrivateFolder folder, Open());
+  return folder.Write(name, text + "\n");
 }
 
 absl::StatusOr<std::string> StateDir::Read(const std::string& name) const {
-  std::ifstream file(File(name));
-  if (!file) return absl::NotFoundError(absl::StrCat("no file ", File(name)));
-  std::ostringstream text;
-  text << file.rdbuf();
-  std::string result = text.str();
-  while (!result.empty() && result.back() == '\n') result.pop_back();
-  return result;
+  GANGWAY_ASSIGN_OR_RETURN(const PrivateFolder folder, Open());
+  GANGWAY_ASSIGN_OR_RETURN(std::string text, folder.Read(name));
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
 }
 
-void StateDir::Remove(const std::string& name) const { unlink(File(name).c_str()); }
+void StateDir::Remove(const std::string& name) const {
+  if (auto folder = Open(); folder.ok()) folder->Remove(name);
+}
+
+absl::StatusOr<PrivateFolder> StateDir::Logs() const {
+  GANGWAY_ASSIGN_OR_RETURN(const PrivateFolder folder, Open());
+  return folder.MakeFolder("logs");
+}
 
 }  // namespace gangway::cli

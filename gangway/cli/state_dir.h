@@ -1,5 +1,6 @@
 // The folder of the cluster on one port: ${GANGWAY_STATE_DIR:-$HOME/.gangway}/<port>/, for its
-// owner only. It holds the pids, the control address, the token (access.h), the logs, and a lock.
+// owner only (base/private_file.h). It holds the pids, the control address, the token (access.h),
+// the logs, and a lock.
 // The supervisor holds the lock until it ends, so the files of a crashed cluster never look like a
 // running one.
 #ifndef GANGWAY_CLI_STATE_DIR_H_
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/file_descriptor.h"
+#include "gangway/base/private_file.h"
 
 namespace gangway::cli {
 
@@ -42,9 +44,10 @@ class StateDir {
   std::string File(const std::string& name) const { return path_ + "/" + name; }
 
   // Creates the folder and takes the lock. ALREADY_EXISTS: a cluster runs; names its pid.
+  // PERMISSION_DENIED: other users own the folder, or could replace it.
   absl::Status Lock();
   // The pid of the supervisor that holds the lock. NOT_FOUND: no cluster runs here; says how to
-  // start one.
+  // start one. PERMISSION_DENIED: as above; nothing in such a folder is believed.
   absl::StatusOr<pid_t> Supervisor() const;
 
   absl::Status Write(const std::string& name,
@@ -52,8 +55,11 @@ class StateDir {
   absl::StatusOr<std::string> Read(
       const std::string& name) const;  // without the newline at its end
   void Remove(const std::string& name) const;
+  absl::StatusOr<PrivateFolder> Logs() const;  // made unless it exists
 
  private:
+  absl::StatusOr<PrivateFolder> Open() const;
+
   const std::string root_;
   const std::string path_;
   const int port_;

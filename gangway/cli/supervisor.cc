@@ -8,12 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/private_file.h"
 #include "gangway/base/shown_name.h"
+#include "gangway/base/status.h"
 #include "gangway/cli/announcement.h"
 
 namespace gangway::cli {
@@ -28,15 +29,27 @@ std::string FileName(std::string name) {
 
 Supervisor::Supervisor(SupervisorOptions options, StateDir* dir)
     : options_(std::move(options)), dir_(dir) {
-  std::filesystem::create_directories(dir_->File("logs"));
   for (const ChildSpec& spec : options_.children) {
     Child& child = children_.emplace_back();
     child.spec = spec;
-    child.log = std::make_unique<BoundedLog>(dir_->File("logs/" + FileName(spec.name) + ".log"));
   }
 }
 
+absl::Status Supervisor::OpenLogs() {
+  GANGWAY_ASSIGN_OR_RETURN(auto folder, dir_->Logs());
+  const auto shared = std::make_shared<const PrivateFolder>(std::move(folder));
+  for (Child& child : children_) {
+    GANGWAY_ASSIGN_OR_RETURN(child.log,
+                             BoundedLog::Open(shared, FileName(child.spec.name) + ".log"));
+  }
+  return absl::OkStatus();
+}
+
 int Supervisor::Run() {
+  if (const absl::Status opened = OpenLogs(); !opened.ok()) {
+    options_.complain(std::string(opened.message()));
+    return 1;
+  }
   sigset_t handled;
   sigemptyset(&handled);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&handled, signal);

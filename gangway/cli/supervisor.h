@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "gangway/base/clock.h"
 #include "gangway/base/file_descriptor.h"
 #include "gangway/cli/child_process.h"
@@ -63,6 +65,7 @@ class Supervisor {
     std::string last_words;  // of the previous process
   };
 
+  absl::Status OpenLogs();
   void WaitForEvents();
   void OnSignal();
   void OnDeadlines(Clock::time_point now);

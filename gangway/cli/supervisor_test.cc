@@ -327,5 +327,31 @@ TEST_F(SupervisorTest, DetachedFailureIsAFailure) {
   EXPECT_THAT(said_, Not(HasSubstr("ready: ")));
 }
 
+TEST_F(SupervisorTest, ALogIsMovedAsideAtItsLimitAndFollowsNoLink) {
+  auto made = PrivateFolder::Make(root_ + "/logs");
+  ASSERT_TRUE(made.ok()) << made.status();
+  auto folder = std::make_shared<const PrivateFolder>(*std::move(made));
+  const std::string line(size_t{1} << 20, 'x');
+  ASSERT_TRUE(folder->Write("a.log", "before\n").ok());
+  auto log = BoundedLog::Open(folder, "a.log");
+  ASSERT_TRUE(log.ok()) << log.status();
+  for (int i = 0; i < 4; ++i) (*log)->Write(line);
+  EXPECT_THAT(*folder->Read("a.log.1"), HasSubstr("before\nxxx"));
+  EXPECT_EQ(folder->Read("a.log")->size(), line.size());
+  Touch("victim");
+  ASSERT_EQ(symlink((root_ + "/victim").c_str(), (root_ + "/logs/b.log").c_str()), 0);
+  EXPECT_EQ(BoundedLog::Open(folder, "b.log").status().code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(SupervisorTest, ALinkInPlaceOfALogIsSaidAndNothingStarts) {
+  std::filesystem::create_directories(State().File("logs"));
+  Touch("victim");
+  ASSERT_EQ(symlink((root_ + "/victim").c_str(), State().File("logs/head.log").c_str()), 0);
+  Start();
+  EXPECT_EQ(Ended(), 1);
+  EXPECT_THAT(said_, HasSubstr("logs/head.log is a link"));
+  EXPECT_TRUE(Pids("").empty());
+}
+
 }  // namespace
 }  // namespace gangway::cli

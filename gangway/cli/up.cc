@@ -21,6 +21,8 @@
 
 #include "gangway/base/file_descriptor.h"
 #include "gangway/base/host_memory.h"
+#include "gangway/base/private_file.h"
+#include "gangway/base/status.h"
 #include "gangway/cli/access.h"
 #include "gangway/cli/memory_plan.h"
 #include "gangway/cli/plugin.h"
@@ -86,18 +88,26 @@ int RunForeground(const UpOptions& options, StateDir& dir) {
   return Supervisor(std::move(supervised), &dir).Run();
 }
 
+absl::StatusOr<std::unique_ptr<BoundedLog>> OpenUpLog(const StateDir& dir) {
+  GANGWAY_ASSIGN_OR_RETURN(auto folder, dir.Logs());
+  return BoundedLog::Open(std::make_shared<const PrivateFolder>(std::move(folder)), "up.log");
+}
+
 // Runs in the background process: writes to `starter` until the cluster is ready, and always to
 // up.log.
 int RunDetached(const UpOptions& options, StateDir& dir, FileDescriptor starter) {
   setsid();
   FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.get(), fd);
-  std::filesystem::create_directories(dir.File("logs"));
-  BoundedLog log(dir.File("logs/up.log"));
   auto open_end = std::make_shared<FileDescriptor>(std::move(starter));
+  auto log = OpenUpLog(dir);
+  if (!log.ok()) {
+    WriteLine(open_end->get(), absl::StrCat("gangway up: ", log.status().message()));
+    return 1;
+  }
   SupervisorOptions supervised = Describe(options, dir);
   supervised.say = [&log, open_end](const std::string& line) {
-    log.Write(line + "\n");
+    (*log)->Write(line + "\n");
     if (open_end->get() >= 0) WriteLine(open_end->get(), line);
   };
   supervised.complain = [say = supervised.say](const std::string& text) {
@@ -292,8 +302,9 @@ int Up(UpOptions options) {
   if (!port.ok()) return Fail(port.status());
   const std::string root = StateRoot(options.state_root);
   if (*port != 0) {  // "a cluster already runs" says more than "port in use"
-    if (auto pid = StateDir(root, *port).Supervisor(); pid.ok())
-      return Fail(StateDir(root, *port).Lock());
+    auto pid = StateDir(root, *port).Supervisor();
+    if (pid.ok()) return Fail(StateDir(root, *port).Lock());
+    if (absl::IsPermissionDenied(pid.status())) return Fail(pid.status());
   }
   port = ClaimPort(*port);
   if (!port.ok()) return Fail(port.status());

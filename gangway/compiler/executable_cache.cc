@@ -13,13 +13,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/file_descriptor.h"
 #include "gangway/base/sha256.h"
 
 namespace gangway::compiler {
@@ -71,6 +70,23 @@ absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
   return absl::OkStatus();
 }
 
+// What can be read of the file: less than all fails its checksum.
+std::string ReadAll(int fd) {
+  std::string bytes;
+  struct stat stat;
+  if (::fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) return bytes;
+  bytes.resize(static_cast<size_t>(stat.st_size));
+  size_t have = 0;
+  while (have < bytes.size()) {
+    const ssize_t count = ::read(fd, bytes.data() + have, bytes.size() - have);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    have += static_cast<size_t>(count);
+  }
+  bytes.resize(have);
+  return bytes;
+}
+
 }  // namespace
 
 std::string DefaultCacheFolder() {
@@ -95,9 +111,11 @@ absl::Status ExecutableCache::Open() {
   if (::mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST)
     return Errno("cannot make the folder", folder_);
   struct stat stat;
-  if (::stat(folder_.c_str(), &stat) != 0) return Errno("cannot read the folder", folder_);
-  if (!S_ISDIR(stat.st_mode))
-    return absl::UnavailableError(absl::StrCat(folder_, " is not a folder"));
+  if (::lstat(folder_.c_str(), &stat) != 0) return Errno("cannot read the folder", folder_);
+  if (!S_ISDIR(stat.st_mode)) {
+    return absl::UnavailableError(
+        absl::StrCat(folder_, " is not a folder, or a link to one: set GANGWAY_CACHE_DIR"));
+  }
   if (stat.st_uid != ::geteuid() || (stat.st_mode & 022) != 0) {
     return absl::PermissionDeniedError(
         absl::StrCat("other users may write into ", folder_,
@@ -122,9 +140,9 @@ std::optional<wire::CompileResult> ExecutableCache::Lookup(const std::string& ke
   std::string content;
   bool there = false;
   if (readable_) {
-    std::ifstream file(PathOf(key), std::ios::binary);
-    there = file.is_open();
-    if (there) content.assign(std::istreambuf_iterator<char>(file), {});
+    const FileDescriptor file(::open(PathOf(key).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    there = file.valid();
+    if (there) content = ReadAll(file.get());
   }
   std::string_view view(content);
   wire::CompileResult result;
@@ -170,7 +188,7 @@ void ExecutableCache::Store(const std::string& key, const wire::CompileResult& r
 absl::Status ExecutableCache::Write(const std::string& key, std::string_view payload) {
   std::string temporary =
       absl::StrCat(folder_, "/", kTemporaryPrefix, ::getpid(), "-", next_temporary_++);
-  int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return Errno("cannot create", temporary);
   absl::Status status =
       WriteAll(fd, absl::StrCat(std::string(kMagic), Checksum(key, payload)), temporary);
