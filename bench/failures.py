@@ -158,7 +158,7 @@ def replaced(cluster: Cluster, pid: int) -> bool:
 
 def device_stuck(runs: int, folder: pathlib.Path) -> Iterator[Sample]:
     cluster = Cluster(1, 1, 2, *Blocker.FLAGS)
-    blocker = Blocker(cluster, folder)
+    blocker = Blocker(cluster)
     cluster.start()
     try:
         with Console(cluster) as client:

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -125,10 +126,12 @@ class Blocker:
 
     FLAGS = ("--plugin", str(BLOCKING_PLUGIN))
 
-    def __init__(self, cluster: Cluster, folder: pathlib.Path) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         assert BLOCKING_PLUGIN.exists(), f"{BLOCKING_PLUGIN} is missing: build it first (make)"
-        self._folder = folder
-        cluster.environment["GANGWAY_TEST_BLOCK_DIR"] = str(folder)
+        # Beside the plugin, where a confined compiler may read.
+        self._kept = tempfile.TemporaryDirectory(dir=BLOCKING_PLUGIN.parent)
+        self._folder = pathlib.Path(self._kept.name)
+        cluster.environment["GANGWAY_TEST_BLOCK_DIR"] = self._kept.name
         cluster.compiles_for_itself()  # what it blocks must not have been compiled before
 
     @contextlib.contextmanager

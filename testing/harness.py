@@ -323,6 +323,8 @@ class Counted:
                 counts[f"threads of {name}"] = len(threads) - pooled - growing
                 counts[f"threads of gRPC in {name}"] = pooled
                 counts[f"growing threads of gRPC in {name}"] = growing
+        if "descriptors of head" in counts:  # spare compilers come and go, with their links
+            counts["descriptors of head"] -= max(0, status["counters"]["compilers"] - 1)
         return counts
 
     def pids(self, status: dict[str, Any]) -> dict[str, int]:

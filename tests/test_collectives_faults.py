@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import re
 import signal
 import time
@@ -105,20 +104,16 @@ class Faulty:
             assert client.do("result = float(run(3).sum())") == 2047.0
 
 
-def start_faulty(
-    new_cluster: NewCluster, folder: pathlib.Path, *flags: str
-) -> tuple[Cluster, Blocker]:
+def start_faulty(new_cluster: NewCluster, *flags: str) -> tuple[Cluster, Blocker]:
     running = new_cluster(1, 4, 2, *Blocker.FLAGS, *flags)
-    blocker = Blocker(running, folder)
+    blocker = Blocker(running)
     return running.start(), blocker
 
 
 @contextlib.contextmanager
-def faulty_cluster(
-    new_cluster: NewCluster, folder: pathlib.Path, *flags: str, opens: str = ""
-) -> Iterator[Faulty]:
+def faulty_cluster(new_cluster: NewCluster, *flags: str, opens: str = "") -> Iterator[Faulty]:
     """A cluster of its own, as two_clients has it."""
-    with two_clients(*start_faulty(new_cluster, folder, *flags), opens) as made:
+    with two_clients(*start_faulty(new_cluster, *flags), opens) as made:
         yield made
 
 
@@ -156,8 +151,8 @@ def two_clients(running: Cluster, blocker: Blocker, opens: str = "") -> Iterator
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Blocker]]:
-    made = start_faulty(Cluster, tmp_path_factory.mktemp("blocker"))
+def shared() -> Iterator[tuple[Cluster, Blocker]]:
+    made = start_faulty(Cluster)
     yield made
     made[0].stop()
 

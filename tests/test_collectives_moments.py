@@ -249,10 +249,10 @@ def faulty(
     flags, opens = options_of(moment, request.param)
     folder = tmp_path_factory.mktemp("moments")
     if NIGHTLY:
-        with faulty_cluster(new_cluster, folder, *flags, opens=opens) as made:
+        with faulty_cluster(new_cluster, *flags, opens=opens) as made:
             yield made
         return
-    shared = layouts.pop(flags, None) or start_faulty(Cluster, folder, *flags)
+    shared = layouts.pop(flags, None) or start_faulty(Cluster, *flags)
     try:
         with two_clients(*shared, opens) as made:
             yield made

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import random
 import signal
 import time
@@ -269,15 +268,13 @@ KINDS = [
 
 
 @pytest.mark.parametrize("seed", range(len(KINDS)))
-def test_random_faults_of_every_kind(
-    new_cluster: NewCluster, tmp_path: pathlib.Path, seed: int
-) -> None:
+def test_random_faults_of_every_kind(new_cluster: NewCluster, seed: int) -> None:
     rng = random.Random(seed)
     # A worker that ends five times soon after its start is given up.
     kinds = [KINDS[(4 * seed + i) % len(KINDS)] for i in range(4)]
     rng.shuffle(kinds)
     flags = ("--shared-memory", "0") if seed % 2 else ()
-    with faulty_cluster(new_cluster, tmp_path, *flags, opens=OPEN + TURNING) as faulty:
+    with faulty_cluster(new_cluster, *flags, opens=OPEN + TURNING) as faulty:
         with contextlib.ExitStack() as ends:
             faulty.client.do(f"exec({TURNING!r}, globals())", 60)
             for kind in kinds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 import time
 from collections.abc import Callable
@@ -23,9 +22,7 @@ def compiler_pid(cluster: Cluster) -> int:
     return int(status["pid"]) if status["state"] == "up" else 0
 
 
-def test_a_program_that_ends_the_compiler_is_quarantined_and_named(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
+def test_a_program_that_ends_the_compiler_is_quarantined_and_named(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 1, *Blocker.FLAGS).start()
     with cluster.left_as_found(), Console(cluster) as hostile, Console(cluster) as other:
         hostile.do(KILLER)
@@ -45,23 +42,19 @@ def test_a_program_that_ends_the_compiler_is_quarantined_and_named(
         assert compiler_pid(cluster) == compiler
 
 
-def test_many_programs_that_end_the_compiler_do_not_end_compiling(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
+def test_many_programs_that_end_the_compiler_do_not_end_compiling(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 1, *Blocker.FLAGS).start()
     with cluster.left_as_found(), Console(cluster) as hostile, Console(cluster) as other:
-        for i in range(3):  # six crashes within seconds
+        for i in range(3):  # five crashes within seconds
             hostile.do(f"def ends_the_compiler_{i}(x): return x + {i}")
             answer = hostile.ask(f"jax.jit(ends_the_compiler_{i})(np.float32(1))", 40)
-            assert "is quarantined" in answer["error"], answer
+            assert ("is quarantined" if i < 2 else "may compile nothing") in answer["error"], answer
         assert other.do(SHORT.format(factor=6), 40) == 42
 
 
-def test_a_cached_program_does_not_queue_behind_a_compile(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
+def test_a_cached_program_does_not_queue_behind_a_compile(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 1, *Blocker.FLAGS)
-    blocker = Blocker(cluster, tmp_path)
+    blocker = Blocker(cluster)
     cluster.start()
     with cluster.left_as_found(), Console(cluster) as client, Console(cluster) as other:
         assert client.do(SHORT.format(factor=6), 30) == 42

@@ -42,10 +42,10 @@ def refused(answer: dict[str, Any], worker: str = "island0/worker1") -> bool:
 
 
 def test_a_drained_worker_finishes_and_can_be_read_and_takes_nothing_new(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
+    new_cluster: NewCluster,
 ) -> None:
     cluster = new_cluster(1, 2, 2, *Blocker.FLAGS)
-    blocker = Blocker(cluster, tmp_path)
+    blocker = Blocker(cluster)
     cluster.start()
     with cluster.left_as_found(lambda: copy_once(cluster)), Console(cluster) as client:
         client.do("d0, d2 = jax.devices()[0], jax.devices()[2]; f = jax.jit(lambda x: x + 1)")
@@ -122,11 +122,9 @@ def test_what_cannot_be_drained_is_named(cluster: Cluster, target: str, words: s
     assert not cluster.workers()[0]["draining"]
 
 
-def test_a_worker_that_is_told_to_end_finishes_what_it_has(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
+def test_a_worker_that_is_told_to_end_finishes_what_it_has(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 2, *Blocker.FLAGS)
-    blocker = Blocker(cluster, tmp_path)
+    blocker = Blocker(cluster)
     cluster.start()
     with cluster.left_as_found(), Console(cluster) as client, Console(cluster) as other:
         client.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.ones(4, 'float32'))")
@@ -179,11 +177,9 @@ def test_a_worker_that_cannot_finish_ends_within_its_limit(
     del by_hand.processes["worker0"]
 
 
-def test_the_end_of_a_cluster_lets_a_running_call_finish(
-    new_cluster: NewCluster, tmp_path: pathlib.Path
-) -> None:
+def test_the_end_of_a_cluster_lets_a_running_call_finish(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 1, *Blocker.FLAGS)
-    blocker = Blocker(cluster, tmp_path)
+    blocker = Blocker(cluster)
     cluster.start()
     with Console(cluster) as client, Console(cluster) as other:
         client.do("f = jax.jit(lambda x: x + 1); x = jax.device_put(np.ones(4, 'float32'))")

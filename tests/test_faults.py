@@ -198,8 +198,8 @@ def test_a_compiler_killed_in_mid_compile_costs_nobody_else_anything(
         assert "ok" in answer or "compiler" in answer["error"], answer
         assert client.do("result = float((kept + 41).max())", 30) == 42
         assert other.do("result = float(jax.jit(lambda x: x * 6)(np.float32(7)))", 30) == 42
-        after = cluster.status()["compiler"]
-        assert after["state"] == "up" and after["pid"] != compiler["pid"]
+        wait_for("a compiler", lambda: cluster.status()["compiler"]["state"] == "up", 10)
+        assert cluster.status()["compiler"]["pid"] != compiler["pid"]
         assert only_worker(cluster)["pid"] == worker["pid"]
 
 

@@ -43,11 +43,10 @@ def check_one_call(cluster: Cluster, client: Console, blocker: Blocker, script: 
 def test_processes_hold_the_request_while_a_call_runs_and_an_idle_cluster_holds_none(
     new_cluster: NewCluster,
     file: pathlib.Path,
-    tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = new_cluster(1, 1, 1, "--separate-schedulers", *Blocker.FLAGS)
-    blocker = Blocker(cluster, tmp_path)
+    blocker = Blocker(cluster)
     cluster.start()
     assert file.read_bytes() == b"", "opened before any work"
     opened = file.stat().st_mtime_ns

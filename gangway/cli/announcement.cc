@@ -14,11 +14,12 @@ namespace gangway::cli {
 namespace {
 
 using Kind = Announcement::Kind;
-constexpr std::array<std::pair<Kind, const char*>, 5> kWords = {{{Kind::kListening, "listening"},
+constexpr std::array<std::pair<Kind, const char*>, 6> kWords = {{{Kind::kListening, "listening"},
                                                                  {Kind::kEvent, "event"},
                                                                  {Kind::kWaiting, "waiting"},
                                                                  {Kind::kReady, "ready"},
-                                                                 {Kind::kSilent, "silent"}}};
+                                                                 {Kind::kSilent, "silent"},
+                                                                 {Kind::kWanted, "wanted"}}};
 
 }  // namespace
 

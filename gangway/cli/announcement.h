@@ -15,6 +15,7 @@ struct Announcement {
     kWaiting,    // text: names of the absent processes
     kReady,      // all declared processes are up
     kSilent,     // text: the pid of a worker that was declared dead but still has a process
+    kWanted,     // text: the name of a process that runs on demand
   };
   Kind kind;
   std::string text;

@@ -143,10 +143,13 @@ TEST_F(StateTest, ChildrenAreToldTheirPlace) {
   options.islands = options.workers = 2;
   options.port = 4711;
   const auto children = Children(options, StateDir(root_, 4711));
-  ASSERT_EQ(children.size(), 6u);
+  ASSERT_EQ(children.size(), 7u);
   EXPECT_EQ(children[0].name, "head");
-  EXPECT_EQ(children[4].name, "island1/worker0");
-  const auto command = children[4].command("unix:/x");
+  EXPECT_EQ(children[1].name, "compiler");
+  EXPECT_EQ(children[2].name, "compiler1");
+  EXPECT_TRUE(!children[1].on_demand && children[2].on_demand);
+  EXPECT_EQ(children[5].name, "island1/worker0");
+  const auto command = children[5].command("unix:/x");
   EXPECT_THAT(command, Contains("unix:/x"));
   EXPECT_EQ(*(std::find(command.begin(), command.end(), "--island") + 1), "1");
   EXPECT_THAT(children[0].command(""), Contains("127.0.0.1:4711"));
@@ -173,6 +176,12 @@ TEST(MemoryPlan, ADefaultBudgetDividesHalfOfTheHostByWorkersAndDevices_GS2) {
   EXPECT_EQ(memory.staging_bytes, uint64_t{8} << 30);
   EXPECT_EQ(memory.shared_bytes, uint64_t{24} << 30);
   EXPECT_EQ(memory.heap_bytes, uint64_t{24} << 30);
+}
+
+TEST(MemoryPlan, ACompilerMayUseAQuarterOfTheHostUnlessTheUserSaysOtherwise) {
+  EXPECT_EQ(PlanCompiler(uint64_t{64} << 30, std::nullopt), uint64_t{16} << 30);
+  EXPECT_EQ(PlanCompiler(uint64_t{64} << 30, uint64_t{1} << 30), uint64_t{1} << 30);
+  EXPECT_EQ(PlanCompiler(uint64_t{64} << 30, 0), 0u) << "no limit";
 }
 
 TEST(MemoryPlan, OtherDevicesTellTheirOwn) {

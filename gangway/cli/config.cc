@@ -36,6 +36,7 @@ namespace {
 constexpr int64_t kDevicesMax = 4096;  // of the cluster
 constexpr int64_t kWaitMaxS = 3600;
 constexpr int64_t kThreadsMax = 4096;
+constexpr int64_t kCompilersMax = 16;
 
 // Reads values out of tables, and keeps the first error.
 class Reader {
@@ -127,7 +128,7 @@ class Reader {
     uint64_t count = 0;
     if (!absl::SimpleAtoi(text, &count) || count > UINT64_MAX / unit) {
       return Complain(node->source(),
-                      absl::StrCat(key, " must be a size per device, such as \"16GB\" or \"512MB\"",
+                      absl::StrCat(key, " must be a size, such as \"16GB\" or \"512MB\"",
                                    " (\"0\": no limit)"));
     }
     out = count * unit;
@@ -191,9 +192,9 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   const toml::table* table = node->as_table();
   if (table == nullptr)
     return reader.Complain(node->source(), "controller must be a table: [controller]");
-  reader.Keys(*table, {"client_silence", "collective_limit", "collectives", "control_port",
-                       "front_door_port", "host", "late_after", "latency_request", "session_wait",
-                       "worker_wait"});
+  reader.Keys(*table, {"client_silence", "collective_limit", "collectives", "compile_limit",
+                       "compiler_memory", "compilers", "control_port", "front_door_port", "host",
+                       "late_after", "latency_request", "session_wait", "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Integer(*table, "control_port", 1, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
@@ -202,6 +203,9 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   reader.Integer(*table, "worker_wait", 0, kWaitMaxS, config.worker_wait_s);
   reader.Integer(*table, "late_after", 1, kWaitMaxS, config.late_after_s);
   reader.Integer(*table, "collective_limit", 1, kCollectiveLimitMaxS, config.collective_limit_s);
+  reader.Integer(*table, "compilers", 1, kCompilersMax, config.compilers.count);
+  reader.Integer(*table, "compile_limit", 1, 86400, config.compilers.limit_s);
+  reader.Bytes(*table, "compiler_memory", config.compilers.memory_bytes);
   reader.OneOf(*table, "collectives", {"xla", kOwnCollectives}, config.collectives);
   reader.Boolean(*table, "latency_request", config.latency_request);
   if (config.control_port == config.front_door_port) {

@@ -40,6 +40,12 @@ struct HostIsland {
   std::optional<HostScheduler> scheduler;  // none: part of the controller
 };
 
+struct CompilerChoice {
+  uint32_t count = 2;                    // processes; all but the first run on demand
+  std::optional<uint64_t> memory_bytes;  // of each; 0 = no limit; not set = PlanCompiler decides
+  uint32_t limit_s = 600;                // of one program's compile
+};
+
 struct ClusterConfig {
   std::string controller_host = "127.0.0.1";  // where workers and clients reach the controller
   int control_port = 38601;
@@ -50,6 +56,7 @@ struct ClusterConfig {
   uint32_t late_after_s = 5;
   uint32_t collective_limit_s = 300;
   std::string collectives = kOwnCollectives;
+  CompilerChoice compilers;
   bool latency_request = true;           // held by all processes (base/latency_request.h)
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the

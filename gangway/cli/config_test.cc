@@ -35,6 +35,9 @@ session_wait = 1
 worker_wait = 2
 late_after = 3
 collective_limit = 4
+compilers = 3
+compiler_memory = "5GB"
+compile_limit = 6
 collectives = "xla"
 latency_request = false
 [[island]]
@@ -57,6 +60,9 @@ workers = [ { } ]
   EXPECT_EQ(config->worker_wait_s, 2u);
   EXPECT_EQ(config->late_after_s, 3u);
   EXPECT_EQ(config->collective_limit_s, 4u);
+  EXPECT_EQ(config->compilers.count, 3u);
+  EXPECT_EQ(config->compilers.memory_bytes, uint64_t{5} << 30);
+  EXPECT_EQ(config->compilers.limit_s, 6u);
   EXPECT_EQ(config->collectives, "xla");
   EXPECT_FALSE(config->latency_request);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));
@@ -85,7 +91,7 @@ TEST(ConfigTest, MistakesAreNamedByLine) {
       {"h\u00f4te = 1" + island, "1", "this is not TOML"},
       {"\"h\u00f4te\" = 1" + island, "1", "no setting \"h\u00f4te\""},
       {"memory = 16" + island, "1", "such as \"16GB\""},
-      {"memory = \"99999999999999GB\"" + island, "1", "a size per device"},
+      {"memory = \"99999999999999GB\"" + island, "1", "must be a size, such as"},
       {"device_memory_fraction = 1.5" + island, "1", "from 0.01 to 1.0"},
       {"device_memory_fraction = \"half\"" + island, "1", "from 0.01 to 1.0"},
       {"preallocate = 1" + island, "1", "true or false"},

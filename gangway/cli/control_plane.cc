@@ -88,6 +88,9 @@ absl::Status ControlPlane::StartController() {
   controller.welcome_max = options_.welcome_max;
   controller.on_event = options_.on_event;
   controller.on_silent = options_.on_silent;
+  controller.on_spare_wanted = options_.on_spare_wanted;
+  controller.core.compiles.compilers = options_.compilers;
+  controller.core.compiles.compile_max = options_.compile_limit;
   controller.terms.set_budget_bytes(options_.budget_bytes);
   controller.terms.set_memory_wait_ms(static_cast<uint64_t>(options_.memory_wait_max.count()));
   controller.terms.set_worker_wait_ms(static_cast<uint64_t>(options_.worker_wait_max.count()));

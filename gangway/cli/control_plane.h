@@ -39,8 +39,11 @@ struct ControlPlaneOptions {
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds late_after{5000};  // members in a collective: the absent are logged
   std::chrono::milliseconds collective_limit{300000};  // likewise: their gang is aborted
+  uint32_t compilers = 1;                              // at most this many processes
+  std::chrono::milliseconds compile_limit{600000};     // of one program
   std::function<void(uint64_t process_id)> on_silent;  // a process declared dead for its silence
-  std::function<void(const std::string&)> on_event;    // for people, one line each; on the loop
+  std::function<void(uint32_t compiler)> on_spare_wanted;  // its process is to be started
+  std::function<void(const std::string&)> on_event;        // for people, one line each; on the loop
 };
 
 class ControlPlane {

@@ -19,6 +19,7 @@
 #include "gangway/cli/trace_file.h"
 #include "gangway/cli/up.h"
 #include "gangway/cli/wakes.h"
+#include "gangway/compiler/confinement.h"
 #include "gangway/compiler/executable_cache.h"
 #include "gangway/device/pjrt/pjrt_api.h"
 #include "gangway/wire/version.h"
@@ -113,6 +114,26 @@ void CheckDisk(Report& report) {
 void CheckWakes(Report& report) {
   const WakesAdvice advice = Judge(MeasureWakes());
   advice.needed ? report.Note("wakes", advice.text) : report.Ok("wakes", advice.text);
+}
+
+// Of the compiler, which runs what strangers' programs make of XLA's. A remark: it runs without, too.
+void CheckConfinement(Report& report) {
+  const int landlock = compiler::LandlockVersion();
+  const bool seccomp = compiler::HasSeccomp();
+  if (landlock > 0 && seccomp) {
+    return report.Ok("confinement",
+                     absl::StrCat("the compiler of CPU devices opens no files but its own ",
+                                  "(Landlock ", landlock, "), sockets or processes (seccomp)"));
+  }
+  std::string lacks;
+  if (landlock == 0)
+    lacks =
+        "Landlock (5.13 with CONFIG_SECURITY_LANDLOCK): a program that takes "
+        "the compiler over can read and write this user's files";
+  if (!seccomp)
+    absl::StrAppend(&lacks, lacks.empty() ? "" : "; ",
+                    "seccomp filters: it can open connections and start processes");
+  report.Note("confinement", absl::StrCat("this kernel lacks ", lacks));
 }
 
 // Whether the executable of this machine's process was replaced since the process started.
@@ -237,6 +258,7 @@ int Doctor(const DoctorOptions& options) {
   CheckDescriptors(report);
   CheckMemory(report);
   CheckDisk(report);
+  CheckConfinement(report);
   CheckWakes(report);
   CheckCluster(options, report);
   return report.exit_status();

@@ -63,9 +63,11 @@ std::vector<ChildSpec> ControllerChildren(const ClusterConfig& config, const Hos
   for (std::string& flag : access(wire::ROLE_TOOL)) head.push_back(std::move(flag));
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   if (!options.latency_request) head.emplace_back("--no-latency-request");
-  return {{"head", [head](const std::string&) { return head; }},
-          CompilerChild(config.DevicesMax(), config.threads, config.plugin, dir,
-                        access(wire::ROLE_COMPILER))};
+  std::vector<ChildSpec> children =
+      CompilerChildren(config.compilers, config.DevicesMax(), config.threads, config.plugin, dir,
+                       access(wire::ROLE_COMPILER));
+  children.insert(children.begin(), {"head", [head](const std::string&) { return head; }});
+  return children;
 }
 
 SupervisorOptions Describe(const ClusterConfig& config, const HostOptions& options,
@@ -140,6 +142,8 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   head.worker_wait_max = std::chrono::seconds(config.worker_wait_s);
   head.late_after = std::chrono::seconds(config.late_after_s);
   head.collective_limit = std::chrono::seconds(config.collective_limit_s);
+  head.compilers = config.compilers.count;
+  head.compile_limit = std::chrono::seconds(config.compilers.limit_s);
   head.own_collectives = config.collectives == kOwnCollectives;
   head.latency_request &= config.latency_request;
   return config.ControlAddress();

@@ -97,6 +97,24 @@ void AddLatencyRequest(CLI::App* command, bool& wanted) {
       "/dev/cpu_dma_latency open, where they may");
 }
 
+void AddCompilers(CLI::App* command, CompilerChoice& compilers) {
+  command
+      ->add_option("--compilers", compilers.count,
+                   "compiler processes; the first always runs, the others while they have work")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
+  command
+      ->add_option("--compiler-memory", compilers.memory_bytes,
+                   "of each compiler, as 4GB: a program that needs more is refused; 0: no limit "
+                   "(default: a quarter of this machine's)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false));
+  command
+      ->add_option("--compile-limit", compilers.limit_s,
+                   "seconds after which the compile of a program is ended")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+}
+
 void AddUp(CLI::App& app, UpOptions& up, int& result) {
   CLI::App* command = app.add_subcommand("up", "start a cluster of processes on this machine");
   command->add_option("--islands", up.islands, "groups of workers that share a fast network")
@@ -116,6 +134,7 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                    "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
                    "per worker plus cores)")
       ->check(CLI::Range(1, 4096));
+  AddCompilers(command, up.compilers);
   AddCollectives(command, up.collectives);
   AddLatencyRequest(command, up.latency_request);
   command->add_flag("--separate-schedulers", up.separate_schedulers,
@@ -320,7 +339,7 @@ void AddScheduler(CLI::App& app, HostOptions& hosts, SchedulerRoleOptions& sched
 
 void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& access,
               HostOptions& hosts, FrontDoorRoleOptions& door, WaitLimits& waits,
-              CompilerRoleOptions& compiler, int& result) {
+              CompilerChoice& compilers, CompilerRoleOptions& compiler, int& result) {
   CLI::App* command =
       app.add_subcommand("head", "controller, schedulers and front door")->group("roles");
   command->add_option("--islands", uniform.islands);
@@ -331,6 +350,8 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--front-door", head.front_door_address);
   command->add_option("--front-door-socket", head.front_door_socket);
   command->add_option("--metrics-port", head.metrics_port);
+  command->add_option("--compilers", head.compilers);
+  command->add_option("--compile-limit", compilers.limit_s);
   AddCollectives(command, uniform.collectives);
   head.latency_request = true;
   AddLatencyRequest(command, head.latency_request);
@@ -347,6 +368,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
     head.worker_wait_max = std::chrono::seconds(waits.worker_s);
     head.late_after = std::chrono::seconds(waits.late_s);
     head.collective_limit = std::chrono::seconds(waits.collective_s);
+    head.compile_limit = std::chrono::seconds(compilers.limit_s);
     result = StartHead(head, access, hosts.config);
   });
   command = app.add_subcommand("front-door", "JAX's front door, beside a script")->group("roles");
@@ -359,6 +381,9 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--threads", compiler.threads);
   command->add_option("--plugin", compiler.plugin)->required();
   command->add_option("--cache", compiler.cache_folder);
+  command->add_option("--number", compiler.index);
+  command->add_option("--scratch", compiler.scratch_folder);
+  command->add_option("--memory", compiler.memory_bytes);
   AddAccess(command, compiler.access);
   command->callback([&] { result = RunCompilerRole(compiler); });
 }
@@ -381,6 +406,7 @@ int Main(int argc, char** argv) {
   FrontDoorRoleOptions door;
   CertsOptions certs;
   WaitLimits waits;
+  CompilerChoice compilers;
   WorkerRoleOptions worker;
   CompilerRoleOptions compiler;
   SchedulerRoleOptions scheduler;
@@ -391,7 +417,7 @@ int Main(int argc, char** argv) {
   AddDrain(app, drain, result);
   AddHosts(app, certs, hosts, worker, result);
   AddScheduler(app, hosts, scheduler, result);
-  AddRoles(app, head, uniform, access, hosts, door, waits, compiler, result);
+  AddRoles(app, head, uniform, access, hosts, door, waits, compilers, compiler, result);
   CLI11_PARSE(app, argc, argv);
   return result;
 }

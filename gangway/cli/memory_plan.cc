@@ -32,4 +32,8 @@ WorkerMemory PlanWorker(uint64_t host_bytes, uint32_t workers, uint32_t devices,
   return memory;
 }
 
+uint64_t PlanCompiler(uint64_t host_bytes, std::optional<uint64_t> chosen_bytes) {
+  return chosen_bytes.value_or(host_bytes / 4);
+}
+
 }  // namespace gangway::cli

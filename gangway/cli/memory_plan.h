@@ -24,6 +24,9 @@ struct WorkerMemory {
 WorkerMemory PlanWorker(uint64_t host_bytes, uint32_t workers, uint32_t devices,
                         const std::string& plugin, std::optional<uint64_t> device_bytes);
 
+// The most memory that a compiler process may use for one program: a quarter of the host's. 0: no limit.
+uint64_t PlanCompiler(uint64_t host_bytes, std::optional<uint64_t> chosen_bytes);
+
 }  // namespace gangway::cli
 
 #endif  // GANGWAY_CLI_MEMORY_PLAN_H_

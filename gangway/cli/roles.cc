@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -37,6 +38,7 @@
 #include "gangway/cli/tool_link.h"
 #include "gangway/collective/execution/collective_call.h"
 #include "gangway/compiler/compiler.h"
+#include "gangway/compiler/confinement.h"
 #include "gangway/device/handler_group.h"
 #include "gangway/device/pjrt/host_call.h"
 #include "gangway/device/pjrt/linalg/linalg_handlers.h"
@@ -342,6 +344,9 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
   options.on_silent = [](uint64_t process_id) {
     Announce({.kind = Announcement::Kind::kSilent, .text = absl::StrCat(process_id)});
   };
+  options.on_spare_wanted = [](uint32_t compiler) {
+    Announce({.kind = Announcement::Kind::kWanted, .text = absl::StrCat("compiler", compiler)});
+  };
   auto head = Head::Start(options);
   if (!head.ok()) return Fail(head.status());
   auto metrics = ServeMetrics(options, tools_address);
@@ -445,8 +450,76 @@ int RunSchedulerRole(const SchedulerRoleOptions& options) {
                     "the controller", options.control_address, serve);
 }
 
+namespace {
+
+// Virtual memory for the stacks of the threads that the largest program needs (compiler/partition.h), 8 MiB each, and
+// for what XLA and the C library reserve without touching it.
+constexpr uint64_t kReservedBytes = uint64_t{32} << 30;
+constexpr uint64_t kFileBytesMax = uint64_t{2} << 30;  // no protobuf message is larger
+
+// Makes the folder, empty, the process's place for temporary files. Before other threads read the environment.
+absl::Status UseScratch(const std::string& folder) {
+  if (folder.empty()) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  std::filesystem::create_directories(folder, error);
+  if (!error) std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  if (error)
+    return absl::UnavailableError(absl::StrCat("cannot make the folder ", folder, " for files of ",
+                                               "programs: ", error.message()));
+  setenv("TMPDIR", folder.c_str(), 1);
+  return absl::OkStatus();
+}
+
+// What the kernel lacks is said, here and by `gangway doctor`, and the rest holds.
+absl::Status OrSay(const absl::Status& confined) {
+  if (!absl::IsUnimplemented(confined)) return confined;
+  spdlog::warn("programs can do more here than elsewhere: {}", std::string(confined.message()));
+  return absl::OkStatus();
+}
+
+// Compilers for other devices use their drivers' files and start programs of their own.
+absl::Status ConfineCompiler(const CompilerRoleOptions& options, const device::Backend& backend) {
+  if (backend.capabilities().platform != "cpu") {
+    spdlog::warn("this process is not confined: its platform is {}",
+                 backend.capabilities().platform);
+    return absl::OkStatus();
+  }
+  const uint64_t more = options.memory_bytes == 0 ? 0 : 2 * options.memory_bytes + kReservedBytes;
+  GANGWAY_RETURN_IF_ERROR(
+      compiler::LimitProcess({.more_address_bytes = more, .file_bytes_max = kFileBytesMax}));
+  compiler::FileAccess files{.readable = compiler::SystemFiles()};
+  std::error_code error;
+  files.readable.push_back(
+      std::filesystem::canonical(options.plugin, error).parent_path().native());
+  for (const std::string& folder : {options.scratch_folder, options.cache_folder})
+    if (!folder.empty()) files.writable.push_back(folder);
+  GANGWAY_RETURN_IF_ERROR(OrSay(compiler::ConfineFiles(files)));
+  return OrSay(compiler::ConfineCalls());
+}
+
+compiler::OpenBackend OpenLarger(const device::PjrtOptions& pjrt) {
+  return [pjrt](int device_count) {
+    device::PjrtOptions larger = pjrt;
+    larger.device_count = device_count;
+    larger.nproc = 0;  // as it is: other threads may read the environment
+    return device::OpenPjrt(larger);
+  };
+}
+
+// A spare ends with its link: the head lets it go when it has had no work.
+int ExitOfCompiler(const absl::Status& ended, bool spare) {
+  if (ended.ok()) return 0;
+  if (!spare || IsLasting(ended)) return Fail(ended);
+  spdlog::info("this spare ends: {}", std::string(ended.message()));
+  return RestartPolicy::kBlameless;
+}
+
+}  // namespace
+
 int RunCompilerRole(const CompilerRoleOptions& options) {
   BeginRole("compiler");
+  if (auto status = UseScratch(options.scratch_folder); !status.ok()) return Fail(status);
   device::PjrtOptions pjrt;
   pjrt.plugin_path = options.plugin;
   pjrt.device_count = std::max(options.devices, kConverterDevices);
@@ -469,12 +542,11 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   compiler.backend = backend->get();
   const std::unique_ptr<device::Backend> converter = OpenConverter(**backend);
   compiler.converter = converter.get();
-  compiler.open = [&pjrt](int device_count) {
-    device::PjrtOptions larger = pjrt;
-    larger.device_count = device_count;
-    larger.nproc = 0;  // as it is: other threads may read the environment
-    return device::OpenPjrt(larger);
-  };
+  compiler.open = OpenLarger(pjrt);
+  compiler.confine = [&] { return ConfineCompiler(options, **backend); };
+  compiler.memory_bytes_max = options.memory_bytes;
+  compiler.index = options.index;
+  if (options.index > 0) compiler.name = absl::StrCat("compiler", options.index);
   compiler.plugin_path = options.plugin;
   if (!options.cache_folder.empty()) compiler.cache_folder = options.cache_folder;
   std::stop_source stop;
@@ -484,7 +556,7 @@ int RunCompilerRole(const CompilerRoleOptions& options) {
   });
   (void)waits;
   absl::Status ended = compiler::RunCompiler(compiler, stop.get_token());
-  return ended.ok() ? 0 : Fail(ended);
+  return ExitOfCompiler(ended, options.index > 0);
 }
 
 int RunFrontDoorRole(const FrontDoorRoleOptions& options) {

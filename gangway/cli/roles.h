@@ -63,7 +63,13 @@ struct CompilerRoleOptions {
   int threads = 64;  // of XLA CPU's pool, as in the workers
   std::string plugin;
   std::string cache_folder;  // "" = no cache on disk
+  uint32_t index =
+      0;  // of the cluster's compilers; beyond 0: a spare, which ends when the head lets it go
+  std::string
+      scratch_folder;  // of this process: made or emptied at its start; its files are removed by its supervisor
+  uint64_t memory_bytes = 0;  // of the process; 0 = no limit
 };
+// On CPU devices, the process confines itself (compiler/confinement.h) before it takes a program.
 int RunCompilerRole(const CompilerRoleOptions& options);
 
 }  // namespace gangway::cli

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -144,7 +145,8 @@ void Supervisor::OnHeadLine(const std::string& line) {
       if (auto status = dir_->Write(kControlAddress, control_); !status.ok()) {
         return GiveUp(std::string(status.message()));
       }
-      for (size_t i = 1; i < children_.size(); ++i) Start(children_[i]);
+      for (size_t i = 1; i < children_.size(); ++i)
+        if (!children_[i].spec.on_demand) Start(children_[i]);
       return;
     case Announcement::Kind::kEvent:
       return options_.say(announcement->text);
@@ -160,6 +162,8 @@ void Supervisor::OnHeadLine(const std::string& line) {
       return;
     case Announcement::Kind::kSilent:
       return EndSilent(announcement->text);
+    case Announcement::Kind::kWanted:
+      return StartOnDemand(announcement->text);
   }
 }
 
@@ -179,11 +183,21 @@ void Supervisor::EndSilent(const std::string& pid) {
   }
 }
 
+void Supervisor::StartOnDemand(const std::string& name) {
+  for (Child& child : children_) {
+    if (!child.spec.on_demand || child.spec.name != name) continue;
+    child.wanted = child.process != nullptr;
+    if (!child.wanted && !child.start_at) child.start_at = std::max(child.not_before, Clock::now());
+  }
+}
+
 void Supervisor::OnDeath(Child& child) {
   auto process = std::move(child.process);  // null while Reap handles its last lines
   const std::string how = process->Reap();
   child.last_words = process->LastWords();
   dir_->Remove(PidFile(child));
+  std::error_code ignored;
+  if (!child.spec.scratch.empty()) std::filesystem::remove_all(child.spec.scratch, ignored);
   const bool head = &child == &children_.front();
   if (stopping()) {
     if (head && phase_ == Phase::kStoppingHead) StopRest();
@@ -198,11 +212,22 @@ void Supervisor::OnDeath(Child& child) {
     return GiveUp(absl::StrCat(what, ", as it would after another start. Its last lines:\n",
                                child.last_words));
   }
+  AfterDeath(child, *process, what);
+}
+
+// Of a process that the cluster can do without: it is started again, at once or later, or given up.
+void Supervisor::AfterDeath(Child& child, const ChildProcess& process, const std::string& what) {
   const auto lived =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - process->started());
-  auto delay = child.policy.OnDeath(lived, process->exit_status());
-  if (!delay && child.spec.restart_forever && phase_ == Phase::kReady)
-    delay = RestartPolicy::kDelayMax;
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - process.started());
+  auto delay = child.policy.OnDeath(lived, process.exit_status());
+  if (delay || (child.spec.restart_forever && phase_ == Phase::kReady))
+    delay = std::min(delay.value_or(RestartPolicy::kDelayMax), child.spec.restart_delay_max);
+  if (child.spec.on_demand) {
+    child.not_before = Clock::now() + delay.value_or(child.spec.restart_delay_max);
+    if (process.exit_status() != RestartPolicy::kBlameless) options_.say(what);
+    if (std::exchange(child.wanted, false)) child.start_at = child.not_before;
+    return;
+  }
   if (delay) {
     options_.say(absl::StrCat(
         what, "; restarting it",
@@ -231,9 +256,9 @@ void Supervisor::Start(Child& child) {
   if (auto status = dir_->Write(PidFile(child), absl::StrCat(child.process->pid())); !status.ok()) {
     return GiveUp(std::string(status.message()));
   }
-  if (child.starts > 1) {
-    options_.say(absl::StrCat(child.spec.name, " restarted (pid ", child.process->pid(), ", start ",
-                              child.starts, ")"));
+  if (child.starts > 1 || child.spec.on_demand) {
+    options_.say(absl::StrCat(child.spec.name, child.spec.on_demand ? " started" : " restarted",
+                              " (pid ", child.process->pid(), ", start ", child.starts, ")"));
   }
 }
 

@@ -1,7 +1,7 @@
-// Keeps the processes of one cluster alive. It starts the head, then the others; restarts a dead
-// worker (as a new incarnation) or scheduler within the limits of RestartPolicy, and the compiler
-// always; and ends all processes in order when told to. The death of the head ends the cluster, and
-// so does, before the cluster is ready, that of a child whose next start would fail as well.
+// Keeps the processes of one cluster alive. It starts the head, then the others; restarts a dead worker (as a new
+// incarnation) or scheduler within the limits of RestartPolicy, and the compiler always; starts spare compilers when
+// the head wants them; and ends all processes in order when told to. The death of the head ends the cluster, and so
+// does, before the cluster is ready, that of a child whose next start would fail as well.
 //
 // Threading: one thread, which waits for signals, the children's ends and their output, without
 // polling. Failure: an error names the child, what happened and its last lines; Run returns 1.
@@ -32,6 +32,10 @@ struct ChildSpec {
   std::function<std::vector<std::string>(const std::string& control)> command;
   // Once the cluster is ready, never given up: its crashes may be due to what one client sent.
   bool restart_forever = false;
+  // Started when the head wants it, and not otherwise: not at first, and not after it has ended.
+  bool on_demand = false;
+  std::chrono::milliseconds restart_delay_max = RestartPolicy::kDelayMax;
+  std::string scratch;  // a folder of the process, which is removed when it has ended
 };
 
 struct SupervisorOptions {
@@ -62,7 +66,9 @@ class Supervisor {
     RestartPolicy policy;
     uint64_t starts = 0;
     std::optional<Clock::time_point> start_at;
-    std::string last_words;  // of the previous process
+    Clock::time_point not_before;  // of a start on demand
+    bool wanted = false;           // on demand, while its last process still ends
+    std::string last_words;        // of the previous process
   };
 
   absl::Status OpenLogs();
@@ -72,6 +78,8 @@ class Supervisor {
   void OnHeadLine(const std::string& line);
   void OnLine(const Child& child, const std::string& line);
   void EndSilent(const std::string& pid);
+  void StartOnDemand(const std::string& name);
+  void AfterDeath(Child& child, const ChildProcess& process, const std::string& what);
   void OnDeath(Child& child);
   void Start(Child& child);
   void BeginStop(int exit_status);

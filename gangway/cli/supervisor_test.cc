@@ -170,6 +170,28 @@ TEST_F(SupervisorTest, ACompilerIsRestartedHoweverOftenItCrashes) {
   EXPECT_EQ(Ended(), 0) << said_;
 }
 
+TEST_F(SupervisorTest, ASpareCompilerRunsOnDemandAndItsScratchFolderEndsWithIt) {
+  Start();
+  ASSERT_TRUE(Says("ready")) << said_;
+  EXPECT_TRUE(Pids("compiler1").empty());
+  const pid_t head = std::stoi(*State().Read("head.pid"));
+  auto want = [&] { std::ofstream(root_ + "/wait-" + std::to_string(head)) << "want\n"; };
+  want();
+  ASSERT_TRUE(Says("compiler1 started")) << said_;
+  const std::string scratch = State().File("scratch-compiler1");
+  std::filesystem::create_directory(scratch);
+  std::ofstream(scratch + "/program") << "half of it";
+  const pid_t first = std::stoi(*State().Read("compiler1.pid"));
+  kill(first, SIGKILL);
+  ASSERT_TRUE(Says("compiler1 (pid " + std::to_string(first) + ") was ended by signal 9"));
+  EXPECT_FALSE(std::filesystem::exists(scratch));
+  want();
+  ASSERT_TRUE(Says("start 2")) << "only when it is wanted again: " << said_;
+  kill(up_, SIGTERM);
+  EXPECT_EQ(Ended(), 0) << said_;
+  ExpectNobodyLeft();
+}
+
 TEST_F(SupervisorTest, NoChildWaitsForASupervisorThatIsStopped) {
   Start();
   ASSERT_TRUE(Says("ready")) << said_;

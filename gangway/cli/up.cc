@@ -33,6 +33,8 @@ namespace {
 constexpr uint32_t kDevicesMax = 4096;
 constexpr size_t kSocketPathMax = 100;  // of the 108 that the kernel takes
 constexpr char kReadyWord[] = "ready: ";
+// Its crashes may be due to what one client sent, and all others wait for it.
+constexpr std::chrono::seconds kCompilerDelayMax{1};
 
 int Fail(const absl::Status& status) {
   fprintf(stderr, "gangway up: %s\n", std::string(status.message()).c_str());
@@ -188,21 +190,36 @@ std::vector<std::string> FrontDoorSocket(const StateDir& dir) {
   return {"--front-door-socket", std::move(path)};
 }
 
-ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin,
-                        const StateDir& dir, const std::vector<std::string>& access) {
-  std::vector<std::string> compiler = {RoleBinary(), "compiler",
-                                       "--devices",  absl::StrCat(devices),
-                                       "--threads",  absl::StrCat(threads),
-                                       "--plugin",   plugin,
-                                       "--cache",    CacheFolder(dir)};
-  compiler.insert(compiler.end(), access.begin(), access.end());
-  return {"compiler",
-          [compiler](const std::string& control) {
-            std::vector<std::string> command = compiler;
-            command.insert(command.end(), {"--control", control});
-            return command;
-          },
-          /*restart_forever=*/true};
+std::vector<ChildSpec> CompilerChildren(const CompilerChoice& compilers, uint32_t devices,
+                                        int threads, const std::string& plugin, const StateDir& dir,
+                                        const std::vector<std::string>& access) {
+  std::vector<ChildSpec> children;
+  const uint64_t memory = PlanCompiler(HostMemoryBytes(), compilers.memory_bytes);
+  for (uint32_t i = 0; i < compilers.count; ++i) {
+    const std::string name = i == 0 ? "compiler" : absl::StrCat("compiler", i);
+    const std::string scratch = dir.File(absl::StrCat("scratch-", name));
+    std::vector<std::string> compiler = {RoleBinary(), "compiler",
+                                         "--number",   absl::StrCat(i),
+                                         "--devices",  absl::StrCat(devices),
+                                         "--threads",  absl::StrCat(threads),
+                                         "--plugin",   plugin,
+                                         "--cache",    CacheFolder(dir),
+                                         "--scratch",  scratch,
+                                         "--memory",   absl::StrCat(memory)};
+    compiler.insert(compiler.end(), access.begin(), access.end());
+    children.push_back({.name = name,
+                        .command =
+                            [compiler](const std::string& control) {
+                              std::vector<std::string> command = compiler;
+                              command.insert(command.end(), {"--control", control});
+                              return command;
+                            },
+                        .restart_forever = true,
+                        .on_demand = i > 0,
+                        .restart_delay_max = kCompilerDelayMax,
+                        .scratch = scratch});
+  }
+  return children;
 }
 
 namespace {
@@ -222,6 +239,8 @@ std::vector<std::string> HeadCommand(const UpOptions& options, const StateDir& d
   add("--worker-wait", text(options.waits.worker_s));
   add("--late-after", text(options.waits.late_s));
   add("--collective-limit", text(options.waits.collective_s));
+  add("--compilers", text(options.compilers.count));
+  add("--compile-limit", text(options.compilers.limit_s));
   add("--front-door", absl::StrCat("127.0.0.1:", options.port));
   add("--control", LocalAddress(dir, "control.sock"));
   add("--metrics-port", text(options.metrics_port));
@@ -248,8 +267,10 @@ std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir) {
   std::vector<ChildSpec> children;
   children.push_back(
       {"head", [head = HeadCommand(options, dir)](const std::string&) { return head; }});
-  children.push_back(CompilerChild(options.devices, threads, options.plugin, dir,
-                                   {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}));
+  for (ChildSpec& compiler :
+       CompilerChildren(options.compilers, options.devices, threads, options.plugin, dir,
+                        {"--token-file", dir.File(TokenFile(wire::ROLE_COMPILER))}))
+    children.push_back(std::move(compiler));
   for (uint32_t island = 0; island < options.islands; ++island) {
     std::string scheduler;  // the address for the island's workers, if not the head's
     if (options.separate_schedulers) {

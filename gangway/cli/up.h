@@ -38,6 +38,7 @@ struct UpOptions {
   device::DeviceMemory device_memory;           // that each worker's plugin takes
   bool separate_schedulers = false;             // each a process of its own
   std::string collectives = kOwnCollectives;
+  CompilerChoice compilers;
   bool latency_request = true;  // held by all processes (base/latency_request.h)
   bool detach = false;
   std::string state_root;
@@ -56,9 +57,10 @@ int DefaultThreads(uint32_t devices, unsigned cores);
 // Flags that let a head's front door listen in the state folder, too, where the folder's name is not too long for that.
 std::vector<std::string> FrontDoorSocket(const StateDir& dir);
 
-// `access`: flags that name the token and, with TLS, its folder.
-ChildSpec CompilerChild(uint32_t devices, int threads, const std::string& plugin,
-                        const StateDir& dir, const std::vector<std::string>& access);
+// The compiler and its spares. `access`: flags that name the token and, with TLS, its folder.
+std::vector<ChildSpec> CompilerChildren(const CompilerChoice& compilers, uint32_t devices,
+                                        int threads, const std::string& plugin, const StateDir& dir,
+                                        const std::vector<std::string>& access);
 
 // Checks counts and plugin, without starting a process.
 absl::Status CheckUp(const UpOptions& options);
@@ -66,7 +68,7 @@ absl::Status CheckUp(const UpOptions& options);
 // Returns a TCP port of 127.0.0.1 that is free now. `wanted` 0: any. UNAVAILABLE: in use.
 absl::StatusOr<int> ClaimPort(int wanted);
 
-// The head, the compiler, then per island its separate scheduler, if any, and its workers.
+// The head, the compiler and its spares, then per island its separate scheduler, if any, and its workers.
 // `options.port` must be a real port, not 0.
 std::vector<ChildSpec> Children(const UpOptions& options, const StateDir& dir);
 

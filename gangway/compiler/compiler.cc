@@ -1,6 +1,6 @@
 // Implementation of compiler.h. Three loops: `control_` owns the link and the results that wait for
-// it, and sends a heartbeat every half second, also during a compile; `lookups_` looks requests up
-// in the cache; `compiles_` compiles those that are not there, one after another.
+// it, sends a heartbeat every half second, also during a compile, and watches the memory of one; `lookups_` looks
+// requests up in the cache; `compiles_` compiles those that are not there, one after another.
 #include "gangway/compiler/compiler.h"
 
 #include <spdlog/spdlog.h>
@@ -22,8 +22,9 @@
 #include "gangway/base/trace.h"
 #include "gangway/compiler/cache_key.h"
 #include "gangway/compiler/compile.h"
-#include "gangway/compiler/written_hlo.h"
+#include "gangway/compiler/confinement.h"
 #include "gangway/transport/paced_sender.h"
+#include "gangway/wire/compiler_answers.h"
 #include "gangway/wire/failure.h"
 #include "gangway/wire/trace.h"
 #include "gangway/wire/version.h"
@@ -34,6 +35,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kHeartbeatPeriod{500};
 constexpr std::chrono::milliseconds kRetryPeriod{50};
+constexpr std::chrono::milliseconds kMemoryPeriod{50};
 
 // What small programs need stays. A step takes 25 ms.
 constexpr uint64_t kSparedBytes = uint64_t{64} << 20;
@@ -71,6 +73,8 @@ class Compiler {
   void Answer(wire::CompileResult result);
   void Beat();
   absl::Status Send(wire::Frame frame);
+  void Watch(uint64_t request);
+  void AskForReplacement();
 
   // --- lookups_ ---
   void LookUp(const std::shared_ptr<wire::CompileRequest>& request);
@@ -78,6 +82,7 @@ class Compiler {
 
   // --- compiles_ ---
   wire::CompileResult Serve(const wire::CompileRequest& request, const std::string& key);
+  bool KeepsTooMuch() const;
 
   // --- lookups_, compiles_ ---
   void PostAnswer(uint64_t request, wire::CompileResult result);
@@ -95,6 +100,8 @@ class Compiler {
   std::shared_ptr<transport::Link> link_;
   std::unique_ptr<transport::PacedSender> sender_;  // on link_
   int pending_count_ = 0;                           // requests without an answer
+  std::optional<uint64_t> compiling_;               // the request
+  std::optional<uint64_t> given_up_;                // answered, and still compiled
   uint64_t epoch_ = 0;
   uint64_t sequence_ = 0;
   HeapTrimmer heap_{kSparedBytes, kReleasedPerBeat};
@@ -185,6 +192,7 @@ void Compiler::OnConnected(std::shared_ptr<transport::Link> link) {
   hello.set_name(options_.name);
   hello.set_token(options_.token);
   hello.set_process_id(ProcessId());
+  hello.mutable_worker()->set_index(options_.index);
   sender_ = std::make_unique<transport::PacedSender>(
       link_,
       [this](wire::Frame& sending) {
@@ -217,7 +225,7 @@ void Compiler::OnFrame(wire::Frame frame) {
     case wire::Frame::kCompileRequest:
       return OnRequest(std::move(*frame.mutable_compile_request()));
     case wire::Frame::kTraceRequest:
-      for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), "compiler"))
+      for (wire::Frame& reply : wire::TraceFrames(frame.trace_request(), options_.name))
         (void)Send(std::move(reply));  // a trace omits a process that does not answer
       return;
     default:
@@ -232,6 +240,8 @@ void Compiler::OnHelloReply(const wire::HelloReply& reply) {
                            : status);
   }
   epoch_ = reply.epoch();
+  const absl::Status confined = options_.confine ? options_.confine() : absl::OkStatus();
+  if (!confined.ok()) return End(confined);
   MutexLock lock(mutex_);
   welcomed_ = true;
   changed_.NotifyAll();
@@ -254,7 +264,9 @@ void Compiler::OnRequest(wire::CompileRequest request) {
 void Compiler::PostAnswer(uint64_t request, wire::CompileResult result) {
   result.set_request(request);
   auto shared = std::make_shared<wire::CompileResult>(std::move(result));
-  control_.Post([this, shared] { Answer(std::move(*shared)); });
+  control_.Post([this, shared] {
+    if (given_up_ != shared->request()) Answer(std::move(*shared));
+  });
 }
 
 // Leaves the request with the options that its client may set, and returns its key.
@@ -288,9 +300,11 @@ void Compiler::LookUp(const std::shared_ptr<wire::CompileRequest>& request) {
   compiles_.Post([this, request, key = *std::move(key)] {
     if (stopping_) return;
     Trace(TraceKind::kCompileBegin, 0, {}, {}, request->request());
+    control_.Post([this, number = request->request()] { Watch(*(compiling_ = number)); });
     wire::CompileResult result = Serve(*request, key);
     Trace(TraceKind::kCompileEnd, 0, {}, {}, request->request());
     PostAnswer(request->request(), std::move(result));
+    if (KeepsTooMuch()) control_.Post([this] { AskForReplacement(); });
   });
 }
 
@@ -308,7 +322,41 @@ wire::CompileResult Compiler::Serve(const wire::CompileRequest& request, const s
   return *std::move(compiled);
 }
 
+bool Compiler::KeepsTooMuch() const {
+  const uint64_t limit = options_.memory_bytes_max / 2;
+  if (limit == 0 || ResidentBytes() <= limit) return false;
+  ReleaseHeap(SIZE_MAX);  // what malloc keeps is not lost
+  return ResidentBytes() > limit;
+}
+
+void Compiler::AskForReplacement() {
+  wire::Frame frame;
+  wire::AskToBeReplaced(*frame.mutable_compile_result());
+  const absl::Status sent = Send(std::move(frame));
+  if (!sent.ok()) End(sent);
+}
+
+// Answers the request in the place of its compile, which goes on until the head ends the process.
+void Compiler::Watch(uint64_t request) {
+  if (compiling_ != request || options_.memory_bytes_max == 0) return;
+  if (ResidentBytes() <= options_.memory_bytes_max) {
+    control_.PostAt(Clock::now() + kMemoryPeriod, [this, request] { Watch(request); });
+    return;
+  }
+  given_up_ = request;
+  wire::CompileResult result;
+  result.set_request(request);
+  wire::AskToBeReplaced(result);
+  *result.mutable_failure() = wire::MakeFailure(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("the program's compile needs more than the ", options_.memory_bytes_max,
+                   " bytes of memory that the compiler may use"),
+      "Make the program smaller; `gangway up --compiler-memory` sets the limit.");
+  Answer(std::move(result));
+}
+
 void Compiler::Answer(wire::CompileResult result) {
+  if (compiling_ == result.request()) compiling_.reset();
   --pending_count_;
   const uint64_t request = result.request();
   wire::Frame frame;
@@ -328,7 +376,6 @@ void Compiler::Answer(wire::CompileResult result) {
 absl::Status RunCompiler(const CompilerOptions& options, std::stop_token stop) {
   GANGWAY_ASSIGN_OR_RETURN(auto identity,
                            CompilerIdentity(options.backend->capabilities(), options.plugin_path));
-  RemoveLeftHlo();
   Compiler compiler(options, std::move(identity));
   return compiler.Run(std::move(stop));
 }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <stop_token>
 #include <string>
 
@@ -30,6 +31,13 @@ struct CompilerOptions {
   std::string cache_folder = DefaultCacheFolder();  // empty: no cache
   uint64_t cache_bytes_max = uint64_t{2} << 30;
   std::string name = "compiler";
+  uint32_t index = 0;  // of the cluster's compilers; beyond 0: a spare
+  // Called once the link to the head is open, before the first program arrives: confines the process. Its error ends
+  // the compiler. Null: nothing.
+  std::function<absl::Status()> confine;
+  // Of the process, while it compiles. A program that makes it need more is refused with RESOURCE_EXHAUSTED; then, and
+  // when more than half of it is left after a compile, the head is told to replace the process. 0: no limit.
+  uint64_t memory_bytes_max = 0;
   std::chrono::milliseconds connect_limit{10000};  // until the head has answered the Hello
 };
 

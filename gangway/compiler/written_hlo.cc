@@ -1,11 +1,7 @@
 // Implementation of written_hlo.h.
 #include "gangway/compiler/written_hlo.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/base/file_descriptor.h"
 #include "gangway/base/status.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 
@@ -24,34 +19,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kFolder[] = "gangway-partition-";
-// Of a folder that another process has just made, and may not have locked yet.
-constexpr std::chrono::minutes kNew{1};
-
 fs::path Parent() {
   std::error_code none;
   const fs::path parent = fs::temp_directory_path(none);
   return parent.empty() ? fs::path("/tmp") : parent;
 }
 
-// The folder, locked for as long as the descriptor is open. Not valid if another process has locked it.
-FileDescriptor Lock(const fs::path& folder) {
-  FileDescriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (opened.valid() && flock(opened.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  return opened;
-}
-
 // A new folder that only this user may read, gone with this object.
 class TemporaryFolder {
  public:
   static absl::StatusOr<TemporaryFolder> Make() {
-    std::string name = Parent() / absl::StrCat(kFolder, "XXXXXX");
+    std::string name = Parent() / "partition-XXXXXX";
     if (mkdtemp(name.data()) == nullptr)
       return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", name));
     return TemporaryFolder(name);
   }
-  TemporaryFolder(TemporaryFolder&& other) noexcept
-      : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -60,9 +43,8 @@ class TemporaryFolder {
   const fs::path& path() const { return path_; }
 
  private:
-  explicit TemporaryFolder(fs::path path) : path_(std::move(path)), lock_(Lock(path_)) {}
+  explicit TemporaryFolder(fs::path path) : path_(std::move(path)) {}
   fs::path path_;
-  FileDescriptor lock_;
 };
 
 // The contents of the file whose name ends so.
@@ -93,15 +75,6 @@ absl::StatusOr<std::string> WrittenHlo(
   return absl::UnavailableError(absl::StrCat(
       "the runtime wrote no program ", std::string(end), " to ", folder->path().native(),
       ": is there room, and does the program have such a pass?"));
-}
-
-void RemoveLeftHlo() {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(Parent(), ignored)) {
-    if (!entry.path().filename().native().starts_with(kFolder)) continue;
-    const auto age = fs::file_time_type::clock::now() - entry.last_write_time(ignored);
-    if (age > kNew && Lock(entry.path()).valid()) fs::remove_all(entry.path(), ignored);
-  }
 }
 
 }  // namespace gangway::compiler

@@ -12,15 +12,12 @@
 namespace gangway::compiler {
 
 // Calls `compile` with `options` and those that make XLA write the program before and after the passes that match
-// `passes` ("": only before and after all of them), into a folder that only this user may read and that is gone
-// afterwards. Returns the serialized xla.HloProto of the file whose name ends with `end`, also if the compile fails
-// after that was written; else the compile's error, or UNAVAILABLE if nothing can be written there.
+// `passes` ("": only before and after all of them), into a folder in $TMPDIR that only this user may read and that is
+// gone afterwards. Returns the serialized xla.HloProto of the file whose name ends with `end`, also if the compile
+// fails after that was written; else the compile's error, or UNAVAILABLE if nothing can be written there.
 absl::StatusOr<std::string> WrittenHlo(
     const std::string& options, std::string_view passes, std::string_view end,
     absl::FunctionRef<absl::Status(const std::string& options)> compile);
-
-// Removes the folders of processes that ended while they compiled: a compiler calls it when it starts.
-void RemoveLeftHlo();
 
 }  // namespace gangway::compiler
 

@@ -1,4 +1,4 @@
-// The folders into which XLA writes programs: what is read from them, and what a process that was killed leaves.
+// The folders into which XLA writes programs: what is read from them, and that they are gone afterwards.
 #include "gangway/compiler/written_hlo.h"
 
 #include <gmock/gmock.h>
@@ -8,8 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-
-#include "absl/strings/str_cat.h"
 
 namespace gangway::compiler {
 namespace {
@@ -36,9 +34,6 @@ class WrittenHloTest : public ::testing::Test {
   }
   // The only one, which a compile has made.
   fs::path Folder() const { return fs::directory_iterator(parent_)->path(); }
-  static void MakeOld(const fs::path& path) {
-    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
-  }
 
   fs::path parent_;
 };
@@ -62,30 +57,6 @@ TEST_F(WrittenHloTest, NothingWrittenIsTheCompilesErrorOrUnavailable) {
   };
   EXPECT_EQ(after(absl::InvalidArgumentError("bad")), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(after(absl::OkStatus()), absl::StatusCode::kUnavailable);
-}
-
-TEST_F(WrittenHloTest, WhatAKilledProcessLeavesIsRemovedButNothingElse) {
-  const fs::path left = parent_ / "gangway-partition-left",
-                 young = parent_ / "gangway-partition-new", other = parent_ / "mine";
-  for (const fs::path& folder : {left, young, other}) {
-    fs::create_directory(folder);
-    std::ofstream(folder / "program.hlo.pb") << "program";
-  }
-  MakeOld(left);
-  MakeOld(other);
-  fs::path used;
-  (void)WrittenHlo("", "", "end", [&](const std::string&) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(parent_))
-      if (entry.path() != left && entry.path() != young && entry.path() != other)
-        used = entry.path();
-    MakeOld(used);
-    RemoveLeftHlo();  // as another compiler that starts meanwhile
-    EXPECT_TRUE(fs::exists(used));
-    return absl::OkStatus();
-  });
-  EXPECT_FALSE(fs::exists(left));
-  EXPECT_TRUE(fs::exists(young));
-  EXPECT_TRUE(fs::exists(other));
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ class Cluster {
   void StepController(controller::Event event) {
     controller::Actions actions;
     controller_.Step(std::move(event), Now(), actions);
-    for (const wire::CompileRequest& request : actions.to_compiler) {
+    for (const auto& [compiler, request] : actions.to_compilers) {
       wire::CompileResult result;
       result.set_request(request.request());
       result.mutable_info()->add_results()->set_shard_bytes(8);

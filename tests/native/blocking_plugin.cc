@@ -3,8 +3,11 @@
 // test opens the other end. While it holds a file named after the process id and ".refuse", whose text is a device's id
 // in this process, Execute is refused on that device. A FIFO with the suffix ".load" blocks the load of an executable,
 // and a file with ".refuse_load" refuses it. Compile of programs whose text has the name blocks_the_compiler blocks,
-// too. A program whose text has the name ends_the_compiler ends the process that compiles it.
+// too. A program whose text has the name ends_the_compiler ends the process that compiles it, and so does one with
+// escapes_the_compiler if it can open a file, make a socket or a process from there.
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -33,9 +36,22 @@ void Block(const std::string& fifo = TestFile()) {
   if (const int fd = open(fifo.c_str(), O_RDONLY | O_CLOEXEC); fd >= 0) close(fd);
 }
 
+bool CanEscape() {
+  const std::string made = TestFile() + ".escaped";
+  if (open(made.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600) >= 0) return true;
+  if (open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0) return true;
+  if (socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) >= 0) return true;
+  if (socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0) >= 0) return true;
+  if (kill(getppid(), 0) == 0) return true;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  return child > 0;
+}
+
 PJRT_Error* Compile(PJRT_Client_Compile_Args* args) {
   const std::string_view code(args->program->code, args->program->code_size);
   if (code.find("ends_the_compiler") != std::string_view::npos) std::abort();
+  if (code.find("escapes_the_compiler") != std::string_view::npos && CanEscape()) std::abort();
   if (code.find("blocks_the_compiler") != std::string_view::npos) Block();
   return Real()->PJRT_Client_Compile(args);
 }

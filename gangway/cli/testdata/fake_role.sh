@@ -7,6 +7,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --island) island=$2 ;;
     --index) name=island$island-worker$2 ;;
+    --number) [ "$2" = 0 ] || name=compiler$2 ;;
   esac
   shift
 done
@@ -30,6 +31,9 @@ fi
 mkfifo "$FAKE_ROLE_DIR/wait-$$" 2> /dev/null
 while true; do
   read -r word < "$FAKE_ROLE_DIR/wait-$$"
+  if [ "$word" = want ]; then
+    echo "wanted compiler1"
+  fi
   if [ "$word" = flood ]; then
     for i in $(seq 20000); do
       echo "event $i of many lines, each of which is about as long as this one, which has a hundred bytes"

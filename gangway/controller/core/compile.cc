@@ -114,16 +114,18 @@ void Controller::OnCompile(SessionId id, Session& session, wire::CompileOp& op, 
 
 // Moves what the queue has decided to the controller's own actions.
 void Controller::Take(CompileActions& compiles, Actions& actions) {
-  for (wire::CompileRequest& request : compiles.to_compiler)
-    actions.to_compiler.push_back(std::move(request));
+  for (auto& request : compiles.to_compilers) actions.to_compilers.push_back(std::move(request));
   for (const auto& [compile, failure] : compiles.failed) FailCompile(compile, failure, actions);
   for (std::string& notice : compiles.notices) actions.notices.push_back(std::move(notice));
-  if (compiles.end_compiler) actions.end_compiler = std::move(compiles.end_compiler);
+  for (CompilerEnd& end : compiles.end_compilers) actions.end_compilers.push_back(std::move(end));
+  for (const uint32_t spare : compiles.start_compilers) actions.start_compilers.push_back(spare);
 }
 
-void Controller::OnCompileResult(wire::CompileResult& result, Time now, Actions& actions) {
+void Controller::OnCompileResult(uint32_t compiler, wire::CompileResult& result, Time now,
+                                 Actions& actions) {
   CompileActions compiles;
-  const std::optional<PendingCompile> answered = compiles_.OnResult(result, now, compiles);
+  const std::optional<PendingCompile> answered =
+      compiles_.OnResult(compiler, result, now, compiles);
   Take(compiles, actions);
   if (!answered) return;
   const PendingCompile& compile = *answered;

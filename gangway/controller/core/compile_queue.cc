@@ -2,41 +2,16 @@
 #include "gangway/controller/core/compile_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "gangway/base/sha256.h"
+#include "gangway/wire/compiler_answers.h"
 #include "gangway/wire/failure.h"
-#include "gangway/xla/compile_options.h"
 
 namespace gangway::controller {
-namespace {
 
 using absl::StatusCode;
-
-constexpr size_t kShownDigits = 16;
-
-std::string Shown(const std::string& hash) { return hash.substr(0, kShownDigits); }
-
-wire::Failure Quarantined(const std::string& hash, int deaths, Time until, Time now) {
-  const auto left = std::chrono::ceil<std::chrono::seconds>(until - now);
-  return wire::MakeFailure(
-      StatusCode::kFailedPrecondition,
-      absl::StrCat("program ", Shown(hash), " is quarantined: the compiler process ended ", deaths,
-                   " times while it compiled this program"),
-      absl::StrCat("Change the program or its compile options; the compiler's log says how it "
-                   "ended. The quarantine ends in ",
-                   left.count(), " s, or when the cluster is restarted."));
-}
-
-}  // namespace
-
-std::string ProgramHash(const wire::CompileRequest& request) {
-  auto options = xla::CanonicalOptions(request.options());
-  return Sha256Hex(JoinForHash({request.format(), Sha256Hex(request.program()),
-                                options.ok() ? *options : request.options(),
-                                std::to_string(request.device_count())}));
-}
 
 PendingCompile CompileQueue::Entry::Answered() const {
   PendingCompile answered;
@@ -78,7 +53,7 @@ std::optional<wire::Failure> CompileQueue::CheckRoom(const PendingCompile& compi
 
 void CompileQueue::Add(PendingCompile compile, Time now, CompileActions& actions) {
   auto failure = CheckRoom(compile);
-  if (!failure) failure = CheckQuarantine(compile.request, now);
+  if (!failure) failure = blame_.Check(compile.session, compile.request, now);
   if (failure) {
     actions.failed.emplace_back(std::move(compile), *std::move(failure));
     return;
@@ -111,52 +86,87 @@ void CompileQueue::Remove(std::map<uint64_t, Entry>::iterator entry) {
   compiles_.erase(entry);
 }
 
-// --- What the compiler is asked for ---
+// --- What the compilers are asked for ---
 
 void CompileQueue::Pump(Time now, CompileActions& actions) {
-  if (!compiler_up_ || ending_) return;
-  while (!running_ && !waiting_.empty()) {
-    const size_t before = compiles_.size();
-    StartNext(now, actions);
-    if (!running_ && compiles_.size() == before) break;  // all that wait are being looked up
-  }
+  for (uint32_t i = 0; i < processes_.size(); ++i) Fill(i, now, actions);
   LookUp(actions);
+  AskForSpares(now, actions);
 }
 
-void CompileQueue::StartNext(Time now, CompileActions& actions) {
-  const auto request = TakeTurn();
-  if (!request) return;
-  auto entry = compiles_.find(*request);
-  if (auto failure = CheckQuarantine(entry->second.compile.request, now)) {
-    actions.failed.emplace_back(entry->second.Answered(), *std::move(failure));
-    return Remove(entry);
+void CompileQueue::Fill(uint32_t compiler, Time now, CompileActions& actions) {
+  Process& process = processes_[compiler];
+  while (process.free()) {
+    const auto request = TakeTurn(compiler, now);
+    if (!request) return;
+    auto entry = compiles_.find(*request);
+    const PendingCompile& compile = entry->second.compile;
+    if (auto failure = blame_.Check(compile.session, compile.request, now)) {
+      actions.failed.emplace_back(entry->second.Answered(), *std::move(failure));
+      Remove(entry);
+      continue;
+    }
+    entry->second.state = State::kRunning;
+    entry->second.compiler = compiler;
+    process.running = request;
+    process.since = now;
+    process.unwanted_since.reset();
+    actions.to_compilers.emplace_back(compiler, compile.request);
   }
-  entry->second.state = State::kRunning;
-  running_ = request;
-  unwanted_since_.reset();
-  actions.to_compiler.push_back(entry->second.compile.request);
 }
 
-// The first compile of the session after the one whose turn was last.
-std::optional<uint64_t> CompileQueue::TakeTurn() {
+// Whether this process may compile it, if it is free. Where a spare does not start, the others take all.
+bool CompileQueue::MayRun(const Entry& entry, uint32_t compiler, Time now) const {
+  const auto usable =
+      std::ranges::count_if(processes_, [](const Process& process) { return !process.overdue; });
+  if (usable <= 1) return true;
+  const SessionId session = entry.compile.session;
+  if (compiler == 0 && blame_.StandingOf(session, now) != Standing::kClean) return false;
+  const auto held = std::ranges::count_if(processes_, [&](const Process& process) {
+    if (!process.running) return false;
+    const Entry& other = compiles_.at(*process.running);
+    return other.compile.session == session || (IsLarge(entry) && IsLarge(other));
+  });
+  return held + 1 < usable;
+}
+
+// The lowest goes first.
+int CompileQueue::RankOf(const Entry& entry, Time now) const {
+  const bool last = blame_.StandingOf(entry.compile.session, now) == Standing::kLast;
+  const bool large = IsLarge(entry) && now - entry.compile.since < limits_.aged_after;
+  return (last ? 2 : 0) + (large ? 1 : 0);
+}
+
+// Of those with the best rank, the first of the session after the one whose turn was last.
+std::optional<uint64_t> CompileQueue::TakeTurn(uint32_t compiler, Time now) {
+  std::optional<uint64_t> best;
+  int best_rank = 0;
   auto next = waiting_.upper_bound(last_turn_);
   for (size_t i = 0; i < waiting_.size(); ++i, ++next) {
     if (next == waiting_.end()) next = waiting_.begin();
-    std::deque<uint64_t>& own = next->second;
-    auto found = std::find_if(own.begin(), own.end(), [this](uint64_t request) {
-      return compiles_.at(request).state != State::kLookup;  // its answer is near
-    });
-    if (found == own.end()) continue;
-    const uint64_t request = *found;
-    last_turn_ = next->first;
-    own.erase(found);
-    if (own.empty()) waiting_.erase(next);
-    return request;
+    for (const uint64_t request : next->second) {
+      const Entry& entry = compiles_.at(request);
+      if (entry.state == State::kLookup) continue;  // its answer is near
+      const int rank = RankOf(entry, now);
+      if ((best && rank >= best_rank) || !MayRun(entry, compiler, now)) continue;
+      best = request;
+      best_rank = rank;
+    }
   }
-  return std::nullopt;
+  if (!best) return std::nullopt;
+  last_turn_ = compiles_.at(*best).compile.session;
+  auto own = waiting_.find(last_turn_);
+  std::erase(own->second, *best);
+  if (own->second.empty()) waiting_.erase(own);
+  return best;
 }
 
+// By a process without work, if there is one: another may stand still.
 void CompileQueue::LookUp(CompileActions& actions) {
+  auto process = std::ranges::find_if(processes_, &Process::free);
+  if (process == processes_.end()) process = std::ranges::find_if(processes_, &Process::takes);
+  if (process == processes_.end()) return;
+  const auto compiler = static_cast<uint32_t>(process - processes_.begin());
   while (!to_look_up_.empty()) {
     auto entry = compiles_.find(to_look_up_.front());
     if (entry == compiles_.end() || entry->second.state != State::kQueued) {
@@ -168,31 +178,71 @@ void CompileQueue::LookUp(CompileActions& actions) {
     to_look_up_.pop_front();
     looking_up_bytes_ += bytes;
     entry->second.state = State::kLookup;
+    entry->second.compiler = compiler;
     wire::CompileRequest lookup = entry->second.compile.request;
     lookup.set_lookup_only(true);
-    actions.to_compiler.push_back(std::move(lookup));
+    actions.to_compilers.emplace_back(compiler, std::move(lookup));
   }
+}
+
+// Not before the first process has been up: a cluster that starts needs no second one.
+void CompileQueue::AskForSpares(Time now, CompileActions& actions) {
+  if (!ever_up_) return;
+  for (uint32_t i = 1; i < processes_.size(); ++i) {
+    Process& process = processes_[i];
+    if (process.up || process.asked_for || !NeedsSpare(i, now)) continue;
+    process.asked_for = now;
+    actions.start_compilers.push_back(i);
+  }
+}
+
+bool CompileQueue::NeedsSpare(uint32_t compiler, Time now) const {
+  for (const auto& [session, own] : waiting_) {
+    for (const uint64_t request : own) {
+      const Entry& entry = compiles_.at(request);
+      if (entry.state != State::kLookup && MayRun(entry, compiler, now)) return true;
+    }
+  }
+  if (!AllAtWork()) return false;
+  return std::ranges::any_of(processes_, [&](const Process& process) {
+    return process.running &&
+           (now >= process.since + limits_.spare_after || IsLarge(compiles_.at(*process.running)));
+  });
+}
+
+// No process has room, or starts.
+bool CompileQueue::AllAtWork() const {
+  return std::ranges::none_of(processes_, [](const Process& process) {
+    return process.free() || (process.asked_for && !process.overdue);
+  });
+}
+
+bool CompileQueue::AnySpareUnasked() const {
+  return std::any_of(processes_.begin() + 1, processes_.end(),
+                     [](const Process& process) { return !process.up && !process.asked_for; });
 }
 
 // --- Answers ---
 
-std::optional<PendingCompile> CompileQueue::OnResult(const wire::CompileResult& result, Time now,
+std::optional<PendingCompile> CompileQueue::OnResult(uint32_t compiler,
+                                                     const wire::CompileResult& result, Time now,
                                                      CompileActions& actions) {
+  if (wire::AsksToBeReplaced(result) && processes_[compiler].takes()) {
+    End(compiler,
+        result.has_failure() ? "the program that it compiles has passed a limit"
+                             : "it kept more memory than it may between compiles",
+        actions);
+  }
   auto entry = compiles_.find(result.request());
   if (entry == compiles_.end()) return std::nullopt;
   std::optional<PendingCompile> answered;
   const State state = entry->second.state;
-  if (result.not_cached()) {
+  if (result.not_cached() && !result.has_failure()) {
     if (state != State::kLookup) return std::nullopt;
     looking_up_bytes_ -= entry->second.bytes();
     entry->second.state = State::kMissed;
   } else {
-    if (state == State::kRunning) {
-      running_.reset();
-      unwanted_since_.reset();
-      const wire::CompileRequest& request = entry->second.compile.request;
-      if (AnySuspectLike(request)) suspects_.erase(ProgramHash(request));
-    }
+    if (state == State::kRunning) OnRunEnded(entry->second, result, now);
     if (!entry->second.unwanted) answered = entry->second.Answered();
     Remove(entry);
   }
@@ -200,101 +250,87 @@ std::optional<PendingCompile> CompileQueue::OnResult(const wire::CompileResult& 
   return answered;
 }
 
+void CompileQueue::OnRunEnded(const Entry& entry, const wire::CompileResult& result, Time now) {
+  const PendingCompile& compile = entry.compile;
+  EndRun(processes_[entry.compiler], now);
+  if (wire::AsksToBeReplaced(result)) return blame_.OnLimit(compile.session, now);
+  blame_.OnCompiled(compile.session, compile.request);
+}
+
 void CompileQueue::OnNotSent(uint64_t request, const wire::Failure& failure, bool again, Time now,
                              CompileActions& actions) {
   auto entry = compiles_.find(request);
   if (entry == compiles_.end()) return;
-  if (running_ == request) {
-    running_.reset();
-    unwanted_since_.reset();
-  }
+  Process& process = processes_[entry->second.compiler];
+  if (process.running == request) EndRun(process, now);
   if (entry->second.unwanted) return Remove(entry);
-  if (!again) {
-    actions.failed.emplace_back(entry->second.Answered(), failure);
-    Remove(entry);
-    return Pump(now, actions);
+  if (again) {
+    process.up = false;  // until the next OnCompilerUp
+    return Requeue(entry);
   }
-  compiler_up_ = false;  // until the next CompilerUp
-  if (entry->second.state == State::kLookup) looking_up_bytes_ -= entry->second.bytes();
-  if (entry->second.state == State::kRunning)
-    waiting_[entry->second.compile.session].push_front(request);
-  entry->second.state = State::kMissed;
-}
-
-// --- The compiler process ---
-
-void CompileQueue::OnCompilerUp(Time now, CompileActions& actions) {
-  compiler_up_ = true;
-  ending_ = false;
+  actions.failed.emplace_back(entry->second.Answered(), failure);
+  Remove(entry);
   Pump(now, actions);
 }
 
+// --- The compiler processes ---
+
+void CompileQueue::EndRun(Process& process, Time now) {
+  process.running.reset();
+  process.unwanted_since.reset();
+  process.since = now;
+}
+
 // Lookups are not repeated: should one of them have been the cause, it is found alone at its turn.
-void CompileQueue::OnCompilerDown(Time now, CompileActions& actions) {
-  compiler_up_ = false;
-  looking_up_bytes_ = 0;
-  for (auto& [request, entry] : compiles_) {
-    entry.compile.since = now;
-    if (entry.state == State::kLookup) entry.state = State::kMissed;
-  }
-  if (!running_) return;
-  auto entry = compiles_.find(*running_);
-  running_.reset();
-  unwanted_since_.reset();
-  if (!ending_) Blame(entry->second, now, actions);
-  auto failure = CheckQuarantine(entry->second.compile.request, now);
-  const bool refused = failure.has_value();
-  if (refused && !entry->second.unwanted)
-    actions.failed.emplace_back(entry->second.Answered(), *std::move(failure));
-  if (refused || entry->second.unwanted) return Remove(entry);
+void CompileQueue::Requeue(std::map<uint64_t, Entry>::iterator entry) {
+  if (entry->second.state == State::kLookup) looking_up_bytes_ -= entry->second.bytes();
+  if (entry->second.state == State::kRunning)
+    waiting_[entry->second.compile.session].push_front(entry->first);
   entry->second.state = State::kMissed;
-  waiting_[entry->second.compile.session].push_front(entry->first);
 }
 
-void CompileQueue::Blame(Entry& entry, Time now, CompileActions& actions) {
-  const wire::CompileRequest& request = entry.compile.request;
-  const std::string hash = ProgramHash(request);
-  ForgetSuspects(now);
-  Suspect& suspect = suspects_[hash];
-  suspect.program_bytes = request.program().size();
-  suspect.device_count = request.device_count();
-  suspect.last = now;
-  ++suspect.deaths;
-  const bool quarantined = suspect.deaths >= limits_.deaths_max;
-  actions.notices.push_back(absl::StrCat(
-      "the compiler ended while it compiled program ", Shown(hash), " of session ",
-      entry.compile.session.number(),
-      quarantined ? ", again: this program is quarantined" : "; it will be compiled once more"));
-  if (suspects_.size() <= limits_.suspects_max) return;
-  suspects_.erase(
-      std::min_element(suspects_.begin(), suspects_.end(),
-                       [](const auto& a, const auto& b) { return a.second.last < b.second.last; }));
+bool CompileQueue::AnyUp() const { return std::ranges::any_of(processes_, &Process::up); }
+
+void CompileQueue::OnCompilerUp(uint32_t compiler, Time now, CompileActions& actions) {
+  processes_[compiler] = {.up = true, .since = now};
+  ever_up_ |= compiler == 0;
+  Pump(now, actions);
 }
 
-void CompileQueue::ForgetSuspects(Time now) {
-  std::erase_if(suspects_, [&](const auto& entry) {
-    return now - entry.second.last >= limits_.quarantine_time;
-  });
+void CompileQueue::OnCompilerDown(uint32_t compiler, Time now, CompileActions& actions) {
+  const Process ended = std::exchange(processes_[compiler], Process{.since = now});
+  const bool any_up = AnyUp();
+  for (auto entry = compiles_.begin(); entry != compiles_.end(); ++entry) {
+    if (!any_up) entry->second.compile.since = now;
+    if (entry->second.state == State::kLookup && entry->second.compiler == compiler) Requeue(entry);
+  }
+  if (ended.running) {
+    auto entry = compiles_.find(*ended.running);
+    const PendingCompile& compile = entry->second.compile;
+    const SessionId session = compile.session;
+    if (!ended.ending) actions.notices.push_back(blame_.OnDeath(session, compile.request, now));
+    entry->second.unwanted ? Remove(entry) : Requeue(entry);
+    RefuseWaiting(session, now, actions);
+  }
+  Pump(now, actions);
 }
 
-// Spares most programs the hash.
-bool CompileQueue::AnySuspectLike(const wire::CompileRequest& request) const {
-  return std::any_of(suspects_.begin(), suspects_.end(), [&](const auto& entry) {
-    return entry.second.program_bytes == request.program().size() &&
-           entry.second.device_count == request.device_count();
-  });
+// Those whose program, or whose session, may not be compiled any more.
+void CompileQueue::RefuseWaiting(SessionId session, Time now, CompileActions& actions) {
+  const auto own = waiting_.find(session);
+  if (own == waiting_.end()) return;
+  for (const uint64_t request : std::deque<uint64_t>(own->second)) {
+    auto entry = compiles_.find(request);
+    auto failure = blame_.Check(session, entry->second.compile.request, now);
+    if (!failure) continue;
+    actions.failed.emplace_back(entry->second.Answered(), *std::move(failure));
+    Remove(entry);
+  }
 }
 
-std::optional<wire::Failure> CompileQueue::CheckQuarantine(const wire::CompileRequest& request,
-                                                           Time now) {
-  if (suspects_.empty()) return std::nullopt;
-  ForgetSuspects(now);
-  if (!AnySuspectLike(request)) return std::nullopt;
-  auto suspect = suspects_.find(ProgramHash(request));
-  if (suspect == suspects_.end() || suspect->second.deaths < limits_.deaths_max)
-    return std::nullopt;
-  return Quarantined(suspect->first, suspect->second.deaths,
-                     suspect->second.last + limits_.quarantine_time, now);
+void CompileQueue::End(uint32_t compiler, std::string why, CompileActions& actions) {
+  processes_[compiler].ending = true;
+  actions.end_compilers.push_back({.compiler = compiler, .why = std::move(why)});
 }
 
 // --- Compiles that no session waits for ---
@@ -318,24 +354,54 @@ void CompileQueue::ForgetSession(SessionId session, Time now, CompileActions& ac
 
 void CompileQueue::Drop(std::map<uint64_t, Entry>::iterator entry, Time now) {
   if (entry->second.state != State::kRunning) return Remove(entry);
-  entry->second.unwanted = true;
-  unwanted_since_ = now;
+  if (std::exchange(entry->second.unwanted, true)) return;
+  processes_[entry->second.compiler].unwanted_since = now;
 }
 
 // --- Time ---
 
+std::optional<Time> CompileQueue::DeadlineOf(uint32_t compiler) const {
+  const Process& process = processes_[compiler];
+  if (!process.up && process.asked_for && !process.overdue)
+    return *process.asked_for + limits_.spare_start_max;
+  if (!process.takes()) return std::nullopt;
+  if (!process.running) return EaseOf(compiler);
+  Time due = process.since + limits_.compile_max;
+  if (process.unwanted_since) due = std::min(due, *process.unwanted_since + limits_.unwanted_max);
+  if (ever_up_ && AllAtWork() && AnySpareUnasked())
+    due = std::min(due, process.since + limits_.spare_after);
+  return due;
+}
+
+// When a spare without work ends. It stays while no other process is free.
+std::optional<Time> CompileQueue::EaseOf(uint32_t compiler) const {
+  const Process& process = processes_[compiler];
+  const auto free = std::ranges::count_if(processes_, &Process::free);
+  if (compiler == 0 || !process.free() || free < 2) return std::nullopt;
+  return process.since + limits_.spare_idle;
+}
+
 std::optional<Time> CompileQueue::next_deadline() const {
-  if (!compiler_up_ && !compiles_.empty())  // the lowest number has waited longest
-    return compiles_.begin()->second.compile.since + limits_.compiler_wait_max;
-  if (unwanted_since_ && !ending_) return *unwanted_since_ + limits_.unwanted_max;
-  return std::nullopt;
+  std::optional<Time> next;
+  if (!compiles_.empty() && !AnyUp())  // the lowest number has waited longest
+    next = compiles_.begin()->second.compile.since + limits_.compiler_wait_max;
+  for (uint32_t i = 0; i < processes_.size(); ++i) {
+    const auto due = DeadlineOf(i);
+    if (due && (!next || *due < *next)) next = due;
+  }
+  return next;
 }
 
 void CompileQueue::OnTime(Time now, CompileActions& actions) {
-  while (!compiler_up_ && !compiles_.empty()) {
+  FailWithoutCompiler(now, actions);
+  for (uint32_t i = 0; i < processes_.size(); ++i) OnTimeOf(i, now, actions);
+  AskForSpares(now, actions);
+}
+
+void CompileQueue::FailWithoutCompiler(Time now, CompileActions& actions) {
+  while (!compiles_.empty() && !AnyUp()) {
     auto first = compiles_.begin();
     if (now < first->second.compile.since + limits_.compiler_wait_max) return;
-    if (running_ == first->first) running_.reset();
     actions.failed.emplace_back(
         first->second.Answered(),
         wire::MakeFailure(StatusCode::kUnavailable,
@@ -344,12 +410,51 @@ void CompileQueue::OnTime(Time now, CompileActions& actions) {
                           "See `gangway status`."));
     Remove(first);
   }
-  if (!compiler_up_ || !unwanted_since_ || ending_) return;
-  if (now < *unwanted_since_ + limits_.unwanted_max) return;
-  ending_ = true;
-  actions.end_compiler =
-      absl::StrCat("it has compiled a program that no session waits for any more for ",
-                   limits_.unwanted_max.count(), " ms");
+}
+
+void CompileQueue::OnTimeOf(uint32_t compiler, Time now, CompileActions& actions) {
+  Process& process = processes_[compiler];
+  if (!process.up && process.asked_for) {
+    if (process.overdue && now >= *process.asked_for + limits_.spare_idle)
+      process.asked_for.reset();  // it may be asked for again
+    if (process.overdue || now < *process.asked_for + limits_.spare_start_max) return;
+    process.overdue = true;
+    actions.notices.push_back(absl::StrCat("the spare compiler ", compiler,
+                                           " did not start: compiles do not wait for it"));
+    return Pump(now, actions);
+  }
+  if (!process.takes()) return;
+  if (process.unwanted_since && now >= *process.unwanted_since + limits_.unwanted_max) {
+    End(compiler,
+        absl::StrCat("it has compiled a program that no session waits for any more for ",
+                     limits_.unwanted_max.count(), " ms"),
+        actions);
+  } else if (process.running && now >= process.since + limits_.compile_max) {
+    FailLate(compiler, now, actions);
+  } else if (const auto ease = EaseOf(compiler); ease && now >= *ease) {
+    process.ending = true;
+    actions.end_compilers.push_back(
+        {.compiler = compiler, .why = "the spare compiler had no work", .at_ease = true});
+  }
+}
+
+// The compile that this process has run for too long.
+void CompileQueue::FailLate(uint32_t compiler, Time now, CompileActions& actions) {
+  Entry& entry = compiles_.at(*processes_[compiler].running);
+  const auto limit = std::chrono::duration_cast<std::chrono::seconds>(limits_.compile_max).count();
+  if (!std::exchange(entry.unwanted, true)) {
+    actions.failed.emplace_back(
+        entry.Answered(),
+        wire::MakeFailure(StatusCode::kDeadlineExceeded,
+                          absl::StrCat("the program was not compiled within ", limit, " s"),
+                          "Make the program smaller, for example with jax.lax.scan for repeated "
+                          "layers; `gangway up --compile-limit` sets the limit."));
+  }
+  blame_.OnLimit(entry.compile.session, now);
+  End(compiler,
+      absl::StrCat("it has compiled a program of session ", entry.compile.session.number(), " for ",
+                   limit, " s"),
+      actions);
 }
 
 void CompileQueue::Explain(SessionId session, Time now, wire::WhyReply& reply) const {
@@ -362,7 +467,7 @@ void CompileQueue::Explain(SessionId session, Time now, wire::WhyReply& reply) c
     wait.set_reason(wire::Wait::REASON_COMPILE);
     auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - compile.since);
     wait.set_waited_ms(static_cast<uint64_t>(waited.count()));
-    if (compiler_up_) continue;
+    if (AnyUp()) continue;
     wait.set_limit_ms(static_cast<uint64_t>(limits_.compiler_wait_max.count()));
     wait.add_workers("compiler");
   }

@@ -1,18 +1,22 @@
-// The compiles of all sessions: which of them the compiler process is asked for, and what its end means for each. Pure.
+// The compiles of all sessions: which compiler process is asked for which of them, and what its end means. Pure.
 //
-// One compile runs at a time, so the one that a dead compiler was at work on is known. Sessions take turns. While one
-// runs, the compiler is asked to look the waiting programs up in its cache: a cached program does not wait for a turn.
+// There are up to `compilers` processes, of which each compiles one program at a time, so the program that a dead one
+// was at work on is known (compile_blame.h: what that costs the program and its session). The first process always
+// runs; the others are spares: asked for when a compile waits that they could take, or when one has run for
+// `spare_after` or is large, and ended when they have had no work for `spare_idle` and another has none.
 //
-// A program that was being compiled when the compiler process ended is compiled once more, since the end may have had
-// another cause. If the process ends again, the program is quarantined: refused for `quarantine_time` after that end,
-// by its hash, for all sessions. The list of such programs has a limit, beyond which it forgets the oldest; a new
-// controller starts with an empty one.
+// Small programs go before large ones, and sessions take turns. Neither the large programs nor those of one session
+// ever hold all compilers, so a small program of another session finds one. Sessions whose programs have ended a
+// compiler never get the first.
 //
-// A compile that no session waits for any more is dropped; one that already runs has `unwanted_max` to end before the
-// compiler process is ended. That end counts against no program.
+// The compilers are asked to look waiting programs up in the cache: a cached program does not wait for a turn.
+//
+// A compile that passes `compile_max` fails, and its process is replaced. One that no session waits for any more is
+// dropped; if it already runs, it has `unwanted_max` before its process is replaced, which counts against no program.
 #ifndef GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 #define GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -23,23 +27,27 @@
 #include <vector>
 
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/compile_blame.h"
 #include "gangway/wire/wire.pb.h"
 
 namespace gangway::controller {
 
-using Time = std::chrono::steady_clock::time_point;
-
 struct CompileLimits {
+  uint32_t compilers = 1;                          // processes
   uint32_t compiles_max = 1024;                    // over all sessions
   uint64_t program_bytes_max = uint64_t{4} << 30;  // likewise
   uint64_t session_bytes_max = uint64_t{1} << 30;  // of the programs of one session
   uint64_t lookup_bytes_max =
       uint64_t{64} << 20;  // of programs that are being looked up; one may exceed it alone
+  uint64_t large_bytes_min = uint64_t{256} << 10;      // of a large program
+  std::chrono::milliseconds aged_after{10000};         // a large one then waits behind no small one
   std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
+  std::chrono::milliseconds compile_max{600000};
   std::chrono::milliseconds unwanted_max{10000};
-  int deaths_max = 2;  // of the compiler process, at work on one program
-  std::chrono::minutes quarantine_time{10};
-  size_t suspects_max = 256;  // programs whose compile has ended with the compiler's death
+  std::chrono::milliseconds spare_after{1000};
+  std::chrono::milliseconds spare_idle{60000};
+  std::chrono::milliseconds spare_start_max{10000};  // then compiles no longer wait for it
+  CompileBlameLimits blame;
 };
 
 struct PendingCompile {
@@ -49,35 +57,44 @@ struct PendingCompile {
   Time since;
 };
 
+struct CompilerEnd {
+  uint32_t compiler = 0;
+  std::string why;
+  bool at_ease = false;  // it has no work, and may end by itself
+};
+
 struct CompileActions {
-  std::vector<wire::CompileRequest> to_compiler;
+  std::vector<std::pair<uint32_t, wire::CompileRequest>> to_compilers;
   std::vector<std::pair<PendingCompile, wire::Failure>> failed;  // to be answered
-  std::optional<std::string> end_compiler;                       // why; CompilerDown must follow
+  std::vector<CompilerEnd> end_compilers;                        // OnCompilerDown must follow
+  std::vector<uint32_t> start_compilers;                         // spares
   std::vector<std::string> notices;                              // for people
 };
 
 class CompileQueue {
  public:
-  explicit CompileQueue(const CompileLimits& limits) : limits_(limits) {}
+  explicit CompileQueue(const CompileLimits& limits)
+      : limits_(limits), blame_(limits.blame), processes_(std::max(1u, limits.compilers)) {}
 
   // Takes a compile whose request has a number of its own, larger than all before. What it refuses is in `failed`.
   void Add(PendingCompile compile, Time now, CompileActions& actions);
-  // The compile that `result` answers; nothing if it answers none, or only a lookup.
-  std::optional<PendingCompile> OnResult(const wire::CompileResult& result, Time now,
-                                         CompileActions& actions);
-  // The link did not take the request. `again`: the link is ending, and its successor is asked again; otherwise the
-  // compile fails.
+  // The compile that `result`, of `compiler`, answers; nothing if it answers none, or only a lookup.
+  std::optional<PendingCompile> OnResult(uint32_t compiler, const wire::CompileResult& result,
+                                         Time now, CompileActions& actions);
+  // The link did not take the request. `again`: the link is ending, and another process is asked; otherwise the compile
+  // fails.
   void OnNotSent(uint64_t request, const wire::Failure& failure, bool again, Time now,
                  CompileActions& actions);
-  void OnCompilerUp(Time now, CompileActions& actions);
-  void OnCompilerDown(Time now, CompileActions& actions);
+  // `compiler`, here and in OnResult: below limits.compilers.
+  void OnCompilerUp(uint32_t compiler, Time now, CompileActions& actions);
+  void OnCompilerDown(uint32_t compiler, Time now, CompileActions& actions);
   void OnTime(Time now, CompileActions& actions);
   // No session waits for it any more. True: it was still pending.
   bool Forget(uint64_t request, Time now, CompileActions& actions);
   void ForgetSession(SessionId session, Time now, CompileActions& actions);
 
   std::optional<Time> next_deadline() const;
-  bool compiler_up() const { return compiler_up_; }
+  bool compiler_up(uint32_t compiler) const { return processes_[compiler].up; }
   size_t size() const { return compiles_.size(); }
   void Explain(SessionId session, Time now, wire::WhyReply& reply) const;
 
@@ -86,31 +103,51 @@ class CompileQueue {
   struct Entry {
     PendingCompile compile;
     State state = State::kQueued;
+    uint32_t compiler = 0;  // of a lookup, or where it runs
     bool unwanted = false;  // only while it runs
     uint64_t bytes() const { return compile.request.program().size(); }
     PendingCompile Answered() const;  // without its program
   };
-  // A program at whose compile the compiler process has died.
-  struct Suspect {
-    uint64_t program_bytes = 0;
-    uint32_t device_count = 0;
-    int deaths = 0;
-    Time last;
+  struct Process {
+    bool up = false;
+    bool ending = false;                 // it was told to end
+    bool overdue = false;                // a spare that did not start in time
+    std::optional<Time> asked_for;       // a spare that starts
+    std::optional<uint64_t> running;     // still held by the process, wanted or not
+    Time since;                          // since when it runs, or the process has no work
+    std::optional<Time> unwanted_since;  // of `running`
+    bool takes() const { return up && !ending; }
+    bool free() const { return takes() && !running; }
   };
 
   void Pump(Time now, CompileActions& actions);
-  void StartNext(Time now, CompileActions& actions);
+  void Fill(uint32_t compiler, Time now, CompileActions& actions);
+  bool MayRun(const Entry& entry, uint32_t compiler, Time now) const;
+  int RankOf(const Entry& entry, Time now) const;
+  std::optional<uint64_t> TakeTurn(uint32_t compiler, Time now);
   void LookUp(CompileActions& actions);
-  std::optional<uint64_t> TakeTurn();
+  void AskForSpares(Time now, CompileActions& actions);
+  bool NeedsSpare(uint32_t compiler, Time now) const;
+  bool IsLarge(const Entry& entry) const { return entry.bytes() >= limits_.large_bytes_min; }
+  bool AnyUp() const;
   void Remove(std::map<uint64_t, Entry>::iterator entry);
   void Drop(std::map<uint64_t, Entry>::iterator entry, Time now);
+  void EndRun(Process& process, Time now);
+  void Requeue(std::map<uint64_t, Entry>::iterator entry);
+  void RefuseWaiting(SessionId session, Time now, CompileActions& actions);
+  void End(uint32_t compiler, std::string why, CompileActions& actions);
   std::optional<wire::Failure> CheckRoom(const PendingCompile& compile) const;
-  std::optional<wire::Failure> CheckQuarantine(const wire::CompileRequest& request, Time now);
-  void ForgetSuspects(Time now);
-  bool AnySuspectLike(const wire::CompileRequest& request) const;
-  void Blame(Entry& entry, Time now, CompileActions& actions);
+  void FailWithoutCompiler(Time now, CompileActions& actions);
+  void OnTimeOf(uint32_t compiler, Time now, CompileActions& actions);
+  std::optional<Time> DeadlineOf(uint32_t compiler) const;
+  std::optional<Time> EaseOf(uint32_t compiler) const;
+  bool AllAtWork() const;
+  bool AnySpareUnasked() const;
+  void OnRunEnded(const Entry& entry, const wire::CompileResult& result, Time now);
+  void FailLate(uint32_t compiler, Time now, CompileActions& actions);
 
   const CompileLimits limits_;
+  CompileBlame blame_;
   std::map<uint64_t, Entry> compiles_;                 // by request number, oldest first
   std::map<SessionId, std::deque<uint64_t>> waiting_;  // of each session, in its order
   struct Share {
@@ -122,16 +159,9 @@ class CompileQueue {
   std::deque<uint64_t> to_look_up_;    // in the order of arrival; some may be gone
   uint64_t looking_up_bytes_ = 0;
   SessionId last_turn_;
-  bool compiler_up_ = false;
-  std::optional<uint64_t> running_;          // still held by the compiler, wanted or not
-  std::optional<Time> unwanted_since_;       // of running_
-  bool ending_ = false;                      // this compiler process was told to end
-  std::map<std::string, Suspect> suspects_;  // by hash
+  std::vector<Process> processes_;
+  bool ever_up_ = false;  // the first process
 };
-
-// Names a program, with its options and device count, for people and for the quarantine: 64 hexadecimal digits. The
-// devices that it runs on do not count.
-std::string ProgramHash(const wire::CompileRequest& request);
 
 }  // namespace gangway::controller
 

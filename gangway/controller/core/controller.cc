@@ -10,7 +10,9 @@
 namespace gangway::controller {
 
 Controller::Controller(ControllerConfig config)
-    : config_(std::move(config)), compiles_(config_.compiles) {
+    : config_(std::move(config)),
+      compiles_(config_.compiles),
+      compiler_process_ids_(std::max(1u, config_.compiles.compilers)) {
   for (const wire::Worker& worker : config_.workers) {
     islands_.resize(std::max<size_t>(islands_.size(), worker.island() + 1));
     workers_.push_back({.declared = worker});
@@ -48,12 +50,12 @@ void Controller::Step(Event event, Time now, Actions& actions) {
   } else if (auto* gone = std::get_if<SchedulerDown>(&event)) {
     OnSchedulerDown(*gone, actions);
   } else if (auto* up = std::get_if<CompilerUp>(&event)) {
-    compiler_process_id_ = up->process_id;
-    compiles_.OnCompilerUp(now, compiles);
-  } else if (std::holds_alternative<CompilerDown>(event)) {
-    compiles_.OnCompilerDown(now, compiles);
+    compiler_process_ids_[up->compiler] = up->process_id;
+    compiles_.OnCompilerUp(up->compiler, now, compiles);
+  } else if (auto* down = std::get_if<CompilerDown>(&event)) {
+    compiles_.OnCompilerDown(down->compiler, now, compiles);
   } else if (auto* result = std::get_if<FromCompiler>(&event)) {
-    OnCompileResult(result->result, now, actions);
+    OnCompileResult(result->compiler, result->result, now, actions);
   } else if (auto* refused = std::get_if<CompileNotSent>(&event)) {
     compiles_.OnNotSent(refused->request, refused->failure, refused->link_ends, now, compiles);
   } else if (auto* drain = std::get_if<Drain>(&event)) {
@@ -105,9 +107,9 @@ void Controller::OnSessionLost(SessionId id, Time now, Actions& actions) {
 
 void Controller::FillStatus(wire::StatusReply& reply) const {
   reply.set_epoch(config_.epoch);
-  const bool compiler_up = compiles_.compiler_up();
+  const bool compiler_up = compiles_.compiler_up(0);
   reply.set_compiler_up(compiler_up);
-  reply.set_compiler_process_id(compiler_up ? compiler_process_id_ : 0);
+  reply.set_compiler_process_id(compiler_up ? compiler_process_ids_[0] : 0);
   for (const WorkerInfo& worker : workers_) {
     wire::WorkerState* state = reply.add_workers()->mutable_state();
     *state->mutable_worker() = worker.declared;
@@ -144,6 +146,9 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
   }
   (*reply.mutable_counters())["storages"] = storages_.size();
   (*reply.mutable_counters())["nodes"] = nodes_.size();
+  uint64_t& compilers = (*reply.mutable_counters())["compilers"];
+  for (uint32_t i = 0; i < compiler_process_ids_.size(); ++i)
+    compilers += compiles_.compiler_up(i) ? 1 : 0;
 }
 
 }  // namespace gangway::controller

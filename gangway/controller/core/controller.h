@@ -89,10 +89,14 @@ struct SchedulerDown {
 };
 struct CompilerUp {
   uint64_t process_id = 0;
+  uint32_t compiler = 0;  // below config.compiles.compilers, as those below
 };
-struct CompilerDown {};
+struct CompilerDown {
+  uint32_t compiler = 0;
+};
 struct FromCompiler {
   wire::CompileResult result;
+  uint32_t compiler = 0;
 };
 struct CompileNotSent {  // the link to the compiler did not take the request
   uint64_t request = 0;
@@ -117,10 +121,11 @@ struct Compiled {
 struct Actions {
   std::vector<std::pair<SessionId, wire::SessionEvent>> to_clients;
   std::vector<std::pair<uint32_t, wire::IslandItem>> to_islands;  // island
-  std::vector<wire::CompileRequest> to_compiler;
+  std::vector<std::pair<uint32_t, wire::CompileRequest>> to_compilers;
   std::optional<Compiled> compiled;
-  std::optional<std::string> end_compiler;  // why; the compiler process must be ended and replaced
-  std::vector<std::string> notices;         // for people
+  std::vector<CompilerEnd> end_compilers;
+  std::vector<uint32_t> start_compilers;  // spares
+  std::vector<std::string> notices;       // for people
   std::vector<std::pair<SessionId, wire::Failure>>
       ended;  // by the controller, and why; their links are to be closed
 };
@@ -313,7 +318,7 @@ class Controller {
                                    wire::CompileRequest& request) const;
   bool HasOwnCollectives(DeviceId device) const;
   wire::FailureRef CheckMembers(const Executable& executable) const;
-  void OnCompileResult(wire::CompileResult& result, Time now, Actions& actions);
+  void OnCompileResult(uint32_t compiler, wire::CompileResult& result, Time now, Actions& actions);
   void Take(CompileActions& compiles, Actions& actions);
   void FailCompile(const PendingCompile& compile, const wire::Failure& failure, Actions& actions);
   void EndCompile(const PendingCompile& compile, wire::Compiled compiled, Actions& actions);
@@ -395,7 +400,7 @@ class Controller {
   std::set<SessionId> progressed_;                            // sessions whose Progress is due
   std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall
   bool ending_ = false;                                       // DrainAll
-  uint64_t compiler_process_id_ = 0;
+  std::vector<uint64_t> compiler_process_ids_;
   Ordinal next_ordinal_{1};
   uint64_t next_storage_ = 1;
   uint64_t next_executable_ = 1;

@@ -61,7 +61,7 @@ class ControllerTest : public ::testing::Test {
     for (auto& [session, event] : actions_.to_clients)
       events_.emplace_back(session.number(), event);
     for (auto& [island, item] : actions_.to_islands) items_.emplace_back(island, item);
-    for (wire::CompileRequest& request : actions_.to_compiler) requests_.push_back(request);
+    for (auto& [compiler, request] : actions_.to_compilers) requests_.push_back(request);
   }
   void Tick(milliseconds later) {
     now_ += later;

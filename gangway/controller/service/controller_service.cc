@@ -69,6 +69,7 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
       options_(WithTokens(std::move(options))),
       core_(options_.core),
       islands_(CountIslands(options_.core)),
+      compilers_(std::max(1u, options_.core.compiles.compilers)),
       alive_(std::make_shared<bool>(true)) {
   for (uint32_t island : options_.core.remote_islands) {
     if (island < islands_.size()) islands_[island].remote = true;
@@ -103,19 +104,7 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
       GANGWAY_RETURN_IF_ERROR(WelcomeScheduler(link, hello, key));
       break;
     case wire::ROLE_COMPILER:
-      GANGWAY_RETURN_IF_ERROR(link->Send(NewReply()));
-      if (compiler_) {
-        compiler_->Close(absl::AbortedError("a newer compiler process registered"));
-        Step(CompilerDown{});
-      }
-      compiler_ = link;
-      compiler_sender_ =
-          NewSender(link, {.waiting_bytes_max = SIZE_MAX});  // CompileQueue bounds it
-      compiler_key_ = key;
-      compiler_process_id_ = hello.process_id();
-      compiler_heard_ = Clock::now();
-      Say(absl::StrCat("the compiler is up (pid ", hello.process_id(), ")"));
-      Step(CompilerUp{hello.process_id()});
+      GANGWAY_RETURN_IF_ERROR(WelcomeCompiler(link, hello, key));
       break;
     case wire::ROLE_TOOL:
       GANGWAY_RETURN_IF_ERROR(link->Send(NewReply()));
@@ -259,7 +248,8 @@ void ControllerService::SendWelcome(SessionId session, ClientLink& client) {
 }
 
 void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& frame) {
-  if (role == wire::ROLE_COMPILER && key == compiler_key_) compiler_heard_ = Clock::now();
+  CompilerLink* const compiler = role == wire::ROLE_COMPILER ? FindCompiler(key) : nullptr;
+  if (compiler != nullptr) compiler->heard = Clock::now();
   if (role == wire::ROLE_CLIENT && frame.has_session_batch()) {
     auto it = clients_.find(SessionId(key));
     if (it == clients_.end() || !it->second.welcomed) return;
@@ -274,9 +264,10 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
   } else if (role == wire::ROLE_SCHEDULER) {
     IslandLink* island = FindIsland(key);
     if (island != nullptr) OnSchedulerFrame(static_cast<uint32_t>(island - islands_.data()), frame);
-  } else if (role == wire::ROLE_COMPILER && frame.has_compile_result() && key == compiler_key_) {
+  } else if (compiler != nullptr && frame.has_compile_result()) {
     compiled_ = std::exchange(*frame.mutable_compile_result()->mutable_serialized(), {});
-    Step(FromCompiler{std::move(*frame.mutable_compile_result())});
+    Step(FromCompiler{std::move(*frame.mutable_compile_result()),
+                      static_cast<uint32_t>(compiler - compilers_.data())});
     std::string().swap(compiled_);  // an assignment would keep the memory
   } else if (role == wire::ROLE_TOOL && frame.has_status_request()) {
     OnStatusRequest(key);
@@ -338,7 +329,7 @@ void ControllerService::OnSchedulerClosed(uint32_t index, const absl::Status& wh
 }
 
 void ControllerService::OnPulse(Clock::time_point now, Clock::duration stood_still) {
-  WatchCompiler(now, stood_still);
+  WatchCompilers(now, stood_still);
   heap_.OnBeat();
   for (uint32_t index = 0; index < islands_.size(); ++index) {
     IslandLink& island = islands_[index];
@@ -360,48 +351,13 @@ void ControllerService::OnPulse(Clock::time_point now, Clock::duration stood_sti
   }
 }
 
-void ControllerService::WatchCompiler(Clock::time_point now, Clock::duration stood_still) {
-  if (!compiler_) return;
-  compiler_heard_ = Pulse::Later(compiler_heard_, stood_still, now);
-  if (now - compiler_heard_ < options_.silence_max) return;
-  EndCompiler(absl::DeadlineExceededError(
-      absl::StrCat("silent for ", options_.silence_max.count(), " ms")));
-}
-
-void ControllerService::EndCompiler(const absl::Status& why) {
-  if (!compiler_) return;
-  compiler_->Close(why);
-  OnClosed(wire::ROLE_COMPILER, compiler_key_, why);
-  if (options_.on_silent) options_.on_silent(compiler_process_id_);
-}
-
-// A request that the link does not take is answered in a later round, or sent to the next compiler.
-void ControllerService::SendCompile(wire::CompileRequest request) {
-  CompileNotSent not_sent{.request = request.request()};
-  wire::Frame frame;
-  *frame.mutable_compile_request() = std::move(request);
-  const absl::Status sent = compiler_sender_ ? compiler_sender_->Send(std::move(frame))
-                                             : absl::UnavailableError("no compiler");
-  if (sent.ok()) return;
-  Say(absl::StrCat("a compile request was not sent: ", sent.ToString()));
-  not_sent.link_ends = absl::IsUnavailable(sent);
-  not_sent.failure = wire::MakeFailure(
-      sent.code(), absl::StrCat("the program was not sent to the compiler: ", sent.message()));
-  if (not_sent.link_ends) return Step(std::move(not_sent));  // ahead of CompilerDown
-  loop_->Post([this, alive = alive_, not_sent = std::move(not_sent)] {
-    if (*alive) Step(not_sent);
-  });
-}
-
 void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Status& why) {
   if (role == wire::ROLE_CLIENT && clients_.erase(SessionId(key)) != 0) {
     Say(absl::StrCat("session ", key, " ends: ", why.message()));
     Step(SessionLost{SessionId(key)});
-  } else if (role == wire::ROLE_COMPILER && key == compiler_key_) {
-    compiler_.reset();
-    compiler_sender_.reset();
-    Say(absl::StrCat("the compiler is down: ", why.message()));
-    Step(CompilerDown{});
+  } else if (CompilerLink* const compiler =
+                 role == wire::ROLE_COMPILER ? FindCompiler(key) : nullptr) {
+    OnCompilerClosed(static_cast<uint32_t>(compiler - compilers_.data()), why);
   } else if (role == wire::ROLE_TOOL) {
     tools_.erase(key);
   } else if (role == wire::ROLE_SCHEDULER) {
@@ -515,9 +471,11 @@ void ControllerService::Step(Event event, uint64_t batch) {
     PlaceProgram(island, item);
     *islands_[island].batch.add_items() = std::move(item);
   }
-  for (wire::CompileRequest& request : actions.to_compiler) SendCompile(std::move(request));
+  for (auto& [compiler, request] : actions.to_compilers) SendCompile(compiler, std::move(request));
   for (const std::string& notice : actions.notices) Say(notice);
-  if (actions.end_compiler) EndCompiler(absl::AbortedError(*actions.end_compiler));
+  for (const CompilerEnd& end : actions.end_compilers) EndCompiler(end);
+  for (const uint32_t spare : actions.start_compilers)
+    if (options_.on_spare_wanted) options_.on_spare_wanted(spare);
   for (auto& [session, why] : actions.ended) ended_.emplace_back(session, wire::ToStatus(why));
   if (drained_ && core_.node_count() == 0) FinishDrain();
   Arm();

@@ -41,6 +41,8 @@ struct ControllerOptions {
   std::chrono::milliseconds silence_max{5000};
   // A scheduler or compiler was declared dead, and its process must be ended and replaced.
   std::function<void(uint64_t process_id)> on_silent;
+  // A spare compiler has work: its process is to be started. 1 is the first spare.
+  std::function<void(uint32_t compiler)> on_spare_wanted;
   std::function<void(const std::string& event)> on_event;  // one log line per event; may be empty
 };
 
@@ -84,6 +86,14 @@ class ControllerService {
     std::shared_ptr<transport::Link> newcomer;
     wire::Hello newcomer_hello;
     uint64_t newcomer_key = 0;
+  };
+  struct CompilerLink {
+    std::shared_ptr<transport::Link> link;
+    std::unique_ptr<transport::PacedSender> sender;  // on `link`
+    uint64_t key = 0;                                // of the link
+    uint64_t process_id = 0;
+    std::string name;
+    Clock::time_point heard;
   };
   struct StatusQuery {
     std::shared_ptr<transport::Link> link;  // of a tool
@@ -138,9 +148,13 @@ class ControllerService {
   void DropUnloaded();
   void OnSchedulerClosed(uint32_t island, const absl::Status& why);
   void OnPulse(Clock::time_point now, Clock::duration stood_still);
-  void WatchCompiler(Clock::time_point now, Clock::duration stood_still);
-  void EndCompiler(const absl::Status& why);
-  void SendCompile(wire::CompileRequest request);
+  absl::Status WelcomeCompiler(const std::shared_ptr<transport::Link>& link,
+                               const wire::Hello& hello, uint64_t key);
+  CompilerLink* FindCompiler(uint64_t key);
+  void WatchCompilers(Clock::time_point now, Clock::duration stood_still);
+  void EndCompiler(const CompilerEnd& end);
+  void OnCompilerClosed(uint32_t compiler, const absl::Status& why);
+  void SendCompile(uint32_t compiler, wire::CompileRequest request);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
   void SendWelcome(SessionId session, ClientLink& client);
@@ -178,13 +192,9 @@ class ControllerService {
   LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::map<SessionId, ClientLink> clients_;
   std::vector<IslandLink> islands_;
-  std::shared_ptr<transport::Link> compiler_;
-  std::unique_ptr<transport::PacedSender> compiler_sender_;
-  uint64_t compiler_key_ = 0;
-  uint64_t compiler_process_id_ = 0;
-  Clock::time_point compiler_heard_;
-  std::string compiled_;                // the executable of the CompileResult at hand
-  std::vector<ExecutableId> unloaded_;  // in this round; by one island each
+  std::vector<CompilerLink> compilers_;  // as many as there may be
+  std::string compiled_;                 // the executable of the CompileResult at hand
+  std::vector<ExecutableId> unloaded_;   // in this round; by one island each
   // Executables, if an island's scheduler is another process, whose successor needs them. Kept apart from the core, so
   // that the links to all islands share them.
   absl::flat_hash_map<ExecutableId, Program> programs_;

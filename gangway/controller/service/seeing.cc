@@ -44,8 +44,12 @@ void ControllerService::Trace(TraceQuery asked) {
     query.missing.insert(
         wire::SchedulerTraceName(static_cast<uint32_t>(&island - islands_.data())));
   }
-  if (compiler_) (void)compiler_->Send(frame);
   query.missing.insert("compiler");
+  for (CompilerLink& compiler : compilers_) {
+    if (!compiler.link) continue;
+    (void)compiler.link->Send(frame);
+    query.missing.insert(compiler.name);
+  }
   for (wire::Frame& own : wire::TraceFrames(frame.trace_request(), "controller"))
     OnTraceReply(std::move(own));
   loop_->PostAt(Clock::now() + kTraceLimit, [this, alive = alive_, probe] {

@@ -61,9 +61,12 @@ void ControllerService::OnWritable(wire::Role role, uint64_t key) {
       EndSlowClient(SessionId(key));
   } else if (role == wire::ROLE_SCHEDULER) {
     if (IslandLink* island = FindIsland(key)) AfterSend(*island, island->sender->OnWritable());
-  } else if (role == wire::ROLE_COMPILER && key == compiler_key_ && compiler_sender_) {
-    const absl::Status sent = compiler_sender_->OnWritable();
-    if (!sent.ok()) EndCompiler(sent);
+  } else if (CompilerLink* const compiler =
+                 role == wire::ROLE_COMPILER ? FindCompiler(key) : nullptr) {
+    const absl::Status sent = compiler->sender->OnWritable();
+    if (!sent.ok())
+      EndCompiler({.compiler = static_cast<uint32_t>(compiler - compilers_.data()),
+                   .why = std::string(sent.message())});
   }
 }
 
