@@ -1,6 +1,7 @@
-// Decides when a dead child process is restarted: at once after a long life, after growing delays
-// if it died soon after its start, and not at all after too many short lives in a row. A process
-// that ends because its scheduler or controller is gone does not count. Pure.
+// Decides when a dead child process is restarted: at once after a long life, and after growing delays
+// of at most kDelayMax if it died soon after its start. Too many short lives in a row are told apart:
+// a cluster that is starting then gives up. A process that ends because its scheduler or controller
+// is gone does not count. Pure.
 #ifndef GANGWAY_CLI_RESTART_POLICY_H_
 #define GANGWAY_CLI_RESTART_POLICY_H_
 
@@ -22,7 +23,7 @@ class RestartPolicy {
   // That of a process whose next start would fail as this one did (base/lasting_error.h).
   static constexpr int kHopeless = 78;
 
-  // The delay before the next start; nullopt: give up. `exit_status`: -1 after a signal.
+  // The delay before the next start; nullopt: too many short lives. `exit_status`: -1 after a signal.
   std::optional<Millis> OnDeath(Millis lived, int exit_status) {
     if (exit_status == kBlameless) return lived < kShortLife ? kDelayFirst : Millis{0};
     short_lives_ = lived < kShortLife ? short_lives_ + 1 : 0;

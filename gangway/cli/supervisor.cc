@@ -220,27 +220,23 @@ void Supervisor::AfterDeath(Child& child, const ChildProcess& process, const std
   const auto lived =
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - process.started());
   auto delay = child.policy.OnDeath(lived, process.exit_status());
-  if (delay || (child.spec.restart_forever && phase_ == Phase::kReady))
-    delay = std::min(delay.value_or(RestartPolicy::kDelayMax), child.spec.restart_delay_max);
+  if (!delay && phase_ == Phase::kStarting && !child.spec.on_demand) {
+    return GiveUp(
+        absl::StrCat(what, ", for the ", RestartPolicy::kShortLivesMax,
+                     "th time in a row soon after its start: not restarting it. Its last lines:\n",
+                     child.last_words));
+  }
+  delay = std::min(delay.value_or(RestartPolicy::kDelayMax), child.spec.restart_delay_max);
   if (child.spec.on_demand) {
-    child.not_before = Clock::now() + delay.value_or(child.spec.restart_delay_max);
+    child.not_before = Clock::now() + *delay;
     if (process.exit_status() != RestartPolicy::kBlameless) options_.say(what);
     if (std::exchange(child.wanted, false)) child.start_at = child.not_before;
     return;
   }
-  if (delay) {
-    options_.say(absl::StrCat(
-        what, "; restarting it",
-        delay->count() > 0 ? absl::StrCat(" in ", delay->count(), " ms") : std::string()));
-    child.start_at = Clock::now() + *delay;
-    return;
-  }
-  const std::string last =
-      absl::StrCat(what, ", for the ", RestartPolicy::kShortLivesMax,
-                   "th time in a row soon after its start: not restarting it. Its last lines:\n",
-                   child.last_words);
-  if (phase_ == Phase::kStarting) return GiveUp(last);
-  options_.say(last);  // the other processes continue (ER-2)
+  options_.say(absl::StrCat(
+      what, "; restarting it",
+      delay->count() > 0 ? absl::StrCat(" in ", delay->count(), " ms") : std::string()));
+  child.start_at = Clock::now() + *delay;
 }
 
 void Supervisor::Start(Child& child) {

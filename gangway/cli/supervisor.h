@@ -1,7 +1,9 @@
-// Keeps the processes of one cluster alive. It starts the head, then the others; restarts a dead worker (as a new
-// incarnation) or scheduler within the limits of RestartPolicy, and the compiler always; starts spare compilers when
-// the head wants them; and ends all processes in order when told to. The death of the head ends the cluster, and so
-// does, before the cluster is ready, that of a child whose next start would fail as well.
+// Keeps the processes of one cluster alive. It starts the head, then the others; restarts a dead one
+// (a worker as a new incarnation) for as long as the cluster lives, with the delays of RestartPolicy:
+// what ended it may be one client's program; and starts spare compilers when the head wants them. It
+// ends all processes in order when told to. The death of the head ends the cluster, and so does,
+// before the cluster is ready, that of a child which has died too often or whose next start would
+// fail as well.
 //
 // Threading: one thread, which waits for signals, the children's ends and their output, without
 // polling. Failure: an error names the child, what happened and its last lines; Run returns 1.
@@ -30,8 +32,6 @@ struct ChildSpec {
   std::string name;  // "head", "compiler", "island0/worker1"
   // The command line. `control`: the address that the head announced, empty for the head.
   std::function<std::vector<std::string>(const std::string& control)> command;
-  // Once the cluster is ready, never given up: its crashes may be due to what one client sent.
-  bool restart_forever = false;
   // Started when the head wants it, and not otherwise: not at first, and not after it has ended.
   bool on_demand = false;
   std::chrono::milliseconds restart_delay_max = RestartPolicy::kDelayMax;

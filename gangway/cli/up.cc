@@ -214,7 +214,6 @@ std::vector<ChildSpec> CompilerChildren(const CompilerChoice& compilers, uint32_
                               command.insert(command.end(), {"--control", control});
                               return command;
                             },
-                        .restart_forever = true,
                         .on_demand = i > 0,
                         .restart_delay_max = kCompilerDelayMax,
                         .scratch = scratch});
