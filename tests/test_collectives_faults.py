@@ -105,7 +105,8 @@ class Faulty:
 
 
 def start_faulty(new_cluster: NewCluster, *flags: str) -> tuple[Cluster, Blocker]:
-    running = new_cluster(1, 4, 2, *Blocker.FLAGS, *flags)
+    # Its workers are killed from outside, which looks like a program that ends them.
+    running = new_cluster(1, 4, 2, *Blocker.FLAGS, "--quarantine", "0", *flags)
     blocker = Blocker(running)
     return running.start(), blocker
 

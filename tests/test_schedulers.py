@@ -157,9 +157,10 @@ def test_started_by_hand_in_any_order_and_one_that_stays_away_is_named_TM_1(host
         error = total(client, "y")
         assert "DEADLINE_EXCEEDED" in str(error) and "island1/scheduler" in str(error), error
         assert total(client, "x") == 8
-    # A new client is told for which process it would wait.
+    # A new session has the devices of the other island, and the log names what it lacks.
     late = hosts.script("--port", str(hosts.front_door))
-    assert late.returncode != 0 and "island1/scheduler" in late.stderr, late.stderr
+    assert late.returncode == 0 and late.stdout.startswith("2 "), late.stdout + late.stderr
+    hosts.wait_for("controller", "starts without island1/scheduler, island1/worker0 (device 2)")
 
 
 def test_a_worker_at_the_wrong_door_is_told_the_right_one(hosts: Hosts) -> None:

@@ -35,6 +35,7 @@ namespace {
 
 constexpr int64_t kDevicesMax = 4096;  // of the cluster
 constexpr int64_t kWaitMaxS = 3600;
+constexpr int64_t kQuarantineMaxS = 86400;
 constexpr int64_t kThreadsMax = 4096;
 constexpr int64_t kCompilersMax = 16;
 
@@ -192,9 +193,10 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   const toml::table* table = node->as_table();
   if (table == nullptr)
     return reader.Complain(node->source(), "controller must be a table: [controller]");
-  reader.Keys(*table, {"client_silence", "collective_limit", "collectives", "compile_limit",
-                       "compiler_memory", "compilers", "control_port", "front_door_port", "host",
-                       "late_after", "latency_request", "session_wait", "worker_wait"});
+  reader.Keys(*table, {"callback_hold", "client_silence", "collective_limit", "collectives",
+                       "compile_limit", "compiler_memory", "compilers", "control_port",
+                       "front_door_port", "host", "late_after", "latency_request", "orphan_limit",
+                       "quarantine", "session_wait", "worker_wait"});
   reader.Host(*table, "host", config.controller_host);
   reader.Integer(*table, "control_port", 1, 65535, config.control_port);
   reader.Integer(*table, "front_door_port", 1, 65535, config.front_door_port);
@@ -206,6 +208,9 @@ void ReadController(Reader& reader, const toml::table& root, ClusterConfig& conf
   reader.Integer(*table, "compilers", 1, kCompilersMax, config.compilers.count);
   reader.Integer(*table, "compile_limit", 1, 86400, config.compilers.limit_s);
   reader.Bytes(*table, "compiler_memory", config.compilers.memory_bytes);
+  reader.Integer(*table, "orphan_limit", 1, kWaitMaxS, config.orphan_limit_s);
+  reader.Integer(*table, "callback_hold", 1, kWaitMaxS, config.callback_hold_s);
+  reader.Integer(*table, "quarantine", 0, kQuarantineMaxS, config.quarantine_s);
   reader.OneOf(*table, "collectives", {"xla", kOwnCollectives}, config.collectives);
   reader.Boolean(*table, "latency_request", config.latency_request);
   if (config.control_port == config.front_door_port) {

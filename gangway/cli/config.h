@@ -55,6 +55,9 @@ struct ClusterConfig {
   uint32_t worker_wait_s = 20;
   uint32_t late_after_s = 5;
   uint32_t collective_limit_s = 300;
+  uint32_t orphan_limit_s = 10;
+  uint32_t callback_hold_s = 120;
+  uint32_t quarantine_s = 600;  // of programs that end workers; 0 = none
   std::string collectives = kOwnCollectives;
   CompilerChoice compilers;
   bool latency_request = true;           // held by all processes (base/latency_request.h)

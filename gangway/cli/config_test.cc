@@ -38,6 +38,9 @@ collective_limit = 4
 compilers = 3
 compiler_memory = "5GB"
 compile_limit = 6
+orphan_limit = 6
+callback_hold = 7
+quarantine = 0
 collectives = "xla"
 latency_request = false
 [[island]]
@@ -63,6 +66,9 @@ workers = [ { } ]
   EXPECT_EQ(config->compilers.count, 3u);
   EXPECT_EQ(config->compilers.memory_bytes, uint64_t{5} << 30);
   EXPECT_EQ(config->compilers.limit_s, 6u);
+  EXPECT_EQ(config->orphan_limit_s, 6u);
+  EXPECT_EQ(config->callback_hold_s, 7u);
+  EXPECT_EQ(config->quarantine_s, 0u);
   EXPECT_EQ(config->collectives, "xla");
   EXPECT_FALSE(config->latency_request);
   EXPECT_EQ(config->Shape(), (std::vector<std::vector<uint32_t>>{{4, 2}, {1}}));

@@ -81,11 +81,13 @@ absl::Status ControlPlane::StartController() {
   controller.core.workers = DeclareWorkers(options_);
   controller.core.own_collectives = options_.own_collectives;
   controller.core.scheduler_wait_max = options_.worker_wait_max;
+  controller.core.blame.quarantine_time = options_.quarantine_time;
   for (const auto& [island, where] : options_.remote_schedulers)
     controller.core.remote_islands.insert(island);
   controller.data_key = transport::NewDataKey();
   controller.latency_request = options_.latency_request;
   controller.welcome_max = options_.welcome_max;
+  controller.absent_max = options_.absent_max;
   controller.on_event = options_.on_event;
   controller.on_silent = options_.on_silent;
   controller.on_spare_wanted = options_.on_spare_wanted;
@@ -97,6 +99,8 @@ absl::Status ControlPlane::StartController() {
   controller.terms.set_late_after_ms(static_cast<uint64_t>(options_.late_after.count()));
   controller.terms.set_collective_limit_ms(
       static_cast<uint64_t>(options_.collective_limit.count()));
+  controller.terms.set_orphan_limit_ms(static_cast<uint64_t>(options_.orphan_limit.count()));
+  controller.terms.set_callback_hold_ms(static_cast<uint64_t>(options_.callback_hold_max.count()));
   controller_ = std::make_unique<controller::ControllerService>(&loop_, std::move(controller));
   auto welcome = [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
     return controller_->Welcome(link, hello);

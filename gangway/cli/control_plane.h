@@ -34,13 +34,19 @@ struct ControlPlaneOptions {
   transport::Verifiers verifiers;  // of the tokens that the roles present
   std::string token;               // instead, one token for all roles: for a cluster of one process
   std::string control_address;     // in the form of the network's transport
-  std::chrono::milliseconds welcome_max{15000};      // a new session, for the declared workers
+  std::chrono::milliseconds welcome_max{
+      15000};  // a new session, for a worker; after the start, for all
+  std::chrono::milliseconds absent_max{2000};  // a new session, for workers that were up before
   std::chrono::milliseconds worker_wait_max{20000};  // work, for a worker that is down
   std::chrono::milliseconds memory_wait_max{30000};
   std::chrono::milliseconds late_after{5000};  // members in a collective: the absent are logged
   std::chrono::milliseconds collective_limit{300000};  // likewise: their gang is aborted
   uint32_t compilers = 1;                              // at most this many processes
   std::chrono::milliseconds compile_limit{600000};     // of one program
+  std::chrono::milliseconds orphan_limit{10000};       // of an ended session's work, on a device
+  // In which a session's host callbacks hold a device that others wait for.
+  std::chrono::milliseconds callback_hold_max{120000};
+  std::chrono::milliseconds quarantine_time{600000};   // of programs that end workers; 0: none
   std::function<void(uint64_t process_id)> on_silent;  // a process declared dead for its silence
   std::function<void(uint32_t compiler)> on_spare_wanted;  // its process is to be started
   std::function<void(const std::string&)> on_event;        // for people, one line each; on the loop

@@ -144,6 +144,9 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
   head.collective_limit = std::chrono::seconds(config.collective_limit_s);
   head.compilers = config.compilers.count;
   head.compile_limit = std::chrono::seconds(config.compilers.limit_s);
+  head.orphan_limit = std::chrono::seconds(config.orphan_limit_s);
+  head.callback_hold_max = std::chrono::seconds(config.callback_hold_s);
+  head.quarantine_time = std::chrono::seconds(config.quarantine_s);
   head.own_collectives = config.collectives == kOwnCollectives;
   head.latency_request &= config.latency_request;
   return config.ControlAddress();

@@ -32,7 +32,7 @@ void AddCluster(CLI::App* command, ClusterChoice& cluster) {
 void AddWaits(CLI::App* command, WaitLimits& waits) {
   command
       ->add_option("--session-wait", waits.session_s,
-                   "seconds that a new client waits for absent workers")
+                   "seconds that a new client waits for a worker and, after the start, for all")
       ->check(CLI::Range(0, 3600))
       ->capture_default_str();
   command
@@ -49,6 +49,23 @@ void AddWaits(CLI::App* command, WaitLimits& waits) {
       ->add_option("--collective-limit", waits.collective_s,
                    "seconds in a collective after which the gang is aborted")
       ->check(CLI::Range(uint32_t{1}, kCollectiveLimitMaxS))
+      ->capture_default_str();
+  command
+      ->add_option("--orphan-limit", waits.orphan_s,
+                   "seconds that work of an ended session may still run on a device before its "
+                   "worker is restarted")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  command
+      ->add_option("--callback-hold", waits.callback_hold_s,
+                   "seconds that a session's host callbacks may hold a device for which others "
+                   "wait")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  command
+      ->add_option("--quarantine", waits.quarantine_s,
+                   "seconds for which a program that has ended workers is refused; 0: never")
+      ->check(CLI::Range(0, 86400))
       ->capture_default_str();
 }
 
@@ -369,6 +386,9 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
     head.late_after = std::chrono::seconds(waits.late_s);
     head.collective_limit = std::chrono::seconds(waits.collective_s);
     head.compile_limit = std::chrono::seconds(compilers.limit_s);
+    head.orphan_limit = std::chrono::seconds(waits.orphan_s);
+    head.callback_hold_max = std::chrono::seconds(waits.callback_hold_s);
+    head.quarantine_time = std::chrono::seconds(waits.quarantine_s);
     result = StartHead(head, access, hosts.config);
   });
   command = app.add_subcommand("front-door", "JAX's front door, beside a script")->group("roles");

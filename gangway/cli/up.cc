@@ -240,6 +240,9 @@ std::vector<std::string> HeadCommand(const UpOptions& options, const StateDir& d
   add("--collective-limit", text(options.waits.collective_s));
   add("--compilers", text(options.compilers.count));
   add("--compile-limit", text(options.compilers.limit_s));
+  add("--orphan-limit", text(options.waits.orphan_s));
+  add("--callback-hold", text(options.waits.callback_hold_s));
+  add("--quarantine", text(options.waits.quarantine_s));
   add("--front-door", absl::StrCat("127.0.0.1:", options.port));
   add("--control", LocalAddress(dir, "control.sock"));
   add("--metrics-port", text(options.metrics_port));

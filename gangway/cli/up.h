@@ -16,12 +16,17 @@
 
 namespace gangway::cli {
 
-// How long work waits, in seconds, before an error or, for `late_s`, a line in the log names what is absent.
+// How long work waits, in seconds, before an error or, for `late_s`, a line in the log names what is absent; and how
+// long work may hold what others wait for.
 struct WaitLimits {
   uint32_t session_s = 15;      // a new session, for the declared workers
   uint32_t worker_s = 20;       // work, for a worker that is down
   uint32_t late_s = 5;          // members of a gang in a collective, for another member
   uint32_t collective_s = 300;  // likewise; then the gang is aborted
+  uint32_t orphan_s =
+      10;  // work of a session that has ended, on a device; then its worker is restarted
+  uint32_t callback_hold_s = 120;  // a session's host callbacks, on a device that others wait for
+  uint32_t quarantine_s = 600;     // a program that has ended workers is refused; 0: none is blamed
 };
 
 struct UpOptions {

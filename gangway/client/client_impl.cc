@@ -118,7 +118,7 @@ absl::Status ClientImpl::Open() {
       absl::StatusCode::kDeadlineExceeded,
       absl::StrCat("the controller at ", options_.controller_address, " opened no session within ",
                    options_.connect_limit.count(), " ms"),
-      "Look at `gangway status`: a session starts when all declared workers are up."));
+      "Look at `gangway status`: a session starts when a worker is up."));
 }
 
 void ClientImpl::OnFrame(wire::Frame frame) {

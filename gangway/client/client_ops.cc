@@ -239,6 +239,7 @@ void ClientImpl::Call(ExecutableHandle executable, std::span<const ArrayHandle> 
   Append(results, op->mutable_results());
   Append(options.keep, op->mutable_keep());
   op->set_launch_id(options.launch_id);
+  op->set_callback_depth(HostCallbacks::Depth());
   for (const GatheredArgument& gathered : options.gathered) {
     wire::GatheredArgument* list = op->add_gathered();
     list->set_argument(gathered.index);

@@ -56,6 +56,7 @@ ClusterInfo ToClusterInfo(const wire::HelloReply& reply) {
                               .attributes = attributes});
     }
   }
+  info.absent.assign(reply.topology().absent().begin(), reply.topology().absent().end());
   std::sort(info.devices.begin(), info.devices.end(),
             [](const DeviceInfo& a, const DeviceInfo& b) { return a.id < b.id; });
   return info;

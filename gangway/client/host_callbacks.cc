@@ -12,6 +12,8 @@
 namespace gangway::client {
 namespace {
 
+thread_local uint32_t depth_of_thread = 0;
+
 wire::HostCallbackReply Call(const HostFunctions* functions, const wire::HostCallback& callback) {
   wire::HostCallbackReply reply;
   reply.set_call(callback.call());
@@ -62,6 +64,8 @@ void HostCallbacks::Stop() {
   state_->changed.NotifyAll();
 }
 
+uint32_t HostCallbacks::Depth() { return depth_of_thread; }
+
 // Detached: a thread in a callback may never end.
 void HostCallbacks::State::KeepSpareThread() {
   if (queue.empty() || threads > running.size() || threads == kThreadsMax) return;
@@ -99,7 +103,9 @@ void HostCallbacks::State::RunFirst() {
   const std::shared_ptr<const HostFunctions> serving = functions;
   KeepSpareThread();
   mutex.Unlock();
+  depth_of_thread = first.callback.depth();
   first.reply(Call(serving.get(), first.callback));
+  depth_of_thread = 0;
   mutex.Lock();
   running.erase(mine);
   changed.NotifyAll();

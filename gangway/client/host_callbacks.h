@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -43,6 +44,10 @@ class HostCallbacks {
 
   // Drops what has not begun.
   void Stop();
+
+  // How deep the callback is nested that runs on the calling thread; 0: none does. Threads that a callback starts
+  // itself are not known to belong to it.
+  static uint32_t Depth();
 
  private:
   struct Waiting {

@@ -15,9 +15,10 @@ constexpr std::chrono::seconds kLimit{20};
 
 class HostCallbacksTest : public testing::Test {
  protected:
-  void Add(uint64_t function) {
+  void Add(uint64_t function, uint32_t depth = 1) {
     wire::HostCallback callback;
     callback.set_callback(function);
+    callback.set_depth(depth);
     callback.set_call(function);
     callbacks_->Add(std::move(callback), [state = state_](wire::HostCallbackReply reply) {
       MutexLock lock(state->mutex);
@@ -54,6 +55,16 @@ class HostCallbacksTest : public testing::Test {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::unique_ptr<HostCallbacks> callbacks_ = std::make_unique<HostCallbacks>();
 };
+
+TEST_F(HostCallbacksTest, TheirThreadsKnowHowDeepTheyAre) {
+  callbacks_->Serve([](uint64_t, std::span<const std::string_view>) {
+    return std::vector<std::string>{std::to_string(HostCallbacks::Depth())};
+  });
+  Add(1, 3);
+  ASSERT_EQ(Replies(1).size(), 1u);
+  EXPECT_EQ(Replies(1)[0].results(0), "3");
+  EXPECT_EQ(HostCallbacks::Depth(), 0u) << "outside of one";
+}
 
 TEST_F(HostCallbacksTest, TheyRunInTheirOrder) {
   callbacks_->Serve(

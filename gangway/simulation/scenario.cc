@@ -164,6 +164,7 @@ void Run::RunSession(Processes& processes, const Faults& faults, int number) {
       if (scenario_.faults.count != 0) continue;
       return violations_.Add("answers", absl::StrCat(name, ": ", client.status().ToString()));
     }
+    if (!(*client)->cluster().absent.empty()) continue;
     Session session(PlanOf(**client, faults, name), client->get(), &violations_);
     session.Run();
     if (!session.left()) session.Finish();

@@ -159,6 +159,7 @@ void Controller::OnCompileResult(uint32_t compiler, wire::CompileResult& result,
   load->set_source(result.info().source());
   load->set_has_collectives(result.info().has_collectives());
   load->set_calls_host(result.info().calls_host());
+  load->set_client(session->second.name);
   if (result.has_positions()) *load->mutable_positions() = result.positions();
   *load->mutable_parameters() = result.info().parameters();
   *load->mutable_results() = result.info().results();
@@ -167,6 +168,10 @@ void Controller::OnCompileResult(uint32_t compiler, wire::CompileResult& result,
   // The optimized program is for the client alone. Cleared here, it would keep its memory.
   std::string program = std::exchange(*result.mutable_info()->mutable_optimized_program(), {});
   executable.info = result.info();
+  executable.launched =
+      std::make_shared<const LaunchedProgram>(LaunchedProgram{.hash = result.info().fingerprint(),
+                                                              .name = result.info().name(),
+                                                              .session = compile.session});
   executable.ready = true;
   wire::SessionEvent event;
   event.mutable_compiled()->set_executable(compile.handle);

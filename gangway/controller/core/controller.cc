@@ -12,6 +12,7 @@ namespace gangway::controller {
 Controller::Controller(ControllerConfig config)
     : config_(std::move(config)),
       compiles_(config_.compiles),
+      blame_(config_.blame),
       compiler_process_ids_(std::max(1u, config_.compiles.compilers)) {
   for (const wire::Worker& worker : config_.workers) {
     islands_.resize(std::max<size_t>(islands_.size(), worker.island() + 1));
@@ -48,7 +49,7 @@ void Controller::Step(Event event, Time now, Actions& actions) {
   } else if (auto* there = std::get_if<SchedulerUp>(&event)) {
     OnSchedulerUp(*there, actions);
   } else if (auto* gone = std::get_if<SchedulerDown>(&event)) {
-    OnSchedulerDown(*gone, actions);
+    OnSchedulerDown(*gone, now, actions);
   } else if (auto* up = std::get_if<CompilerUp>(&event)) {
     compiler_process_ids_[up->compiler] = up->process_id;
     compiles_.OnCompilerUp(up->compiler, now, compiles);

@@ -35,6 +35,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "gangway/base/ids.h"
+#include "gangway/controller/core/blame.h"
 #include "gangway/controller/core/compile_queue.h"
 #include "gangway/controller/core/node_ends.h"
 #include "gangway/controller/core/sequencer.h"
@@ -56,6 +57,7 @@ struct ControllerConfig {
   uint64_t pending_nodes_max = 16384;  // per session (TM-2)
   uint64_t arrays_max = 4u << 20;      // per session
   CompileLimits compiles;
+  BlameLimits blame;
   std::chrono::milliseconds scheduler_wait_max{20000};  // for a scheduler that is down
   // Makes 32 unguessable bytes for each copy between workers. Empty: no tokens (simulation, tests).
   std::function<std::string()> new_token;
@@ -142,10 +144,13 @@ class Controller {
   // Adds the waits that are known here, and rewrites `request` for the schedulers: an array becomes
   // the gang that produces it. False: the schedulers need not be asked.
   bool Explain(wire::WhyRequest& request, Time now, wire::WhyReply& reply) const;
-  // What a new session sees: all declared workers except those that an operator drained.
+  // What a new session sees: the declared workers that are up, except those that an operator drained or that are about
+  // to leave; and the names of what is absent.
   void FillTopology(wire::Topology& topology) const;
   // Names of the schedulers and undrained workers that are down or about to leave; empty if none.
   std::string AbsentWorkers() const;
+  // Whether one of these workers has not been up since the start.
+  bool AwaitsFirstStart() const;
   std::optional<wire::Failure> CheckDrain(const wire::DrainRequest& request) const;
 
   // Adds the island's workers to the terms of its scheduler.
@@ -204,6 +209,7 @@ class Controller {
     std::vector<uint32_t> islands;
     std::vector<DeviceId> devices;
     wire::ExecutableInfo info;  // without the optimized program
+    LaunchedProgramRef launched;
     bool ready = false;
   };
 
@@ -242,6 +248,8 @@ class Controller {
     std::vector<size_t> senders;  // copy: workers whose shards go to other islands
     uint64_t fetch = 0;           // the client's number, for fetches
     uint64_t upload = 0;          // the client's number, for uploads
+    LaunchedProgramRef launched;  // of a launch
+    bool alone = false;           // likewise: no other may run beside it
     wire::FailureRef failure;
   };
 
@@ -261,6 +269,7 @@ class Controller {
     bool drained = false;  // by an operator, until undone
     bool leaving = false;  // this incarnation was told to end
     bool draining() const { return drained || leaving; }
+    bool absent() const { return !drained && (!up || leaving); }
   };
 
   struct IslandState {
@@ -277,7 +286,7 @@ class Controller {
   void CountRefused(SessionId id, Session& session, const wire::FailureRef& why);
   void OnUpload(SessionId id, Session& session, wire::UploadOp& op, Actions& actions);
   void OnAbandon(Session& session, wire::AbandonOp& op, Actions& actions);
-  void OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions);
+  void OnCall(SessionId id, Session& session, const wire::CallOp& op, Time now, Actions& actions);
   // The arrays that a call names. Those that it puts together itself belong to this.
   struct Arguments {
     std::vector<const Array*> arrays;
@@ -287,6 +296,7 @@ class Controller {
                                  const wire::CallOp& op, Arguments& arguments) const;
   wire::FailureRef CheckCall(const Session& session, const Executable& executable,
                              const wire::CallOp& op, Arguments& arguments) const;
+  wire::FailureRef CheckLaunch(const Executable& executable, const wire::CallOp& op, Time now);
   wire::FailureRef FindDonated(const Executable& executable, const wire::CallOp& op,
                                const Arguments& arguments, std::vector<uint32_t>& donated) const;
   void OnCopy(SessionId id, Session& session, const wire::CopyOp& op, Actions& actions);
@@ -367,12 +377,13 @@ class Controller {
   // The first failure counts: it spoils the results, and cancels the node on its open islands.
   void SpoilNode(Ordinal ordinal, Node& node, wire::FailureRef failure, Actions& actions);
   void EndNode(Ordinal ordinal, Actions& actions);
-  void OnWorkerState(wire::WorkerState& state, Actions& actions);
+  void OnWorkerState(wire::WorkerState& state, Time now, Actions& actions);
+  void BlameLaunches(const wire::WorkerState& lost, Time now, Actions& actions);
 
   // schedulers.cc: schedulers in their own processes.
   void OnSchedulerUp(const SchedulerUp& up, Actions& actions);
-  void OnSchedulerDown(const SchedulerDown& down, Actions& actions);
-  void FailIsland(uint32_t island, const wire::Failure& failure, Actions& actions);
+  void OnSchedulerDown(const SchedulerDown& down, Time now, Actions& actions);
+  void FailIsland(uint32_t island, const wire::Failure& failure, Time now, Actions& actions);
   void OnSchedulerDeadlines(Time now, Actions& actions);
   void HoldBack(Time now, Actions& actions);
   std::string AbsentSchedulers() const;
@@ -397,6 +408,7 @@ class Controller {
   absl::flat_hash_map<Ordinal, Node> nodes_;
   Sequencer sequencer_;
   CompileQueue compiles_;
+  Blame blame_;
   std::set<SessionId> progressed_;                            // sessions whose Progress is due
   std::vector<std::pair<uint64_t, Array>> pending_bindings_;  // scratch of OnCall
   bool ending_ = false;                                       // DrainAll

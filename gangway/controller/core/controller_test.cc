@@ -782,9 +782,12 @@ TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
   EXPECT_EQ(Copy(1, 12, {3}), 0u);
   EXPECT_EQ(Await({12})->code(), static_cast<int>(StatusCode::kUnavailable));
   EXPECT_NE(Copy(1, 13, {0}), 0u) << "a copy off the drained worker";
+  for (uint32_t worker : {0, 1}) BringUp(0, worker, 5);
   wire::Topology topology;
   controller_->FillTopology(topology);
-  EXPECT_EQ(topology.workers_size(), 3);
+  EXPECT_EQ(topology.workers_size(), 1);
+  EXPECT_THAT(topology.absent(), testing::ElementsAre(HasSubstr("island1/worker0 (devices 4, 5)"),
+                                                      HasSubstr("island1/worker1")));
   EXPECT_THAT(controller_->AbsentWorkers(), testing::Not(HasSubstr("island0/worker1")));
   drain.request.set_undo(true);
   Step(drain);
@@ -796,6 +799,85 @@ TEST_F(ControllerTest, ADrainedWorkerTakesNothingNewAndCanBeRead) {
   Step(DrainAll{});
   EXPECT_EQ(Upload(15, {7}), 0u);
   EXPECT_THAT(Await({15})->message(), HasSubstr("shutting down"));
+}
+
+TEST_F(ControllerTest, ASessionThatBeginsWithoutAWorkerIsToldSo) {
+  for (uint32_t island : {0, 1})
+    for (uint32_t worker : {0, 1}) BringUp(island, worker, 5);
+  EXPECT_FALSE(controller_->AwaitsFirstStart());
+  LoseWorker(0, 1);
+  EXPECT_FALSE(controller_->AwaitsFirstStart()) << "it was up before";
+  wire::Topology topology;
+  controller_->FillTopology(topology);
+  ASSERT_EQ(topology.workers_size(), 3);
+  EXPECT_EQ(topology.workers(1).island(), 1u);
+  EXPECT_THAT(topology.absent(), testing::ElementsAre("island0/worker1 (devices 2, 3)"));
+  BringUp(0, 1, 6);
+  topology.Clear();
+  controller_->FillTopology(topology);
+  EXPECT_EQ(topology.workers_size(), 4);
+  EXPECT_THAT(topology.absent(), IsEmpty());
+}
+
+// The worker 0 of island 0 dies with these launches on its devices.
+TEST_F(ControllerTest, AProgramThatEndsWorkersRunsAloneAndIsThenRefused_ER2) {
+  auto die_with = [this](const std::vector<uint64_t>& gangs) {
+    wire::Report report;
+    wire::WorkerState* state = report.mutable_worker_state();
+    for (uint32_t device : {0, 1}) state->mutable_worker()->add_devices(device);
+    state->mutable_gangs()->Add(gangs.begin(), gangs.end());
+    *state->mutable_failure() = wire::MakeFailure(StatusCode::kDataLoss, "the worker is gone");
+    Report(0, std::move(report));
+    for (uint64_t gang : gangs) Done(0, gang, "the worker is gone");
+    BringUp(0, 0, 5);
+  };
+  auto is_alone = [this] { return items_.back().second.node().launch().alone(); };
+  Have(1, {2});
+  HaveProgram(5, {2}, false, 1);
+  HaveProgram(6, {2}, false, 1);
+  const uint64_t bad = Call(5, {1}, {10}), good = Call(6, {1}, {11});
+  EXPECT_FALSE(is_alone());
+  die_with({bad, good});
+  const uint64_t good_again = Call(6, {1}, {12});
+  EXPECT_TRUE(is_alone());
+  Done(0, good_again);
+  EXPECT_NE(Call(6, {1}, {13}), 0u);
+  EXPECT_FALSE(is_alone()) << "it has run well alone";
+  const uint64_t bad_again = Call(5, {1}, {14});
+  EXPECT_TRUE(is_alone());
+  die_with({bad_again});
+  EXPECT_EQ(Call(5, {1}, {15}), 0u);
+  EXPECT_EQ(Await({15})->code(), static_cast<int>(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Await({15})->message(), HasSubstr("quarantined"));
+  EXPECT_NE(Call(6, {1}, {16}), 0u) << "another program of the same session";
+  now_ += std::chrono::minutes(10);
+  EXPECT_NE(Call(5, {1}, {17}), 0u) << "after the quarantine";
+}
+
+TEST_F(ControllerTest, CallbacksNestToALimit) {
+  Have(1, {2});
+  Compile(5, {2});
+  FromCompiler compiled;
+  compiled.result.set_request(requests_.back().request());
+  compiled.result.mutable_info()->set_name("step");
+  compiled.result.mutable_info()->set_calls_host(true);
+  Step(std::move(compiled));
+  auto call = [this](uint32_t depth, uint64_t executable) {
+    wire::Op op;
+    op.mutable_call()->set_executable(executable);
+    op.mutable_call()->set_callback_depth(depth);
+    return OrdinalOf(std::move(op), 1);
+  };
+  EXPECT_NE(call(3, 5), 0u);
+  EXPECT_EQ(items_.back().second.node().launch().callback_depth(), 3u);
+  const uint64_t before = items_.size();
+  EXPECT_EQ(call(4, 5), 0u);
+  EXPECT_EQ(items_.size(), before);
+  Compile(6, {2});
+  FromCompiler plain;
+  plain.result.set_request(requests_.back().request());
+  Step(std::move(plain));
+  EXPECT_NE(call(4, 6), 0u) << "a program without callbacks";
 }
 
 TEST_F(ControllerTest, AWorkerThatLeavesIsAnsweredAndItsPlaceIsOpenToTheNext) {

@@ -97,6 +97,15 @@ class ControllerTest : public ::testing::Test {
     Report(island, std::move(report));
   }
 
+  void BringUp(uint32_t island, uint32_t index, uint64_t incarnation) {
+    wire::Report report;
+    report.mutable_worker_state()->set_up(true);
+    report.mutable_worker_state()->mutable_worker()->set_island(island);
+    report.mutable_worker_state()->mutable_worker()->set_index(index);
+    report.mutable_worker_state()->mutable_worker()->set_incarnation(incarnation);
+    Report(island, std::move(report));
+  }
+
   uint64_t last_ordinal() const { return items_.back().second.node().ordinal(); }
 
   // Each of these returns the ordinal of its node, 0 if none was made.
@@ -137,6 +146,7 @@ class ControllerTest : public ::testing::Test {
     event.result.set_request(request);
     wire::ExecutableInfo* info = event.result.mutable_info();
     info->set_name("step");
+    info->set_fingerprint(absl::StrCat("fingerprint", request));
     for (wire::TensorSpec* spec : {info->add_parameters(), info->add_results()}) {
       spec->set_element_type(11);
       spec->add_shard_dims(2);

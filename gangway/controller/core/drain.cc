@@ -25,11 +25,17 @@ std::optional<wire::Failure> Controller::CheckDrain(const wire::DrainRequest& re
 std::string Controller::AbsentWorkers() const {
   std::string absent = AbsentSchedulers();
   for (const WorkerInfo& worker : workers_) {
-    if (worker.drained || (worker.up && !worker.leaving)) continue;
+    if (!worker.absent()) continue;
     absl::StrAppend(&absent, absent.empty() ? "" : ", ", "island", worker.declared.island(),
                     "/worker", worker.declared.index());
   }
   return absent;
+}
+
+bool Controller::AwaitsFirstStart() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const WorkerInfo& worker) {
+    return worker.absent() && worker.declared.incarnation() == 0;
+  });
 }
 
 void Controller::OnDrain(const wire::DrainRequest& request) {

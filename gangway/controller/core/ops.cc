@@ -8,6 +8,7 @@
 
 #include "gangway/base/sizes.h"
 #include "gangway/controller/core/controller.h"
+#include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/hlo.pb.h"
@@ -61,7 +62,7 @@ void Controller::OnOp(SessionId id, Session& session, wire::Op& op, Time now, Ac
     case wire::Op::kUpload:
       return OnUpload(id, session, *op.mutable_upload(), actions);
     case wire::Op::kCall:
-      return OnCall(id, session, op.call(), actions);
+      return OnCall(id, session, op.call(), now, actions);
     case wire::Op::kCopy:
       return OnCopy(id, session, op.copy(), actions);
     case wire::Op::kRegroup:
@@ -287,7 +288,23 @@ wire::FailureRef Controller::FindDonated(const Executable& executable, const wir
   return nullptr;
 }
 
-void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, Actions& actions) {
+// Whether programs of this kind may be launched at all.
+wire::FailureRef Controller::CheckLaunch(const Executable& executable, const wire::CallOp& op,
+                                         Time now) {
+  if (auto blamed = blame_.Check(*executable.launched, now)) return wire::Share(*std::move(blamed));
+  if (!executable.info.calls_host() || op.callback_depth() < wire::kCallbackDepthMax)
+    return nullptr;
+  return RefuseCall(
+      executable.info,
+      absl::StrCat("it calls functions of its client, and is called in a host callback "
+                   "of depth ",
+                   op.callback_depth(), ", over the limit of ", wire::kCallbackDepthMax,
+                   " nested callbacks"),
+      "Call it outside of the callback, or without a callback of its own.");
+}
+
+void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, Time now,
+                        Actions& actions) {
   auto found = session.executables.find(op.executable());
   wire::FailureRef failure = CheckRoom(session.pending, config_.pending_nodes_max);
   std::vector<uint32_t> donated;
@@ -300,6 +317,7 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   Arguments arguments;
   if (!failure) failure = CheckCall(session, found->second, op, arguments);
   if (!failure) failure = CheckOpen(found->second.devices);
+  if (!failure) failure = CheckLaunch(found->second, op, now);
   if (!failure) failure = FindDonated(found->second, op, arguments, donated);
   if (failure) {
     CountRefused(id, session, failure);
@@ -317,6 +335,8 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
   // XLA finds the members of a collective by launch id. It is never the client's id, which another
   // session may use too.
   launch->set_launch_id(static_cast<uint32_t>(ordinal.number() % 0x7fffffff) + 1);
+  launch->set_callback_depth(op.callback_depth());
+  launch->set_alone(blame_.IsSuspect(*executable.launched));
   for (const Array* argument : arguments.arrays) FillRef(*argument, *launch->add_arguments());
   std::vector<Run> consumed;
   for (uint32_t index : donated) {
@@ -340,7 +360,10 @@ void Controller::OnCall(SessionId id, Session& session, const wire::CallOp& op, 
     storages.push_back(storage);
     pending_bindings_.emplace_back(op.results(i), std::move(array));
   }
-  nodes_[ordinal].results = std::move(storages);
+  Node& node = nodes_[ordinal];
+  node.results = std::move(storages);
+  node.launched = executable.launched;
+  node.alone = item.node().launch().alone();
   for (size_t i = 1; i < executable.islands.size(); ++i)
     actions.to_islands.emplace_back(executable.islands[i], item);
   actions.to_islands.emplace_back(executable.islands[0], std::move(item));

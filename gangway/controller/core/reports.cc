@@ -1,6 +1,8 @@
 // Reports from schedulers: node ends, releases that other islands wait for, changes of workers.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 #include "gangway/controller/core/controller.h"
 #include "gangway/wire/failure.h"
 
@@ -17,7 +19,7 @@ void Controller::OnReport(uint32_t island, wire::Report& report, Time now, Actio
   if (report.has_done()) {
     OnDone(island, *report.mutable_done(), actions);
   } else if (report.has_worker_state()) {
-    OnWorkerState(*report.mutable_worker_state(), actions);
+    OnWorkerState(*report.mutable_worker_state(), now, actions);
   } else if (report.has_released()) {
     for (uint64_t number : report.released().ordinals())
       OnReleased(island, Ordinal(number), actions);
@@ -117,6 +119,7 @@ void Controller::EndNode(Ordinal ordinal, Actions& actions) {
   auto it = nodes_.find(ordinal);
   Node node = std::move(it->second);
   nodes_.erase(it);
+  if (node.alone && !node.failure) blame_.OnGoodRun(*node.launched);
   for (StorageId id : node.results) {
     auto storage = storages_.find(id);
     if (storage == storages_.end()) continue;
@@ -191,7 +194,7 @@ void Controller::ReportProgress(Actions& actions) {
   progressed_.clear();
 }
 
-void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
+void Controller::OnWorkerState(wire::WorkerState& state, Time now, Actions& actions) {
   auto same = [&state](const WorkerInfo& worker) {
     return worker.declared.island() == state.worker().island() &&
            worker.declared.index() == state.worker().index();
@@ -217,12 +220,26 @@ void Controller::OnWorkerState(wire::WorkerState& state, Actions& actions) {
     it->declared.set_device_kind(state.worker().device_kind());
   } else {
     LoseShards(state);
+    BlameLaunches(state, now, actions);
   }
+  state.clear_gangs();  // no client's concern
   for (auto& [id, session] : sessions_) {
     wire::SessionEvent event;
     *event.mutable_worker_state() = state;
     actions.to_clients.emplace_back(id, std::move(event));
   }
+}
+
+void Controller::BlameLaunches(const wire::WorkerState& lost, Time now, Actions& actions) {
+  std::vector<LaunchedProgramRef> launches;
+  for (uint64_t gang : lost.gangs()) {
+    auto node = nodes_.find(Ordinal(gang));
+    if (node != nodes_.end() && node->second.launched) launches.push_back(node->second.launched);
+  }
+  const std::string worker =
+      absl::StrCat("island", lost.worker().island(), "/worker", lost.worker().index());
+  for (std::string& notice : blame_.OnDeath(worker, launches, now))
+    actions.notices.push_back(std::move(notice));
 }
 
 // The shards on the worker's devices are lost, and no others. The scheduler decides about those whose producer has not

@@ -43,7 +43,7 @@ void Controller::OnSchedulerUp(const SchedulerUp& up, Actions& actions) {
 }
 
 // Its workers end too, and return with new incarnations.
-void Controller::OnSchedulerDown(const SchedulerDown& down, Actions& actions) {
+void Controller::OnSchedulerDown(const SchedulerDown& down, Time now, Actions& actions) {
   if (down.island >= islands_.size() || !islands_[down.island].up ||
       !islands_[down.island].remote) {
     return;
@@ -57,10 +57,11 @@ void Controller::OnSchedulerDown(const SchedulerDown& down, Actions& actions) {
                    "is gone (", down.why, "), and the island's arrays with it"),
       "Make the array again, from a checkpoint if need be; the scheduler and its workers are "
       "restarted by their supervisor.");
-  FailIsland(down.island, lost, actions);
+  FailIsland(down.island, lost, now, actions);
 }
 
-void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Actions& actions) {
+void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Time now,
+                            Actions& actions) {
   for (const WorkerInfo& worker : workers_) {  // before the node ends that this causes
     if (worker.declared.island() != island || !worker.up) continue;
     wire::WorkerState state;
@@ -69,7 +70,7 @@ void Controller::FailIsland(uint32_t island, const wire::Failure& failure, Actio
     state.mutable_failure()->set_worker(
         absl::StrCat("island", island, "/worker", worker.declared.index()));
     state.mutable_failure()->set_incarnation(worker.declared.incarnation());
-    OnWorkerState(state, actions);
+    OnWorkerState(state, now, actions);
   }
   std::vector<Ordinal> open;
   for (const auto& [ordinal, node] : nodes_) {

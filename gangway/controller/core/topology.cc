@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 #include "gangway/controller/core/controller.h"
 
 namespace gangway::controller {
@@ -34,11 +37,21 @@ void KeepCommon(const wire::Worker& worker,
   attributes.erase(std::remove_if(attributes.begin(), attributes.end(), differs), attributes.end());
 }
 
+// For people.
+std::string Describe(const wire::Worker& worker) {
+  return absl::StrCat("island", worker.island(), "/worker", worker.index(), " (",
+                      worker.devices_size() == 1 ? "device " : "devices ",
+                      absl::StrJoin(worker.devices(), ", "), ")");
+}
+
 }  // namespace
 
 void Controller::FillTopology(wire::Topology& topology) const {
+  if (std::string schedulers = AbsentSchedulers(); !schedulers.empty())
+    topology.add_absent(std::move(schedulers));
   for (const WorkerInfo& worker : workers_) {
-    if (worker.drained) continue;
+    if (worker.absent()) *topology.add_absent() = Describe(worker.declared);
+    if (worker.absent() || worker.drained) continue;
     *topology.add_workers() = worker.declared;
     wire::Worker& described = *topology.mutable_workers()->rbegin();
     if (topology.platform().empty()) {
@@ -49,7 +62,6 @@ void Controller::FillTopology(wire::Topology& topology) const {
       KeepCommon(described, *topology.mutable_attributes());
     }
     described.clear_attributes();
-    if (!worker.up) described.clear_data_address();
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "gangway/base/clock.h"
 #include "gangway/base/status.h"
@@ -95,9 +96,11 @@ absl::StatusOr<std::unique_ptr<transport::Endpoint>> ControllerService::Welcome(
                                   .wants_ends = hello.wants_ends(),
                                   .since = Clock::now()};
       Say(absl::StrCat("session ", key, " opens for ", hello.name()));
-      loop_->PostAt(Clock::now() + options_.welcome_max, [this, alive = alive_] {
-        if (*alive) WelcomeClients();
-      });
+      for (const auto wait : {options_.absent_max, options_.welcome_max}) {
+        loop_->PostAt(Clock::now() + wait, [this, alive = alive_] {
+          if (*alive) WelcomeClients();
+        });
+      }
       WelcomeClients();
       break;
     case wire::ROLE_SCHEDULER:
@@ -198,13 +201,20 @@ void ControllerService::RefuseScheduler(uint32_t index) {
   link->Close(why);
 }
 
-// A session starts once all declared workers are up. At its deadline it is rejected with the names
-// of the missing ones.
+// How long a client waits for missing workers. A controller that has just started gives them the time to register.
+std::chrono::milliseconds ControllerService::AbsenceMax(Clock::time_point now,
+                                                        const wire::Topology& topology) const {
+  const bool is_starting = now - started_ < options_.welcome_max && core_.AwaitsFirstStart();
+  if (topology.workers().empty() || is_starting) return options_.welcome_max;
+  return std::min(options_.absent_max, options_.welcome_max);
+}
+
 void ControllerService::WelcomeClients() {
   const std::string absent = core_.AbsentWorkers();
   wire::Topology topology;
   core_.FillTopology(topology);
   const auto now = Clock::now();
+  const auto absence_max = AbsenceMax(now, topology);
   std::vector<std::pair<SessionId, wire::Failure>> refused;
   for (auto& [session, client] : clients_) {
     if (client.welcomed) continue;
@@ -215,14 +225,18 @@ void ControllerService::WelcomeClients() {
                                              "`gangway drain --undo` takes them back into use."));
     } else if (absent.empty()) {
       SendWelcome(session, client);
-    } else if (now - client.since >= options_.welcome_max) {
+    } else if (now - client.since < absence_max) {
+      continue;
+    } else if (!topology.workers().empty()) {
+      Say(absl::StrCat("session ", session, " starts without ",
+                       absl::StrJoin(topology.absent(), ", ")));
+      SendWelcome(session, client);
+    } else {
       refused.emplace_back(
-          session,
-          wire::MakeFailure(absl::StatusCode::kUnavailable,
-                            absl::StrCat("these declared workers have been missing for ",
-                                         options_.welcome_max.count(), " ms: ", absent),
-                            "See `gangway status` and the workers' logs. `gangway drain` takes a "
-                            "worker that stays down out of use."));
+          session, wire::MakeFailure(absl::StatusCode::kUnavailable,
+                                     absl::StrCat("these declared workers have been missing for ",
+                                                  options_.welcome_max.count(), " ms: ", absent),
+                                     "See `gangway status` and the workers' logs."));
     }
   }
   for (auto& [session, failure] : refused) {

@@ -3,8 +3,9 @@
 // Threading: everything runs on the given event loop, which outlives this object. The output of one
 // loop round leaves as one batch per link, which PacedSender cuts where it is large.
 //
-// A client's welcome waits for the declared workers; at the deadline, its rejection names the
-// missing ones. Liveness: the controller and a scheduler in its own process exchange heartbeats, and
+// A client's welcome waits for the declared workers, but not long for some that are missing: its session
+// then starts without their devices and is told their names. Without any worker it is rejected at the
+// deadline. Liveness: the controller and a scheduler in its own process exchange heartbeats, and
 // the compiler sends them; one whose link closes, or that is silent for 5 s, is dead.
 #ifndef GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
 #define GANGWAY_CONTROLLER_SERVICE_CONTROLLER_SERVICE_H_
@@ -33,7 +34,9 @@ namespace gangway::controller {
 
 struct ControllerOptions {
   ControllerConfig core;
-  std::chrono::milliseconds welcome_max{15000};  // for the declared workers, at a client's Hello
+  // At a client's Hello, for a worker to be up and, in this time after the start, for all workers.
+  std::chrono::milliseconds welcome_max{15000};
+  std::chrono::milliseconds absent_max{2000};  // at most that, for workers that were up before
   std::string data_key;     // makes clients' data tokens; sent to schedulers and workers
   wire::IslandTerms terms;  // sent to schedulers, with their workers added
   // Hold the latency request while something is under way, and tell clients, schedulers and workers to do so.
@@ -157,6 +160,7 @@ class ControllerService {
   void SendCompile(uint32_t compiler, wire::CompileRequest request);
   void OnClosed(wire::Role role, uint64_t key, const absl::Status& why);
   void WelcomeClients();
+  std::chrono::milliseconds AbsenceMax(Clock::time_point now, const wire::Topology& topology) const;
   void SendWelcome(SessionId session, ClientLink& client);
   void OnStatusRequest(uint64_t tool);
   void OnUsage(uint32_t island, const wire::Usage& usage);
@@ -204,6 +208,7 @@ class ControllerService {
       ended_;  // sessions whose links are closed once they know why
   std::map<uint64_t, TraceQuery> traces_;
   std::map<uint64_t, WhyQuery> whys_;
+  const Clock::time_point started_ = Clock::now();
   uint64_t next_key_ = 1;          // sessions, tools, compilers, probes
   uint64_t frames_received_ = 0;   // from clients
   uint64_t frames_sent_ = 0;       // to clients

@@ -2,9 +2,11 @@
 #include "gangway/frontdoor/pjrt/cluster.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "gangway/base/status.h"
 #include "gangway/frontdoor/memory_kinds.h"
@@ -96,6 +98,10 @@ absl::Status ClientCreate(PJRT_Client_Create_Args& args) {
   client->drops = std::make_shared<Drops>(client->session.get());
   client->session->ServeHostCallbacks(HostFunctionsOfProcess());
   const ClusterInfo& cluster = client->session->cluster();
+  if (!cluster.absent.empty()) {
+    fprintf(stderr, "gangway: this session starts without %s: see `gangway status`\n",
+            absl::StrJoin(cluster.absent, ", ").c_str());
+  }
   client->topology.platform = cluster.platform;
   client->topology.version = cluster.platform_version;
   for (const DeviceInfo& info : cluster.devices) AddDevice(info, *client);

@@ -92,6 +92,7 @@ bool Island::CloseFor(uint32_t worker, NodeState& node) {
   if (position == open.end() || *position != worker) return false;
   open.erase(position);
   if (!node.admitted || node.kind != Kind::kLaunch) return true;
+  ReturnWorker(worker, node);
   // At once, not when the last worker has ended its part: others may use these devices while that one is late.
   const IslandDevice first = workers_[worker].first_device;
   for (auto device = std::lower_bound(node.devices.begin(), node.devices.end(), first);
@@ -104,6 +105,14 @@ void Island::ReturnSlot(IslandDevice device) {
   DeviceState& state = StateOf(device);
   only_parts_ended_ &= !std::exchange(state.slot_awaited, false);
   --state.slots_taken;
+}
+
+void Island::ReturnWorker(uint32_t index, const NodeState& node) {
+  WorkerState& worker = workers_[index];
+  only_parts_ended_ &= !std::exchange(worker.launches_awaited, false);
+  --worker.launches;
+  if (node.calls_host) --worker.host_callers;
+  if (worker.alone == node.ordinal) worker.alone = {};
 }
 
 // All or none: the failure of one part ends the wait of the other workers.
@@ -142,6 +151,7 @@ void Island::End(Ordinal ordinal, Actions& actions) {
   gang_waits_.erase(ordinal);
   ready_.Erase(ordinal, node.devices);
   turns_.erase(ordinal);
+  orphans_.erase(ordinal);
   StopWaitingForBytes(node);
   ready_light_.erase(ordinal);
   StopWaitingForMemory(node);
@@ -152,6 +162,8 @@ void Island::End(Ordinal ordinal, Actions& actions) {
   actions.to_controller.push_back(std::move(report));
   if (node.admitted) {
     CreditConsumed(node);
+    if (node.kind == Kind::kLaunch)
+      for (uint32_t worker : node.open_workers) ReturnWorker(worker, node);
     for (IslandDevice device : node.devices) {
       const bool has_slot = std::binary_search(node.open_workers.begin(), node.open_workers.end(),
                                                StateOf(device).worker);

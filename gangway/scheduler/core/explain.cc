@@ -241,6 +241,10 @@ void Island::ExplainReady(const NodeState& node, Time now, const Heads& heads,
     wait.set_for_gang(heads.released[device.number()].number());
     return;
   }
+  for (uint32_t worker : node.workers) {  // it runs alone, or one there does
+    const std::vector<const NodeState*> launches = LaunchesOn(worker);
+    if (!launches.empty()) return wait.set_for_gang(launches[0]->ordinal.number());
+  }
 }
 
 // GS-2: names the fullest device and the sessions whose arrays fill it.

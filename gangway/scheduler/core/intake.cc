@@ -45,7 +45,7 @@ void Island::OnItem(wire::IslandItem& item, Time now, Actions& actions) {
     case wire::IslandItem::kUnload:
       return OnUnload(item.unload(), actions);
     case wire::IslandItem::kEndSession:
-      return OnEndSession(SessionId(item.end_session().session()), actions);
+      return OnEndSession(SessionId(item.end_session().session()), now, actions);
     case wire::IslandItem::kReleased:
       return OnReleasedElsewhere(*item.mutable_released());
     case wire::IslandItem::kAdmit:
@@ -187,6 +187,9 @@ wire::FailureRef Island::DescribeLaunch(const wire::Launch& launch, NodeState& n
   }
   const wire::Load& load = found->second.load;
   node.program = found->second.label;
+  node.client = found->second.client;
+  node.alone = launch.alone();
+  node.calls_host = load.calls_host();
   AddPlaces(load.devices(), node, /*charge=*/true);
   node.spans = std::any_of(load.devices().begin(), load.devices().end(),
                            [this](uint32_t id) { return !device_index_.contains(DeviceId(id)); });
@@ -376,7 +379,8 @@ wire::FailureRef Island::Link(NodeState& node) {
 
 void Island::OnLoad(const wire::Load& load, Actions& actions) {
   const ExecutableId id(load.executable());
-  executables_[id] = {load, wire::LabelOf(load.name(), load.source())};
+  executables_[id] = {load, wire::LabelOf(load.name(), load.source()),
+                      std::make_shared<const std::string>(load.client())};
   load_failures_.erase(id);
   SendLoad(load, WorkersOf(load), actions);
 }
@@ -465,7 +469,7 @@ void Island::OnFreeShards(const Shards& shards, Actions& actions) {
   leaving.back().shards.push_back(shards);
 }
 
-void Island::OnEndSession(SessionId session, Actions& actions) {
+void Island::OnEndSession(SessionId session, Time now, Actions& actions) {
   std::vector<Ordinal> unreleased;
   for (auto& [ordinal, node] : nodes_) {
     if (node.session == session && !node.released) unreleased.push_back(ordinal);
@@ -476,7 +480,10 @@ void Island::OnEndSession(SessionId session, Actions& actions) {
              absl::StrCat("session ", session, " has ended: the controller lost its client"),
              "Connect again.");
   for (Ordinal ordinal : unreleased) FailUnreleased(ordinal, ended, actions);
+  holds_.erase(session);
   for (auto& [ordinal, node] : nodes_) {
+    if (node.session == session && node.kind == Kind::kLaunch && node.released)
+      AddOrphan(ordinal, now);
     // Members of a gang may wait for one that never comes, or for a copy, and others' gangs behind them.
     const bool may_hold_others = node.kind == Kind::kLaunch || node.kind == Kind::kCopy;
     if (node.session != session || !may_hold_others || node.failure) continue;

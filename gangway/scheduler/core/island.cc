@@ -53,6 +53,7 @@ void Island::Step(Event event, Time now, Actions& actions) {
   const std::optional<Time> deadline = next_deadline();
   if (only_parts_ended_ && !memory_freed_ && (!deadline || now < *deadline)) return;
   OnWorkerDeadlines(now, actions);
+  OnOrphans(now, actions);
   if (unsent_input_failed_) ResumeUnsent(actions);
   if (!unloading_.empty()) Unload(actions);
   OnMemoryDeadlines(now, actions);
@@ -70,6 +71,7 @@ std::optional<Time> Island::next_deadline() const {
   };
   if (!memory_waits_.empty()) consider(memory_waits_.begin()->first + config_.memory_wait_max);
   if (!unsent_.empty()) consider(nodes_.at(*unsent_.begin()).arrived + config_.worker_wait_max);
+  if (!orphans_.empty()) consider(orphans_due_);
   if (!uploads_.empty()) consider(uploads_.begin()->first + config_.upload_wait_max);
   return next;
 }

@@ -61,6 +61,10 @@ struct IslandConfig {
   // Of a member of a gang in a collective of Gangway's own, for another member:
   std::chrono::milliseconds late_after{5000};          // the missing members are logged
   std::chrono::milliseconds collective_limit{300000};  // the gang is aborted
+  // Of the work of ended sessions, first on a device: its worker is ended.
+  std::chrono::milliseconds orphan_limit{10000};
+  // In which the host callbacks of one session hold a device that others wait for: its gang is aborted.
+  std::chrono::milliseconds callback_hold_max{120000};
 };
 
 struct FromController {
@@ -74,13 +78,14 @@ struct WorkerDown {
   uint32_t worker = 0;
   Incarnation incarnation;
   wire::Failure why;
+  bool crashed = false;  // what it executed may have ended it
 };
 struct FromWorker {
   uint32_t worker = 0;
   Incarnation incarnation;
   wire::ReportBatch batch;
 };
-// A heartbeat that names stuck devices or members of gangs, or the first that names none again.
+// A heartbeat that names stuck or held devices or members of gangs, or the first that names none again.
 struct WorkerBeat {
   uint32_t worker = 0;
   Incarnation incarnation;
@@ -143,8 +148,11 @@ class Island {
     uint64_t alias_bytes = 0;  // part of result_bytes that reuses consumed storages
     uint64_t argument_bytes = 0;
     ExecutableId executable;
-    wire::ProgramLabelRef program;  // of a launch
-    std::vector<Ordinal> waiters;   // nodes to unblock when this is released (an upload: ended)
+    wire::ProgramLabelRef program;              // of a launch
+    std::shared_ptr<const std::string> client;  // likewise: of its session, for people
+    bool alone = false;                         // likewise: no other launch may run beside it
+    bool calls_host = false;                    // likewise
+    std::vector<Ordinal> waiters;  // nodes to unblock when this is released (an upload: ended)
     uint32_t blockers = 0;
     bool from_other_island = false;   // receives shards from there: waits for Released
     bool to_other_island = false;     // sends shards there: reports Released
@@ -171,6 +179,7 @@ class Island {
   struct Executable {
     wire::Load load;
     wire::ProgramLabelRef label;
+    std::shared_ptr<const std::string> client;
   };
 
   struct StorageState {
@@ -232,14 +241,20 @@ class Island {
     // The latest item for it in the actions of step `sent_in`.
     uint64_t sent_in = 0;
     size_t sent_at = 0;
-    std::vector<Member> members;  // of gangs that take more than a second
+    std::vector<Member> members;    // of gangs that take more than a second
+    uint32_t launches = 0;          // admitted and not ended there
+    uint32_t host_callers = 0;      // those of them that call their client
+    Ordinal alone;                  // the one that runs alone; 0 = none
+    bool launches_awaited = false;  // the next one that ends lets a node go on
+    bool ending = false;            // it was told to end
   };
 
   struct DeviceState {
     uint32_t worker = 0;
     DeviceId id;
     uint32_t slots_taken = 0;
-    bool slot_awaited = false;  // the next one that comes back lets a node go on
+    bool slot_awaited = false;         // the next one that comes back lets a node go on
+    std::optional<Time> orphan_since;  // since when work of ended sessions comes first on it
   };
 
   // intake.cc: items from the controller.
@@ -269,7 +284,7 @@ class Island {
   void LoadAgain(ExecutableId executable, Time now, Actions& actions);
   void OnFree(const wire::Free& free, Actions& actions);
   void OnFreeShards(const Shards& shards, Actions& actions);
-  void OnEndSession(SessionId session, Actions& actions);
+  void OnEndSession(SessionId session, Time now, Actions& actions);
   void OnReleasedElsewhere(wire::Released& released);
   void OnTurn(const wire::Ordinals& turn);
   void OnReleaseOfSpanning(const wire::Release& release, Time now, Actions& actions);
@@ -291,6 +306,9 @@ class Island {
   void WaitForMemory(NodeState& node, Time now);
   void StopWaitingForMemory(NodeState& node);
   bool HasSlots(const NodeState& node);
+  bool RunsAlone(const NodeState& node) const;
+  bool MayRunBeside(const NodeState& node);
+  size_t Claim(const NodeState& node, std::vector<bool>& claimed) const;
   wire::FailureRef InputFailure(const NodeState& node) const;
   wire::FailureRef LostShard(const wire::Node& message) const;
   wire::FailureRef LostShard(const wire::ArrayRef& ref,
@@ -389,6 +407,17 @@ class Island {
     return static_cast<uint32_t>(device.number() -
                                  workers_[StateOf(device).worker].first_device.number());
   }
+  // orphans.cc: work that holds devices of others for too long.
+  void AddOrphan(Ordinal ordinal, Time now);
+  void OnOrphans(Time now, Actions& actions);
+  std::vector<const NodeState*> FirstLaunches() const;
+  void EndWorker(uint32_t worker, wire::Failure why, Actions& actions);
+  void OnHeld(const WorkerBeat& event, Time now, Actions& actions);
+  bool OthersWait(const NodeState& node, IslandDevice device) const;
+  void EndHold(const NodeState& holder, IslandDevice device, Time now, Actions& actions);
+  static std::string OwnerText(const NodeState& node);
+  std::vector<const NodeState*> LaunchesOn(uint32_t worker) const;
+  static std::string LaunchesText(const std::vector<const NodeState*>& launches);
 
   // workers.cc: workers that start, are lost and return.
   void OnWorkerUp(WorkerUp& event, Time now, Actions& actions);
@@ -419,6 +448,7 @@ class Island {
   // Whether the worker had not ended the node yet; now it has.
   bool CloseFor(uint32_t worker, NodeState& node);
   void ReturnSlot(IslandDevice device);
+  void ReturnWorker(uint32_t worker, const NodeState& node);
   DeviceState& StateOf(IslandDevice device) { return devices_[device.number()]; }
   const DeviceState& StateOf(IslandDevice device) const { return devices_[device.number()]; }
   std::string WorkerName(uint32_t worker) const;
@@ -455,10 +485,19 @@ class Island {
   std::set<Ordinal> turns_;           // spanning gangs on their turn, not yet admitted
   std::set<ExecutableId> unloading_;  // to unload once no unsent node needs them
   bool shards_lost_ = false;          // since the start
-  Ordinal latest_;                    // node that came
-  uint64_t epoch_ = 0;                // of the island: how often a worker has started or ended
-  uint64_t releases_ = 0;             // so far: the place of the latest in the order
-  uint64_t step_ = 0;                 // number of the step
+  std::set<Ordinal>
+      orphans_;  // released launches of ended sessions, or that were aborted for their callbacks
+  Time orphans_due_;  // when they are looked at next
+  struct Hold {
+    Time::duration held{};  // less the time that passed without
+    Time last;
+  };
+  std::map<SessionId, Hold>
+      holds_;              // by the host callbacks of sessions, of devices that others wait for
+  Ordinal latest_;         // node that came
+  uint64_t epoch_ = 0;     // of the island: how often a worker has started or ended
+  uint64_t releases_ = 0;  // so far: the place of the latest in the order
+  uint64_t step_ = 0;      // number of the step
   bool only_parts_ended_ =
       false;  // in this step so far: all that came is that workers ended nodes of others too
   wire::FailureRef last_loss_;  // the latest lost worker, to explain missing inputs

@@ -81,12 +81,26 @@ size_t Island::ScheduleTurns(Time now, std::vector<bool>& claimed, Actions& acti
       Outcome outcome = TryRelease(node, now, actions);
       if (outcome == Outcome::kReleased || outcome == Outcome::kFailed) continue;
     }
-    for (IslandDevice device : node.devices) {
-      claimed_count += claimed[device.number()] ? 0 : 1;
-      claimed[device.number()] = true;
-    }
+    claimed_count += Claim(node, claimed);
   }
   return claimed_count;
+}
+
+// Keeps the devices for the node. One that runs alone needs all devices of its workers. Returns how many are new.
+size_t Island::Claim(const NodeState& node, std::vector<bool>& claimed) const {
+  size_t count = 0;
+  auto claim = [&](IslandDevice device) {
+    count += claimed[device.number()] ? 0 : 1;
+    claimed[device.number()] = true;
+  };
+  for (IslandDevice device : node.devices) claim(device);
+  if (!RunsAlone(node)) return count;
+  for (uint32_t worker : node.workers) {
+    const uint32_t first = workers_[worker].first_device.number();
+    for (uint32_t i = 0; i < config_.workers[worker].devices.size(); ++i)
+      claim(IslandDevice(first + i));
+  }
+  return count;
 }
 
 void Island::ScheduleHeavy(Time now, Actions& actions) {
@@ -108,10 +122,7 @@ void Island::ScheduleHeavy(Time now, Actions& actions) {
       memory_queue_.Add(node.ordinal, node.devices, NewBytes(node));
       continue;
     }
-    for (IslandDevice device : node.devices) {
-      claimed[device.number()] = true;
-      ++claimed_count;
-    }
+    claimed_count += Claim(node, claimed);
   }
 }
 
@@ -187,6 +198,7 @@ bool Island::HasMemory(const NodeState& node) const {
 // it was released to them, and each end that is awaited costs a look at the whole gang.
 bool Island::HasSlots(const NodeState& node) {
   if (node.kind != Kind::kLaunch) return true;
+  if (!MayRunBeside(node)) return false;
   const auto full = std::find_if(
       node.devices.rbegin(), node.devices.rend(),
       [this](IslandDevice device) { return StateOf(device).slots_taken >= config_.window; });
@@ -195,8 +207,36 @@ bool Island::HasSlots(const NodeState& node) {
   return false;
 }
 
+// What runs during a host callback may be what the callback waits for. So neither a program that calls its client runs
+// alone, nor any other beside one.
+bool Island::RunsAlone(const NodeState& node) const {
+  if (!node.alone || node.calls_host || node.spans) return false;
+  return std::all_of(node.workers.begin(), node.workers.end(),
+                     [this](uint32_t worker) { return workers_[worker].host_callers == 0; });
+}
+
+// Whether the launches that its workers have let it run.
+bool Island::MayRunBeside(const NodeState& node) {
+  const bool alone = RunsAlone(node);
+  for (uint32_t index : node.workers) {
+    WorkerState& worker = workers_[index];
+    if (worker.alone == Ordinal() && (!alone || worker.launches == 0)) continue;
+    worker.launches_awaited = true;
+    return false;
+  }
+  return true;
+}
+
 void Island::Charge(NodeState& node) {
   node.admitted = true;
+  if (node.kind == Kind::kLaunch) {
+    const bool alone = RunsAlone(node);
+    for (uint32_t worker : node.workers) {
+      ++workers_[worker].launches;
+      if (node.calls_host) ++workers_[worker].host_callers;
+      if (alone) workers_[worker].alone = node.ordinal;
+    }
+  }
   if (NewBytes(node) != 0) memory_queue_.NoteTaken(node.ordinal, node.devices);
   for (IslandDevice device : node.devices) {
     ledger_.Charge(node.session, device, NewBytes(node));

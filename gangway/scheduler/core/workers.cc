@@ -64,6 +64,7 @@ void Island::OnWorkerUp(WorkerUp& event, Time now, Actions& actions) {
   worker.data.Clear();
   worker.stuck.clear();
   worker.members.clear();
+  worker.ending = false;
   wire::IslandItem open;
   open.mutable_open_devices()->set_island_epoch(epoch_);
   open.mutable_open_devices()->set_node_id(index);
@@ -149,6 +150,7 @@ void Island::OnWorkerBeat(const WorkerBeat& event, Time now, Actions& actions) {
   }
   if (changed || !before.empty()) ReportUp(event.worker, actions);
   OnMembers(event, now, actions);
+  OnHeld(event, now, actions);
 }
 
 void Island::NoticeStuck(uint32_t worker, const WorkerState::Stuck& stuck, Actions& actions) const {
@@ -174,9 +176,12 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   workers_[event.worker].stuck.clear();
   workers_[event.worker].members.clear();
   for (WorkerState& other : workers_) other.known_to.erase(event.worker);
+  const std::vector<const NodeState*> launches =
+      event.crashed ? LaunchesOn(event.worker) : std::vector<const NodeState*>();
   wire::Failure lost = wire::MakeFailure(
       absl::StatusCode::kDataLoss,
-      absl::StrCat("the worker that held this array is gone: ", event.why.message()),
+      absl::StrCat("the worker that held this array is gone: ", event.why.message(),
+                   LaunchesText(launches)),
       "Make the array again, from a checkpoint if need be; the worker is restarted by its "
       "supervisor.");
   lost.set_worker(WorkerName(event.worker));
@@ -192,6 +197,7 @@ void Island::OnWorkerDown(WorkerDown& event, Actions& actions) {
   state->mutable_worker()->set_incarnation(event.incarnation.number());
   for (DeviceId id : config_.workers[event.worker].devices)
     state->mutable_worker()->add_devices(id.number());
+  for (const NodeState* launch : launches) state->add_gangs(launch->ordinal.number());
   actions.to_controller.push_back(std::move(report));  // before the node ends that it causes
   EndLost(event.worker, lost, actions);
   NameMember(event.worker, actions);  // after they know why their gangs have failed

@@ -147,6 +147,10 @@ void SchedulerService::Begin(const wire::HelloReply& reply) {
     config_.late_after = std::chrono::milliseconds(reply.island().late_after_ms());
   if (reply.island().collective_limit_ms() != 0)
     config_.collective_limit = std::chrono::milliseconds(reply.island().collective_limit_ms());
+  if (reply.island().orphan_limit_ms() != 0)
+    config_.orphan_limit = std::chrono::milliseconds(reply.island().orphan_limit_ms());
+  if (reply.island().callback_hold_ms() != 0)
+    config_.callback_hold_max = std::chrono::milliseconds(reply.island().callback_hold_ms());
   for (const wire::Worker& worker : reply.island().workers()) {
     config_.workers.push_back({.devices = {worker.devices().begin(), worker.devices().end()},
                                .last_incarnation = Incarnation(worker.incarnation())});
@@ -344,7 +348,8 @@ void SchedulerService::OnWorkerFrame(uint32_t worker, Incarnation incarnation, w
   WorkerLink& state = workers_[worker];
   state.heard = Clock::now();
   if (state.newcomer) RefuseNewcomer(worker);
-  const bool tells = frame.heartbeat().stuck_size() > 0 || frame.heartbeat().members_size() > 0;
+  const bool tells = frame.heartbeat().stuck_size() > 0 || frame.heartbeat().members_size() > 0 ||
+                     frame.heartbeat().held_size() > 0;
   if (frame.has_heartbeat() && (tells || state.told)) {
     state.told = tells;
     Step(WorkerBeat{worker, incarnation, std::move(*frame.mutable_heartbeat()), Heard()});
@@ -355,7 +360,7 @@ void SchedulerService::OnWorkerFrame(uint32_t worker, Incarnation incarnation, w
     if (!report.has_ending()) continue;
     wire::Failure why = report.ending();
     why.set_message(absl::StrCat("it ended itself, because ", why.message()));
-    return LoseWorker(worker, incarnation, std::move(why));
+    return LoseWorker({worker, incarnation, std::move(why)});
   }
   Step(FromWorker{worker, incarnation, std::move(*frame.mutable_report_batch())});
 }
@@ -367,17 +372,20 @@ void SchedulerService::OnWorkerClosed(uint32_t worker, Incarnation incarnation,
       workers_[worker].newcomer_hello.worker().incarnation() == incarnation.number();
   if (waited) workers_[worker].newcomer.reset();
   if (workers_[worker].incarnation != incarnation) return;
-  LoseWorker(worker, incarnation,
-             wire::MakeFailure(absl::StatusCode::kUnavailable,
-                               absl::StrCat("its link closed (", why.message(), ")")));
+  LoseWorker({.worker = worker,
+              .incarnation = incarnation,
+              .why = wire::MakeFailure(absl::StatusCode::kUnavailable,
+                                       absl::StrCat("its link closed (", why.message(), ")")),
+              .crashed = !absl::IsDeadlineExceeded(why)});  // as a silent one is closed
 }
 
-void SchedulerService::LoseWorker(uint32_t worker, Incarnation incarnation, wire::Failure why) {
+void SchedulerService::LoseWorker(WorkerDown down) {
+  const uint32_t worker = down.worker;
   workers_[worker].link.reset();
   workers_[worker].sender.reset();
   workers_[worker].incarnation = {};
-  Say(absl::StrCat("island", options_.island, "/worker", worker, " is down: ", why.message()));
-  Step(WorkerDown{worker, incarnation, std::move(why)});
+  Say(absl::StrCat("island", options_.island, "/worker", worker, " is down: ", down.why.message()));
+  Step(std::move(down));
   AdmitNewcomer(worker);
 }
 

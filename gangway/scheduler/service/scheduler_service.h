@@ -109,7 +109,7 @@ class SchedulerService {
   void AfterSend(uint32_t worker, const absl::Status& sent);
   void AfterReports(const absl::Status& sent);
   void OnWorkerClosed(uint32_t worker, Incarnation incarnation, const absl::Status& why);
-  void LoseWorker(uint32_t worker, Incarnation incarnation, wire::Failure why);
+  void LoseWorker(WorkerDown down);
   void Say(const std::string& event);
 
   EventLoop* const loop_;

@@ -111,6 +111,7 @@ struct PrepareLaunch {
   std::vector<StorageId> results;  // position i makes shard i of each
   std::vector<uint32_t> donated;
   uint32_t launch_id = 0;
+  uint32_t callback_depth = 0;  // of the host callback that made it; 0: none did
 };
 
 // Shards that move between local devices, go to other workers, and come from other workers.

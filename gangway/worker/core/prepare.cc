@@ -101,7 +101,8 @@ std::optional<wire::Failure> WorkerCore::PrepareLaunchNode(const wire::Node& mes
                         .program = executable.label,
                         .results = Storages(launch.results()),
                         .donated = {launch.donated().begin(), launch.donated().end()},
-                        .launch_id = launch.launch_id()};
+                        .launch_id = launch.launch_id(),
+                        .callback_depth = launch.callback_depth()};
   for (const auto& [position, device] : executable.places.local)
     prepare.positions.push_back({position, device, {}});
   std::vector<ShardKey> shards;

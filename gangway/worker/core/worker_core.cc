@@ -67,6 +67,7 @@ void WorkerCore::On(ItemArrived& event) {
       return Emit(ReportUsage{item.probe()});
     case wire::IslandItem::kLeave:  // handled by the service
     case wire::IslandItem::kWaitCheck:
+    case wire::IslandItem::kEndWorker:
       return;
     case wire::IslandItem::kReleased:  // between controller and scheduler
     case wire::IslandItem::kAdmit:

@@ -52,6 +52,7 @@ absl::Status HostCalls::Call(const Caller& caller, const device::HostCall& call,
   callback.set_callback(call.function);
   callback.set_gang(caller.gang.number());
   callback.set_device(caller.device.number());
+  callback.set_depth(caller.depth);
   for (std::span<const std::byte> operand : call.operands)
     callback.add_operands(reinterpret_cast<const char*>(operand.data()), operand.size());
   std::map<uint64_t, Pending>::iterator entry;

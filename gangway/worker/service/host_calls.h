@@ -36,6 +36,7 @@ class HostCalls {
     Ordinal gang;
     DeviceId device;
     int local_device = 0;
+    uint32_t depth = 1;  // HostCallback.depth
     std::string client;  // its name, once it is known
   };
 

@@ -38,7 +38,8 @@ class LaunchTask::HostCaller final : public device::HostCallReceiver {
         caller_({.session = task_->executable_->host_caller(),
                  .gang = task_->ordinal(),
                  .device = task_->DeviceIdOf(device),
-                 .local_device = device}) {}
+                 .local_device = device,
+                 .depth = task_->callback_depth_ + 1}) {}
 
   absl::Status OnHostCall(const device::HostCall& call) override {
     absl::Status status =
@@ -62,6 +63,7 @@ LaunchTask::LaunchTask(std::shared_ptr<const TaskEnvironment> environment,
       executable_(std::move(executable)),
       positions_(std::move(positions)),
       launch_id_(launch.launch_id),
+      callback_depth_(launch.callback_depth),
       members_(executable_->waits_in_runtime() ? positions_.size() : 0),
       collectives_(std::move(collectives)),
       progress_(collectives_.places == nullptr ? 0 : positions_.size()) {
@@ -353,7 +355,7 @@ void LaunchTask::AbortCollectives(const absl::Status& why) {
 }
 
 void LaunchTask::Cancel(const wire::Failure& failed) {
-  if (collectives_.places == nullptr) return;  // it waits for nobody elsewhere
+  if (collectives_.places == nullptr && !calls_host()) return;  // it waits for no other process
   const absl::Status why = wire::ToStatus(failed);
   is_told_ = true;
   Note(why, positions_[0].device);

@@ -49,7 +49,9 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   // or that it will not run here.
   void SetPlace(uint64_t place) { place_ = place; }
   void Skip(uint64_t place) const;
-  // Fails the gang, and ends the waits of its members for others, if its collectives are Gangway's own. Any thread.
+  bool has_own_collectives() const { return collectives_.places != nullptr; }
+  // Fails the gang, and ends the waits of its members for others, if its collectives are Gangway's own, and for its
+  // client. Any thread.
   void Cancel(const wire::Failure& failure) GANGWAY_EXCLUDES(launch_mutex_);
 
   // WatchedGang.
@@ -159,6 +161,7 @@ class LaunchTask final : public NodeTask, public WatchedGang, public RunningGang
   std::vector<Position> positions_;  // each used by its device's thread; the slots by all threads
   std::vector<bool> donated_;        // by argument
   const uint32_t launch_id_;
+  const uint32_t callback_depth_;
   std::vector<Member> members_;          // by position; of a gang with collectives of the runtime
   std::atomic<int> failed_device_ = -1;  // of the first member that failed
   Mutex late_mutex_;

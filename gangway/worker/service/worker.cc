@@ -259,9 +259,9 @@ void OnControlFrame(wire::Frame frame, const WorkerOptions& options, const Ident
   if (frame.has_island_batch()) service.OnBatch(std::move(*frame.mutable_island_batch()));
 }
 
-// Only the end of the process ends the wait of the gang's members. The scheduler learns why, and closes the link.
-// Clients hear it from there before they see their data streams end, which would name no reason.
-void EndForGang(const wire::Failure& why, ControlLink& link, StopFlag& stop) {
+// Only the end of the process ends what its devices run. The scheduler learns why, and closes the link. Clients hear it
+// from there before they see their data streams end, which would name no reason.
+void EndFor(const wire::Failure& why, ControlLink& link, StopFlag& stop) {
   wire::Frame frame;
   *frame.mutable_report_batch()->add_reports()->mutable_ending() = why;
   link.Send(std::move(frame));
@@ -295,8 +295,8 @@ class CallbackLog {
   std::map<int, Ordinal> named_;
 };
 
-// Sends heartbeats, which name stuck devices and what members of long gangs do, and checks for those of the scheduler,
-// until `stop`. Does nothing that blocks.
+// Sends heartbeats, which name stuck devices, devices that wait for clients, and what members of long gangs do, and
+// checks for those of the scheduler, until `stop`. Does nothing that blocks.
 void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, ControlLink& link,
                       StopFlag& stop) {
   StuckWatch watch(options.stuck_after);
@@ -321,18 +321,25 @@ void BeatUntilStopped(const WorkerOptions& options, WorkerService& service, Cont
     if (now - last > options.heartbeat_interval + kPaused) link.Heard();  // could not receive any
     last = now;
     if (auto standing = service.StandingGang(now, options.standing_max))
-      return EndForGang(*standing, link, stop);
+      return EndFor(*standing, link, stop);
+    if (auto request = service.EndRequest()) return EndFor(*request, link, stop);
     link.CheckSilence(options.scheduler_silence_max, options.scheduler_address);
     wire::Frame beat;
     beat.mutable_heartbeat()->set_time_ns(now.time_since_epoch().count());
     const std::vector<DeviceThread::Call> calls = service.Calls();
     for (wire::GangMember& member : service.LongMembers(now))
       *beat.mutable_heartbeat()->add_members() = std::move(member);
+    const std::map<int, HostCalls::Caller> held = service.WaitingForClients();
+    for (const auto& [device, caller] : held) {
+      wire::HeldDevice& each = *beat.mutable_heartbeat()->add_held();
+      each.set_device(static_cast<uint32_t>(device));
+      each.set_gang(caller.gang.number());
+    }
     // A device that waits in a collective is not stuck.
     const std::map<int, collective::Waiting> waits = service.WaitingForMembers();
     for (const StuckCall& call : watch.Look(calls, now)) {
       if (waits.contains(static_cast<int>(call.device))) continue;
-      if (callbacks.Explains(call, service.WaitingForClients())) continue;
+      if (callbacks.Explains(call, held)) continue;
       wire::StuckDevice& stuck = *beat.mutable_heartbeat()->add_stuck();
       stuck.set_device(call.device);
       stuck.set_gang(call.gang.number());
@@ -472,8 +479,9 @@ absl::Status RunWorker(const WorkerOptions& options, transport::Transport& contr
   if (!reason.ok()) spdlog::error("{} ends: {}", name, std::string(reason.message()));
   link.Close();
   if (listener.ok()) listener->reset();
-  const bool stands = service.StandingGang(Clock::now(), options.standing_max).has_value();
-  const auto limit = stands ? std::chrono::milliseconds(0) : options.shutdown_limit;
+  const bool is_hopeless = service.EndRequest().has_value() ||
+                           service.StandingGang(Clock::now(), options.standing_max).has_value();
+  const auto limit = is_hopeless ? std::chrono::milliseconds(0) : options.shutdown_limit;
   if (absl::Status ended = service.Shutdown(limit); !ended.ok()) {
     spdlog::critical("{} Ending the process.", std::string(ended.message()));
     if (options.end_process) options.end_process();

@@ -14,6 +14,7 @@
 #include "gangway/base/trace.h"
 #include "gangway/collective/execution/plan.h"
 #include "gangway/device/pjrt/position_call.h"
+#include "gangway/wire/callback_limits.h"
 #include "gangway/wire/failure.h"
 #include "gangway/worker/service/copy_task.h"
 #include "gangway/worker/service/fetch_task.h"
@@ -26,7 +27,7 @@ constexpr std::chrono::seconds kReportInterval{1};
 constexpr std::chrono::seconds kLongGang{1};  // from then on, heartbeats tell what its members do
 constexpr size_t kNamedCollectivesMax = 256;  // of one program
 // Per device. More than one, so that a callback may run programs with callbacks.
-constexpr int kHostCallersMax = 4;
+constexpr int kHostCallersMax = wire::kCallbackDepthMax;
 
 // The plan of an executable for one position that has collectives; else null. Leaves the runtime's own part of it.
 absl::StatusOr<std::shared_ptr<const collective::Plan>> TakePlan(LoadExecutable& action) {
@@ -159,6 +160,11 @@ void WorkerService::OnBatch(wire::IslandBatch batch) {
     }
     leaving_ |= item.has_leave();
     if (item.has_wait_check()) long_waits_.Check(item.wait_check());
+    if (item.has_end_worker()) {
+      MutexLock lock(end_mutex_);
+      end_request_ = std::move(*item.mutable_end_worker());
+      continue;
+    }
     Step(ItemArrived{std::move(item)});
   }
 }
@@ -252,7 +258,7 @@ void WorkerService::Do(PrepareLaunch& action) {
   const bool waits = collectives.places != nullptr;
   auto task = std::make_shared<LaunchTask>(environment_, action, executable, std::move(positions),
                                            std::move(collectives));
-  if (waits) launches_[action.ordinal] = task;
+  if (waits || executable->host_caller() != SessionId()) launches_[action.ordinal] = task;
   tasks_[action.ordinal] = std::move(task);
   Trace(TraceKind::kPrepare, 0, {}, action.ordinal, action.executable.number());
 }
@@ -337,7 +343,7 @@ void WorkerService::Do(PrepareFetch& action) {
 void WorkerService::Do(Run& action) {
   if (auto launch = launches_.find(action.ordinal); launch != launches_.end()) {
     launch->second->SetPlace(action.place);
-    running_->Add(action.ordinal, launch->second);
+    if (launch->second->has_own_collectives()) running_->Add(action.ordinal, launch->second);
   }
   auto task = tasks_.extract(action.ordinal);
   if (!task.empty()) task.mapped()->Enqueue();

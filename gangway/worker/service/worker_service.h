@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/ids.h"
 #include "gangway/base/latency_request.h"
+#include "gangway/base/mutex.h"
 #include "gangway/base/shared_heap.h"
 #include "gangway/device/device.h"
 #include "gangway/store/ledger.h"
@@ -92,6 +94,11 @@ class WorkerService {
   std::vector<wire::GangMember> LongMembers(Clock::time_point now) const;
   // The local devices on which a member sleeps in a collective. Any thread.
   std::map<int, collective::Waiting> WaitingForMembers() const { return peers_.Waiting(); }
+  // Why the scheduler has told the worker to end itself, if it has. Any thread.
+  std::optional<wire::Failure> EndRequest() const GANGWAY_EXCLUDES(end_mutex_) {
+    MutexLock lock(end_mutex_);
+    return end_request_;
+  }
   // The failure of a gang that can never end (gang_watch.h). Always from the same thread.
   std::optional<wire::Failure> StandingGang(Clock::time_point now,
                                             std::chrono::milliseconds limit) {
@@ -178,7 +185,7 @@ class WorkerService {
   std::unordered_map<Ordinal, std::shared_ptr<NodeTask>> tasks_;  // prepared, not released
   // Copies that send or receive, prepared or running.
   std::unordered_map<Ordinal, std::shared_ptr<CopyTask>> copies_;
-  // Launches with collectives of Gangway's own, prepared or running.
+  // Launches with collectives of Gangway's own or host callbacks, prepared or running.
   std::unordered_map<Ordinal, std::shared_ptr<LaunchTask>> launches_;
   struct KnownPlaces {
     uint64_t version = 0;
@@ -186,6 +193,8 @@ class WorkerService {
   };
   std::unordered_map<ExecutableId, KnownPlaces> places_;  // of programs that were launched
   bool leaving_ = false;                                  // the controller sends no new work
+  mutable Mutex end_mutex_;
+  std::optional<wire::Failure> end_request_ GANGWAY_GUARDED_BY(end_mutex_);
   wire::ReportBatch usage_reports_;                       // of this round, with waits of members
   uint64_t reported_bytes_ = 0;
   std::string reported_data_;  // serialized DataBytes

@@ -50,6 +50,9 @@ struct ClusterInfo {
   uint64_t epoch = 0;
   uint64_t session = 0;
   std::vector<PluginAttribute> attributes;  // what all workers' plugins say of themselves
+  // The declared workers that were down when the session began, with their devices, for people. The session has none of
+  // these devices, also when the workers are back.
+  std::vector<std::string> absent;
 };
 
 // Shards of one array: the same element type (XLA PrimitiveType number) and dims everywhere; shard

@@ -1,0 +1,88 @@
+// Tests of Blame: suspects, quarantine, sessions, and what is forgotten.
+#include "gangway/controller/core/blame.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace gangway::controller {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+LaunchedProgramRef Program(const std::string& hash, uint64_t session = 1) {
+  return std::make_shared<const LaunchedProgram>(
+      LaunchedProgram{.hash = hash, .name = "step", .session = SessionId(session)});
+}
+
+class BlameTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> Die(const std::vector<LaunchedProgramRef>& launches) {
+    return blame_.OnDeath("island0/worker0", launches, now_);
+  }
+  bool IsRefused(const LaunchedProgramRef& program) {
+    return blame_.Check(*program, now_).has_value();
+  }
+
+  Time now_ = Time() + std::chrono::hours(1);
+  Blame blame_{{.quarantine_time = milliseconds(1000), .entries_max = 3}};
+};
+
+TEST_F(BlameTest, AProgramIsQuarantinedAtTheSecondDeathThatIsItsOwn) {
+  EXPECT_THAT(Die({Program("bad"), Program("bad")}), testing::ElementsAre(HasSubstr("alone")));
+  EXPECT_TRUE(blame_.IsSuspect(*Program("bad")));
+  EXPECT_FALSE(IsRefused(Program("bad")));
+  EXPECT_THAT(Die({Program("bad", 2)}), testing::ElementsAre(HasSubstr("quarantined")));
+  const auto failure = blame_.Check(*Program("bad", 3), now_);
+  ASSERT_TRUE(failure.has_value());
+  EXPECT_EQ(failure->code(), static_cast<int>(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(failure->message(), HasSubstr("program bad (step)"));
+  EXPECT_THAT(failure->advice(), HasSubstr("ends in 1 s"));
+  now_ += milliseconds(1000);
+  EXPECT_FALSE(IsRefused(Program("bad")));
+}
+
+TEST_F(BlameTest, AProgramBesideOthersIsNoMoreThanASuspect) {
+  for (int i = 0; i < 5; ++i) Die({Program("good"), Program("bad", 2)});
+  EXPECT_TRUE(blame_.IsSuspect(*Program("good")));
+  EXPECT_FALSE(IsRefused(Program("good")));
+  EXPECT_FALSE(IsRefused(Program("bad", 2)));
+  blame_.OnGoodRun(*Program("good"));
+  EXPECT_FALSE(blame_.IsSuspect(*Program("good")));
+  Die({Program("bad", 2)});
+  EXPECT_TRUE(IsRefused(Program("bad", 2)));
+  EXPECT_FALSE(IsRefused(Program("good")));
+}
+
+TEST_F(BlameTest, ASessionOfManySuchProgramsIsRefused) {
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(IsRefused(Program("new", 7)));
+    Die({Program(absl::StrCat("bad", i), 7)});
+  }
+  EXPECT_TRUE(IsRefused(Program("new", 7)));
+  EXPECT_THAT(blame_.Check(*Program("new", 7), now_)->message(), HasSubstr("session 7"));
+  EXPECT_FALSE(IsRefused(Program("new", 8)));
+}
+
+TEST_F(BlameTest, TheListForgetsTheOldest_TM2) {
+  for (int i = 0; i < 4; ++i) {
+    now_ += milliseconds(1);
+    Die({Program(absl::StrCat("p", i), static_cast<uint64_t>(i) + 1)});
+  }
+  EXPECT_FALSE(blame_.IsSuspect(*Program("p0")));
+  EXPECT_TRUE(blame_.IsSuspect(*Program("p1")));
+}
+
+TEST_F(BlameTest, WithoutATimeNoProgramIsBlamed) {
+  Blame blame({.quarantine_time = milliseconds(0)});
+  for (int i = 0; i < 3; ++i)
+    EXPECT_THAT(blame.OnDeath("island0/worker0", {Program("bad")}, now_), IsEmpty());
+  EXPECT_FALSE(blame.IsSuspect(*Program("bad")));
+  EXPECT_FALSE(blame.Check(*Program("bad"), now_).has_value());
+}
+
+}  // namespace
+}  // namespace gangway::controller
