@@ -29,7 +29,7 @@ BOMB = """
 def doubled(f):
     return jax.jit(lambda x: f(f(x) * 1.5))
 bomb = lambda x: jnp.sin(x) + x
-for _ in range(26):
+for _ in range(20):
     bomb = doubled(bomb)
 lowered = jax.jit(bomb).lower(np.ones(8, np.float32))
 """

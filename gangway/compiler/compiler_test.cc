@@ -16,8 +16,10 @@
 #include "absl/strings/str_replace.h"
 
 #include "gangway/compiler/compiler_test_util.h"
+#include "gangway/compiler/confinement.h"
 #include "gangway/compiler/hlo_conversion.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
+#include "gangway/wire/compiler_answers.h"
 #include "gangway/xla/collectives.pb.h"
 #include "gangway/xla/executable.h"
 #include "gangway/xla/hlo_edit.pb.h"
@@ -764,6 +766,44 @@ TEST_F(CompilerTest, ALookupIsAnsweredWhileACompileRuns) {
     EXPECT_FALSE(results_.contains(2)) << "the compile was still running";
   }
   EXPECT_FALSE(WaitResult(2).has_failure());
+}
+
+// The test's process has more than these limits before it compiles.
+TEST_F(CompilerTest, ACompileAboveTheMemorysLimitIsRefusedAtOnceAndAsksForAnotherProcess) {
+  options_.memory_bytes_max = 1 << 20;
+  options_.index = 1;
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  {
+    MutexLock lock(mutex_);
+    EXPECT_EQ(hello_->worker().index(), 1u);
+  }
+  Send(Request(1, kDouble, 1));
+  WaitResult(0);  // what it keeps is too much, too
+  const wire::CompileResult result = WaitResult(1);
+  EXPECT_EQ(result.failure().code(), static_cast<int>(absl::StatusCode::kResourceExhausted))
+      << "the compile, which ended later, was answered before";
+  EXPECT_THAT(result.failure().message(), HasSubstr("more than the 1048576 bytes of memory"));
+  EXPECT_TRUE(wire::AsksToBeReplaced(result));
+}
+
+TEST_F(CompilerTest, AProcessThatKeepsTooMuchMemoryAsksForAnotherAfterItsCompile) {
+  options_.memory_bytes_max = ResidentBytes() + (uint64_t{64} << 20);
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  Send(Request(1, kDouble, 1));
+  EXPECT_FALSE(WaitResult(1).has_failure());
+  EXPECT_TRUE(wire::AsksToBeReplaced(WaitResult(0)));
+}
+
+TEST_F(CompilerTest, ItIsConfinedBeforeItTakesAProgramOrEnds) {
+  options_.confine = [] { return absl::InternalError("the kernel refused"); };
+  Listen();
+  Start();
+  ASSERT_TRUE(WaitHello());
+  EXPECT_EQ(WaitRunEnded(), absl::InternalError("the kernel refused"));
 }
 
 TEST_F(CompilerTest, ARefusedHelloEndsIt) {
