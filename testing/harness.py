@@ -28,6 +28,13 @@ NATIVE_PROGRAMS = pathlib.Path(
 UP_TIMEOUT_S = 60
 DOWN_TIMEOUT_S = 20
 CENSUS_TIMEOUT_S = 30
+# Counters of `gangway status --json`: what the head holds for clients, which is nothing once they are gone.
+HEAD_HOLDS = (
+    *("head_host_buffers_bytes", "head_programs_bytes", "head_pieces_bytes", "head_executables"),
+    *("head_executables_bytes", "storages", "nodes", "compiles", "compiles_bytes"),
+)
+HEAD_MIB = "MiB of malloc in the head"
+HEAD_MIB_SLACK = 40  # malloc counts as live what threads cache, 32 MiB at most
 POLLS_MIN = 40  # of a condition, within its limit
 FREE_PORTS = 12_000  # that free_port chooses from
 # Names of gRPC's pooled threads, cut to 15 characters as in the kernel. The pools vary by a thread or two even in
@@ -312,6 +319,9 @@ class Counted:
                 role["state"] != "up" for role in [status["compiler"], *schedulers, *workers]
             ),
         }
+        counters = status["counters"]
+        counts |= {name: counters[name] for name in HEAD_HOLDS}
+        counts[HEAD_MIB] = counters["head_live_bytes"] >> 20
         for name, pid in self.pids(status).items():
             with contextlib.suppress(OSError):  # it has ended: see "absent roles"
                 counts[f"descriptors of {name}"] = len(lasting_descriptors(pid))
@@ -360,6 +370,8 @@ class Counted:
                 limit = before.get(name, 0)
                 if name.startswith("threads of gRPC"):
                     limit += GRPC_POOLS_SLACK
+                if name == HEAD_MIB:
+                    limit += HEAD_MIB_SLACK
                 if name.startswith("growing threads of gRPC"):
                     limit = max(limit, GRPC_GROWING_MAX)
                 if count > limit:

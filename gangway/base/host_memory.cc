@@ -56,6 +56,13 @@ uint64_t CgroupMemoryLimit(const std::string& proc_cgroup, const std::string& ro
   return lowest;
 }
 
+uint64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");  // in pages: size, resident, ...
+  uint64_t size = 0, resident = 0;
+  if (!(file >> size >> resident)) return 0;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
 uint64_t HostMemoryBytes() {
   static const uint64_t bytes = [] {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);

@@ -11,6 +11,9 @@ namespace gangway {
 // 0: unknown.
 uint64_t HostMemoryBytes();
 
+// What this process has in the host's memory now, its files included. 0: unknown.
+uint64_t ResidentBytes();
+
 // The lowest memory limit of the control group that `proc_cgroup` (the text of /proc/self/cgroup) names, and of those
 // above it, in the file system at `root`. UINT64_MAX: none.
 uint64_t CgroupMemoryLimit(const std::string& proc_cgroup, const std::string& root);

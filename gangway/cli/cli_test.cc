@@ -184,6 +184,12 @@ TEST(MemoryPlan, ACompilerMayUseAQuarterOfTheHostUnlessTheUserSaysOtherwise) {
   EXPECT_EQ(PlanCompiler(uint64_t{64} << 30, 0), 0u) << "no limit";
 }
 
+TEST(MemoryPlan, TheHeadHoldsAQuarterForClientsUnlessToldOtherwise) {
+  EXPECT_EQ(PlanHead(uint64_t{64} << 30, std::nullopt), uint64_t{16} << 30);
+  EXPECT_EQ(PlanHead(0, std::nullopt), uint64_t{1} << 30);
+  EXPECT_EQ(PlanHead(uint64_t{64} << 30, 5), 5u);
+}
+
 TEST(MemoryPlan, OtherDevicesTellTheirOwn) {
   const WorkerMemory memory = PlanWorker(uint64_t{64} << 30, 2, 4, "/cuda.so", std::nullopt);
   EXPECT_EQ(memory.device_bytes, std::nullopt);
@@ -273,6 +279,14 @@ TEST(StatusTextTest, TableAndAbsentNameWhoIsDown) {
   EXPECT_THAT(table, HasSubstr("drain"));
   EXPECT_THAT(table, HasSubstr("1.0 MiB STUCK"));
   EXPECT_THAT(table, HasSubstr("a \"quoted\"\\tname")) << "escaped";
+  EXPECT_THAT(table, Not(HasSubstr("for clients")));
+  wire::StatusReply holding = SomeStatus();
+  (*holding.mutable_counters())["head_memory_limit_bytes"] = 1 << 30;
+  (*holding.mutable_counters())["head_pieces_bytes"] = 1024;
+  (*holding.mutable_counters())["head_programs_bytes"] = 1024;
+  (*holding.mutable_counters())["head_resident_bytes"] = 4096;
+  EXPECT_THAT(ToTable(holding),
+              HasSubstr("holds 2.0 KiB of 1.0 GiB for clients; 4.0 KiB resident"));
   wire::StatusReply forging = SomeStatus();
   forging.mutable_sessions(0)->set_name("x\n7        forged");
   forging.mutable_workers(1)->mutable_state()->mutable_failure()->set_message("a\nb\x1b[2J");

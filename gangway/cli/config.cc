@@ -290,10 +290,11 @@ absl::StatusOr<ClusterConfig> ParseConfig(std::string_view text, const std::stri
   const toml::table& root = parsed.table();
   ClusterConfig config;
   Reader reader(path);
-  reader.Keys(root, {"controller", "device_memory_fraction", "island", "memory", "plugin",
-                     "preallocate", "threads"});
+  reader.Keys(root, {"controller", "device_memory_fraction", "head_memory", "island", "memory",
+                     "plugin", "preallocate", "threads"});
   ReadController(reader, root, config);
   reader.Bytes(root, "memory", config.memory_bytes);
+  reader.Bytes(root, "head_memory", config.head_memory_bytes);
   reader.String(root, "plugin", config.plugin);
   reader.Share(root, "device_memory_fraction", config.device_memory.fraction);
   reader.Boolean(root, "preallocate", config.device_memory.preallocate);

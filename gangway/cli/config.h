@@ -62,6 +62,7 @@ struct ClusterConfig {
   CompilerChoice compilers;
   bool latency_request = true;           // held by all processes (base/latency_request.h)
   std::optional<uint64_t> memory_bytes;  // per device; 0 = no limit; not set = PlanWorker decides
+  std::optional<uint64_t> head_memory_bytes;  // not set = PlanHead decides
   // Of XLA CPU's pool in every worker and the compiler. Declared, because results depend on it and the
   // hosts' cores are not known here: at least the devices and the cores of the largest worker.
   int threads = 64;

@@ -86,6 +86,7 @@ absl::Status ControlPlane::StartController() {
     controller.core.remote_islands.insert(island);
   controller.data_key = transport::NewDataKey();
   controller.latency_request = options_.latency_request;
+  controller.memory = options_.memory;
   controller.welcome_max = options_.welcome_max;
   controller.absent_max = options_.absent_max;
   controller.on_event = options_.on_event;
@@ -135,7 +136,8 @@ absl::Status ControlPlane::Listen() {
               &loop_,
               {.token_needed = true,
                .verifiers = options_.token.empty() ? options_.verifiers
-                                                   : transport::Verifiers::Same(options_.token)},
+                                                   : transport::Verifiers::Same(options_.token),
+               .memory = options_.memory},
               [this](const std::shared_ptr<transport::Link>& link, const wire::Hello& hello) {
                 return Welcome(link, hello);
               }),

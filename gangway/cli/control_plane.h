@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/memory_budget.h"
 #include "gangway/controller/service/controller_service.h"
 #include "gangway/scheduler/service/scheduler_service.h"
 #include "gangway/transport/handshake/cluster_token.h"
@@ -29,11 +30,12 @@ struct ControlPlaneOptions {
   std::vector<std::vector<uint32_t>> islands;         // device count of each worker
   std::map<uint32_t, std::string> remote_schedulers;  // island -> address of a separate scheduler
   uint64_t budget_bytes = 0;                          // per device; 0 = no limit
-  bool own_collectives = false;    // Gangway's instead of the device runtime's, where both can
-  bool latency_request = false;    // the cluster's processes hold it (base/latency_request.h)
-  transport::Verifiers verifiers;  // of the tokens that the roles present
-  std::string token;               // instead, one token for all roles: for a cluster of one process
-  std::string control_address;     // in the form of the network's transport
+  bool own_collectives = false;  // Gangway's instead of the device runtime's, where both can
+  bool latency_request = false;  // the cluster's processes hold it (base/latency_request.h)
+  std::shared_ptr<MemoryBudget> memory;  // what the controller holds for clients; null: no limit
+  transport::Verifiers verifiers;        // of the tokens that the roles present
+  std::string token;            // instead, one token for all roles: for a cluster of one process
+  std::string control_address;  // in the form of the network's transport
   std::chrono::milliseconds welcome_max{
       15000};  // a new session, for a worker; after the start, for all
   std::chrono::milliseconds absent_max{2000};  // a new session, for workers that were up before

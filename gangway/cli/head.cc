@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/host_memory.h"
 #include "gangway/base/status.h"
 #include "gangway/cli/front_door.h"
+#include "gangway/cli/memory_plan.h"
 #include "gangway/client/connect.h"
 #include "gangway/frontdoor/ifrt/server.h"
 #include "gangway/transport/inproc/inproc.h"
@@ -17,9 +19,15 @@ namespace {
 // So that the controller's answer, which names the absent workers, precedes the client's deadline.
 constexpr std::chrono::seconds kWelcomeMargin{15};
 
+HeadOptions WithMemory(HeadOptions options) {
+  options.memory = std::make_shared<MemoryBudget>(
+      "the head", "--head-memory", PlanHead(HostMemoryBytes(), options.memory_bytes));
+  return options;
+}
+
 class HeadImpl final : public Head {
  public:
-  explicit HeadImpl(const HeadOptions& options) : options_(options) {}
+  explicit HeadImpl(const HeadOptions& options) : options_(WithMemory(options)) {}
 
   ~HeadImpl() override {
     if (plane_ != nullptr) plane_->CloseLocal();  // a client that is being welcomed fails at once
@@ -39,7 +47,8 @@ class HeadImpl final : public Head {
     client.controller_silence_max = std::chrono::milliseconds(0);  // it is in this process
     GANGWAY_ASSIGN_OR_RETURN(front_door_,
                              StartFrontDoor(options_.front_door_address, options_.verifiers, client,
-                                            {.client_silence_max = options_.client_silence_max,
+                                            {.memory = options_.memory,
+                                             .client_silence_max = options_.client_silence_max,
                                              .socket_path = options_.front_door_socket}));
     front_door_at_ = absl::StrCat("127.0.0.1:", front_door_->port());
     return absl::OkStatus();

@@ -5,7 +5,9 @@
 #define GANGWAY_CLI_HEAD_H_
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,6 +19,7 @@ namespace gangway::cli {
 
 struct HeadOptions : ControlPlaneOptions {  // the control address: "unix:/path", or "host:port"
   Access access;                            // its token is a tool's
+  std::optional<uint64_t> memory_bytes;     // that the head holds for clients; not set: PlanHead
   std::string front_door_address;           // "127.0.0.1:port"; port 0 = any free one
   std::string front_door_socket;            // a path, where it listens too; empty: none
   std::chrono::milliseconds client_silence_max{60000};

@@ -135,6 +135,7 @@ absl::StatusOr<std::string> HeadFromConfig(const std::string& path, HeadOptions&
     if (scheduler) head.remote_schedulers[i] = HostAndPort(scheduler->host, scheduler->port);
   }
   head.budget_bytes = config.memory_bytes.value_or(0);
+  head.memory_bytes = config.head_memory_bytes;
   head.control_address = config.ControlListenAddress();
   head.front_door_address = absl::StrCat("127.0.0.1:", config.front_door_port);
   head.client_silence_max = std::chrono::seconds(config.client_silence_s);

@@ -147,6 +147,13 @@ void AddUp(CLI::App& app, UpOptions& up, int& result) {
                       "GANGWAY_PLUGIN, or cpu)");
   AddMemory(command, up);
   command
+      ->add_option(
+          "--head-memory", up.head_memory_bytes,
+          "that the head holds for clients, as 4GB: programs, and arrays that pass through "
+          "JAX's front door (default: a quarter of this machine's)")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::PositiveNumber);
+  command
       ->add_option("--threads", up.threads,
                    "of XLA CPU's thread pool, in each worker and in the compiler (default: devices "
                    "per worker plus cores)")
@@ -363,6 +370,7 @@ void AddRoles(CLI::App& app, HeadOptions& head, Uniform& uniform, AccessFiles& a
   command->add_option("--workers", uniform.workers);
   command->add_option("--devices", uniform.devices);
   command->add_option("--memory", head.budget_bytes);
+  command->add_option("--head-memory", head.memory_bytes);
   command->add_option("--control", head.control_address);
   command->add_option("--front-door", head.front_door_address);
   command->add_option("--front-door-socket", head.front_door_socket);

@@ -9,6 +9,7 @@ namespace gangway::cli {
 namespace {
 
 constexpr uint64_t kHeapBesideDevices = uint64_t{512} << 20;
+constexpr uint64_t kHeadOfUnknownHost = uint64_t{1} << 30;
 
 bool UsesHostMemory(const std::string& plugin) {
   auto cpu = FindPlugin("cpu");
@@ -34,6 +35,11 @@ WorkerMemory PlanWorker(uint64_t host_bytes, uint32_t workers, uint32_t devices,
 
 uint64_t PlanCompiler(uint64_t host_bytes, std::optional<uint64_t> chosen_bytes) {
   return chosen_bytes.value_or(host_bytes / 4);
+}
+
+uint64_t PlanHead(uint64_t host_bytes, std::optional<uint64_t> chosen) {
+  if (chosen) return *chosen;
+  return host_bytes != 0 ? host_bytes / 4 : kHeadOfUnknownHost;
 }
 
 }  // namespace gangway::cli

@@ -1,6 +1,6 @@
 // How the processes of a cluster divide the memory of a host: half for arrays and programs on CPU devices, a quarter
-// for bytes that are on their way through workers, and of the other quarter what the front door holds
-// (frontdoor/ifrt/server.h). All workers of a host have equal parts, and so have all devices of a worker.
+// for bytes that are on their way through workers, and of the other quarter what the head holds for clients
+// (base/memory_budget.h). All workers of a host have equal parts, and so have all devices of a worker.
 #ifndef GANGWAY_CLI_MEMORY_PLAN_H_
 #define GANGWAY_CLI_MEMORY_PLAN_H_
 
@@ -26,6 +26,9 @@ WorkerMemory PlanWorker(uint64_t host_bytes, uint32_t workers, uint32_t devices,
 
 // The most memory that a compiler process may use for one program: a quarter of the host's. 0: no limit.
 uint64_t PlanCompiler(uint64_t host_bytes, std::optional<uint64_t> chosen_bytes);
+
+// What the head holds for clients at most: `chosen`, else a quarter of the host; 1 GiB where the host's is unknown.
+uint64_t PlanHead(uint64_t host_bytes, std::optional<uint64_t> chosen);
 
 }  // namespace gangway::cli
 

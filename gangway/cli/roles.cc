@@ -22,6 +22,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gangway/base/heap.h"
+#include "gangway/base/host_memory.h"
 #include "gangway/base/lasting_error.h"
 #include "gangway/base/log.h"
 #include "gangway/base/mutex.h"
@@ -31,6 +33,7 @@
 #include "gangway/base/thread.h"
 #include "gangway/cli/announcement.h"
 #include "gangway/cli/front_door.h"
+#include "gangway/cli/memory_plan.h"
 #include "gangway/cli/metrics.h"
 #include "gangway/cli/plugin.h"
 #include "gangway/cli/restart_policy.h"
@@ -57,7 +60,8 @@ namespace {
 constexpr std::chrono::milliseconds kReadyCheckInterval{50};
 constexpr std::chrono::seconds kReadyCheckLimit{5};
 constexpr std::chrono::seconds kDrainLimit{3};  // below the supervisor's stop_limit for the head
-const int kEndWatch = SIGRTMIN;                 // sent by a LeaveWatch to its own thread
+constexpr uint64_t kHeapBesideClients = uint64_t{256} << 20;  // of the head: arrays' books, traces
+const int kEndWatch = SIGRTMIN;  // sent by a LeaveWatch to its own thread
 constexpr std::chrono::milliseconds kRetryFirst{100}, kRetryMax{5000};
 constexpr std::chrono::seconds kSchedulerConnectLimit{30};
 constexpr std::chrono::hours kForever{24};         // the wait is then repeated
@@ -347,6 +351,7 @@ int RunHeadRole(HeadOptions options, const AccessFiles& files, const std::string
   options.on_spare_wanted = [](uint32_t compiler) {
     Announce({.kind = Announcement::Kind::kWanted, .text = absl::StrCat("compiler", compiler)});
   };
+  LimitHeap(PlanHead(HostMemoryBytes(), options.memory_bytes) + kHeapBesideClients);
   auto head = Head::Start(options);
   if (!head.ok()) return Fail(head.status());
   auto metrics = ServeMetrics(options, tools_address);

@@ -91,6 +91,20 @@ Json WorkerJson(const WorkerStatus& worker) {
           {"devices", std::move(devices)}};
 }
 
+// What the head holds in its memory; empty if it does not say.
+std::string HeadText(const wire::StatusReply& status) {
+  const auto counter = [&status](const char* name) {
+    auto found = status.counters().find(name);
+    return found == status.counters().end() ? uint64_t{0} : found->second;
+  };
+  if (counter("head_memory_limit_bytes") == 0) return "";
+  const uint64_t held = counter("head_host_buffers_bytes") + counter("head_programs_bytes") +
+                        counter("head_pieces_bytes");
+  return absl::StrFormat("%-18s %-6s %29s  holds %s of %s for clients; %s resident\n", "head", "up",
+                         "", Bytes(held), Bytes(counter("head_memory_limit_bytes")),
+                         Bytes(counter("head_resident_bytes")));
+}
+
 std::string SchedulerName(const wire::StatusReply::Scheduler& scheduler) {
   return absl::StrCat("island", scheduler.island(), "/scheduler");
 }
@@ -174,6 +188,7 @@ std::string ToTable(const wire::StatusReply& status) {
     absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", SchedulerName(scheduler),
                           scheduler.up() ? "up" : "down", scheduler.process_id());
   }
+  text += HeadText(status);
   absl::StrAppendFormat(&text, "%-18s %-6s %8d\n", "compiler", status.compiler_up() ? "up" : "down",
                         status.compiler_process_id());
   if (status.sessions().empty()) return text + "\nno sessions\n";

@@ -246,6 +246,7 @@ std::vector<std::string> HeadCommand(const UpOptions& options, const StateDir& d
   add("--front-door", absl::StrCat("127.0.0.1:", options.port));
   add("--control", LocalAddress(dir, "control.sock"));
   add("--metrics-port", text(options.metrics_port));
+  if (options.head_memory_bytes) add("--head-memory", text(*options.head_memory_bytes));
   add("--token-file", dir.File(TokenFile(wire::ROLE_TOOL)));
   for (std::string& flag : FrontDoorSocket(dir)) head.push_back(std::move(flag));
   if (options.separate_schedulers) head.emplace_back("--separate-schedulers");

@@ -40,6 +40,7 @@ struct UpOptions {
   std::optional<uint64_t> memory_bytes;         // per device; 0 = no limit
   std::optional<uint64_t> staging_bytes;        // per worker
   std::optional<uint64_t> shared_memory_bytes;  // per worker; 0 = none
+  std::optional<uint64_t> head_memory_bytes;    // not set: PlanHead decides
   device::DeviceMemory device_memory;           // that each worker's plugin takes
   bool separate_schedulers = false;             // each a process of its own
   std::string collectives = kOwnCollectives;

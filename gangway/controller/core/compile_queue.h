@@ -96,6 +96,7 @@ class CompileQueue {
   std::optional<Time> next_deadline() const;
   bool compiler_up(uint32_t compiler) const { return processes_[compiler].up; }
   size_t size() const { return compiles_.size(); }
+  uint64_t program_bytes() const { return program_bytes_; }
   void Explain(SessionId session, Time now, wire::WhyReply& reply) const;
 
  private:

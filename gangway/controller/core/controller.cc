@@ -150,6 +150,8 @@ void Controller::FillStatus(wire::StatusReply& reply) const {
   uint64_t& compilers = (*reply.mutable_counters())["compilers"];
   for (uint32_t i = 0; i < compiler_process_ids_.size(); ++i)
     compilers += compiles_.compiler_up(i) ? 1 : 0;
+  (*reply.mutable_counters())["compiles"] = compiles_.size();
+  (*reply.mutable_counters())["compiles_bytes"] = compiles_.program_bytes();
 }
 
 }  // namespace gangway::controller

@@ -69,6 +69,7 @@ ControllerService::ControllerService(EventLoop* loop, ControllerOptions options)
     : loop_(loop),
       options_(WithTokens(std::move(options))),
       core_(options_.core),
+      held_programs_(options_.memory),
       islands_(CountIslands(options_.core)),
       compilers_(std::max(1u, options_.core.compiles.compilers)),
       alive_(std::make_shared<bool>(true)) {
@@ -268,6 +269,7 @@ void ControllerService::OnFrame(wire::Role role, uint64_t key, wire::Frame& fram
     auto it = clients_.find(SessionId(key));
     if (it == clients_.end() || !it->second.welcomed) return;
     ++frames_received_;
+    RefusePrograms(it->first, it->second, frame);
     Step(FromClient{SessionId(key), std::move(*frame.mutable_session_batch())}, frame.sequence());
   } else if (role == wire::ROLE_CLIENT && frame.has_heartbeat()) {
     OnClientBeat(SessionId(key), frame.heartbeat());
@@ -368,6 +370,7 @@ void ControllerService::OnPulse(Clock::time_point now, Clock::duration stood_sti
 void ControllerService::OnClosed(wire::Role role, uint64_t key, const absl::Status& why) {
   if (role == wire::ROLE_CLIENT && clients_.erase(SessionId(key)) != 0) {
     Say(absl::StrCat("session ", key, " ends: ", why.message()));
+    held_programs_.EndSession(SessionId(key));
     Step(SessionLost{SessionId(key)});
   } else if (CompilerLink* const compiler =
                  role == wire::ROLE_COMPILER ? FindCompiler(key) : nullptr) {
@@ -427,6 +430,7 @@ void ControllerService::FinishStatus(uint64_t probe) {
   reply->set_messages_sent(frames_sent_);
   (*reply->mutable_counters())["frames_from_clients"] = frames_received_;
   (*reply->mutable_counters())["frames_to_clients"] = frames_sent_;
+  FillMemory(*reply);
   for (auto& worker : *reply->mutable_workers()) {
     const auto& told =
         query.workers[{worker.state().worker().island(), worker.state().worker().index()}];
@@ -474,6 +478,7 @@ void ControllerService::Step(Event event, uint64_t batch) {
   latency_.Set(!core_.idle());
   Record(actions, batch, now);
   for (auto& [session, out] : actions.to_clients) {
+    if (out.has_compiled()) held_programs_.End(session, out.compiled().executable());
     auto it = clients_.find(session);
     if (it != clients_.end()) *it->second.batch.add_events() = std::move(out);
   }

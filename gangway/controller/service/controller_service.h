@@ -24,8 +24,10 @@
 #include "gangway/base/executor.h"
 #include "gangway/base/heap.h"
 #include "gangway/base/latency_request.h"
+#include "gangway/base/memory_budget.h"
 #include "gangway/base/pulse.h"
 #include "gangway/controller/core/controller.h"
+#include "gangway/controller/service/held_programs.h"
 #include "gangway/transport/handshake/handshake.h"
 #include "gangway/transport/paced_sender.h"
 #include "gangway/transport/transport.h"
@@ -42,6 +44,7 @@ struct ControllerOptions {
   // Hold the latency request while something is under way, and tell clients, schedulers and workers to do so.
   bool latency_request = false;
   std::chrono::milliseconds silence_max{5000};
+  std::shared_ptr<MemoryBudget> memory;  // of the process, for programs; null: no limit
   // A scheduler or compiler was declared dead, and its process must be ended and replaced.
   std::function<void(uint64_t process_id)> on_silent;
   // A spare compiler has work: its process is to be started. 1 is the first spare.
@@ -168,6 +171,10 @@ class ControllerService {
   void Probe(StatusQuery query);
   void FinishDrain();
   void OnDrainRequest(uint64_t tool, const wire::DrainRequest& request);
+  // head_memory.cc
+  void RefusePrograms(SessionId session, ClientLink& client, wire::Frame& frame);
+  absl::Status TakeProgram(SessionId session, const wire::CompileOp& op, uint64_t dropped_bytes);
+  void FillMemory(wire::StatusReply& reply) const;
   // seeing.cc
   void OnWhyRequest(uint64_t tool, wire::WhyRequest request);
   void ExplainClients(wire::WhyReply& reply) const;
@@ -195,6 +202,7 @@ class ControllerService {
   Controller core_;
   LatencyHold latency_{&LatencyRequest::OfProcess()};
   std::map<SessionId, ClientLink> clients_;
+  HeldPrograms held_programs_;
   std::vector<IslandLink> islands_;
   std::vector<CompilerLink> compilers_;  // as many as there may be
   std::string compiled_;                 // the executable of the CompileResult at hand

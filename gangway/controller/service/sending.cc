@@ -78,6 +78,7 @@ void ControllerService::CloseEnded() {
     Say(absl::StrCat("session ", session, " is ended: ", why.message()));
     it->second.link->Close(why);
     clients_.erase(it);
+    held_programs_.EndSession(session);
   }
 }
 

@@ -189,12 +189,20 @@ class StoreCall final : public StreamCall {
   void Refuse(const absl::Status& why) override { Finish(why); }
 
   void Receive(absl::StatusOr<std::shared_ptr<HostBytes>> bytes) {
-    if (!bytes.ok()) return StoreError(bytes.status());
-    bytes_ = *std::move(bytes);
+    if (bytes.ok()) {
+      bytes_ = *std::move(bytes);
+    } else {  // a call that failed would end the client's session, so its bytes are dropped
+      buffers_->Put(metadata_.handle(), bytes.status()).IgnoreError();
+      dropped_ = true;
+    }
     reader_.Read(&chunk_, tag());
   }
 
   void Step(bool ok) override {
+    if (dropped_) {
+      chunk_.Clear();
+      return ok ? reader_.Read(&chunk_, tag()) : Finish(absl::OkStatus());
+    }
     if (!ok) return End();
     if (stored_) {
       if (auto extra = CopyData(chunk_, nullptr, 0); !extra.ok())
@@ -287,6 +295,7 @@ class StoreCall final : public StreamCall {
   std::shared_ptr<HostBytes> bytes_;
   std::shared_ptr<char> memory_;        // becomes the memory of bytes_
   std::optional<absl::Status> stored_;  // set: the buffer has been put
+  bool dropped_ = false;  // for want of room; the request that takes the buffer is told
   size_t size_ = 0;
   size_t received_ = 0;
   Thread allocating_;

@@ -68,7 +68,6 @@ struct CallEnvironment {
 
   ClientFactory factory;
   IfrtServerOptions options;
-  std::shared_ptr<HostBudget> host_bytes;  // of all sessions
   SessionRegistry registry;
   LiveCalls live;
   EventLoop bulk{"ifrt-bulk"};  // copies what is too large for the completion thread

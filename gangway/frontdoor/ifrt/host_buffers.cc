@@ -26,7 +26,7 @@ absl::Status HostBudget::Acquire(uint64_t bytes, Clock::time_point deadline) {
     used_ += bytes;
   }
   if (all_ == nullptr) return absl::OkStatus();
-  absl::Status status = all_->Acquire(bytes, deadline);
+  absl::Status status = all_->Acquire(MemoryBudget::Kind::kHostBuffers, bytes, deadline);
   if (!status.ok()) ReleaseOwn(bytes);
   return status;
 }
@@ -39,7 +39,7 @@ void HostBudget::ReleaseOwn(uint64_t bytes) {
 
 void HostBudget::Release(uint64_t bytes) {
   ReleaseOwn(bytes);
-  if (all_ != nullptr) all_->Release(bytes);
+  if (all_ != nullptr) all_->Release(MemoryBudget::Kind::kHostBuffers, bytes);
 }
 
 uint64_t HostBudget::used() const {
@@ -56,7 +56,7 @@ absl::Status Missing(uint64_t handle) {
 }  // namespace
 
 HostBuffers::HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit,
-                         std::shared_ptr<HostBudget> all)
+                         std::shared_ptr<MemoryBudget> all)
     : budget_(std::make_shared<HostBudget>("this session", bytes_max, std::move(all))),
       take_limit_(take_limit) {}
 

@@ -25,6 +25,7 @@
 
 #include "gangway/base/clock.h"
 #include "gangway/base/executor.h"
+#include "gangway/base/memory_budget.h"
 #include "gangway/base/mutex.h"
 
 namespace gangway::ifrt {
@@ -38,11 +39,11 @@ inline constexpr size_t kPlacedBytesMin = size_t{256} << 10;
 // blocks the thread that reads its session, so fewer may wait.
 inline constexpr size_t kAnnouncedMax = 32;
 
-// Counts bytes of host memory against a limit of its own and, where it is part of another budget, against that, too.
+// Counts bytes of host memory against a limit of its own and, where that is given, against one of the process, too.
 class HostBudget {
  public:
   // `name` is for people: "this session".
-  HostBudget(std::string name, uint64_t bytes_max, std::shared_ptr<HostBudget> all = nullptr)
+  HostBudget(std::string name, uint64_t bytes_max, std::shared_ptr<MemoryBudget> all = nullptr)
       : name_(std::move(name)), bytes_max_(bytes_max), all_(std::move(all)) {}
 
   // Waits for room until `deadline`. RESOURCE_EXHAUSTED, with the sizes, if there is none by then;
@@ -56,7 +57,7 @@ class HostBudget {
 
   const std::string name_;
   const uint64_t bytes_max_;
-  const std::shared_ptr<HostBudget> all_;
+  const std::shared_ptr<MemoryBudget> all_;
   mutable Mutex mutex_;
   CondVar released_;
   uint64_t used_ GANGWAY_GUARDED_BY(mutex_) = 0;
@@ -97,9 +98,9 @@ class HostBuffers : public std::enable_shared_from_this<HostBuffers> {
  public:
   using Ready = std::function<void(absl::StatusOr<HostBytesRef>)>;
 
-  // `all`: of all sessions together; null: there are no others.
+  // `all`: of the process, for all sessions together; null: there are no others.
   HostBuffers(uint64_t bytes_max, std::chrono::milliseconds take_limit,
-              std::shared_ptr<HostBudget> all = nullptr);
+              std::shared_ptr<MemoryBudget> all = nullptr);
 
   // A buffer that is charged, but has no memory yet. Waits up to the take limit for room.
   absl::StatusOr<std::shared_ptr<HostBytes>> Allocate(uint64_t size);

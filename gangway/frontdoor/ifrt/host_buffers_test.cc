@@ -48,7 +48,7 @@ bool Ended(const std::future<absl::Status>& lookup) {
 }
 
 TEST(HostBuffers, TM2_AllSessionsShareOneTotal) {
-  auto all = std::make_shared<HostBudget>("all sessions", 100);
+  auto all = std::make_shared<MemoryBudget>("the head", "--head-memory", 100);
   HostBuffers first(75, milliseconds(10), all), second(75, milliseconds(10), all);
   auto held = first.TryAllocate(75);
   ASSERT_TRUE(held.ok());
@@ -57,11 +57,11 @@ TEST(HostBuffers, TM2_AllSessionsShareOneTotal) {
   EXPECT_THAT(std::string(own.message()), HasSubstr("75 bytes of host buffers of this session"));
   const absl::Status total = second.Allocate(26).status();
   EXPECT_EQ(total.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(total.message()), HasSubstr("75 bytes of host buffers of all sessions"));
+  EXPECT_THAT(std::string(total.message()), HasSubstr("75 of uploads and downloads"));
   EXPECT_EQ(second.bytes(), 0u) << "what was refused is not held";
   EXPECT_TRUE(second.TryAllocate(25).ok());
   held->reset();
-  EXPECT_EQ(all->used(), 0u);
+  EXPECT_EQ(all->use().total(), 0u);
 }
 
 TEST(HostBuffers, ALookupWaitsForWhatIsAnnounced) {

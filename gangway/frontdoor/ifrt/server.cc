@@ -59,8 +59,10 @@ class IfrtServer::Impl {
  public:
   Impl(ClientFactory factory, const IfrtServerOptions& options) : calls_(options) {
     calls_.factory = std::move(factory);
-    if (options.host_bytes_max == 0) calls_.options.host_bytes_max = DefaultHostBytes();
-    calls_.host_bytes = std::make_shared<HostBudget>("all sessions", calls_.options.host_bytes_max);
+    if (calls_.options.memory == nullptr) {
+      calls_.options.memory =
+          std::make_shared<MemoryBudget>("the front door", "", DefaultHostBytes());
+    }
   }
   ~Impl() { Shutdown(); }
 

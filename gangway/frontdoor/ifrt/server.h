@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "gangway/base/memory_budget.h"
 #include "gangway/client/client.h"
 #include "gangway/frontdoor/ifrt/doorkeeper.h"
 
@@ -37,9 +38,9 @@ using Admit = std::function<absl::Status(const SessionRequest& request)>;
 struct IfrtServerOptions {
   Admit admit;  // null: every client
   DoorLimits limits;
-  // Host buffers held, of all sessions; one session may hold three quarters of them. 0 = a quarter of the machine's
-  // memory.
-  uint64_t host_bytes_max = 0;
+  // Host buffers held, of all sessions, count against it; one session may hold three quarters. Null: a quarter of the
+  // machine's memory.
+  std::shared_ptr<MemoryBudget> memory;
   std::chrono::milliseconds host_buffer_limit{120000};  // for bytes that a request announced (TM-1)
   int message_bytes_max = 1 << 30;      // one request; programs with large constants are large
   size_t response_queue_max = 1 << 17;  // responses that the client has not read

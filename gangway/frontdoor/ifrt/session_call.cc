@@ -145,8 +145,8 @@ absl::Status SessionCall::Open() {
   GANGWAY_ASSIGN_OR_RETURN(auto client,
                            environment_.factory({.name = name_, .token = std::move(token_)}));
   const IfrtServerOptions& options = environment_.options;
-  auto buffers = std::make_shared<HostBuffers>(options.host_bytes_max / 4 * 3,
-                                               options.host_buffer_limit, environment_.host_bytes);
+  auto buffers = std::make_shared<HostBuffers>(options.memory->bytes_max() / 4 * 3,
+                                               options.host_buffer_limit, options.memory);
   const uint64_t id = environment_.registry.Add(buffers);
   session_ = std::make_unique<Session>(id, std::move(client), writer_, std::move(buffers),
                                        &environment_.bulk);

@@ -62,6 +62,44 @@ class Lobby {
   uint64_t next_ GANGWAY_GUARDED_BY(mutex_) = 1;
 };
 
+// The pieces that a link's next frame has sent so far, as the process counts them. Not thread-safe.
+class PieceRoom {
+ public:
+  explicit PieceRoom(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
+  ~PieceRoom() { Empty(); }
+  PieceRoom(const PieceRoom&) = delete;
+  PieceRoom& operator=(const PieceRoom&) = delete;
+
+  // False: there is no room for the frame, neither for this piece nor for those that came before it.
+  bool Take(const wire::Piece& piece) {
+    if (budget_ == nullptr) return true;
+    const uint64_t bytes = piece.data().size();
+    fits_ = fits_ && budget_->TryAcquire(MemoryBudget::Kind::kPieces, bytes).ok();
+    if (fits_) {
+      held_bytes_ += bytes;
+    } else {
+      Empty();
+    }
+    return fits_;
+  }
+
+  // The frame itself has come: returns whether its pieces are all there.
+  bool End() {
+    Empty();
+    return std::exchange(fits_, true);
+  }
+
+ private:
+  void Empty() {
+    if (held_bytes_ != 0)
+      budget_->Release(MemoryBudget::Kind::kPieces, std::exchange(held_bytes_, 0));
+  }
+
+  const std::shared_ptr<MemoryBudget> budget_;
+  uint64_t held_bytes_ = 0;
+  bool fits_ = true;
+};
+
 class Greeter : public std::enable_shared_from_this<Greeter> {
  public:
   Greeter(EventLoop* loop, std::shared_ptr<Link> link, std::shared_ptr<Lobby> lobby,
@@ -106,13 +144,20 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
       }
     }
     if (!refused.ok()) return Refuse(refused);
-    joiner_.emplace(PieceBytesMax(frame.hello().role()));
+    piece_bytes_max_ = PieceBytesMax(frame.hello().role());
+    joiner_.emplace(piece_bytes_max_);
+    room_.emplace(frame.hello().role() == wire::ROLE_CLIENT ? admission_.memory : nullptr);
     endpoint_link_ = link_;
     link_.reset();  // the endpoint owns it now
   }
 
   void OnEndpointFrame(wire::Frame frame) {
     if (PieceJoiner::Passes(frame)) return endpoint_->OnFrame(std::move(frame));
+    if (frame.has_piece() && !room_->Take(frame.piece())) {
+      joiner_.emplace(piece_bytes_max_);  // drops those that came
+      return;
+    }
+    if (!frame.has_piece() && !room_->End()) return endpoint_->OnFrame(std::move(frame));
     auto whole = joiner_->Join(std::move(frame));
     if (whole.ok()) {
       if (*whole) endpoint_->OnFrame(**std::move(whole));
@@ -176,6 +221,8 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   std::unique_ptr<Endpoint> endpoint_;
   std::weak_ptr<Link> endpoint_link_;  // the link, once the endpoint owns it
   std::optional<PieceJoiner> joiner_;  // from then on
+  std::optional<PieceRoom> room_;      // likewise
+  uint64_t piece_bytes_max_ = 0;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 
 #include "gangway/base/executor.h"
+#include "gangway/base/memory_budget.h"
 #include "gangway/transport/handshake/cluster_token.h"
 #include "gangway/transport/transport.h"
 
@@ -28,7 +29,9 @@ absl::Status CheckVersions(const wire::Hello& hello);
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
-  virtual void OnFrame(wire::Frame frame) = 0;  // whole: pieces are joined before it
+  // Whole: pieces are joined before it. Where they did not fit (Admission::memory), they were dropped: the frame's
+  // fields are empty, and its attachments say how large they were.
+  virtual void OnFrame(wire::Frame frame) = 0;
   virtual void OnWritable() {}
   virtual void OnClosed(
       const absl::Status& why) = 0;  // last; not called when the service closed the link itself
@@ -43,6 +46,8 @@ using Welcome = std::function<absl::StatusOr<std::unique_ptr<Endpoint>>(
 struct Admission {
   bool token_needed = false;  // false: only this process can connect
   Verifiers verifiers;
+  // What clients' programs count against while they come in pieces; null: no limit but each link's.
+  std::shared_ptr<MemoryBudget> memory;
 };
 
 // PERMISSION_DENIED: the peer has a certificate of another role; names both. A certificate is for

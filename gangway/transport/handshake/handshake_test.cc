@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <memory>
 #include <string>
 
 #include "gangway/transport/handshake/cluster_token.h"
@@ -31,13 +32,14 @@ class HandshakeTest : public testing::Test {
  protected:
   HandshakeTest() : loop_("server"), client_loop_("client"), transport_(NewInprocTransport()) {
     auto listener = transport_->Listen(
-        "door", Greet(&loop_, {.token_needed = true, .verifiers = Verifiers::Same("right")},
-                      [](const std::shared_ptr<Link>& link,
-                         const wire::Hello& hello) -> absl::StatusOr<std::unique_ptr<Endpoint>> {
-                        if (hello.name() == "unwanted")
-                          return absl::PermissionDeniedError("not you");
-                        return std::make_unique<Echo>(link);
-                      }));
+        "door",
+        Greet(&loop_,
+              {.token_needed = true, .verifiers = Verifiers::Same("right"), .memory = memory_},
+              [](const std::shared_ptr<Link>& link,
+                 const wire::Hello& hello) -> absl::StatusOr<std::unique_ptr<Endpoint>> {
+                if (hello.name() == "unwanted") return absl::PermissionDeniedError("not you");
+                return std::make_unique<Echo>(link);
+              }));
     listener_ = *std::move(listener);
   }
 
@@ -91,6 +93,8 @@ class HandshakeTest : public testing::Test {
     return frame;
   }
 
+  const std::shared_ptr<MemoryBudget> memory_ =
+      std::make_shared<MemoryBudget>("the head", "--head-memory", 8);
   EventLoop loop_;
   EventLoop client_loop_;
   std::unique_ptr<Transport> transport_;
@@ -163,6 +167,46 @@ TEST_F(PiecesTest, AClientsPiecesAreJoined) {
   frame.add_attachments()->set_bytes(3);
   Send(std::move(frame));
   EXPECT_EQ(Get(seen_->frame).compile_request().program(), "abc");
+}
+
+TEST_F(PiecesTest, PiecesThatDoNotFitAreDroppedAndTheLinkStays_TM2) {
+  for (const char* next : {"abc", "abcdefgh", "abc"}) {
+    Connect();
+    SendHello(wire::ROLE_CLIENT);
+    SendPiece(0, "abcdef");
+    SendPiece(0, "ghijk");  // over the limit of 8
+    SendPiece(0, "l");
+    wire::Frame frame;
+    frame.mutable_compile_request()->set_request(1);
+    frame.add_attachments()->set_bytes(12);
+    Send(frame);
+    const wire::Frame dropped = Get(seen_->frame);
+    EXPECT_EQ(dropped.compile_request().program(), "");
+    ASSERT_EQ(dropped.attachments_size(), 1);
+    EXPECT_EQ(dropped.attachments(0).bytes(), 12u);
+    EXPECT_EQ(memory_->use().total(), 0u);
+    seen_->frame = {};
+    SendPiece(0, next);
+    frame.mutable_attachments(0)->set_bytes(std::string(next).size());
+    Send(std::move(frame));
+    EXPECT_EQ(Get(seen_->frame).compile_request().program(), next);
+    EXPECT_EQ(memory_->use().total(), 0u);
+  }
+}
+
+TEST_F(PiecesTest, WhatALinkHeldIsGivenBackWithIt) {
+  Connect();
+  SendHello(wire::ROLE_CLIENT);
+  SendPiece(0, "abcdef");
+  wire::Frame beat;
+  beat.mutable_heartbeat()->set_time_ns(1);
+  Send(std::move(beat));
+  EXPECT_TRUE(Get(seen_->frame).has_heartbeat());
+  EXPECT_EQ(memory_->use().of(MemoryBudget::Kind::kPieces), 6u);
+  link_->Close(absl::CancelledError("enough"));
+  link_.reset();
+  const auto deadline = Clock::now() + kLimit;
+  EXPECT_TRUE(memory_->Acquire(MemoryBudget::Kind::kPieces, 8, deadline).ok());
 }
 
 TEST_F(HandshakeTest, ANameIsShownOnOneLine) {

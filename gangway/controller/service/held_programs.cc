@@ -1,0 +1,43 @@
+// Implementation of held_programs.h.
+#include "gangway/controller/service/held_programs.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "gangway/base/status.h"
+
+namespace gangway::controller {
+
+HeldPrograms::~HeldPrograms() {
+  while (!charged_.empty()) Release(charged_.begin());
+}
+
+absl::Status HeldPrograms::Take(SessionId session, uint64_t executable, uint64_t bytes) {
+  if (budget_ == nullptr || bytes < kBytesMin) return absl::OkStatus();
+  const Key key(session, executable);
+  if (charged_.contains(key)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("executable handle ", executable, " is in use already"));
+  }
+  GANGWAY_RETURN_IF_ERROR(budget_->TryAcquire(MemoryBudget::Kind::kPrograms, kCopies * bytes),
+                          "a program of ", bytes, " bytes, of which the head holds ", kCopies,
+                          " copies");
+  charged_[key] = kCopies * bytes;
+  return absl::OkStatus();
+}
+
+void HeldPrograms::End(SessionId session, uint64_t executable) {
+  if (auto found = charged_.find({session, executable}); found != charged_.end()) Release(found);
+}
+
+void HeldPrograms::EndSession(SessionId session) {
+  auto first = charged_.lower_bound({session, 0});
+  while (first != charged_.end() && first->first.first == session) first = Release(first);
+}
+
+std::map<HeldPrograms::Key, uint64_t>::iterator HeldPrograms::Release(
+    std::map<Key, uint64_t>::iterator program) {
+  budget_->Release(MemoryBudget::Kind::kPrograms, program->second);
+  return charged_.erase(program);
+}
+
+}  // namespace gangway::controller
