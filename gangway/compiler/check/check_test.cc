@@ -402,6 +402,7 @@ TEST(ProgramCheckTest, CalledComputations) {
   ExpectRefused(OneOp("conditional", S32({}), {S32({}), S32({})}, {}, {same, same}),
                 "2 operands for 2 branches");
   ExpectRefused(OneOp("conditional", S32({}), {S32({}), F32({})}, {}, {same}), "branch 0");
+  ExpectRefused(OneOp("conditional", S32({}), {S32({})}, {}, {}), "0 branches");
   ExpectTaken(OneOp("map", F32({3}), {F32({3}), F32({3})}, Along({0}), {Adder()}));
   ExpectRefused(OneOp("map", F32({3}), {F32({3}), F32({3})}, Along({}), {Adder()}),
                 "all dimensions");

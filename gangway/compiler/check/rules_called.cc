@@ -44,7 +44,7 @@ absl::Status CheckConditional(const Site& site) {
   const size_t branches = site.callees.size();
   const bool is_pred = IsScalar(which) && IsPred(which.element_type());
   const bool is_index = IsScalar(which) && which.element_type() == xla::TYPE_S32;
-  if ((!is_pred && !is_index) || (is_pred && branches != 2))
+  if ((!is_pred && !is_index) || (is_pred && branches != 2) || branches == 0)
     return Bad("it chooses one of ", branches, " branches by ", Text(which));
   if (site.operands.size() != branches + 1)
     return Bad("it has ", site.operands.size(), " operands for ", branches, " branches");
