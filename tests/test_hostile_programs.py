@@ -56,8 +56,8 @@ ALONE = [
 # By the name of a cluster: how it is started, and what runs there. The devices of the second are two workers', so its
 # programs of several devices span them; the third has XLA's collectives, which its programs reach.
 CLUSTERS: dict[str, tuple[list[Any], list[Case]]] = {
-    "one-worker": ([1, 1, 8], ALONE + SPANNING),
-    "two-workers": ([1, 2, 2], SPANNING),
+    "one-worker": ([1, 1, 8], ALONE + SPANNING + collectives.DIVERGING),
+    "two-workers": ([1, 2, 2], SPANNING + collectives.DIVERGING),
     "xla-collectives": ([1, 1, 4, "--collectives", "xla"], SPANNING),
 }
 PAIRS = [(name, case) for name, (_, cases) in CLUSTERS.items() for case in cases]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hostile.case import FAILS, HARMLESS, REFUSED, RUNS, Case
-from hostile.hlo import Computation, Instruction, Shape, f32, module_of, s32
+from hostile.hlo import Computation, Instruction, Shape, f32, module_of, s32, shape
 
 CASES: list[Case] = []
 ALL = [[0, 1, 2, 3]]
@@ -255,3 +255,39 @@ text(
     "return %y : tensor<4xf32>",
     expect=HARMLESS,
 )
+
+
+def diverging(name: str, tries: str, others: str) -> Case:
+    """Position 0 reduces; the others do not, or gather."""
+
+    def build(c: Computation, x: Instruction) -> Instruction:
+        module, adds = c.module, c.module.binary("add")
+        first, rest = module.computation("first"), module.computation("rest")
+        first.add(
+            "all-reduce",
+            f32(4),
+            first.parameter(0, f32(4)),
+            replica_groups=groups(*ALL),
+            calls=[adds],
+        )
+        given = rest.parameter(0, f32(4))
+        if others == "all-to-all":
+            rest.add(others, f32(4), given, replica_groups=groups(*ALL), dimensions=[0])
+        else:
+            rest.add("negate", f32(4), given)
+        number = c.add("replica-id", shape("u32"))
+        zero = c.constant(shape("u32"), 0)
+        is_first = c.add("compare", shape("pred"), number, zero, comparison_direction="EQ")
+        return c.add("conditional", f32(4), is_first, x, x, calls=[first, rest])
+
+    data = module_of(build, f32(4)).SerializeToString()
+    return Case(f"collective-{name}", tries, data, HARMLESS, format="hlo", devices=4)
+
+
+# Where the cluster's own collectives run. With XLA's, a worker that waits in one can only be ended.
+DIVERGING = [
+    diverging("for-one-position", "A collective that one position alone takes part in.", "negate"),
+    diverging(
+        "of-two-kinds", "Positions that wait for one another in two collectives.", "all-to-all"
+    ),
+]
