@@ -94,7 +94,7 @@ def linear_algebra(dtype: str) -> Iterator[tuple[Callable[..., Any], list[Any]]]
 
     x, v, tall = jnp.ones((3, 4, 4), dtype), jnp.ones((3, 4), dtype), jnp.ones((2, 5, 3), dtype)
     for a in (tall, tall.mT):
-        for uv, full in ((True, True), (True, False)):
+        for uv, full in ((True, True), (True, False), (False, True)):
             for algorithm in linalg.SvdAlgorithm:
                 yield (
                     (

@@ -128,8 +128,6 @@ void CheckLapack(CallCheck& check);
 void CheckGpuSolver(CallCheck& check);
 void CheckThreefry(CallCheck& check);
 void CheckDeviceCode(CallCheck& check);
-// Targets of gpu_rules.cc, for tests: each has a signature.
-bool HasGpuSignature(std::string_view target);
 
 }  // namespace gangway::compiler::calls
 

@@ -5,6 +5,7 @@
 // Kernels (Triton, Mosaic, cuDNN graphs) are code for the device: no rule can say what they read and write. They are
 // allowed by name, and not confined.
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -46,6 +47,13 @@ void HasUvInOrder(CallCheck& check, const Sizes& sizes, const Attributes& attrib
   check.True(fits, "its matrices are not row-major if and only if it is transposed");
   FitsUv(check, sizes, transposed ? sizes.Of('d') : sizes.Of('b'),
          transposed ? sizes.Of('a') : sizes.Of('c'));
+}
+
+void HasNoUv(CallCheck& check, const Sizes& /*sizes*/, const Attributes& attributes) {
+  const bool transposed = Boolean(attributes, "transposed");
+  check.True(IsRowMajor(check.call().operand_shapes_with_layout(0)) == transposed &&
+                 IsRowMajor(*check.results()[0]) == transposed,
+             "its matrices are not row-major if and only if it is transposed");
 }
 
 void FormsQ(CallCheck& check, const Sizes& sizes, const Attributes& /*attributes*/) {
@@ -105,12 +113,33 @@ constexpr Signature kSignatures[] = {
     {"sparse_gtsv2_ffi", "T[n] T[n] T[n] T[nk]", "T[nk]", "", "03"},
 };
 
-const Signature* Find(std::string_view target) {
+// Where only singular values are asked of them, scalars are in the places of u and vt.
+constexpr Signature kWithoutVectors[] = {
+    {"solver_gesdd_ffi", "T[mn]", "T[mn] R[q] T() T() i[]",
+     "compute_uv:bool full_matrices:bool transposed:bool", "00", &HasNoUv, MatrixOrder::kEither},
+    {"solver_gesvd_ffi", "T[mn]", "T[mn] R[q] T() T() i[]",
+     "compute_uv:bool full_matrices:bool transposed:bool", "00", &HasNoUv, MatrixOrder::kEither},
+};
+
+bool AsksForVectors(const xla::hlo::Instruction& call) {
+  const auto attributes = ParseAttributes(call.backend_config());
+  return !attributes.ok() || !attributes->contains("compute_uv") ||
+         Boolean(*attributes, "compute_uv");
+}
+
+const Signature* FindIn(std::span<const Signature> rows, std::string_view name) {
+  const auto found = std::ranges::find(rows, name, &Signature::name);
+  return found == rows.end() ? nullptr : &*found;
+}
+
+const Signature* Find(const xla::hlo::Instruction& call) {
+  const std::string_view target = call.custom_call_target();
   for (const std::string_view vendor : {"cu", "hip"}) {
     if (!target.starts_with(vendor)) continue;
     const std::string_view name = target.substr(vendor.size());
-    const Signature* const found = std::ranges::find(kSignatures, name, &Signature::name);
-    if (found != std::end(kSignatures)) return found;
+    const Signature* const without = FindIn(kWithoutVectors, name);
+    if (without != nullptr && !AsksForVectors(call)) return without;
+    if (const Signature* const found = FindIn(kSignatures, name); found != nullptr) return found;
   }
   return nullptr;
 }
@@ -130,10 +159,8 @@ void CheckKernelAliases(CallCheck& check) {
 
 }  // namespace
 
-bool HasGpuSignature(std::string_view target) { return Find(target) != nullptr; }
-
 void CheckGpuSolver(CallCheck& check) {
-  const Signature* const signature = Find(check.call().custom_call_target());
+  const Signature* const signature = Find(check.call());
   check.True(signature != nullptr, "it has no signature");
   const int32_t type = check.operands().empty() ? 0 : check.operands()[0]->element_type();
   check.True(type == xla::TYPE_F32 || type == xla::TYPE_F64 || type == xla::TYPE_C64 ||

@@ -155,6 +155,14 @@ TEST(TextBorders, ShardsAreCutAlongTheManualAxes) {
   ExpectRefused(global({4, 1000}, R"({}, {})"), "no shards");
 }
 
+TEST(TextBorders, ArePassedByTokens) {
+  const xla::hlo::Shape token = Array(xla::TYPE_TOKEN, {});
+  EXPECT_TRUE(
+      CheckCallOf(TextBorder("xla.sdy.GlobalToLocalShape", token, token, "", R"("a")")).ok());
+  ExpectRefused(TextBorder("xla.sdy.GlobalToLocalShape", token, F32({}), "", R"("a")"),
+                "no shards");
+}
+
 TEST(TextBorders, HaveTheirTextsAndMeshes) {
   const Module whole =
       TextBorder("xla.sdy.GlobalToLocalShape", F32({8, 8}), F32({4, 8}), R"({"a"}, {})", R"("a")");

@@ -204,8 +204,8 @@ void CheckTextBorder(CallCheck& check, std::string_view attribute, bool to_shard
   for (size_t i = 0; i < count && !check.failed(); ++i) {
     const Shape& whole = to_shards ? *check.operands()[i] : *check.results()[i];
     const Shape& shard = to_shards ? *check.results()[i] : *check.operands()[i];
-    check.Array(whole, "a whole array of it");
-    check.Array(shard, "a shard of it");
+    check.Array(whole, "a whole array of it", /*may_be_token=*/true);
+    check.Array(shard, "a shard of it", /*may_be_token=*/true);
     const TextMesh& mesh = shardings[i].mesh;
     if (check.program().settings.partitions != mesh.positions)
       return check.Fault(absl::StrCat("its mesh has ", mesh.positions,
