@@ -14,6 +14,7 @@
 #include "gangway/compiler/check/fields.h"
 #include "gangway/compiler/check/module_rules.h"
 #include "gangway/compiler/check/opcodes.h"
+#include "gangway/compiler/check/own_fields.h"
 #include "gangway/compiler/check/site.h"
 
 namespace gangway::compiler {
@@ -56,11 +57,7 @@ absl::Status CheckCommon(const Program& program, const hlo::Instruction& self) {
     GANGWAY_RETURN_IF_ERROR(CheckSharding(self.sharding(), self.shape(), program.positions));
   if (self.has_frontend_attributes())
     GANGWAY_RETURN_IF_ERROR(CheckFrontendAttributes(self.frontend_attributes()));
-  const bool is_call = self.opcode() == "custom-call";
-  if (!is_call && (!self.backend_config().empty() || self.output_operand_aliasing_size() > 0 ||
-                   self.operand_shapes_with_layout_size() > 0))
-    return NotTaken("it has a backend config, aliases or layouts of a custom call: leave them out");
-  if (self.opcode() != "constant" && self.has_literal()) return Bad("it has a literal");
+  GANGWAY_RETURN_IF_ERROR(CheckOwnFields(self));
   if (!self.async_execution_thread().empty() && self.async_execution_thread() != "main")
     return NotTaken("it names a thread to run on: leave it to XLA");
   const auto& accuracy = self.result_accuracy();

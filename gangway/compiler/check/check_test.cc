@@ -1,9 +1,11 @@
 // One valid program and the ways to break it, for each opcode and each part of a module.
 #include "gangway/compiler/check/check.h"
 
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,20 @@ Edit Along(const Dims& dims) {
 hlo::Instruction& RootOf(hlo::Module& module) {
   auto& entry = *module.mutable_computations(module.computations_size() - 1);
   return *entry.mutable_instructions(entry.instructions_size() - 1);
+}
+
+// The field, set to something that is not its default.
+std::string TextOf(const google::protobuf::FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE:
+      return field.name() + " {}";
+    case google::protobuf::FieldDescriptor::CPPTYPE_STRING:
+      return field.name() + ": 'x'";
+    case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+      return field.name() + ": true";
+    default:
+      return field.name() + ": 1";
+  }
 }
 
 TEST(ProgramCheckTest, Elementwise) {
@@ -575,9 +591,9 @@ TEST(ProgramCheckTest, Collectives) {
   taken(OneOp("reduce-scatter", F32({2}), {F32({4})}, Groups({{0, 1}, {2, 3}}), {Adder()}));
   ExpectRefused(OneOp("reduce-scatter", F32({4}), {F32({4})}, Groups({{0, 1}, {2, 3}}), {Adder()}),
                 "in groups of 2", four);
-  taken(OneOp("all-to-all", F32({4}), {F32({4})}, Groups({{0, 1}, {2, 3}})));
-  ExpectRefused(OneOp("all-to-all", F32({5}), {F32({5})}, Groups({{0, 1}, {2, 3}})), "splits",
-                four);
+  taken(OneOp("all-to-all", F32({4}), {F32({4})}, Groups({{0, 1}, {2, 3}}, 1, false)));
+  ExpectRefused(OneOp("all-to-all", F32({5}), {F32({5})}, Groups({{0, 1}, {2, 3}}, 1, false)),
+                "splits", four);
   const auto permute = [](int64_t source, int64_t target) {
     return OneOp("collective-permute", F32({4}), {F32({4})}, [=](hlo::Instruction& each) {
       each.set_channel_id(1);
@@ -638,7 +654,7 @@ TEST(ProgramCheckTest, Values) {
   ExpectRefused(OneOp("constant", F32({2}), {}, literal(F32({1}), 4)), "its literal is f32[1]");
   ExpectRefused(OneOp("constant", S32({2}), {}, literal(S32({2}), 8)),
                 "does not have the elements");
-  ExpectRefused(OneOp("negate", F32({2}), {F32({2})}, literal(F32({2}), 8)), "has a literal");
+  ExpectRefused(OneOp("negate", F32({2}), {F32({2})}, literal(F32({2}), 8)), "it has literal");
   ExpectTaken(OneOp("tuple", TupleOf({F32({2}), S32({})}), {F32({2}), S32({})}));
   ExpectRefused(OneOp("tuple", TupleOf({F32({2}), S32({})}), {F32({2}), F32({})}), "operand 1");
   ExpectRefused(OneOp("tuple", TupleOf({F32({2})}), {F32({2}), F32({})}), "for 2 operands");
@@ -735,6 +751,31 @@ TEST(ProgramCheckTest, CustomCallsGoToTheirRule) {
   ExpectRefused(wrong, "twice");
 }
 
+// A negation has none of the fields that belong to some opcodes. Those of all are left out here.
+TEST(ProgramCheckTest, FieldsOfOtherOpcodes) {
+  const std::set<std::string> of_all = {"name",
+                                        "opcode",
+                                        "shape",
+                                        "metadata",
+                                        "id",
+                                        "operand_ids",
+                                        "sharding",
+                                        "control_predecessor_ids",
+                                        "called_computation_ids",
+                                        "statistics_viz",
+                                        "frontend_attributes",
+                                        "async_execution_thread"};
+  const auto* descriptor = hlo::Instruction::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    if (of_all.contains(field->name())) continue;
+    const hlo::Module module = OneOp("negate", F32({2}), {F32({2})}, [&](hlo::Instruction& each) {
+      ASSERT_TRUE(google::protobuf::TextFormat::MergeFromString(TextOf(*field), &each));
+    });
+    ExpectRefused(module, absl::StrCat("it has ", field->name(), ", which belongs to other"));
+  }
+}
+
 // A change of a module that is otherwise valid.
 using Break = std::function<void(hlo::Module&)>;
 void ExpectBroken(absl::string_view why, const Break& change) {
@@ -796,7 +837,7 @@ TEST(ProgramCheckTest, Structure) {
   ExpectBroken("a fusion's", [](auto& m) { EntryOf(m).set_is_fusion_computation(true); });
   ExpectBroken("thread to run on", [](auto& m) { EntryOf(m).set_execution_thread("host"); });
   ExpectBroken("control characters", [](auto& m) { RootOf(m).set_name("a\x1b[2J"); });
-  ExpectBroken("a backend config", [](auto& m) { RootOf(m).set_backend_config("{}"); });
+  ExpectBroken("it has backend_config", [](auto& m) { RootOf(m).set_backend_config("{}"); });
   ExpectBroken("a schedule", [](auto& m) { (*m.mutable_schedule()->mutable_sequences())[1]; });
   ExpectBroken("dynamic dimensions", [](auto& m) { m.set_is_dynamic(true); });
   ExpectBroken("automatic partitioning", [](auto& m) { m.set_use_auto_spmd_partitioning(true); });
@@ -805,8 +846,10 @@ TEST(ProgramCheckTest, Structure) {
   ExpectBroken("stack frame 1 names", [](auto& m) {
     m.mutable_stack_frame_index()->add_stack_frames()->set_parent_frame_id(1);
   });
-  ExpectBroken("precision is not known",
-               [](auto& m) { RootOf(m).mutable_precision_config()->set_algorithm(99); });
+  hlo::Module product = OneOp("dot", F32({}), {F32({}), F32({})});
+  ExpectTaken(product);
+  RootOf(product).mutable_precision_config()->set_algorithm(99);
+  ExpectRefused(product, "precision is not known");
   EXPECT_FALSE(CheckProgram("\x0a\xff", TakeAnyCall).ok());
   EXPECT_FALSE(CheckProgram("", TakeAnyCall).ok());
 }

@@ -191,7 +191,7 @@ absl::Status CheckTopK(const Site& site) {
   const Shape& from = site.operand(0);
   const int64_t k = site.self.k();
   const int type = from.element_type();
-  if (Rank(from) < 1 || k < 1 || k > Dim(from, Rank(from) - 1) || IsComplex(type))
+  if (Rank(from) < 1 || k < 0 || k > Dim(from, Rank(from) - 1) || IsComplex(type))
     return Bad("it takes the ", k, " largest elements of ", Text(from));
   Shape results[2] = {from, from};
   for (Shape& result : results) result.set_dimensions(from.dimensions_size() - 1, k);
