@@ -28,6 +28,11 @@ constexpr int64_t kExpandedMax = 10'000'000;
 // Each call is compared with the whole signature of what it calls, so that a long one, called often, takes long.
 constexpr int64_t kComparedMax = 100'000'000;
 
+// XLA keeps a computation's instructions in a list as long as the largest lower half of an id, so that large ids take
+// memory. Clients number them from 1, at least in every computation or in all of them together.
+constexpr int64_t kIdsMax = int64_t{1} << 24;
+constexpr int64_t kIdsPerInstruction = 4;
+
 // XLA looks an id up by its lower half, so two that agree there are one.
 uint32_t KeyOf(int64_t id) { return static_cast<uint32_t>(id & 0xffffffff); }
 
@@ -81,6 +86,7 @@ class Walk {
       : program_(program), computation_(computation) {
     made_.computation = &computation;
     made_.expanded = computation.instructions_size();
+    program_.instructions += computation.instructions_size();
   }
 
   absl::StatusOr<Callee> Run() {
@@ -90,6 +96,9 @@ class Walk {
       GANGWAY_RETURN_IF_ERROR(CheckOne(each), "\"", Shown(each.name()), "\" (",
                               Shown(each.opcode()), ") in \"", Shown(computation_.name()), "\"");
     }
+    program_.ids += largest_;
+    if (program_.ids > kIdsMax + kIdsPerInstruction * program_.instructions)
+      return Bad("the ids of its instructions are too large: number them from 1");
     GANGWAY_RETURN_IF_ERROR(Close(), "computation \"", Shown(computation_.name()), "\"");
     return std::move(made_);
   }
@@ -115,6 +124,7 @@ class Walk {
     if (self.id() < 0 ||
         !indices_.try_emplace(KeyOf(self.id()), static_cast<int>(indices_.size())).second)
       return Bad("its id ", self.id(), " is negative or another one's");
+    largest_ = std::max(largest_, int64_t{KeyOf(self.id())});
     made_.is_pure = made_.is_pure && (opcode->is_pure || IsAnnotation(self));
     if (self.opcode() == "parameter") return AddParameter(self);
     return absl::OkStatus();
@@ -220,6 +230,7 @@ class Walk {
   Program& program_;
   const hlo::Computation& computation_;
   Callee made_;
+  int64_t largest_ = 0;  // lower half of an id
   absl::flat_hash_map<uint32_t, int> indices_;
   std::vector<const Shape*> operands_;
   std::vector<const Callee*> callees_;
@@ -238,6 +249,7 @@ absl::StatusOr<Checked> CheckModule(const hlo::Module& module,
   program.callees.reserve(static_cast<size_t>(module.computations_size()));
   for (const hlo::Computation& each : module.computations()) {
     GANGWAY_ASSIGN_OR_RETURN(Callee callee, Walk(program, each).Run());
+    if (each.id() > kIdsMax) return Bad("computation id ", each.id(), " is too large");
     if (each.id() < 0 || !program.callees.try_emplace(each.id(), std::move(callee)).second)
       return Bad("computation id ", each.id(), " is negative or another one's");
     program.by_id.emplace(each.id(), &each);

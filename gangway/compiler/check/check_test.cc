@@ -825,6 +825,8 @@ TEST(ProgramCheckTest, Structure) {
   ExpectBroken("predecessor 2", [](auto& m) { RootOf(m).add_control_predecessor_ids(2); });
   ExpectBroken("another one's", [](auto& m) { RootOf(m).set_id(1); });
   ExpectBroken("another one's", [](auto& m) { RootOf(m).set_id((int64_t{1} << 32) + 1); });
+  ExpectBroken("are too large", [](auto& m) { RootOf(m).set_id(int64_t{1} << 30); });
+  ExpectBroken("is too large", [](auto& m) { EntryOf(m).set_id(int64_t{1} << 30); });
   ExpectBroken("its root 7", [](auto& m) { EntryOf(m).set_root_id(7); });
   ExpectBroken("parameter 3 of 1",
                [](auto& m) { EntryOf(m).mutable_instructions(0)->set_parameter_number(3); });

@@ -39,6 +39,8 @@ struct Program {
   ComputationsById by_id;
   absl::flat_hash_map<const Callee*, bool> orders;  // comparators that were looked at
   int64_t compared = 0;                             // parts of signatures, by all calls so far
+  int64_t instructions = 0;                         // so far
+  int64_t ids = 0;                                  // the largest of each computation, in all
   Checked checked;
 };
 
