@@ -15,12 +15,15 @@
 #include "gangway/compiler/hlo_field.h"
 #include "gangway/device/pjrt/compile_options_edit.h"
 #include "gangway/wire/failure.h"
+#include "gangway/xla/allowed_options.h"
 #include "gangway/xla/dtype.h"
 #include "gangway/xla/hlo.pb.h"
 
 namespace gangway::compiler {
 
 namespace {
+
+constexpr int kProgramShape = 4;  // of HloModuleProto
 
 bool Contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -34,7 +37,6 @@ bool HasNarrowElements(const xla::ShapeProto& shape) {
 // Whether StableHLO says what its HLO does not. `module`: its HLO. Attributes' names are bytes of the program in each of
 // its forms.
 bool SaysMore(std::string_view stablehlo, const std::string& module) {
-  constexpr int kProgramShape = 4;  // of HloModuleProto
   if (Contains(stablehlo, "layout_mode") || Contains(stablehlo, "memory_kind")) return true;
   xla::ProgramShapeProto shape;
   if (!shape.ParseFromString(FieldOf(module, kProgramShape).value_or(""))) return true;
@@ -87,6 +89,10 @@ absl::StatusOr<std::string> CheckedHlo(device::Backend& converter,
 absl::Status CheckRequest(device::Backend& converter, wire::CompileRequest& request,
                           const CallSettings& settings) {
   GANGWAY_ASSIGN_OR_RETURN(Program program, Check(converter, request, settings));
+  xla::ProgramShapeProto shape;
+  if (!shape.ParseFromString(FieldOf(program.module, kProgramShape).value_or("")))
+    return absl::InvalidArgumentError("the program has no shape");
+  GANGWAY_RETURN_IF_ERROR(xla::CheckPropagation(request.options(), shape));
   const bool stays = request.format() == "mlir" && !program.is_changed &&
                      SaysMore(request.program(), program.module);
   if (stays) return absl::OkStatus();

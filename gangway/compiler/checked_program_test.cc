@@ -87,6 +87,26 @@ TEST(CheckedProgram, AnotherFormatIsRefusedByName) {
   }
 }
 
+// XLA's partitioner would end the process.
+TEST(CheckedProgram, AListOfOptionsThatDoesNotFitTheProgramIsRefused) {
+  const auto check = [](int parameters, int results) {
+    wire::CompileRequest request = Request(1, Negates(""), 2);
+    xla::CompileOptionsProto options;
+    EXPECT_TRUE(options.ParseFromString(request.options()));
+    auto& build = *options.mutable_executable_build_options();
+    for (int i = 0; i < parameters; ++i)
+      build.add_allow_spmd_sharding_propagation_to_parameters(true);
+    for (int i = 0; i < results; ++i) build.add_allow_spmd_sharding_propagation_to_output(true);
+    request.set_options(options.SerializeAsString());
+    return CheckRequest(Backend(), request, {.platform = "cpu"});
+  };
+  EXPECT_EQ(check(1, 1), absl::OkStatus());
+  EXPECT_THAT(std::string(check(3, 1).message()),
+              HasSubstr("propagation_to_parameters' is refused: it has 3 elements"));
+  EXPECT_THAT(std::string(check(1, 2).message()),
+              HasSubstr("propagation_to_output' is refused: it has 2 elements"));
+}
+
 TEST(CheckedProgram, HloThatBreaksARuleIsRefused) {
   wire::CompileRequest request = CheckedRequest(Negates(""));
   xla::hlo::Module module = ModuleOf(request);
