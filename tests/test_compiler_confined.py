@@ -56,6 +56,8 @@ def test_a_compile_reaches_no_file_no_socket_and_no_process(new_cluster: NewClus
             assert "Seccomp:\t2" in status and "NoNewPrivs:\t1" in status, status
         limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
         assert f"Max file size             {2 << 30}" in limits, limits
+        doctor = cluster.command("doctor", "--port", str(cluster.port)).stdout
+        assert "ok    confinement  the compiler of CPU devices opens no files but its own" in doctor
         scratch = cluster.folder / "scratch-compiler"
         assert scratch.is_dir() and not list(scratch.iterdir())
         (scratch / "left").write_text("by a compile")
