@@ -840,7 +840,7 @@ TEST(ProgramCheckTest, Structure) {
   ExpectBroken("thread to run on", [](auto& m) { EntryOf(m).set_execution_thread("host"); });
   ExpectBroken("control characters", [](auto& m) { RootOf(m).set_name("a\x1b[2J"); });
   ExpectBroken("it has backend_config", [](auto& m) { RootOf(m).set_backend_config("{}"); });
-  ExpectBroken("a schedule", [](auto& m) { (*m.mutable_schedule()->mutable_sequences())[1]; });
+  ExpectBroken("a schedule", [](auto& m) { m.mutable_schedule(); });
   ExpectBroken("dynamic dimensions", [](auto& m) { m.set_is_dynamic(true); });
   ExpectBroken("automatic partitioning", [](auto& m) { m.set_use_auto_spmd_partitioning(true); });
   ExpectBroken("stack frame 4",

@@ -54,7 +54,7 @@ absl::Status CheckModuleHead(const Module& module) {
   GANGWAY_RETURN_IF_ERROR(CheckFrontendAttributes(module.frontend_attributes()));
   GANGWAY_RETURN_IF_ERROR(CheckStackFrames(module.stack_frame_index()));
   GANGWAY_RETURN_IF_ERROR(CheckDevices(module.device_assignment()));
-  if (module.schedule().sequences_size() > 0)
+  if (module.has_schedule())
     return NotTaken("the module has a schedule: send it as it is before XLA optimizes it");
   if (module.is_dynamic())
     return NotTaken("dynamic dimensions are not supported: pad arrays to a fixed size");
