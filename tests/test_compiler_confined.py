@@ -89,6 +89,7 @@ def test_a_compile_that_does_not_end_holds_up_nobody_and_is_ended(new_cluster: N
         )
 
 
+@pytest.mark.nightly  # the rule is proved by the test before
 def test_a_program_of_60000_operations_holds_up_nobody(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 1)
     cluster.compiles_for_itself()
@@ -132,6 +133,7 @@ def test_programs_that_crash_the_compiler_cost_their_session(new_cluster: NewClu
     del blocker
 
 
+@pytest.mark.nightly  # the limit is proved in unit tests; this takes all cores for half a minute
 def test_a_bomb_of_memory_ends_one_compile(new_cluster: NewCluster) -> None:
     cluster = new_cluster(1, 1, 1, "--compiler-memory", "1GB")
     cluster.compiles_for_itself()

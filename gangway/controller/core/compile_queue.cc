@@ -367,10 +367,25 @@ std::optional<Time> CompileQueue::DeadlineOf(uint32_t compiler) const {
   if (!process.takes()) return std::nullopt;
   if (!process.running) return EaseOf(compiler);
   Time due = process.since + limits_.compile_max;
-  if (process.unwanted_since) due = std::min(due, *process.unwanted_since + limits_.unwanted_max);
+  if (process.unwanted_since) due = std::min(due, UnwantedUntil(process));
   if (ever_up_ && AllAtWork() && AnySpareUnasked())
     due = std::min(due, process.since + limits_.spare_after);
   return due;
+}
+
+bool CompileQueue::AnyWaits() const {
+  return std::ranges::any_of(waiting_, [this](const auto& own) {
+    return std::ranges::any_of(own.second, [this](uint64_t request) {
+      return compiles_.at(request).state != State::kLookup;
+    });
+  });
+}
+
+// A client that opens session after session must not hold all compilers with what it left.
+Time CompileQueue::UnwantedUntil(const Process& process) const {
+  const bool in_the_way = std::ranges::none_of(processes_, &Process::free) && AnyWaits();
+  return *process.unwanted_since +
+         (in_the_way ? limits_.unwanted_in_the_way_max : limits_.unwanted_max);
 }
 
 // When a spare without work ends. It stays while no other process is free.
@@ -424,10 +439,12 @@ void CompileQueue::OnTimeOf(uint32_t compiler, Time now, CompileActions& actions
     return Pump(now, actions);
   }
   if (!process.takes()) return;
-  if (process.unwanted_since && now >= *process.unwanted_since + limits_.unwanted_max) {
+  if (process.unwanted_since && now >= UnwantedUntil(process)) {
+    const auto unwanted =
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - *process.unwanted_since);
     End(compiler,
         absl::StrCat("it has compiled a program that no session waits for any more for ",
-                     limits_.unwanted_max.count(), " ms"),
+                     unwanted.count(), " ms"),
         actions);
   } else if (process.running && now >= process.since + limits_.compile_max) {
     FailLate(compiler, now, actions);

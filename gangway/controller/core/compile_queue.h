@@ -12,7 +12,8 @@
 // The compilers are asked to look waiting programs up in the cache: a cached program does not wait for a turn.
 //
 // A compile that passes `compile_max` fails, and its process is replaced. One that no session waits for any more is
-// dropped; if it already runs, it has `unwanted_max` before its process is replaced, which counts against no program.
+// dropped; if it already runs, it has `unwanted_max` before its process is replaced, which counts against no program,
+// and `unwanted_in_the_way_max` if others wait and no process is free.
 #ifndef GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 #define GANGWAY_CONTROLLER_CORE_COMPILE_QUEUE_H_
 
@@ -44,6 +45,7 @@ struct CompileLimits {
   std::chrono::milliseconds compiler_wait_max{30000};  // for a compiler that is down
   std::chrono::milliseconds compile_max{600000};
   std::chrono::milliseconds unwanted_max{10000};
+  std::chrono::milliseconds unwanted_in_the_way_max{500};
   std::chrono::milliseconds spare_after{1000};
   std::chrono::milliseconds spare_idle{60000};
   std::chrono::milliseconds spare_start_max{10000};  // then compiles no longer wait for it
@@ -143,6 +145,8 @@ class CompileQueue {
   std::optional<Time> DeadlineOf(uint32_t compiler) const;
   std::optional<Time> EaseOf(uint32_t compiler) const;
   bool AllAtWork() const;
+  bool AnyWaits() const;
+  Time UnwantedUntil(const Process& process) const;
   bool AnySpareUnasked() const;
   void OnRunEnded(const Entry& entry, const wire::CompileResult& result, Time now);
   void FailLate(uint32_t compiler, Time now, CompileActions& actions);

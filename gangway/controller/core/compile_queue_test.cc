@@ -258,8 +258,7 @@ TEST_F(CompileQueueTest, ADeadSessionsCompilesAreDropped) {
 }
 
 TEST_F(CompileQueueTest, ARunningCompileThatNobodyWaitsForIsEndedAndNobodyIsBlamed) {
-  const uint64_t a = Add("a"), b = Add("b", 2);
-  Result(b, true);
+  const uint64_t a = Add("a");
   queue_->ForgetSession(SessionId(1), now_, actions_);
   Take();
   ASSERT_TRUE(queue_->next_deadline().has_value());
@@ -268,13 +267,28 @@ TEST_F(CompileQueueTest, ARunningCompileThatNobodyWaitsForIsEndedAndNobodyIsBlam
   Later(milliseconds(1));
   EXPECT_EQ(ends_.size(), 1u);
   EXPECT_FALSE(queue_->next_deadline().has_value());
+  const uint64_t b = Add("b", 2);
   Crash();
   EXPECT_THAT(compiles_, ElementsAre(a, b));
   EXPECT_EQ(Result(b), b);
-  // The same program twice more: a single death that counts does not quarantine it.
+  // The same program once more: a single death that counts does not quarantine it.
   const uint64_t again = Add("a");
   Crash();
   EXPECT_EQ(Result(again), again);
+}
+
+TEST_F(CompileQueueTest, WhatNobodyWaitsForIsEndedSoonerIfItIsInTheWay) {
+  Make(2);
+  Up(1);
+  for (uint64_t session : {1, 2}) AddNew("left behind", session);
+  for (uint64_t session : {1, 2}) queue_->ForgetSession(SessionId(session), now_, actions_);
+  Take();
+  Later(milliseconds(600));
+  EXPECT_THAT(ends_, IsEmpty());
+  AddNew("waits", 3);
+  Later(milliseconds(0));
+  EXPECT_EQ(ends_.size(), 2u);
+  EXPECT_THAT(ends_[0].why, HasSubstr("no session waits for any more for 600 ms"));
 }
 
 TEST_F(CompileQueueTest, AKillerIsBlamedEvenWhenItsSessionIsDead) {
