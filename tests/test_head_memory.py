@@ -52,7 +52,11 @@ def test_an_upload_over_the_limit_is_refused_with_the_sizes(new_cluster: NewClus
         assert (
             client.do("result = float(jax.device_put(np.ones(1 << 20, np.float32)).sum())") == MIB
         )
-        assert cluster.status()["counters"]["head_host_buffers_bytes"] == 0
+        wait_for(
+            "all buffers given back",
+            lambda: cluster.status()["counters"]["head_host_buffers_bytes"] == 0,
+            10,
+        )
 
 
 def test_status_names_the_head_and_what_it_holds(new_cluster: NewCluster) -> None:

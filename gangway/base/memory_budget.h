@@ -1,6 +1,6 @@
-// A limit of the memory that a process holds for its clients, shared by all that holds some: what exceeds it waits or is
-// refused by name, with the sizes, so that no client's traffic ends the process. Only large things are charged, each for
-// as long as its bytes are held.
+// A limit of the memory that a process holds for its clients, shared by all that holds some. What exceeds it waits, or
+// is refused by name with the sizes, so that no client's traffic ends the process. Only large things are charged, each
+// for as long as its bytes are held.
 //
 // Thread-safe. Failure: RESOURCE_EXHAUSTED, with the sizes and what holds them.
 #ifndef GANGWAY_BASE_MEMORY_BUDGET_H_

@@ -1,3 +1,4 @@
+// One limit for all kinds of bytes, refusals with the sizes, and waits for room.
 #include "gangway/base/memory_budget.h"
 
 #include <gmock/gmock.h>

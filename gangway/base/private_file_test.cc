@@ -1,3 +1,4 @@
+// Private folders follow no link and take nothing of another user. Some cases need root, which can give files away.
 #include "gangway/base/private_file.h"
 
 #include <fcntl.h>

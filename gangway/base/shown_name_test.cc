@@ -1,3 +1,4 @@
+// What is escaped in names, what is kept, and where long names are cut.
 #include "gangway/base/shown_name.h"
 
 #include <gtest/gtest.h>

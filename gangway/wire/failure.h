@@ -29,8 +29,8 @@ absl::Status ToStatus(const Failure& failure);
 Failure ToFailure(const absl::Status& status);
 Failure MakeFailure(absl::StatusCode code, std::string_view message, std::string_view advice = "");
 
-// Cuts the texts that exceed their limits, and escapes the names (base/shown_name.h). Every role does so with failures that it receives from clients, compilers
-// and workers; those made here are within the limits.
+// Cuts the texts that exceed their limits, and escapes the names (base/shown_name.h). Every role does so with failures
+// that it receives from clients, compilers and workers; those made here are within the limits.
 void Clip(Failure& failure);
 
 // Cuts a longer text to its start and the number of bytes left out, in at most `bytes_max` (64 or more).

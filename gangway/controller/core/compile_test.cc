@@ -58,6 +58,19 @@ TEST_F(ControllerTest, WhatIsAskedOfAClientIsNoExecutable) {
   EXPECT_TRUE(CompiledEvents(5).back().info().asks().empty());
 }
 
+TEST_F(ControllerTest, NamesThatAProgramChoseAreEscaped) {
+  Compile(5, {0});
+  FromCompiler compiled;
+  compiled.result.set_request(requests_.at(0).request());
+  compiled.result.mutable_info()->set_name("jit_f\n\x1b[2J");
+  compiled.result.mutable_info()->set_source(std::string(9999, 'y') + ".py:1");
+  Step(std::move(compiled));
+  EXPECT_EQ(CompiledEvents(5).at(0).info().name(), "jit_f\\n\\x1b[2J");
+  ASSERT_EQ(items_.size(), 1u);
+  EXPECT_EQ(items_[0].second.load().name(), "jit_f\\n\\x1b[2J");
+  EXPECT_EQ(items_[0].second.load().source().size(), wire::kNameMax);
+}
+
 TEST_F(ControllerTest, AProgramThatKillsTheCompilerIsQuarantinedForAllSessions) {
   Compile(5, {0});
   for (int i = 0; i < 2; ++i) {

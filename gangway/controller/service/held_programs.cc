@@ -12,12 +12,12 @@ HeldPrograms::~HeldPrograms() {
 }
 
 absl::Status HeldPrograms::Take(SessionId session, uint64_t executable, uint64_t bytes) {
-  if (budget_ == nullptr || bytes < kBytesMin) return absl::OkStatus();
   const Key key(session, executable);
   if (charged_.contains(key)) {
     return absl::InvalidArgumentError(
         absl::StrCat("executable handle ", executable, " is in use already"));
   }
+  if (budget_ == nullptr || bytes < kBytesMin) return absl::OkStatus();
   GANGWAY_RETURN_IF_ERROR(budget_->TryAcquire(MemoryBudget::Kind::kPrograms, kCopies * bytes),
                           "a program of ", bytes, " bytes, of which the head holds ", kCopies,
                           " copies");

@@ -1,5 +1,5 @@
-// The programs that the controller holds for its sessions, from their arrival until their compiles are answered, charged
-// to the head's memory.
+// The programs that the controller holds for its sessions, from their arrival until their compiles are answered. Large
+// ones are charged to the head's memory.
 //
 // Threading: the controller's loop. Failure: a program that does not fit is refused; nothing else changes.
 #ifndef GANGWAY_CONTROLLER_SERVICE_HELD_PROGRAMS_H_

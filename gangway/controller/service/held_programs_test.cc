@@ -1,3 +1,4 @@
+// Programs are charged once each, and given back with their compile or their session.
 #include "gangway/controller/service/held_programs.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +38,8 @@ TEST_F(HeldProgramsTest, WhatDoesNotFitIsRefusedWithTheSizes_TM2) {
 
 TEST_F(HeldProgramsTest, AHandleInUseIsRefusedAndItsProgramStaysCharged) {
   ASSERT_TRUE(held_.Take(kOne, 1, kProgram).ok());
-  EXPECT_EQ(held_.Take(kOne, 1, kProgram).code(), absl::StatusCode::kInvalidArgument);
+  for (const uint64_t bytes : {kProgram, uint64_t{1}})
+    EXPECT_EQ(held_.Take(kOne, 1, bytes).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Used(), 2 * kProgram);
 }
 

@@ -442,6 +442,25 @@ TEST_F(ServerTest, EmptyArray) {
   EXPECT_EQ(*peer.Fetch(1), "");
 }
 
+TEST_F(ServerTest, AnUploadWithoutRoomSpoilsItsArrayAndTheSessionGoesOn_TM_2) {
+  auto memory = std::make_shared<MemoryBudget>("the head", "--head-memory", 16);
+  auto server =
+      *IfrtServer::Start("127.0.0.1:0",
+                         [this](const SessionRequest&) -> absl::StatusOr<std::unique_ptr<Client>> {
+                           return std::make_unique<FakeClient>(cluster_);
+                         },
+                         {.memory = memory});
+  Peer peer(server->port());
+  peer.Ask(Put(1, {13}));  // a session may hold 12
+  EXPECT_TRUE(peer.Store(1, "more than one").ok()) << "its failure would end jaxlib's session";
+  const absl::Status refused = peer.Fetch(1).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("13 bytes does not fit"));
+  peer.Ask(Put(2, {3}));
+  EXPECT_TRUE(peer.Store(2, "abc").ok());
+  EXPECT_EQ(*peer.Fetch(2), "abc");
+}
+
 TEST_F(ServerTest, BadUploadsSpoilTheirArray) {
   Peer peer(server_->port());
   peer.Ask(Put(1, {4}));
